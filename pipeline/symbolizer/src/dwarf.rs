@@ -190,13 +190,15 @@ impl<'a> Pass<'a, '_> {
         let opened = self.names.open(self.dwarf, place, budget)?;
         let wanted: Vec<_> = open.iter().map(|&at| self.addresses[at]).collect();
         let lines = Lines::read(self.dwarf, &opened, &wanted, |address| self.index.is_code(address), budget)?;
-        let mut of_unit = OfUnit { dwarf: self.dwarf, opened: &opened, wanted: &wanted, lines };
+        let mut unit_addresses = UnitAddresses { dwarf: self.dwarf, opened: &opened, wanted: &wanted, lines };
         let split = match self.splits.load(&opened, budget)? {
-            Some((sections, strings)) => match of_unit.frames_of_split(&sections, strings, self.index.code(), budget) {
-                Err(Error::GaveUp) => return Err(Error::GaveUp),
-                Err(Error::Malformed) => None,
-                Ok(frames) => frames,
-            },
+            Some((sections, strings)) => {
+                match unit_addresses.frames_of_split(&sections, strings, self.index.code(), budget) {
+                    Err(Error::GaveUp) => return Err(Error::GaveUp),
+                    Err(Error::Malformed) => None,
+                    Ok(frames) => frames,
+                }
+            }
             None => None,
         };
         // A skeleton has lines as well, so they remain without the split unit.
@@ -205,7 +207,7 @@ impl<'a> Pass<'a, '_> {
             None => {
                 self.index.load_functions(unit, self.dwarf, &opened, budget)?;
                 let files = Files { own: (self.dwarf, self.index), shared: self.shared, source_files: None };
-                of_unit.frames(files, &mut self.names, unit, &opened, budget)?
+                unit_addresses.frames(files, &mut self.names, unit, &opened, budget)?
             }
         };
         for (&at, frames) in open.iter().zip(frames) {
@@ -221,10 +223,10 @@ impl<'a> Pass<'a, '_> {
 }
 
 /// The frames of an address, innermost first.
-type Found = Option<Vec<SourceFrame>>;
+type FoundFrames = Option<Vec<SourceFrame>>;
 
 /// Addresses of one unit, and their lines.
-struct OfUnit<'a, 'b> {
+struct UnitAddresses<'a, 'b> {
     dwarf: &'b gimli::Dwarf<Reader<'a>>,
     /// The unit with the lines: the skeleton, if there is one.
     opened: &'b Opened<'a>,
@@ -233,7 +235,7 @@ struct OfUnit<'a, 'b> {
     lines: Lines<'a>,
 }
 
-impl OfUnit<'_, '_> {
+impl UnitAddresses<'_, '_> {
     /// The frames of each address by the functions of a split unit, or `None` if the split unit has another id.
     fn frames_of_split(
         &mut self,
@@ -241,7 +243,7 @@ impl OfUnit<'_, '_> {
         strings: Option<&[u8]>,
         code: &[(u64, u64)],
         budget: &mut Budget<'_>,
-    ) -> Result<Option<Vec<Found>>, Error> {
+    ) -> Result<Option<Vec<FoundFrames>>, Error> {
         let mut dwarf = sections.dwarf();
         dwarf.make_dwo(self.dwarf);
         if let Some(strings) = strings {
@@ -274,7 +276,7 @@ impl OfUnit<'_, '_> {
         unit: usize,
         opened: &Opened<'x>,
         budget: &mut Budget<'_>,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<FoundFrames>, Error> {
         let (dwarf, index) = files.own;
         let mut found = vec![None; self.wanted.len()];
         // One pass over a function serves all its addresses.
@@ -295,13 +297,13 @@ impl OfUnit<'_, '_> {
             let here = Place { shared: false, unit: index.unit_offset(unit), offset: same[0].0 };
             let inside: Vec<_> = same.iter().map(|&(_, position)| self.wanted[position]).collect();
             let inlines = Inlines::read(dwarf, opened, here.offset, &inside, budget)?;
-            let function = names.of(files, here, budget)?;
+            let function = names.function_name(files, here, budget)?;
             for (nth, &(_, position)) in same.iter().enumerate() {
                 let mut frames = Vec::new();
                 let mut line = self.lines.at(position);
                 for inline in inlines.at(nth).iter().rev() {
                     let name = match inline.origin.and_then(|origin| files.follow(here, origin)) {
-                        Some(origin) => names.of(files, origin, budget)?,
+                        Some(origin) => names.function_name(files, origin, budget)?,
                         None => None,
                     };
                     frames.push(self.lines.frame(self.dwarf, self.opened, line, name, budget)?);

@@ -91,7 +91,7 @@ impl PerfMap {
                 self.full = file.read_at(&mut buffer[..1], self.offset)? > 0;
                 break;
             }
-            let used = self.take(&buffer[..count]);
+            let used = self.parse(&buffer[..count]);
             self.offset += used as u64;
             grown |= used > 0;
             if used == 0 || count < wanted {
@@ -104,10 +104,10 @@ impl PerfMap {
     }
 
     /// Parses complete lines and returns how many bytes they had.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> usize {
+    pub(crate) fn parse(&mut self, bytes: &[u8]) -> usize {
         self.is_dump |= self.offset == 0 && bytes.starts_with(DUMP);
         if self.is_dump {
-            return self.take_records(bytes);
+            return self.parse_records(bytes);
         }
         let mut used = 0;
         while let Some(length) = bytes[used..].iter().position(|&byte| byte == b'\n') {
@@ -120,7 +120,7 @@ impl PerfMap {
                 self.full = true;
                 break;
             }
-            if self.line(line, self.offset + used as u64).is_none() {
+            if self.parse_line(line, self.offset + used as u64).is_none() {
                 self.malformed_lines += 1;
             }
         }
@@ -133,7 +133,7 @@ impl PerfMap {
         used
     }
 
-    fn line(&mut self, line: &[u8], line_end: u64) -> Option<()> {
+    fn parse_line(&mut self, line: &[u8], line_end: u64) -> Option<()> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.len() > MAX_LINE {
             return None;
@@ -146,10 +146,10 @@ impl PerfMap {
         if size == 0 || name.is_empty() {
             return None;
         }
-        self.add(start..end, name, line_end)
+        self.add_range(start..end, name, line_end)
     }
 
-    fn add(&mut self, range: std::ops::Range<u64>, name: &[u8], line_end: u64) -> Option<()> {
+    fn add_range(&mut self, range: std::ops::Range<u64>, name: &[u8], line_end: u64) -> Option<()> {
         let at = u32::try_from(self.names.len()).ok()?;
         self.names.extend_from_slice(name);
         let (name, name_length) = (at, name.len() as u32);
@@ -159,7 +159,7 @@ impl PerfMap {
 
     /// Parses jitdump records whose headers are complete, and returns how many bytes they have. The last record's code
     /// is not needed and may be missing, so that can be more bytes than there are.
-    fn take_records(&mut self, bytes: &[u8]) -> usize {
+    fn parse_records(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
         if self.offset == 0 {
             // The header's length follows magic number and version.
@@ -176,8 +176,8 @@ impl PerfMap {
             }
             let Some(head) = record.get(..(length as usize).min(MAX_LINE)) else { break };
             let known = match kind {
-                LOAD => self.loaded(head, self.offset + used as u64 + length),
-                MOVE => self.moved(head, self.offset + used as u64 + length),
+                LOAD => self.parse_code_load(head, self.offset + used as u64 + length),
+                MOVE => self.parse_code_move(head, self.offset + used as u64 + length),
                 _ => Some(()),
             };
             self.malformed_lines += usize::from(known.is_none());
@@ -188,15 +188,15 @@ impl PerfMap {
 
     /// Record `JIT_CODE_LOAD`: after the record header come process, thread, a number, the address, the length, another
     /// number, and the name.
-    fn loaded(&mut self, record: &[u8], end: u64) -> Option<()> {
+    fn parse_code_load(&mut self, record: &[u8], end: u64) -> Option<()> {
         let (start, size) = (number(record, 32, 8)?, number(record, 40, 8)?);
         let name = record.get(56..)?.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
         let range = start..start.checked_add(size).filter(|end| *end > start)?;
-        self.add(range, name, end)
+        self.add_range(range, name, end)
     }
 
     /// Record `JIT_CODE_MOVE`: the old address, the new address, and the length.
-    fn moved(&mut self, record: &[u8], end: u64) -> Option<()> {
+    fn parse_code_move(&mut self, record: &[u8], end: u64) -> Option<()> {
         let (old, start, size) = (number(record, 32, 8)?, number(record, 40, 8)?, number(record, 48, 8)?);
         let (_, range) = self.ranges.range(..=old).next_back().filter(|(_, range)| old < range.end)?;
         let range =

@@ -28,12 +28,12 @@ pub struct Symbolizer {
 /// Tells the thread to end when the last handle is dropped.
 #[derive(Debug)]
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
 /// State shared by the handles and the thread.
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     settings: Settings,
     counting: Counting,
     state: Mutex<State>,
@@ -45,7 +45,7 @@ struct Shared {
     stop: AtomicBool,
 }
 
-impl Shared {
+impl SharedState {
     /// No panic can leave the state inconsistent, so a poisoned lock is safe to use.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -77,7 +77,7 @@ impl Symbolizer {
     ///
     /// If the thread cannot be started.
     pub fn with_server(settings: Settings, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             state: Mutex::new(State::new(&settings)),
             settings,
             counting: Counting::default(),
@@ -186,7 +186,7 @@ impl Symbolizer {
         self.shared().counting.read()
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &SharedState {
         &self.handle.shared
     }
 }

@@ -67,7 +67,7 @@ impl Inlines {
                     gimli::DW_AT_call_file => inline.call.file = file_index(&attribute),
                     gimli::DW_AT_call_line => inline.call.line = u32::try_from(number()).unwrap_or(0),
                     gimli::DW_AT_call_column => inline.call.column = u32::try_from(number()).unwrap_or(0),
-                    name => extent.take(name, attribute.value()),
+                    name => extent.set_attribute(name, attribute.value()),
                 }
             }
             let mut hit = false;

@@ -180,7 +180,7 @@ impl Index {
             let mut extent = Extent::default();
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
-                extent.take(attribute.name(), attribute.value());
+                extent.set_attribute(attribute.name(), attribute.value());
             }
             let result = extent.each(dwarf, &opened.unit, budget, |_, start, end| {
                 if self.is_code(start) { each(self, start, end, offset.0) } else { Ok(()) }

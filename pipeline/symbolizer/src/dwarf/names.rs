@@ -10,7 +10,7 @@ use crate::text::{clean, cut};
 use super::budget::{Budget, Error};
 use super::index::Index;
 use super::lines::{self, file_index};
-use super::unit::{self, Reference, Shared};
+use super::unit::{self, Reference, SharedUnit};
 use super::{Name, Position, Reader};
 
 /// How many units are kept open. References lead to few units.
@@ -41,7 +41,7 @@ pub(super) struct Place {
 }
 
 impl<'b, 'a> Files<'b, 'a> {
-    fn of(&self, place: Place) -> Result<(&'b gimli::Dwarf<Reader<'a>>, &'b Index), Error> {
+    fn resolve(&self, place: Place) -> Result<(&'b gimli::Dwarf<Reader<'a>>, &'b Index), Error> {
         if place.shared { self.shared.ok_or(Error::Malformed) } else { Ok(self.own) }
     }
 
@@ -52,7 +52,7 @@ impl<'b, 'a> Files<'b, 'a> {
             Reference::Anywhere(offset) => (from.shared, offset),
             Reference::Shared(offset) => (true, offset),
         };
-        let unit = self.of(Place { shared, ..from }).ok()?.1.unit_around(offset)?;
+        let unit = self.resolve(Place { shared, ..from }).ok()?.1.unit_around(offset)?;
         Some(Place { shared, unit, offset: offset - unit })
     }
 }
@@ -61,7 +61,7 @@ impl<'b, 'a> Files<'b, 'a> {
 #[derive(Debug, Default)]
 pub(super) struct Names<'a> {
     /// Open units, by whether they are in the shared file and their offset in `.debug_info`.
-    units: HashMap<(bool, usize), Shared<'a>>,
+    units: HashMap<(bool, usize), SharedUnit<'a>>,
     known: HashMap<Place, Option<Name>>,
 }
 
@@ -72,7 +72,7 @@ impl<'a> Names<'a> {
         dwarf: &gimli::Dwarf<Reader<'a>>,
         place: Place,
         budget: &mut Budget<'_>,
-    ) -> Result<Shared<'a>, Error> {
+    ) -> Result<SharedUnit<'a>, Error> {
         let key = (place.shared, place.unit);
         if let Some(unit) = self.units.get(&key) {
             return Ok(Arc::clone(unit));
@@ -86,14 +86,14 @@ impl<'a> Names<'a> {
     }
 
     /// Starts with a unit of the file itself that is open already.
-    pub(super) fn with_unit(offset: usize, unit: Shared<'a>) -> Self {
+    pub(super) fn with_unit(offset: usize, unit: SharedUnit<'a>) -> Self {
         let mut names = Self::default();
         names.units.insert((false, offset), unit);
         names
     }
 
     /// The name of the function at a place.
-    pub(super) fn of(
+    pub(super) fn function_name(
         &mut self,
         files: Files<'_, 'a>,
         place: Place,
@@ -117,7 +117,7 @@ impl<'a> Names<'a> {
         let mut next = Some(place);
         for _ in 0..MAX_REFERENCES {
             let Some(here) = next.take() else { break };
-            let (dwarf, _) = files.of(here)?;
+            let (dwarf, _) = files.resolve(here)?;
             let opened = self.open(dwarf, here, budget)?;
             let mut entries = opened.unit.entries_raw(Some(UnitOffset(here.offset)))?;
             let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
@@ -169,7 +169,7 @@ impl<'a> Names<'a> {
     ) -> Result<Option<String>, Error> {
         for _ in 0..MAX_REFERENCES {
             let Some(here) = next.take() else { break };
-            let (dwarf, _) = files.of(here)?;
+            let (dwarf, _) = files.resolve(here)?;
             let opened = self.open(dwarf, here, budget)?;
             let mut entries = opened.unit.entries_raw(Some(UnitOffset(here.offset)))?;
             let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;

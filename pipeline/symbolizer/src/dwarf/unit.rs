@@ -36,7 +36,7 @@ pub(super) struct Extent<'a> {
 
 impl<'a> Extent<'a> {
     /// Stores an attribute if it is one of them.
-    pub(super) fn take(&mut self, name: gimli::DwAt, value: AttributeValue<Reader<'a>>) {
+    pub(super) fn set_attribute(&mut self, name: gimli::DwAt, value: AttributeValue<Reader<'a>>) {
         match name {
             gimli::DW_AT_low_pc => self.low = Some(value),
             gimli::DW_AT_high_pc => self.high = Some(value),
@@ -122,7 +122,7 @@ pub(super) fn open<'a>(
     for &specification in root.attributes() {
         let attribute = entries.read_attribute(specification)?;
         let value = attribute.value();
-        extent.take(attribute.name(), value);
+        extent.set_attribute(attribute.name(), value);
         match (attribute.name(), value) {
             (gimli::DW_AT_name, _) => name = Some(value),
             (gimli::DW_AT_comp_dir, _) => folder = Some(value),
@@ -224,4 +224,4 @@ fn length_of_abbreviations(table: &Reader<'_>) -> Result<usize, Error> {
 }
 
 /// A unit that is opened often and shared.
-pub(super) type Shared<'a> = Arc<Opened<'a>>;
+pub(super) type SharedUnit<'a> = Arc<Opened<'a>>;

@@ -26,14 +26,14 @@ const STEP: usize = 1 << 20;
 
 /// A server, and the build ids requested since the last check whose files may still arrive.
 #[derive(Debug, Default)]
-pub(super) struct Elsewhere {
+pub(super) struct RemoteFiles {
     pub(super) server: Option<Arc<dyn DebugFileServer>>,
     pub(super) coming: RefCell<Vec<Box<[u8]>>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finder<'a> {
-    pub(super) elsewhere: &'a Elsewhere,
+    pub(super) remote: &'a RemoteFiles,
     pub(super) settings: &'a Settings,
     pub(super) counting: &'a Counting,
     pub(super) stop: &'a AtomicBool,
@@ -48,7 +48,7 @@ impl Finder<'_> {
             Source::InRoot { root, path } => input::open_in_root(root, path, self.settings.fuse)?,
             Source::BuildId => return self.by_build_id_key(origin),
         };
-        let elf = self.read(file)?;
+        let elf = self.read_elf(file)?;
         let same = match &origin.key {
             Key::BuildId(id) => elf.build_id().as_deref() == Some(id),
             Key::File(identity) => elf.input.identity().as_ref() == Some(identity),
@@ -61,7 +61,7 @@ impl Finder<'_> {
     fn by_build_id_key(self, origin: &Origin) -> Result<Elf, Unknown> {
         let Key::BuildId(id) = &origin.key else { return Err(Unknown::NoFile) };
         let found = ["", ".debug"].iter().find_map(|suffix| self.by_build_id(origin, id, suffix));
-        found.or_else(|| self.brought(id)).ok_or(Unknown::NoFile)
+        found.or_else(|| self.from_server(id)).ok_or(Unknown::NoFile)
     }
 
     /// The separate debug file of an object, if there is one.
@@ -71,7 +71,7 @@ impl Finder<'_> {
         let found = by_id.or_else(|| self.by_link(origin, &object.debug_link()?));
         // A file with debug information of its own needs no download.
         let wanted = id.filter(|_| !self.settings.dwarf || !Dwarf::is_in(object));
-        let found = found.or_else(|| self.brought(&wanted?))?;
+        let found = found.or_else(|| self.from_server(&wanted?))?;
         Counting::add(&self.counting.debug_files, 1);
         Some(found)
     }
@@ -101,7 +101,7 @@ impl Finder<'_> {
         let found = self.by_build_id(origin, id, ".debug").or_else(|| in_root().filter(accept));
         let found = found.or_else(|| in_folders().filter(accept));
         let found = found.or_else(|| self.beside(origin, Path::new(path)).filter(accept));
-        found.or_else(|| self.brought(id))
+        found.or_else(|| self.from_server(id))
     }
 
     /// Opens a file at a path that an object or its debug information names, in the root folder that the path refers
@@ -125,15 +125,15 @@ impl Finder<'_> {
         in_root.into_iter().chain(in_folders).flatten().find(accept)
     }
 
-    fn brought(self, id: &[u8]) -> Option<Elf> {
-        match self.elsewhere.server.as_ref()?.request(id) {
+    fn from_server(self, id: &[u8]) -> Option<Elf> {
+        match self.remote.server.as_ref()?.request(id) {
             Requested::Here(file) => {
-                let found = self.read(file).ok().filter(|elf| elf.build_id().as_deref() == Some(id));
+                let found = self.read_elf(file).ok().filter(|elf| elf.build_id().as_deref() == Some(id));
                 self.accept(found.is_some());
                 found
             }
             Requested::Coming { .. } => {
-                self.elsewhere.coming.borrow_mut().push(id.into());
+                self.remote.coming.borrow_mut().push(id.into());
                 None
             }
             Requested::Missing => None,
@@ -164,14 +164,14 @@ impl Finder<'_> {
     }
 
     fn in_root(self, root: &File, path: &Path) -> Option<Elf> {
-        self.read(input::open_in_root(root, path, self.settings.fuse).ok()?).ok()
+        self.read_elf(input::open_in_root(root, path, self.settings.fuse).ok()?).ok()
     }
 
     fn on_this_machine(self, path: &Path) -> Option<Elf> {
-        self.read(input::open_on_this_machine(path, self.settings.fuse).ok()?).ok()
+        self.read_elf(input::open_on_this_machine(path, self.settings.fuse).ok()?).ok()
     }
 
-    fn read(self, file: File) -> Result<Elf, Unknown> {
+    fn read_elf(self, file: File) -> Result<Elf, Unknown> {
         Elf::read(Input::new(file, self.settings)?)
     }
 

@@ -62,7 +62,7 @@ impl Content {
 
 /// A registered object.
 #[derive(Debug)]
-struct Entry {
+struct ObjectEntry {
     identity: Identity,
     /// `None` after the file was closed to make room.
     content: Option<Content>,
@@ -78,7 +78,7 @@ struct Entry {
     used: u64,
 }
 
-impl Entry {
+impl ObjectEntry {
     fn waiting(&self) -> usize {
         self.for_symbols.len() + self.for_dwarf.len() + self.for_file.len() + self.taken
     }
@@ -93,7 +93,7 @@ struct Slot {
 
 /// The outcome for one address.
 #[derive(Debug, Clone)]
-pub(super) enum Verdict {
+pub(super) enum LookupResult {
     /// Final.
     Settled(Result<Arc<Symbols>, Unknown>),
     /// The symbol table's answer. DWARF will be read next.
@@ -111,7 +111,7 @@ pub(super) enum Task {
 
 #[derive(Debug)]
 pub(super) struct State {
-    objects: HashMap<ObjectId, Entry>,
+    objects: HashMap<ObjectId, ObjectEntry>,
     identities: HashMap<Identity, ObjectId>,
     next: u64,
     clock: u64,
@@ -189,7 +189,7 @@ impl State {
         self.next += 1;
         self.open_files += usize::from(content.holds_file());
         self.identities.insert(identity.clone(), id);
-        let entry = Entry {
+        let entry = ObjectEntry {
             identity,
             content: Some(content),
             answers: HashMap::default(),
@@ -204,13 +204,13 @@ impl State {
         id
     }
 
-    fn oldest(&self, which: impl Fn(&Entry) -> bool) -> Option<ObjectId> {
+    fn oldest(&self, which: impl Fn(&ObjectEntry) -> bool) -> Option<ObjectId> {
         self.objects.iter().filter(|(_, entry)| which(entry)).min_by_key(|(_, entry)| entry.used).map(|(&id, _)| id)
     }
 
     fn close_files(&mut self) {
         while self.open_files > self.max_open_files {
-            let holds = |entry: &Entry| entry.content.as_ref().is_some_and(Content::holds_file);
+            let holds = |entry: &ObjectEntry| entry.content.as_ref().is_some_and(Content::holds_file);
             let Some(oldest) = self.oldest(|entry| holds(entry) && entry.waiting() == 0).or_else(|| self.oldest(holds))
             else {
                 break;
@@ -229,7 +229,7 @@ impl State {
         self.waiting -= entry.waiting();
         self.open_files -= usize::from(entry.content.as_ref().is_some_and(Content::holds_file));
         self.sweep = true;
-        self.answer_bytes -= entry.answers.values().map(|slot| bytes_of(&slot.answer)).sum::<usize>();
+        self.answer_bytes -= entry.answers.values().map(|slot| answer_size(&slot.answer)).sum::<usize>();
     }
 
     pub(super) fn ask(
@@ -277,14 +277,14 @@ impl State {
                 // A perf map's previous answer stays valid until the next one.
                 MapEntry::Occupied(mut place) => {
                     if !(grows && matches!(place.get().answer, Answer::Final(_))) {
-                        self.answer_bytes -= bytes_of(&place.get().answer);
-                        self.answer_bytes += bytes_of(&slot.answer);
+                        self.answer_bytes -= answer_size(&place.get().answer);
+                        self.answer_bytes += answer_size(&slot.answer);
                         place.insert(slot);
                     }
                 }
                 MapEntry::Vacant(place) => {
-                    self.answer_bytes += bytes_of(&slot.answer);
-                    self.age_bytes += bytes_of(&slot.answer);
+                    self.answer_bytes += answer_size(&slot.answer);
+                    self.age_bytes += answer_size(&slot.answer);
                     place.insert(slot);
                 }
             }
@@ -329,10 +329,10 @@ impl State {
     }
 
     /// The next task. Symbol tables of all objects come before any DWARF.
-    pub(super) fn take(&mut self) -> Option<Task> {
+    pub(super) fn next_task(&mut self) -> Option<Task> {
         while let Some(id) = self.symbol_queue.pop_front() {
             let Some(entry) = self.objects.get_mut(&id) else { continue };
-            let addresses = some_of(&mut entry.for_symbols, MAX_SYMBOLS_TASK);
+            let addresses = take_up_to(&mut entry.for_symbols, MAX_SYMBOLS_TASK);
             if addresses.is_empty() {
                 continue;
             }
@@ -344,7 +344,7 @@ impl State {
         }
         while let Some(id) = self.dwarf_queue.pop_front() {
             let Some(entry) = self.objects.get_mut(&id) else { continue };
-            let addresses = some_of(&mut entry.for_dwarf, MAX_DWARF_TASK);
+            let addresses = take_up_to(&mut entry.for_dwarf, MAX_DWARF_TASK);
             if addresses.is_empty() {
                 continue;
             }
@@ -360,10 +360,10 @@ impl State {
     }
 
     /// Stores the thread's results. `string_bytes` is the new size of all strings of all answers.
-    pub(super) fn settle(
+    pub(super) fn store_results(
         &mut self,
         object: ObjectId,
-        verdicts: Vec<(u64, Verdict)>,
+        results: Vec<(u64, LookupResult)>,
         string_bytes: usize,
         counting: &Counting,
     ) {
@@ -371,33 +371,33 @@ impl State {
         // The object may have been forgotten meanwhile.
         let Some(entry) = self.objects.get_mut(&object) else { return };
         let queued = !entry.for_dwarf.is_empty();
-        for (address, verdict) in verdicts {
+        for (address, verdict) in results {
             entry.taken -= 1;
             let answer = match verdict {
-                Verdict::Settled(result) => {
+                LookupResult::Settled(result) => {
                     self.waiting -= 1;
                     result.map_or_else(Answer::Unknown, Answer::Final)
                 }
                 // A waiting address cannot be evicted. If waiting addresses fill all the room, DWARF is skipped.
-                Verdict::Continued(symbols) | Verdict::Postponed(symbols)
+                LookupResult::Continued(symbols) | LookupResult::Postponed(symbols)
                     if self.answer_bytes + self.string_bytes > self.answer_limit =>
                 {
                     self.waiting -= 1;
                     symbols.map_or(Answer::Unknown(Unknown::Refused), Answer::Final)
                 }
-                Verdict::Continued(symbols) => {
+                LookupResult::Continued(symbols) => {
                     entry.for_dwarf.push(address);
                     symbols.map_or(Answer::Pending, Answer::Symbols)
                 }
-                Verdict::Postponed(symbols) => {
+                LookupResult::Postponed(symbols) => {
                     entry.for_file.push(address);
                     symbols.map_or(Answer::Pending, Answer::Symbols)
                 }
             };
-            self.answer_bytes += bytes_of(&answer);
-            self.age_bytes += bytes_of(&answer);
+            self.answer_bytes += answer_size(&answer);
+            self.age_bytes += answer_size(&answer);
             if let Some(before) = entry.answers.insert(address, Slot { answer, age: self.age }) {
-                self.answer_bytes -= bytes_of(&before.answer);
+                self.answer_bytes -= answer_size(&before.answer);
             }
         }
         if !queued && !entry.for_dwarf.is_empty() {
@@ -417,7 +417,7 @@ impl State {
             let mut by_age: HashMap<u64, usize> = HashMap::default();
             for slot in self.objects.values().flat_map(|entry| entry.answers.values()) {
                 if !slot.answer.is_late() {
-                    *by_age.entry(slot.age).or_default() += bytes_of(&slot.answer);
+                    *by_age.entry(slot.age).or_default() += answer_size(&slot.answer);
                 }
             }
             let mut ages: Vec<_> = by_age.into_iter().collect();
@@ -440,7 +440,7 @@ impl State {
                     let keep = slot.age >= limit || slot.answer.is_late();
                     if !keep {
                         dropped += 1;
-                        self.answer_bytes -= bytes_of(&slot.answer);
+                        self.answer_bytes -= answer_size(&slot.answer);
                     }
                     keep
                 });
@@ -453,11 +453,11 @@ impl State {
 }
 
 /// Removes up to `count` elements from the end.
-fn some_of(addresses: &mut Vec<u64>, count: usize) -> Vec<u64> {
+fn take_up_to(addresses: &mut Vec<u64>, count: usize) -> Vec<u64> {
     if addresses.len() <= count { mem::take(addresses) } else { addresses.split_off(addresses.len() - count) }
 }
 
 /// Size of an answer in bytes, without its strings.
-fn bytes_of(answer: &Answer) -> usize {
+fn answer_size(answer: &Answer) -> usize {
     SLOT_BYTES + answer.symbols().map_or(0, |symbols| size_of_val(&*symbols.frames))
 }

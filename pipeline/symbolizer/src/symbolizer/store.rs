@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::debug_file::{Elsewhere, Finder};
+use super::debug_file::{Finder, RemoteFiles};
 use super::state::{Content, Origin};
 use crate::counters::Counting;
 use crate::dwarf::{Budget, Dwarf, Error, Failure, SourceFrames, Sources};
@@ -33,10 +33,10 @@ pub(super) struct Store<'a> {
     settings: &'a Settings,
     counting: &'a Counting,
     stop: &'a AtomicBool,
-    elsewhere: &'a Elsewhere,
+    remote: &'a RemoteFiles,
     /// Build ids of debug files that may still arrive, by the object that is read again when they do.
     coming: HashMap<ObjectId, Vec<Box<[u8]>>>,
-    entries: HashMap<ObjectId, Entry>,
+    entries: HashMap<ObjectId, CachedObject>,
     clock: u64,
     limit: usize,
     /// Objects and reasons that were logged already.
@@ -44,7 +44,7 @@ pub(super) struct Store<'a> {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CachedObject {
     names: Names,
     used: u64,
 }
@@ -92,13 +92,13 @@ impl ElfNames {
 
 /// The names of one object, to look addresses up in.
 #[derive(Debug)]
-pub(super) struct Found<'s> {
+pub(super) struct LoadedNames<'s> {
     names: &'s Names,
     /// A debug file with better names may arrive soon.
     pub(super) waits: bool,
 }
 
-impl Found<'_> {
+impl LoadedNames<'_> {
     /// The mangled name for an address.
     pub(super) fn find(&self, address: u64) -> Option<&[u8]> {
         match self.names {
@@ -160,15 +160,15 @@ impl<'a> Store<'a> {
         settings: &'a Settings,
         counting: &'a Counting,
         stop: &'a AtomicBool,
-        elsewhere: &'a Elsewhere,
+        remote: &'a RemoteFiles,
     ) -> Self {
         let limit = settings.cache_bytes / 4 * 3;
         let (coming, entries, complaints) = (HashMap::default(), HashMap::default(), HashSet::default());
-        Self { settings, counting, stop, elsewhere, coming, entries, clock: 0, limit, complaints }
+        Self { settings, counting, stop, remote, coming, entries, clock: 0, limit, complaints }
     }
 
     fn finder(&self) -> Finder<'a> {
-        Finder { elsewhere: self.elsewhere, settings: self.settings, counting: self.counting, stop: self.stop }
+        Finder { remote: self.remote, settings: self.settings, counting: self.counting, stop: self.stop }
     }
 
     pub(super) fn forget(&mut self, object: ObjectId) {
@@ -183,7 +183,7 @@ impl<'a> Store<'a> {
 
     /// Whether a debug file of an object may arrive soon enough for answers to wait for it.
     pub(super) fn is_worth_waiting(&self, object: ObjectId) -> bool {
-        let (Some(ids), Some(server)) = (self.coming.get(&object), &self.elsewhere.server) else { return false };
+        let (Some(ids), Some(server)) = (self.coming.get(&object), &self.remote.server) else { return false };
         ids.iter().any(|id| match server.request(id) {
             Requested::Coming { since, idle } => since < self.settings.patience && idle < MAX_IDLE,
             // The next check opens it.
@@ -194,8 +194,8 @@ impl<'a> Store<'a> {
     /// The objects whose debug files have all arrived or are missing, and whether at least one arrived: such an object
     /// is read again.
     pub(super) fn arrived(&mut self) -> Vec<(ObjectId, bool)> {
-        let Self { elsewhere, coming, entries, counting, .. } = self;
-        let Some(server) = &elsewhere.server else { return Vec::new() };
+        let Self { remote, coming, entries, counting, .. } = self;
+        let Some(server) = &remote.server else { return Vec::new() };
         counting.debug_files_failed.store(server.failures(), Ordering::Relaxed);
         let mut arrived = Vec::new();
         coming.retain(|&object, ids| {
@@ -219,15 +219,15 @@ impl<'a> Store<'a> {
     /// After a panic, stops using an object's DWARF or the object as a whole.
     pub(super) fn give_up(&mut self, object: ObjectId, only_dwarf: bool) {
         match self.entries.get_mut(&object) {
-            Some(Entry { names: Names::Elf(elf), .. }) if only_dwarf => elf.dwarf = DwarfState::None,
+            Some(CachedObject { names: Names::Elf(elf), .. }) if only_dwarf => elf.dwarf = DwarfState::None,
             _ => {
-                self.entries.insert(object, Entry { names: Names::Broken, used: self.clock });
+                self.entries.insert(object, CachedObject { names: Names::Broken, used: self.clock });
             }
         }
     }
 
     /// The symbols of an object. Reads its file if they are not in memory.
-    pub(super) fn symbols(&mut self, object: ObjectId, content: Option<&Content>) -> Result<Found<'_>, Unknown> {
+    pub(super) fn symbols(&mut self, object: ObjectId, content: Option<&Content>) -> Result<LoadedNames<'_>, Unknown> {
         self.clock += 1;
         if !self.entries.contains_key(&object) {
             let names = match content {
@@ -239,12 +239,12 @@ impl<'a> Store<'a> {
                 }
                 Some(Content::Vdso) => vdso::read().and_then(|bytes| self.read_vdso(bytes)),
             };
-            let coming = self.elsewhere.coming.take();
+            let coming = self.remote.coming.take();
             if !coming.is_empty() {
                 self.coming.insert(object, coming);
             }
             let names = names.inspect_err(|&why| self.complain(object, content, why))?;
-            self.entries.insert(object, Entry { names, used: 0 });
+            self.entries.insert(object, CachedObject { names, used: 0 });
         }
         let (settings, counting, clock) = (self.settings, self.counting, self.clock);
         let waits = self.is_worth_waiting(object);
@@ -259,7 +259,7 @@ impl<'a> Store<'a> {
         if matches!(entry.names, Names::Broken) {
             return Err(Unknown::Failed);
         }
-        Ok(Found { names: &entry.names, waits })
+        Ok(LoadedNames { names: &entry.names, waits })
     }
 
     fn read_elf(&self, origin: &Origin, object: ObjectId) -> Result<Names, Unknown> {
@@ -296,7 +296,8 @@ impl<'a> Store<'a> {
         let source = [Some(elf), debug].into_iter().flatten().find(Dwarf::is_in);
         let dwarf = match source.filter(|_| self.settings.dwarf) {
             Some(file) => {
-                let open = |entry: &&Entry| matches!(&entry.names, Names::Elf(elf) if matches!(elf.dwarf, DwarfState::Unread(Some(_))));
+                let is_open = |dwarf: &DwarfState| matches!(dwarf, DwarfState::Unread(Some(_)));
+                let open = |cached: &&CachedObject| matches!(&cached.names, Names::Elf(elf) if is_open(&elf.dwarf));
                 let keep = self.entries.values().filter(open).count() < MAX_KEPT_OPEN;
                 // Even DWARF that is not kept may need a file from the server first.
                 let sources = Box::new(self.finder().sources(origin, file));
@@ -343,7 +344,7 @@ impl<'a> Store<'a> {
         // The symbols may have been evicted meanwhile.
         self.symbols(object, content).ok()?;
         let finder = self.finder();
-        let Some(Entry { names: Names::Elf(elf), .. }) = self.entries.get_mut(&object) else { return None };
+        let Some(CachedObject { names: Names::Elf(elf), .. }) = self.entries.get_mut(&object) else { return None };
         let origin = match content {
             Some(Content::Elf(origin)) => Some(&**origin),
             _ => None,
@@ -370,7 +371,7 @@ impl<'a> Store<'a> {
 
     /// Evicts the least recently used entries until the rest fits.
     pub(super) fn make_room(&mut self) {
-        let mut bytes: usize = self.entries.values().map(Entry::bytes).sum();
+        let mut bytes: usize = self.entries.values().map(CachedObject::bytes).sum();
         while bytes > self.limit {
             let oldest = self.entries.iter().filter(|(_, entry)| entry.bytes() > 0).min_by_key(|(_, entry)| entry.used);
             let Some((&oldest, entry)) = oldest else { break };
@@ -439,7 +440,7 @@ impl<'a> Store<'a> {
     }
 }
 
-impl Entry {
+impl CachedObject {
     fn bytes(&self) -> usize {
         match &self.names {
             Names::Elf(elf) => elf.bytes(),
