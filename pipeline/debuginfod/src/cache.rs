@@ -57,7 +57,7 @@ impl Cache {
     }
 
     /// Looks a build id up.
-    pub(crate) fn look(&self, build_id: &[u8]) -> Cached {
+    pub(crate) fn look_up(&self, build_id: &[u8]) -> Cached {
         let Ok(file) = File::open(self.place(build_id)) else { return Cached::Unknown };
         let Ok(metadata) = file.metadata() else { return Cached::Unknown };
         if metadata.len() > 0 {
@@ -81,7 +81,7 @@ impl Cache {
     }
 
     /// Creates a temporary file in the same folder, so that a rename can move it into place.
-    pub(crate) fn begin(&self, build_id: &[u8]) -> io::Result<Partial> {
+    pub(crate) fn create_partial(&self, build_id: &[u8]) -> io::Result<Partial> {
         let place = self.place(build_id);
         self.folder_of(&place)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl Cache {
     }
 
     /// Moves a complete file of `bytes` bytes into the cache, and makes room for it.
-    pub(crate) fn keep(&self, build_id: &[u8], partial: &Partial, bytes: u64) -> io::Result<()> {
+    pub(crate) fn store(&self, build_id: &[u8], partial: &Partial, bytes: u64) -> io::Result<()> {
         self.make_room(bytes);
         fs::rename(&partial.path, self.place(build_id))
     }

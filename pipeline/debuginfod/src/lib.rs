@@ -99,7 +99,7 @@ struct Limits {
     /// 100 KiB have to arrive in each period of this length (`DEBUGINFOD_TIMEOUT`).
     progress: Duration,
     /// The whole file has to arrive within this time (`DEBUGINFOD_MAXTIME`).
-    whole: Duration,
+    total: Duration,
     /// The largest file in bytes (`DEBUGINFOD_MAXSIZE`, and the size of the cache).
     bytes: u64,
 }
@@ -121,7 +121,7 @@ impl Settings {
         let number = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|&number| number > 0);
         let limits = Limits {
             progress: Duration::from_secs(number("DEBUGINFOD_TIMEOUT").unwrap_or(90)),
-            whole: Duration::from_secs(number("DEBUGINFOD_MAXTIME").unwrap_or(3600)),
+            total: Duration::from_secs(number("DEBUGINFOD_MAXTIME").unwrap_or(3600)),
             bytes: number("DEBUGINFOD_MAXSIZE").unwrap_or(u64::MAX).min(config.max_cache.get()),
         };
         Some(Self { servers, cache: Cache::new(folder, config.max_cache.get()), limits })
@@ -143,13 +143,13 @@ fn cache_folder(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
 #[derive(Debug)]
 struct Client {
     cache: Arc<Cache>,
-    known: Arc<Known>,
+    known: Arc<DownloadState>,
     jobs: mpsc::Sender<Box<[u8]>>,
 }
 
 /// State of files that are not in the cache, and the number of failed downloads.
 #[derive(Debug)]
-struct Known {
+struct DownloadState {
     files: Mutex<Files>,
     failures: AtomicU64,
 }
@@ -167,7 +167,7 @@ enum State {
     Missing { until: Instant },
 }
 
-impl Known {
+impl DownloadState {
     fn files(&self) -> MutexGuard<'_, Files> {
         // Consistent after every statement that may panic.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
@@ -194,7 +194,7 @@ impl Client {
         let Settings { servers, cache, limits } = settings;
         let cache = Arc::new(cache);
         let files = Files { states: HashMap::new(), active: Instant::now() };
-        let known = Arc::new(Known { files: Mutex::new(files), failures: AtomicU64::new(0) });
+        let known = Arc::new(DownloadState { files: Mutex::new(files), failures: AtomicU64::new(0) });
         let (jobs, inbox) = mpsc::channel(MAX_WAITING);
         let fetcher = fetch::Fetcher { servers, limits, cache: Arc::clone(&cache), known: Arc::clone(&known) };
         fetcher.start(inbox)?;
@@ -217,7 +217,7 @@ impl DebugFileServer for Client {
                 _ => {}
             }
         }
-        match self.cache.look(build_id) {
+        match self.cache.look_up(build_id) {
             Cached::Here(file) => return Requested::Here(file),
             Cached::Missing => return Requested::Missing,
             Cached::Unknown => {}
