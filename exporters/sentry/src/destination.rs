@@ -62,13 +62,13 @@ impl Destination {
             accepted: AtomicBool::new(false),
         };
         destination.auth =
-            destination.auth_of(Some(profbridge_net::USER_AGENT)).ok_or("the DSN's keys make no valid header")?;
+            destination.auth_header(Some(profbridge_net::USER_AGENT)).ok_or("the DSN's keys make no valid header")?;
         Ok(destination)
     }
 
     /// The value of `X-Sentry-Auth` for a client with this name, or without one, marked as sensitive. `None` if the
     /// name is not valid in a header.
-    pub fn auth_of(&self, client: Option<&str>) -> Option<HeaderValue> {
+    pub fn auth_header(&self, client: Option<&str>) -> Option<HeaderValue> {
         let mut auth = HeaderValue::from_str(Auth::new(&self.dsn, client).header_value()).ok()?;
         auth.set_sensitive(true);
         Some(auth)

@@ -87,8 +87,9 @@ impl SentryExporter {
         if self.settings.destinations.upstream_of(None).is_some() {
             // Receivers forward requests of unknown types through this.
             let destinations = Arc::clone(&self.settings.destinations);
-            let way = ToUpstream { destinations, passage: Passage::new(&config).map_err(failed)?, via: via.clone() };
-            peer_limits.offer_way(&self.settings.id, Arc::new(way));
+            let upstream_route =
+                ToUpstream { destinations, passage: Passage::new(&config).map_err(failed)?, via: via.clone() };
+            peer_limits.offer_way(&self.settings.id, Arc::new(upstream_route));
         }
         let out = HttpOut::new(&config, via.clone()).map_err(failed)?;
         self.started.get_or_init(|| Started { out, peer_limits: peer_limits.clone() });

@@ -18,7 +18,7 @@ pub(crate) const UNGROUPED: &str = "dropped as unroutable: spans that were not p
      how sentry takes them; add the processor `transactions` to the pipeline";
 
 /// Server and project of a DSN, for messages.
-pub(crate) fn place(dsn: &Dsn) -> String {
+pub(crate) fn server_and_project(dsn: &Dsn) -> String {
     format!("{} (project {})", dsn.authority(), dsn.project_id())
 }
 
@@ -29,12 +29,12 @@ pub(crate) fn answered(dsn: &Dsn, status: u16, detail: Option<&str>) -> String {
         status => response::meaning(status),
     };
     match detail {
-        Some(detail) => format!("{} answers {status}: {meaning} (it says: {detail})", place(dsn)),
-        None => format!("{} answers {status}: {meaning}", place(dsn)),
+        Some(detail) => format!("{} answers {status}: {meaning} (it says: {detail})", server_and_project(dsn)),
+        None => format!("{} answers {status}: {meaning}", server_and_project(dsn)),
     }
 }
 
 /// Describes an attempt without a usable answer.
 pub(crate) fn failed(dsn: &Dsn, failure: &Failure) -> String {
-    format!("{} cannot be reached: {}", place(dsn), dsn.redact(&failure.to_string()))
+    format!("{} cannot be reached: {}", server_and_project(dsn), dsn.redact(&failure.to_string()))
 }

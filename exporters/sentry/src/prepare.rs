@@ -20,7 +20,7 @@ use profbridge_wire::sentry::{Category, ClientReport, Told, rate_limit};
 
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::destinations::TooMany;
-use crate::routing::{self, Place};
+use crate::routing::{self, Route};
 use crate::{Settings, config};
 
 /// Metadata of a request.
@@ -31,7 +31,7 @@ pub struct Meta {
     /// How the body is compressed.
     pub(crate) body: Body,
     /// The items in the body.
-    pub(crate) items: Vec<Contained>,
+    pub(crate) items: Vec<RequestItem>,
     /// The client report that the request carries. Merged back if the request is lost.
     pub(crate) report: Option<Box<ClientReport>>,
     /// The profiled time that Sentry bills.
@@ -54,7 +54,7 @@ impl Meta {
         let header = |value: &HeaderValue| value.len() + size_of::<(HeaderName, HeaderValue)>() + BLOCK;
         let headers: usize = self.headers.iter().map(|(_, value)| header(value)).sum();
         let key = self.peer_key.as_ref().map_or(0, |key| key.len() + BLOCK);
-        (size_of::<Self>() + headers + self.items.capacity() * size_of::<Contained>() + key) as u64
+        (size_of::<Self>() + headers + self.items.capacity() * size_of::<RequestItem>() + key) as u64
     }
 }
 
@@ -79,14 +79,14 @@ impl Body {
 
 /// An item of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Contained {
+pub(crate) struct RequestItem {
     /// The item is not sent while one of these categories is rate limited.
     pub(crate) limited_by: &'static [Category],
     /// Category and quantity to report if the item is lost.
     pub(crate) counted: Option<(Category, u64)>,
 }
 
-impl Contained {
+impl RequestItem {
     /// Whether this is a profile in any format.
     pub(crate) fn is_profile(&self) -> bool {
         use Category::{Profile, ProfileChunk, ProfileChunkUi};
@@ -130,9 +130,10 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
     let compression = compression(settings.compression, destination);
     let mut report = destination.take_report(now.monotonic_nano);
     let item = report.as_ref().and_then(|report| report.item(seconds(now)));
-    let prepared = encoder
-        .profiles(profiles, compression, item)
-        .prepared(|chunk| Meta { report: report.take(), ..Way::to(destination, compression).chunk(&chunk) });
+    let prepared = encoder.profiles(profiles, compression, item).prepared(|chunk| Meta {
+        report: report.take(),
+        ..RequestTemplate::to(destination, compression).chunk(&chunk)
+    });
     if let Some(report) = report {
         destination.report().merge(&report);
     }
@@ -153,46 +154,51 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
 }
 
 fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
-    let place = match routing::of_client(settings, &envelope.meta, envelope.profiles()) {
-        Ok(Some(place)) => place,
+    let route = match routing::of_client(settings, &envelope.meta, envelope.profiles()) {
+        Ok(Some(route)) => route,
         Ok(None) => return lost(Reason::Unroutable, envelope.quantities()),
         Err(TooMany) => return lost(Reason::LimitExceeded, envelope.quantities()),
     };
     let client = envelope.meta.sentry_client.as_deref();
     // With a configured DSN, the request must not claim to be from a client that did not name itself.
-    let is_named = client.is_some() || matches!(place, Place::Own(_));
-    let destination = place.destination(settings);
+    let is_named = client.is_some() || matches!(route, Route::Own(_));
+    let destination = route.destination(settings);
     let mut headers = forwarded(envelope);
-    headers.extend(destination.auth_of(client).filter(|_| is_named).map(|auth| (AUTH, auth)));
+    headers.extend(destination.auth_header(client).filter(|_| is_named).map(|auth| (AUTH, auth)));
     let RequestMeta { project_id, public_key, .. } = &envelope.meta;
     let peer_key = project_id.zip(public_key.as_ref()).map(|(project, key)| rate_limit::peer_key(project, &key.0));
-    let way = Way { compression: compression(settings.compression, &destination), destination, headers, peer_key };
-    let upgraded = settings.upgrade_v1.then(|| encoder.upgraded(envelope, way.compression)).flatten();
+    let template = RequestTemplate {
+        compression: compression(settings.compression, &destination),
+        destination,
+        headers,
+        peer_key,
+    };
+    let upgraded = settings.upgrade_v1.then(|| encoder.upgraded(envelope, template.compression)).flatten();
     let mut prepared = match upgraded {
         Some((chunks, rest)) => {
-            let mut prepared = chunks.prepared(|chunk| way.chunk(&chunk));
+            let mut prepared = chunks.prepared(|chunk| template.chunk(&chunk));
             if let Some(rest) = rest {
-                let rest = way.forward(encoder, &rest);
+                let rest = template.forward(encoder, &rest);
                 prepared.requests.extend(rest.requests);
                 prepared.losses.merge(&rest.losses);
             }
             prepared
         }
-        None => way.forward(encoder, envelope),
+        None => template.forward(encoder, envelope),
     };
-    prepared.requests.splice(..0, report(&way.destination, now));
+    prepared.requests.splice(..0, report(&template.destination, now));
     prepared
 }
 
 /// How to forward an envelope.
-struct Way {
+struct RequestTemplate {
     destination: Arc<Destination>,
     compression: Compression,
     headers: Vec<(HeaderName, HeaderValue)>,
     peer_key: Option<String>,
 }
 
-impl Way {
+impl RequestTemplate {
     /// For requests that this exporter creates.
     fn to(destination: &Arc<Destination>, compression: Compression) -> Self {
         Self { destination: Arc::clone(destination), compression, headers: Vec::new(), peer_key: None }
@@ -200,11 +206,11 @@ impl Way {
 
     /// Forwards the envelope, unchanged if possible.
     fn forward(&self, encoder: &mut Encoder, envelope: &Envelope) -> Prepared<Meta> {
-        let item = |item: &Item| Contained {
+        let item = |item: &Item| RequestItem {
             limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
             counted: Category::count_of(item),
         };
-        let spans = || envelope.spans().filter_map(Contained::spans_of);
+        let spans = || envelope.spans().filter_map(RequestItem::spans_of);
         let items = || envelope.items.iter().map(item).chain(spans()).collect();
         encoder.forward(envelope, &self.destination.dsn, self.compression).prepared(|encoding| Meta {
             body: encoding.map_or(Body::Ours(self.compression), Body::AsReceived),
@@ -216,10 +222,13 @@ impl Way {
 
     /// Metadata of a chunk that was converted from a profile in the envelope.
     fn chunk(&self, chunk: &ChunkSummary) -> Meta {
-        Meta { billed: Duration::from_nanos(chunk.billed_nanos), ..self.meta(vec![Contained::chunk(&chunk.platform)]) }
+        Meta {
+            billed: Duration::from_nanos(chunk.billed_nanos),
+            ..self.meta(vec![RequestItem::chunk(&chunk.platform)])
+        }
     }
 
-    fn meta(&self, items: Vec<Contained>) -> Meta {
+    fn meta(&self, items: Vec<RequestItem>) -> Meta {
         Meta {
             destination: Arc::clone(&self.destination),
             body: Body::Ours(self.compression),
@@ -239,8 +248,8 @@ fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
     let envelope = Envelope { items: vec![report.item(seconds(now))?], ..Envelope::default() };
     // Too small to compress.
     let body = envelope::write(&envelope, Ending::Newline).ok()?;
-    let items = vec![Contained { limited_by: &[Category::Internal], counted: None }];
-    let meta = Meta { report: Some(report), ..Way::to(destination, Compression::None).meta(items) };
+    let items = vec![RequestItem { limited_by: &[Category::Internal], counted: None }];
+    let meta = Meta { report: Some(report), ..RequestTemplate::to(destination, Compression::None).meta(items) };
     Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })
 }
 
@@ -265,8 +274,9 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
     let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.target).collect();
     let mut prepared = encoded.prepared(|SpanEnvelope { target, is_container, spans, .. }| {
         let destination = settings.destinations.configured(target);
-        let items = if is_container { vec![Contained::spans(spans)] } else { Contained::transaction(spans).to_vec() };
-        Way::to(destination, compression(settings.compression, destination)).meta(items)
+        let items =
+            if is_container { vec![RequestItem::spans(spans)] } else { RequestItem::transaction(spans).to_vec() };
+        RequestTemplate::to(destination, compression(settings.compression, destination)).meta(items)
     });
     let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
     prepared.requests.splice(..0, reports.collect::<Vec<_>>());

@@ -11,14 +11,14 @@ use crate::destination::Destination;
 use crate::destinations::TooMany;
 
 /// Destination of an envelope.
-pub(crate) enum Place {
+pub(crate) enum Route {
     /// The client's own project and key.
     Own(Arc<Destination>),
     /// The configured DSN at this index.
     Configured(usize),
 }
 
-impl Place {
+impl Route {
     /// Resolves the destination.
     pub(crate) fn destination(self, settings: &Settings) -> Arc<Destination> {
         match self {
@@ -37,10 +37,10 @@ pub(crate) fn of_client<'a>(
     settings: &Settings,
     meta: &RequestMeta,
     profiles: impl IntoIterator<Item = &'a Profiles>,
-) -> Result<Option<Place>, TooMany> {
+) -> Result<Option<Route>, TooMany> {
     match settings.destinations.of_client(meta) {
-        Some(own) => own.map(|destination| Some(Place::Own(destination))),
-        None => Ok(of_profiles(settings, profiles).map(Place::Configured)),
+        Some(own) => own.map(|destination| Some(Route::Own(destination))),
+        None => Ok(of_profiles(settings, profiles).map(Route::Configured)),
     }
 }
 

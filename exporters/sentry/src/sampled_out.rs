@@ -6,19 +6,19 @@ use profbridge_wire::sentry::client_report::Discarded;
 use profbridge_wire::sentry::{Category, Told};
 
 use crate::Settings;
-use crate::routing::{self, Place};
+use crate::routing::{self, Route};
 
 /// Adds sampled-out items to the next client report of their project. Items without a project are not reported.
 pub(crate) fn count(settings: &Settings, what: &SampledOut) {
-    let place = match &what.whose {
+    let route = match &what.whose {
         Whose::Client { meta, profiles } => routing::of_client(settings, meta, profiles).ok().flatten(),
         Whose::Process(spans) => {
             let told = spans.resources().first().map(|resource| Told::of_resource(spans, resource));
-            told.and_then(|told| routing::of_process(settings, &told)).map(Place::Configured)
+            told.and_then(|told| routing::of_process(settings, &told)).map(Route::Configured)
         }
     };
-    let Some(place) = place else { return };
-    let destination = place.destination(settings);
+    let Some(route) = route else { return };
+    let destination = route.destination(settings);
     let SampledOutCounts { transactions, spans, profiles, attachment_bytes } = what.counts;
     let mut report = destination.report();
     for (category, quantity) in [

@@ -22,7 +22,7 @@ use crate::config;
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::exporter::SentryExporter;
 use crate::message;
-use crate::prepare::{Body, Contained, Meta, seconds};
+use crate::prepare::{Body, Meta, RequestItem, seconds};
 
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
@@ -31,7 +31,7 @@ const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 const LATE: Duration = Duration::from_secs(60);
 
 /// The parts of a server's answer that matter.
-struct Answered {
+struct ParsedAnswer {
     status: u16,
     detail: Option<String>,
     retry_after: Option<Duration>,
@@ -39,14 +39,14 @@ struct Answered {
 
 /// Values for a request's headers.
 #[derive(Clone, Copy, Default)]
-struct Head<'a> {
+struct RequestHeaders<'a> {
     headers: &'a [(HeaderName, HeaderValue)],
     encoding: Option<&'static str>,
     /// The client to which rate limits in the answer are passed back.
     peer_key: Option<&'a str>,
 }
 
-impl<'a> Head<'a> {
+impl<'a> RequestHeaders<'a> {
     fn of(meta: &'a Meta) -> Self {
         let encoding = meta.body.content_encoding();
         Self { headers: &meta.headers, encoding, peer_key: meta.peer_key.as_deref() }
@@ -75,12 +75,12 @@ impl SentryExporter {
     async fn try_encodings(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
         let meta = &request.meta;
         let destination = &meta.destination;
-        let unchanged = Head::of(meta);
-        let gzip = Head { encoding: Compression::GZIP.content_encoding(), ..unchanged };
+        let unchanged = RequestHeaders::of(meta);
+        let gzip = RequestHeaders { encoding: Compression::GZIP.content_encoding(), ..unchanged };
         let may_change = self.settings.compression == config::Compression::Auto
             && matches!(meta.body, Body::Ours(Compression::Zstd { .. }));
         if !may_change {
-            let (head, body) = match self.late(request).await? {
+            let (head, body) = match self.with_corrected_time(request).await? {
                 Some(body) => (gzip, body),
                 None => (unchanged, request.body.clone()),
             };
@@ -111,7 +111,7 @@ impl SentryExporter {
 
     /// The body of an envelope that has waited for long, with its time of sending moved by the delay. `None` if the
     /// body can be sent unchanged.
-    async fn late(&self, request: &Request<Meta>) -> Result<Option<Bytes>, SendError> {
+    async fn with_corrected_time(&self, request: &Request<Meta>) -> Result<Option<Bytes>, SendError> {
         let (Body::AsReceived(ContentEncoding(encoding)), Some((header, arrival))) =
             (request.meta.body, &request.meta.arrived)
         else {
@@ -153,7 +153,7 @@ impl SentryExporter {
 
     fn give_up_zstd(&self, destination: &Destination, status: u16) {
         if destination.set_zstd(Zstd::Refused) {
-            let to = message::place(&destination.dsn);
+            let to = message::server_and_project(&destination.dsn);
             tracing::info!(
                 exporter = self.settings.id,
                 to,
@@ -164,7 +164,12 @@ impl SentryExporter {
     }
 
     /// Posts a body and stores the rate limits in the answer.
-    async fn post(&self, destination: &Destination, head: Head<'_>, body: Bytes) -> Result<Answered, SendError> {
+    async fn post(
+        &self,
+        destination: &Destination,
+        head: RequestHeaders<'_>,
+        body: Bytes,
+    ) -> Result<ParsedAnswer, SendError> {
         let started = self.started.get().ok_or_else(http_out::not_started)?;
         let mut headers: HeaderMap = head.headers.iter().cloned().collect();
         if head.peer_key.is_none() {
@@ -175,11 +180,16 @@ impl SentryExporter {
         let posted = started.out.post(&destination.url, headers, envelope::CONTENT_TYPE, head.encoding, body).await;
         let unanswered = |failure| http_out::unanswered(&failure, message::failed(&destination.dsn, &failure));
         let response = posted.map_err(unanswered)?;
-        Ok(self.read(destination, head.peer_key.map(|key| (key, &started.peer_limits)), &response))
+        Ok(self.parse_answer(destination, head.peer_key.map(|key| (key, &started.peer_limits)), &response))
     }
 
     /// Stores the rate limits in an answer, also for the receiver of the client.
-    fn read(&self, destination: &Destination, client: Option<(&str, &PeerLimits)>, response: &Response) -> Answered {
+    fn parse_answer(
+        &self,
+        destination: &Destination,
+        client: Option<(&str, &PeerLimits)>,
+        response: &Response,
+    ) -> ParsedAnswer {
         let status = response.status.as_u16();
         let now = self.clock.now();
         let retry_after = response.retry_after(Duration::from_nanos(now.unix_nano)).map(|pause| pause.min(LONGEST));
@@ -192,7 +202,7 @@ impl SentryExporter {
             limits_of(answer).into_iter().for_each(|(time, text)| clients.publish(key, text, time));
         }
         for (what, time) in destination.limit(answer, now.monotonic_nano) {
-            let to = message::place(&destination.dsn);
+            let to = message::server_and_project(&destination.dsn);
             let seconds = time.as_secs_f64();
             tracing::warn!(
                 exporter = self.settings.id,
@@ -204,15 +214,15 @@ impl SentryExporter {
         // An unreadable body changes nothing.
         let body = response.body.as_ref().ok().filter(|_| !response.status.is_success());
         let detail = body.and_then(|body| detail(body, &destination.dsn));
-        Answered { status, detail, retry_after }
+        ParsedAnswer { status, detail, retry_after }
     }
 
-    fn conclude(&self, meta: &Meta, answered: Answered) -> Result<Accepted, SendError> {
+    fn conclude(&self, meta: &Meta, answered: ParsedAnswer) -> Result<Accepted, SendError> {
         let destination = &meta.destination;
         let (retry, reason) = match Verdict::of(answered.status) {
             Verdict::Accepted => {
-                if meta.items.iter().any(Contained::is_profile) && destination.first_accepted() {
-                    let to = message::place(&destination.dsn);
+                if meta.items.iter().any(RequestItem::is_profile) && destination.first_accepted() {
+                    let to = message::server_and_project(&destination.dsn);
                     tracing::info!(exporter = self.settings.id, to, "{}", message::ACCEPTED);
                 }
                 return Ok(Accepted { billed: meta.billed, ..Accepted::default() });
@@ -239,7 +249,7 @@ impl SentryExporter {
             let Ok(body) = envelope::write(&envelope, Ending::Newline) else { continue };
             let body = Bytes::from(body);
             // Small and sent only once at shutdown, so neither compressed nor retried.
-            let result = self.post(&destination, Head::default(), body).await;
+            let result = self.post(&destination, RequestHeaders::default(), body).await;
             let message = match result {
                 Ok(answered) if Verdict::of(answered.status) == Verdict::Accepted => continue,
                 Ok(answered) => message::answered(&destination.dsn, answered.status, answered.detail.as_deref()),
