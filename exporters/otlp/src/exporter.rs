@@ -61,7 +61,7 @@ impl OtlpExporter {
             match part {
                 None => return outcome,
                 Some(part) => {
-                    if let Some(all) = parts.settle(&part, outcome)? {
+                    if let Some(all) = parts.record_outcome(&part, outcome)? {
                         return Ok(all);
                     }
                 }

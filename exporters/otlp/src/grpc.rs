@@ -60,7 +60,7 @@ pub(crate) async fn export(
     let mut channel = channel.clone();
     let response = async {
         poll_fn(|cx| channel.poll_ready(cx)).await?;
-        channel.call(call(settings, via, request)).await
+        channel.call(build_call(settings, via, request)).await
     };
     let response = response.await.map_err(|error| unanswered(settings, &error))?;
     let (head, body) = response.into_parts();
@@ -73,7 +73,7 @@ pub(crate) async fn export(
         let text = format!("HTTP status {} and no gRPC status; this may not be a gRPC endpoint", head.status);
         return verdict(settings, request, (Status::new(code_of(head.status), text), None), Err(String::new()));
     }
-    let (data, trailers) = read(body).await.map_err(|cause| settings.peer.unanswered(&cause))?;
+    let (data, trailers) = read_answer(body).await.map_err(|cause| settings.peer.unanswered(&cause))?;
     let status = match trailers {
         Some(trailers) if trailers.contains_key(Status::GRPC_STATUS) => status(&trailers),
         // hyper reports a clean end without a status if a proxy resets the stream, so the peer has not answered.
@@ -83,7 +83,7 @@ pub(crate) async fn export(
 }
 
 /// Builds the request. The channel adds scheme, host and user agent.
-fn call(settings: &Settings, via: &Via, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
+fn build_call(settings: &Settings, via: &Via, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
     let compression = request.meta.compression.content_encoding();
     let mut call = http::Request::new(tonic::body::Body::new(OneMessage::new(&request.body, compression.is_some())));
     *call.method_mut() = Method::POST;
@@ -152,7 +152,7 @@ impl Body for OneMessage {
 }
 
 /// Reads the frames and the trailers of an answer. The frames are `None` if they exceed the limit.
-async fn read(mut body: tonic::body::Body) -> Result<(Option<Bytes>, Option<HeaderMap>), String> {
+async fn read_answer(mut body: tonic::body::Body) -> Result<(Option<Bytes>, Option<HeaderMap>), String> {
     let mut data = Some(Vec::new());
     let mut trailers = None;
     while let Some(frame) = body.frame().await {

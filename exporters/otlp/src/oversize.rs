@@ -47,17 +47,17 @@ impl PeerLimit {
 
 /// The unsent parts of a split request. Kept across attempts, so that sent parts are not sent again.
 #[derive(Debug, Default)]
-pub(crate) struct Parts(Mutex<Left>);
+pub(crate) struct UnsentParts(Mutex<PartsState>);
 
 #[derive(Debug, Default)]
-struct Left {
+struct PartsState {
     parts: VecDeque<Arc<Request<Meta>>>,
     /// Combined result of the parts sent so far.
     said: Accepted,
 }
 
-impl Parts {
-    fn left(&self) -> MutexGuard<'_, Left> {
+impl UnsentParts {
+    fn left(&self) -> MutexGuard<'_, PartsState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -81,7 +81,7 @@ impl Parts {
     /// # Errors
     ///
     /// If the part can be retried.
-    pub(crate) fn settle(
+    pub(crate) fn record_outcome(
         &self,
         part: &Request<Meta>,
         outcome: Result<Accepted, SendError>,

@@ -5,7 +5,7 @@ use profbridge_engine::component::Prepared;
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::compression::Compression;
 
-use crate::oversize::Parts;
+use crate::oversize::UnsentParts;
 use crate::settings::Settings;
 
 /// Metadata of a request.
@@ -18,12 +18,12 @@ pub(crate) struct Meta {
     /// Compression of the body.
     pub(crate) compression: Compression,
     /// Unsent parts, if the peer refused the whole request as too large.
-    pub(crate) parts: Parts,
+    pub(crate) parts: UnsentParts,
 }
 
 impl Meta {
     pub(crate) fn of(batch: Batch, encoding: Encoding, compression: Compression) -> Self {
-        Self { batch, encoding, compression, parts: Parts::default() }
+        Self { batch, encoding, compression, parts: UnsentParts::default() }
     }
 }
 
