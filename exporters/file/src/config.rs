@@ -100,7 +100,7 @@ impl Default for Config {
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) path: PathBuf,
-    pub(crate) kept: Kept,
+    pub(crate) kept: StorageLimits,
     pub(crate) compression: Compression,
     pub(crate) chunk: chunk::Settings,
     pub(crate) original_payload: bool,
@@ -111,7 +111,7 @@ pub(crate) struct Settings {
 
 /// The limits, by format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum StorageLimits {
     Envelopes { files: usize, bytes: u64 },
     Appended { rotation: FileRotation, encoding: Encoding, framing: Framing },
 }
@@ -157,7 +157,7 @@ impl Config {
                     problems.push(section.problem("original_payload", message, "delete it"));
                 }
                 let bytes = rotation.max_size.map_or(FOLDER_SIZE, ByteSize::get);
-                Kept::Envelopes { files: rotation.max_files.unwrap_or(FOLDER_FILES), bytes }
+                StorageLimits::Envelopes { files: rotation.max_files.unwrap_or(FOLDER_FILES), bytes }
             }
             Format::Otlp | Format::Json => {
                 if rotation.max_files.is_some() {
@@ -183,7 +183,7 @@ impl Config {
                 let asked_for = rotation.max_size.is_some() || rotation.max_backups.is_some();
                 let rotation = FileRotation { bytes, backups, asked_for };
                 let framing = Framing::of_file(encoding, self.compression != CompressionConfig::None);
-                Kept::Appended { rotation, encoding, framing }
+                StorageLimits::Appended { rotation, encoding, framing }
             }
         };
         if rotation.max_size.is_some_and(|size| size.get() == 0) {

@@ -6,7 +6,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use crate::kind::{create_new, make_folder};
+use crate::file_kind::{create_new, make_folder};
 use crate::name;
 
 /// A temporary file that was not modified for this long belongs to a process that has ended.
@@ -14,7 +14,7 @@ const ABANDONED: Duration = Duration::from_secs(600);
 
 /// The folder, and the files in it whose names match this exporter's pattern.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct EnvelopeFolder {
     path: PathBuf,
     max_files: usize,
     max_bytes: u64,
@@ -25,11 +25,12 @@ pub(crate) struct Folder {
     bytes: u64,
 }
 
-impl Folder {
+impl EnvelopeFolder {
     /// Creates the folder if needed, and lists its files.
-    pub(crate) fn open(path: PathBuf, max_files: usize, max_bytes: u64, now: SystemTime) -> io::Result<Folder> {
+    pub(crate) fn open(path: PathBuf, max_files: usize, max_bytes: u64, now: SystemTime) -> io::Result<EnvelopeFolder> {
         make_folder(&path)?;
-        let mut folder = Folder { path, max_files, max_bytes, files: HashMap::new(), ages: BTreeSet::new(), bytes: 0 };
+        let mut folder =
+            EnvelopeFolder { path, max_files, max_bytes, files: HashMap::new(), ages: BTreeSet::new(), bytes: 0 };
         for entry in fs::read_dir(&folder.path)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };

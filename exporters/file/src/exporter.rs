@@ -14,21 +14,21 @@ use profbridge_engine::delivery::ExporterContext;
 use profbridge_model::{Reason, Telemetry};
 use tokio::time::timeout;
 
-use crate::config::{Kept, Settings};
-use crate::envelopes::Folder;
-use crate::frames::Appended;
-use crate::prepare::{Encoder, Meta};
+use crate::config::{Settings, StorageLimits};
+use crate::envelopes::EnvelopeFolder;
+use crate::frames::MessageFile;
+use crate::prepare::{FormatEncoder, Meta};
 use crate::worker::Worker;
 
 /// Writes files.
 pub(crate) struct FileExporter {
     settings: Settings,
-    encoder: Mutex<Encoder>,
-    opened: OnceLock<Opened>,
+    encoder: Mutex<FormatEncoder>,
+    opened: OnceLock<StartedOutput>,
 }
 
 /// Set by `start`.
-struct Opened {
+struct StartedOutput {
     worker: Worker,
     /// Serializes writes, since there is one file or folder. Waiting for this lock blocks no thread, so a hanging disk
     /// blocks only one thread.
@@ -37,29 +37,31 @@ struct Opened {
 
 /// Destination of requests.
 pub(crate) enum Output {
-    Folder(Folder),
-    Appended(Appended),
+    Folder(EnvelopeFolder),
+    Appended(MessageFile),
 }
 
 impl FileExporter {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { encoder: Mutex::new(Encoder::new(&settings)), settings, opened: OnceLock::new() }
+        Self { encoder: Mutex::new(FormatEncoder::new(&settings)), settings, opened: OnceLock::new() }
     }
 
-    async fn open(&self) -> io::Result<Opened> {
+    async fn open(&self) -> io::Result<StartedOutput> {
         let worker = Worker::start()?;
         let Settings { path, kept, .. } = self.settings.clone();
         let output = worker.run(move || {
             let now = SystemTime::now();
             Ok(match kept {
-                Kept::Envelopes { files, bytes } => Output::Folder(Folder::open(path, files, bytes, now)?),
-                Kept::Appended { rotation, framing, .. } => {
-                    Output::Appended(Appended::open(path, framing, rotation, now)?)
+                StorageLimits::Envelopes { files, bytes } => {
+                    Output::Folder(EnvelopeFolder::open(path, files, bytes, now)?)
+                }
+                StorageLimits::Appended { rotation, framing, .. } => {
+                    Output::Appended(MessageFile::open(path, framing, rotation, now)?)
                 }
             })
         });
         let output = self.within_time(output).await?;
-        Ok(Opened { worker, output: Arc::new(tokio::sync::Mutex::new(output)) })
+        Ok(StartedOutput { worker, output: Arc::new(tokio::sync::Mutex::new(output)) })
     }
 
     /// Waits for work on the disk, and fails if it takes too long. As in the Collector, a timeout of zero means none.

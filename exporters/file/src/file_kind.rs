@@ -16,7 +16,7 @@ const FOLDER_MODE: u32 = 0o750;
 
 /// The types of files that can be written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FileKind {
     /// A regular file, or nothing yet: then a file is created.
     File,
     /// A named pipe. It can be written to only while a reader has it open.
@@ -25,7 +25,7 @@ pub(crate) enum Kind {
     Device,
 }
 
-impl Kind {
+impl FileKind {
     /// The type of file at a path, following symbolic links.
     ///
     /// # Errors
@@ -71,8 +71,8 @@ impl Kind {
 /// # Errors
 ///
 /// The system's error. [`nobody_reads`] recognizes a pipe without a reader.
-pub(crate) fn append(path: &Path) -> io::Result<(File, Kind)> {
-    if Kind::at(path)? == Kind::File {
+pub(crate) fn append(path: &Path) -> io::Result<(File, FileKind)> {
+    if FileKind::at(path)? == FileKind::File {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(FILE_MODE);
         let opened = match options.open(path) {
@@ -84,7 +84,7 @@ pub(crate) fn append(path: &Path) -> io::Result<(File, Kind)> {
         };
         let file = opened?;
         // The type may have changed since it was checked.
-        let kind = Kind::of(file.metadata()?.file_type())?;
+        let kind = FileKind::of(file.metadata()?.file_type())?;
         return Ok((file, kind));
     }
     // Opens without blocking, since a pipe would block until it has a reader; writes block again. A pipe must not be
@@ -93,7 +93,7 @@ pub(crate) fn append(path: &Path) -> io::Result<(File, Kind)> {
     options.append(true).custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits());
     let file = options.open(path)?;
     fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
-    let kind = Kind::of(file.metadata()?.file_type())?;
+    let kind = FileKind::of(file.metadata()?.file_type())?;
     Ok((file, kind))
 }
 

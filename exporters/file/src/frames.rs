@@ -10,14 +10,14 @@ use profbridge_codec::otlp::Framing;
 
 use crate::calendar;
 use crate::config::FileRotation;
-use crate::kind::{Kind, append, nobody_reads};
+use crate::file_kind::{FileKind, append, nobody_reads};
 
 /// Length of a frame's prefix in bytes.
 const PREFIX: u64 = 4;
 
 /// The current file. A named pipe or a character device is only written to.
 #[derive(Debug)]
-pub(crate) struct Appended {
+pub(crate) struct MessageFile {
     path: PathBuf,
     /// If `path` is a symbolic link, the file that it leads to: rotation renames that file and keeps the link.
     target: PathBuf,
@@ -25,12 +25,12 @@ pub(crate) struct Appended {
     rotation: FileRotation,
     /// `None` while rotating, and after an error that left the file in an unknown state.
     file: Option<File>,
-    kind: Kind,
+    kind: FileKind,
     /// Length of the file up to the end of its last complete message.
     length: u64,
 }
 
-impl Appended {
+impl MessageFile {
     /// Opens the file, and creates its folder if needed. If the file ends within a message, because a process was
     /// killed while writing, it becomes a backup: nothing in it is lost, and later messages stay readable. A pipe
     /// without a reader is opened later.
@@ -39,16 +39,16 @@ impl Appended {
         framing: Framing,
         rotation: FileRotation,
         now: SystemTime,
-    ) -> io::Result<Appended> {
-        let kind = Kind::at(&path)?;
-        if kind != Kind::File && rotation.asked_for {
+    ) -> io::Result<MessageFile> {
+        let kind = FileKind::at(&path)?;
+        if kind != FileKind::File && rotation.asked_for {
             let why = format!("it is a {}, which cannot be rotated; delete `rotation`", kind.name());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let target = path.clone();
-        let mut this = Appended { path, target, framing, rotation, file: None, kind, length: 0 };
+        let mut this = MessageFile { path, target, framing, rotation, file: None, kind, length: 0 };
         match this.reopen(now) {
-            Err(error) if kind == Kind::Pipe && error.kind() == io::ErrorKind::NotConnected => {
+            Err(error) if kind == FileKind::Pipe && error.kind() == io::ErrorKind::NotConnected => {
                 tracing::warn!(path = %this.path.display(), "no process reads the named pipe yet");
             }
             other => other?,
@@ -63,7 +63,7 @@ impl Appended {
             self.reopen(now)?;
         }
         let full = self.length > 0 && self.length + frame.len() as u64 > self.rotation.bytes;
-        if full && self.kind == Kind::File {
+        if full && self.kind == FileKind::File {
             self.set_aside(now)?;
             self.reopen(now)?;
         }
@@ -77,7 +77,7 @@ impl Appended {
             Err(error) => {
                 // Removes the part that was written. If that fails, the file is inspected again before the next write.
                 // A pipe is closed instead, so that its reader sees the end.
-                if self.kind == Kind::File && file.set_len(self.length).is_ok() {
+                if self.kind == FileKind::File && file.set_len(self.length).is_ok() {
                     self.file = Some(file);
                 }
                 Err(error)
@@ -101,12 +101,12 @@ impl Appended {
         let mut file = self.opened()?;
         self.length = 0;
         // A device or a pipe has no length and cannot be rotated.
-        if self.kind == Kind::File {
+        if self.kind == FileKind::File {
             self.target = fs::canonicalize(&self.path)?;
             let length = file.metadata()?.len();
             let whole = match self.framing {
-                Framing::Line => is_of_lines(&mut file, length)?,
-                Framing::Length | Framing::None => whole_frames(&mut file, length)? == length,
+                Framing::Line => has_complete_lines(&mut file, length)?,
+                Framing::Length | Framing::None => end_of_last_frame(&mut file, length)? == length,
             };
             if !whole {
                 tracing::warn!(file = %self.path.display(), "the file ends within a message, so a new one is begun");
@@ -188,7 +188,7 @@ impl Appended {
 }
 
 /// Whether a file contains JSON lines and ends with a line end. True for an empty file.
-fn is_of_lines(file: &mut File, length: u64) -> io::Result<bool> {
+fn has_complete_lines(file: &mut File, length: u64) -> io::Result<bool> {
     if length == 0 {
         return Ok(true);
     }
@@ -202,7 +202,7 @@ fn is_of_lines(file: &mut File, length: u64) -> io::Result<bool> {
 }
 
 /// The end of the last complete frame.
-fn whole_frames(file: &mut File, length: u64) -> io::Result<u64> {
+fn end_of_last_frame(file: &mut File, length: u64) -> io::Result<u64> {
     let mut end = 0;
     while length - end >= PREFIX {
         let mut prefix = [0; PREFIX as usize];

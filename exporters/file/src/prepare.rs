@@ -9,7 +9,7 @@ use profbridge_engine::component::{Now, Prepared};
 use profbridge_model::{Envelope, Profiles, Spans, Telemetry};
 use profbridge_net::compression::Compression;
 
-use crate::config::{Kept, Settings};
+use crate::config::{Settings, StorageLimits};
 use crate::name;
 
 /// Metadata of a request.
@@ -36,27 +36,29 @@ const MAX_MESSAGE_BYTES: usize = 64 << 20;
 const PART_BYTES: usize = 8 << 20;
 
 /// Encodes telemetry in the configured format.
-pub(crate) enum Encoder {
+pub(crate) enum FormatEncoder {
     Envelopes(Box<sentry::Encoder>, Compression),
     /// The readers of the file are unknown, so references to the string table are replaced by strings.
     Messages(otlp::Encoder),
 }
 
-impl Encoder {
+impl FormatEncoder {
     pub(crate) fn new(settings: &Settings) -> Self {
         let compression = settings.compression;
         match settings.kept {
-            Kept::Envelopes { .. } => {
+            StorageLimits::Envelopes { .. } => {
                 Self::Envelopes(Box::new(sentry::Encoder::new(settings.chunk.clone())), compression)
             }
-            Kept::Appended { encoding, framing, .. } => Self::Messages(otlp::Encoder::new(otlp::EncoderOptions {
-                part_bytes: PART_BYTES,
-                original_payload: settings.original_payload,
-                compression,
-                encoding,
-                framing,
-                ..otlp::EncoderOptions::plain(MAX_MESSAGE_BYTES)
-            })),
+            StorageLimits::Appended { encoding, framing, .. } => {
+                Self::Messages(otlp::Encoder::new(otlp::EncoderOptions {
+                    part_bytes: PART_BYTES,
+                    original_payload: settings.original_payload,
+                    compression,
+                    encoding,
+                    framing,
+                    ..otlp::EncoderOptions::plain(MAX_MESSAGE_BYTES)
+                }))
+            }
         }
     }
 

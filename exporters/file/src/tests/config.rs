@@ -4,7 +4,7 @@ use profbridge_model::TelemetryKind;
 use profbridge_net::compression::Compression;
 
 use crate::FACTORY;
-use crate::config::{Config, FileRotation, Kept};
+use crate::config::{Config, FileRotation, StorageLimits};
 
 /// Guarantees: the defaults are those of the README, and all of it is bounded.
 #[test]
@@ -14,12 +14,12 @@ fn defaults() {
         Config::read(&section).unwrap().check(&section).unwrap()
     };
     let sentry = settings("path: out");
-    assert_eq!(sentry.kept, Kept::Envelopes { files: 10_000, bytes: 1 << 30 });
+    assert_eq!(sentry.kept, StorageLimits::Envelopes { files: 10_000, bytes: 1 << 30 });
     assert_eq!(sentry.compression, Compression::None);
     assert_eq!(sentry.chunk, profbridge_wire::sentry::chunk::Settings::default());
     let otlp = settings("{path: out/profiles.otlp, format: otlp, compression: zstd}");
     let rotation = FileRotation { bytes: 100 << 20, backups: 100, asked_for: false };
-    let appended = |encoding, framing| Kept::Appended { rotation, encoding, framing };
+    let appended = |encoding, framing| StorageLimits::Appended { rotation, encoding, framing };
     assert_eq!(otlp.kept, appended(Encoding::Protobuf, Framing::Length));
     assert_eq!(settings("{path: out.json, format: json}").kept, appended(Encoding::Json, Framing::Line));
     let compressed = settings("{path: out.json, format: json, compression: zstd}");

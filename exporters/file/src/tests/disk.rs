@@ -8,7 +8,7 @@ use profbridge_model::Reason;
 
 use super::*;
 use crate::config::FileRotation;
-use crate::frames::Appended;
+use crate::frames::MessageFile;
 use profbridge_codec::otlp::Framing;
 
 /// Guarantees: a full disk is told as such, under its own reason, and tried again.
@@ -198,7 +198,7 @@ async fn devices_are_never_renamed() {
         }
         let before = std::fs::symlink_metadata(path).unwrap();
         let rotation = FileRotation { bytes: 10, backups: 0, asked_for: false };
-        let mut appended = Appended::open(path.clone(), Framing::Length, rotation, SystemTime::now()).unwrap();
+        let mut appended = MessageFile::open(path.clone(), Framing::Length, rotation, SystemTime::now()).unwrap();
         for _ in 0..5 {
             appended.append(b"0123456789", SystemTime::now()).unwrap();
         }

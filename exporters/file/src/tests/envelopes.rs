@@ -6,7 +6,7 @@ use profbridge_testkit as testing;
 use profbridge_wire::sentry::envelope::{self, ItemHeader};
 
 use super::*;
-use crate::envelopes::Folder;
+use crate::envelopes::EnvelopeFolder;
 use crate::name;
 
 /// Guarantees: each chunk is a file of its own with a telling name, which a reader of envelopes understands.
@@ -132,7 +132,7 @@ fn rotation() {
         |n: u64| name::envelope(n, &format!("{n:08x}"), "00000000", profbridge_net::compression::Compression::None);
     std::fs::write(path.join("notes.txt"), "mine").unwrap();
     std::fs::create_dir(path.join(name(99))).unwrap();
-    let mut by_number = Folder::open(path.to_owned(), 3, 1 << 20, at(0)).unwrap();
+    let mut by_number = EnvelopeFolder::open(path.to_owned(), 3, 1 << 20, at(0)).unwrap();
     for n in 1..=5 {
         // The names say the opposite of the age.
         by_number.write(&name(10 - n), b"0123456789", at(n)).unwrap();
@@ -149,7 +149,7 @@ fn rotation() {
         let file = std::fs::File::options().write(true).open(path.join(name(n))).unwrap();
         file.set_modified(at(second)).unwrap();
     }
-    let mut by_size = Folder::open(path.to_owned(), 100, 25, at(10)).unwrap();
+    let mut by_size = EnvelopeFolder::open(path.to_owned(), 100, 25, at(10)).unwrap();
     assert_eq!(names(path), expected(&[7, 5]));
     by_size.write(&name(20), b"01234", at(11)).unwrap();
     assert_eq!(names(path), expected(&[7, 5, 20]));
@@ -164,7 +164,7 @@ fn rotation() {
 fn replacing_is_not_adding() {
     let folder = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
-    let mut files = Folder::open(folder.path().to_owned(), 10, 25, now).unwrap();
+    let mut files = EnvelopeFolder::open(folder.path().to_owned(), 10, 25, now).unwrap();
     let [a, b] =
         [1, 2].map(|n| name::envelope(n, "00000000", "00000000", profbridge_net::compression::Compression::None));
     let [a, b] = [a.replace(".000Z", ".001Z"), b.replace(".000Z", ".002Z")];

@@ -9,7 +9,7 @@ use prost::Message as _;
 
 use super::*;
 use crate::config::FileRotation;
-use crate::frames::Appended;
+use crate::frames::MessageFile;
 use profbridge_codec::otlp::Framing;
 
 fn at(second: u64) -> SystemTime {
@@ -147,7 +147,7 @@ fn torn_lines_are_set_aside() {
         let folder = tempfile::tempdir().unwrap();
         let path: PathBuf = folder.path().join("profiles.json");
         std::fs::write(&path, before).unwrap();
-        let mut file = Appended::open(path.clone(), Framing::Line, kept(1 << 20, 5), at(3)).unwrap();
+        let mut file = MessageFile::open(path.clone(), Framing::Line, kept(1 << 20, 5), at(3)).unwrap();
         file.append(b"{}\n", at(4)).unwrap();
         let now = std::fs::read(&path).unwrap();
         assert_eq!(now, if aside { b"{}\n".to_vec() } else { [before, b"{}\n"].concat() });
@@ -168,7 +168,7 @@ fn rotation() {
     for other in ["profiles-old.otlp", "other-20260101T000000.000Z.otlp", "profiles-20260101T000000.000Z.txt"] {
         std::fs::write(folder.path().join(other), "mine").unwrap();
     }
-    let mut file = Appended::open(path.clone(), Framing::Length, kept(30, 2), at(0)).unwrap();
+    let mut file = MessageFile::open(path.clone(), Framing::Length, kept(30, 2), at(0)).unwrap();
     for n in 0..8_u8 {
         // Two frames of 14 bytes fit.
         file.append(&frame(&[n; 10]), at(u64::from(n))).unwrap();
@@ -200,7 +200,7 @@ fn torn_files_are_set_aside() {
         let path: PathBuf = folder.path().join("profiles.otlp");
         let before = [&frame(b"whole")[..], torn].concat();
         std::fs::write(&path, &before).unwrap();
-        let mut file = Appended::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3)).unwrap();
+        let mut file = MessageFile::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3)).unwrap();
         file.append(&frame(b"next"), at(4)).unwrap();
         assert_eq!(messages(&path), [&b"next"[..]]);
         let backup = folder.path().join("profiles-20260101T000003.000Z.otlp");
@@ -209,7 +209,7 @@ fn torn_files_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
     std::fs::write(&path, frame(b"whole")).unwrap();
-    Appended::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3))
+    MessageFile::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3))
         .unwrap()
         .append(&frame(b"next"), at(4))
         .unwrap();
@@ -240,7 +240,7 @@ async fn dropped_attempts_do_not_write_twice() {
 fn a_file_that_was_moved_away() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
-    let mut file = Appended::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(0)).unwrap();
+    let mut file = MessageFile::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(0)).unwrap();
     file.append(&frame(b"one"), at(1)).unwrap();
     std::fs::rename(&path, folder.path().join("moved.otlp")).unwrap();
     file.append(&frame(b"two"), at(2)).unwrap();
@@ -293,7 +293,7 @@ fn links() {
     let (links, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (link, target) = (links.path().join("link.otlp"), folder.path().join("profiles.otlp"));
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    let mut file = Appended::open(link.clone(), Framing::Length, kept(30, 5), at(0)).unwrap();
+    let mut file = MessageFile::open(link.clone(), Framing::Length, kept(30, 5), at(0)).unwrap();
     for n in 0..3_u8 {
         file.append(&frame(&[n; 10]), at(u64::from(n))).unwrap();
     }
