@@ -39,7 +39,7 @@ impl Exporter for DebugExporter {
     fn prepare(&self, telemetry: &Telemetry, _: Now) -> Prepared<()> {
         let samples = |batch: &Profiles| batch.profiles().map(|profile| profile.samples.len() as u64).sum::<u64>();
         let request = Request {
-            body: summary::of(telemetry, self.verbosity).into(),
+            body: summary::summarize(telemetry, self.verbosity).into(),
             quantities: telemetry.quantities(),
             samples: telemetry.profiles().map(samples).sum(),
             meta: (),

@@ -23,7 +23,7 @@ const MOST_ITEMS: usize = 20;
 const MAX_NAME: usize = 120;
 
 /// The summary of telemetry.
-pub(crate) fn of(telemetry: &Telemetry, verbosity: Verbosity) -> String {
+pub(crate) fn summarize(telemetry: &Telemetry, verbosity: Verbosity) -> String {
     let mut text = String::new();
     let written = match telemetry {
         Telemetry::Profiles(batch) => profiles(&mut text, batch, verbosity),
