@@ -8,11 +8,11 @@ use profbridge_model::spans::origins::Intake;
 use profbridge_model::spans::{Assembly, Origin, Origins, SpanChanges};
 use profbridge_model::{ByteRange, Quantities, Reason, Span, Spans};
 
-use crate::left_out::OfHeld;
+use crate::sampled_out::BufferedCounts;
 
 /// Buffered spans of one trace. Their byte ranges refer to `bytes`, and their scopes are [`Origin`]s.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct BufferedSpans {
     peer: Option<Arc<str>>,
     spans: Vec<Span>,
     bytes: Vec<u8>,
@@ -20,7 +20,7 @@ pub(crate) struct Held {
     done: usize,
 }
 
-impl Held {
+impl BufferedSpans {
     /// An empty buffer for spans of this peer.
     pub(crate) fn of(peer: Option<&Arc<str>>) -> Self {
         Self { peer: peer.cloned(), ..Self::default() }
@@ -63,8 +63,8 @@ impl Held {
     }
 
     /// Counts all spans as sampled out, and releases their origins.
-    pub(crate) fn leave_out(&self, origins: &mut Origins, left_out: &mut OfHeld) {
-        self.spans.iter().for_each(|span| left_out.add(origins, span));
+    pub(crate) fn count_as_sampled_out(&self, origins: &mut Origins, sampled_out: &mut BufferedCounts) {
+        self.spans.iter().for_each(|span| sampled_out.add(origins, span));
     }
 
     fn get(&self, at: ByteRange) -> &[u8] {
@@ -74,13 +74,13 @@ impl Held {
 
 /// The queue of spans to be sent, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Ready {
-    queue: VecDeque<Held>,
+pub(crate) struct SendQueue {
+    queue: VecDeque<BufferedSpans>,
     spans: u64,
     memory: usize,
 }
 
-impl Ready {
+impl SendQueue {
     /// How many spans there are.
     pub(crate) fn spans(&self) -> u64 {
         self.spans
@@ -88,7 +88,7 @@ impl Ready {
 
     /// Heap size of the spans in bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.memory + self.queue.capacity() * size_of::<Held>()
+        self.memory + self.queue.capacity() * size_of::<BufferedSpans>()
     }
 
     /// Whether the queue is empty.
@@ -97,31 +97,31 @@ impl Ready {
     }
 
     /// Appends spans to the queue.
-    pub(crate) fn push(&mut self, held: Held) {
-        self.spans += held.len();
-        self.memory += held.memory();
-        self.queue.push_back(held);
+    pub(crate) fn push(&mut self, buffered: BufferedSpans) {
+        self.spans += buffered.len();
+        self.memory += buffered.memory();
+        self.queue.push_back(buffered);
     }
 
     /// Sends one batch of about `bytes` bytes with spans of one peer.
-    pub(crate) fn put_out(&mut self, origins: &mut Origins, bytes: usize, out: &mut Outbox) {
+    pub(crate) fn send(&mut self, origins: &mut Origins, bytes: usize, out: &mut Outbox) {
         let Some(peer) = self.queue.front().map(|first| first.peer.clone()) else { return };
         let mut batch = Assembly::default();
-        while let Some(held) = self.queue.front_mut().filter(|held| held.peer == peer) {
+        while let Some(buffered) = self.queue.front_mut().filter(|buffered| buffered.peer == peer) {
             while batch.bytes() < bytes
-                && let Some(span) = held.spans.get(held.done)
+                && let Some(span) = buffered.spans.get(buffered.done)
             {
                 self.spans -= 1;
-                if batch.push(origins, span.clone(), held.get(span.at)).is_err() {
+                if batch.push(origins, span.clone(), buffered.get(span.at)).is_err() {
                     out.drop(Reason::LimitExceeded, Quantities::spans(1));
                 }
                 origins.release(Origin::of(span.scope));
-                held.done += 1;
+                buffered.done += 1;
             }
-            if held.done < held.spans.len() {
+            if buffered.done < buffered.spans.len() {
                 break;
             }
-            self.memory -= held.memory();
+            self.memory -= buffered.memory();
             self.queue.pop_front();
         }
         if self.queue.is_empty() {

@@ -11,14 +11,14 @@ use profbridge_model::{Envelope, Profiles, Quantities, Reason, SampledOutCounts,
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::trace_header::TraceHeader;
 
+use crate::complete;
 use crate::sessions::Sessions;
-use crate::traces::Asking;
-use crate::whole;
+use crate::traces::DecisionContext;
 
 /// Decides about the contents of an envelope, and sends what is left.
-pub(crate) fn take(
+pub(crate) fn sample(
     mut envelope: Envelope,
-    asking: &mut Asking<'_>,
+    context: &mut DecisionContext<'_>,
     sessions: &mut Sessions,
     now: Now,
     out: &mut Outbox,
@@ -30,7 +30,7 @@ pub(crate) fn take(
     for view in &mut envelope.views {
         let Viewed::Spans(spans) = &mut view.what else { continue };
         let before = (spans.spans().len(), spans.received().is_some());
-        counts += whole::decide(spans, &header, asking, now, out).total();
+        counts += complete::decide(spans, &header, context, now, out).total();
         is_changed |= before != (spans.spans().len(), spans.received().is_some());
         if spans.form() == SpanForm::SentryTransaction && spans.is_empty() && before.0 > 0 {
             transaction = Some(view.item);
@@ -41,7 +41,7 @@ pub(crate) fn take(
         let profiles = envelope.profiles().next().cloned();
         let meta = Box::new(envelope.meta.clone());
         if let Some(transaction) = transaction {
-            take_out(&mut envelope, transaction, &mut counts, out);
+            remove_transaction(&mut envelope, transaction, &mut counts, out);
         }
         out.say_sampled_out(Whose::Client { meta, profiles }, counts);
     }
@@ -67,7 +67,7 @@ pub(crate) fn take(
 }
 
 /// Removes a dropped transaction from its envelope, with its profile and attachments, and counts them.
-fn take_out(envelope: &mut Envelope, transaction: usize, counts: &mut SampledOutCounts, out: &mut Outbox) {
+fn remove_transaction(envelope: &mut Envelope, transaction: usize, counts: &mut SampledOutCounts, out: &mut Outbox) {
     let kinds = envelope.items.iter().map(|item| ItemHeader::read(&item.header).map(|header| header.kind));
     let kinds: Vec<_> = kinds.map(|kind| kind.map_or_else(|_| String::new(), |kind| kind.into_owned())).collect();
     // If there is a second transaction nevertheless, the owner of the attachments is unknown.

@@ -8,20 +8,20 @@
 //! See `README.md` for the options and guarantees. `profbridge_wire::spans` parses spans of any format, and
 //! `profbridge_identity` identifies their processes.
 
+mod buffered;
+mod complete;
 mod config;
 mod decision;
 mod envelope;
-mod held;
-mod left_out;
 mod lifecycle;
 mod pattern;
 mod processes;
 mod roots;
 mod rules;
+mod sampled_out;
 mod sampler;
 mod sessions;
 mod traces;
-mod whole;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::Section;
@@ -34,7 +34,7 @@ use self::lifecycle::Lifecycle as Profiles;
 use self::processes::Processes;
 use self::sampler::Sampler;
 use self::sessions::Sessions;
-use self::traces::{Asking, Traces};
+use self::traces::{DecisionContext, Traces};
 
 pub use self::config::{Config, Lifecycle, ParentSampled, Settings, WrittenRule};
 
@@ -102,12 +102,12 @@ impl Sample {
         let waits = !sampler.keeps_all()
             && spans.form() == SpanForm::Otlp
             && spans.spans().iter().all(|span| span.segment.is_none());
-        let mut asking = Asking { sampler, processes, lifecycle: profiles.as_mut() };
+        let mut context = DecisionContext { sampler, processes, lifecycle: profiles.as_mut() };
         if waits {
-            return traces.take(spans, &mut asking, now, out);
+            return traces.process(spans, &mut context, now, out);
         }
-        let left_out = whole::decide(&mut spans, &TraceHeader::default(), &mut asking, now, out);
-        left_out.say(&spans, out);
+        let sampled_out = complete::decide(&mut spans, &TraceHeader::default(), &mut context, now, out);
+        sampled_out.report(&spans, out);
         if !spans.is_empty() {
             out.send(spans);
         }
@@ -138,8 +138,8 @@ impl Processor for Sample {
             }
             Telemetry::Envelope(envelope) => {
                 let Self { sampler, processes, sessions, profiles, .. } = self;
-                let mut asking = Asking { sampler, processes, lifecycle: profiles.as_mut() };
-                envelope::take(envelope, &mut asking, sessions, now, out);
+                let mut context = DecisionContext { sampler, processes, lifecycle: profiles.as_mut() };
+                envelope::sample(envelope, &mut context, sessions, now, out);
             }
         }
     }

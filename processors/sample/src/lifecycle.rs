@@ -11,7 +11,7 @@ use profbridge_identity::{Processes, RequestId, Rules, profiler_name};
 use profbridge_model::{Profiles, Reason, Span};
 
 use crate::config::Settings;
-use crate::roots::Roots;
+use crate::roots::RootSpanTimes;
 
 /// How many process names are cached for one batch. Beyond that, the cache is cleared.
 const MOST_NAMES: usize = 32_768;
@@ -29,7 +29,7 @@ pub(crate) struct Lifecycle {
     rules: Rules,
     wait: u64,
     max_bytes: u64,
-    roots: Roots,
+    roots: RootSpanTimes,
     waiting: VecDeque<Waiting>,
     observations: u64,
     bytes: u64,
@@ -42,7 +42,7 @@ impl Lifecycle {
             rules: rules.clone(),
             wait: settings.profile_wait,
             max_bytes: settings.max_bytes,
-            roots: Roots::default(),
+            roots: RootSpanTimes::default(),
             waiting: VecDeque::new(),
             observations: 0,
             bytes: 0,

@@ -13,7 +13,7 @@ const MOST: usize = 4096;
 
 /// The process of a resource.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
+pub(crate) struct ProcessIdentity {
     /// Identifies the process.
     pub(crate) identity: u128,
     /// The names that profiles of the process may use for it.
@@ -24,7 +24,7 @@ pub(crate) struct Known {
 #[derive(Debug)]
 pub(crate) struct Processes {
     rules: Rules,
-    known: HashMap<u128, Known>,
+    known: HashMap<u128, ProcessIdentity>,
 }
 
 impl Processes {
@@ -33,7 +33,7 @@ impl Processes {
     }
 
     /// The process of a span, by its resource.
-    pub(crate) fn of(&mut self, spans: &Spans, span: &Span) -> Known {
+    pub(crate) fn identify(&mut self, spans: &Spans, span: &Span) -> ProcessIdentity {
         let resource = spans.resource_of(span);
         let mut content = Xxh3::new();
         let mut put = |bytes: &[u8]| {
@@ -58,24 +58,24 @@ impl Processes {
         found
     }
 
-    fn find(&self, spans: &Spans, span: &Span, content: u128) -> Known {
+    fn find(&self, spans: &Spans, span: &Span, content: u128) -> ProcessIdentity {
         let Some(said) = process(&SpanView::of(spans, span)) else {
-            return Known { identity: content, names: Arc::default() };
+            return ProcessIdentity { identity: content, names: Arc::default() };
         };
         let attributes = said.attributes.iter();
         let identity = self.rules.identify(&said.dictionary, attributes.clone(), spans.peer.as_deref());
-        Known { identity: identity.hash, names: self.rules.names(&said.dictionary, attributes).into() }
+        ProcessIdentity { identity: identity.hash, names: self.rules.names(&said.dictionary, attributes).into() }
     }
 
     /// All names that profiles of a root span's process may use for it, including the profiler id in the span.
     pub(crate) fn names(&mut self, view: &SpanView<'_>, spans: &Spans) -> Vec<u128> {
-        let mut names = self.of(spans, view.span()).names.to_vec();
+        let mut names = self.identify(spans, view.span()).names.to_vec();
         names.extend(view.profiler_id().map(profiler_name));
         names
     }
 
     /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.known.capacity() * (size_of::<(u128, Known)>() + 1 + 64)
+        self.known.capacity() * (size_of::<(u128, ProcessIdentity)>() + 1 + 64)
     }
 }

@@ -8,8 +8,8 @@ const MOST: usize = 1 << 16;
 /// Time ranges in which at least one sampled root span was open, by process name. Ranges that overlap or touch are
 /// merged, so a busy process has few.
 #[derive(Debug, Default)]
-pub(crate) struct Roots {
-    by_name: HashMap<u128, BTreeMap<u64, Stretch>>,
+pub(crate) struct RootSpanTimes {
+    by_name: HashMap<u128, BTreeMap<u64, TimeRange>>,
     count: usize,
     /// Monotonic time before which no sweep is needed.
     next_sweep: u64,
@@ -17,25 +17,25 @@ pub(crate) struct Roots {
 
 /// An inclusive time range, keyed by its start, in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct TimeRange {
     end: u64,
     /// Monotonic time at which the range is dropped.
     until: u64,
 }
 
-impl Roots {
+impl RootSpanTimes {
     /// Records a sampled root span, open from `start` to `end` in nanoseconds since the Unix epoch, until the monotonic
     /// time `until`. Returns how many ranges had to be dropped early.
     pub(crate) fn add(&mut self, names: &[u128], start: u64, end: u64, until: u64) -> u64 {
         for name in names {
             let stretches = self.by_name.entry(*name).or_default();
-            let (mut start, mut new) = (start, Stretch { end, until });
+            let (mut start, mut new) = (start, TimeRange { end, until });
             while let Some((&begin, &known)) = stretches.range(..=new.end).next_back().filter(|(_, of)| of.end >= start)
             {
                 stretches.remove(&begin);
                 self.count -= 1;
                 start = start.min(begin);
-                new = Stretch { end: new.end.max(known.end), until: new.until.max(known.until) };
+                new = TimeRange { end: new.end.max(known.end), until: new.until.max(known.until) };
             }
             stretches.insert(start, new);
             self.count += 1;
@@ -67,7 +67,7 @@ impl Roots {
         }
     }
 
-    fn retain(&mut self, mut keep: impl FnMut(&Stretch) -> bool) {
+    fn retain(&mut self, mut keep: impl FnMut(&TimeRange) -> bool) {
         self.by_name.retain(|_, stretches| {
             stretches.retain(|_, of| keep(of));
             !stretches.is_empty()
@@ -88,8 +88,8 @@ impl Roots {
 
     /// Approximate heap size in bytes, assuming tree nodes that are half empty.
     pub(crate) fn bytes(&self) -> usize {
-        self.by_name.capacity() * (size_of::<(u128, BTreeMap<u64, Stretch>)>() + 1)
-            + self.count * 2 * size_of::<(u64, Stretch)>()
+        self.by_name.capacity() * (size_of::<(u128, BTreeMap<u64, TimeRange>)>() + 1)
+            + self.count * 2 * size_of::<(u64, TimeRange)>()
     }
 }
 
@@ -108,7 +108,7 @@ mod tests {
             spans in prop::collection::vec((0u128..3, 0u64..60, 0u64..20), 0..20),
             asked in prop::collection::vec((0u128..4, 0u64..80, 0u64..10), 1..30),
         ) {
-            let mut roots = Roots::default();
+            let mut roots = RootSpanTimes::default();
             for (name, start, len) in &spans {
                 prop_assert_eq!(roots.add(&[*name], *start, start + len, 100), 0);
             }
@@ -126,11 +126,11 @@ mod tests {
     /// Guarantees: what is remembered is bounded; beyond that the older half goes, and is counted.
     #[test]
     fn bounded() {
-        let mut roots = Roots::default();
+        let mut roots = RootSpanTimes::default();
         let forgotten: u64 = (0..100_000).map(|n| roots.add(&[1], n * 10, n * 10 + 1, n)).sum();
         assert!(roots.count <= MOST && forgotten == 100_000 - roots.count as u64);
         assert!(roots.cover(&[1], 999_990, 999_990) && !roots.cover(&[1], 0, 1));
-        let mut equal = Roots::default();
+        let mut equal = RootSpanTimes::default();
         let forgotten: u64 = (0..=MOST as u64).map(|n| equal.add(&[1], n * 10, n * 10 + 1, 5)).sum();
         assert_eq!((forgotten, equal.count), (MOST as u64 / 2, MOST / 2 + 1));
     }

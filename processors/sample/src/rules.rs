@@ -43,13 +43,13 @@ pub(crate) enum Verdict {
 
 /// The span that decides.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct DecidingSpan<'a> {
     pub(crate) view: &'a SpanView<'a>,
     /// Whether this is the root span. Otherwise only its resource is used.
     pub(crate) is_root: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> DecidingSpan<'a> {
     fn attribute(&self, key: &str) -> Option<SpanValue<'a>> {
         let own = self.is_root.then(|| self.view.attribute(key)).flatten();
         own.or_else(|| self.view.resource_attribute(key))
@@ -65,7 +65,7 @@ impl<'a> Asked<'a> {
 
 impl Rule {
     /// Applies the rule to a span; `None` if a condition does not match.
-    pub(crate) fn ask(&self, asked: Asked<'_>) -> Option<Verdict> {
+    pub(crate) fn ask(&self, asked: DecidingSpan<'_>) -> Option<Verdict> {
         let Self { name, op, service, attributes, parent, outcome } = self;
         let of_root = |wanted: &Option<Pattern>, found: &dyn Fn() -> Option<String>| {
             wanted.as_ref().is_none_or(|wanted| asked.is_root && found().is_some_and(|found| wanted.matches(&found)))

@@ -19,9 +19,9 @@ fn of_span(span: &Span, form: SpanForm) -> SampledOutCounts {
 
 /// What is sampled out of one batch, by resource.
 #[derive(Debug, Default)]
-pub(crate) struct OfBatch(BTreeMap<u32, SampledOutCounts>);
+pub(crate) struct BatchCounts(BTreeMap<u32, SampledOutCounts>);
 
-impl OfBatch {
+impl BatchCounts {
     /// Counts a sampled-out span of the batch.
     pub(crate) fn add(&mut self, batch: &Spans, span: &Span) {
         *self.0.entry(batch.scope_of(span).resource).or_default() += of_span(span, batch.form());
@@ -38,7 +38,7 @@ impl OfBatch {
     }
 
     /// Reports the counts of each resource of the batch.
-    pub(crate) fn say(self, batch: &Spans, out: &mut Outbox) {
+    pub(crate) fn report(self, batch: &Spans, out: &mut Outbox) {
         for (resource, counts) in self.0 {
             out.say_sampled_out(Whose::Process(batch.resource_alone(resource as usize)), counts);
         }
@@ -47,9 +47,9 @@ impl OfBatch {
 
 /// What is sampled out of buffered spans, by resource, until it is reported. The resources stay in memory until then.
 #[derive(Debug, Default)]
-pub(crate) struct OfHeld(BTreeMap<u32, (Origin, SampledOutCounts)>);
+pub(crate) struct BufferedCounts(BTreeMap<u32, (Origin, SampledOutCounts)>);
 
-impl OfHeld {
+impl BufferedCounts {
     /// Counts a buffered span. Its origin is released after the report.
     pub(crate) fn add(&mut self, origins: &mut Origins, span: &Span) {
         let origin = Origin::of(span.scope);
@@ -64,7 +64,7 @@ impl OfHeld {
     }
 
     /// Reports the counts of each resource.
-    pub(crate) fn say(&mut self, origins: &mut Origins, out: &mut Outbox) {
+    pub(crate) fn report(&mut self, origins: &mut Origins, out: &mut Outbox) {
         for (_, (origin, counts)) in std::mem::take(&mut self.0) {
             // Spans of a resource that is too large for a batch were never buffered.
             if let Some(resource) = Assembly::resource_alone(origins, origin) {

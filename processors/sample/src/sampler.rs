@@ -7,7 +7,7 @@ use profbridge_wire::spans::SpanView;
 
 use crate::config::Settings;
 use crate::decision::{Decision, Evidence};
-use crate::rules::{Asked, Rule, Verdict};
+use crate::rules::{DecidingSpan, Rule, Verdict};
 
 /// The configured rules and rate.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Sampler {
             return Decision::KEPT;
         }
         let header = &header.of(view.span().trace_id);
-        let asked = Asked { view, is_root };
+        let asked = DecidingSpan { view, is_root };
         let evidence = Evidence {
             explicit: view.decision().filter(|_| is_root).or(header.sampled),
             rule: self.rules.iter().find_map(|rule| rule.ask(asked)),

@@ -13,12 +13,12 @@ use profbridge_model::{Quantities, Reason, Span, Spans, TraceId};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::spans::SpanView;
 
+use crate::buffered::{BufferedSpans, SendQueue};
 use crate::config::Settings;
 use crate::decision::Decision;
-use crate::held::{Held, Ready};
-use crate::left_out::{OfBatch, OfHeld};
 use crate::lifecycle::Lifecycle;
 use crate::processes::Processes;
+use crate::sampled_out::{BatchCounts, BufferedCounts};
 use crate::sampler::{Sampler, rate_before};
 
 /// How many bytes of spans one step accepts or sends.
@@ -43,7 +43,7 @@ struct Trace {
 
 #[derive(Debug)]
 enum State {
-    Waiting(Held),
+    Waiting(BufferedSpans),
     Decided(Decided),
 }
 
@@ -57,14 +57,14 @@ struct Decided {
 
 /// A request whose spans are not all accepted yet.
 #[derive(Debug)]
-struct UnderWay {
+struct PendingRequest {
     spans: Spans,
     keys: Vec<Key>,
     at: usize,
 }
 
 /// What decides about spans, passed while they are accepted.
-pub(crate) struct Asking<'a> {
+pub(crate) struct DecisionContext<'a> {
     pub(crate) sampler: &'a mut Sampler,
     pub(crate) processes: &'a mut Processes,
     pub(crate) lifecycle: Option<&'a mut Lifecycle>,
@@ -80,15 +80,15 @@ pub(crate) struct Traces {
     /// Traces by deadline. At least as long as `known`.
     order: VecDeque<(u64, Key)>,
     origins: Origins,
-    under_way: Option<UnderWay>,
+    pending: Option<PendingRequest>,
     /// Kept spans that are sent next.
-    ready: Ready,
+    ready: SendQueue,
     /// Counts of dropped spans, until the end of a call.
-    left_out: OfHeld,
+    sampled_out: BufferedCounts,
     waiting_spans: u64,
     waiting_bytes: usize,
     /// During memory pressure: the target for the bytes that wait.
-    relief: Option<usize>,
+    pressure_target: Option<usize>,
 }
 
 impl Traces {
@@ -100,12 +100,12 @@ impl Traces {
             known: HashMap::new(),
             order: VecDeque::new(),
             origins: Origins::default(),
-            under_way: None,
-            ready: Ready::default(),
-            left_out: OfHeld::default(),
+            pending: None,
+            ready: SendQueue::default(),
+            sampled_out: BufferedCounts::default(),
             waiting_spans: 0,
             waiting_bytes: 0,
-            relief: None,
+            pressure_target: None,
         }
     }
 
@@ -114,22 +114,22 @@ impl Traces {
     }
 
     pub(crate) fn is_absorbing(&self) -> bool {
-        self.under_way.is_some()
+        self.pending.is_some()
     }
 
     pub(crate) fn spans(&self) -> u64 {
-        let left = self.under_way.as_ref().map_or(0, |work| work.spans.spans().len() - work.at);
+        let left = self.pending.as_ref().map_or(0, |work| work.spans.spans().len() - work.at);
         self.waiting_spans + self.ready.spans() + left as u64
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        let under_way = self
-            .under_way
+        let pending = self
+            .pending
             .as_ref()
             .map_or(0, |work| work.spans.size_bytes() as usize + work.keys.capacity() * size_of::<Key>());
         let known = self.known.capacity() * (size_of::<(Key, Trace)>() + 1);
         let order = self.order.capacity() * size_of::<(u64, Key)>();
-        (self.origins.bytes() + self.waiting_bytes + self.ready.memory() + known + order + under_way) as u64
+        (self.origins.bytes() + self.waiting_bytes + self.ready.memory() + known + order + pending) as u64
     }
 
     pub(crate) fn due(&self) -> Option<u64> {
@@ -140,9 +140,9 @@ impl Traces {
     }
 
     /// Accepts a batch: spans of decided traces are sent or dropped at once, the others wait.
-    pub(crate) fn take(&mut self, mut spans: Spans, asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
-        let keys = self.keys(&spans, asking.processes);
-        self.decide_by_roots(&spans, &keys, asking, now, out);
+    pub(crate) fn process(&mut self, mut spans: Spans, context: &mut DecisionContext<'_>, now: Now, out: &mut Outbox) {
+        let keys = self.keys(&spans, context.processes);
+        self.decide_by_roots(&spans, &keys, context, now, out);
         let decisions: Vec<Option<Decided>> = keys
             .iter()
             .map(|key| match self.known.get(key) {
@@ -157,7 +157,7 @@ impl Traces {
             };
             let is_root = span.is_local_root();
             let rate = decision.rate.filter(|_| is_root || rootless);
-            let lifecycle = asking.lifecycle.as_deref_mut().filter(|_| is_root);
+            let lifecycle = context.lifecycle.as_deref_mut().filter(|_| is_root);
             if rate.is_none() && lifecycle.is_none() {
                 continue;
             }
@@ -166,28 +166,28 @@ impl Traces {
                 rates.push((position, rate * rate_before(&view, &TraceHeader::default()).unwrap_or(1.0)));
             }
             if let Some(lifecycle) = lifecycle {
-                lifecycle.add_root(&asking.processes.names(&view, &spans), span, now, out);
+                lifecycle.add_root(&context.processes.names(&view, &spans), span, now, out);
             }
         }
         rates.into_iter().for_each(|(position, rate)| spans.change(position, |of| of.sample_rate = Some(rate)));
-        let mut left_out = OfBatch::default();
+        let mut sampled_out = BatchCounts::default();
         for (span, _) in spans.spans().iter().zip(&decisions).filter(|(_, of)| of.is_some_and(|of| !of.decision.kept)) {
-            left_out.add(&spans, span);
+            sampled_out.add(&spans, span);
         }
-        out.drop(Reason::SampleRate, Quantities::spans(left_out.total().spans));
-        left_out.say(&spans, out);
+        out.drop(Reason::SampleRate, Quantities::spans(sampled_out.total().spans));
+        sampled_out.report(&spans, out);
         if decisions.iter().any(Option::is_none) {
             let mut waiting = spans.clone();
             waiting.retain(|position, _| decisions[position].is_none());
             let keys = keys.iter().zip(&decisions).filter(|(_, of)| of.is_none()).map(|(key, _)| *key).collect();
-            self.under_way = Some(UnderWay { spans: waiting, keys, at: 0 });
+            self.pending = Some(PendingRequest { spans: waiting, keys, at: 0 });
         }
         spans.retain(|position, _| decisions[position].is_some_and(|of| of.decision.kept));
         if !spans.is_empty() {
             out.send(spans);
         }
-        self.absorb(now, asking.sampler, out);
-        self.left_out.say(&mut self.origins, out);
+        self.absorb(now, context.sampler, out);
+        self.sampled_out.report(&mut self.origins, out);
     }
 
     fn keys(&self, spans: &Spans, processes: &mut Processes) -> Vec<Key> {
@@ -195,7 +195,7 @@ impl Traces {
         let all = spans.spans().iter();
         all.map(|span| {
             let resource = spans.scope_of(span).resource as usize;
-            let process = *known[resource].get_or_insert_with(|| processes.of(spans, span).identity);
+            let process = *known[resource].get_or_insert_with(|| processes.identify(spans, span).identity);
             Key { process, trace: span.trace_id }
         })
         .collect()
@@ -203,7 +203,14 @@ impl Traces {
 
     /// Decides about the traces whose root spans are in a batch. If a trace has several root spans in one process, the
     /// earliest decides: the others are below it.
-    fn decide_by_roots(&mut self, spans: &Spans, keys: &[Key], asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
+    fn decide_by_roots(
+        &mut self,
+        spans: &Spans,
+        keys: &[Key],
+        context: &mut DecisionContext<'_>,
+        now: Now,
+        out: &mut Outbox,
+    ) {
         let mut roots: HashMap<Key, usize> = HashMap::new();
         for (position, span) in spans.spans().iter().enumerate() {
             let key = keys[position];
@@ -219,7 +226,7 @@ impl Traces {
         roots.sort_unstable_by_key(|(position, _)| *position);
         for (position, key) in roots {
             let view = SpanView::of(spans, &spans.spans()[position]);
-            let decision = asking.sampler.decide(&view, true, &TraceHeader::default(), out);
+            let decision = context.sampler.decide(&view, true, &TraceHeader::default(), out);
             self.set_decided(key, Decided { decision, rootless: false }, now, out);
         }
     }
@@ -229,28 +236,28 @@ impl Traces {
         let until = now.monotonic_nano.saturating_add(self.wait);
         self.order.push_back((until, key));
         let before = self.known.insert(key, Trace { until, state: State::Decided(decided) });
-        if let Some(Trace { state: State::Waiting(held), .. }) = before {
-            self.let_go(held, decided.decision, out);
+        if let Some(Trace { state: State::Waiting(buffered), .. }) = before {
+            self.let_go(buffered, decided.decision, out);
         }
     }
 
     /// Sends or drops spans that waited.
-    fn let_go(&mut self, held: Held, decision: Decision, out: &mut Outbox) {
-        self.waiting_spans -= held.len();
-        self.waiting_bytes -= held.memory();
+    fn let_go(&mut self, buffered: BufferedSpans, decision: Decision, out: &mut Outbox) {
+        self.waiting_spans -= buffered.len();
+        self.waiting_bytes -= buffered.memory();
         if decision.kept {
-            self.ready.push(held);
+            self.ready.push(buffered);
         } else {
-            held.leave_out(&mut self.origins, &mut self.left_out);
-            out.drop(Reason::SampleRate, Quantities::spans(held.len()));
+            buffered.count_as_sampled_out(&mut self.origins, &mut self.sampled_out);
+            out.drop(Reason::SampleRate, Quantities::spans(buffered.len()));
         }
     }
 
     /// Accepts as many spans of a pending request as one step allows.
     fn absorb(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
-        let Some(mut work) = self.under_way.take() else { return };
+        let Some(mut work) = self.pending.take() else { return };
         let mut intake = Intake::default();
-        let mut left_out = OfBatch::default();
+        let mut sampled_out = BatchCounts::default();
         let mut bytes = 0;
         while bytes < STEP
             && let Some(span) = work.spans.spans().get(work.at)
@@ -261,32 +268,32 @@ impl Traces {
             let until = now.monotonic_nano.saturating_add(self.wait);
             let trace = self.known.entry(key).or_insert_with(|| {
                 self.order.push_back((until, key));
-                Trace { until, state: State::Waiting(Held::of(work.spans.peer.as_ref())) }
+                Trace { until, state: State::Waiting(BufferedSpans::of(work.spans.peer.as_ref())) }
             });
             match &mut trace.state {
-                State::Waiting(held) => {
-                    let before = held.memory();
-                    held.push(&mut self.origins, &mut intake, &work.spans, span);
-                    self.waiting_bytes += held.memory() - before;
+                State::Waiting(buffered) => {
+                    let before = buffered.memory();
+                    buffered.push(&mut self.origins, &mut intake, &work.spans, span);
+                    self.waiting_bytes += buffered.memory() - before;
                     self.waiting_spans += 1;
                 }
                 // The trace was decided after this request arrived, by timeout or for lack of room.
                 State::Decided(Decided { decision: Decision { kept: false, .. }, .. }) => {
-                    left_out.add(&work.spans, span);
+                    sampled_out.add(&work.spans, span);
                 }
                 State::Decided(Decided { decision, .. }) => {
-                    let mut held = Held::of(work.spans.peer.as_ref());
-                    held.push(&mut self.origins, &mut intake, &work.spans, span);
-                    held.set_rate(decision.rate);
-                    self.ready.push(held);
+                    let mut buffered = BufferedSpans::of(work.spans.peer.as_ref());
+                    buffered.push(&mut self.origins, &mut intake, &work.spans, span);
+                    buffered.set_rate(decision.rate);
+                    self.ready.push(buffered);
                 }
             }
         }
         self.origins.end(intake);
-        out.drop(Reason::SampleRate, Quantities::spans(left_out.total().spans));
-        left_out.say(&work.spans, out);
+        out.drop(Reason::SampleRate, Quantities::spans(sampled_out.total().spans));
+        sampled_out.report(&work.spans, out);
         if work.at < work.spans.spans().len() {
-            self.under_way = Some(work);
+            self.pending = Some(work);
         }
         self.bound(now, sampler, out);
     }
@@ -317,11 +324,11 @@ impl Traces {
             }
             return Some(match self.known.remove(&key)?.state {
                 State::Decided(_) => false,
-                State::Waiting(mut held) => {
-                    let decision = self.decide_rootless(&held, sampler, out);
+                State::Waiting(mut buffered) => {
+                    let decision = self.decide_rootless(&buffered, sampler, out);
                     out.note(crate::WITHOUT_ROOT, 1);
-                    held.set_rate(decision.rate);
-                    self.let_go(held, decision, out);
+                    buffered.set_rate(decision.rate);
+                    self.let_go(buffered, decision, out);
                     // Late spans get the same decision. Storing it needs little memory compared with the spans.
                     if self.known.len() < self.max_traces {
                         self.set_decided(key, Decided { decision, rootless: true }, now, out);
@@ -334,8 +341,8 @@ impl Traces {
     }
 
     /// Decides about spans without a known root span, by the first of them.
-    fn decide_rootless(&self, held: &Held, sampler: &mut Sampler, out: &mut Outbox) -> Decision {
-        let Some(first) = held.first(&self.origins) else { return Decision::KEPT };
+    fn decide_rootless(&self, buffered: &BufferedSpans, sampler: &mut Sampler, out: &mut Outbox) -> Decision {
+        let Some(first) = buffered.first(&self.origins) else { return Decision::KEPT };
         let Some(span) = first.spans().first() else { return Decision::KEPT };
         sampler.decide(&SpanView::of(&first, span), false, &TraceHeader::default(), out)
     }
@@ -348,8 +355,8 @@ impl Traces {
                 break;
             }
         }
-        self.ready.put_out(&mut self.origins, STEP, out);
-        self.left_out.say(&mut self.origins, out);
+        self.ready.send(&mut self.origins, STEP, out);
+        self.sampled_out.report(&mut self.origins, out);
         self.shrink();
     }
 
@@ -363,7 +370,7 @@ impl Traces {
 
     /// Decides the oldest half of what waits, in steps. Returns whether there is more to do.
     pub(crate) fn on_memory_pressure(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
-        let target = *self.relief.get_or_insert(self.waiting_bytes / 2);
+        let target = *self.pressure_target.get_or_insert(self.waiting_bytes / 2);
         let mut early = 0;
         while self.ready.memory() < STEP && self.waiting_bytes > target {
             match self.next(u64::MAX, now, sampler, out) {
@@ -372,11 +379,11 @@ impl Traces {
             }
         }
         out.note(crate::DECIDED_EARLY, early);
-        self.ready.put_out(&mut self.origins, STEP, out);
-        self.left_out.say(&mut self.origins, out);
+        self.ready.send(&mut self.origins, STEP, out);
+        self.sampled_out.report(&mut self.origins, out);
         let more = !self.ready.is_empty() || self.waiting_bytes > target;
         if !more {
-            self.relief = None;
+            self.pressure_target = None;
             self.shrink();
         }
         more
@@ -390,8 +397,8 @@ impl Traces {
                 break;
             }
         }
-        self.ready.put_out(&mut self.origins, STEP, out);
-        self.left_out.say(&mut self.origins, out);
+        self.ready.send(&mut self.origins, STEP, out);
+        self.sampled_out.report(&mut self.origins, out);
         let more = self.is_absorbing() || self.waiting_spans > 0 || !self.ready.is_empty();
         if !more {
             (self.known, self.order) = (HashMap::new(), VecDeque::new());
