@@ -69,7 +69,7 @@ impl Symbolize {
         let mut new = Waiting { profiles, queries, answered: 0, deadline, bytes };
         let ready = self.timeout == 0 || new.is_answered(&mut *self.names);
         if ready && !self.waiting.iter().any(|earlier| earlier.profiles.peer == new.profiles.peer) {
-            return self.put_out(new, out);
+            return self.send(new, out);
         }
         if self.waiting.is_empty() {
             self.next_poll = now.monotonic_nano.saturating_add(POLL_NANO);
@@ -99,23 +99,23 @@ impl Symbolize {
 
     /// Sends the oldest batch with the names known so far. Returns whether there is another batch.
     fn release(&mut self, early: bool, out: &mut Outbox) -> bool {
-        if let Some(waiting) = self.take_out(0) {
+        if let Some(waiting) = self.remove(0) {
             if early {
                 out.note(crate::RELEASED_EARLY, 1);
             }
-            self.put_out(waiting, out);
+            self.send(waiting, out);
         }
         !self.waiting.is_empty()
     }
 
-    fn take_out(&mut self, at: usize) -> Option<Waiting> {
+    fn remove(&mut self, at: usize) -> Option<Waiting> {
         let waiting = self.waiting.remove(at)?;
         self.held.bytes -= waiting.bytes;
         self.held.quantities.observations -= waiting.profiles.observations();
         Some(waiting)
     }
 
-    fn put_out(&mut self, waiting: Waiting, out: &mut Outbox) {
+    fn send(&mut self, waiting: Waiting, out: &mut Outbox) {
         let named = answers::write(waiting.profiles, &waiting.queries, &mut *self.names, out);
         out.send(named);
     }
@@ -160,8 +160,8 @@ impl Processor for Symbolize {
             let free = !blocked.contains(&waiting.profiles.peer);
             // Deadlines are in order of arrival, so an expired batch is never blocked by an earlier one.
             if free && (over || waiting.is_answered(&mut *self.names)) {
-                if let Some(ready) = self.take_out(at) {
-                    self.put_out(ready, out);
+                if let Some(ready) = self.remove(at) {
+                    self.send(ready, out);
                 }
                 return;
             }

@@ -45,7 +45,7 @@ impl Queries {
                 continue;
             }
             let address = address_in(dictionary.mapping(mapping), location.address);
-            match (files.of(mapping), address, LocationId::new(index as u32)) {
+            match (files.index_of(mapping), address, LocationId::new(index as u32)) {
                 (Some(file), Some(address), Some(location)) => {
                     found.queries.push(Query { location, file, address });
                 }
@@ -55,8 +55,8 @@ impl Queries {
         found.files = files.found;
         let searched: Vec<bool> = found.files.iter().map(|file| names.wants_processes(&file.id)).collect();
         if searched.contains(&true) {
-            let mut walk = Walk::new(profiles, files.by_mapping, &searched);
-            walk.run(&mut found.files);
+            let mut search = ProcessSearch::new(profiles, files.by_mapping, &searched);
+            search.run(&mut found.files);
         }
         found
     }
@@ -94,7 +94,7 @@ impl<'a> Files<'a> {
         Self { dictionary, by_mapping: HashMap::new(), by_id: HashMap::new(), found: Vec::new() }
     }
 
-    fn of(&mut self, mapping: MappingId) -> Option<u32> {
+    fn index_of(&mut self, mapping: MappingId) -> Option<u32> {
         if let Some(&known) = self.by_mapping.get(&mapping) {
             return known;
         }
@@ -133,7 +133,7 @@ fn hexadecimal(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<Ar
 type Numbered = (u32, Process);
 
 /// Finds the processes that map a file: those with a sample in it.
-struct Walk<'a> {
+struct ProcessSearch<'a> {
     profiles: &'a Profiles,
     /// Index of the file for each mapping of interest.
     wanted: HashMap<MappingId, u32>,
@@ -144,7 +144,7 @@ struct Walk<'a> {
     open: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ProcessSearch<'a> {
     fn new(profiles: &'a Profiles, by_mapping: HashMap<MappingId, Option<u32>>, searched: &[bool]) -> Self {
         let of = |(mapping, file): (MappingId, Option<u32>)| {
             file.filter(|&file| searched[file as usize]).map(|file| (mapping, file))
@@ -192,10 +192,10 @@ impl<'a> Walk<'a> {
             let dictionary = &**profiles.dictionary();
             let mut process = Process { peer: profiles.peer.clone(), ..Process::default() };
             for attribute in &profiles.resources()[resource].resource.attributes {
-                read(&mut process, dictionary, attribute);
+                read_attribute(&mut process, dictionary, attribute);
             }
             for attribute in dictionary.attributes(set) {
-                read(&mut process, dictionary, attribute);
+                read_attribute(&mut process, dictionary, attribute);
             }
             let useful = process.pid.is_some() || process.executable.is_some();
             useful.then(|| {
@@ -207,7 +207,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn read(process: &mut Process, dictionary: &Dictionary, attribute: &Attribute) {
+fn read_attribute(process: &mut Process, dictionary: &Dictionary, attribute: &Attribute) {
     let text = || match attribute.value {
         Value::String(id) => Some(dictionary.string(id)).filter(|text| !text.is_empty()),
         _ => None,

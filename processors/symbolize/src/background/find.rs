@@ -26,7 +26,7 @@ const MAX_TRIES: usize = 8;
 
 /// A file that has the right id.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct VerifiedFile {
     pub(super) file: File,
     /// Root folder of its process.
     pub(super) root: File,
@@ -55,7 +55,7 @@ impl Finder {
     }
 
     /// Finds a file.
-    pub(super) fn find(&self, file: &MappedFile) -> Option<Found> {
+    pub(super) fn find(&self, file: &MappedFile) -> Option<VerifiedFile> {
         if !self.processes {
             return None;
         }
@@ -78,7 +78,7 @@ impl Finder {
         }
     }
 
-    fn in_process(&self, file: &MappedFile, process: &Process, pid: u32) -> Option<Found> {
+    fn in_process(&self, file: &MappedFile, process: &Process, pid: u32) -> Option<VerifiedFile> {
         let folder = format!("/proc/{pid}");
         let root = format!("{folder}/root");
         if let Some(found) = self.at_executable(file, process, Path::new(&root)) {
@@ -95,7 +95,7 @@ impl Finder {
             if tries > MAX_TRIES {
                 break;
             }
-            let taken = |opened: Option<File>| opened.filter(|opened| identify::is(opened, &file.id));
+            let taken = |opened: Option<File>| opened.filter(|opened| identify::has_id(opened, &file.id));
             // This link leads to the mapped file even if that was replaced or deleted. It needs more privileges than
             // the path.
             let link = format!("{folder}/map_files/{range}");
@@ -103,22 +103,22 @@ impl Finder {
             let root = root_folder(Path::new(&root))?;
             let opened = opened.or_else(|| taken(open_in_root(&root, Path::new(&path), self.fuse).ok()));
             if let Some(file) = opened {
-                return Some(Found { file, root, path });
+                return Some(VerifiedFile { file, root, path });
             }
         }
         None
     }
 
     /// The process's executable, if it is the file.
-    fn at_executable(&self, file: &MappedFile, process: &Process, root: &Path) -> Option<Found> {
+    fn at_executable(&self, file: &MappedFile, process: &Process, root: &Path) -> Option<VerifiedFile> {
         let path = process.executable.as_deref().filter(|path| path.starts_with('/'))?;
         if !file.filename.is_empty() && Path::new(path).file_name() != Path::new(&*file.filename).file_name() {
             return None;
         }
         let root = root_folder(root)?;
         let opened = open_in_root(&root, Path::new(path), self.fuse).ok();
-        let opened = opened.filter(|opened| identify::is(opened, &file.id))?;
-        Some(Found { file: opened, root, path: path.to_owned() })
+        let opened = opened.filter(|opened| identify::has_id(opened, &file.id))?;
+        Some(VerifiedFile { file: opened, root, path: path.to_owned() })
     }
 }
 

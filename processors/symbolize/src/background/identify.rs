@@ -16,7 +16,7 @@ const MAX_NOTE: u64 = 64 << 10;
 const PAGE: u64 = 4096;
 
 /// Whether a file has an id.
-pub(super) fn is(file: &File, id: &FileId) -> bool {
+pub(super) fn has_id(file: &File, id: &FileId) -> bool {
     let (found, digits) = match id {
         FileId::Gnu(digits) => (build_id(file), digits),
         FileId::Htlhash(digits) => (htlhash(file), digits),
@@ -36,8 +36,8 @@ pub(super) fn id_of(file: &File) -> FileId {
 fn htlhash(file: &File) -> Option<Vec<u8>> {
     let length = file.metadata().ok()?.len();
     let size = length.min(PAGE);
-    let mut text = read(file, 0, size)?;
-    text.extend(read(file, length - size, size)?);
+    let mut text = read_range(file, 0, size)?;
+    text.extend(read_range(file, length - size, size)?);
     text.extend(length.to_be_bytes());
     Some(hmac_sha256::Hash::hash(&text)[..16].to_vec())
 }
@@ -45,7 +45,7 @@ fn htlhash(file: &File) -> Option<Vec<u8>> {
 /// The GNU build id of a 64-bit ELF file, by its program headers, which survive stripping ("System V Application Binary
 /// Interface", chapter 5, "Program Header" and "Note Section").
 fn build_id(file: &File) -> Option<Vec<u8>> {
-    let header = read(file, 0, 64)?;
+    let header = read_range(file, 0, 64)?;
     if header.get(..5)? != b"\x7fELF\x02" {
         return None;
     }
@@ -56,14 +56,14 @@ fn build_id(file: &File) -> Option<Vec<u8>> {
     if number(&header, 54, 2)? != 56 || count > u64::from(MAX_HEADERS) {
         return None;
     }
-    let headers = read(file, table, count * 56)?;
+    let headers = read_range(file, table, count * 56)?;
     headers.chunks_exact(56).find_map(|header| {
         let (offset, size) = (number(header, 8, 8)?, number(header, 32, 8)?);
         if number(header, 0, 4)? != 4 || size > MAX_NOTE {
             return None;
         }
         let alignment = if number(header, 48, 8)? == 8 { 8 } else { 4 };
-        in_notes(&read(file, offset, size)?, alignment, little_endian)
+        in_notes(&read_range(file, offset, size)?, alignment, little_endian)
     })
 }
 
@@ -88,7 +88,7 @@ fn number(bytes: &[u8], at: usize, len: usize, little_endian: bool) -> Option<u6
 }
 
 /// Reads `length` bytes. The caller must limit the length.
-fn read(file: &File, offset: u64, length: u64) -> Option<Vec<u8>> {
+fn read_range(file: &File, offset: u64, length: u64) -> Option<Vec<u8>> {
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     file.read_exact_at(&mut bytes, offset).ok()?;
     Some(bytes)
