@@ -19,7 +19,7 @@ const SPAN: usize = size_of::<Span>();
 
 /// Closed transactions.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving {
+pub(crate) struct ClosedTransactions {
     /// Transactions by resource index. The indexes are assigned here, so an attacker cannot choose colliding keys.
     by_resource: HashMap<u32, VecDeque<Tree>, FixedState>,
     /// Indexes of the resources that have transactions.
@@ -28,7 +28,7 @@ pub(crate) struct Leaving {
     bytes: usize,
 }
 
-impl Leaving {
+impl ClosedTransactions {
     /// Number of spans.
     pub(crate) fn spans(&self) -> u64 {
         self.spans
@@ -109,8 +109,8 @@ impl Batch {
     /// Appends a transaction, and releases its origins.
     fn add(&mut self, mut tree: Tree, origins: &mut Origins, out: &mut Outbox) {
         tree.sort();
-        self.assembly.reserve(tree.spans.len(), tree.said);
-        self.taken += tree.spans.len() * SPAN + tree.said;
+        self.assembly.reserve(tree.spans.len(), tree.encoded_bytes);
+        self.taken += tree.spans.len() * SPAN + tree.encoded_bytes;
         for held in tree.spans {
             let origin = Origin::of(held.scope);
             let (span, bytes) = held.leave(tree.trace_id, self.number);

@@ -32,10 +32,10 @@ impl Default for Config {
 const SHARE: u64 = 2;
 
 /// How many sent spans are remembered.
-const LEFT: usize = 65_536;
+const SENT: usize = 65_536;
 
 /// One sent span is remembered per this many bytes of the memory limit for data.
-const BYTES_OF_LEFT: u64 = 2048;
+const BYTES_PER_SENT: u64 = 2048;
 
 /// The checked configuration. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub struct Settings {
     pub(crate) max_spans: usize,
     pub(crate) max_bytes: u64,
     /// How many sent spans are remembered.
-    pub(crate) max_left: usize,
+    pub(crate) max_sent: usize,
 }
 
 impl Default for Settings {
@@ -58,7 +58,7 @@ impl Settings {
     /// Reduces the limits to fit the memory limit for all data of the process, in bytes.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.max_bytes = self.max_bytes.min(limit / SHARE);
-        self.max_left = self.max_left.min((limit / BYTES_OF_LEFT) as usize);
+        self.max_sent = self.max_sent.min((limit / BYTES_PER_SENT) as usize);
     }
 }
 
@@ -85,7 +85,7 @@ impl Config {
             orphan_wait: self.orphan_wait.nanos(),
             max_spans: self.max_spans as usize,
             max_bytes: self.max_bytes.get(),
-            max_left: LEFT,
+            max_sent: SENT,
         }
     }
 }

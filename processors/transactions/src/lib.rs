@@ -7,16 +7,16 @@
 //!
 //! This crate uses the model's spans and knows no format: encoded spans are copied as bytes.
 
+mod closed;
 mod config;
-mod hold;
-mod leaving;
-mod left;
+mod processor;
+mod sent;
 mod trees;
 
 use profbridge_engine::registry::{Description, ProcessorFactory, SPANS};
 
 pub use self::config::{Config, Settings};
-pub use self::hold::Transactions;
+pub use self::processor::Transactions;
 
 /// Note: transactions sent without their local root, which did not arrive in time.
 pub const WITHOUT_ROOT: &str = "transactions_without_root";

@@ -9,11 +9,11 @@ use hashbrown::{DefaultHashBuilder, HashMap};
 use profbridge_model::{SpanId, TraceId};
 
 /// Identifies a span in its process: a hash of the resource, the trace id and the span id.
-pub(crate) type Name = (u64, TraceId, SpanId);
+pub(crate) type SpanIdentity = (u64, TraceId, SpanId);
 
 /// The most recently sent spans.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct SentSpans {
     max: usize,
     state: DefaultHashBuilder,
     /// Hash of each span's content, by the hash of its identity.
@@ -22,7 +22,7 @@ pub(crate) struct Left {
     order: VecDeque<u64>,
 }
 
-impl Left {
+impl SentSpans {
     pub(crate) fn new(max: usize) -> Self {
         Self { max, ..Self::default() }
     }
@@ -34,18 +34,18 @@ impl Left {
     }
 
     /// Whether a span with this identity was sent.
-    pub(crate) fn has(&self, name: Name) -> bool {
+    pub(crate) fn has(&self, name: SpanIdentity) -> bool {
         !self.known.is_empty() && self.known.contains_key(&self.state.hash_one(name))
     }
 
     /// Whether a span with this identity and equal content was sent. `scope` is a hash of its scope.
-    pub(crate) fn has_equal(&self, name: Name, scope: u64, bytes: &[u8]) -> bool {
+    pub(crate) fn has_equal(&self, name: SpanIdentity, scope: u64, bytes: &[u8]) -> bool {
         let said = (!self.known.is_empty()).then(|| self.known.get(&self.state.hash_one(name))).flatten();
         said.is_some_and(|said| *said == self.state.hash_one((scope, bytes)))
     }
 
     /// Remembers a span.
-    pub(crate) fn remember(&mut self, name: Name, scope: u64, bytes: &[u8]) {
+    pub(crate) fn remember(&mut self, name: SpanIdentity, scope: u64, bytes: &[u8]) {
         if self.max == 0 {
             return;
         }

@@ -13,9 +13,9 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::spans::Segment;
 use profbridge_model::{Span, SpanId, TraceId};
 
-use self::queue::{Queue, Which};
+use self::queue::{Queue, WaitKind};
 pub(crate) use self::tree::{Top, Tree};
-use crate::left::Left;
+use crate::sent::SentSpans;
 
 /// The index of a parent that has not arrived.
 const MISSING: u32 = u32::MAX;
@@ -53,7 +53,7 @@ struct Key {
 
 /// A span to be added, with details of its origin.
 #[derive(Debug)]
-pub(crate) struct New<'a> {
+pub(crate) struct NewSpan<'a> {
     /// Its `scope` is its origin.
     pub(crate) span: Span,
     pub(crate) bytes: &'a [u8],
@@ -74,9 +74,9 @@ pub(crate) struct Deadlines {
 
 /// The result of adding a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Put {
+pub(crate) enum AddResult {
     /// Added to this tree.
-    In(u32),
+    Added(u32),
     /// Added to this tree, although another span has the same id.
     WithEqualId(u32),
     /// A resend: the same span was added before.
@@ -129,16 +129,16 @@ impl Trees {
     }
 
     /// Adds a span.
-    pub(crate) fn put(&mut self, new: New<'_>, deadlines: Deadlines, left: &Left) -> Put {
-        let New { mut span, bytes, resource, resource_hash, scope_hash } = new;
+    pub(crate) fn add(&mut self, new: NewSpan<'_>, deadlines: Deadlines, sent: &SentSpans) -> AddResult {
+        let NewSpan { mut span, bytes, resource, resource_hash, scope_hash } = new;
         let key = Key { resource, trace_id: span.trace_id, span_id: span.span_id };
         let own = self.find(key);
         let is_root = span.is_local_root();
         span.segment = is_root.then_some(Segment { number: 0, is_root: true });
         match own {
-            Some(place) if place.at != MISSING => return self.put_again(place, span, bytes),
-            None if left.has_equal((resource_hash, span.trace_id, span.span_id), scope_hash, bytes) => {
-                return Put::Resent;
+            Some(place) if place.at != MISSING => return self.add_again(place, span, bytes),
+            None if sent.has_equal((resource_hash, span.trace_id, span.span_id), scope_hash, bytes) => {
+                return AddResult::Resent;
             }
             _ => {}
         }
@@ -155,7 +155,7 @@ impl Trees {
             (None, None) => self.open(resource, span.trace_id),
         };
         let span_id = span.span_id;
-        let at = self.change(tree, |tree| tree.add(span, bytes)).unwrap_or_default();
+        let at = self.change(tree, |tree| tree.push(span, bytes)).unwrap_or_default();
         self.spans += 1;
         match own {
             Some(own) => self.move_place(own, tree, at),
@@ -164,25 +164,25 @@ impl Trees {
         match (parent, above) {
             (None, _) => {
                 self.set_top(tree, Top::Root);
-                self.wait(tree, Which::Soon, deadlines.soon);
+                self.wait(tree, WaitKind::Soon, deadlines.soon);
             }
             (Some(parent), None) if parent == span_id => self.set_circle(tree, own.is_none(), deadlines),
             (Some(parent), None) => {
-                let has_left = left.has((resource_hash, key.trace_id, parent));
+                let has_left = sent.has((resource_hash, key.trace_id, parent));
                 self.set_top(tree, Top::Missing { parent, has_left });
                 self.add_place(Key { span_id: parent, ..key }, tree, MISSING);
-                let waits_soon = own.is_some() && self.get(tree).is_some_and(|tree| tree.links.queue == Which::Soon);
+                let waits_soon = own.is_some() && self.get(tree).is_some_and(|tree| tree.links.queue == WaitKind::Soon);
                 if has_left && !waits_soon {
-                    self.wait(tree, Which::Soon, deadlines.soon);
+                    self.wait(tree, WaitKind::Soon, deadlines.soon);
                 } else if own.is_none() {
-                    self.wait(tree, Which::Later, deadlines.later);
+                    self.wait(tree, WaitKind::Later, deadlines.later);
                 }
             }
             (Some(_), Some(above)) if own.is_some() && above.tree == tree => self.set_circle(tree, false, deadlines),
-            (Some(_), Some(above)) if own.is_some() => return Put::In(self.merge(tree, above.tree)),
+            (Some(_), Some(above)) if own.is_some() => return AddResult::Added(self.merge(tree, above.tree)),
             (Some(_), Some(_)) => {}
         }
-        Put::In(tree)
+        AddResult::Added(tree)
     }
 
     /// Removes a tree, so that no span is added to it any more.
@@ -201,14 +201,14 @@ impl Trees {
     }
 
     /// Adds a span with a known id to the tree of the first span with that id, whatever its parent is.
-    fn put_again(&mut self, place: Place, span: Span, bytes: &[u8]) -> Put {
+    fn add_again(&mut self, place: Place, span: Span, bytes: &[u8]) -> AddResult {
         let first = self.get(place.tree).and_then(|tree| tree.spans.get(place.at as usize));
         if first.is_some_and(|first| first.scope == span.scope && *first.bytes == *bytes) {
-            return Put::Resent;
+            return AddResult::Resent;
         }
-        self.change(place.tree, |tree| tree.add(Span { segment: None, ..span }, bytes));
+        self.change(place.tree, |tree| tree.push(Span { segment: None, ..span }, bytes));
         self.spans += 1;
-        Put::WithEqualId(place.tree)
+        AddResult::WithEqualId(place.tree)
     }
 
     fn set_top(&mut self, tree: u32, top: Top) {
@@ -221,7 +221,7 @@ impl Trees {
     fn set_circle(&mut self, tree: u32, is_new: bool, deadlines: Deadlines) {
         self.set_top(tree, Top::Circle);
         if is_new {
-            self.wait(tree, Which::Later, deadlines.later);
+            self.wait(tree, WaitKind::Later, deadlines.later);
         }
     }
 
@@ -236,7 +236,7 @@ impl Trees {
         };
         let (kept, gone) = if upper_size >= lower_size { (upper, lower) } else { (lower, upper) };
         // A tree without a root waits from the arrival of its first span.
-        let both_wait = lower_queue == Which::Later && upper_queue == Which::Later;
+        let both_wait = lower_queue == WaitKind::Later && upper_queue == WaitKind::Later;
         let (first, deadline) = if both_wait && lower_deadline < upper_deadline {
             (lower, lower_deadline)
         } else {
@@ -246,7 +246,7 @@ impl Trees {
             self.unlink(gone);
         } else {
             self.unlink(kept);
-            let queue = if upper_queue == Which::Soon { &mut self.soon } else { &mut self.later };
+            let queue = if upper_queue == WaitKind::Soon { &mut self.soon } else { &mut self.later };
             queue.replace(&mut self.slots, gone, kept);
         }
         let Some(moved) = self.take(gone) else { return kept };
@@ -299,7 +299,7 @@ impl Trees {
     }
 
     /// Starts the waiting time of a tree.
-    fn wait(&mut self, at: u32, which: Which, deadline: u64) {
+    fn wait(&mut self, at: u32, kind: WaitKind, deadline: u64) {
         if self.get(at).is_some_and(|tree| tree.deadline > 0) {
             self.unlink(at);
         }
@@ -307,14 +307,14 @@ impl Trees {
             // 0 means no deadline. Monotonic time starts at 0, so a real deadline is later.
             tree.deadline = deadline.max(1);
         }
-        let queue = if which == Which::Soon { &mut self.soon } else { &mut self.later };
-        queue.push(&mut self.slots, at, which);
+        let queue = if kind == WaitKind::Soon { &mut self.soon } else { &mut self.later };
+        queue.push(&mut self.slots, at, kind);
     }
 
     fn unlink(&mut self, at: u32) {
         match self.get(at).map(|tree| tree.links.queue) {
-            Some(Which::Soon) => self.soon.remove(&mut self.slots, at),
-            Some(Which::Later) => self.later.remove(&mut self.slots, at),
+            Some(WaitKind::Soon) => self.soon.remove(&mut self.slots, at),
+            Some(WaitKind::Later) => self.later.remove(&mut self.slots, at),
             None => {}
         }
     }

@@ -10,7 +10,7 @@ pub(super) const NONE: u32 = u32::MAX;
 
 /// The queue of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Which {
+pub(super) enum WaitKind {
     /// For trees whose local root has arrived or has left.
     Soon,
     /// For all other trees.
@@ -21,14 +21,14 @@ pub(super) enum Which {
 /// A tree's neighbours in its queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Links {
-    pub(super) queue: Which,
+    pub(super) queue: WaitKind,
     before: u32,
     after: u32,
 }
 
 impl Default for Links {
     fn default() -> Self {
-        Self { queue: Which::default(), before: NONE, after: NONE }
+        Self { queue: WaitKind::default(), before: NONE, after: NONE }
     }
 }
 
@@ -58,9 +58,9 @@ impl Queue {
     }
 
     /// Appends a tree that is in no queue.
-    pub(super) fn push(&mut self, slots: &mut Slots, at: u32, which: Which) {
+    pub(super) fn push(&mut self, slots: &mut Slots, at: u32, kind: WaitKind) {
         if let Some(own) = links(slots, at) {
-            *own = Links { queue: which, before: self.last, after: NONE };
+            *own = Links { queue: kind, before: self.last, after: NONE };
         }
         match links(slots, self.last) {
             Some(last) => last.after = at,

@@ -16,9 +16,9 @@ pub(crate) struct Tree {
     /// The spans' trace.
     pub(crate) trace_id: TraceId,
     /// The spans, in order of arrival.
-    pub(crate) spans: Vec<HeldSpan>,
+    pub(crate) spans: Vec<BufferedSpan>,
     /// Total length of the encoded spans, in bytes.
-    pub(crate) said: usize,
+    pub(crate) encoded_bytes: usize,
     pub(crate) top: Top,
     /// Deadline in monotonic nanoseconds.
     pub(crate) deadline: u64,
@@ -30,7 +30,7 @@ pub(crate) struct Tree {
 /// A buffered span: a [`Span`] without the fields that are the same for the whole tree, and without its byte range,
 /// which refers to another batch.
 #[derive(Debug)]
-pub(crate) struct HeldSpan {
+pub(crate) struct BufferedSpan {
     pub(crate) span_id: SpanId,
     parent_span_id: Option<SpanId>,
     start_unix_nano: u64,
@@ -49,7 +49,7 @@ pub(crate) struct HeldSpan {
     pub(crate) bytes: Box<[u8]>,
 }
 
-impl HeldSpan {
+impl BufferedSpan {
     fn new(span: Span, bytes: &[u8]) -> Self {
         let Span { trace_id: _, span_id, parent_span_id, start_unix_nano, end_unix_nano, kind, .. } = span;
         let Span { parent_is_remote, sampled, is_streamed, scope, at: _, segment, changes, .. } = span;
@@ -119,7 +119,7 @@ impl Tree {
             resource,
             trace_id,
             spans: Vec::new(),
-            said: 0,
+            encoded_bytes: 0,
             top: Top::Circle,
             deadline: 0,
             links: Links::default(),
@@ -129,7 +129,7 @@ impl Tree {
 
     /// Heap size in bytes.
     pub(crate) fn size(&self) -> usize {
-        let spans = self.spans.capacity() * size_of::<HeldSpan>() + self.spans.len() * BLOCK + self.said;
+        let spans = self.spans.capacity() * size_of::<BufferedSpan>() + self.spans.len() * BLOCK + self.encoded_bytes;
         size_of::<Self>() + 2 * BLOCK + spans + self.changes
     }
 
@@ -142,11 +142,11 @@ impl Tree {
     }
 
     /// Appends a span. Returns its index.
-    pub(super) fn add(&mut self, span: Span, bytes: &[u8]) -> u32 {
-        self.said += bytes.len();
+    pub(super) fn push(&mut self, span: Span, bytes: &[u8]) -> u32 {
+        self.encoded_bytes += bytes.len();
         self.changes += span.changes.as_ref().map_or(0, |_| size_of::<SpanChanges>());
         make_room(&mut self.spans, 1);
-        self.spans.push(HeldSpan::new(span, bytes));
+        self.spans.push(BufferedSpan::new(span, bytes));
         (self.spans.len() - 1) as u32
     }
 
@@ -154,7 +154,7 @@ impl Tree {
     pub(super) fn append(&mut self, other: Tree) {
         make_room(&mut self.spans, other.spans.len());
         self.spans.extend(other.spans);
-        self.said += other.said;
+        self.encoded_bytes += other.encoded_bytes;
         self.changes += other.changes;
     }
 
@@ -162,7 +162,7 @@ impl Tree {
     /// time. The result does not depend on the order of arrival.
     pub(crate) fn sort(&mut self) {
         let missing = self.missing();
-        let key = |span: &HeldSpan| {
+        let key = |span: &BufferedSpan| {
             let is_first = span.is_root || (missing.is_some() && span.parent_span_id == missing);
             (!is_first, span.start_unix_nano, span.span_id)
         };
