@@ -119,7 +119,7 @@ impl Arenas {
     }
 
     /// Stops using an arena for windows that are opened later.
-    pub(crate) fn leave(&mut self, at: u32) {
+    pub(crate) fn stop_sharing(&mut self, at: u32) {
         if let Some(shared) = self.places.get(at as usize).and_then(Option::as_deref)
             && self.current.get(&shared.peer) == Some(&at)
         {
@@ -129,7 +129,7 @@ impl Arenas {
     }
 
     /// Stops using all current arenas for windows that are opened later.
-    pub(crate) fn leave_all(&mut self) {
+    pub(crate) fn stop_sharing_all(&mut self) {
         self.idle.extend(std::mem::take(&mut self.current).into_values());
         self.free_idle();
     }

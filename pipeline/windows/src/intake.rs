@@ -15,7 +15,7 @@ use crate::walk::ScopedProfile;
 pub const MEMO: usize = 32_768;
 
 /// How many pieces of samples are added between two checks of the dictionary's size, which costs as much as adding one.
-const LOOK: u32 = 64;
+const SIZE_CHECK_INTERVAL: u32 = 64;
 
 /// Chooses resources and attributes for a window. Called within [`Intake::put`] by the calling thread.
 pub trait Rewrite {
@@ -70,7 +70,7 @@ pub struct Intake<K> {
     scopes: HashMap<(u32, u32, u64), u32>,
     cursor: Option<Cursor<K>>,
     /// Pieces left until the dictionary's size is checked.
-    until_look: u32,
+    until_size_check: u32,
 }
 
 /// What was copied into one arena.
@@ -107,7 +107,13 @@ impl Carried {
 
 impl<K> Default for Intake<K> {
     fn default() -> Self {
-        Self { carried: Vec::new(), resources: HashMap::new(), scopes: HashMap::new(), cursor: None, until_look: LOOK }
+        Self {
+            carried: Vec::new(),
+            resources: HashMap::new(),
+            scopes: HashMap::new(),
+            cursor: None,
+            until_size_check: SIZE_CHECK_INTERVAL,
+        }
     }
 }
 
@@ -188,17 +194,17 @@ impl<K: Key> Intake<K> {
         }
         let (slot, observations) = tried?;
         store.settle(slot, observations);
-        self.look(store, slot);
+        self.check_dictionary_size(store, slot);
         Ok(observations)
     }
 
     /// Checks the dictionary's size from time to time.
-    fn look(&mut self, store: &mut Store<K>, slot: u32) {
-        self.until_look -= 1;
-        if self.until_look > 0 {
+    fn check_dictionary_size(&mut self, store: &mut Store<K>, slot: u32) {
+        self.until_size_check -= 1;
+        if self.until_size_check > 0 {
             return;
         }
-        self.until_look = LOOK;
+        self.until_size_check = SIZE_CHECK_INTERVAL;
         self.settle(store);
         store.retire_if_large(slot);
     }

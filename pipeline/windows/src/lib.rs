@@ -19,7 +19,7 @@ mod arenas;
 mod intake;
 mod key;
 mod limits;
-mod relief;
+mod memory_pressure;
 mod requests;
 mod store;
 mod walk;

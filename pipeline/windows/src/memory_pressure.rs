@@ -5,7 +5,7 @@ use crate::store::{Store, Window};
 
 /// Windows to close until less memory is used.
 #[derive(Debug)]
-pub(crate) struct Relief {
+pub(crate) struct MemoryPressure {
     /// Target size in bytes.
     target: u64,
     /// The windows to close, by order number. The last one frees the most.
@@ -24,41 +24,41 @@ impl<K: Key> Store<K> {
         let mut lightest: Vec<(u64, u64)> = open.map(|window| (weight(window), window.order)).collect();
         lightest.sort_unstable_by_key(|&(weight, order)| (weight, std::cmp::Reverse(order)));
         // New windows must not keep the remaining dictionaries alive.
-        self.arenas.leave_all();
+        self.arenas.stop_sharing_all();
         let windows = lightest.into_iter().map(|(_, order)| order).collect();
-        self.relief = Some(Relief { target, windows });
+        self.pressure = Some(MemoryPressure { target, windows });
     }
 
     /// Closes the next scheduled window, or ends the memory pressure.
     pub(crate) fn close_heaviest(&mut self) {
-        let Some(relief) = &mut self.relief else { return };
+        let Some(pressure) = &mut self.pressure else { return };
         // At the end, the memory kept for flushing the next window is freed, and so is the list itself.
-        let kept = self.scratch.bytes() + relief.windows.capacity() * size_of::<u64>();
-        let target = relief.target.saturating_add(kept as u64);
-        let next = relief.windows.pop();
+        let kept = self.scratch.bytes() + pressure.windows.capacity() * size_of::<u64>();
+        let target = pressure.target.saturating_add(kept as u64);
+        let next = pressure.windows.pop();
         match next.filter(|_| self.bytes() > target) {
             Some(order) => {
                 if let Some(&slot) = self.order.get(&order) {
                     self.close_early(slot);
                 }
             }
-            None => self.relief = None,
+            None => self.pressure = None,
         }
     }
 
     /// Closes a window because memory is short, unless a closed one is waiting. Flush one, and continue until
     /// [`Store::is_relieving`] is false: then half of the initial size is left.
     pub fn on_memory_pressure(&mut self) {
-        if self.relief.is_none() {
+        if self.pressure.is_none() {
             self.shrink(self.bytes() / 2);
         }
-        while self.closed.is_empty() && self.relief.is_some() {
+        while self.closed.is_empty() && self.pressure.is_some() {
             self.close_heaviest();
         }
     }
 
     /// Whether windows are being closed because of memory pressure.
     pub fn is_relieving(&self) -> bool {
-        self.relief.is_some()
+        self.pressure.is_some()
     }
 }

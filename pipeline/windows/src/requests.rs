@@ -20,9 +20,9 @@ const WAITING: usize = 4;
 const STEP: usize = 8192;
 
 /// Keeps resources and attributes unchanged.
-struct AsTheyAre;
+struct KeepUnchanged;
 
-impl Rewrite for AsTheyAre {
+impl Rewrite for KeepUnchanged {
     fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, _resource: u32) -> Vec<&'a Attribute> {
         place.resource.resource.attributes.iter().collect()
     }
@@ -36,12 +36,12 @@ impl Rewrite for AsTheyAre {
 #[derive(Debug)]
 pub struct Requests<K> {
     windows: Store<K>,
-    under_way: Option<Box<UnderWay<K>>>,
+    pending: Option<Box<PendingRequest<K>>>,
 }
 
 /// A request that is accepted in steps.
 #[derive(Debug)]
-struct UnderWay<K> {
+struct PendingRequest<K> {
     profiles: Profiles,
     key: K,
     monotonic_nano: u64,
@@ -65,24 +65,24 @@ pub struct Absorbed {
 impl<K: Key> Requests<K> {
     /// Creates an empty buffer.
     pub fn new(limits: Limits) -> Self {
-        Self { windows: Store::new(limits), under_way: None }
+        Self { windows: Store::new(limits), pending: None }
     }
 
     /// Whether a request is pending. Continue it with [`Requests::absorb`], and add no other request before it is done.
     pub fn is_absorbing(&self) -> bool {
-        self.under_way.is_some()
+        self.pending.is_some()
     }
 
     /// Number of buffered observations, including those of the pending request.
     pub fn observations(&self) -> u64 {
-        self.windows.observations() + self.under_way.as_ref().map_or(0, |work| work.left)
+        self.windows.observations() + self.pending.as_ref().map_or(0, |work| work.left)
     }
 
     /// Heap size of everything that is buffered, in bytes. The pending request is not included; its caller accounts for
     /// it.
     pub fn bytes(&self) -> u64 {
-        let under_way = self.under_way.as_ref().map_or(0, |work| size_of::<UnderWay<K>>() + work.intake.bytes());
-        self.windows.bytes() + under_way as u64
+        let pending = self.pending.as_ref().map_or(0, |work| size_of::<PendingRequest<K>>() + work.intake.bytes());
+        self.windows.bytes() + pending as u64
     }
 
     /// Work counters of the dictionaries of all windows so far.
@@ -99,17 +99,17 @@ impl<K: Key> Requests<K> {
     pub fn take(&mut self, profiles: Profiles, key: K, monotonic_nano: u64) -> Absorbed {
         let (left, at) = (profiles.observations(), Position::default());
         let intake = Intake::default();
-        self.under_way = Some(Box::new(UnderWay { profiles, key, monotonic_nano, at, left, intake }));
+        self.pending = Some(Box::new(PendingRequest { profiles, key, monotonic_nano, at, left, intake }));
         self.absorb()
     }
 
     /// Accepts as much of the pending request as one step allows.
     pub fn absorb(&mut self) -> Absorbed {
         let mut absorbed = Absorbed::default();
-        if let Some(mut work) = self.under_way.take() {
+        if let Some(mut work) = self.pending.take() {
             work.intake.resume(&self.windows);
             let may_wait = self.windows.closed() + WAITING;
-            let UnderWay { profiles, key, monotonic_nano, at, left, intake } = &mut *work;
+            let PendingRequest { profiles, key, monotonic_nano, at, left, intake } = &mut *work;
             let (request, windows) = (Request::new(profiles, *monotonic_nano), &mut self.windows);
             let mut step =
                 Step { windows, intake, request, key, absorbed: &mut absorbed, may_wait, samples: STEP, left };
@@ -118,7 +118,7 @@ impl<K: Key> Requests<K> {
             if is_done {
                 self.windows.end_request(work.intake);
             } else {
-                self.under_way = Some(work);
+                self.pending = Some(work);
             }
         }
         absorbed.closed_early = self.windows.take_closed_early();
@@ -212,7 +212,7 @@ impl<'a, K: Key> Visitor<'a> for Step<'_, K> {
             let key = self.key;
             let piece = Piece { sample, key, resource, rewritten, shape, timestamps, values, continued };
             let all = (timestamps.len() as u64 / 8).max(1);
-            let put = self.intake.put(self.windows, &self.request, &AsTheyAre, &place, &piece);
+            let put = self.intake.put(self.windows, &self.request, &KeepUnchanged, &place, &piece);
             let done = put.unwrap_or_else(|_| {
                 self.absorbed.lost += all;
                 all

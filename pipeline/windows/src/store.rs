@@ -13,7 +13,7 @@ use crate::arenas::{Arenas, Peer, Shared};
 use crate::intake::Intake;
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::relief::Relief;
+use crate::memory_pressure::MemoryPressure;
 
 /// Larger scratch memory is freed, in bytes.
 pub const SCRATCH: usize = 1 << 20;
@@ -65,7 +65,7 @@ pub struct Store<K> {
     pub(crate) arenas: Arenas,
     /// Closed windows that wait to be flushed, in order.
     pub(crate) closed: VecDeque<Box<Window<K>>>,
-    pub(crate) relief: Option<Relief>,
+    pub(crate) pressure: Option<MemoryPressure>,
     closed_early: u64,
     observations: u64,
     /// Size of all windows in bytes.
@@ -87,7 +87,7 @@ impl<K: Key> Store<K> {
             groups: 0,
             arenas: Arenas::default(),
             closed: VecDeque::new(),
-            relief: None,
+            pressure: None,
             closed_early: 0,
             observations: 0,
             bytes: 0,
@@ -114,7 +114,7 @@ impl<K: Key> Store<K> {
             + self.order.len() * (size_of::<(u64, u32)>() + ENTRY)
             + self.by_key.len() * (size_of::<(K, u32)>() + ENTRY)
             + self.closed.capacity() * size_of::<Box<Window<K>>>()
-            + self.relief.as_ref().map_or(0, |relief| relief.windows.capacity() * size_of::<u64>())
+            + self.pressure.as_ref().map_or(0, |pressure| pressure.windows.capacity() * size_of::<u64>())
             + self.scratch.bytes();
         self.bytes + self.arenas.bytes() + tables as u64
     }
@@ -145,7 +145,7 @@ impl<K: Key> Store<K> {
 
     /// The deadline of the next window, by the clock of `monotonic_nano`; 0 if a closed window waits.
     pub fn due(&self) -> Option<u64> {
-        if !self.closed.is_empty() || self.relief.is_some() {
+        if !self.closed.is_empty() || self.pressure.is_some() {
             return Some(0);
         }
         self.next_due()
@@ -253,7 +253,7 @@ impl<K: Key> Store<K> {
     /// Closes a window whose arena is full, and stops using the arena for later windows.
     pub(crate) fn retire(&mut self, slot: u32) {
         let Some(window) = self.slots[slot as usize].as_ref() else { return };
-        self.arenas.leave(window.arena);
+        self.arenas.stop_sharing(window.arena);
         self.close_early(slot);
     }
 
@@ -295,7 +295,7 @@ impl<K: Key> Store<K> {
     /// Closes a window that is due or scheduled because of memory pressure, unless a closed one is waiting.
     pub fn close_due(&mut self, monotonic_nano: u64) {
         while self.closed.is_empty() {
-            if self.relief.is_some() {
+            if self.pressure.is_some() {
                 self.close_heaviest();
             } else if self.next_due().is_some_and(|due| due <= monotonic_nano) {
                 self.close_oldest();
@@ -308,7 +308,7 @@ impl<K: Key> Store<K> {
     /// Closes the oldest window at shutdown, unless a closed one is waiting. Clears the list of windows scheduled
     /// because of memory pressure.
     pub fn close_for_the_end(&mut self) {
-        self.relief = None;
+        self.pressure = None;
         if self.closed.is_empty() {
             self.close_oldest();
         }
