@@ -114,7 +114,10 @@ impl Log {
 
     fn sum_up(&self, state: &mut State, summaries: Vec<repeats::Summary>) {
         for summary in summaries {
-            self.put(state, &line::of(summary.level, self.0.colors, |text| text.push_str(&summary.to_string())));
+            self.put(
+                state,
+                &line::format_line(summary.level, self.0.colors, |text| text.push_str(&summary.to_string())),
+            );
         }
     }
 
@@ -160,7 +163,7 @@ impl Log {
             if state.dropped > 0 {
                 // After the lines that had found room before.
                 let text = format!("{} lines were dropped: nobody read the log in time", state.dropped);
-                state.lines.push_str(&line::of(Level::WARN, self.0.colors, |line| line.push_str(&text)));
+                state.lines.push_str(&line::format_line(Level::WARN, self.0.colors, |line| line.push_str(&text)));
                 state.dropped = 0;
             }
             self.0.changed.notify_all();
@@ -188,7 +191,7 @@ impl<S: Subscriber> Layer<S> for Log {
                 line::fields(&mut text, self.0.colors, event);
             }
             state.repeats.written(key, *metadata.level(), &text);
-            let line = line::of(*metadata.level(), self.0.colors, |line| line.push_str(&text));
+            let line = line::format_line(*metadata.level(), self.0.colors, |line| line.push_str(&text));
             self.put(&mut state, &line);
         } else {
             self.wake_writer(&mut state);

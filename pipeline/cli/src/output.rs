@@ -17,7 +17,7 @@ use profbridge_model::{Profile, Profiles, Quantities, Telemetry, Viewed};
 
 use crate::Failure;
 
-pub(crate) use envelopes::{EnvelopeDestination, Envelopes, Made};
+pub(crate) use envelopes::{EnvelopeContents, EnvelopeDestination, Envelopes};
 pub(crate) use otlp::{MERGE, Otlp};
 pub(crate) use pprof::Pprof;
 pub(crate) use stacks::Stacks;

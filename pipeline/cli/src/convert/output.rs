@@ -11,7 +11,7 @@ use crate::Failure;
 use crate::args::ConvertArgs;
 use crate::destination::{self, Destination, FORMATS_IN_WORDS, Format, Undecided};
 use crate::files;
-use crate::output::{EnvelopeDestination, Envelopes, Made, Otlp, Output, Pprof, Stacks, View};
+use crate::output::{EnvelopeContents, EnvelopeDestination, Envelopes, Otlp, Output, Pprof, Stacks, View};
 use crate::terminal::{self, STANDARD, counted, shown};
 use crate::views::flamegraph::Layout;
 
@@ -120,7 +120,7 @@ fn envelope_destination(path: PathBuf) -> Result<EnvelopeDestination, Failure> {
 
 /// Describes the envelopes that were written.
 fn envelopes_written(envelopes: &Envelopes, files: usize) -> String {
-    let Made { forwarded, samples, synthesized, transactions, containers, spans } = &envelopes.made;
+    let EnvelopeContents { forwarded, samples, synthesized, transactions, containers, spans } = &envelopes.made;
     let destination = match envelopes.destination() {
         EnvelopeDestination::Folder(folder) => shown(folder),
         EnvelopeDestination::Files(destination) if files > 1 => {

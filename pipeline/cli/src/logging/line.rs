@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use crate::terminal::is_unprintable;
 
 /// Formats a line with the current time.
-pub(super) fn of(level: Level, colors: bool, content: impl FnOnce(&mut String)) -> String {
+pub(super) fn format_line(level: Level, colors: bool, content: impl FnOnce(&mut String)) -> String {
     let mut line = String::with_capacity(160);
     let (dim, color, end) = match (colors, level) {
         (false, _) => ("", "", ""),
@@ -50,7 +50,7 @@ impl Fields<'_> {
             let (italic, dim, end) = if self.colors { ("\x1b[3m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
             write!(self.text, "{italic}{name}{end}{dim}={end}").ok();
         }
-        Plain(self.text).write_fmt(value).ok();
+        EscapingWriter(self.text).write_fmt(value).ok();
     }
 }
 
@@ -68,9 +68,9 @@ impl Visit for Fields<'_> {
 }
 
 /// Escapes control characters and line ends.
-struct Plain<'a>(&'a mut String);
+struct EscapingWriter<'a>(&'a mut String);
 
-impl Write for Plain<'_> {
+impl Write for EscapingWriter<'_> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         for c in text.chars() {
             if is_unprintable(c) { self.0.extend(c.escape_default()) } else { self.0.push(c) }

@@ -45,12 +45,12 @@ impl fmt::Display for Summary {
 /// The lines of the last minute, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    kinds: HashMap<Key, Kind>,
+    kinds: HashMap<Key, LineKind>,
     hashing: RandomState,
 }
 
 #[derive(Debug)]
-struct Kind {
+struct LineKind {
     since: Instant,
     lines: u64,
     level: Level,
@@ -76,7 +76,7 @@ impl Repeats {
             return kind.lines <= key.limit;
         }
         if self.kinds.len() < MOST_KINDS {
-            self.kinds.insert(key, Kind { since: now, lines: 1, level: Level::INFO, like: String::new() });
+            self.kinds.insert(key, LineKind { since: now, lines: 1, level: Level::INFO, like: String::new() });
         }
         true
     }
@@ -107,7 +107,7 @@ impl Repeats {
         Some(first.saturating_duration_since(now))
     }
 
-    fn take(&mut self, ends: impl Fn(&Kind) -> bool) -> Vec<Summary> {
+    fn take(&mut self, ends: impl Fn(&LineKind) -> bool) -> Vec<Summary> {
         let mut summaries = Vec::new();
         for (key, kind) in self.kinds.extract_if(|_, kind| ends(kind)) {
             let more = kind.lines.saturating_sub(key.limit);

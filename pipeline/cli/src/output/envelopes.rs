@@ -28,12 +28,12 @@ pub(crate) struct Envelopes {
     encoder: sentry::Encoder,
     results: Results,
     /// The contents of the files.
-    pub(crate) made: Made,
+    pub(crate) made: EnvelopeContents,
 }
 
 /// The contents of files with envelopes.
 #[derive(Debug, Default)]
-pub(crate) struct Made {
+pub(crate) struct EnvelopeContents {
     /// Envelopes that were written unchanged.
     pub(crate) forwarded: u64,
     /// Samples in the other envelopes, and how many of them were synthesized.
@@ -64,7 +64,7 @@ impl Envelopes {
     ) -> Result<Self, Failure> {
         let chunk = Stage::new(profbridge_processor_chunk::FACTORY, chunk, identity)?;
         let encoder = sentry::Encoder::new(settings);
-        let (transactions, results, made) = (None, Results::default(), Made::default());
+        let (transactions, results, made) = (None, Results::default(), EnvelopeContents::default());
         Ok(Self { destination, chunk, transactions, encoder, results, made })
     }
 

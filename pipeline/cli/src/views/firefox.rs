@@ -149,7 +149,7 @@ impl<'a> Writer<'a> {
 
     fn samples(&mut self, track: &Track, thread: ThreadHandle) {
         let stacks = &self.timeline.reading.stacks;
-        let mut interned = Interned::default();
+        let mut handles = ThreadHandles::default();
         let is_time = self.timeline.unit(track) == Unit::Nanoseconds;
         let scale = if is_time { MILLISECOND as i64 } else { 1 };
         let (mut sum, mut written) = (0i64, 0i64);
@@ -168,7 +168,7 @@ impl<'a> Writer<'a> {
             self.taken += 1;
             sum = sum.saturating_add(one.weight);
             written += weight;
-            let stack = self.stack(&mut interned, stacks, thread, one.node);
+            let stack = self.stack(&mut handles, stacks, thread, one.node);
             let ran = if track.state == State::Running { one.weight.max(0).unsigned_abs() } else { 0 };
             // The viewer interprets this as the CPU time since the previous sample.
             let mut cpu = CpuDelta::from_nanos(before.1.min(since_start.saturating_sub(before.0)));
@@ -189,7 +189,7 @@ impl<'a> Writer<'a> {
     /// The stack of a node in a thread. Creates all callers once, from the root.
     fn stack(
         &mut self,
-        interned: &mut Interned,
+        handles: &mut ThreadHandles,
         stacks: &Stacks,
         thread: ThreadHandle,
         node: Node,
@@ -197,22 +197,22 @@ impl<'a> Writer<'a> {
         let mut missing = Vec::new();
         let mut at = node;
         while let Some((caller, function)) = stacks.edge(at)
-            && !interned.stacks.contains_key(&at)
+            && !handles.stacks.contains_key(&at)
         {
             missing.push((at, function));
             at = caller;
         }
-        let mut stack = interned.stacks.get(&at).copied();
+        let mut stack = handles.stacks.get(&at).copied();
         for (at, function) in missing.into_iter().rev() {
             let (label, category) = self.labels[function as usize];
             let profile = &mut self.profile;
-            let frame = *interned.frames.entry(function).or_insert_with(|| {
+            let frame = *handles.frames.entry(function).or_insert_with(|| {
                 let frame = Frame::Label(label);
                 let info = FrameInfo { frame, category_pair: category.into(), flags: FrameFlags::empty() };
                 profile.intern_frame(thread, info)
             });
             let made = profile.intern_stack(thread, stack, frame);
-            interned.stacks.insert(at, made);
+            handles.stacks.insert(at, made);
             stack = Some(made);
         }
         stack
@@ -221,7 +221,7 @@ impl<'a> Writer<'a> {
 
 /// The crate's ids for one thread, by numbers of functions and nodes.
 #[derive(Default)]
-struct Interned {
+struct ThreadHandles {
     frames: HashMap<u32, FrameHandle>,
     stacks: HashMap<Node, StackHandle>,
 }

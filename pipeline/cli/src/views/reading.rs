@@ -9,7 +9,7 @@ use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
 use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::pprof::pruned;
 
-use super::stacks::{Node, OfBatch, Stacks, clean};
+use super::stacks::{Node, StackCache, Stacks, clean};
 use crate::terminal;
 
 /// The state of a thread, or the type of values that are shown instead of time.
@@ -184,7 +184,7 @@ impl Reading {
     }
 
     fn read_all(&mut self, batch: &Profiles, take: &mut impl FnMut(&Observed<'_>)) {
-        let mut of_batch = OfBatch::new(batch);
+        let mut cache = StackCache::new(batch);
         for resource in batch.resources() {
             let mut threads = HashMap::new();
             for scope in &resource.scopes {
@@ -194,7 +194,7 @@ impl Reading {
                     for (profile, shown) in of {
                         if chosen || self.all_types {
                             let place = Place { resource: &resource.resource, profile, shown };
-                            self.read_profile(batch, place, &mut of_batch, &mut threads, take);
+                            self.read_profile(batch, place, &mut cache, &mut threads, take);
                         } else {
                             let observations = self.not_shown.add(batch, profile);
                             self.losses.add_observations(Reason::OtherType, observations);
@@ -209,8 +209,8 @@ impl Reading {
         &mut self,
         batch: &Profiles,
         place: Place<'_>,
-        of: &mut OfBatch,
-        threads: &mut HashMap<Attributes, Whose>,
+        of: &mut StackCache,
+        threads: &mut HashMap<Attributes, ThreadAndState>,
         take: &mut impl FnMut(&Observed<'_>),
     ) {
         let Place { profile, shown, .. } = place;
@@ -282,7 +282,7 @@ type Attributes = (Option<AttributeSetId>, Option<AttributeSetId>);
 
 /// What a sample's attributes say: number of the thread (`None` if there are too many), and state of the thread, if
 /// given.
-type Whose = (Option<u32>, Option<thread::State>);
+type ThreadAndState = (Option<u32>, Option<thread::State>);
 
 /// A profile in a batch.
 #[derive(Clone, Copy)]

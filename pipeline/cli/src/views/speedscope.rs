@@ -22,14 +22,14 @@ const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -> io::Result<()> {
     timeline.sort();
     let (timeline, tracks) = (&*timeline, timeline.tracks());
-    let frames = Each(|| {
+    let frames = SerializeEach(|| {
         timeline.reading.stacks.functions().map(|(function, line)| {
             let in_source = !function.file.is_empty();
             let file = if in_source { &function.file } else { &function.module };
             Frame { name: &function.name, file, line: line.filter(|_| in_source) }
         })
     });
-    let profiles = Each(|| {
+    let profiles = SerializeEach(|| {
         tracks.iter().map(|track| Sampled {
             kind: "sampled",
             name: timeline.name(track),
@@ -40,8 +40,8 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -
             },
             start: 0,
             end: track.weight(),
-            samples: Each(|| runs(track).map(|run| timeline.reading.stacks.path(run[0].node))),
-            weights: Each(|| {
+            samples: SerializeEach(|| runs(track).map(|run| timeline.reading.stacks.path(run[0].node))),
+            weights: SerializeEach(|| {
                 runs(track).map(|run| run.iter().fold(0u64, |sum, one| sum.saturating_add(one.weight.unsigned_abs())))
             }),
         })
@@ -99,9 +99,9 @@ struct Sampled<S: Serialize, W: Serialize> {
 }
 
 /// A list that is serialized without being in memory as a whole.
-struct Each<F>(F);
+struct SerializeEach<F>(F);
 
-impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for Each<F> {
+impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for SerializeEach<F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq((self.0)())
     }

@@ -98,7 +98,7 @@ impl Default for Stacks {
 
 /// Caches for the stacks of one batch.
 #[derive(Debug)]
-pub(crate) struct OfBatch {
+pub(crate) struct StackCache {
     /// For each location so far, the range of its functions in `numbers`.
     locations: Vec<Option<Range<usize>>>,
     /// Numbers of functions, innermost first; `None` if there are too many.
@@ -106,7 +106,7 @@ pub(crate) struct OfBatch {
     nodes: HashMap<Option<StackId>, Result<Node, Reason>>,
 }
 
-impl OfBatch {
+impl StackCache {
     /// An empty cache.
     pub(crate) fn new(batch: &Profiles) -> Self {
         let locations = vec![None; batch.dictionary().tables().locations.len()];
@@ -122,7 +122,7 @@ impl Stacks {
     }
 
     /// The range of a location's functions in `numbers`.
-    fn location(&mut self, of: &mut OfBatch, dictionary: &Dictionary, id: LocationId) -> Range<usize> {
+    fn location(&mut self, of: &mut StackCache, dictionary: &Dictionary, id: LocationId) -> Range<usize> {
         if let Some(known) = &of.locations[id.index()] {
             return known.clone();
         }
@@ -184,7 +184,12 @@ impl Stacks {
     /// # Errors
     ///
     /// If it has no frames, or there is no room for it.
-    pub(crate) fn node(&mut self, of: &mut OfBatch, batch: &Profiles, stack: Option<StackId>) -> Result<Node, Reason> {
+    pub(crate) fn node(
+        &mut self,
+        of: &mut StackCache,
+        batch: &Profiles,
+        stack: Option<StackId>,
+    ) -> Result<Node, Reason> {
         if let Some(known) = of.nodes.get(&stack) {
             return *known;
         }
@@ -193,7 +198,12 @@ impl Stacks {
         node
     }
 
-    fn new_node(&mut self, of: &mut OfBatch, dictionary: &Dictionary, stack: Option<StackId>) -> Result<Node, Reason> {
+    fn new_node(
+        &mut self,
+        of: &mut StackCache,
+        dictionary: &Dictionary,
+        stack: Option<StackId>,
+    ) -> Result<Node, Reason> {
         let mut leaf_first: Vec<Option<u32>> = Vec::new();
         for location in dictionary.stack(stack).flatten() {
             let functions = self.location(of, dictionary, location);
