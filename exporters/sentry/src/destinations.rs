@@ -172,8 +172,8 @@ mod tests {
 
     const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-    /// Guarantees: each client's project and key is one destination on the upstream server, with what is remembered of
-    /// it; without an upstream, or without a key, there is none.
+    /// Guarantees: each client's project and key is one destination on the upstream server, with its own state. Without
+    /// an upstream, or without a key, there is none.
     /// rule: transport#rate-limits-dsn
     #[test]
     fn clients() {
@@ -188,8 +188,8 @@ mod tests {
         assert!(destinations.is_encrypted() && !destinations.is_empty());
     }
 
-    /// Guarantees: of several upstreams the one that a client names gets what is its, under the same project and key as
-    /// another's; the first gets what names none, and what names another goes nowhere.
+    /// Guarantees: with several upstreams, an envelope is sent to the one that its client names, even if another has
+    /// the same project and key. The first receives envelopes that name none, and an unknown name has no destination.
     #[test]
     fn several_upstreams() {
         let upstreams = ["https://a.example", "http://b.example:9000/prefix"].map(|text| text.parse().unwrap());
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!((of(Some("b.example")), of(Some("c.example"))), (None, None));
     }
 
-    /// Attack: a client that invents projects does not make the exporter remember all of them, and never one the less
-    /// to which something is on its way.
+    /// Attack: a client that invents projects does not make the exporter store all of them, nor evict one that has
+    /// requests in flight.
     #[test]
     fn bounded() {
         let destinations = Destinations::new(Vec::new(), vec!["http://h".parse().unwrap()]);
@@ -220,8 +220,8 @@ mod tests {
         assert!(Arc::ptr_eq(&held[0], &destinations.of_client(&meta(0, KEY)).unwrap().unwrap()));
     }
 
-    /// Attack: a client that invents projects, whose losses nobody will ever be told, does not keep others out; where
-    /// there is a choice, nothing that would be reported is forgotten.
+    /// Attack: a client that invents projects, whose losses can never be reported, does not lock out others. If
+    /// possible, a destination with pending losses is not evicted.
     #[test]
     fn invented_projects() {
         let destinations = Destinations::new(Vec::new(), vec!["http://h".parse().unwrap()]);
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(destinations.all().len(), MAX_CLIENTS);
     }
 
-    /// Guarantees: what is no server's address is refused, a DSN among it.
+    /// Guarantees: anything but a server's address is refused, including a DSN.
     #[test]
     fn upstreams() {
         for text in ["", "sentry.io", "ftp://h", "https://", "https://k@h", "https://h?x"] {

@@ -19,7 +19,7 @@ fn batch(functions: &[(&str, usize)]) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: each verbosity says what the one below it does, and more.
+/// Guarantees: each verbosity includes the lower ones and adds more.
 #[test]
 fn verbosities() {
     let telemetry = Telemetry::from(batch(&[("parse", 3), ("handle", 1), ("\u{1b}[31mred\n", 1)]));
@@ -35,8 +35,8 @@ fn verbosities() {
     assert_eq!(detailed, format!("{normal}; most observed: parse 3 (60 %),  [31mred  1 (20 %), handle 1 (20 %)"));
 }
 
-/// Guarantees: however many functions, profiles and items there are, and however long their names, a summary stays a
-/// few kilobytes.
+/// Guarantees: a summary is limited to a few kilobytes, however many functions, profiles and items there are and
+/// however long their names are.
 #[test]
 fn bounded() {
     let long = "x".repeat(1 << 14);
@@ -57,7 +57,7 @@ fn bounded() {
     assert!(text.ends_with("and 980 more profiles"), "{text}");
 }
 
-/// Guarantees: an envelope is told by its items, and by the profiles that were understood of it.
+/// Guarantees: an envelope is described by its items and by the profiles parsed from it.
 #[test]
 fn envelopes() {
     let envelope = Envelope {
@@ -74,7 +74,7 @@ fn envelopes() {
     assert!(text.starts_with("envelope: 2 items (profile_chunk of 2 bytes, trans action of 1 byte); "), "{text}");
 }
 
-/// Guarantees: a stack without frames and a frame without a function have a name all the same.
+/// Guarantees: stacks without frames and frames without functions have a placeholder name.
 #[test]
 fn unnamed() {
     let mut builder = Builder::new();

@@ -6,7 +6,7 @@ use profbridge_net::compression::Compression;
 use crate::FACTORY;
 use crate::config::{Config, FileRotation, StorageLimits};
 
-/// Guarantees: the defaults are those of the README, and all of it is bounded.
+/// Guarantees: the defaults are those of the README, and everything has a limit.
 #[test]
 fn defaults() {
     let settings = |yaml: &str| {
@@ -30,8 +30,7 @@ fn defaults() {
     assert_eq!(chunks.chunk.platform.as_deref(), Some("python"));
 }
 
-/// Guarantees: only envelopes need batches that were cut for a process and window, and spans that were put together;
-/// spans are taken in each format.
+/// Guarantees: only envelopes need batches split by process and window, and grouped spans. All formats accept spans.
 #[test]
 fn needs_chunks_and_transactions() {
     let wanted = [(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")];
