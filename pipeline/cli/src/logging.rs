@@ -203,8 +203,8 @@ impl<S: Subscriber> Layer<S> for Log {
 mod tests {
     use super::*;
 
-    /// Guarantees: every crate of profbridge, one that is added later as well, is heard at the level that was asked
-    /// for; others only when something is wrong.
+    /// Guarantees: every crate of profbridge, including future ones, logs at the requested level; others log only
+    /// warnings and errors.
     #[test]
     fn own_crates() {
         let filter = filter(LevelFilter::INFO);
@@ -216,7 +216,7 @@ mod tests {
         assert!(!filter.would_enable("hyper", &tracing::Level::INFO));
     }
 
-    /// A log whose lines are kept.
+    /// A log that collects its lines.
     fn log() -> (Log, Arc<Mutex<Vec<String>>>, impl Subscriber + Send + Sync) {
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = Arc::clone(&lines);
@@ -232,7 +232,7 @@ mod tests {
         lines.iter().map(|line| line.split_once("Z ").unwrap().1.to_owned()).collect()
     }
 
-    /// Guarantees: a line has its level, its words and its fields.
+    /// Guarantees: a line has its level, its message and its fields.
     #[test]
     fn a_line() {
         let (log, lines, subscriber) = log();
@@ -246,8 +246,8 @@ mod tests {
         );
     }
 
-    /// Guarantees: no text that somebody chose acts on a terminal, turns text around or makes a line of its own,
-    /// whichever way it comes into a line.
+    /// Guarantees: no text from outside controls a terminal, changes the text direction or forges a line, in any part
+    /// of a line.
     #[test]
     fn names_do_nothing() {
         let (log, lines, subscriber) = log();
@@ -264,8 +264,8 @@ mod tests {
         assert_eq!(lines[2], format!(" INFO said name=\"{shown}\" debug=\"{shown}\"\n"));
     }
 
-    /// Guarantees: a flood of a library's lines is some lines and one that says how many there were; so is a flood of
-    /// one line of our own, and lines of our own that differ are all written.
+    /// Guarantees: a flood of a library's lines becomes some lines and a summary, and so does a flood of one equal line
+    /// of profbridge. Different lines of profbridge are all written.
     #[test]
     fn floods_are_summed_up() {
         let (log, lines, subscriber) = log();
@@ -290,8 +290,8 @@ mod tests {
         assert!(lines.iter().any(|line| line == " WARN ... and 5 more like this within 60 s: the same peer=1\n"));
     }
 
-    /// Attack: while nobody reads, lines are taken without waiting, up to a bound; those beyond are counted, and the
-    /// count is a line behind those that found room, before those that come later.
+    /// Attack: if nobody reads, lines are accepted without blocking, up to a limit. Those beyond are counted, and the
+    /// count is logged after the accepted lines and before later ones.
     #[test]
     fn nobody_reads() {
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
