@@ -61,7 +61,7 @@ impl Finder<'_> {
     fn by_build_id_key(self, origin: &Origin) -> Result<Elf, Unknown> {
         let Key::BuildId(id) = &origin.key else { return Err(Unknown::NoFile) };
         let found = ["", ".debug"].iter().find_map(|suffix| self.by_build_id(origin, id, suffix));
-        found.or_else(|| self.from_server(id)).ok_or(Unknown::NoFile)
+        found.or_else(|| self.find_on_server(id)).ok_or(Unknown::NoFile)
     }
 
     /// The separate debug file of an object, if there is one.
@@ -71,7 +71,7 @@ impl Finder<'_> {
         let found = by_id.or_else(|| self.by_link(origin, &object.debug_link()?));
         // A file with debug information of its own needs no download.
         let wanted = id.filter(|_| !self.settings.dwarf || !Dwarf::is_in(object));
-        let found = found.or_else(|| self.from_server(&wanted?))?;
+        let found = found.or_else(|| self.find_on_server(&wanted?))?;
         Counting::add(&self.counting.debug_files, 1);
         Some(found)
     }
@@ -101,7 +101,7 @@ impl Finder<'_> {
         let found = self.by_build_id(origin, id, ".debug").or_else(|| in_root().filter(accept));
         let found = found.or_else(|| in_folders().filter(accept));
         let found = found.or_else(|| self.beside(origin, Path::new(path)).filter(accept));
-        found.or_else(|| self.from_server(id))
+        found.or_else(|| self.find_on_server(id))
     }
 
     /// Opens a file at a path that an object or its debug information names, in the root folder that the path refers
@@ -125,7 +125,7 @@ impl Finder<'_> {
         in_root.into_iter().chain(in_folders).flatten().find(accept)
     }
 
-    fn from_server(self, id: &[u8]) -> Option<Elf> {
+    fn find_on_server(self, id: &[u8]) -> Option<Elf> {
         match self.remote.server.as_ref()?.request(id) {
             Requested::Here(file) => {
                 let found = self.read_elf(file).ok().filter(|elf| elf.build_id().as_deref() == Some(id));
