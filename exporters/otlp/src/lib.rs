@@ -5,11 +5,9 @@
 //! the Collector's two exporters, `otlp` (`otlp_grpc`) and `otlphttp` (`otlp_http`). Invariants:
 //!
 //! * An unchanged batch is sent as the bytes that were received. Others are encoded, split below the limit and
-//! compressed
-//!   once, before they are queued (`profbridge_codec::otlp`), so a retry costs only the sending.
+//!   compressed once, before they are queued (`profbridge_codec::otlp`), so a retry costs only the sending.
 //! * The peer's answer alone decides about a retry, by the specification's tables. A partial success is counted and
-//! never
-//!   sent again.
+//!   never sent again.
 //! * A peer with a lower size limit than ours costs an attempt but no data: see `oversize`.
 //! * No answer of a peer causes a panic, and no message contains a header's value, a path or a query.
 

@@ -465,7 +465,7 @@ fn clean_text() {
 }
 
 /// Guarantees: wall-clock time is shown as running or waiting if samples have that state, running first. Without a
-/// state, it is neither. A profile of another type is shown as that type, whatever its attributes claim.
+/// state, it is wall time. A profile of another type is shown as that type, whatever its attributes claim.
 #[test]
 fn told_states() {
     let told = |kind: &str| {
