@@ -179,8 +179,8 @@ mod tests {
         Destination { path: PathBuf::from(path), format: Format::Svg, layout: Layout::default() }
     }
 
-    /// Guarantees: the ending decides, whatever its case, and only the last one counts; each that there is, is named to
-    /// who asks for another.
+    /// Guarantees: the last extension decides, in upper or lower case. The message about an unknown one lists all of
+    /// them.
     #[test]
     fn endings() {
         for (name, format) in [
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: an unknown ending, or none, or one that stands for two formats, is refused by its name.
+    /// Guarantees: an unknown, missing or ambiguous extension is refused, and the message names it.
     #[test]
     fn unknown_endings() {
         for (text, what) in [
@@ -228,7 +228,7 @@ mod tests {
         assert!(Undecided::Pb.hint().contains("`.pb.gz` or `.pprof` is pprof, `.otlp` is OTLP"));
     }
 
-    /// Guarantees: further envelopes stand beside the first, under its name with a number.
+    /// Guarantees: further envelopes are next to the first, with a number in their names.
     #[test]
     fn parts() {
         let parts = [1, 2, 3].map(|number| destination("out/a.b.envelope").part(number));
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(destination("x/.speedscope.json").part(2), PathBuf::from("x/-2.speedscope.json"));
     }
 
-    /// Guarantees: what cannot be written is known beforehand, and finding out leaves nothing behind.
+    /// Guarantees: an unwritable path is detected beforehand, and the check leaves nothing behind.
     #[test]
     fn check() {
         let folder = tempfile::tempdir().unwrap();
@@ -258,8 +258,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: finding out harms nothing that is there: not the file from before, nor somebody's own beside it,
-    /// nor what a link leads to.
+    /// Guarantees: the check changes no existing file: not the previous result, not a foreign file next to it, and not
+    /// the target of a link.
     #[test]
     fn check_touches_nothing() {
         let folder = tempfile::tempdir().unwrap();

@@ -163,8 +163,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: a status says for each target what is profiled and how well, and cannot send commands to the
-    /// terminal.
+    /// Guarantees: the status shows what is profiled for each target and how well, and cannot control the terminal.
     #[test]
     fn status() {
         let target =
@@ -194,7 +193,7 @@ idle: profile_lifecycle manual
         assert_eq!(shown(&Response { ok: true, targets, ..Response::default() }), expected);
     }
 
-    /// Guarantees: what became of each process is shown, then the summary.
+    /// Guarantees: the result for each process is shown, then the summary.
     #[test]
     fn answers() {
         let message = "the profiler runs already".to_owned();

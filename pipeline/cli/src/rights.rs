@@ -78,8 +78,8 @@ service: {{pipelines: {{profiles: {{receivers: [otlp], processors: {used}, expor
         load(&[Source::Text { name: "test".to_owned(), text }], &|_| None).unwrap()
     }
 
-    /// Guarantees: only a `symbolize` that a pipeline uses, and that looks into processes, needs the right; any of
-    /// several will do, and it is named.
+    /// Guarantees: only a `symbolize` that is in a pipeline and searches processes needs the right. With several, one
+    /// of them is named.
     #[test]
     fn who_opens_files() {
         let opens = |processors, used| opens_files_of_processes(&config(processors, used)).map(ToString::to_string);
@@ -92,7 +92,7 @@ service: {{pipelines: {{profiles: {{receivers: [otlp], processors: {used}, expor
         assert_eq!(opens(two, "[symbolize/own]").as_deref(), Some("symbolize/own"));
     }
 
-    /// Guarantees: only a receiver that a pipeline uses, and that looks for its clients, needs the right.
+    /// Guarantees: only a receiver that is in a pipeline and identifies its clients needs the right.
     #[test]
     fn who_looks_for_clients() {
         let looks = |receivers: &str, used: &str| {
@@ -110,7 +110,7 @@ service: {{pipelines: {{everything: {{receivers: {used}, exporters: [debug]}}}}}
         assert_eq!(looks(two, "[sentry, sentry/own]").as_deref(), Some("sentry/own"));
     }
 
-    /// Guarantees: a sampler that no pipeline uses is none.
+    /// Guarantees: a sampler that is in no pipeline does not count.
     #[test]
     fn who_samples() {
         let mut config = config("{}", "[]");

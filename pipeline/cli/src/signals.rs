@@ -59,7 +59,7 @@ fn ignores_hangup(status: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: the lowest bit of the mask is read, and what is no mask ignores nothing.
+    /// Guarantees: the lowest bit of the mask is used, and an invalid mask ignores nothing.
     #[test]
     fn masks() {
         assert!(ignores_hangup("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));

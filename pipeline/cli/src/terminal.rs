@@ -220,8 +220,8 @@ mod tests {
         assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "3.0 GiB"]);
     }
 
-    /// Guarantees: a line that is written over stays in one line of the terminal, whatever it says; nothing is written
-    /// where it stands already, and nothing of a longer one is left.
+    /// Guarantees: the progress line never wraps, whatever its text. An unchanged text is not written again, and
+    /// nothing of a longer one remains.
     #[test]
     fn progress() {
         let mut progress = Progress { terminal: true, shown: String::new() };
@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(progress.line("", 80), None);
     }
 
-    /// Guarantees: nothing that is shown commands the terminal or turns text about; lines stay lines, except within a
-    /// path; what every language writes stays as it is.
+    /// Guarantees: no output controls the terminal or changes the text direction. Line ends stay, except within a path,
+    /// and letters of all languages stay unchanged.
     #[test]
     fn escapes() {
         assert_eq!(escaped("a\tb\nc é 漢 \u{5d0}\u{5d1}"), "a\tb\nc é 漢 \u{5d0}\u{5d1}");

@@ -58,7 +58,7 @@ pub(crate) fn sample(
         if let Some(received) = &mut envelope.received {
             received.changed = true;
         }
-        // No item has anything left.
+        // All items were sampled out.
         if envelope.items.is_empty() || envelope.quantities().is_none() {
             return;
         }

@@ -135,7 +135,7 @@ pub(crate) fn unix_nano(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
 
-    /// Guarantees: times are read in both forms, and what is no date is none.
+    /// Guarantees: times are parsed in both formats, and invalid dates are refused.
     #[test]
     fn times() {
         for (text, seconds) in [

@@ -156,7 +156,7 @@ mod tests {
         Settings::read(&assignments, format).map_err(|Failure(why)| why)
     }
 
-    /// Guarantees: without assignments the defaults hold: for chunks those of the exporter, for OTLP one long window.
+    /// Guarantees: the defaults without assignments are those of the exporter for chunks, and one long window for OTLP.
     #[test]
     fn defaults() {
         for format in [Format::Sentry, Format::Otlp, Format::OtlpJson, Format::Folded, Format::Svg] {
@@ -166,8 +166,8 @@ mod tests {
         assert_eq!(dedup.window.get(), Duration::from_secs(600));
     }
 
-    /// Guarantees: keys have the paths of the configuration file; a value is YAML; the last assignment wins; and a
-    /// default of the conversion stays where only another key of its section is set.
+    /// Guarantees: keys have the paths of the configuration file, values are YAML, and the last assignment wins. A
+    /// default of the conversion stays if only another key of its section is set.
     #[test]
     fn keys_are_those_of_the_file() {
         let assignments = [
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((dedup.window.get().as_secs(), dedup.resends), (600, profbridge_processor_dedup::Resends::Keep));
     }
 
-    /// Guarantees: the page of the command line names every key of chunks, and the components that have a meaning.
+    /// Guarantees: the page of the command line names every key for chunks, and all components that apply.
     #[test]
     fn documented() {
         let page = include_str!("../../README.md");
@@ -200,8 +200,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: every assignment that is wrong, or has no meaning where this is written, is named at its place, all
-    /// at once, with what has one.
+    /// Guarantees: every wrong assignment, and every one that does not apply to the format, is reported with its place,
+    /// all at once, together with the keys that apply.
     #[test]
     fn problems() {
         let wrong = [

@@ -122,8 +122,8 @@ profbridge_observations_out_total{component=\"file\",kind=\"exporter\"} 100
         ["file", "sentry"].map(str::to_owned).to_vec()
     }
 
-    /// Guarantees: what an exporter refused is told with what it means, what it sent is not, and what other
-    /// components count is neither.
+    /// Guarantees: refused observations are shown with the meaning of the reason, sent ones are not, and counters of
+    /// other components are ignored.
     #[test]
     fn refused() {
         let before = read(BEFORE, &ids());
@@ -150,7 +150,7 @@ profbridge_observations_out_total{component=\"file\",kind=\"exporter\"} 100
         assert!(all.iter().all(|line| line.contains("has not come to it")), "{all:?}");
     }
 
-    /// Guarantees: what was generated, left out before, added and sent adds up; what was dropped on purpose is no failure.
+    /// Guarantees: generated, sampled-out, added and sent observations add up, and intended drops are no failure.
     #[test]
     fn adds_up() {
         let before = read(BEFORE, &["sentry".to_owned()]);
@@ -165,7 +165,7 @@ profbridge_observations_out_total{component=\"file\",kind=\"exporter\"} 100
         assert!(lines[2].starts_with("  2 dropped as off_cpu"), "{lines:?}");
     }
 
-    /// Guarantees: what waits to be sent is not taken for sent, and what never came is told.
+    /// Guarantees: queued observations do not count as sent, and missing ones are reported.
     #[test]
     fn waits() {
         let before = read(BEFORE, &ids());

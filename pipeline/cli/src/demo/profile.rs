@@ -188,13 +188,13 @@ fn location(
 mod tests {
     use super::*;
 
-    /// Guarantees: the shares add up to the whole, so the flame graph shows what the table says.
+    /// Guarantees: the shares add up to 100 percent, so the flame graph matches the table.
     #[test]
     fn shares_are_percent() {
         assert_eq!(PATHS.iter().map(|(share, _)| u32::from(*share)).sum::<u32>(), 100);
     }
 
-    /// Guarantees: the demo's profile lies in its own time range, on its own threads, and is the same for a seed.
+    /// Guarantees: the demo's profile stays in its time range and on its threads, and depends only on the seed.
     #[test]
     fn generates_what_it_says() {
         let end = 1_764_000_000 * NANOS;
