@@ -1,4 +1,4 @@
-//! What may be written: the Collector's words (opentelemetry-collector `exporter/debugexporter/README.md`).
+//! The section as written, in the Collector's vocabulary (opentelemetry-collector `exporter/debugexporter/README.md`).
 
 use serde::Deserialize;
 
@@ -6,19 +6,19 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How much is said. Nothing else can be decided, so there is nothing to check.
+    /// How detailed the log lines are.
     pub verbosity: Verbosity,
 }
 
-/// How much is said about a batch.
+/// How detailed a log line is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verbosity {
-    /// How much is in it.
+    /// Quantities only.
     #[default]
     Basic,
-    /// Also which profiles, of which services.
+    /// Also profiles and their services.
     Normal,
-    /// Also in which functions the observations were made.
+    /// Also the functions with the most observations.
     Detailed,
 }

@@ -1,4 +1,4 @@
-//! The exporter as the engine sees it.
+//! The implementation of the engine's `Exporter`.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
     let delivery = DeliverySettings {
         queue: QueueConfig::default(),
         retry: RetryConfig::disabled(),
-        // Writing a log line does not wait for anybody.
+        // Writing a log line does not block.
         timeout: Duration::from_secs(30),
     };
     Ok(deliver(DebugExporter { verbosity }, delivery))
@@ -39,7 +39,7 @@ impl Exporter for DebugExporter {
     fn prepare(&self, telemetry: &Telemetry, _: Now) -> Prepared<()> {
         let samples = |batch: &Profiles| batch.profiles().map(|profile| profile.samples.len() as u64).sum::<u64>();
         let request = Request {
-            body: summary::of(telemetry, self.verbosity).into(),
+            body: summary::summarize(telemetry, self.verbosity).into(),
             quantities: telemetry.quantities(),
             samples: telemetry.profiles().map(samples).sum(),
             meta: (),

@@ -1,7 +1,7 @@
-//! Says in the log what would have been sent: for finding out whether anything arrives, and what.
+//! Logs what would have been sent, to find out whether data arrives and what is in it.
 //!
-//! One log line per batch at most, however much is in it; names from outside never bring a line's end or a terminal's
-//! control characters into the log. It knows the model and the log; no format, no network.
+//! A batch produces at most one log line, however large it is. Names from outside cannot add line ends or terminal
+//! control characters to the log. This crate uses the model and the log, but no format and no network.
 
 mod config;
 mod exporter;

@@ -1,4 +1,4 @@
-//! A batch in words.
+//! Summarizes a batch for the log.
 
 mod spans;
 
@@ -10,20 +10,20 @@ use profbridge_wire::sentry::envelope::ItemHeader;
 
 use crate::config::Verbosity;
 
-/// So many profiles of a batch are described one by one.
+/// How many profiles of a batch are described individually.
 const MOST_PROFILES: usize = 20;
 
-/// So many functions of a batch are named.
+/// How many functions of a batch are listed.
 const MOST_FUNCTIONS: usize = 10;
 
-/// So many items of an envelope are named.
+/// How many items of an envelope are listed.
 const MOST_ITEMS: usize = 20;
 
-/// The most characters of a name that are shown.
+/// Names are cut after this many characters.
 const MAX_NAME: usize = 120;
 
-/// What is said about telemetry.
-pub(crate) fn of(telemetry: &Telemetry, verbosity: Verbosity) -> String {
+/// The summary of telemetry.
+pub(crate) fn summarize(telemetry: &Telemetry, verbosity: Verbosity) -> String {
     let mut text = String::new();
     let written = match telemetry {
         Telemetry::Profiles(batch) => profiles(&mut text, batch, verbosity),
@@ -112,7 +112,7 @@ fn value_type(text: &mut String, dictionary: &Dictionary, kind: ValueType) -> fm
     write!(text, "{}/{}", Name(dictionary.string(kind.kind)), Name(dictionary.string(kind.unit)))
 }
 
-/// The functions in which most observations were made: the innermost of each stack.
+/// Lists the functions with the most observations, by the innermost frame of each stack.
 fn functions(text: &mut String, batch: &Profiles) -> fmt::Result {
     let dictionary = &**batch.dictionary();
     let mut stacks: HashMap<Option<StackId>, u64> = HashMap::new();
@@ -155,7 +155,7 @@ fn more(text: &mut String, count: usize, shown: usize, before: &str, what: &str)
     }
 }
 
-/// A number of things.
+/// A number with its noun in singular or plural.
 struct Count<'a>(u64, &'a str);
 
 impl Display for Count<'_> {
@@ -164,7 +164,7 @@ impl Display for Count<'_> {
     }
 }
 
-/// A name from outside: on one line, and not endless.
+/// A name from outside, made safe for the log: on one line and not too long.
 struct Name<'a>(&'a str);
 
 impl Display for Name<'_> {

@@ -1,14 +1,14 @@
-//! A time as a part of a file's name.
+//! Timestamps in file names.
 
 use profbridge_wire::sentry::timestamp::Timestamp;
 
-/// Nanoseconds since the Unix epoch as `20260131T235959.123Z`, in UTC: sorts as the times do, and is a name on every
-/// file system.
+/// Formats nanoseconds since the Unix epoch as `20260131T235959.123Z`, in UTC. The result sorts by time and is valid in
+/// file names on every file system.
 pub(crate) fn compact(unix_nano: u64) -> String {
     Timestamp(unix_nano).rfc3339(3).replace(['-', ':'], "")
 }
 
-/// Whether a text has the form that [`compact`] writes.
+/// Whether a text has the format that [`compact`] writes.
 pub(crate) fn is_compact(text: &str) -> bool {
     let form = b"ddddddddTdddddd.dddZ";
     text.len() == 20

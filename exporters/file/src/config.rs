@@ -1,6 +1,6 @@
-//! What may be written ([`Config`]), and what it means ([`Settings`]). The words are those of the Collector's file
-//! exporter (opentelemetry-collector-contrib `exporter/fileexporter/README.md`) where it has them, and for the
-//! conversion those of the `sentry` exporter.
+//! Configuration: as written ([`Config`]), and checked ([`Settings`]). The keys are those of the Collector's file
+//! exporter where it has them (opentelemetry-collector-contrib `exporter/fileexporter/README.md`), and those of the
+//! `sentry` exporter for the conversion.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -18,65 +18,65 @@ use serde::Deserialize;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// `format: sentry`: the folder. Else: the file.
+    /// `format: sentry`: the folder. Otherwise: the file.
     pub path: PathBuf,
-    /// What is written.
+    /// The file format.
     pub format: Format,
-    /// How each envelope, or each frame's message, is compressed.
+    /// Compression of each envelope, or of each frame's message.
     pub compression: CompressionConfig,
-    /// What is kept.
+    /// Which files are kept.
     pub rotation: Rotation,
-    /// Not `format: sentry`: whether `original_payload` is written, of profiles that nobody changed and never where it
-    /// is pprof.
+    /// Not for `format: sentry`: whether `original_payload` is written. This applies only to unchanged profiles, and
+    /// never if the payload is pprof.
     pub original_payload: bool,
-    /// How long one write may take. It cannot be taken back: it may still end later.
+    /// Timeout of one write. A write cannot be cancelled, so it may still succeed later.
     pub timeout: config::Duration,
-    /// What may wait.
+    /// The queue of requests that wait to be written.
     pub sending_queue: QueueConfig,
-    /// When another attempt is made.
+    /// When to retry.
     pub retry_on_failure: RetryConfig,
-    /// `format: sentry`: how profiles become chunks. These keys stand in the same section.
+    /// `format: sentry`: how profiles become chunks. These keys are part of the same section.
     #[serde(skip)]
     pub chunk: ChunkConfig,
 }
 
-/// What is written.
+/// The file format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Format {
     /// Sentry envelopes, one per file.
     #[default]
     Sentry,
-    /// OTLP requests, each with its length in front, as the Collector's file exporter writes them.
+    /// OTLP requests with a length prefix each, as the Collector's file exporter writes them.
     #[serde(alias = "proto")]
     Otlp,
-    /// OTLP requests in JSON, each on a line, as the Collector's file exporter writes them; with a compression each
-    /// with its length in front.
+    /// OTLP requests as JSON lines, as the Collector's file exporter writes them. With compression, they have a length
+    /// prefix instead of a line end.
     Json,
 }
 
-/// What is kept. The oldest goes first.
+/// Limits above which the oldest files are removed.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rotation {
-    /// `format: sentry`: the size of all envelopes together. Else: the size at which a new file begins.
+    /// `format: sentry`: total size of all envelopes. Otherwise: the size at which a new file is started.
     pub max_size: Option<ByteSize>,
-    /// `format: sentry`: how many envelopes.
+    /// `format: sentry`: number of envelopes.
     pub max_files: Option<usize>,
-    /// Not `format: sentry`: how many full files beside the one that is written.
+    /// Not for `format: sentry`: number of backups beside the current file.
     pub max_backups: Option<usize>,
 }
 
-/// `max_size` of a folder of envelopes.
+/// Default of `max_size` for a folder of envelopes.
 const FOLDER_SIZE: u64 = 1 << 30;
 
-/// `max_files`.
+/// Default of `max_files`.
 const FOLDER_FILES: usize = 10_000;
 
-/// Keeping a list of more files than this takes more memory than it is worth.
+/// Upper limit of `max_files`: the list of files is kept in memory.
 const MOST_FILES: usize = 1_000_000;
 
-/// `max_size` of a file of frames and `max_backups`, as in the Collector's file exporter.
+/// Defaults of `max_size` and `max_backups` for a file of messages, as in the Collector's file exporter.
 const FILE_SIZE: u64 = 100 << 20;
 const FILE_BACKUPS: usize = 100;
 
@@ -96,43 +96,43 @@ impl Default for Config {
     }
 }
 
-/// A checked section.
+/// The checked configuration.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) path: PathBuf,
-    pub(crate) kept: Kept,
+    pub(crate) kept: StorageLimits,
     pub(crate) compression: Compression,
     pub(crate) chunk: chunk::Settings,
     pub(crate) original_payload: bool,
-    /// Zero: no limit.
+    /// Zero means no timeout.
     pub(crate) timeout: Duration,
     pub(crate) delivery: DeliverySettings,
 }
 
-/// What is kept, by format.
+/// The limits, by format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum StorageLimits {
     Envelopes { files: usize, bytes: u64 },
     Appended { rotation: FileRotation, encoding: Encoding, framing: Framing },
 }
 
-/// When a file of messages is set aside, and how many are kept.
+/// When to rotate a file of messages, and how many backups to keep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileRotation {
-    /// The size at which a new file begins.
+    /// The size at which a new file is started.
     pub(crate) bytes: u64,
-    /// How many full files are kept.
+    /// Number of backups.
     pub(crate) backups: usize,
-    /// Whether somebody wrote it, so that it must not be passed over where nothing can be rotated.
+    /// Whether the configuration asks for rotation: then it is an error if the path cannot be rotated.
     pub(crate) asked_for: bool,
 }
 
 impl Config {
-    /// Reads a section.
+    /// Parses a section.
     ///
     /// # Errors
     ///
-    /// Unknown keys, and values of the wrong type.
+    /// If there are unknown keys or values of the wrong type.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         let (own, chunk) = section.extract_parts::<Self, ChunkConfig>()?;
         Ok(Self { chunk, ..own })
@@ -157,7 +157,7 @@ impl Config {
                     problems.push(section.problem("original_payload", message, "delete it"));
                 }
                 let bytes = rotation.max_size.map_or(FOLDER_SIZE, ByteSize::get);
-                Kept::Envelopes { files: rotation.max_files.unwrap_or(FOLDER_FILES), bytes }
+                StorageLimits::Envelopes { files: rotation.max_files.unwrap_or(FOLDER_FILES), bytes }
             }
             Format::Otlp | Format::Json => {
                 if rotation.max_files.is_some() {
@@ -183,7 +183,7 @@ impl Config {
                 let asked_for = rotation.max_size.is_some() || rotation.max_backups.is_some();
                 let rotation = FileRotation { bytes, backups, asked_for };
                 let framing = Framing::of_file(encoding, self.compression != CompressionConfig::None);
-                Kept::Appended { rotation, encoding, framing }
+                StorageLimits::Appended { rotation, encoding, framing }
             }
         };
         if rotation.max_size.is_some_and(|size| size.get() == 0) {
@@ -197,7 +197,7 @@ impl Config {
             let message = format!("the number of files is larger than {MOST_FILES}");
             problems.push(section.problem("rotation.max_backups", message, format!("the default is {FILE_BACKUPS}")));
         }
-        // The exporter keeps the time itself, since it can say what has taken it.
+        // The exporter enforces the timeout itself, since its message can say which operation took too long.
         let (queue, retry, timeout) = (self.sending_queue, self.retry_on_failure, Duration::ZERO);
         let delivery = DeliverySettings { queue, retry, timeout };
         let (path, compression, original_payload) = (self.path.clone(), self.compression, self.original_payload);

@@ -1,4 +1,4 @@
-//! A folder of envelopes, bounded in number and size.
+//! A folder of envelopes with a limited number and size.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::{self, File};
@@ -6,30 +6,31 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use crate::kind::{create_new, make_folder};
+use crate::file_kind::{create_new, make_folder};
 use crate::name;
 
-/// A file under a temporary name that nobody has touched for so long belongs to a process that is gone.
+/// A temporary file that was not modified for this long belongs to a process that has ended.
 const ABANDONED: Duration = Duration::from_secs(600);
 
-/// The folder, and what this exporter's names fit in it.
+/// The folder, and the files in it whose names match this exporter's pattern.
 #[derive(Debug)]
-pub(crate) struct Folder {
+pub(crate) struct EnvelopeFolder {
     path: PathBuf,
     max_files: usize,
     max_bytes: u64,
-    /// When each was written, and its size.
+    /// Time of writing and size of each file.
     files: HashMap<String, (SystemTime, u64)>,
-    /// The same by age.
+    /// The same files, sorted by age.
     ages: BTreeSet<(SystemTime, String)>,
     bytes: u64,
 }
 
-impl Folder {
-    /// Makes the folder where it is missing, and looks what is in it.
-    pub(crate) fn open(path: PathBuf, max_files: usize, max_bytes: u64, now: SystemTime) -> io::Result<Folder> {
+impl EnvelopeFolder {
+    /// Creates the folder if needed, and lists its files.
+    pub(crate) fn open(path: PathBuf, max_files: usize, max_bytes: u64, now: SystemTime) -> io::Result<EnvelopeFolder> {
         make_folder(&path)?;
-        let mut folder = Folder { path, max_files, max_bytes, files: HashMap::new(), ages: BTreeSet::new(), bytes: 0 };
+        let mut folder =
+            EnvelopeFolder { path, max_files, max_bytes, files: HashMap::new(), ages: BTreeSet::new(), bytes: 0 };
         for entry in fs::read_dir(&folder.path)? {
             let entry = entry?;
             let Ok(name) = entry.file_name().into_string() else { continue };
@@ -49,14 +50,14 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Writes an envelope under its name. The one that has the name already is replaced. Afterwards the oldest go
-    /// until the bounds hold.
+    /// Writes an envelope to the file `name`, replacing an existing one. Then removes the oldest files above the
+    /// limits.
     pub(crate) fn write(&mut self, name: &str, body: &[u8], now: SystemTime) -> io::Result<()> {
         match self.put(name, body) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 tracing::warn!(folder = %self.path.display(), "the folder was removed and is made again");
                 make_folder(&self.path)?;
-                // What was in it went with it.
+                // Somebody removed the folder with all its files.
                 (self.files, self.ages, self.bytes) = (HashMap::new(), BTreeSet::new(), 0);
                 self.put(name, body)?;
             }
@@ -64,7 +65,7 @@ impl Folder {
         }
         self.insert(name.to_owned(), now, body.len() as u64);
         if let Err(error) = self.trim(Some(name)) {
-            // The envelope is there; only an older one is as well.
+            // Not an error: the envelope is written, only one file too many is kept.
             tracing::warn!(folder = %self.path.display(), %error, "an old envelope cannot be removed");
         }
         Ok(())
@@ -74,13 +75,13 @@ impl Folder {
         let temporary = self.path.join(name::temporary(name));
         let written = write_new(&temporary, body).and_then(|()| fs::rename(&temporary, self.path.join(name)));
         if written.is_err() {
-            // What cannot be removed either is removed at a later start.
+            // If removing fails as well, a later start removes it.
             drop(fs::remove_file(&temporary));
         }
         written
     }
 
-    /// Fails where nothing can be written, so that a wrong path shows at the start.
+    /// Fails if the folder is not writable, so that a wrong path is reported at the start.
     fn probe(&self) -> io::Result<()> {
         let path = self.path.join(format!(".profbridge-{}.tmp", std::process::id()));
         create(&path)?;
@@ -101,7 +102,7 @@ impl Folder {
         }
     }
 
-    /// Removes the oldest until the bounds hold, but not the one that was just written, however large it is.
+    /// Removes the oldest files above the limits, but never the newest one, however large it is.
     fn trim(&mut self, newest: Option<&str>) -> io::Result<()> {
         while self.files.len() > self.max_files || self.bytes > self.max_bytes {
             let Some(name) = self.ages.iter().map(|(_, name)| name).find(|name| Some(&***name) != newest).cloned()
@@ -119,14 +120,13 @@ fn write_new(path: &std::path::Path, body: &[u8]) -> io::Result<()> {
     create(path)?.write_all(body)
 }
 
-/// A file of this name that is new: one that a crash left is removed, and a link that somebody put there is not
-/// followed.
+/// Creates a file that must be new. A file left by a crash is removed first, and a symbolic link is not followed.
 fn create(path: &std::path::Path) -> io::Result<File> {
     remove(path)?;
     create_new(path)
 }
 
-/// Removes a file; that somebody else did is fine.
+/// Removes a file. It is no error if it does not exist.
 fn remove(path: &std::path::Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

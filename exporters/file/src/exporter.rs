@@ -1,4 +1,4 @@
-//! The exporter as the engine sees it.
+//! The implementation of the engine's `Exporter`.
 
 use std::io;
 use std::path::Path;
@@ -14,56 +14,57 @@ use profbridge_engine::delivery::ExporterContext;
 use profbridge_model::{Reason, Telemetry};
 use tokio::time::timeout;
 
-use crate::config::{Kept, Settings};
-use crate::envelopes::Folder;
-use crate::frames::Appended;
-use crate::prepare::{Encoder, Meta};
+use crate::config::{Settings, StorageLimits};
+use crate::envelopes::EnvelopeFolder;
+use crate::frames::MessageFile;
+use crate::prepare::{FormatEncoder, Meta};
 use crate::worker::Worker;
 
 /// Writes files.
 pub(crate) struct FileExporter {
     settings: Settings,
-    encoder: Mutex<Encoder>,
-    opened: OnceLock<Opened>,
+    encoder: Mutex<FormatEncoder>,
+    opened: OnceLock<StartedOutput>,
 }
 
-/// What is there after the start.
-struct Opened {
+/// Set by `start`.
+struct StartedOutput {
     worker: Worker,
-    /// One write at a time: the disk is one, and so is the file. Whoever waits for it holds no thread, so a disk that
-    /// hangs holds one.
+    /// Serializes writes, since there is one file or folder. Waiting for this lock blocks no thread, so a hanging disk
+    /// blocks only one thread.
     output: Arc<tokio::sync::Mutex<Output>>,
 }
 
-/// Where requests go.
+/// Destination of requests.
 pub(crate) enum Output {
-    Folder(Folder),
-    Appended(Appended),
+    Folder(EnvelopeFolder),
+    Appended(MessageFile),
 }
 
 impl FileExporter {
     pub(crate) fn new(settings: Settings) -> Self {
-        Self { encoder: Mutex::new(Encoder::new(&settings)), settings, opened: OnceLock::new() }
+        Self { encoder: Mutex::new(FormatEncoder::new(&settings)), settings, opened: OnceLock::new() }
     }
 
-    async fn open(&self) -> io::Result<Opened> {
+    async fn open(&self) -> io::Result<StartedOutput> {
         let worker = Worker::start()?;
         let Settings { path, kept, .. } = self.settings.clone();
         let output = worker.run(move || {
             let now = SystemTime::now();
             Ok(match kept {
-                Kept::Envelopes { files, bytes } => Output::Folder(Folder::open(path, files, bytes, now)?),
-                Kept::Appended { rotation, framing, .. } => {
-                    Output::Appended(Appended::open(path, framing, rotation, now)?)
+                StorageLimits::Envelopes { files, bytes } => {
+                    Output::Folder(EnvelopeFolder::open(path, files, bytes, now)?)
+                }
+                StorageLimits::Appended { rotation, framing, .. } => {
+                    Output::Appended(MessageFile::open(path, framing, rotation, now)?)
                 }
             })
         });
         let output = self.within_time(output).await?;
-        Ok(Opened { worker, output: Arc::new(tokio::sync::Mutex::new(output)) })
+        Ok(StartedOutput { worker, output: Arc::new(tokio::sync::Mutex::new(output)) })
     }
 
-    /// The result of work on the disk, or an error once it has taken too long. As in the Collector, a timeout of zero
-    /// is none.
+    /// Waits for work on the disk, and fails if it takes too long. As in the Collector, a timeout of zero means none.
     async fn within_time<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let limit = self.settings.timeout;
         if limit.is_zero() {
@@ -82,7 +83,7 @@ fn cannot_be_written(path: &Path, error: &io::Error) -> String {
     format!("{} cannot be written: {error}", path.display())
 }
 
-/// Writes a request, unless an attempt that nobody waited for any more has done so.
+/// Writes a request, unless an earlier attempt that timed out has written it.
 fn write(output: &mut Output, request: &Request<Meta>) -> io::Result<()> {
     if request.meta.written.load(Ordering::Acquire) {
         return Ok(());
@@ -108,14 +109,14 @@ impl Exporter for FileExporter {
         Box::pin(async move {
             let attempt = async {
                 let opened = self.opened.get().ok_or_else(|| io::Error::other("the exporter was not started"))?;
-                // A write cannot be stopped: where this future is dropped, it goes on, and the next attempt waits for
-                // it.
+                // A write cannot be cancelled: if this future is dropped, the write continues, and the next attempt
+                // waits for it.
                 let mut output = Arc::clone(&opened.output).lock_owned().await;
                 let request = request.clone();
                 opened.worker.run(move || write(&mut output, &request)).await
             };
             self.within_time(attempt).await.map_err(|error| SendError {
-                // A full disk may be emptied, rights may be given, and a pipe may be read.
+                // The cause may go away: somebody frees disk space, changes permissions, or reads the pipe.
                 retry: Retry::Later,
                 reason: Reason::WriteFailed,
                 message: cannot_be_written(&self.settings.path, &error),

@@ -19,8 +19,8 @@ pub const FACTORY: ExporterFactory = ExporterFactory {
     create,
 };
 
-/// Sentry's chunks are of one process and window, its transactions of one local root. A section that cannot be read is
-/// reported when it is created.
+/// Sentry's chunks need samples grouped by process and window, its transactions need spans grouped by local root.
+/// Errors in the section are reported by `create`.
 fn needs(section: &Section) -> Needs {
     let is_sentry = Config::read(section).is_ok_and(|config| config.format == Format::Sentry);
     if is_sentry { &[(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")] } else { &[] }

@@ -1,4 +1,4 @@
-//! A file that messages are appended to, as frames or as lines, and the full ones before it.
+//! A file that messages are appended to, as frames or lines, and its rotated backups.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
@@ -10,45 +10,45 @@ use profbridge_codec::otlp::Framing;
 
 use crate::calendar;
 use crate::config::FileRotation;
-use crate::kind::{Kind, append, nobody_reads};
+use crate::file_kind::{FileKind, append, nobody_reads};
 
-/// The length in front of a frame.
+/// Length of a frame's prefix in bytes.
 const PREFIX: u64 = 4;
 
-/// The file; or a named pipe or a character device, which messages are written to and nothing else is done with.
+/// The current file. A named pipe or a character device is only written to.
 #[derive(Debug)]
-pub(crate) struct Appended {
+pub(crate) struct MessageFile {
     path: PathBuf,
-    /// The file that `path` leads to, if it is a link: a link stays where it is, and the file is renamed.
+    /// If `path` is a symbolic link, the file that it leads to: rotation renames that file and keeps the link.
     target: PathBuf,
     framing: Framing,
     rotation: FileRotation,
-    /// `None` between two files, and after an error that left the file in an unknown state.
+    /// `None` while rotating, and after an error that left the file in an unknown state.
     file: Option<File>,
-    kind: Kind,
-    /// A file's length, which is where its last whole message ends.
+    kind: FileKind,
+    /// Length of the file up to the end of its last complete message.
     length: u64,
 }
 
-impl Appended {
-    /// Opens the file, in a folder that is made where it is missing. A file that ends within a message, because a
-    /// process was killed while it wrote, is set aside: nothing of it is lost, and what follows can be read. A pipe
-    /// that nobody reads yet is opened later.
+impl MessageFile {
+    /// Opens the file, and creates its folder if needed. If the file ends within a message, because a process was
+    /// killed while writing, it becomes a backup: nothing in it is lost, and later messages stay readable. A pipe
+    /// without a reader is opened later.
     pub(crate) fn open(
         path: PathBuf,
         framing: Framing,
         rotation: FileRotation,
         now: SystemTime,
-    ) -> io::Result<Appended> {
-        let kind = Kind::at(&path)?;
-        if kind != Kind::File && rotation.asked_for {
+    ) -> io::Result<MessageFile> {
+        let kind = FileKind::at(&path)?;
+        if kind != FileKind::File && rotation.asked_for {
             let why = format!("it is a {}, which cannot be rotated; delete `rotation`", kind.name());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let target = path.clone();
-        let mut this = Appended { path, target, framing, rotation, file: None, kind, length: 0 };
+        let mut this = MessageFile { path, target, framing, rotation, file: None, kind, length: 0 };
         match this.reopen(now) {
-            Err(error) if kind == Kind::Pipe && error.kind() == io::ErrorKind::NotConnected => {
+            Err(error) if kind == FileKind::Pipe && error.kind() == io::ErrorKind::NotConnected => {
                 tracing::warn!(path = %this.path.display(), "no process reads the named pipe yet");
             }
             other => other?,
@@ -56,14 +56,14 @@ impl Appended {
         Ok(this)
     }
 
-    /// Appends a message with what stands around it, whole or not at all. Begins a new file first, where this one would
-    /// become too large.
+    /// Appends a message with its prefix or line end, completely or not at all. Starts a new file first if this one
+    /// would become too large.
     pub(crate) fn append(&mut self, frame: &[u8], now: SystemTime) -> io::Result<()> {
         if !self.is_in_place()? {
             self.reopen(now)?;
         }
         let full = self.length > 0 && self.length + frame.len() as u64 > self.rotation.bytes;
-        if full && self.kind == Kind::File {
+        if full && self.kind == FileKind::File {
             self.set_aside(now)?;
             self.reopen(now)?;
         }
@@ -75,9 +75,9 @@ impl Appended {
                 Ok(())
             }
             Err(error) => {
-                // Takes the part back that was written. Where that fails too, the file is looked at anew. Whoever reads
-                // a pipe sees its end instead.
-                if self.kind == Kind::File && file.set_len(self.length).is_ok() {
+                // Removes the part that was written. If that fails, the file is inspected again before the next write.
+                // A pipe is closed instead, so that its reader sees the end.
+                if self.kind == FileKind::File && file.set_len(self.length).is_ok() {
                     self.file = Some(file);
                 }
                 Err(error)
@@ -85,7 +85,7 @@ impl Appended {
         }
     }
 
-    /// Whether the open file is still the one at the path: somebody may have moved it away or removed it.
+    /// Whether the open file is still at its path: it may have been moved or removed.
     fn is_in_place(&self) -> io::Result<bool> {
         let Some(file) = &self.file else { return Ok(false) };
         let open = file.metadata()?;
@@ -100,13 +100,13 @@ impl Appended {
         self.file = None;
         let mut file = self.opened()?;
         self.length = 0;
-        // A device or a pipe has neither a length nor an end.
-        if self.kind == Kind::File {
+        // A device or a pipe has no length and cannot be rotated.
+        if self.kind == FileKind::File {
             self.target = fs::canonicalize(&self.path)?;
             let length = file.metadata()?.len();
             let whole = match self.framing {
-                Framing::Line => is_of_lines(&mut file, length)?,
-                Framing::Length | Framing::None => whole_frames(&mut file, length)? == length,
+                Framing::Line => has_complete_lines(&mut file, length)?,
+                Framing::Length | Framing::None => end_of_last_frame(&mut file, length)? == length,
             };
             if !whole {
                 tracing::warn!(file = %self.path.display(), "the file ends within a message, so a new one is begun");
@@ -129,7 +129,7 @@ impl Appended {
         Ok(file)
     }
 
-    /// Renames the file to a backup and removes the oldest backups beyond the bound.
+    /// Renames the file to a backup and removes the oldest backups above the limit.
     fn set_aside(&mut self, now: SystemTime) -> io::Result<()> {
         self.file = None;
         let nanos = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -147,7 +147,7 @@ impl Appended {
         for backup in backups.into_iter().take(excess) {
             match fs::remove_file(&backup) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    // The messages are safe; only an older file is there as well.
+                    // Not an error: no message is lost, only one backup too many is kept.
                     tracing::warn!(file = %backup.display(), %error, "an old file cannot be removed");
                 }
                 _ => {}
@@ -156,7 +156,7 @@ impl Appended {
         Ok(())
     }
 
-    /// The name of a backup: `profiles-20260131T235959.123Z.otlp` of `profiles.otlp`.
+    /// Path of a backup: `profiles-20260131T235959.123Z.otlp` for `profiles.otlp`.
     fn backup(&self, unix_nano: u64) -> PathBuf {
         let (stem, ending) = self.stem_and_ending();
         self.target.with_file_name(format!("{stem}-{}{ending}", calendar::compact(unix_nano)))
@@ -187,8 +187,8 @@ impl Appended {
     }
 }
 
-/// Whether a file is lines of JSON and ends with one's end; an empty one is.
-fn is_of_lines(file: &mut File, length: u64) -> io::Result<bool> {
+/// Whether a file contains JSON lines and ends with a line end. True for an empty file.
+fn has_complete_lines(file: &mut File, length: u64) -> io::Result<bool> {
     if length == 0 {
         return Ok(true);
     }
@@ -201,15 +201,15 @@ fn is_of_lines(file: &mut File, length: u64) -> io::Result<bool> {
     Ok(byte_at(0)? == b'{' && byte_at(length - 1)? == b'\n')
 }
 
-/// Where the last whole frame ends.
-fn whole_frames(file: &mut File, length: u64) -> io::Result<u64> {
+/// The end of the last complete frame.
+fn end_of_last_frame(file: &mut File, length: u64) -> io::Result<u64> {
     let mut end = 0;
     while length - end >= PREFIX {
         let mut prefix = [0; PREFIX as usize];
         file.seek(SeekFrom::Start(end))?;
         file.read_exact(&mut prefix)?;
         let next = end + PREFIX + u64::from(u32::from_be_bytes(prefix));
-        // An empty frame is what a power failure leaves: blocks of zeros.
+        // A power failure can leave blocks of zeros, which look like empty frames.
         if next > length || next == end + PREFIX {
             break;
         }

@@ -1,24 +1,25 @@
-//! Writes profiles and spans to disk: Sentry envelopes, one per file in a folder, or OTLP requests, one after the other
-//! in a file. It knows files, their names and their rotation; what stands in them is made by `profbridge_codec`, and
-//! queue and retries are the engine's.
+//! Writes profiles and spans to disk: Sentry envelopes, one per file in a folder, or OTLP requests, appended to a file.
+//! This crate handles files, names and rotation; `profbridge_codec` creates the contents, and the engine provides queue
+//! and retries.
 //!
-//! Laws that hold here:
+//! Invariants:
 //!
-//! * A reader never sees half an envelope: a file is written under another name and then renamed.
-//! * A frame is appended whole or not at all: what a full disk cut off is taken back, and what a killed process left
-//!   behind is set aside at the next start.
-//! * The same request written twice is there once: an envelope's name follows from its content, and a request
-//!   remembers that it was written.
-//! * Only files that this exporter's names fit are counted, replaced or removed, and only regular files are renamed.
-//! * Nobody waits for the disk beyond a timeout, and the end of the process never does.
+//! * A reader never sees a partial envelope: a file is written under a temporary name and then renamed.
+//! * A frame is appended completely or not at all: what a full disk cut off is removed again, and a partial frame of a
+//!   killed process is moved to a backup at the next start.
+//! * Writing the same request twice leaves one copy: an envelope's name is derived from its content, and other requests
+//!   record that they were written.
+//! * Only files whose names match this exporter's pattern are counted, replaced or removed, and only regular files are
+//!   renamed.
+//! * Callers wait for the disk no longer than the timeout, and shutdown does not wait for it at all.
 
 mod calendar;
 mod config;
 mod envelopes;
 mod exporter;
 mod factory;
+mod file_kind;
 mod frames;
-mod kind;
 mod name;
 mod prepare;
 mod worker;

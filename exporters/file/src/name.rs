@@ -1,11 +1,11 @@
-//! The names of envelope files, and how they are told from other people's files.
+//! Names of envelope files, and how to distinguish them from foreign files.
 
 use profbridge_net::compression::Compression;
 
 use crate::calendar;
 
-/// `TIME-PROFILER-CHUNK.envelope`, or `TIME-TRACE-EVENT.envelope` of a transaction, with the first eight digits of both
-/// ids, and an ending for the compression.
+/// `TIME-PROFILER-CHUNK.envelope`, or `TIME-TRACE-EVENT.envelope` for a transaction, with the first eight digits of
+/// both ids, and an extension for the compression.
 pub(crate) fn envelope(unix_nano: u64, profiler: &str, chunk: &str, compression: Compression) -> String {
     let time = calendar::compact(unix_nano);
     let ending = match compression {
@@ -16,7 +16,7 @@ pub(crate) fn envelope(unix_nano: u64, profiler: &str, chunk: &str, compression:
     format!("{time}-{profiler:.8}-{chunk:.8}.envelope{ending}")
 }
 
-/// Whether this exporter gives such names to envelopes.
+/// Whether a name could be from [`envelope`].
 pub(crate) fn is_envelope(name: &str) -> bool {
     let name = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst")).unwrap_or(name);
     let Some(stem) = name.strip_suffix(".envelope") else { return false };
@@ -28,13 +28,13 @@ pub(crate) fn is_envelope(name: &str) -> bool {
         && parts.next().is_none()
 }
 
-/// The name under which an envelope is written. Hidden, and with another ending, so that no pattern for envelopes
-/// fits it.
+/// The temporary name of an envelope. It is hidden and has another extension, so that patterns for envelopes do not
+/// match it.
 pub(crate) fn temporary(name: &str) -> String {
     format!(".{name}.tmp")
 }
 
-/// Whether this exporter gives such names to unfinished envelopes.
+/// Whether a name could be from [`temporary`].
 pub(crate) fn is_temporary(name: &str) -> bool {
     name.strip_prefix('.').and_then(|name| name.strip_suffix(".tmp")).is_some_and(is_envelope)
 }

@@ -1,4 +1,4 @@
-//! Telemetry becomes what will be written: envelopes or messages of OTLP.
+//! Turns telemetry into envelopes or OTLP messages.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -9,15 +9,15 @@ use profbridge_engine::component::{Now, Prepared};
 use profbridge_model::{Envelope, Profiles, Spans, Telemetry};
 use profbridge_net::compression::Compression;
 
-use crate::config::{Kept, Settings};
+use crate::config::{Settings, StorageLimits};
 use crate::name;
 
-/// What is known of a request beside its body.
+/// Metadata of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct Meta {
-    /// The file's name; empty for what is appended to one.
+    /// Name of the new file; empty if the request is appended to a file.
     pub(crate) name: String,
-    /// Whether it is on disk.
+    /// Whether the request is on disk.
     pub(crate) written: Arc<AtomicBool>,
 }
 
@@ -27,36 +27,38 @@ impl Meta {
     }
 }
 
-/// The largest message, before compression: what a receiver of OTLP takes by default (opentelemetry-proto
-/// `docs/specification.md`), so that whoever reads the file can send it on.
+/// The largest message before compression: the default limit of an OTLP receiver (opentelemetry-proto
+/// `docs/specification.md`), so that a reader of the file can send the message on.
 const MAX_MESSAGE_BYTES: usize = 64 << 20;
 
-/// A message that has to be written anew is cut into parts of so many bytes: it is there beside the batch that it is
-/// made from.
+/// Messages that have to be encoded are split into parts of this size, since a part is in memory together with the
+/// batch that it is made from.
 const PART_BYTES: usize = 8 << 20;
 
-/// Makes what is written, in the format that was asked for.
-pub(crate) enum Encoder {
+/// Encodes telemetry in the configured format.
+pub(crate) enum FormatEncoder {
     Envelopes(Box<sentry::Encoder>, Compression),
-    /// Who will read the file is not known, so attributes that refer to the string table are written out.
+    /// The readers of the file are unknown, so references to the string table are replaced by strings.
     Messages(otlp::Encoder),
 }
 
-impl Encoder {
+impl FormatEncoder {
     pub(crate) fn new(settings: &Settings) -> Self {
         let compression = settings.compression;
         match settings.kept {
-            Kept::Envelopes { .. } => {
+            StorageLimits::Envelopes { .. } => {
                 Self::Envelopes(Box::new(sentry::Encoder::new(settings.chunk.clone())), compression)
             }
-            Kept::Appended { encoding, framing, .. } => Self::Messages(otlp::Encoder::new(otlp::EncoderOptions {
-                part_bytes: PART_BYTES,
-                original_payload: settings.original_payload,
-                compression,
-                encoding,
-                framing,
-                ..otlp::EncoderOptions::plain(MAX_MESSAGE_BYTES)
-            })),
+            StorageLimits::Appended { encoding, framing, .. } => {
+                Self::Messages(otlp::Encoder::new(otlp::EncoderOptions {
+                    part_bytes: PART_BYTES,
+                    original_payload: settings.original_payload,
+                    compression,
+                    encoding,
+                    framing,
+                    ..otlp::EncoderOptions::plain(MAX_MESSAGE_BYTES)
+                }))
+            }
         }
     }
 
@@ -73,7 +75,7 @@ impl Encoder {
             }
             (Self::Messages(encoder), telemetry) => {
                 let mut prepared = encoder.encode(telemetry).prepared(|_| Meta::of(String::new()));
-                // These are counted by the exporter that sends OTLP.
+                // Only the exporters that send OTLP report these.
                 prepared.notes.clear();
                 prepared
             }
@@ -81,7 +83,7 @@ impl Encoder {
     }
 }
 
-/// Each chunk of a process and window in an envelope of its own.
+/// Encodes profiles, one envelope for each chunk of a process and window.
 fn chunks(encoder: &mut sentry::Encoder, profiles: &Profiles, compression: Compression) -> Prepared<Meta> {
     let profiler = profiles.window.as_ref().map(|window| window.profiler_id.to_string()).unwrap_or_default();
     encoder.profiles(profiles, compression, None).prepared(|chunk| {
@@ -90,8 +92,8 @@ fn chunks(encoder: &mut sentry::Encoder, profiles: &Profiles, compression: Compr
     })
 }
 
-/// Each transaction, and each container of spans that came back from OTLP, in an envelope of its own. Spans that were
-/// not put together are lost.
+/// Encodes spans, one envelope for each transaction and for each container that was received as OTLP. Ungrouped spans
+/// are lost.
 fn transactions(encoder: &mut sentry::Encoder, spans: &Spans, compression: Compression) -> Prepared<Meta> {
     let target = Target { number: 0, dsn: None, compression };
     encoder.spans(spans, |_| Some(target)).prepared(|SpanEnvelope { trace_id, id, start_unix_nano, .. }| {
@@ -99,10 +101,10 @@ fn transactions(encoder: &mut sentry::Encoder, spans: &Spans, compression: Compr
     })
 }
 
-/// An envelope as it came, whatever is in it.
+/// Passes an envelope on unchanged.
 fn forwarded(encoder: &mut sentry::Encoder, envelope: &Envelope, now: Now, compression: Compression) -> Prepared<Meta> {
     encoder.envelope(envelope, None, compression).prepared(|forwarded| {
-        // Two halves of a hash, so that the same envelope has the same name at the same time.
+        // Both parts of the name are from the hash, so equal envelopes of the same time get the same name.
         let hash = format!("{:016x}", forwarded.hash);
         Meta::of(name::envelope(now.unix_nano, &hash[..8], &hash[8..], compression))
     })

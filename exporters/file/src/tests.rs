@@ -40,8 +40,7 @@ async fn write(exporter: &FileExporter, telemetry: impl Into<Telemetry>) -> Resu
     Ok(())
 }
 
-/// A batch of one process and window: twenty observations a second, `second` seconds after the tests' beginning of
-/// time.
+/// A batch of one process and window: twenty observations per second, starting `second` seconds after a fixed time.
 fn chunk(process: u128, second: u64) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("service.name", "checkout".into())]);

@@ -1,7 +1,7 @@
-//! The thread that touches the disk.
+//! The thread that accesses the disk.
 //!
-//! A file system that hangs, or a pipe that nobody reads, can stop whoever writes for ever. Such a thread must be
-//! none of the runtime's: the runtime waits for its own when it ends, and the shutdown of profbridge with it.
+//! A hanging file system, or a pipe without a reader, can block a writer for ever. The thread must not belong to the
+//! async runtime, which waits for its own threads at shutdown.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The thread. It ends by itself behind the last job once this is dropped; nobody waits for it.
+/// Handle to the thread, which ends after its last job once this is dropped. Nobody waits for it.
 #[derive(Debug)]
 pub(crate) struct Worker {
     jobs: Sender<Job>,
@@ -22,12 +22,12 @@ impl Worker {
     ///
     /// # Errors
     ///
-    /// The system allows no more threads.
+    /// If the system cannot start another thread.
     pub(crate) fn start() -> io::Result<Self> {
         let (jobs, waiting) = channel::<Job>();
         let work = move || {
             for job in waiting {
-                // Whoever waits for a job that panicked learns of it, and the thread serves the next one.
+                // The caller of a job that panicked sees its channel close, and the thread continues.
                 drop(catch_unwind(AssertUnwindSafe(job)));
             }
         };
@@ -35,11 +35,11 @@ impl Worker {
         Ok(Self { jobs })
     }
 
-    /// Does something on the thread. Dropping the future does not stop it.
+    /// Runs `job` on the thread. Dropping the future does not stop the job.
     ///
     /// # Errors
     ///
-    /// What `job` says, or that it panicked.
+    /// The error of `job`, or an error if it panicked.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> io::Result<T> + Send + 'static,

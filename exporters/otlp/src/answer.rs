@@ -1,6 +1,6 @@
-//! What a peer's answer means: done, again, or never.
+//! Interprets a peer's answer: done, retry, or give up.
 //!
-//! The tables are those of opentelemetry-proto `docs/specification.md`, "Failures" of OTLP/gRPC and OTLP/HTTP.
+//! The rules are those of opentelemetry-proto `docs/specification.md`, "Failures" of OTLP/gRPC and OTLP/HTTP.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tonic_types::RpcStatusExt as _;
 use crate::prepare::Meta;
 use crate::settings::Settings;
 
-/// `ExportProfilesServiceResponse`, as far as it says something; `ExportTraceServiceResponse` has the same fields.
+/// The used fields of `ExportProfilesServiceResponse`; `ExportTraceServiceResponse` has the same.
 #[derive(Clone, PartialEq, Message)]
 struct Response {
     #[prost(message, optional, tag = "1")]
@@ -34,7 +34,7 @@ struct PartialSuccess {
 #[derive(Debug)]
 pub(crate) struct Refused {
     pub(crate) error: SendError,
-    /// The peer says that the request is larger than it takes: a smaller one may pass.
+    /// Whether the peer says that the request is too large, so that a smaller one may succeed.
     pub(crate) too_large: bool,
 }
 
@@ -44,17 +44,17 @@ impl From<SendError> for Refused {
     }
 }
 
-/// Whether a peer's text says that a request is too large. There is no code for it alone: grpc-go says "received
+/// Whether an error text says that the request is too large. No status code says only that: grpc-go writes "received
 /// message larger than max", tonic "decoded message length too large", grpc-java "gRPC message exceeds maximum size",
 /// and the Collector's HTTP receiver "http: request body too large".
 pub(crate) fn says_too_large(text: &str) -> bool {
     ["larger than", "too large", "maximum size"].iter().any(|words| text.contains(words))
 }
 
-/// Answers to requests that were taken which could not be read, so that nobody knows what of them was rejected.
+/// Counts accepted requests whose answer could not be decoded, so that rejected items are unknown.
 const UNREADABLE: &str = "otlp_answers_unreadable";
 
-/// The same as [`accepted`], of an answer in JSON.
+/// [`accepted`] for an answer in JSON.
 pub(crate) fn accepted_json(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
     let message = match request.meta.batch.signal {
         Signal::Profiles => json::Message::ProfilesResponse,
@@ -66,7 +66,7 @@ pub(crate) fn accepted_json(settings: &Settings, request: &Request<Meta>, body: 
     }
 }
 
-/// What a peer said that took a request, or most of it. Never a reason to send it again.
+/// Interprets the body of a successful answer. Its content is never a reason to retry.
 pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]) -> Accepted {
     let Ok(response) = Response::decode(body) else {
         return unreadable(settings, "it is no response of the export service");
@@ -84,9 +84,9 @@ pub(crate) fn accepted(settings: &Settings, request: &Request<Meta>, body: &[u8]
     Accepted { rejected, message: Some(message), ..Accepted::default() }
 }
 
-/// A success whose answer cannot be read. The status alone says that the request was taken and must not be sent again
-/// (opentelemetry-proto `docs/specification.md`, "Full Success" and "Partial Success"); whether all of it was taken
-/// stands in what cannot be read. So it counts as sent, and is said and counted for itself.
+/// A success whose body cannot be decoded. The status alone says that the request was accepted and must not be resent
+/// (opentelemetry-proto `docs/specification.md`, "Full Success" and "Partial Success"). The number of rejected items is
+/// unknown, so everything counts as sent, and the event is logged and counted separately.
 pub(crate) fn unreadable(settings: &Settings, why: &str) -> Accepted {
     let why = settings.peer.shown(why);
     let message = format!(
@@ -96,8 +96,8 @@ pub(crate) fn unreadable(settings: &Settings, why: &str) -> Accepted {
     Accepted { message: Some(message), notes: vec![(UNREADABLE, 1)], ..Accepted::default() }
 }
 
-/// What is in `rejected` of a request's profiles or spans. The answer says how many were rejected and not which, so
-/// each profile counts as many observations as one of the request has on average, rounded up.
+/// The quantities in `rejected` profiles or spans of a request. The answer says how many were rejected but not which,
+/// so each profile counts the request's average number of observations, rounded up.
 fn rejected(request: &Request<Meta>, rejected: i64) -> Quantities {
     let rejected = u64::try_from(rejected).unwrap_or(0);
     let Batch { signal: _, counted } = request.meta.batch;
@@ -108,8 +108,8 @@ fn rejected(request: &Request<Meta>, rejected: i64) -> Quantities {
     Quantities::of(|unit| share(request.quantities.get(unit)))
 }
 
-/// The pause of a `google.rpc.RetryInfo` among the details of a status. `Some` where there is one at all; without a
-/// pause, or with one of zero, the client chooses it.
+/// The delay of a `google.rpc.RetryInfo` in a status's details. `None` if there is no such detail. If the delay is
+/// missing or zero, the client chooses it.
 pub(crate) fn retry_info(status: &tonic_types::Status) -> Option<Retry> {
     let pause = |pause: Duration| (!pause.is_zero()).then_some(Retry::After(pause));
     status.get_details_retry_info().map(|info| info.retry_delay.and_then(pause).unwrap_or(Retry::Later))

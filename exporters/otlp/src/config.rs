@@ -1,4 +1,4 @@
-//! What may be written, in the Collector's vocabulary (opentelemetry-collector `exporter/otlpexporter/README.md`,
+//! The section as written, in the Collector's vocabulary (opentelemetry-collector `exporter/otlpexporter/README.md`,
 //! `exporter/otlphttpexporter/README.md`).
 
 use std::collections::BTreeMap;
@@ -14,16 +14,16 @@ use serde::Deserialize;
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// gRPC: `host:port`, with `http://` or `https://` in front or without. HTTP: the URL to which
-    /// `/v1development/profiles` or `/v1/traces` is added.
+    /// gRPC: `host:port`, optionally with `http://` or `https://` in front. HTTP: the URL to which
+    /// `/v1development/profiles` or `/v1/traces` is appended.
     pub endpoint: String,
-    /// HTTP only: the whole URL of profiles, taken as it is. Wins over `endpoint`.
+    /// HTTP only: the complete URL for profiles. Overrides `endpoint`.
     pub profiles_endpoint: String,
-    /// HTTP only: the whole URL of traces, taken as it is. Wins over `endpoint`.
+    /// HTTP only: the complete URL for traces. Overrides `endpoint`.
     pub traces_endpoint: String,
-    /// What is spoken. The default follows from the exporter's type: gRPC for `otlp`, HTTP for `otlp_http`.
+    /// The protocol. By default gRPC for `otlp` and HTTP for `otlp_http`.
     pub protocol: Option<Protocol>,
-    /// HTTP only: how messages are written.
+    /// HTTP only: encoding of messages.
     pub encoding: Encoding,
     /// How bodies are compressed.
     pub compression: CompressionConfig,
@@ -31,22 +31,21 @@ pub struct Config {
     pub tls: TlsClientConfig,
     /// Headers (gRPC: metadata) of every request.
     pub headers: BTreeMap<String, Secret>,
-    /// HTTP only: whether the peer speaks HTTP/2 without being asked. Over TLS it is asked.
+    /// HTTP only: whether to speak HTTP/2 without negotiation. TLS negotiates it.
     pub http2_prior_knowledge: bool,
-    /// How long one attempt may take.
+    /// Timeout of one attempt.
     pub timeout: Duration,
-    /// What may wait.
+    /// The queue of requests that wait to be sent.
     pub sending_queue: QueueConfig,
-    /// When another attempt is made.
+    /// When to retry.
     pub retry_on_failure: RetryConfig,
-    /// The largest request, before compression.
+    /// Size of the largest request before compression.
     pub max_request_bytes: ByteSize,
-    /// Whether `original_payload` is passed on, which happens with profiles that nobody changed only, and never where
-    /// it is pprof.
+    /// Whether `original_payload` is kept. This applies only to unchanged profiles, and never if the payload is pprof.
     pub original_payload: bool,
-    /// What is done with attributes that refer to the string table.
+    /// What to do with attributes that refer to the string table.
     pub attribute_references: AttributeReferences,
-    /// Whether a profile without an id gets the hash of its content as one.
+    /// Whether profiles without an id get a hash of their content as id.
     pub fill_profile_id: bool,
 }
 
@@ -73,25 +72,25 @@ impl Default for Config {
     }
 }
 
-/// What is done with attributes of resources and scopes whose keys and values came as references to the string table
+/// What to do with resource and scope attributes whose keys and values are references to the string table
 /// (opentelemetry-proto 1.10: `key_strindex`, `string_value_strindex`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttributeReferences {
-    /// They are written out. Peers that do not know them, such as Collectors up to 0.159 and Pyroscope, would read
-    /// empty keys.
+    /// Replace references by strings. Peers that do not support them, such as Collectors up to 0.159 and Pyroscope,
+    /// would see empty keys.
     Resolve,
-    /// They are passed on: the peer knows them.
+    /// Send references. The peer must support them.
     Keep,
 }
 
-/// What is spoken.
+/// The protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 pub enum Protocol {
     /// gRPC.
     #[serde(rename = "grpc")]
     Grpc,
-    /// HTTP, with bodies as `encoding` says.
+    /// HTTP, with bodies encoded as `encoding` says.
     #[serde(rename = "http/protobuf", alias = "http")]
     Http,
 }

@@ -1,4 +1,4 @@
-//! The exporter as the engine sees it.
+//! The implementation of the engine's `Exporter`.
 
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -19,7 +19,7 @@ use crate::prepare::{self, Meta};
 use crate::settings::{Settings, Target};
 use crate::{grpc, http};
 
-/// Sends OTLP.
+/// Exports OTLP.
 pub(crate) struct OtlpExporter {
     settings: Settings,
     encoder: Mutex<Encoder>,
@@ -28,7 +28,7 @@ pub(crate) struct OtlpExporter {
 }
 
 enum Client {
-    /// With the processes that something came through.
+    /// `Via` lists the processes that requests came through.
     Grpc(Channel, Via),
     Http(Box<HttpOut>),
 }
@@ -40,8 +40,8 @@ impl OtlpExporter {
         Self { settings, encoder, limit, client: OnceLock::new() }
     }
 
-    /// Makes one attempt. Where the peer says that the request is too large, it is cut, and its parts are sent one
-    /// after the other; what was sent of them stays sent, whatever becomes of the attempt.
+    /// Makes one attempt. If the peer says that the request is too large, it is split and its parts are sent one after
+    /// the other. Sent parts stay sent, even if the attempt fails later.
     async fn attempt(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
         let parts = &request.meta.parts;
         loop {
@@ -61,7 +61,7 @@ impl OtlpExporter {
             match part {
                 None => return outcome,
                 Some(part) => {
-                    if let Some(all) = parts.settle(&part, outcome)? {
+                    if let Some(all) = parts.record_outcome(&part, outcome)? {
                         return Ok(all);
                     }
                 }
@@ -109,7 +109,7 @@ impl Exporter for OtlpExporter {
                 Target::Http { client, .. } => HttpOut::new(client, via).map(|out| Client::Http(Box::new(out))),
             };
             let client = client.map_err(|error| StartError(format!("{}: {error}", self.settings.peer.host)))?;
-            // Started once, by contract; a second client would be the same.
+            // The engine starts an exporter once; a second client would be identical.
             self.client.get_or_init(|| client);
             Ok(())
         })

@@ -1,5 +1,5 @@
-//! The exporter's types. The Collector has one exporter for each protocol, and each has an older and a newer name; all
-//! four work here, so that a section can be taken over as it is.
+//! The types of this exporter. The Collector has one exporter per protocol, each with an older and a newer name. All
+//! four work here, so a section can be copied from a Collector's configuration.
 
 use std::time::Duration;
 
@@ -12,28 +12,28 @@ use crate::config::{Config, Protocol};
 use crate::exporter::OtlpExporter;
 use crate::settings::Settings;
 
-/// `otlp`: gRPC, or what `protocol` says.
+/// `otlp`: gRPC, unless `protocol` says otherwise.
 pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter(
         "otlp",
         "sends profiles and spans to an OTLP receiver, over gRPC or (`protocol: http/protobuf`) HTTP",
-        // Of envelopes, what was read of them.
+        // From envelopes, only the profiles and spans that were parsed.
         TelemetryKind::ALL,
     ),
     create: |section| create(section, Protocol::Grpc),
 };
 
-/// `otlp_grpc`: the same by the Collector's newer name.
+/// `otlp_grpc`: the Collector's newer name for `otlp`.
 pub const OTLP_GRPC: ExporterFactory =
     ExporterFactory { description: FACTORY.description.named("otlp_grpc", "the same as `otlp`"), ..FACTORY };
 
-/// `otlp_http`: HTTP, or what `protocol` says.
+/// `otlp_http`: HTTP, unless `protocol` says otherwise.
 pub const OTLP_HTTP: ExporterFactory = ExporterFactory {
     description: FACTORY.description.named("otlp_http", "sends profiles and spans to an OTLP receiver over HTTP"),
     create: |section| create(section, Protocol::Http),
 };
 
-/// `otlphttp`: the same by the Collector's older name.
+/// `otlphttp`: the Collector's older name for `otlp_http`.
 pub const OTLPHTTP: ExporterFactory =
     ExporterFactory { description: FACTORY.description.named("otlphttp", "the same as `otlp_http`"), ..OTLP_HTTP };
 
@@ -42,8 +42,8 @@ pub const FACTORIES: [ExporterFactory; 4] = [FACTORY, OTLP_GRPC, OTLP_HTTP, OTLP
 
 fn create(section: &Section, protocol: Protocol) -> Result<Box<dyn DynExporter>, Problems> {
     let config: Config = section.extract()?;
-    // The exporter bounds each of its requests itself. A second clock of the same length around them would sometimes
-    // be the first to end, and forget that an answer has begun to come, or which parts of a request were sent.
+    // The exporter limits the time of each request itself. A second timeout of the same length around it could fire
+    // first, and lose the information that an answer has begun or which parts were sent.
     let delivery =
         DeliverySettings { queue: config.sending_queue, retry: config.retry_on_failure, timeout: Duration::ZERO };
     let settings = Settings::check(config, protocol, section)?;

@@ -1,8 +1,8 @@
-//! One call of `ProfilesService/Export` or `TraceService/Export`.
+//! Makes one call of `ProfilesService/Export` or `TraceService/Export`.
 //!
-//! Not tonic's generated client: that compresses at each attempt, and its reading of an error's details ends the task
-//! on a header that is no base64. A unary call is one frame of a flag, a length and the message, which is compressed
-//! already (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
+//! Does not use tonic's generated client: that would compress again at each attempt, and it panics if an error's
+//! details are not valid base64. A unary call is one frame: a flag, a length, and the message, which is already
+//! compressed (<https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -31,7 +31,7 @@ use crate::answer::{self, Refused};
 use crate::prepare::Meta;
 use crate::settings::{MAX_RESPONSE_BYTES, Settings};
 
-/// The method that takes a signal.
+/// The method that receives a signal.
 const fn method(signal: Signal) -> &'static str {
     match signal {
         Signal::Profiles => "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export",
@@ -44,10 +44,10 @@ const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
 const GRPC_TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const GRPC_STATUS_DETAILS: &str = "grpc-status-details-bin";
 
-/// What an answer may be compressed with; without spaces, since grpc-go does not trim the names.
+/// Encodings accepted for answers. Without spaces, since grpc-go does not trim the names.
 const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 
-/// The flag and the length in front of a message.
+/// Size of the flag and the length in front of a message.
 const PREFIX: usize = 5;
 
 /// Makes one attempt.
@@ -60,12 +60,12 @@ pub(crate) async fn export(
     let mut channel = channel.clone();
     let response = async {
         poll_fn(|cx| channel.poll_ready(cx)).await?;
-        channel.call(call(settings, via, request)).await
+        channel.call(build_call(settings, via, request)).await
     };
     let response = response.await.map_err(|error| unanswered(settings, &error))?;
     let (head, body) = response.into_parts();
     if head.headers.contains_key(Status::GRPC_STATUS) {
-        // Headers alone: there is no message, and what else comes does not matter.
+        // A response without a body has no message, and trailers do not matter.
         return verdict(settings, request, status(&head.headers), Err("it has no message".to_owned()));
     }
     let is_grpc = |value: &HeaderValue| value.as_bytes().starts_with(b"application/grpc");
@@ -73,17 +73,17 @@ pub(crate) async fn export(
         let text = format!("HTTP status {} and no gRPC status; this may not be a gRPC endpoint", head.status);
         return verdict(settings, request, (Status::new(code_of(head.status), text), None), Err(String::new()));
     }
-    let (data, trailers) = read(body).await.map_err(|cause| settings.peer.unanswered(&cause))?;
+    let (data, trailers) = read_answer(body).await.map_err(|cause| settings.peer.unanswered(&cause))?;
     let status = match trailers {
         Some(trailers) if trailers.contains_key(Status::GRPC_STATUS) => status(&trailers),
-        // A clean end without a status is how hyper shows a stream that a proxy has reset, so nobody gave a verdict.
+        // hyper reports a clean end without a status if a proxy resets the stream, so the peer has not answered.
         _ => return Err(settings.peer.unanswered("the answer ended without a grpc-status").into()),
     };
     verdict(settings, request, status, message(&head.headers, data))
 }
 
-/// The request. The channel adds scheme, host and user agent.
-fn call(settings: &Settings, via: &Via, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
+/// Builds the request. The channel adds scheme, host and user agent.
+fn build_call(settings: &Settings, via: &Via, request: &Request<Meta>) -> http::Request<tonic::body::Body> {
     let compression = request.meta.compression.content_encoding();
     let mut call = http::Request::new(tonic::body::Body::new(OneMessage::new(&request.body, compression.is_some())));
     *call.method_mut() = Method::POST;
@@ -102,18 +102,18 @@ fn call(settings: &Settings, via: &Via, request: &Request<Meta>) -> http::Reques
     call
 }
 
-/// A timeout in at most eight digits and a unit, rounded up.
+/// Formats a timeout as at most eight digits and a unit, rounded up.
 fn grpc_timeout(timeout: Duration) -> HeaderValue {
     let millis = timeout.as_nanos().div_ceil(1_000_000);
     let text = match millis {
         0..100_000_000 => format!("{millis}m"),
         _ => format!("{}S", (millis / 1000).min(99_999_999)),
     };
-    // Digits and a letter.
+    // Only digits and a letter, so it is always a valid header.
     HeaderValue::from_str(&text).unwrap_or(HeaderValue::from_static("30S"))
 }
 
-/// A message in its frame, without a copy of it.
+/// A framed message, without copying it.
 struct OneMessage {
     prefix: Bytes,
     message: Bytes,
@@ -123,7 +123,7 @@ impl OneMessage {
     fn new(message: &Bytes, compressed: bool) -> Self {
         let mut prefix = BytesMut::with_capacity(PREFIX);
         prefix.put_u8(compressed.into());
-        // A body is shorter than 2 GiB: that is the most that `max_request_bytes` can be.
+        // `max_request_bytes` limits a body to less than 2 GiB.
         prefix.put_u32(u32::try_from(message.len()).unwrap_or(u32::MAX));
         Self { prefix: prefix.freeze(), message: message.clone() }
     }
@@ -151,14 +151,14 @@ impl Body for OneMessage {
     }
 }
 
-/// Reads the answer: its frames, none where they are more than an answer may have, and its trailers.
-async fn read(mut body: tonic::body::Body) -> Result<(Option<Bytes>, Option<HeaderMap>), String> {
+/// Reads the frames and the trailers of an answer. The frames are `None` if they exceed the limit.
+async fn read_answer(mut body: tonic::body::Body) -> Result<(Option<Bytes>, Option<HeaderMap>), String> {
     let mut data = Some(Vec::new());
     let mut trailers = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| format!("the answer broke off: {}", error_chain(&error)))?;
         match frame.into_data() {
-            // More than a message may have is read to its status and not kept.
+            // An oversized message is read only to reach the status in the trailers.
             Ok(piece) => match &mut data {
                 Some(kept) if kept.len() + piece.len() <= MAX_RESPONSE_BYTES + PREFIX => kept.extend_from_slice(&piece),
                 _ => data = None,
@@ -169,7 +169,7 @@ async fn read(mut body: tonic::body::Body) -> Result<(Option<Bytes>, Option<Head
     Ok((data.map(Bytes::from), trailers))
 }
 
-/// The message of an answer, or why there is none that can be read.
+/// The message of an answer, or why it is unreadable.
 fn message(headers: &HeaderMap, data: Option<Bytes>) -> Result<Bytes, String> {
     let mut data = data.ok_or_else(|| format!("it is larger than {MAX_RESPONSE_BYTES} bytes"))?;
     if data.is_empty() {
@@ -190,8 +190,8 @@ fn message(headers: &HeaderMap, data: Option<Bytes>) -> Result<Bytes, String> {
     }
 }
 
-/// A status and the pause that the peer asks for. The details are decoded here, since tonic panics where they are no
-/// base64.
+/// The status, and the delay that the peer asks for. Decodes the details itself, since tonic panics if they are not
+/// valid base64.
 fn status(headers: &HeaderMap) -> (Status, Option<Retry>) {
     let mut headers = headers.clone();
     let details = headers.remove(GRPC_STATUS_DETAILS).and_then(|value| {
@@ -201,7 +201,7 @@ fn status(headers: &HeaderMap) -> (Status, Option<Retry>) {
         let bytes = metadata.get_bin(GRPC_STATUS_DETAILS)?.to_bytes().ok()?;
         tonic_types::Status::decode(bytes).ok()
     });
-    // A message that cannot be decoded is no reason to lose the code, as it is for tonic.
+    // Unlike tonic, keeps the code if the message cannot be decoded.
     let code = headers.get(Status::GRPC_STATUS).map_or(Code::Unknown, |code| Code::from_bytes(code.as_bytes()));
     let text = Status::from_header_map(&headers).map(|status| status.message().to_owned()).unwrap_or_default();
     (Status::new(code, text), details.and_then(|details| answer::retry_info(&details)))
@@ -234,7 +234,7 @@ fn verdict(
         _ => (Retry::Never, Reason::RejectedByPeer),
     };
     let mut error = settings.peer.refused(retry, reason, &name(status.code()), status.message());
-    // OUT_OF_RANGE is what tonic's servers say.
+    // tonic's servers answer with OUT_OF_RANGE.
     let too_large = matches!(status.code(), Code::ResourceExhausted | Code::OutOfRange)
         && retry_info.is_none()
         && answer::says_too_large(status.message());
@@ -251,7 +251,7 @@ fn verdict(
     Err(Refused { error, too_large })
 }
 
-/// What a status of HTTP says where gRPC's is missing: a proxy answered
+/// The gRPC code for an HTTP status without a gRPC status, as a proxy sends it
 /// (<https://github.com/grpc/grpc/blob/master/doc/http-grpc-status-mapping.md>).
 fn code_of(status: StatusCode) -> Code {
     match status.as_u16() {
@@ -264,7 +264,7 @@ fn code_of(status: StatusCode) -> Code {
     }
 }
 
-/// The name that specifications use: `NOT_FOUND` of `NotFound`.
+/// The code's name in specifications: `NOT_FOUND` for `NotFound`.
 fn name(code: Code) -> String {
     let mut name = String::new();
     for letter in format!("{code:?}").chars() {
@@ -276,7 +276,7 @@ fn name(code: Code) -> String {
     name
 }
 
-/// Why there is no answer: what the connector says, where there is no connection.
+/// Describes a missing answer. Prefers the connector's error if there was no connection.
 fn unanswered(settings: &Settings, error: &(dyn std::error::Error + 'static)) -> SendError {
     let mut next = Some(error);
     while let Some(error) = next {

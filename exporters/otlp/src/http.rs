@@ -1,4 +1,4 @@
-//! One POST of `ExportProfilesServiceRequest` or `ExportTraceServiceRequest`.
+//! Makes one POST of `ExportProfilesServiceRequest` or `ExportTraceServiceRequest`.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -16,14 +16,14 @@ use crate::answer::{self, Refused};
 use crate::prepare::Meta;
 use crate::settings::{MAX_RESPONSE_BYTES, Settings};
 
-/// The media types of requests, and of answers to them.
+/// Media types of requests and their answers.
 const PROTOBUF: &str = "application/x-protobuf";
 const JSON: &str = "application/json";
 
 /// Makes one attempt.
 pub(crate) async fn export(out: &HttpOut, settings: &Settings, request: &Request<Meta>) -> Result<Accepted, Refused> {
     let signal = request.meta.batch.signal;
-    // What has nowhere to go was not made a request.
+    // `prepare` creates no requests for signals without a URL.
     let url = settings.target.url(signal).ok_or_else(|| SendError {
         retry: Retry::Never,
         reason: Reason::Internal,
@@ -47,17 +47,17 @@ pub(crate) async fn export(out: &HttpOut, settings: &Settings, request: &Request
     if status == StatusCode::NOT_FOUND {
         error.message.push_str(&format!("; it may not take {}, or under another path", signal.name()));
     }
-    // 413 is the specification's; the Collector's receiver says 400.
+    // The specification asks for 413; the Collector's receiver sends 400.
     let too_large = answer.body.is_ok() && (status == 413 || (status == 400 && answer::says_too_large(&text)));
     Err(Refused { error, too_large })
 }
 
 fn success(settings: &Settings, request: &Request<Meta>, answer: &Answer) -> Accepted {
-    // An empty body is an answer without anything in it, whatever its type and its coding are called.
+    // An empty body is an empty answer, whatever its content type and encoding.
     if answer.body.as_ref().is_ok_and(Bytes::is_empty) {
         return answer::accepted(settings, request, &[]);
     }
-    // An answer has the type of its request; one of the other type can be read all the same.
+    // An answer should have the type of its request, but the other type is decoded as well.
     let is_json = match answer.media_type() {
         _ if answer.body.is_err() => false,
         PROTOBUF => false,
@@ -71,7 +71,7 @@ fn success(settings: &Settings, request: &Request<Meta>, answer: &Answer) -> Acc
     }
 }
 
-/// What an error's body says: the message of a `google.rpc.Status`, as the specification asks for, or plain text.
+/// The error text of a body: the message of a `google.rpc.Status`, as the specification asks for, or plain text.
 fn text(answer: &Answer) -> String {
     let Ok(body) = answer.unpacked(MAX_RESPONSE_BYTES) else { return String::new() };
     match answer.media_type() {

@@ -1,15 +1,15 @@
-//! Sends profiles to an OTLP receiver, over gRPC or HTTP. It knows destinations, answers and limits; requests are made
-//! by `profbridge_codec`, and queue, timeout and retries are the engine's.
+//! Exports profiles and spans to an OTLP receiver, over gRPC or HTTP. This crate handles destinations, answers and size
+//! limits; `profbridge_codec` creates the requests, and the engine provides queue, timeout and retries.
 //!
 //! The rules are those of the OTLP specification (opentelemetry-proto `docs/specification.md`), the vocabulary that of
-//! the Collector's two exporters, `otlp` (`otlp_grpc`) and `otlphttp` (`otlp_http`). Laws that hold here:
+//! the Collector's two exporters, `otlp` (`otlp_grpc`) and `otlphttp` (`otlp_http`). Invariants:
 //!
-//! * A batch that nobody changed leaves as the bytes it came as. What has to be encoded anew is split below the limit
-//!   and compressed once, before it waits (`profbridge_codec::otlp`): a retry costs nothing but the sending.
-//! * What a peer answered decides about a retry, by the specification's tables and nothing else. A partial success is
-//!   counted and never sent again.
-//! * A peer that takes less than we send costs an attempt and no data: see `oversize`.
-//! * Whatever a peer answers, nothing here panics, and no message holds a header's value, a path or a query.
+//! * An unchanged batch is sent as the bytes that were received. Others are encoded, split below the limit and
+//!   compressed once, before they are queued (`profbridge_codec::otlp`), so a retry costs only the sending.
+//! * The peer's answer alone decides about a retry, by the specification's tables. A partial success is counted and
+//!   never sent again.
+//! * A peer with a lower size limit than ours costs an attempt but no data: see `oversize`.
+//! * No answer of a peer causes a panic, and no message contains a header's value, a path or a query.
 
 mod answer;
 mod config;

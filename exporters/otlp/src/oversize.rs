@@ -1,9 +1,9 @@
-//! A peer that takes less than we send.
+//! Handles peers that accept smaller requests than we send.
 //!
-//! The specification recommends 64 MiB for both sides, but the Collector's receivers take 4 MiB over gRPC and 20 MiB
-//! over HTTP unless they are told otherwise (grpc-go `defaultServerMaxReceiveMessageSize`, opentelemetry-collector
-//! `config/confighttp`). What such a peer refuses for its size is not lost: it is halved and sent in parts, and the
-//! exporter remembers, so that this happens a few times in its life.
+//! The specification recommends 64 MiB for both sides, but the Collector's receivers accept 4 MiB over gRPC and 20 MiB
+//! over HTTP by default (grpc-go `defaultServerMaxReceiveMessageSize`, opentelemetry-collector `config/confighttp`). A
+//! request that such a peer refuses as too large is not lost: it is halved and sent in parts. The exporter remembers
+//! the smaller limit, so this happens only a few times.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 
 use crate::prepare::Meta;
 
-/// The largest request that the peer takes, as far as is known, in bytes before compression. It never grows again.
+/// The largest request that the peer is known to accept, in bytes before compression. It never grows.
 #[derive(Debug)]
 pub(crate) struct PeerLimit(Arc<AtomicUsize>);
 
@@ -27,8 +27,8 @@ impl PeerLimit {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Cuts a request that the peer found too large, to the limit that is known now or to about half its size. `None`
-    /// where it cannot be cut, or is so small that its size cannot be what is wrong with it.
+    /// Splits a request that the peer found too large, to the current limit or to about half its size. `None` if it
+    /// cannot be split, or is so small that its size cannot be the reason.
     pub(crate) async fn cut(&self, host: &str, request: &Request<Meta>) -> Option<Vec<Request<Meta>>> {
         let Meta { batch: Batch { signal, .. }, encoding, compression, .. } = request.meta;
         let (known, body) = (self.get(), request.body.clone());
@@ -45,28 +45,28 @@ impl PeerLimit {
     }
 }
 
-/// What is left of a request that was cut. Outlives the attempts: what was sent is not sent again.
+/// The unsent parts of a split request. Kept across attempts, so that sent parts are not sent again.
 #[derive(Debug, Default)]
-pub(crate) struct Parts(Mutex<Left>);
+pub(crate) struct UnsentParts(Mutex<PartsState>);
 
 #[derive(Debug, Default)]
-struct Left {
+struct PartsState {
     parts: VecDeque<Arc<Request<Meta>>>,
-    /// What the peer said about those that were sent.
+    /// Combined result of the parts sent so far.
     said: Accepted,
 }
 
-impl Parts {
-    fn left(&self) -> MutexGuard<'_, Left> {
+impl UnsentParts {
+    fn left(&self) -> MutexGuard<'_, PartsState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The part to be sent next; `None` where the request was never cut.
+    /// The part to send next; `None` if the request was not split.
     pub(crate) fn next(&self) -> Option<Arc<Request<Meta>>> {
         self.left().parts.front().cloned()
     }
 
-    /// Puts smaller parts in the place of the next one, or of the whole request.
+    /// Replaces the next part, or the whole request, by smaller parts.
     pub(crate) fn replace(&self, smaller: Vec<Request<Meta>>) {
         let mut left = self.left();
         left.parts.pop_front();
@@ -75,13 +75,13 @@ impl Parts {
         }
     }
 
-    /// Takes down what became of the next part. `Some` after the last one: what the peer said about all. A part that
-    /// was refused for good counts as rejected, like the profiles of a partial success, and the others go on.
+    /// Records the outcome of the next part. Returns the combined result after the last one. A part that was refused
+    /// for good counts as rejected, like the profiles of a partial success, and the other parts are still sent.
     ///
     /// # Errors
     ///
-    /// The part can be tried again.
-    pub(crate) fn settle(
+    /// If the part can be retried.
+    pub(crate) fn record_outcome(
         &self,
         part: &Request<Meta>,
         outcome: Result<Accepted, SendError>,

@@ -1,33 +1,33 @@
-//! Telemetry becomes requests.
+//! Turns telemetry into requests.
 
 use profbridge_codec::otlp::{Batch, Encoder, EncoderOptions, Encoding};
 use profbridge_engine::component::Prepared;
 use profbridge_model::{Reason, Telemetry};
 use profbridge_net::compression::Compression;
 
-use crate::oversize::Parts;
+use crate::oversize::UnsentParts;
 use crate::settings::Settings;
 
-/// What is known of a request beside its body.
+/// Metadata of a request.
 #[derive(Debug)]
 pub(crate) struct Meta {
-    /// Its signal, and how much is in it of what a partial success counts.
+    /// The signal, and the quantities that a partial success refers to.
     pub(crate) batch: Batch,
-    /// How the body is written.
+    /// Encoding of the body.
     pub(crate) encoding: Encoding,
-    /// How it is compressed.
+    /// Compression of the body.
     pub(crate) compression: Compression,
-    /// What is left of it, where the peer did not take it as a whole.
-    pub(crate) parts: Parts,
+    /// Unsent parts, if the peer refused the whole request as too large.
+    pub(crate) parts: UnsentParts,
 }
 
 impl Meta {
     pub(crate) fn of(batch: Batch, encoding: Encoding, compression: Compression) -> Self {
-        Self { batch, encoding, compression, parts: Parts::default() }
+        Self { batch, encoding, compression, parts: UnsentParts::default() }
     }
 }
 
-/// What makes the requests that the settings ask for.
+/// An encoder for the requests that the settings ask for.
 pub(crate) fn encoder(settings: &Settings) -> Encoder {
     Encoder::new(EncoderOptions {
         fill_profile_id: settings.fill_profile_id,
@@ -39,7 +39,7 @@ pub(crate) fn encoder(settings: &Settings) -> Encoder {
     })
 }
 
-/// Makes requests of at most `limit` bytes before compression.
+/// Creates requests of at most `limit` bytes before compression.
 pub(crate) fn prepare(
     encoder: &mut Encoder,
     settings: &Settings,
@@ -49,7 +49,7 @@ pub(crate) fn prepare(
     encoder.limit(limit);
     let mut prepared =
         encoder.encode(telemetry).prepared(|batch| Meta::of(batch, settings.encoding, settings.compression));
-    // A signal without a URL goes nowhere.
+    // Drops requests of signals that have no URL.
     prepared.requests.retain(|request| {
         let goes = settings.target.takes(request.meta.batch.signal);
         if !goes {

@@ -1,4 +1,4 @@
-//! What a section means: checked once, here.
+//! The checked configuration.
 
 use std::time::Duration;
 
@@ -11,44 +11,45 @@ use profbridge_net::compression::Compression;
 
 use crate::config::{AttributeReferences, Config, Protocol};
 
-/// The path of profiles that the specification appends to an HTTP endpoint (opentelemetry-proto
-/// `docs/specification.md`; the signal is in development, and so is its path).
+/// The path that the specification appends to an HTTP endpoint for profiles (opentelemetry-proto
+/// `docs/specification.md`; the signal and its path are in development).
 const PROFILES_PATH: &str = "/v1development/profiles";
 
-/// The path of traces.
+/// The path for traces.
 const TRACES_PATH: &str = "/v1/traces";
 
-/// Below this a request has no room for a resource and a stack.
+/// A smaller request has no room for a resource and a stack.
 const MIN_REQUEST_BYTES: u64 = 1024;
 
-/// Protobuf messages end at 2 GiB, and receivers long before.
+/// Protobuf limits messages to 2 GiB; receivers have lower limits.
 const MAX_REQUEST_BYTES: u64 = i32::MAX as u64;
 
-/// The largest answer: the specification's recommendation of 4 MiB (opentelemetry-proto `docs/specification.md`).
+/// The largest answer that is read: 4 MiB, as the specification recommends (opentelemetry-proto
+/// `docs/specification.md`).
 pub(crate) const MAX_RESPONSE_BYTES: usize = 4 << 20;
 
 /// A checked section.
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) target: Target,
-    /// The server, with the headers of each request.
+    /// The server, and the headers of each request.
     pub(crate) peer: Peer,
     pub(crate) encoding: Encoding,
     pub(crate) compression: Compression,
     pub(crate) timeout: Duration,
     pub(crate) max_request_bytes: usize,
-    /// Whether `original_payload` is passed on with profiles that nobody changed.
+    /// Whether `original_payload` is kept in unchanged profiles.
     pub(crate) original_payload: bool,
-    /// Whether attributes that came as references leave as references.
+    /// Whether attributes received as references are sent as references.
     pub(crate) keep_references: bool,
     pub(crate) fill_profile_id: bool,
 }
 
-/// Where requests go.
+/// Destination of requests.
 #[derive(Debug)]
 pub(crate) enum Target {
     Grpc(GrpcClientConfig),
-    /// Each signal has a URL of its own; a signal without one is not sent.
+    /// Each signal has its own URL. Signals without one are not sent.
     Http {
         profiles: Option<Uri>,
         traces: Option<Uri>,
@@ -57,12 +58,12 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Whether a signal can be sent there.
+    /// Whether a signal can be sent.
     pub(crate) fn takes(&self, signal: Signal) -> bool {
         matches!(self, Target::Grpc(_)) || self.url(signal).is_some()
     }
 
-    /// The URL of a signal, over HTTP.
+    /// The URL of a signal. HTTP only.
     pub(crate) fn url(&self, signal: Signal) -> Option<&Uri> {
         match (self, signal) {
             (Target::Http { profiles, .. }, Signal::Profiles) => profiles.as_ref(),
@@ -71,7 +72,7 @@ impl Target {
         }
     }
 
-    /// Where it connects to, each as `HOST:PORT`.
+    /// The servers, as `HOST:PORT` each.
     pub(crate) fn addresses(&self) -> Vec<String> {
         match self {
             Target::Grpc(client) => {
@@ -83,8 +84,8 @@ impl Target {
 }
 
 impl Settings {
-    /// Checks a section of an exporter whose type speaks `protocol` unless the section says otherwise. Touches nothing
-    /// but the environment variables of proxies.
+    /// Checks the section of an exporter whose type defaults to `protocol`. Reads only the environment variables of
+    /// proxies.
     pub(crate) fn check(config: Config, protocol: Protocol, section: &Section) -> Result<Settings, Problems> {
         let mut problems = Vec::new();
         let headers = check_headers(section, &config.headers, &mut problems);
@@ -123,7 +124,7 @@ impl Settings {
     }
 }
 
-/// Where requests go, and the URL of its server.
+/// The target, and the URL of its server.
 type Checked = Result<(Target, Uri), Problems>;
 
 fn grpc(config: &Config, section: &Section) -> Checked {
@@ -180,8 +181,8 @@ fn http(config: &Config, section: &Section, timeout: Duration) -> Checked {
     Ok((Target::Http { profiles, traces, client: Box::new(client) }, first))
 }
 
-/// Where one signal goes: the URL that is written for it, or its path behind the endpoint; `None` where neither is
-/// written.
+/// The URL of one signal: the one configured for it, or its path appended to the endpoint. `None` if neither is
+/// configured.
 fn url(config: &Config, section: &Section, key: &str, whole: &str, path: &str) -> Result<Option<Uri>, Problems> {
     let hint = "write `http://host:4318` or `https://...`";
     let base = &*config.endpoint;

@@ -1,5 +1,5 @@
-//! The exporter against peers that listen on real sockets and behave in every way that the specification names, and
-//! in some that it does not.
+//! Tests the exporter against peers on real sockets that behave in every way that the specification describes, and in
+//! some that it does not.
 
 mod config;
 mod delivered;
@@ -23,7 +23,7 @@ use crate::exporter::OtlpExporter;
 use crate::prepare::Meta;
 use crate::settings::Settings;
 
-/// An exporter of a section that has to be right.
+/// An exporter for a valid section.
 fn exporter(protocol: Protocol, yaml: &str) -> OtlpExporter {
     OtlpExporter::new(settings(protocol, yaml))
 }
@@ -43,7 +43,7 @@ async fn send_all(exporter: &OtlpExporter, telemetry: &Telemetry) -> Vec<Result<
     outcomes
 }
 
-/// As [`send_all`], for a batch that makes one request.
+/// Like [`send_all`], for a batch that becomes one request.
 async fn send(exporter: &OtlpExporter, profiles: &Profiles) -> Result<Accepted, SendError> {
     let mut outcomes = send_all(exporter, &profiles.clone().into()).await;
     assert_eq!(outcomes.len(), 1);
@@ -54,12 +54,12 @@ fn requests(exporter: &OtlpExporter, telemetry: &Telemetry) -> Vec<Request<Meta>
     exporter.prepare(telemetry, ManualClock::default().now()).requests
 }
 
-/// What a request says, as it comes from a receiver.
+/// A request's content, as a receiver parses it.
 fn decoded(request: impl Into<Bytes>) -> Profiles {
     otlp::decode(request.into(), &Limits::default()).unwrap().profiles
 }
 
-/// The same with an id for each profile, as it comes from a receiver.
+/// The same with an id for each profile.
 fn with_ids(profiles: &Profiles) -> Profiles {
     let options = EncoderOptions { fill_profile_id: true, ..EncoderOptions::plain(usize::MAX) };
     let message = Encoder::new(options).encode(&profiles.clone().into()).messages.remove(0);

@@ -1,7 +1,7 @@
-//! What may be written about the exporter ([`Config`]), and what it means ([`Settings`]).
+//! Configuration of the exporter: as written ([`Config`]), and checked ([`Settings`]).
 //!
-//! `routing` has the vocabulary of the Collector's own Sentry exporter (opentelemetry-collector-contrib
-//! `exporter/sentryexporter`), with DSNs where that has projects.
+//! `routing` uses the vocabulary of the Collector's own Sentry exporter (opentelemetry-collector-contrib
+//! `exporter/sentryexporter`), with DSNs in place of projects.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,36 +18,36 @@ use serde::Deserialize;
 use crate::destination::Destination;
 use crate::destinations::{Destinations, Upstream};
 
-/// The exporter's section, as it is written.
+/// The exporter's section, as written.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Where everything goes that `routing` sends nowhere else. Empty: nowhere.
+    /// The DSN for everything that `routing` does not send elsewhere. Empty: none.
     pub dsn: Secret,
-    /// The server that envelopes of SDKs go to under their own project and key, such as `https://o1.ingest.sentry.io`.
-    /// Several are separated by commas: the `dsn` in an envelope's header decides, and the first takes what names none of
-    /// them. Empty: to `dsn`, in whose name they are then sent.
+    /// The server that receives envelopes of SDKs under their own project and key, such as
+    /// `https://o1.ingest.sentry.io`. Several are separated by commas: the `dsn` in an envelope's header selects one,
+    /// and the first receives envelopes that name none. Empty: envelopes are sent to `dsn`, under its key.
     pub upstream: String,
-    /// Whether profiles of sample format V1 in envelopes become chunks, with their transaction linked to them.
-    /// Otherwise they are sent as they came.
+    /// Whether profiles of sample format V1 in envelopes are converted to chunks and linked to their transaction.
+    /// Otherwise they are forwarded unchanged.
     pub upgrade_v1: bool,
-    /// Which process's profiles go to which project.
+    /// Maps processes to projects.
     pub routing: Routing,
     /// How envelopes are compressed.
     pub compression: Compression,
-    /// How long one attempt may take.
+    /// Timeout of one attempt.
     pub timeout: Duration,
-    /// What may wait.
+    /// The queue of requests that wait to be sent.
     pub sending_queue: QueueConfig,
-    /// When another attempt is made.
+    /// When to retry.
     pub retry_on_failure: RetryConfig,
     /// TLS, for DSNs with https.
     pub tls: TlsClientConfig,
-    /// Whether the server speaks HTTP/2 without being asked. Over TLS it is asked.
+    /// Whether to speak HTTP/2 without negotiation. TLS negotiates it.
     pub http2_prior_knowledge: bool,
-    /// The folder for envelopes that a shutdown leaves unsent. Empty: they are lost.
+    /// The folder for envelopes that are unsent at shutdown. Empty: they are lost.
     pub on_shutdown: PathBuf,
-    /// How profiles become chunks. These keys stand in the same section.
+    /// How profiles become chunks. These keys are part of the same section.
     #[serde(skip)]
     pub chunk: ChunkConfig,
 }
@@ -56,9 +56,9 @@ pub struct Config {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Routing {
-    /// The resource attribute that decides; `service.name` where it is not written.
+    /// The resource attribute that selects the project; `service.name` by default.
     pub from_attribute: Option<String>,
-    /// The DSN for each of the attribute's values.
+    /// The DSN for each value of the attribute.
     pub attribute_to_dsn: BTreeMap<String, Secret>,
 }
 
@@ -66,7 +66,7 @@ pub struct Routing {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Compression {
-    /// zstd, and gzip for good where a server does not take that.
+    /// zstd; gzip for servers that refuse zstd.
     #[default]
     Auto,
     /// zstd.
@@ -96,41 +96,41 @@ impl Default for Config {
     }
 }
 
-/// What the section means.
+/// The checked configuration.
 #[derive(Debug)]
 pub struct Settings {
     /// The exporter's id, for its log lines.
     pub id: String,
-    /// Where it sends to; the others refer to the DSNs that are written by their position.
+    /// All destinations. The fields below refer to configured DSNs by index.
     pub destinations: Arc<Destinations>,
-    /// Whether V1 profiles become chunks.
+    /// Whether V1 profiles are converted to chunks.
     pub upgrade_v1: bool,
-    /// Where everything goes that is not routed.
+    /// The DSN for everything that is not routed.
     pub default: Option<usize>,
-    /// The resource attribute that decides.
+    /// The resource attribute that selects the project.
     pub from_attribute: String,
-    /// Where each of its values goes.
+    /// The DSN for each value of the attribute.
     pub routes: BTreeMap<String, usize>,
     /// How envelopes are compressed.
     pub compression: Compression,
     /// TLS.
     pub tls: TlsClientConfig,
-    /// Whether the server speaks HTTP/2 without being asked.
+    /// Whether to speak HTTP/2 without negotiation.
     pub http2_prior_knowledge: bool,
-    /// The folder for what a shutdown leaves unsent.
+    /// The folder for envelopes that are unsent at shutdown.
     pub on_shutdown: Option<PathBuf>,
     /// The converter's settings.
     pub chunk: chunk::Settings,
-    /// The queue's, the retries', and the time for an attempt.
+    /// Queue, retries, and timeout of an attempt.
     pub delivery: DeliverySettings,
 }
 
 impl Config {
-    /// Reads a section.
+    /// Parses a section.
     ///
     /// # Errors
     ///
-    /// Unknown keys, and values of the wrong type.
+    /// If there are unknown keys or values of the wrong type.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         let (own, chunk) = section.extract_parts::<Self, ChunkConfig>()?;
         Ok(Self { chunk, ..own })
@@ -140,7 +140,7 @@ impl Config {
     ///
     /// # Errors
     ///
-    /// Every rule that is broken, at its place.
+    /// Every broken rule, with its place.
     pub fn check(self, section: &Section) -> Result<Settings, Problems> {
         let mut problems = Vec::new();
         let mut destinations = Vec::new();
@@ -148,7 +148,7 @@ impl Config {
             let parsed = dsn.expose().parse::<Dsn>().map_err(|error| error.to_string());
             match parsed.and_then(|dsn| Destination::new(dsn).map_err(str::to_owned)) {
                 Ok(new) => {
-                    // One project is one destination, however often it is named: limits are the project's.
+                    // DSNs that are written several times share one destination, since rate limits apply to a project.
                     let known = destinations.iter().position(|known: &Arc<Destination>| known.dsn == new.dsn);
                     known.or_else(|| {
                         destinations.push(Arc::new(new));

@@ -1,4 +1,4 @@
-//! One DSN, and what is remembered of its server.
+//! One DSN, and the state of its server.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,47 +8,47 @@ use http::{HeaderName, HeaderValue, Uri};
 use profbridge_wire::sentry::rate_limit::Answer;
 use profbridge_wire::sentry::{Auth, Category, ClientReport, Dsn, RateLimits, auth};
 
-/// The header that says as whom a request is sent.
+/// The header that identifies the client.
 pub(crate) const AUTH: HeaderName = HeaderName::from_static(auth::HEADER);
 
-/// From one report to the next, in nanoseconds.
+/// Least time between two client reports, in nanoseconds.
 const REPORT_NANOS: u64 = 60_000_000_000;
 
-/// Whether a server takes zstd. Sentry does; what stands in front of it or claims to be it may not.
+/// Whether a server accepts zstd. Sentry does; a proxy in front of it, or a compatible server, may not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Zstd {
-    /// It was not asked yet.
+    /// Not tried yet.
     Untried = 0,
-    /// It accepted it.
+    /// Accepted before.
     Taken = 1,
-    /// It refused it: never again.
+    /// Refused. It is never tried again.
     Refused = 2,
 }
 
-/// One project of one server, with everything that is shared by all requests to it.
+/// One project of one server, with the state that all requests to it share.
 #[derive(Debug)]
 pub struct Destination {
     /// The DSN.
     pub dsn: Dsn,
-    /// Where envelopes are posted.
+    /// The URL that envelopes are posted to.
     pub url: Uri,
     /// The value of `X-Sentry-Auth`, marked as sensitive.
     pub auth: HeaderValue,
     limits: Mutex<RateLimits>,
     report: Mutex<ClientReport>,
-    /// When the next report may leave, in nanoseconds of the exporter's clock.
+    /// When the next client report may be sent, in nanoseconds of the exporter's clock.
     next_report: AtomicU64,
     zstd: AtomicU8,
     accepted: AtomicBool,
 }
 
 impl Destination {
-    /// A destination of which nothing is known yet.
+    /// A destination without any state.
     ///
     /// # Errors
     ///
-    /// The DSN leads to something that is no URL.
+    /// If the DSN's endpoint is not a valid URL.
     pub fn new(dsn: Dsn) -> Result<Self, &'static str> {
         let url = dsn.envelope_url().parse().map_err(|_| "the DSN's host or path makes no valid URL")?;
         let mut destination = Self {
@@ -62,20 +62,20 @@ impl Destination {
             accepted: AtomicBool::new(false),
         };
         destination.auth =
-            destination.auth_of(Some(profbridge_net::USER_AGENT)).ok_or("the DSN's keys make no valid header")?;
+            destination.auth_header(Some(profbridge_net::USER_AGENT)).ok_or("the DSN's keys make no valid header")?;
         Ok(destination)
     }
 
-    /// The value of `X-Sentry-Auth` for a client that calls itself so, or nothing, marked as sensitive. `None` where its name fits
-    /// into no header.
-    pub fn auth_of(&self, client: Option<&str>) -> Option<HeaderValue> {
+    /// The value of `X-Sentry-Auth` for a client with this name, or without one, marked as sensitive. `None` if the
+    /// name is not valid in a header.
+    pub fn auth_header(&self, client: Option<&str>) -> Option<HeaderValue> {
         let mut auth = HeaderValue::from_str(Auth::new(&self.dsn, client).header_value()).ok()?;
         auth.set_sensitive(true);
         Some(auth)
     }
 
-    /// Takes note of the limits in an answer. Returns for how long profiles and transactions are blocked, those of them
-    /// that were not before, each with its name.
+    /// Stores the rate limits of an answer. Returns the name of each category, of profiles and transactions, that was
+    /// not blocked before, and how long it is blocked.
     pub fn limit(&self, answer: Answer<'_>, now: u64) -> impl Iterator<Item = (&'static str, Duration)> {
         let kinds = [("profiles", Category::of_chunks("native")), ("transactions", Category::OF_TRANSACTIONS)];
         let mut limits = lock(&self.limits);
@@ -86,18 +86,18 @@ impl Destination {
         news.filter_map(|(((name, _), time), _)| Some((name, time?)))
     }
 
-    /// Whether nothing of these categories may be sent.
+    /// Whether rate limits forbid all of these categories.
     pub fn blocks(&self, categories: &[Category], now: u64) -> bool {
         lock(&self.limits).blocked(categories, now).is_some()
     }
 
-    /// The losses that the server was not told about yet.
+    /// The losses not reported yet.
     pub fn report(&self) -> MutexGuard<'_, ClientReport> {
         lock(&self.report)
     }
 
-    /// Takes these losses, to tell the server, unless it was told of others less than a minute before `now`. Whoever
-    /// fails to do so merges them back.
+    /// Takes the losses not reported yet, unless a report was taken less than a minute before `now`. If sending fails,
+    /// the caller merges them back.
     pub fn take_report(&self, now: u64) -> Option<Box<ClientReport>> {
         if self.next_report.load(Ordering::Relaxed) > now {
             return None;
@@ -107,13 +107,13 @@ impl Destination {
         Some(report)
     }
 
-    /// The same at the end, whenever the one before was.
+    /// Takes the losses at shutdown, however recent the previous report was.
     pub fn take_last_report(&self) -> Option<Box<ClientReport>> {
         let mut report = self.report();
         (!report.is_empty()).then(|| Box::new(std::mem::take(&mut *report)))
     }
 
-    /// Whether the server takes zstd.
+    /// Whether the server accepts zstd.
     pub fn zstd(&self) -> Zstd {
         match self.zstd.load(Ordering::Relaxed) {
             0 => Zstd::Untried,
@@ -122,12 +122,12 @@ impl Destination {
         }
     }
 
-    /// Takes note of whether the server takes zstd. Returns whether that is news. A refusal stays.
+    /// Stores whether the server accepts zstd. Returns whether that changed anything. A refusal is final.
     pub fn set_zstd(&self, zstd: Zstd) -> bool {
         self.zstd.fetch_max(zstd as u8, Ordering::Relaxed) < zstd as u8
     }
 
-    /// Takes note of profiles that were accepted. Returns whether they were the first.
+    /// Records that the server accepted profiles. Returns whether it was the first time.
     pub fn first_accepted(&self) -> bool {
         !self.accepted.swap(true, Ordering::Relaxed)
     }

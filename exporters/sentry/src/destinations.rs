@@ -1,5 +1,4 @@
-//! Everywhere that an exporter sends to: the DSNs that are configured, and those of the clients whose envelopes it
-//! forwards.
+//! All destinations of an exporter: configured DSNs, and the projects of clients whose envelopes it forwards.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,13 +12,13 @@ use profbridge_wire::sentry::dsn::{DsnError, Scheme};
 
 use crate::destination::Destination;
 
-/// The most clients' projects and keys that are remembered. Beyond it one that nothing is on its way to is forgotten.
+/// The most client projects and keys in memory. Beyond that, an idle one is evicted.
 const MAX_CLIENTS: usize = 1024;
 
-/// A key that no project has, to check an upstream's address with.
+/// A placeholder key to check an upstream's address with.
 const NO_KEY: &str = "00000000000000000000000000000000";
 
-/// A server of Sentry's, without a project: `https://o1.ingest.sentry.io`.
+/// A Sentry server without a project: `https://o1.ingest.sentry.io`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upstream {
     scheme: Scheme,
@@ -42,12 +41,12 @@ impl FromStr for Upstream {
 }
 
 impl Upstream {
-    /// Host, port and path, behind the scheme.
+    /// URL of a path on this server. `behind` is the path.
     pub(crate) fn url(&self, behind: &str) -> String {
         format!("{}://{}{behind}", self.scheme, self.rest)
     }
 
-    /// Whether a server, `HOST` or `HOST:PORT`, is this one.
+    /// Whether `server`, as `HOST` or `HOST:PORT`, is this upstream.
     fn is(&self, server: &str) -> bool {
         let (default, authority) = match self.scheme {
             Scheme::Https => (":443", self.authority()),
@@ -67,59 +66,59 @@ impl Upstream {
     }
 }
 
-/// Everywhere that an exporter sends to.
+/// All destinations of an exporter.
 pub struct Destinations {
     configured: Vec<Arc<Destination>>,
     upstreams: Vec<Upstream>,
     clients: Mutex<HashMap<Client, Arc<Destination>>>,
 }
 
-/// A client: the position of its upstream, its project and key.
+/// A client's project: index of the upstream, project id and public key.
 type Client = (usize, u64, PublicKey);
 
 impl Destinations {
-    /// The DSNs that are configured, and where clients' envelopes go under their own.
+    /// Creates the set from configured DSNs and from the upstreams for clients' envelopes.
     pub fn new(configured: Vec<Arc<Destination>>, upstreams: Vec<Upstream>) -> Self {
         Self { configured, upstreams, clients: Mutex::default() }
     }
 
-    /// Whether there is nowhere to send to.
+    /// Whether nothing is configured.
     pub fn is_empty(&self) -> bool {
         self.configured.is_empty() && self.upstreams.is_empty()
     }
 
-    /// Whether a connection may have to be encrypted.
+    /// Whether any destination uses TLS.
     pub fn is_encrypted(&self) -> bool {
         let upstreams = self.upstreams.iter().map(|upstream| upstream.scheme);
         self.configured.iter().map(|to| to.dsn.scheme()).chain(upstreams).any(|scheme| scheme == Scheme::Https)
     }
 
-    /// The servers, each as `HOST:PORT`.
+    /// The servers, as `HOST:PORT` each.
     pub fn addresses(&self) -> Vec<String> {
-        // Of an upstream any key and project will do.
+        // Any key and project will do for an upstream's address.
         let upstreams = self.upstreams.iter().filter_map(|upstream| upstream.dsn(1, &PublicKey(NO_KEY.into())).ok());
         let upstreams: Vec<Dsn> = upstreams.collect();
         let dsns = self.configured.iter().map(|to| &to.dsn).chain(&upstreams);
         dsns.filter_map(|dsn| Some(host_and_port(&dsn.envelope_url().parse().ok()?))).collect()
     }
 
-    /// A DSN that is configured, by its position.
+    /// The configured DSN at an index.
     pub fn configured(&self, position: usize) -> &Arc<Destination> {
         &self.configured[position]
     }
 
-    /// The upstream that is a server, the first one where no server is named; with its position.
+    /// The upstream with the name `server`, or the first one without a name, and its index.
     pub(crate) fn upstream_of(&self, server: Option<&str>) -> Option<(usize, &Upstream)> {
         let mut all = self.upstreams.iter().enumerate();
         all.find(|(_, upstream)| server.is_none_or(|server| upstream.is(server)))
     }
 
-    /// Where an envelope goes under its client's own project and key; `None` where nothing says so, or the client did
-    /// not say who it is.
+    /// The destination of an envelope under its client's own project and key. `None` if there is no such upstream, or
+    /// the client did not authenticate.
     ///
     /// # Errors
     ///
-    /// So many others are in use that this one cannot be remembered.
+    /// If too many other clients' projects are in use.
     pub fn of_client(&self, meta: &RequestMeta) -> Option<Result<Arc<Destination>, TooMany>> {
         let (position, upstream) = self.upstream_of(meta.server.as_deref())?;
         let (project, key) = (meta.project_id?, meta.public_key.as_ref()?);
@@ -128,11 +127,12 @@ impl Destinations {
         if let Some(known) = clients.get(&client) {
             return Some(Ok(Arc::clone(known)));
         }
-        // Both parts were checked, so this is a DSN.
+        // Project and key were validated, so this is a valid DSN.
         let destination = Arc::new(Destination::new(upstream.dsn(project, key).ok()?).ok()?);
         if clients.len() >= MAX_CLIENTS {
-            // What nobody else holds has no request on its way. One with something to report goes last, but it goes:
-            // a project that does not exist is never told anything, and must not keep the place of one that does.
+            // A destination that only this map references has no request in flight. Prefer to evict one without pending
+            // losses, but evict one with losses if necessary: a project that does not exist never receives its report,
+            // and must not displace one that does exist.
             let idle = clients.iter().filter(|(_, to)| Arc::strong_count(to) == 1);
             let idle = idle.min_by_key(|(_, to)| !to.report().is_empty());
             let Some(idle) = idle.map(|(client, _)| client.clone()) else { return Some(Err(TooMany)) };
@@ -142,7 +142,7 @@ impl Destinations {
         Some(Ok(destination))
     }
 
-    /// All of them.
+    /// All destinations.
     pub fn all(&self) -> Vec<Arc<Destination>> {
         let clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         self.configured.iter().chain(clients.values()).cloned().collect()
@@ -155,7 +155,7 @@ impl fmt::Debug for Destinations {
     }
 }
 
-/// More than 1024 projects and keys have envelopes on their way.
+/// More than 1024 client projects have envelopes in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TooMany;
 
@@ -172,8 +172,8 @@ mod tests {
 
     const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-    /// Guarantees: each client's project and key is one destination on the upstream server, with what is remembered of
-    /// it; without an upstream, or without a key, there is none.
+    /// Guarantees: each client's project and key is one destination on the upstream server, with its own state. Without
+    /// an upstream, or without a key, there is none.
     /// rule: transport#rate-limits-dsn
     #[test]
     fn clients() {
@@ -188,8 +188,8 @@ mod tests {
         assert!(destinations.is_encrypted() && !destinations.is_empty());
     }
 
-    /// Guarantees: of several upstreams the one that a client names gets what is its, under the same project and key as
-    /// another's; the first gets what names none, and what names another goes nowhere.
+    /// Guarantees: with several upstreams, an envelope is sent to the one that its client names, even if another has
+    /// the same project and key. The first receives envelopes that name none, and an unknown name has no destination.
     #[test]
     fn several_upstreams() {
         let upstreams = ["https://a.example", "http://b.example:9000/prefix"].map(|text| text.parse().unwrap());
@@ -204,8 +204,8 @@ mod tests {
         assert_eq!((of(Some("b.example")), of(Some("c.example"))), (None, None));
     }
 
-    /// Attack: a client that invents projects does not make the exporter remember all of them, and never one the less
-    /// to which something is on its way.
+    /// Attack: a client that invents projects does not make the exporter store all of them, nor evict one that has
+    /// requests in flight.
     #[test]
     fn bounded() {
         let destinations = Destinations::new(Vec::new(), vec!["http://h".parse().unwrap()]);
@@ -220,8 +220,8 @@ mod tests {
         assert!(Arc::ptr_eq(&held[0], &destinations.of_client(&meta(0, KEY)).unwrap().unwrap()));
     }
 
-    /// Attack: a client that invents projects, whose losses nobody will ever be told, does not keep others out; where
-    /// there is a choice, nothing that would be reported is forgotten.
+    /// Attack: a client that invents projects, whose losses can never be reported, does not lock out others. If
+    /// possible, a destination with pending losses is not evicted.
     #[test]
     fn invented_projects() {
         let destinations = Destinations::new(Vec::new(), vec!["http://h".parse().unwrap()]);
@@ -237,7 +237,7 @@ mod tests {
         assert_eq!(destinations.all().len(), MAX_CLIENTS);
     }
 
-    /// Guarantees: what is no server's address is refused, a DSN among it.
+    /// Guarantees: anything but a server's address is refused, including a DSN.
     #[test]
     fn upstreams() {
         for text in ["", "sentry.io", "ftp://h", "https://", "https://k@h", "https://h?x"] {

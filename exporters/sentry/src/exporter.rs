@@ -27,29 +27,29 @@ use crate::sampled_out;
 pub struct SentryExporter {
     pub(crate) settings: Settings,
     pub(crate) clock: Clock,
-    /// What is there after the start.
+    /// Set by `start`.
     pub(crate) started: OnceLock<Started>,
     proxies: Proxies,
     encoder: Mutex<Encoder>,
-    /// Whether it was said that spans came which no processor had put together.
+    /// Limits the log line about ungrouped spans to one.
     ungrouped: Once,
-    /// How many bodies are unpacked and compressed anew at the same time.
+    /// Limits how many bodies are recompressed at the same time.
     pub(crate) rewriting: Semaphore,
 }
 
 pub(crate) struct Started {
     pub(crate) out: HttpOut,
-    /// Where the limits go that are handed back to clients.
+    /// Stores rate limits for the receivers that pass them back to clients.
     pub(crate) peer_limits: PeerLimits,
 }
 
 impl SentryExporter {
-    /// An exporter with these settings, behind the proxies that the environment names.
+    /// An exporter with these settings and the proxies of the environment.
     pub fn new(settings: Settings) -> Self {
         Self::with(settings, Clock::system(), Proxies::from_env())
     }
 
-    /// An exporter with a clock and proxies of its own.
+    /// An exporter with a given clock and given proxies.
     pub fn with(settings: Settings, clock: Clock, proxies: Proxies) -> Self {
         let encoder = Mutex::new(Encoder::new(settings.chunk.clone()));
         Self {
@@ -63,10 +63,10 @@ impl SentryExporter {
         }
     }
 
-    /// Builds the client. Reads certificates where a DSN needs them.
+    /// Builds the HTTP client. Reads certificates if any DSN uses TLS.
     fn connect(&self, context: &ExporterContext) -> Result<(), StartError> {
         let encrypted = self.settings.destinations.is_encrypted();
-        // This timeout is the only one. No timeout is an hour.
+        // The only timeout of a request. If none is configured, it is one hour.
         let timeout = match self.settings.delivery.timeout {
             Duration::ZERO => Duration::from_secs(3600),
             timeout => timeout,
@@ -78,24 +78,25 @@ impl SentryExporter {
             timeout,
             max_idle_connections: self.settings.delivery.queue.num_consumers,
             http2_prior_knowledge: self.settings.http2_prior_knowledge,
-            // What a client's request says of it stays as it is.
+            // Forwarded requests keep the client's user agent.
             names_itself: false,
             ..HttpClientConfig::default()
         };
         let ExporterContext { peer_limits, via, .. } = context;
         let failed = |error: EndpointError| StartError(error.to_string());
         if self.settings.destinations.upstream_of(None).is_some() {
-            // A way to the upstreams for requests that receivers do not read.
+            // Receivers forward requests of unknown types through this.
             let destinations = Arc::clone(&self.settings.destinations);
-            let way = ToUpstream { destinations, passage: Passage::new(&config).map_err(failed)?, via: via.clone() };
-            peer_limits.offer_way(&self.settings.id, Arc::new(way));
+            let upstream_route =
+                ToUpstream { destinations, passage: Passage::new(&config).map_err(failed)?, via: via.clone() };
+            peer_limits.offer_way(&self.settings.id, Arc::new(upstream_route));
         }
         let out = HttpOut::new(&config, via.clone()).map_err(failed)?;
         self.started.get_or_init(|| Started { out, peer_limits: peer_limits.clone() });
         Ok(())
     }
 
-    /// Counts a request's items as lost, for the next report, and takes back the report that it carried.
+    /// Counts a request's items as lost, for the next client report, and merges back the report that it carried.
     pub(crate) fn report_loss(&self, request: &Request<Meta>, discarded: Option<Discarded>) {
         let mut report = request.meta.destination.report();
         if let Some(carried) = &request.meta.report {
@@ -177,7 +178,7 @@ impl Observer<Meta> for SentryExporter {
         let meta = &request.meta;
         let destination = &meta.destination;
         let now = self.clock.now().monotonic_nano;
-        // Of an envelope with several items Sentry drops those that are limited, so one that is free is worth sending.
+        // Sentry drops only the limited items of an envelope, so one unlimited item makes it worth sending.
         let limited = !meta.items.is_empty() && meta.items.iter().all(|item| destination.blocks(item.limited_by, now));
         limited.then_some(Reason::RateLimited)
     }
@@ -192,7 +193,7 @@ impl Observer<Meta> for SentryExporter {
             Some(match reason {
                 Reason::RateLimited => Discarded::RatelimitBackoff,
                 Reason::QueueFull | Reason::MemoryLimit => Discarded::QueueOverflow,
-                // An outage that lasted, or a shutdown in the midst of one.
+                // A long outage, or a shutdown during one.
                 Reason::RetriesExhausted | Reason::Shutdown => Discarded::NetworkError,
                 _ => Discarded::InternalSdkError,
             }),

@@ -1,7 +1,7 @@
-//! What a shutdown leaves unsent goes to files, as it would have been sent, for `profbridge send`.
+//! At shutdown, unsent requests are written to files exactly as they would have been sent, for `profbridge send`.
 //!
-//! There is a folder for each DSN, with the DSN in the file `dsn`, since few envelopes name it themselves. Bodies stay
-//! compressed: what clients sent may unpack to a thousand times as much.
+//! Each DSN has a folder, whose file `dsn` contains the DSN, since few envelopes name it themselves. Bodies stay
+//! compressed: data from clients may expand a thousandfold.
 
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,10 +17,10 @@ use profbridge_engine::component::{Now, Request};
 use crate::destination::Destination;
 use crate::prepare::Meta;
 
-/// The file with a folder's DSN.
+/// Name of the file with a folder's DSN.
 pub const DSN_FILE: &str = "dsn";
 
-/// The part of a name that all files with envelopes have.
+/// Part of the name of every envelope file.
 pub const ENDING: &str = ".envelope";
 
 /// A request that was not sent.
@@ -28,7 +28,7 @@ pub(crate) struct Unsent {
     destination: Arc<Destination>,
     body: Bytes,
     encoding: Option<&'static str>,
-    /// Since when it waits, in nanoseconds since the Unix epoch.
+    /// When the request was queued, in nanoseconds since the Unix epoch.
     since: u64,
 }
 
@@ -41,8 +41,7 @@ impl Unsent {
     }
 }
 
-/// Writes requests below a folder. Returns how many, from the first on, were written, and what was in the way of the
-/// others.
+/// Writes requests below a folder, in order. Returns how many were written, and the error that stopped the rest.
 pub(crate) fn write(folder: &Path, unsent: &[Unsent]) -> (usize, Option<io::Error>) {
     for (kept, unsent) in unsent.iter().enumerate() {
         if let Err(error) = write_one(folder, unsent, kept) {
@@ -58,7 +57,7 @@ fn write_one(folder: &Path, unsent: &Unsent, number: usize) -> io::Result<()> {
     let mut hasher = DefaultHasher::new();
     address.hash(&mut hasher);
     let folder = folder.join(format!("{}-{:016x}", dsn.project_id(), hasher.finish()));
-    // The DSN's key and what clients sent are nobody else's to read.
+    // Only the owner may read the DSN's key and the clients' data.
     let create = |path: &Path| OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
     if !folder.join(DSN_FILE).exists() {
         DirBuilder::new().recursive(true).mode(0o700).create(&folder)?;
@@ -69,11 +68,11 @@ fn write_one(folder: &Path, unsent: &Unsent, number: usize) -> io::Result<()> {
     let path = folder.join(name);
     let written = create(&path).and_then(|mut file| {
         file.write_all(&unsent.body)?;
-        // From it `send` knows how long the envelope has waited.
+        // `send` computes from this how long the envelope has waited.
         file.set_modified(UNIX_EPOCH + Duration::from_nanos(unsent.since))
     });
     if written.is_err() {
-        // Half an envelope is none. What cannot be removed either is refused when it is sent.
+        // A truncated envelope is useless. If it cannot be removed either, `send` will refuse it.
         drop(fs::remove_file(&path));
     }
     written

@@ -1,17 +1,17 @@
-//! The exporter `sentry`: profiles become `profile_chunk` envelopes, spans that were put together `transaction`
-//! envelopes, those that an SDK of Sentry streamed containers again, and envelopes are forwarded. What sampling left
-//! out before is reported.
+//! The exporter `sentry`. Profiles become `profile_chunk` envelopes, grouped spans become `transaction` envelopes, and
+//! spans that an SDK streamed in containers become containers again. Received envelopes are forwarded. Sampled-out
+//! items are added to client reports.
 //!
-//! `prepare` has `profbridge_codec::sentry` make finished, compressed envelopes of each process window and each
-//! transaction, and says where each goes; `send` posts one of them and does what the answer asks for. Queue, timeout,
-//! retries and concurrency are the engine's.
+//! `prepare` uses `profbridge_codec::sentry` to turn each process window and each transaction into a finished,
+//! compressed envelope, and chooses its destination. `send` posts one envelope and acts on the answer. The engine
+//! provides queue, timeout, retries and concurrency.
 //!
-//! Three things are remembered for each DSN: the limits that its server set, the losses that it was not told about yet,
-//! and whether it takes zstd. See [`destination`].
+//! Each DSN has three pieces of state: the server's rate limits, the losses not reported yet, and whether the server
+//! accepts zstd. See [`destination`].
 //!
-//! A 200 of Sentry's means "queued": what is wrong with a chunk is found later, and dropped without a word
-//! (getsentry/relay `relay-server/src/processing/profile_chunks`). The converter therefore checks each chunk before it
-//! is sent, and the first 200 is logged for what it is.
+//! A 200 from Sentry means "queued": errors in a chunk are found later, and the chunk is dropped silently
+//! (getsentry/relay `relay-server/src/processing/profile_chunks`). The converter therefore validates each chunk before
+//! it is sent, and the log line of the first 200 says what it means.
 
 pub mod config;
 pub mod destination;
@@ -38,7 +38,7 @@ use profbridge_engine::delivery::{DeliverySettings, DynExporter, deliver, disabl
 use profbridge_engine::registry::{Description, ExporterFactory};
 use profbridge_model::TelemetryKind;
 
-/// Makes exporters of the type `sentry`.
+/// Creates exporters of the type `sentry`.
 pub const FACTORY: ExporterFactory = ExporterFactory {
     description: Description::exporter(
         "sentry",
@@ -54,8 +54,8 @@ fn create(section: &Section) -> Result<Box<dyn DynExporter>, Problems> {
     if settings.destinations.is_empty() {
         return Ok(disabled(message::DISABLED));
     }
-    // The client keeps the time: once it has the head of an answer it is known what became of the request, however
-    // slowly the rest comes. A second timeout around it would forget that and send what was taken again.
+    // The HTTP client enforces the timeout: the head of an answer decides the outcome, however slowly the rest arrives.
+    // A second timeout around it would discard that outcome and resend an accepted request.
     let delivery = DeliverySettings { timeout: Duration::ZERO, ..settings.delivery.clone() };
     Ok(deliver(SentryExporter::new(settings), delivery))
 }

@@ -1,40 +1,40 @@
-//! What is said about answers and failures: the host and the project by name, the key never.
+//! Log messages about answers and failures. They name host and project, never the key.
 
 use profbridge_net::client::Failure;
 use profbridge_wire::sentry::{Dsn, response};
 
-/// What the first acceptance means, and where to look when nothing shows.
+/// What the first accepted request means, and where to look if nothing shows up in Sentry.
 pub(crate) const ACCEPTED: &str = "accepted for processing, not confirmed: sentry checks profiles later and drops without \
      a word what it does not want. if nothing shows under Explore > Profiles in some minutes, look at the project's \
      Stats & Usage (quota for profile hours, inbound filters), and, self-hosted, at the feature \
      organizations:continuous-profiling";
 
-/// What it means that there is nowhere to send to.
+/// Logged if there is nowhere to send to.
 pub(crate) const DISABLED: &str = "no DSN is set, so nothing is sent to sentry; set SENTRY_DSN or the key `dsn`, or \
      `upstream` for envelopes of SDKs";
 
-/// What it means that spans come which were not put together.
+/// Logged for spans that no processor grouped into transactions.
 pub(crate) const UNGROUPED: &str = "dropped as unroutable: spans that were not put together to transactions, which is \
      how sentry takes them; add the processor `transactions` to the pipeline";
 
-/// The server and project of a DSN.
-pub(crate) fn place(dsn: &Dsn) -> String {
+/// Server and project of a DSN, for messages.
+pub(crate) fn server_and_project(dsn: &Dsn) -> String {
     format!("{} (project {})", dsn.authority(), dsn.project_id())
 }
 
-/// An answer that is none of the 200s.
+/// Describes an answer whose status is not 2xx.
 pub(crate) fn answered(dsn: &Dsn, status: u16, detail: Option<&str>) -> String {
     let meaning = match status {
         415 => "the server does not take the compression; write `compression: auto` or `gzip`",
         status => response::meaning(status),
     };
     match detail {
-        Some(detail) => format!("{} answers {status}: {meaning} (it says: {detail})", place(dsn)),
-        None => format!("{} answers {status}: {meaning}", place(dsn)),
+        Some(detail) => format!("{} answers {status}: {meaning} (it says: {detail})", server_and_project(dsn)),
+        None => format!("{} answers {status}: {meaning}", server_and_project(dsn)),
     }
 }
 
-/// No usable answer.
+/// Describes an attempt without a usable answer.
 pub(crate) fn failed(dsn: &Dsn, failure: &Failure) -> String {
-    format!("{} cannot be reached: {}", place(dsn), dsn.redact(&failure.to_string()))
+    format!("{} cannot be reached: {}", server_and_project(dsn), dsn.redact(&failure.to_string()))
 }

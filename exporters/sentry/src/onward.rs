@@ -1,4 +1,4 @@
-//! The way on for requests that no receiver reads: to the upstream, as they came.
+//! Forwards requests of types that no receiver parses to the upstream, unchanged.
 
 use std::sync::Arc;
 
@@ -11,12 +11,12 @@ use profbridge_net::client::{Passage, Resumed};
 
 use crate::destinations::Destinations;
 
-/// Leads to the upstreams of an exporter.
+/// Forwards to the upstreams of an exporter.
 #[derive(Debug)]
 pub(crate) struct ToUpstream {
     pub(crate) destinations: Arc<Destinations>,
     pub(crate) passage: Passage,
-    /// What cuts a circle of processes.
+    /// Detects a loop of forwarding processes.
     pub(crate) via: Via,
 }
 

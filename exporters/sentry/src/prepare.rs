@@ -1,4 +1,4 @@
-//! Telemetry to finished requests.
+//! Turns telemetry into finished requests.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -20,47 +20,48 @@ use profbridge_wire::sentry::{Category, ClientReport, Told, rate_limit};
 
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::destinations::TooMany;
-use crate::routing::{self, Place};
+use crate::routing::{self, Route};
 use crate::{Settings, config};
 
-/// What the exporter knows of a request beside its body.
+/// Metadata of a request.
 #[derive(Debug)]
 pub struct Meta {
-    /// Where it goes.
+    /// Destination of the request.
     pub(crate) destination: Arc<Destination>,
     /// How the body is compressed.
     pub(crate) body: Body,
-    /// What is in it.
-    pub(crate) items: Vec<Contained>,
-    /// What it tells the server about losses; merged back where it is lost itself.
+    /// The items in the body.
+    pub(crate) items: Vec<RequestItem>,
+    /// The client report that the request carries. Merged back if the request is lost.
     pub(crate) report: Option<Box<ClientReport>>,
-    /// The time that Sentry bills for it.
+    /// The profiled time that Sentry bills.
     pub(crate) billed: Duration,
-    /// What the client said whose envelope is forwarded.
+    /// Headers of the client whose envelope is forwarded.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
-    /// What the envelope's header says, and when it arrived here, in nanoseconds since the Unix epoch; where it goes
-    /// out as it came.
+    /// Header of a forwarded envelope, and when it arrived here, in nanoseconds since the Unix epoch. `None` if the
+    /// envelope was changed.
     pub(crate) arrived: Option<(Bytes, u64)>,
-    /// The key under which the limits in the answer are handed back to that client.
+    /// The key under which rate limits in the answer are passed back to the client.
     pub(crate) peer_key: Option<String>,
 }
 
 impl Meta {
-    /// Its memory, in bytes: clients determine how many items there are, and how long their headers are.
+    /// Heap size in bytes. It counts towards the queue's limit, since clients choose the number of items and the length
+    /// of headers.
     pub(crate) fn bytes(&self) -> u64 {
-        /// What the allocator and the counting of references add to a block.
+        /// Overhead of the allocator and of reference counts per block, in bytes.
         const BLOCK: usize = 48;
         let header = |value: &HeaderValue| value.len() + size_of::<(HeaderName, HeaderValue)>() + BLOCK;
         let headers: usize = self.headers.iter().map(|(_, value)| header(value)).sum();
         let key = self.peer_key.as_ref().map_or(0, |key| key.len() + BLOCK);
-        (size_of::<Self>() + headers + self.items.capacity() * size_of::<Contained>() + key) as u64
+        (size_of::<Self>() + headers + self.items.capacity() * size_of::<RequestItem>() + key) as u64
     }
 }
 
 /// How a body is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// By us, so that it may be compressed in another way where the server does not take it.
+    /// By this exporter, so it can be recompressed if the server refuses the encoding.
     Ours(Compression),
     /// By the client whose envelope is forwarded.
     AsReceived(ContentEncoding),
@@ -78,48 +79,49 @@ impl Body {
 
 /// An item of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Contained {
-    /// A limit on one of these stops it.
+pub(crate) struct RequestItem {
+    /// The item is not sent while one of these categories is rate limited.
     pub(crate) limited_by: &'static [Category],
-    /// What it is counted as, and how many, where it is lost.
+    /// Category and quantity to report if the item is lost.
     pub(crate) counted: Option<(Category, u64)>,
 }
 
-impl Contained {
-    /// Whether it is a profile in any form.
+impl RequestItem {
+    /// Whether this is a profile in any format.
     pub(crate) fn is_profile(&self) -> bool {
         use Category::{Profile, ProfileChunk, ProfileChunkUi};
         self.counted.is_some_and(|(category, _)| matches!(category, Profile | ProfileChunk | ProfileChunkUi))
     }
 
-    /// A chunk of a platform.
+    /// A profile chunk.
     fn chunk(platform: &str) -> Self {
         let limited_by = Category::of_chunks(platform);
         Self { limited_by, counted: limited_by.first().map(|&category| (category, 1)) }
     }
 
-    /// A transaction of so many spans, itself included. A lost one counts as itself and as its spans, and a limit on
-    /// spans alone stops none (Sentry developer documentation, "Rate Limiting", "Client Reports").
+    /// A transaction with `spans` spans, counting itself. A lost transaction counts as one transaction and as its
+    /// spans, but a rate limit on spans alone does not stop it (Sentry developer documentation, "Rate Limiting",
+    /// "Client Reports").
     fn transaction(spans: u64) -> [Self; 2] {
         [(Category::Transaction, 1), (Category::Span, spans)]
             .map(|counted| Self { limited_by: Category::OF_TRANSACTIONS, counted: Some(counted) })
     }
 
-    /// So many spans of a container.
+    /// A container with `spans` spans.
     fn spans(spans: u64) -> Self {
         Self { limited_by: &[Category::Span], counted: Some((Category::Span, spans)) }
     }
 
-    /// The spans of a transaction that was read of an envelope, beside the transaction, which is an item of it. The
-    /// spans of a container are what its item is counted as.
+    /// The spans of a transaction in a forwarded envelope; the transaction itself is an item of the envelope. `None`
+    /// for a container, whose item is counted in spans already.
     fn spans_of(spans: &Spans) -> Option<Self> {
         let [_, counted] = Self::transaction(spans.spans().len() as u64);
         (spans.form() == SpanForm::SentryTransaction).then_some(counted)
     }
 }
 
-/// Profiles as requests to the project that their process belongs to, a chunk in each. The first takes along what the
-/// server was not told about losses yet.
+/// Turns profiles into requests with one chunk each, for the project of their process. The first request carries the
+/// pending client report.
 pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Profiles, now: Now) -> Prepared<Meta> {
     let Some(position) = routing::of_profiles(settings, [profiles]) else {
         return lost(Reason::Unroutable, Quantities::observations(profiles.observations()));
@@ -128,18 +130,19 @@ pub(crate) fn profiles(encoder: &mut Encoder, settings: &Settings, profiles: &Pr
     let compression = compression(settings.compression, destination);
     let mut report = destination.take_report(now.monotonic_nano);
     let item = report.as_ref().and_then(|report| report.item(seconds(now)));
-    let prepared = encoder
-        .profiles(profiles, compression, item)
-        .prepared(|chunk| Meta { report: report.take(), ..Way::to(destination, compression).chunk(&chunk) });
+    let prepared = encoder.profiles(profiles, compression, item).prepared(|chunk| Meta {
+        report: report.take(),
+        ..RequestTemplate::to(destination, compression).chunk(&chunk)
+    });
     if let Some(report) = report {
         destination.report().merge(&report);
     }
     prepared
 }
 
-/// An envelope as a request, with the client's own headers, to the client's own project or to the one that is
-/// configured. What the server was not told about losses yet goes before it, in an envelope of its own: the client's
-/// stays as it is, but for a V1 profile where those are upgraded.
+/// Turns an envelope into a request with the client's headers, for the client's own project or the configured one. A
+/// pending client report is sent first, in an envelope of its own: the client's envelope stays unchanged, except for a
+/// V1 profile that is to be upgraded.
 pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
     let Settled { envelope, report } = settled(envelope);
     let settled = Encoded { messages: Vec::<Message<Infallible>>::new(), report }.prepared(|never| match never {});
@@ -151,58 +154,63 @@ pub(crate) fn envelope(encoder: &mut Encoder, settings: &Settings, envelope: &En
 }
 
 fn forward(encoder: &mut Encoder, settings: &Settings, envelope: &Envelope, now: Now) -> Prepared<Meta> {
-    let place = match routing::of_client(settings, &envelope.meta, envelope.profiles()) {
-        Ok(Some(place)) => place,
+    let route = match routing::of_client(settings, &envelope.meta, envelope.profiles()) {
+        Ok(Some(route)) => route,
         Ok(None) => return lost(Reason::Unroutable, envelope.quantities()),
         Err(TooMany) => return lost(Reason::LimitExceeded, envelope.quantities()),
     };
     let client = envelope.meta.sentry_client.as_deref();
-    // Under a DSN of ours nothing is sent in the name of a client that says no name.
-    let is_named = client.is_some() || matches!(place, Place::Own(_));
-    let destination = place.destination(settings);
+    // With a configured DSN, the request must not claim to be from a client that did not name itself.
+    let is_named = client.is_some() || matches!(route, Route::Own(_));
+    let destination = route.destination(settings);
     let mut headers = forwarded(envelope);
-    headers.extend(destination.auth_of(client).filter(|_| is_named).map(|auth| (AUTH, auth)));
+    headers.extend(destination.auth_header(client).filter(|_| is_named).map(|auth| (AUTH, auth)));
     let RequestMeta { project_id, public_key, .. } = &envelope.meta;
     let peer_key = project_id.zip(public_key.as_ref()).map(|(project, key)| rate_limit::peer_key(project, &key.0));
-    let way = Way { compression: compression(settings.compression, &destination), destination, headers, peer_key };
-    let upgraded = settings.upgrade_v1.then(|| encoder.upgraded(envelope, way.compression)).flatten();
+    let template = RequestTemplate {
+        compression: compression(settings.compression, &destination),
+        destination,
+        headers,
+        peer_key,
+    };
+    let upgraded = settings.upgrade_v1.then(|| encoder.upgraded(envelope, template.compression)).flatten();
     let mut prepared = match upgraded {
         Some((chunks, rest)) => {
-            let mut prepared = chunks.prepared(|chunk| way.chunk(&chunk));
+            let mut prepared = chunks.prepared(|chunk| template.chunk(&chunk));
             if let Some(rest) = rest {
-                let rest = way.forward(encoder, &rest);
+                let rest = template.forward(encoder, &rest);
                 prepared.requests.extend(rest.requests);
                 prepared.losses.merge(&rest.losses);
             }
             prepared
         }
-        None => way.forward(encoder, envelope),
+        None => template.forward(encoder, envelope),
     };
-    prepared.requests.splice(..0, report(&way.destination, now));
+    prepared.requests.splice(..0, report(&template.destination, now));
     prepared
 }
 
-/// How a client's envelope goes out.
-struct Way {
+/// How to forward an envelope.
+struct RequestTemplate {
     destination: Arc<Destination>,
     compression: Compression,
     headers: Vec<(HeaderName, HeaderValue)>,
     peer_key: Option<String>,
 }
 
-impl Way {
-    /// What is ours.
+impl RequestTemplate {
+    /// For requests that this exporter creates.
     fn to(destination: &Arc<Destination>, compression: Compression) -> Self {
         Self { destination: Arc::clone(destination), compression, headers: Vec::new(), peer_key: None }
     }
 
-    /// The envelope as it came, as far as it can go so.
+    /// Forwards the envelope, unchanged if possible.
     fn forward(&self, encoder: &mut Encoder, envelope: &Envelope) -> Prepared<Meta> {
-        let item = |item: &Item| Contained {
+        let item = |item: &Item| RequestItem {
             limited_by: ItemHeader::read(&item.header).map_or(&[], |header| Category::of_item(&header)),
             counted: Category::count_of(item),
         };
-        let spans = || envelope.spans().filter_map(Contained::spans_of);
+        let spans = || envelope.spans().filter_map(RequestItem::spans_of);
         let items = || envelope.items.iter().map(item).chain(spans()).collect();
         encoder.forward(envelope, &self.destination.dsn, self.compression).prepared(|encoding| Meta {
             body: encoding.map_or(Body::Ours(self.compression), Body::AsReceived),
@@ -212,12 +220,15 @@ impl Way {
         })
     }
 
-    /// What is known of a chunk that a profile in the envelope became.
+    /// Metadata of a chunk that was converted from a profile in the envelope.
     fn chunk(&self, chunk: &ChunkSummary) -> Meta {
-        Meta { billed: Duration::from_nanos(chunk.billed_nanos), ..self.meta(vec![Contained::chunk(&chunk.platform)]) }
+        Meta {
+            billed: Duration::from_nanos(chunk.billed_nanos),
+            ..self.meta(vec![RequestItem::chunk(&chunk.platform)])
+        }
     }
 
-    fn meta(&self, items: Vec<Contained>) -> Meta {
+    fn meta(&self, items: Vec<RequestItem>) -> Meta {
         Meta {
             destination: Arc::clone(&self.destination),
             body: Body::Ours(self.compression),
@@ -231,27 +242,27 @@ impl Way {
     }
 }
 
-/// The losses that a server was not told about yet, as a request of their own.
+/// The pending client report of a destination, as a request of its own.
 fn report(destination: &Arc<Destination>, now: Now) -> Option<Request<Meta>> {
     let report = destination.take_report(now.monotonic_nano)?;
     let envelope = Envelope { items: vec![report.item(seconds(now))?], ..Envelope::default() };
-    // Small, so it is not compressed.
+    // Too small to compress.
     let body = envelope::write(&envelope, Ending::Newline).ok()?;
-    let items = vec![Contained { limited_by: &[Category::Internal], counted: None }];
-    let meta = Meta { report: Some(report), ..Way::to(destination, Compression::None).meta(items) };
+    let items = vec![RequestItem { limited_by: &[Category::Internal], counted: None }];
+    let meta = Meta { report: Some(report), ..RequestTemplate::to(destination, Compression::None).meta(items) };
     Some(Request { body: body.into(), quantities: Quantities::NONE, samples: 0, meta })
 }
 
-/// The time that Sentry bills for the chunks in an envelope: from the first to the last timestamp of each, at most what
-/// a chunk may last.
+/// The time that Sentry bills for the chunks in an envelope: from the first to the last timestamp of each, limited to
+/// the longest allowed chunk.
 fn billed(envelope: &Envelope) -> Duration {
     let windows = envelope.profiles().filter_map(|profiles| profiles.window.as_ref());
     let nanos = windows.map(|window| window.end_unix_nano.saturating_sub(window.start_unix_nano));
     nanos.map(|nanos| Duration::from_nanos(nanos.min(MAX_CHUNK_NANOS))).sum()
 }
 
-/// Spans as transactions and containers, a request each, to the project that their process belongs to. What a server
-/// was not told about losses yet goes before them, in an envelope of its own.
+/// Turns spans into transactions and containers, one request each, for the project of their process. A pending client
+/// report is sent first, in an envelope of its own.
 pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
     let route = |told: &Told<'_>| {
         let number = routing::of_process(settings, told)?;
@@ -263,22 +274,23 @@ pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, n
     let used: BTreeSet<usize> = encoded.messages.iter().map(|message| message.meta.target).collect();
     let mut prepared = encoded.prepared(|SpanEnvelope { target, is_container, spans, .. }| {
         let destination = settings.destinations.configured(target);
-        let items = if is_container { vec![Contained::spans(spans)] } else { Contained::transaction(spans).to_vec() };
-        Way::to(destination, compression(settings.compression, destination)).meta(items)
+        let items =
+            if is_container { vec![RequestItem::spans(spans)] } else { RequestItem::transaction(spans).to_vec() };
+        RequestTemplate::to(destination, compression(settings.compression, destination)).meta(items)
     });
     let reports = used.iter().filter_map(|number| report(settings.destinations.configured(*number), now));
     prepared.requests.splice(..0, reports.collect::<Vec<_>>());
     prepared
 }
 
-/// Telemetry that goes nowhere.
+/// Counts telemetry that has no destination.
 fn lost(reason: Reason, quantities: Quantities) -> Prepared<Meta> {
     let mut prepared = Prepared::default();
     prepared.losses.add(reason, quantities);
     prepared
 }
 
-/// How a body for a destination is compressed.
+/// The compression of a body for a destination.
 pub(crate) fn compression(setting: config::Compression, destination: &Destination) -> Compression {
     match setting {
         config::Compression::Auto if destination.zstd() == Zstd::Refused => Compression::GZIP,
@@ -288,23 +300,23 @@ pub(crate) fn compression(setting: config::Compression, destination: &Destinatio
     }
 }
 
-/// The time as Sentry's reports have it: seconds since the Unix epoch.
+/// The time as in Sentry's reports: seconds since the Unix epoch.
 pub(crate) fn seconds(now: Now) -> f64 {
     now.unix_nano as f64 / 1e9
 }
 
-/// What the client said, so that Sentry takes it for the client's and not for ours.
+/// The client's own headers, so that Sentry attributes the request to the client and not to this exporter.
 fn forwarded(envelope: &Envelope) -> Vec<(HeaderName, HeaderValue)> {
     const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
     let meta = &envelope.meta;
-    // Not a map: thousands wait in a queue, and a map of five takes a kilobyte.
+    // A vector and not a map: thousands of these wait in a queue, and a map of five entries takes a kilobyte.
     let mut headers = Vec::with_capacity(meta.headers.len() + 2);
     let mut set = |name: HeaderName, value: Option<&str>| {
         if let Some(value) = value.and_then(|value| HeaderValue::from_bytes(value.as_bytes()).ok()) {
             headers.push((name, value));
         }
     };
-    // Without the header Sentry takes the address that it sees, which says more of a client on this machine.
+    // Without the header, Sentry uses the address of this machine, which is right for a local client.
     let elsewhere = meta.client_address.filter(|address| !address.is_loopback());
     let address = elsewhere.map(|address| address.to_string());
     let through = match (&meta.forwarded_for, address) {

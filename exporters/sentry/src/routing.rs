@@ -1,4 +1,4 @@
-//! Which project something goes to.
+//! Chooses the project for telemetry.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use crate::Settings;
 use crate::destination::Destination;
 use crate::destinations::TooMany;
 
-/// Where an envelope goes.
-pub(crate) enum Place {
-    /// To the project and under the key of its client.
+/// Destination of an envelope.
+pub(crate) enum Route {
+    /// The client's own project and key.
     Own(Arc<Destination>),
-    /// To a DSN that is configured, by its position.
+    /// The configured DSN at this index.
     Configured(usize),
 }
 
-impl Place {
-    /// Its destination.
+impl Route {
+    /// Resolves the destination.
     pub(crate) fn destination(self, settings: &Settings) -> Arc<Destination> {
         match self {
             Self::Own(destination) => destination,
@@ -28,35 +28,35 @@ impl Place {
     }
 }
 
-/// Where a client's envelope goes, of which these profiles were read. `None` where that is nowhere.
+/// Destination of a client's envelope, whose profiles are given. `None` if there is none.
 ///
 /// # Errors
 ///
-/// So many other clients are in use that this one cannot be remembered.
+/// If too many other clients' projects are in use.
 pub(crate) fn of_client<'a>(
     settings: &Settings,
     meta: &RequestMeta,
     profiles: impl IntoIterator<Item = &'a Profiles>,
-) -> Result<Option<Place>, TooMany> {
+) -> Result<Option<Route>, TooMany> {
     match settings.destinations.of_client(meta) {
-        Some(own) => own.map(|destination| Some(Place::Own(destination))),
-        None => Ok(of_profiles(settings, profiles).map(Place::Configured)),
+        Some(own) => own.map(|destination| Some(Route::Own(destination))),
+        None => Ok(of_profiles(settings, profiles).map(Route::Configured)),
     }
 }
 
-/// Where profiles go: the first batch that says the attribute decides. What only the profiled program itself vouches
-/// for does not, so that no program chooses a project.
+/// Destination of profiles: the first batch with the routing attribute decides. Attributes that only the profiled
+/// program vouches for are ignored, so that no program chooses its project.
 pub(crate) fn of_profiles<'a>(settings: &Settings, batches: impl IntoIterator<Item = &'a Profiles>) -> Option<usize> {
     project(settings, batches.into_iter().find_map(|batch| value(settings, &Told::of(batch).without_claims())))
 }
 
-/// Where what a process sends goes.
+/// Destination of a process's telemetry.
 pub(crate) fn of_process(settings: &Settings, told: &Told<'_>) -> Option<usize> {
     project(settings, value(settings, told))
 }
 
-/// What a process says of the attribute that decides: itself, else by its environment. A service is called in the same
-/// way as in the release, see [`Told::service`].
+/// The routing attribute of a process: its own resource attribute, or one from its environment. A service name is
+/// normalized as for the release, see [`Told::service`].
 fn value(settings: &Settings, told: &Told<'_>) -> Option<String> {
     if settings.routes.is_empty() {
         return None;
@@ -67,7 +67,7 @@ fn value(settings: &Settings, told: &Told<'_>) -> Option<String> {
     }
 }
 
-/// Where the processes go whose attribute has a value.
+/// Destination for a value of the routing attribute.
 fn project(settings: &Settings, value: Option<String>) -> Option<usize> {
     value.and_then(|value| settings.routes.get(&value).copied()).or(settings.default)
 }

@@ -1,24 +1,24 @@
-//! What sampling has left out on the way is reported to the project that it would have gone to, as SDKs report what
-//! they sample out themselves (Sentry developer documentation, "Client Reports").
+//! Reports what the processors sampled out to the project that it would have been sent to, as SDKs report what they
+//! sample out themselves (Sentry developer documentation, "Client Reports").
 
 use profbridge_model::{SampledOut, SampledOutCounts, Whose};
 use profbridge_wire::sentry::client_report::Discarded;
 use profbridge_wire::sentry::{Category, Told};
 
 use crate::Settings;
-use crate::routing::{self, Place};
+use crate::routing::{self, Route};
 
-/// Counts it for the next report to its project. What goes nowhere is reported to nobody.
+/// Adds sampled-out items to the next client report of their project. Items without a project are not reported.
 pub(crate) fn count(settings: &Settings, what: &SampledOut) {
-    let place = match &what.whose {
+    let route = match &what.whose {
         Whose::Client { meta, profiles } => routing::of_client(settings, meta, profiles).ok().flatten(),
         Whose::Process(spans) => {
             let told = spans.resources().first().map(|resource| Told::of_resource(spans, resource));
-            told.and_then(|told| routing::of_process(settings, &told)).map(Place::Configured)
+            told.and_then(|told| routing::of_process(settings, &told)).map(Route::Configured)
         }
     };
-    let Some(place) = place else { return };
-    let destination = place.destination(settings);
+    let Some(route) = route else { return };
+    let destination = route.destination(settings);
     let SampledOutCounts { transactions, spans, profiles, attachment_bytes } = what.counts;
     let mut report = destination.report();
     for (category, quantity) in [

@@ -1,4 +1,4 @@
-//! One attempt to deliver a request, and what the answer asks for.
+//! Makes one attempt to deliver a request, and interprets the answer.
 
 use std::time::Duration;
 
@@ -22,31 +22,31 @@ use crate::config;
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::exporter::SentryExporter;
 use crate::message;
-use crate::prepare::{Body, Contained, Meta, seconds};
+use crate::prepare::{Body, Meta, RequestItem, seconds};
 
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
-/// From so long on an envelope's waiting here is taken out of what Sentry sees as the client's clock being wrong. Below
-/// it the envelope stays as it came: Sentry corrects nothing under 55 minutes.
+/// An envelope that waited longer than this gets a corrected time of sending, or Sentry would take the delay for a
+/// wrong clock on the client. Shorter delays need no correction: Sentry ignores differences below 55 minutes.
 const LATE: Duration = Duration::from_secs(60);
 
-/// What a server answered, as far as it decides anything.
-struct Answered {
+/// The parts of a server's answer that matter.
+struct ParsedAnswer {
     status: u16,
     detail: Option<String>,
     retry_after: Option<Duration>,
 }
 
-/// What a request's head says.
+/// Values for a request's headers.
 #[derive(Clone, Copy, Default)]
-struct Head<'a> {
+struct RequestHeaders<'a> {
     headers: &'a [(HeaderName, HeaderValue)],
     encoding: Option<&'static str>,
-    /// Whom the limits in the answer are handed back to.
+    /// The client to which rate limits in the answer are passed back.
     peer_key: Option<&'a str>,
 }
 
-impl<'a> Head<'a> {
+impl<'a> RequestHeaders<'a> {
     fn of(meta: &'a Meta) -> Self {
         let encoding = meta.body.content_encoding();
         Self { headers: &meta.headers, encoding, peer_key: meta.peer_key.as_deref() }
@@ -54,13 +54,14 @@ impl<'a> Head<'a> {
 }
 
 impl SentryExporter {
-    /// Makes one attempt. Where the server refuses zstd, sends the same again at once, as gzip.
+    /// Makes one attempt. If the server refuses zstd, repeats the request as gzip at once.
     pub(crate) async fn attempt(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
         let result = self.try_encodings(request).await;
         if let Err(error) = &result
             && error.retry == Retry::Never
         {
-            // A 429 is not reported: the server has counted it (Sentry developer documentation, "Client Reports").
+            // Items rejected with 429 are not reported: the server counts them itself (Sentry developer documentation,
+            // "Client Reports").
             let discarded = match error.reason {
                 Reason::RateLimited => None,
                 Reason::Internal => Some(Discarded::InternalSdkError),
@@ -74,18 +75,18 @@ impl SentryExporter {
     async fn try_encodings(&self, request: &Request<Meta>) -> Result<Accepted, SendError> {
         let meta = &request.meta;
         let destination = &meta.destination;
-        let unchanged = Head::of(meta);
-        let gzip = Head { encoding: Compression::GZIP.content_encoding(), ..unchanged };
+        let unchanged = RequestHeaders::of(meta);
+        let gzip = RequestHeaders { encoding: Compression::GZIP.content_encoding(), ..unchanged };
         let may_change = self.settings.compression == config::Compression::Auto
             && matches!(meta.body, Body::Ours(Compression::Zstd { .. }));
         if !may_change {
-            let (head, body) = match self.late(request).await? {
+            let (head, body) = match self.with_corrected_time(request).await? {
                 Some(body) => (gzip, body),
                 None => (unchanged, request.body.clone()),
             };
             return self.conclude(meta, self.post(destination, head, body).await?);
         }
-        // The status with which the server may have refused zstd.
+        // The status by which the server may have refused zstd.
         let mut refused = None;
         if destination.zstd() != Zstd::Refused {
             let answered = self.post(destination, unchanged, request.body.clone()).await?;
@@ -108,9 +109,9 @@ impl SentryExporter {
         self.conclude(meta, answered)
     }
 
-    /// The body of an envelope that has waited here for long, with its time of sending moved by that; `None` where it
-    /// can go as it came.
-    async fn late(&self, request: &Request<Meta>) -> Result<Option<Bytes>, SendError> {
+    /// The body of an envelope that has waited for long, with its time of sending moved by the delay. `None` if the
+    /// body can be sent unchanged.
+    async fn with_corrected_time(&self, request: &Request<Meta>) -> Result<Option<Bytes>, SendError> {
         let (Body::AsReceived(ContentEncoding(encoding)), Some((header, arrival))) =
             (request.meta.body, &request.meta.arrived)
         else {
@@ -126,8 +127,8 @@ impl SentryExporter {
         self.rewritten(work).await
     }
 
-    /// What `work` makes of a body. Takes a tenth of a second for the largest, and memory that is in nobody's budget, so
-    /// it runs beside the runtime and for a few requests at a time.
+    /// Transforms a body on a blocking thread, with limited concurrency: the largest takes a tenth of a second, and its
+    /// memory is not part of any budget.
     async fn rewritten<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> std::io::Result<T> + Send + 'static,
@@ -141,7 +142,7 @@ impl SentryExporter {
         }
     }
 
-    /// The same body as gzip.
+    /// Recompresses a zstd body as gzip.
     async fn gzipped(&self, zstd: Bytes) -> Result<Bytes, SendError> {
         let work = move || {
             let plain = decompress(Coding::Zstd, zstd, envelope::MAX_BYTES).map_err(std::io::Error::other)?;
@@ -152,7 +153,7 @@ impl SentryExporter {
 
     fn give_up_zstd(&self, destination: &Destination, status: u16) {
         if destination.set_zstd(Zstd::Refused) {
-            let to = message::place(&destination.dsn);
+            let to = message::server_and_project(&destination.dsn);
             tracing::info!(
                 exporter = self.settings.id,
                 to,
@@ -162,8 +163,13 @@ impl SentryExporter {
         }
     }
 
-    /// Posts a body and takes note of the limits in the answer.
-    async fn post(&self, destination: &Destination, head: Head<'_>, body: Bytes) -> Result<Answered, SendError> {
+    /// Posts a body and stores the rate limits in the answer.
+    async fn post(
+        &self,
+        destination: &Destination,
+        head: RequestHeaders<'_>,
+        body: Bytes,
+    ) -> Result<ParsedAnswer, SendError> {
         let started = self.started.get().ok_or_else(http_out::not_started)?;
         let mut headers: HeaderMap = head.headers.iter().cloned().collect();
         if head.peer_key.is_none() {
@@ -174,15 +180,20 @@ impl SentryExporter {
         let posted = started.out.post(&destination.url, headers, envelope::CONTENT_TYPE, head.encoding, body).await;
         let unanswered = |failure| http_out::unanswered(&failure, message::failed(&destination.dsn, &failure));
         let response = posted.map_err(unanswered)?;
-        Ok(self.read(destination, head.peer_key.map(|key| (key, &started.peer_limits)), &response))
+        Ok(self.parse_answer(destination, head.peer_key.map(|key| (key, &started.peer_limits)), &response))
     }
 
-    /// Takes note of the limits in an answer, for others of the same client as well.
-    fn read(&self, destination: &Destination, client: Option<(&str, &PeerLimits)>, response: &Response) -> Answered {
+    /// Stores the rate limits in an answer, also for the receiver of the client.
+    fn parse_answer(
+        &self,
+        destination: &Destination,
+        client: Option<(&str, &PeerLimits)>,
+        response: &Response,
+    ) -> ParsedAnswer {
         let status = response.status.as_u16();
         let now = self.clock.now();
         let retry_after = response.retry_after(Duration::from_nanos(now.unix_nano)).map(|pause| pause.min(LONGEST));
-        // Several lines are one list (RFC 9110, 5.3).
+        // Several header lines are one list (RFC 9110, 5.3).
         let lines = response.headers.get_all(RATE_LIMITS).iter().filter_map(|value| value.to_str().ok());
         let limits = lines.collect::<Vec<_>>().join(",");
         let limits = Some(limits.as_str()).filter(|limits| !limits.is_empty());
@@ -191,7 +202,7 @@ impl SentryExporter {
             limits_of(answer).into_iter().for_each(|(time, text)| clients.publish(key, text, time));
         }
         for (what, time) in destination.limit(answer, now.monotonic_nano) {
-            let to = message::place(&destination.dsn);
+            let to = message::server_and_project(&destination.dsn);
             let seconds = time.as_secs_f64();
             tracing::warn!(
                 exporter = self.settings.id,
@@ -200,18 +211,18 @@ impl SentryExporter {
                 "sentry limits {what}; they are dropped meanwhile"
             );
         }
-        // Nothing depends on a body that cannot be read.
+        // An unreadable body changes nothing.
         let body = response.body.as_ref().ok().filter(|_| !response.status.is_success());
         let detail = body.and_then(|body| detail(body, &destination.dsn));
-        Answered { status, detail, retry_after }
+        ParsedAnswer { status, detail, retry_after }
     }
 
-    fn conclude(&self, meta: &Meta, answered: Answered) -> Result<Accepted, SendError> {
+    fn conclude(&self, meta: &Meta, answered: ParsedAnswer) -> Result<Accepted, SendError> {
         let destination = &meta.destination;
         let (retry, reason) = match Verdict::of(answered.status) {
             Verdict::Accepted => {
-                if meta.items.iter().any(Contained::is_profile) && destination.first_accepted() {
-                    let to = message::place(&destination.dsn);
+                if meta.items.iter().any(RequestItem::is_profile) && destination.first_accepted() {
+                    let to = message::server_and_project(&destination.dsn);
                     tracing::info!(exporter = self.settings.id, to, "{}", message::ACCEPTED);
                 }
                 return Ok(Accepted { billed: meta.billed, ..Accepted::default() });
@@ -225,7 +236,7 @@ impl SentryExporter {
         Err(SendError { retry, reason, message })
     }
 
-    /// Tells every server about the losses that it does not know of yet.
+    /// Sends all pending client reports.
     pub(crate) async fn send_reports(&self) {
         for destination in self.settings.destinations.all() {
             let now = self.clock.now();
@@ -237,8 +248,8 @@ impl SentryExporter {
             let envelope = Envelope { items: vec![item], ..Envelope::default() };
             let Ok(body) = envelope::write(&envelope, Ending::Newline) else { continue };
             let body = Bytes::from(body);
-            // Small, sent once in a lifetime, and the last word: neither compressed nor retried.
-            let result = self.post(&destination, Head::default(), body).await;
+            // Small and sent only once at shutdown, so neither compressed nor retried.
+            let result = self.post(&destination, RequestHeaders::default(), body).await;
             let message = match result {
                 Ok(answered) if Verdict::of(answered.status) == Verdict::Accepted => continue,
                 Ok(answered) => message::answered(&destination.dsn, answered.status, answered.detail.as_deref()),
@@ -249,7 +260,7 @@ impl SentryExporter {
     }
 }
 
-/// Whether a status says that the server does not take zstd.
+/// Whether a status means that the server refuses zstd.
 enum Refusal {
     No,
     Possible,
@@ -259,7 +270,7 @@ enum Refusal {
 fn refuses_zstd(status: u16, known: Zstd) -> Refusal {
     match Verdict::of(status) {
         Verdict::EncodingRefused => Refusal::Certain,
-        // Servers that do not know the encoding may take the body for a broken envelope instead.
+        // Servers that do not support the encoding may report a malformed envelope instead.
         Verdict::Refused if status == 400 && known == Zstd::Untried => Refusal::Possible,
         _ => Refusal::No,
     }

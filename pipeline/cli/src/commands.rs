@@ -1,4 +1,4 @@
-//! The commands that are about the pipelines: run, validate, config, components.
+//! The commands for pipelines: run, validate, config, components.
 
 use std::process::ExitCode;
 use std::thread::available_parallelism;
@@ -15,17 +15,17 @@ use crate::args::ConfigArgs;
 use crate::signals::{ASKED_TWICE, Signals};
 use crate::{Failure, components, configuration, logging, terminal};
 
-/// The most threads for input and output. The work is done on one thread per pipeline; these only move bytes.
+/// The most I/O threads. Each pipeline has its own thread for the work; these only move bytes.
 const MOST_IO_THREADS: usize = 4;
 
-/// `profbridge run`: until SIGTERM or SIGINT. A second signal ends it at once.
+/// `profbridge run`: runs until SIGTERM or SIGINT. A second signal ends the process at once.
 pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     let plan = configuration::plan(arguments).map_err(|problems| wrong(&problems, arguments))?;
     logging::start(LevelFilter::from_level(plan.service.log_level.into()));
     if let Ok(config) = configuration::load(arguments) {
         crate::rights::leave_tracing_to_the_sampler(&config);
     }
-    // From here on standard error is written by the log alone: whoever writes may have to wait for its reader.
+    // From here on, only the log writes to standard error: other writers could block on its reader.
     plan.warnings.iter().for_each(logging::say);
     run_plan(plan).or_else(|Failure(failure)| {
         logging::say(failure);
@@ -36,7 +36,7 @@ pub(crate) fn run(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
 fn run_plan(plan: Plan) -> Result<ExitCode, Failure> {
     let runtime = runtime()?;
     let report = runtime.block_on(until_asked(plan));
-    // What still runs has had its time: the process must not wait for a thread that a file system holds.
+    // Remaining tasks had their time. The process must not wait for a thread that hangs in a file system.
     runtime.shutdown_background();
     let Some(report) = report? else { return Ok(ExitCode::SUCCESS) };
     for line in report.to_string().lines() {
@@ -45,7 +45,7 @@ fn run_plan(plan: Plan) -> Result<ExitCode, Failure> {
     Ok(verdict(&report))
 }
 
-/// How a run ended, for whoever started it. The page of the command line lists the statuses.
+/// The exit status of a run. The page of the command line lists the statuses.
 fn verdict(report: &Report) -> ExitCode {
     let lost = report.unaccounted();
     if !lost.is_none() {
@@ -62,7 +62,7 @@ fn verdict(report: &Report) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs a plan until a signal asks for its end. `None` where that came before everything had been started.
+/// Runs a plan until a signal asks to stop. `None` if the signal came before everything was started.
 async fn until_asked(plan: Plan) -> Result<Option<Report>, Failure> {
     let (trigger, mut shutdown) = Shutdown::pair();
     let mut signals = Signals::listen()
@@ -79,17 +79,17 @@ async fn until_asked(plan: Plan) -> Result<Option<Report>, Failure> {
     });
     let running = tokio::select! {
         running = run::start(plan) => running.map_err(|error| Failure(format!("error: {error}")))?,
-        // A component that starts may be waiting, for a file system for example.
+        // Starting a component may block, for example on a file system.
         () = shutdown.wait() => return Ok(None),
     };
-    // Not before: what a sampler process starts gets the limit that this process had until now.
+    // Not earlier, since sampler processes started before must get the original limit.
     crate::limits::raise_open_files();
     tracing::info!("profbridge is running");
     shutdown.wait().await;
     Ok(Some(running.stop().await))
 }
 
-/// A runtime for input and output.
+/// The I/O runtime.
 pub(crate) fn runtime() -> Result<Runtime, Failure> {
     let threads = available_parallelism().map_or(1, usize::from).min(MOST_IO_THREADS);
     tokio::runtime::Builder::new_multi_thread()
@@ -113,7 +113,7 @@ pub(crate) fn validate(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// `profbridge config`: what was merged, even where it is not valid.
+/// `profbridge config`: prints the merged configuration, even if it is not valid.
 pub(crate) fn config(arguments: &ConfigArgs) -> Result<ExitCode, Failure> {
     let config = configuration::load(arguments).map_err(|problems| wrong(&problems, arguments))?;
     terminal::result(config.redacted_yaml().trim_end());

@@ -29,7 +29,7 @@ pub(crate) const REGISTRY: Registry = Registry {
     ],
 };
 
-/// The components as YAML, as the Collector's `components` prints them.
+/// The components as YAML, in the format of the Collector's `components` command.
 pub(crate) fn listing() -> String {
     let mut text = format!("version: {}\n", env!("CARGO_PKG_VERSION"));
     list(&mut text, "receivers", REGISTRY.receivers);
@@ -52,8 +52,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: what a component says of others names types that there are, since the engine cannot know of a name
-    /// that it is wrong; and each does something with some kind of telemetry.
+    /// Guarantees: component types that a description refers to exist, which the engine cannot check, and each
+    /// component processes some kind of telemetry.
     #[test]
     fn descriptions_are_sound() {
         let processors: Vec<Description> = REGISTRY.processors.iter().map(|factory| factory.description).collect();

@@ -1,4 +1,4 @@
-//! From the command line's arguments to a checked plan.
+//! Turns command-line arguments into a checked plan.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use crate::args::ConfigArgs;
 use crate::components::REGISTRY;
 use crate::terminal::counted;
 
-/// Reads and merges what the arguments name.
+/// Reads and merges the configuration files and settings in the arguments.
 ///
 /// # Errors
 ///
@@ -20,7 +20,7 @@ pub(crate) fn load(arguments: &ConfigArgs) -> Result<Config, Problems> {
     config::load(&files.chain(sets).collect::<Vec<_>>(), &|name| std::env::var(name).ok())
 }
 
-/// Reads, merges and checks what the arguments name.
+/// Reads, merges and checks the configuration files and settings in the arguments.
 ///
 /// # Errors
 ///
@@ -29,8 +29,7 @@ pub(crate) fn plan(arguments: &ConfigArgs) -> Result<Plan, Problems> {
     Plan::new(&load(arguments)?, &REGISTRY)
 }
 
-/// Problems as a person reads them, with a last line that counts them and, where there is no configuration at all,
-/// says how to begin.
+/// Formats problems for people. The last line counts them or, if there is no configuration at all, says how to start.
 pub(crate) fn explain(problems: &Problems, arguments: &ConfigArgs) -> String {
     let errors = problems.as_slice().iter().filter(|problem| problem.is_error()).count();
     let mut text: String = problems.as_slice().iter().map(|problem| format!("{problem}\n\n")).collect();

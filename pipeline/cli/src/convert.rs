@@ -1,4 +1,4 @@
-//! `profbridge convert`: the pipeline's own code on files.
+//! `profbridge convert`: runs the pipeline's code on files.
 
 mod input;
 mod output;
@@ -27,21 +27,21 @@ use selection::Selection;
 struct Tally {
     /// What was read.
     read: Quantities,
-    /// What of it the output's format has no place for.
+    /// What the output's format cannot represent.
     left_out: Quantities,
-    /// What did not get into the output, and what is worth saying of what did.
+    /// Losses and notes.
     report: Report,
-    /// What was found in the inputs beside telemetry.
+    /// Findings in the inputs other than telemetry.
     findings: Findings,
-    /// The samples that were written.
+    /// Number of samples that were written.
     samples: u64,
 }
 
-/// The most refusals that are shown one by one.
+/// The most errors that are shown individually.
 const MOST_SHOWN: usize = 10;
 
 impl Tally {
-    /// The time that is not shown, in words. Timestamps of chunks have microseconds, so what is less than one for each
+    /// The time that is not shown, as text. Timestamps of chunks have microseconds, so less than one microsecond per
     /// sample is rounding.
     fn clipped(&self) -> Option<String> {
         let (clipped, rounding) = (self.report.clipped, Duration::from_micros(self.samples));
@@ -49,7 +49,7 @@ impl Tally {
         (clipped > rounding).then(|| format!("{clipped:.1?} of time are not shown: {why}"))
     }
 
-    /// Says what was counted, but for what was read.
+    /// Prints all counts except what was read.
     fn say(&self) {
         for explanation in self.report.losses.explanations() {
             terminal::say(explanation);
@@ -99,21 +99,20 @@ impl Tally {
         if let Some(clipped) = self.clipped() {
             terminal::say(format!("note: {clipped}"));
         }
-        // What is clipped was said in words, and more exactly.
+        // Clipped time was printed in more detail before.
         for (name, count) in self.report.notes.iter().filter(|(name, _)| *name != CLIPPED_SECONDS) {
             terminal::say(format!("note: {name} {count}"));
         }
     }
 }
 
-/// Converts every input that can be read. Ends with a failure where one could not, after the others were converted,
-/// and where there was nothing to write.
+/// Converts every readable input. Fails at the end if an input was not readable or if there was nothing to write.
 pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     let start = Instant::now();
     let mut tally = Tally::default();
     let format = match output::format(&arguments.output, arguments.to) {
         Ok(format) => format,
-        // The command line is wrong, as where an option is.
+        // An error in the arguments, reported like one in an option.
         Err(Failure(why)) => {
             terminal::say(why);
             return Ok(ExitCode::from(2));
@@ -129,7 +128,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
     for (position, path) in arguments.inputs.iter().enumerate() {
         let place = format!("{} of {}: {}", position + 1, arguments.inputs.len(), shown(path));
         progress.show(&place);
-        // What the output says is about the output, and there is no going on without one.
+        // An error of the output is fatal, unlike one of an input.
         let mut unwritable = None;
         let Tally { read: sum, left_out, report, findings, .. } = &mut tally;
         let outcome = input::read(path, limit).and_then(|bytes| {
@@ -177,7 +176,7 @@ pub(crate) fn run(arguments: &ConvertArgs) -> Result<ExitCode, Failure> {
         terminal::say(format!("left out {}: {holds}", tally.left_out));
     }
     match written? {
-        // There the result itself stands.
+        // The result itself is on standard output.
         Some(wrote) if arguments.output.as_os_str() == STANDARD => {
             terminal::say(terminal::written(&arguments.output, || wrote));
         }

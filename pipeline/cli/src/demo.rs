@@ -1,7 +1,7 @@
-//! `profbridge demo`: something to see within a minute, with no profiler, no account and no server.
+//! `profbridge demo`: shows a result within a minute, without a profiler, an account or a server.
 //!
-//! The profile goes the way of any other: over OTLP/HTTP into a pipeline, and out as an envelope. The flame graph is
-//! drawn from that envelope, so it shows what Sentry would be sent.
+//! The profile takes the normal path: over OTLP/HTTP into a pipeline, and out as an envelope. The flame graph is drawn
+//! from that envelope, so it shows what Sentry would receive.
 
 mod delivered;
 mod profile;
@@ -33,7 +33,7 @@ use crate::{Failure, commands, logging};
 
 use running::RunningPipeline;
 
-/// Generates a profile, sends it, and says where to look.
+/// Generates a profile, sends it, and prints where to find the results.
 pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
     logging::start(LevelFilter::WARN);
     if arguments.output.exists() && !arguments.output.is_dir() {
@@ -79,9 +79,9 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sends the profile to the pipeline that runs, and waits for its envelopes, if it writes any (more than one where a
-/// window ends within the demo's time), and until its exporters have sent it or given it up. Returns the envelopes, and
-/// whether every exporter has sent something, as far as it is known.
+/// Sends the profile to the running pipeline. Waits for its envelopes, if it writes any (several if a window ends
+/// within the demo's time), and until its exporters have sent or dropped the profile. Returns the envelopes, and
+/// whether every exporter has sent something, if known.
 fn through_running(
     runtime: &tokio::runtime::Runtime,
     running: &RunningPipeline,
@@ -104,7 +104,7 @@ fn through_running(
         if let Some(folder) = &running.envelopes {
             let ours = listing(folder).difference(&before).filter(|path| speaks_of(path, &wanted)).cloned().collect();
             let last = std::mem::replace(&mut found, ours);
-            // The windows of one request close at the same time: what came since the last look was all there is.
+            // The windows of one request close at the same time, so no more envelopes follow.
             complete = !found.is_empty() && found.len() == last.len();
         }
         counted = if counted_before.is_some() { runtime.block_on(running.counters()) } else { None };
@@ -139,7 +139,7 @@ fn through_running(
     }
 }
 
-/// Sends the profile through a pipeline of the demo's own and returns its envelopes.
+/// Sends the profile through a private pipeline and returns its envelopes.
 fn through_own(runtime: &tokio::runtime::Runtime, output: &Path, body: Bytes) -> Result<Vec<PathBuf>, Failure> {
     let folder = output.join("envelopes");
     let before = listing(&folder);
@@ -169,7 +169,7 @@ fn through_own(runtime: &tokio::runtime::Runtime, output: &Path, body: Bytes) ->
     Ok(envelopes)
 }
 
-/// A pipeline that takes what the demo sends and nothing else.
+/// A pipeline that only receives the demo's profile.
 const OWN: &str = "
 receivers:
   otlp: {protocols: {http: {endpoint: '127.0.0.1:0'}}}
@@ -182,7 +182,7 @@ service:
     profiles: {receivers: [otlp], processors: [dedup, chunk], exporters: [file]}
 ";
 
-/// The files of a folder; none where it does not exist yet.
+/// The files in a folder; none if it does not exist yet.
 fn listing(folder: &Path) -> HashSet<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten();
     entries
@@ -191,12 +191,12 @@ fn listing(folder: &Path) -> HashSet<PathBuf> {
         .collect()
 }
 
-/// Whether an envelope file holds a text.
+/// Whether an envelope file contains a text.
 fn speaks_of(path: &Path, text: &str) -> bool {
     fs::read(path).is_ok_and(|bytes| bytes.windows(text.len()).any(|window| window == text.as_bytes()))
 }
 
-/// The profiles of an envelope file.
+/// Parses the profiles of an envelope file.
 fn read_back(path: &Path) -> Result<Vec<Profiles>, Failure> {
     let bytes = fs::read(path).map_err(|error| Failure::new(shown(path), &error))?;
     let (mut findings, mut profiles) = (Findings::default(), Vec::new());

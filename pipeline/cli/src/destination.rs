@@ -1,4 +1,4 @@
-//! Where the result goes, and as what: the file's ending says it.
+//! Where to write a result, and in which format. The file's extension decides.
 
 use std::path::{Path, PathBuf};
 
@@ -8,7 +8,7 @@ use crate::terminal::{STANDARD, shown};
 use crate::views::flamegraph::Layout;
 use crate::{Failure, files};
 
-/// The endings and what each stands for: the one table of `sample` and `convert`. Of two that fit the first decides.
+/// The extensions and their formats, shared by `sample` and `convert`. The first match decides.
 const ENDINGS: [(&str, Format); 10] = [
     ("svg", Format::Svg),
     ("folded", Format::Folded),
@@ -22,12 +22,12 @@ const ENDINGS: [(&str, Format); 10] = [
     ("envelope", Format::Sentry),
 ];
 
-/// The same for a person.
+/// The same for messages.
 pub(crate) const ENDINGS_IN_WORDS: &str = "\
     .svg (flame graph), .folded (collapsed stacks), .speedscope.json (speedscope), .firefox.json (Firefox Profiler), \
     .pprof or .pb.gz (pprof), .otlp (OTLP), .otlp.json or .json (the same as JSON), .envelope (Sentry envelope)";
 
-/// What `--to` takes, for a person.
+/// The values of `--to` for messages.
 pub(crate) const FORMATS_IN_WORDS: &str = "`--to svg|folded|speedscope|firefox|pprof|otlp|otlp-json|sentry`";
 
 /// What is written.
@@ -52,7 +52,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// What it is, and what to do with it.
+    /// What the format is, and how to use the file.
     pub(crate) fn what(self) -> &'static str {
         match self {
             Self::Svg => "a flame graph; a browser shows it",
@@ -67,16 +67,16 @@ impl Format {
     }
 }
 
-/// Why an ending decides nothing.
+/// Why an extension does not decide.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Undecided {
     /// There is none.
     #[error("it has no ending that says what to write")]
     NoEnding,
-    /// It stands for nothing.
+    /// It is unknown.
     #[error("the ending does not say what to write: there is no `.{0}`")]
     Unknown(String),
-    /// It stands for several formats, whose readers do not read the others.
+    /// It stands for several incompatible formats.
     #[error("`.pb` stands for pprof and for OTLP, and who reads the one does not read the other")]
     Pb,
 }
@@ -94,30 +94,30 @@ impl Undecided {
 /// A file to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Destination {
-    /// Where.
+    /// The file's path.
     pub(crate) path: PathBuf,
-    /// What.
+    /// The file's format.
     pub(crate) format: Format,
-    /// How a flame graph is drawn.
+    /// The layout of a flame graph.
     pub(crate) layout: Layout,
 }
 
 impl Destination {
-    /// Where a result goes if nobody said: a flame graph in the current folder, named for the process.
+    /// The default destination: a flame graph in the current folder, named after the process.
     pub(crate) fn of_process(pid: u32) -> Self {
         Self { path: PathBuf::from(format!("profile-{pid}.svg")), format: Format::Svg, layout: Layout::default() }
     }
 
-    /// Whether it is standard output.
+    /// Whether this is standard output.
     pub(crate) fn is_standard(&self) -> bool {
         self.path.as_os_str() == STANDARD
     }
 
-    /// Finds out whether the file can be written before anything is sampled for it.
+    /// Checks whether the file can be written before anything is sampled for it.
     ///
     /// # Errors
     ///
-    /// Says what is in the way, and how to write elsewhere.
+    /// The obstacle, and how to write elsewhere.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         files::has_folder(&self.path).and_then(|()| files::check(&self.path)).map_err(|error| {
             let Failure(why) = Failure::new(shown(&self.path), &error);
@@ -125,7 +125,7 @@ impl Destination {
         })
     }
 
-    /// The file of a part: `x.envelope`, then `x-2.envelope`, `x-3.envelope`.
+    /// Path of one of several parts: `x.envelope`, then `x-2.envelope`, `x-3.envelope`.
     pub(crate) fn part(&self, number: u64) -> PathBuf {
         if number < 2 {
             return self.path.clone();
@@ -133,18 +133,18 @@ impl Destination {
         let name = self.path.file_name().unwrap_or_default().to_string_lossy();
         let (stem, ending) = match ending_of(&name) {
             Some((ending, _)) if name.len() > ending.len() => name.split_at(name.len() - ending.len() - 1),
-            // The name is a tool's alone, or has no ending that is known.
+            // The name is only a format's name, or has no known extension.
             _ => name.split_at(name.rfind('.').unwrap_or(name.len())),
         };
         self.path.with_file_name(format!("{stem}-{number}{ending}"))
     }
 }
 
-/// What a path's ending says.
+/// The format for a path's extension.
 ///
 /// # Errors
 ///
-/// It says nothing, or more than one thing.
+/// If the extension is unknown or ambiguous.
 pub(crate) fn format_of(path: &Path) -> Result<Format, Undecided> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     if let Some((_, format)) = ending_of(&name) {
@@ -157,12 +157,12 @@ pub(crate) fn format_of(path: &Path) -> Result<Format, Undecided> {
     })
 }
 
-/// The ending of a file's name that is known, without its dot.
+/// The known extension of a file name, without its dot.
 fn ending_of(name: &str) -> Option<(&'static str, Format)> {
     let name = name.to_ascii_lowercase();
     let ends = |ending: &str| {
         let stem = name.strip_suffix(ending);
-        // A file may be called by the tool alone: `speedscope.json`, `.speedscope.json`.
+        // A file name may consist of the extension alone: `speedscope.json`, `.speedscope.json`.
         let is_whole = || ending.ends_with(".json") && name.strip_prefix('.').unwrap_or(&name) == ending;
         stem.is_some_and(|stem| stem.len() > 1 && stem.ends_with('.')) || is_whole()
     };
@@ -179,8 +179,8 @@ mod tests {
         Destination { path: PathBuf::from(path), format: Format::Svg, layout: Layout::default() }
     }
 
-    /// Guarantees: the ending decides, whatever its case, and only the last one counts; each that there is, is named to
-    /// who asks for another.
+    /// Guarantees: the last extension decides, in upper or lower case. The message about an unknown one lists all of
+    /// them.
     #[test]
     fn endings() {
         for (name, format) in [
@@ -210,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: an unknown ending, or none, or one that stands for two formats, is refused by its name.
+    /// Guarantees: an unknown, missing or ambiguous extension is refused, and the message names it.
     #[test]
     fn unknown_endings() {
         for (text, what) in [
@@ -228,7 +228,7 @@ mod tests {
         assert!(Undecided::Pb.hint().contains("`.pb.gz` or `.pprof` is pprof, `.otlp` is OTLP"));
     }
 
-    /// Guarantees: further envelopes stand beside the first, under its name with a number.
+    /// Guarantees: further envelopes are next to the first, with a number in their names.
     #[test]
     fn parts() {
         let parts = [1, 2, 3].map(|number| destination("out/a.b.envelope").part(number));
@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(destination("x/.speedscope.json").part(2), PathBuf::from("x/-2.speedscope.json"));
     }
 
-    /// Guarantees: what cannot be written is known beforehand, and finding out leaves nothing behind.
+    /// Guarantees: an unwritable path is detected beforehand, and the check leaves nothing behind.
     #[test]
     fn check() {
         let folder = tempfile::tempdir().unwrap();
@@ -258,8 +258,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: finding out harms nothing that is there: not the file from before, nor somebody's own beside it,
-    /// nor what a link leads to.
+    /// Guarantees: the check changes no existing file: not the previous result, not a foreign file next to it, and not
+    /// the target of a link.
     #[test]
     fn check_touches_nothing() {
         let folder = tempfile::tempdir().unwrap();

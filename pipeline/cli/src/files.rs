@@ -1,11 +1,10 @@
-//! Writing files so that nobody ever sees half of one, and so that nobody else decides which file is written.
+//! Writes files atomically and without following other users' links.
 //!
-//! Results are written into folders that others may write to as well, such as `/tmp`, and perhaps by root. A name
-//! that can be known beforehand could be a link to another file by then. So a link is followed only to what cannot be
-//! harmed by being written to, a pipe or a character device such as `/dev/null`; one that leads to a file, or
-//! nowhere, is refused.
+//! Results are written, perhaps by root, into folders such as `/tmp` where others can write as well. A file with a
+//! predictable name could be replaced by a symbolic link. So a link is followed only to targets that writing cannot
+//! damage, a pipe or a character device such as `/dev/null`; a link to a file, or to nothing, is refused.
 //!
-//! Only a regular file is replaced. What else stands at a path is written to as it is.
+//! Only regular files are replaced. Other types are written to in place.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
@@ -23,21 +22,21 @@ use nix::unistd::{AccessFlags, eaccess};
 use crate::Failure;
 use crate::terminal::{self, STANDARD, shown};
 
-/// The files that this run reads, by device and inode: no result takes the place of one.
+/// The input files of this run, by device and inode: no output may replace one.
 static INPUTS: OnceLock<Vec<(u64, u64)>> = OnceLock::new();
 
-/// Says which files this run reads, once, before anything is written.
+/// Registers the input files of this run. Call it once, before anything is written.
 pub(crate) fn never_replace<'a>(inputs: impl Iterator<Item = &'a Path>) {
     let found = inputs.filter_map(|path| fs::metadata(path).ok()).filter(fs::Metadata::is_file);
     INPUTS.set(found.map(|file| (file.dev(), file.ino())).collect()).ok();
 }
 
-/// Whether a file is one that this run reads.
+/// Whether a file is an input of this run.
 fn is_input(file: &fs::Metadata) -> bool {
     INPUTS.get().is_some_and(|inputs| inputs.contains(&(file.dev(), file.ino())))
 }
 
-/// What a result is written to. Counts what passes.
+/// The writer for a result. Counts the bytes.
 #[derive(Debug)]
 pub(crate) struct Target {
     file: BufWriter<File>,
@@ -56,19 +55,19 @@ impl Write for Target {
     }
 }
 
-/// Writes a result; into a file through a temporary one beside it, so that a failure leaves no half of it and what
-/// was there before as it was. Returns its size in bytes.
+/// Writes a result and returns its size in bytes. A regular file is written under a temporary name and then renamed, so
+/// that a failure leaves no partial file and keeps the existing one.
 ///
 /// # Errors
 ///
-/// What `write` or the system says.
+/// The error of `write` or of the system.
 pub(crate) fn write_file(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> Result<u64, Failure> {
     let mut results = Results::default();
     results.add(path.to_owned(), write)?;
     Ok(results.finish()?.iter().map(|(_, size)| size).sum())
 }
 
-/// Writes to what is no file and stays what it is.
+/// Writes in place to something that is not a regular file.
 fn write_at_once(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
     if path.as_os_str() == STANDARD {
         return write_standard(io::stdout().as_fd().try_clone_to_owned()?.into(), write);
@@ -76,12 +75,12 @@ fn write_at_once(path: &Path, write: impl FnOnce(&mut Target) -> io::Result<()>)
     write_to(open_stream(path)?, write)
 }
 
-/// Writes to standard output, by the rule of [`terminal::result`]: that its reader has gone away is no error, and
-/// noted. Returns how much was written before.
+/// Writes to standard output. As in [`terminal::result`], it is no error if the reader has gone away, but it is
+/// recorded. Returns how many bytes were written before.
 fn write_standard(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io::Result<u64> {
     let mut target = Target { file: BufWriter::new(file), bytes: 0 };
     let written = write(&mut target).and_then(|()| target.flush());
-    // What it holds has nowhere to go.
+    // Discards the buffer, which cannot be written any more.
     let Target { file, bytes } = target;
     let held = file.into_parts().1.map_or(0, |held| held.len() as u64);
     match written {
@@ -94,10 +93,10 @@ fn write_standard(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>)
     }
 }
 
-/// How long nobody need read a pipe before that is said.
+/// How long to wait for a pipe's reader before a message says so.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Opens a pipe or a device. A pipe waits for its reader, which is said after a moment: it may never come.
+/// Opens a pipe or a device. If a pipe has no reader after a moment, a message says so, since it may wait for ever.
 fn open_stream(path: &Path) -> io::Result<File> {
     let (opened, opening) = mpsc::channel::<()>();
     let waits_for = shown(path);
@@ -118,11 +117,11 @@ fn write_to(file: File, write: impl FnOnce(&mut Target) -> io::Result<()>) -> io
     Ok(target.bytes)
 }
 
-/// Finds out whether a result can be written before it is there, and leaves everything as it is.
+/// Checks whether a result can be written, without changing anything.
 ///
 /// # Errors
 ///
-/// Says what is in the way.
+/// Describes the obstacle.
 pub(crate) fn check(path: &Path) -> io::Result<()> {
     match output_kind(path)? {
         OutputKind::File => Unfinished::beside(path).and_then(|_removed| may_be_replaced(path)),
@@ -132,11 +131,11 @@ pub(crate) fn check(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Finds out whether the folder of a file is there: to make one for the result of a long run would hide a typing error.
+/// Checks that a file's folder exists. Creating it for the result of a long run would hide a typing error.
 ///
 /// # Errors
 ///
-/// Names the folder that is not there.
+/// If the folder does not exist.
 pub(crate) fn has_folder(path: &Path) -> io::Result<()> {
     match path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         Some(folder) if !folder.is_dir() => {
@@ -147,8 +146,8 @@ pub(crate) fn has_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the kernel would let another file take the place of this one, if there is one: in a folder such as `/tmp`
-/// only its owner may remove a file (rename(2), `EPERM`; the sticky bit).
+/// Whether the kernel allows a new file to replace this one, if it exists: in a folder such as `/tmp`, only the owner
+/// may remove a file (rename(2), `EPERM`; the sticky bit).
 fn may_be_replaced(path: &Path) -> io::Result<()> {
     const STICKY: u32 = 0o1000;
     let Ok(file) = fs::symlink_metadata(path) else { return Ok(()) };
@@ -163,21 +162,21 @@ fn may_be_replaced(path: &Path) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }
 
-/// How a result gets to where it goes.
+/// How to write a result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OutputKind {
-    /// A file, or nothing yet: a new file takes its place.
+    /// A regular file, or nothing yet: replaced by a new file.
     File,
-    /// A pipe, a character device or standard output: it is written to.
+    /// A pipe, a character device or standard output: written in place.
     Stream,
 }
 
-/// What stands at a path.
+/// How to write to a path.
 fn output_kind(path: &Path) -> io::Result<OutputKind> {
     if path.as_os_str() == STANDARD {
         return Ok(OutputKind::Stream);
     }
-    // Rust's paths leave these out.
+    // Rust's paths drop these endings.
     if [&b"/"[..], b"/."].iter().any(|end| path.as_os_str().as_bytes().ends_with(end)) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it names a folder; name a file in it"));
     }
@@ -213,34 +212,34 @@ fn output_kind(path: &Path) -> io::Result<OutputKind> {
     }
 }
 
-/// A file of our own beside the one that it is to become. It is removed when this is dropped.
+/// A temporary file next to its final path. Removed on drop unless it was renamed.
 #[derive(Debug)]
 struct Unfinished {
     path: PathBuf,
-    /// Whether it has its name, so that there is nothing to remove under this one.
+    /// Whether it was renamed, so that there is nothing to remove.
     finished: bool,
 }
 
 impl Unfinished {
-    /// Creates an empty file beside `path`, and the folder where there is none. The length of its name is not that of
-    /// `path`, so whether the system takes that name is not found out by this.
+    /// Creates an empty file next to `path`, and the folder if needed. Its name has another length than `path`, so this
+    /// does not detect a name that is too long.
     ///
     /// # Errors
     ///
-    /// When the folder cannot be created or written to.
+    /// If the folder cannot be created or written to.
     fn beside(path: &Path) -> io::Result<(Self, File)> {
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             fs::create_dir_all(folder)?;
         }
-        // One name of 2^64 is hardly ever taken.
+        // The random part has 64 bits, so the name is practically never taken.
         let path = path.with_file_name(format!(".profbridge-{:016x}.part", fastrand::u64(..)));
         let file = create(&path)?;
         Ok((Self { path, finished: false }, file))
     }
 
-    /// Gives the file its name.
+    /// Renames the file to its final path.
     fn finish(mut self, path: &Path) -> io::Result<()> {
-        // Whatever has taken the name meanwhile and is no file stays where it is.
+        // Refuses if something other than a regular file has appeared at the path.
         if output_kind(path)? != OutputKind::File {
             return Err(io::Error::from(io::ErrorKind::AlreadyExists));
         }
@@ -253,30 +252,30 @@ impl Unfinished {
 impl Drop for Unfinished {
     fn drop(&mut self) {
         if !self.finished {
-            // What is worth saying was said by whoever failed before.
+            // The failure that led here was already reported.
             fs::remove_file(&self.path).ok();
         }
     }
 }
 
-/// Results that are several files: they get their names together once all are written, so that a failure leaves what
-/// was there before as it was. Pipes and devices are written to at once.
+/// Several result files. They are renamed together once all are written, so that a failure keeps the existing files.
+/// Pipes and devices are written at once.
 #[derive(Debug, Default)]
 pub(crate) struct Results {
     all: Vec<(PathBuf, u64, Option<Unfinished>)>,
 }
 
 impl Results {
-    /// How many there are.
+    /// Number of files.
     pub(crate) fn count(&self) -> usize {
         self.all.len()
     }
 
-    /// Writes one more.
+    /// Writes another file.
     ///
     /// # Errors
     ///
-    /// What `write` or the system says, and what is in the way at its path.
+    /// The error of `write` or of the system, or the obstacle at the path.
     pub(crate) fn add(
         &mut self,
         path: PathBuf,
@@ -294,11 +293,11 @@ impl Results {
         Ok(())
     }
 
-    /// Gives all of them their names, and returns these with their sizes in bytes.
+    /// Renames all files, and returns their paths and sizes in bytes.
     ///
     /// # Errors
     ///
-    /// Something is in the way at one of the paths. What is known of that is found out before the first has its name.
+    /// If there is an obstacle at one of the paths. All known obstacles are checked before the first rename.
     pub(crate) fn finish(self) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let in_the_way = |path: &Path| -> io::Result<()> {
             match output_kind(path)? {
@@ -320,8 +319,8 @@ impl Results {
     }
 }
 
-/// Creates a file that does not exist: with `O_EXCL`, for which a link exists, wherever it leads (open(2)). Its mode
-/// is what the umask leaves of 0666.
+/// Creates a file that does not exist. `O_EXCL` also refuses an existing link, wherever it leads (open(2)). The umask
+/// applies to the mode 0666.
 fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create_new(true).open(path)
 }

@@ -1,13 +1,12 @@
-//! What the system allows this process, raised to what it would allow.
+//! Resource limits of this process.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-/// Allows as many open files as the system allows: each connection takes one, and each mapped file of a process whose
-/// names are looked up. The usual soft limit of 1024 is kept small for programs that call `select`, which this is none
-/// of.
+/// Raises the limit of open files to the hard limit: each connection needs one, and so does each mapped file of a
+/// process that is symbolized. The usual soft limit of 1024 protects programs that call `select`, which this program
+/// does not.
 ///
-/// Commands that are sampled are such programs, perhaps: they get the limit from before, which has to be asked for
-/// until then.
+/// A sampled command may call `select`, so it must get the original limit. Read that before calling this.
 pub(crate) fn raise_open_files() {
     let raised = getrlimit(Resource::RLIMIT_NOFILE)
         .and_then(|(soft, hard)| if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) });

@@ -1,7 +1,7 @@
-//! The log: one line per event on standard error, so that standard output stays free for results.
+//! The log: one line per event on standard error. Standard output is only for results.
 //!
-//! Two things are kept for all lines in one place. Nothing that a peer or a process chose can act on a terminal or look
-//! like a line of its own ([`mod@line`]). And nothing can fill a disk with the same line ([`repeats`]).
+//! Two guarantees hold for all lines. Text from peers and processes cannot control a terminal or forge a line
+//! ([`mod@line`]). A repeated line cannot fill a disk ([`repeats`]).
 
 mod line;
 mod repeats;
@@ -19,60 +19,60 @@ use tracing_subscriber::util::SubscriberInitExt;
 use self::repeats::Repeats;
 use crate::terminal;
 
-/// The most bytes of lines that wait to be written. Lines beyond are dropped and counted.
+/// The most bytes of lines that wait to be written. Further lines are dropped and counted.
 const MOST_WAITING: usize = 1 << 20;
 
-/// How long the end of the process waits until its last lines are written.
+/// How long the process waits at its end for its last lines to be written.
 const LAST_LINES: Duration = Duration::from_secs(2);
 
-/// The log of this process, once it was started.
+/// The log of this process, once started.
 static LOG: OnceLock<Log> = OnceLock::new();
 
-/// Starts the log at a level. Libraries only speak up when something is wrong.
+/// Starts the log at a level. Libraries log only warnings and errors.
 pub(crate) fn start(level: LevelFilter) {
     let colors = std::io::stderr().is_terminal();
     let log = LOG.get_or_init(|| Log::new(colors, to_standard_error));
-    // A second start is only possible in tests, where the first one stands.
+    // Only tests start it twice; the first one stays active.
     tracing_subscriber::registry().with(filter(level)).with(log.clone()).try_init().ok();
 }
 
-/// Says something to a person like [`terminal::say`], but waits for nobody. The log must have been started.
+/// Prints a message like [`terminal::say`], but never blocks. The log must have been started.
 pub(crate) fn say(text: impl std::fmt::Display) {
     if let Some(log) = LOG.get() {
         log.put(&mut log.lock(), &format!("{}\n", terminal::escaped(&text.to_string())));
     }
 }
 
-/// Waits until the lines so far are written, for a short time where nobody reads them.
+/// Waits until all previous lines are written, but only briefly if nobody reads them.
 pub(crate) fn flush() {
     LOG.get().inspect(|log| log.flush());
 }
 
-/// Sums up what was left out as repeated and is not due yet, since there will be no more lines, and waits until all is
-/// written, for a short time where nobody reads it.
+/// Logs the pending summaries of repeated lines, since no more lines will follow, and waits until all is written, but
+/// only briefly if nobody reads it.
 pub(crate) fn finish() {
     LOG.get().inspect(|log| log.finish());
 }
 
-/// All crates of profbridge at a level: a target is one where it starts with the name.
+/// Enables all crates of profbridge at a level: a target matches by prefix.
 fn filter(level: LevelFilter) -> Targets {
     Targets::new().with_default(LevelFilter::WARN.min(level)).with_target("profbridge", level)
 }
 
 fn to_standard_error(line: &str) {
-    // Nobody is there to be told.
+    // There is no place to report a failure.
     std::io::stderr().lock().write_all(line.as_bytes()).ok();
 }
 
-/// The log. A thread of its own writes the lines, because standard error may be a pipe that nobody reads, and whoever
-/// logs must not wait for it. Cheap to clone; clones share it.
+/// The log. A separate thread writes the lines: standard error may be a pipe that nobody reads, and callers must not
+/// block on it. Clones share the log.
 #[derive(Clone)]
 struct Log(Arc<Shared>);
 
 struct Shared {
     colors: bool,
     state: Mutex<State>,
-    /// Told when there are lines to write or to sum up, and when lines were written.
+    /// Signalled when there are lines to write or summaries to make, and when lines were written.
     changed: Condvar,
     write: Box<dyn Fn(&str) + Send + Sync>,
 }
@@ -80,11 +80,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     repeats: Repeats,
-    /// Lines that wait.
+    /// Lines that wait to be written.
     lines: String,
-    /// The bytes of the lines that are being written.
+    /// Size in bytes of the lines being written.
     writing: usize,
-    /// The number of lines that found no room.
+    /// Number of lines dropped for lack of room.
     dropped: u64,
     has_writer: bool,
 }
@@ -114,11 +114,14 @@ impl Log {
 
     fn sum_up(&self, state: &mut State, summaries: Vec<repeats::Summary>) {
         for summary in summaries {
-            self.put(state, &line::of(summary.level, self.0.colors, |text| text.push_str(&summary.to_string())));
+            self.put(
+                state,
+                &line::format_line(summary.level, self.0.colors, |text| text.push_str(&summary.to_string())),
+            );
         }
     }
 
-    /// Adds a line to those that wait, where there is room.
+    /// Appends a line, if there is room.
     fn put(&self, state: &mut State, line: &str) {
         if state.lines.len() + state.writing + line.len() > MOST_WAITING {
             state.dropped += 1;
@@ -128,7 +131,7 @@ impl Log {
         self.wake_writer(state);
     }
 
-    /// The writer begins with the first line: until then the process may have one thread only.
+    /// Starts the writer with the first line, since the process may need to have a single thread until then.
     fn wake_writer(&self, state: &mut State) {
         if !state.has_writer {
             let log = self.clone();
@@ -138,7 +141,7 @@ impl Log {
         self.0.changed.notify_all();
     }
 
-    /// Writes lines as they come, and sums up those that are not written when that is due.
+    /// Writes lines as they come, and summaries of repeated lines when they are due.
     fn write_lines(&self) {
         let mut state = self.lock();
         loop {
@@ -146,7 +149,7 @@ impl Log {
             let due = state.repeats.take_due(now);
             self.sum_up(&mut state, due);
             if state.lines.is_empty() {
-                // Without anything due, a line or the end of the process wakes.
+                // If no summary is due, a line or the end of the process wakes the thread.
                 let pause = state.repeats.next_due(now).unwrap_or(Duration::MAX);
                 state = self.0.changed.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
@@ -158,9 +161,9 @@ impl Log {
             state = self.lock();
             state.writing = 0;
             if state.dropped > 0 {
-                // Behind the lines that had found room before.
+                // After the lines that had found room before.
                 let text = format!("{} lines were dropped: nobody read the log in time", state.dropped);
-                state.lines.push_str(&line::of(Level::WARN, self.0.colors, |line| line.push_str(&text)));
+                state.lines.push_str(&line::format_line(Level::WARN, self.0.colors, |line| line.push_str(&text)));
                 state.dropped = 0;
             }
             self.0.changed.notify_all();
@@ -174,7 +177,7 @@ impl<S: Subscriber> Layer<S> for Log {
         let ours = metadata.target().starts_with("profbridge");
         let now = Instant::now();
         let mut text = String::new();
-        // A library's place in its code is enough, and spares writing what is not shown.
+        // For libraries, their place in the code identifies a line, which avoids formatting lines that are not written.
         if ours {
             line::fields(&mut text, self.0.colors, event);
         }
@@ -188,7 +191,7 @@ impl<S: Subscriber> Layer<S> for Log {
                 line::fields(&mut text, self.0.colors, event);
             }
             state.repeats.written(key, *metadata.level(), &text);
-            let line = line::of(*metadata.level(), self.0.colors, |line| line.push_str(&text));
+            let line = line::format_line(*metadata.level(), self.0.colors, |line| line.push_str(&text));
             self.put(&mut state, &line);
         } else {
             self.wake_writer(&mut state);
@@ -200,8 +203,8 @@ impl<S: Subscriber> Layer<S> for Log {
 mod tests {
     use super::*;
 
-    /// Guarantees: every crate of profbridge, one that is added later as well, is heard at the level that was asked
-    /// for; others only when something is wrong.
+    /// Guarantees: every crate of profbridge, including future ones, logs at the requested level; others log only
+    /// warnings and errors.
     #[test]
     fn own_crates() {
         let filter = filter(LevelFilter::INFO);
@@ -213,7 +216,7 @@ mod tests {
         assert!(!filter.would_enable("hyper", &tracing::Level::INFO));
     }
 
-    /// A log whose lines are kept.
+    /// A log that collects its lines.
     fn log() -> (Log, Arc<Mutex<Vec<String>>>, impl Subscriber + Send + Sync) {
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();
         let kept = Arc::clone(&lines);
@@ -229,7 +232,7 @@ mod tests {
         lines.iter().map(|line| line.split_once("Z ").unwrap().1.to_owned()).collect()
     }
 
-    /// Guarantees: a line has its level, its words and its fields.
+    /// Guarantees: a line has its level, its message and its fields.
     #[test]
     fn a_line() {
         let (log, lines, subscriber) = log();
@@ -243,8 +246,8 @@ mod tests {
         );
     }
 
-    /// Guarantees: no text that somebody chose acts on a terminal, turns text around or makes a line of its own,
-    /// whichever way it comes into a line.
+    /// Guarantees: no text from outside controls a terminal, changes the text direction or forges a line, in any part
+    /// of a line.
     #[test]
     fn names_do_nothing() {
         let (log, lines, subscriber) = log();
@@ -261,8 +264,8 @@ mod tests {
         assert_eq!(lines[2], format!(" INFO said name=\"{shown}\" debug=\"{shown}\"\n"));
     }
 
-    /// Guarantees: a flood of a library's lines is some lines and one that says how many there were; so is a flood of
-    /// one line of our own, and lines of our own that differ are all written.
+    /// Guarantees: a flood of a library's lines becomes some lines and a summary, and so does a flood of one equal line
+    /// of profbridge. Different lines of profbridge are all written.
     #[test]
     fn floods_are_summed_up() {
         let (log, lines, subscriber) = log();
@@ -287,8 +290,8 @@ mod tests {
         assert!(lines.iter().any(|line| line == " WARN ... and 5 more like this within 60 s: the same peer=1\n"));
     }
 
-    /// Attack: while nobody reads, lines are taken without waiting, up to a bound; those beyond are counted, and the
-    /// count is a line behind those that found room, before those that come later.
+    /// Attack: if nobody reads, lines are accepted without blocking, up to a limit. Those beyond are counted, and the
+    /// count is logged after the accepted lines and before later ones.
     #[test]
     fn nobody_reads() {
         let lines: Arc<Mutex<Vec<String>>> = Arc::default();

@@ -1,8 +1,8 @@
 //! The `profbridge` binary: the command line around the pipeline.
 //!
-//! `run` and `validate` make a plan of the configuration and the components that are compiled in (`components`);
-//! `demo`, `convert`, `sample` and `profiler` are tools that use the same crates. It knows arguments, files, the
-//! terminal and signals. What is received, changed and sent, and by which rules, is the components' business.
+//! `run` and `validate` create a plan from the configuration and the compiled-in components (`components`); `demo`,
+//! `convert`, `sample` and `profiler` are tools that use the same crates. This crate handles arguments, files, the
+//! terminal and signals. The components decide what is received, changed and sent.
 
 mod args;
 mod commands;
@@ -31,7 +31,7 @@ use clap::Parser;
 use args::{Cli, Command, ConfigArgs};
 
 fn main() -> ExitCode {
-    // The sampler process is this program, started once more by itself.
+    // The sampler process is this program, which starts itself once more.
     if let Some(code) = profbridge_sampler::run_if_sampler() {
         return code;
     }
@@ -59,12 +59,12 @@ fn main() -> ExitCode {
     }
 }
 
-/// Why a command failed, as it is shown to a person.
+/// Why a command failed, as a message for people.
 #[derive(Debug)]
 pub(crate) struct Failure(pub(crate) String);
 
 impl Failure {
-    /// A failure with its cause: `what: why: why of that`.
+    /// A failure with its causes: `what: why: why of that`.
     pub(crate) fn new(what: impl std::fmt::Display, why: &(dyn std::error::Error + 'static)) -> Self {
         Self(format!("error: {what}: {}", profbridge_net::error_chain(why)))
     }

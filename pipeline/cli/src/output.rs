@@ -1,4 +1,4 @@
-//! Processors, codecs and outputs without a pipeline around them: what `convert`, `sample` and `demo` have in common.
+//! Runs processors and codecs without a pipeline, and writes their results: shared by `convert`, `sample` and `demo`.
 
 mod envelopes;
 mod otlp;
@@ -17,15 +17,15 @@ use profbridge_model::{Profile, Profiles, Quantities, Telemetry, Viewed};
 
 use crate::Failure;
 
-pub(crate) use envelopes::{EnvelopeDestination, Envelopes, Made};
+pub(crate) use envelopes::{EnvelopeContents, EnvelopeDestination, Envelopes};
 pub(crate) use otlp::{MERGE, Otlp};
 pub(crate) use pprof::Pprof;
 pub(crate) use stacks::Stacks;
 pub(crate) use view::View;
 
-/// An output of one of the formats.
+/// An output in one of the formats.
 pub(crate) enum Output {
-    /// An envelope for each chunk.
+    /// One envelope per chunk.
     Sentry(Box<Envelopes>),
     /// One OTLP message.
     Otlp(Box<Otlp>),
@@ -33,12 +33,12 @@ pub(crate) enum Output {
     Pprof(Box<Pprof>),
     /// Collapsed stacks.
     Stacks(Box<Stacks>),
-    /// A flame graph, or what another tool's viewer shows.
+    /// A flame graph, or a file for another tool's viewer.
     View(Box<View>),
 }
 
 impl Output {
-    /// Takes telemetry, and counts what the format has no place for.
+    /// Adds telemetry, and counts what the format cannot represent.
     pub(crate) fn take(
         &mut self,
         telemetry: Telemetry,
@@ -70,8 +70,8 @@ impl Output {
         Ok(())
     }
 
-    /// Writes what is left, and returns the files with their sizes in bytes; none where there is nothing to write: what
-    /// was there before stays. `title` is what a graph is called, if it is not called as the profiles say.
+    /// Writes the rest, and returns the files with their sizes in bytes. Without any data, nothing is written and
+    /// existing files stay. `title` overrides the title that is derived from the profiles.
     pub(crate) fn close(&mut self, title: Option<&str>, report: &mut Report) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let file = match self {
             Self::Sentry(output) => return output.close(report),
@@ -84,21 +84,21 @@ impl Output {
     }
 }
 
-/// What is in telemetry beside profiles.
+/// Quantities of telemetry other than profiles.
 fn beside_profiles(telemetry: &Telemetry) -> Quantities {
     Quantities { observations: 0, ..telemetry.quantities() }
 }
 
-/// A processor without a pipeline around it: no time passes.
+/// A processor without a pipeline. Its clock stands still.
 pub(crate) struct Stage(Box<dyn Processor>);
 
 impl Stage {
-    /// A processor of a section. `identity` says who processes are.
+    /// A processor configured by `section`. `identity` identifies processes.
     pub(crate) fn new(factory: ProcessorFactory, section: &Section, identity: &Rules) -> Result<Self, Failure> {
         (factory.create)(section, identity).map(Self).map_err(|problems| Failure(problems.to_string()))
     }
 
-    /// Takes a batch as of when it was made, so that old files are not late.
+    /// Processes a batch with the batch's own time as clock, so that old files are not treated as late.
     pub(crate) fn take(&mut self, batch: impl Into<Telemetry>) -> Outbox {
         let batch = batch.into();
         let end = |profile: &Profile| profile.time_unix_nano.saturating_add(profile.duration_nano);
@@ -112,7 +112,7 @@ impl Stage {
         out
     }
 
-    /// What is left.
+    /// The data that is still buffered.
     pub(crate) fn flush(&mut self) -> Outbox {
         let mut out = Outbox::default();
         flush_all(&mut *self.0, Now { monotonic_nano: 0, unix_nano: 0 }, &mut out);
@@ -120,7 +120,7 @@ impl Stage {
     }
 }
 
-/// The profiles in what a processor put out.
+/// The profiles in a processor's output.
 pub(crate) fn profiles(telemetry: Vec<Telemetry>) -> impl Iterator<Item = Profiles> {
     telemetry.into_iter().filter_map(|telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles),

@@ -1,4 +1,4 @@
-//! `profbridge profiler`: starts and stops the profiler of a running profbridge, and asks what it does.
+//! `profbridge profiler`: starts and stops the profiler of a running profbridge, or shows its status.
 
 use std::fmt::Write;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use profbridge_receiver_ptrace::lifecycle::Mode;
 use crate::args::sampling::{ControlArgs, ProfilerAction, ProfilerArgs};
 use crate::{Failure, terminal};
 
-/// Asks, and shows the answer. What changes nothing is no failure: the answer says why.
+/// Sends the request and prints the answer. An action without any effect is no failure: the answer explains it.
 pub(crate) fn run(arguments: &ProfilerArgs) -> Result<ExitCode, Failure> {
     let (reach, request_of): (&ControlArgs, fn(Choice) -> Request) = match &arguments.action {
         ProfilerAction::Start(reach) => (reach, Request::Start),
@@ -31,7 +31,7 @@ pub(crate) fn run(arguments: &ProfilerArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// An answer as a person reads it.
+/// Formats an answer.
 fn shown(response: &Response) -> String {
     let mut out = String::new();
     for process in &response.processes {
@@ -67,7 +67,7 @@ fn show_target(out: &mut String, target: &TargetStatus) {
     }
 }
 
-/// How well a process is sampled, and what that costs it; what went wrong only where something did.
+/// Sampling quality and overhead of a process. Problems are listed only if there are any.
 fn figures(process: &ProcessStatus) -> Vec<String> {
     let ProcessStatus { threads, rate_hertz, configured_hertz, observations, complete, lost, profiler_id, .. } =
         process;
@@ -96,7 +96,7 @@ fn figures(process: &ProcessStatus) -> Vec<String> {
         lines.push(format!("{stops} stops, {lengths}"));
     }
     if *lowered_ticks > 0 {
-        // Half a hertz is what is left to rounding.
+        // Half a hertz is tolerated as rounding.
         let when = if rate_hertz + 0.5 < *configured_hertz { "lowered" } else { "was lowered" };
         let why = "ticks were left out, see max_cpu and max_stopped";
         lines.push(format!("rate {when} from {configured_hertz:.0} Hz: {lowered_ticks} {why}"));
@@ -123,7 +123,7 @@ fn state(process: &ProcessStatus, lifecycle: Mode) -> String {
     state
 }
 
-/// Paths come from the processes: nothing in them reaches the terminal but what can be seen.
+/// Appends a line. Paths come from the profiled processes, so unprintable characters are escaped.
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
     out.extend(text.to_string().chars().map(|c| if terminal::is_unprintable(c) { ' ' } else { c }));
     out.push('\n');
@@ -163,8 +163,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: a status says for each target what is profiled and how well, and cannot send commands to the
-    /// terminal.
+    /// Guarantees: the status shows what is profiled for each target and how well, and cannot control the terminal.
     #[test]
     fn status() {
         let target =
@@ -194,7 +193,7 @@ idle: profile_lifecycle manual
         assert_eq!(shown(&Response { ok: true, targets, ..Response::default() }), expected);
     }
 
-    /// Guarantees: what became of each process is shown, then the summary.
+    /// Guarantees: the result for each process is shown, then the summary.
     #[test]
     fn answers() {
         let message = "the profiler runs already".to_owned();

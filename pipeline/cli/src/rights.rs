@@ -1,16 +1,16 @@
-//! What a process with pipelines may do. Only its sampler process may trace, unless something else in a pipeline needs
+//! Privileges of a process with pipelines. Only its sampler process may trace others, unless another component needs
 //! that right.
 //!
 //! A process that listens on ports should not be able to read the memory of all others. The sampler is this program,
-//! executed once more: the kernel gives it its rights anew, for root and for a file with capabilities (capabilities(7),
-//! "Transformation of capabilities during execve"). Rights that are ambient are different, and those of a process under
-//! `no_new_privs`: they are handed on by the one who has them and lost for both where that one gives them up.
+//! executed once more: for root and for a file with capabilities, the kernel grants its capabilities anew
+//! (capabilities(7), "Transformation of capabilities during execve"). Ambient capabilities, and those of a process
+//! under `no_new_privs`, are inherited instead: if this process drops them, the sampler loses them as well.
 
 use profbridge_engine::config::{ComponentId, Config, Section};
 use rustix::thread::{CapabilitySet, capabilities};
 
-/// Gives up what no pipeline of the configuration needs, in this thread and all that it starts; says why the right to
-/// trace others is kept where it is. To be called before there are other threads.
+/// Drops the capabilities that no component needs, in this thread and all threads that it starts. Logs why the right to
+/// trace is kept, if it is. Must be called before there are other threads.
 pub(crate) fn leave_tracing_to_the_sampler(config: &Config) {
     let traces = capabilities(None).is_ok_and(|held| held.permitted.contains(CapabilitySet::SYS_PTRACE));
     let samples = samples(config);
@@ -40,23 +40,23 @@ fn samples(config: &Config) -> bool {
     config.pipelines.iter().any(|(_, pipeline)| pipeline.receivers.iter().any(|used| used.id.kind == "ptrace"))
 }
 
-/// The processor of a pipeline that opens the files of others through `/proc/PID/root`, which takes the right to trace
+/// The processor, if any, that opens files of other processes through `/proc/PID/root`, which needs the right to trace
 /// them.
 fn opens_files_of_processes(config: &Config) -> Option<&ComponentId> {
     let used = config.pipelines.iter().flat_map(|(_, pipeline)| &pipeline.processors).map(|used| &used.id);
     used.filter(|id| id.kind == "symbolize").find(|id| {
         let read = |section: &Section| section.extract::<profbridge_processor_symbolize::Config>();
-        // A section that cannot be read does not get so far; if it did, keeping the right would change nothing.
+        // Unreadable sections were rejected before. If not, keeping the right would change nothing.
         config.processors.get(id).is_some_and(|section| read(section).map_or(true, |config| config.processes))
     })
 }
 
-/// The receiver of a pipeline that looks for its clients, which takes the right to trace those of other users.
+/// The receiver, if any, that identifies its clients' processes, which needs the right to trace those of other users.
 fn looks_for_clients(config: &Config) -> Option<&ComponentId> {
     let used = config.pipelines.iter().flat_map(|(_, pipeline)| &pipeline.receivers).map(|used| &used.id);
     used.filter(|id| id.kind == "sentry").find(|id| {
         let read = |section: &Section| section.extract::<profbridge_receiver_sentry::Config>();
-        // A section that cannot be read does not get so far.
+        // Unreadable sections were rejected before.
         config.receivers.get(id).is_some_and(|section| read(section).is_ok_and(|config| config.resolve_clients))
     })
 }
@@ -78,8 +78,8 @@ service: {{pipelines: {{profiles: {{receivers: [otlp], processors: {used}, expor
         load(&[Source::Text { name: "test".to_owned(), text }], &|_| None).unwrap()
     }
 
-    /// Guarantees: only a `symbolize` that a pipeline uses, and that looks into processes, needs the right; any of
-    /// several will do, and it is named.
+    /// Guarantees: only a `symbolize` that is in a pipeline and searches processes needs the right. With several, one
+    /// of them is named.
     #[test]
     fn who_opens_files() {
         let opens = |processors, used| opens_files_of_processes(&config(processors, used)).map(ToString::to_string);
@@ -92,7 +92,7 @@ service: {{pipelines: {{profiles: {{receivers: [otlp], processors: {used}, expor
         assert_eq!(opens(two, "[symbolize/own]").as_deref(), Some("symbolize/own"));
     }
 
-    /// Guarantees: only a receiver that a pipeline uses, and that looks for its clients, needs the right.
+    /// Guarantees: only a receiver that is in a pipeline and identifies its clients needs the right.
     #[test]
     fn who_looks_for_clients() {
         let looks = |receivers: &str, used: &str| {
@@ -110,7 +110,7 @@ service: {{pipelines: {{everything: {{receivers: {used}, exporters: [debug]}}}}}
         assert_eq!(looks(two, "[sentry, sentry/own]").as_deref(), Some("sentry/own"));
     }
 
-    /// Guarantees: a sampler that no pipeline uses is none.
+    /// Guarantees: a sampler that is in no pipeline does not count.
     #[test]
     fn who_samples() {
         let mut config = config("{}", "[]");

@@ -1,4 +1,4 @@
-//! `profbridge send`: delivers envelopes that lie in files, such as those that `on_shutdown` kept.
+//! `profbridge send`: delivers envelopes from files, such as those that `on_shutdown` kept.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -25,18 +25,18 @@ use crate::args::SendArgs;
 use crate::terminal::{self, Progress, shown};
 use crate::{Failure, commands};
 
-/// Requests under way at the same time.
+/// How many requests are in flight at the same time.
 const AT_ONCE: usize = 16;
 
-/// What became of one file that was not delivered.
+/// Why a file was not delivered.
 enum Undelivered {
-    /// Others may fare better.
+    /// Other files may still be delivered.
     Refused(String),
-    /// There is no use in trying others.
+    /// Trying other files is useless.
     Outage(String),
 }
 
-/// Sends every file, and says how many were taken.
+/// Sends every file, and prints how many were accepted.
 pub(crate) fn run(arguments: &SendArgs) -> Result<ExitCode, Failure> {
     let mut files = Vec::new();
     arguments.files.iter().for_each(|path| collect(path, &mut files));
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &SendArgs) -> Result<ExitCode, Failure> {
     Ok(if delivered == all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A file that was named, or those of a folder that hold envelopes, in the order of their names.
+/// Adds a file, or all envelope files in a folder, sorted by name.
 fn collect(path: &Path, files: &mut Vec<PathBuf>) {
     let Ok(entries) = fs::read_dir(path) else { return files.push(path.to_owned()) };
     let mut entries: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
@@ -104,7 +104,7 @@ async fn deliver(
     }
 }
 
-/// Where a file's envelope goes, and what is posted there.
+/// The destination of a file's envelope, and the body to post.
 fn prepare(
     path: &Path,
     dsn: Option<&str>,
@@ -130,7 +130,7 @@ fn prepare(
             to
         }
     };
-    // Time that an envelope spent here must not look like a clock that is wrong.
+    // The time that an envelope spent in the file must not look like a wrong clock.
     let since = fs::metadata(path).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::now());
     let waited = SystemTime::now().duration_since(since).unwrap_or(Duration::ZERO);
     let gzip = Compression::GZIP.with_level(1);

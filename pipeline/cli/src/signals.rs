@@ -1,12 +1,12 @@
-//! The signals that ask for the end: SIGTERM and SIGINT. SIGHUP would end the process at once, with all that its windows
-//! hold: it is sent where a terminal closes, and by those who take it for a request to read the configuration again.
-//! Neither is a reason to stop.
+//! The signals that ask the process to stop: SIGTERM and SIGINT. By default, SIGHUP would kill the process with all
+//! buffered data. It is sent when a terminal closes, or by users who expect it to reload the configuration. Neither is
+//! a reason to stop.
 
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The exit status of a process that was asked twice, as shells have it for SIGINT.
+/// The exit status after a second signal, as shells report SIGINT.
 pub(crate) const ASKED_TWICE: u8 = 130;
 
 /// Waits for signals.
@@ -18,17 +18,17 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Listens from now on. Must be called on tokio's runtime.
+    /// Starts listening. Must be called on tokio's runtime.
     ///
     /// # Errors
     ///
-    /// The system does not allow it.
+    /// If the system does not allow it.
     pub(crate) fn listen() -> io::Result<Self> {
         let (terminate, interrupt) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         Ok(Self { terminate, interrupt, hangup: signal(SignalKind::hangup())? })
     }
 
-    /// Waits for the next that asks for the end, and names it.
+    /// Waits for the next signal that asks to stop, and returns its name.
     pub(crate) async fn next(&mut self) -> &'static str {
         loop {
             tokio::select! {
@@ -43,13 +43,13 @@ impl Signals {
     }
 }
 
-/// Whether this process was started with SIGHUP ignored. Known on Linux only.
+/// Whether this process was started with SIGHUP ignored. Known only on Linux.
 pub(crate) fn hangup_is_ignored() -> bool {
     std::fs::read_to_string("/proc/self/status").is_ok_and(|status| ignores_hangup(&status))
 }
 
-/// The same of a `/proc/PID/status` (proc(5)): a mask in hexadecimal, in which SIGHUP, the first signal, has the
-/// lowest bit.
+/// Parses `/proc/PID/status` (proc(5)): the mask of ignored signals is hexadecimal, and its lowest bit is signal 1,
+/// SIGHUP.
 fn ignores_hangup(status: &str) -> bool {
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 == 1)
@@ -59,7 +59,7 @@ fn ignores_hangup(status: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: the lowest bit of the mask is read, and what is no mask ignores nothing.
+    /// Guarantees: the lowest bit of the mask is used, and an invalid mask ignores nothing.
     #[test]
     fn masks() {
         assert!(ignores_hangup("Name:\tx\nSigIgn:\t0000000000001001\nSigCgt:\t0\n"));

@@ -1,7 +1,7 @@
-//! What is said to a person: results on standard output, everything else on standard error.
+//! Output for people: results on standard output, everything else on standard error.
 //!
-//! Names of files, functions, threads and services come from outside. Nothing in them may command a terminal or turn
-//! the text around them about, so whatever is said passes [`escaped`].
+//! Names of files, functions, threads and services come from outside. They must not control the terminal or change the
+//! direction of the text around them, so all output passes [`escaped`].
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the one place that speaks to a terminal")]
 
@@ -19,14 +19,14 @@ use crate::logging;
 /// The path that stands for standard input or output.
 pub(crate) const STANDARD: &str = "-";
 
-/// Set once a result could not be written.
+/// Set when a result could not be written.
 static RESULT_IS_LOST: AtomicBool = AtomicBool::new(false);
 
-/// How much of a result the reader of standard output took, once it is gone.
+/// How many bytes of a result the reader of standard output had read when it went away.
 static READER_LEFT: OnceLock<u64> = OnceLock::new();
 
-/// Writes a result; returns whether standard output took it. A reader that has gone away (`| head`) is no error; a disk
-/// that is full is one.
+/// Prints a result; returns whether standard output accepted it. A reader that has gone away (`| head`) is no error; a
+/// full disk is one.
 pub(crate) fn result(text: impl Display) -> bool {
     let written = writeln!(io::stdout(), "{}", escaped(&text.to_string())).and_then(|()| io::stdout().flush());
     match &written {
@@ -38,17 +38,17 @@ pub(crate) fn result(text: impl Display) -> bool {
     written.is_ok()
 }
 
-/// Whether what is written has a reader no more, who has seen what they wanted.
+/// Whether an error means that the reader has gone away because it has seen enough.
 pub(crate) fn is_reader_gone(error: &io::Error) -> bool {
     error.kind() == ErrorKind::BrokenPipe
 }
 
-/// Takes note that a result on standard output lost its reader, and after how many bytes.
+/// Records that the reader of standard output went away after this many bytes.
 pub(crate) fn reader_left(after: u64) {
     READER_LEFT.set(after).ok();
 }
 
-/// What is said of a result that went to a path: that it was written, unless its reader did not want all of it.
+/// The message about a written result, or about a reader that did not want all of it.
 pub(crate) fn written(path: &Path, wrote: impl FnOnce() -> String) -> String {
     match READER_LEFT.get() {
         Some(after) if path.as_os_str() == STANDARD => {
@@ -63,25 +63,25 @@ pub(crate) fn result_is_lost() -> bool {
     RESULT_IS_LOST.load(Ordering::Relaxed)
 }
 
-/// Says something that is not the result, behind the lines of the log so far.
+/// Prints a message that is not the result, after all pending log lines.
 pub(crate) fn say(text: impl Display) {
     logging::flush();
     writeln!(io::stderr(), "{}", escaped(&text.to_string())).ok();
 }
 
-/// Whether a character commands a terminal (controls), or changes the order or the visibility of what stands around
-/// it: Unicode's bidirectional controls (Unicode Standard Annex #9, table 4) and its line and paragraph separators.
+/// Whether a character controls a terminal, or changes the order or visibility of the text around it: Unicode's
+/// bidirectional controls (Unicode Standard Annex #9, table 4) and its line and paragraph separators.
 pub(crate) fn is_unprintable(c: char) -> bool {
     let reorders = matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     c.is_control() || reorders || matches!(c, '\u{2028}' | '\u{2029}')
 }
 
-/// Text of several lines with every unprintable character as its number: `\u{1b}`.
+/// Multi-line text with unprintable characters replaced by their numbers: `\u{1b}`.
 pub(crate) fn escaped(text: &str) -> Cow<'_, str> {
     escape(text, |c| is_unprintable(c) && c != '\n' && c != '\t')
 }
 
-/// A path as it is shown within a line.
+/// A path for use within a line.
 pub(crate) fn shown(path: &Path) -> String {
     if path.as_os_str() == STANDARD {
         return "`-`".to_owned();
@@ -100,11 +100,11 @@ fn escape(text: &str, bad: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A line on the terminal that is written over as work goes on; nothing where standard error is no terminal.
+/// A line on the terminal that is overwritten as work proceeds; nothing if standard error is not a terminal.
 #[derive(Debug)]
 pub(crate) struct Progress {
     terminal: bool,
-    /// What stands on it.
+    /// The text on the line.
     shown: String,
 }
 
@@ -121,8 +121,8 @@ impl Progress {
         }
     }
 
-    /// What shows a text on a terminal of so many columns; `None` where it stands there already. A line that is as wide
-    /// as the terminal goes on in the next one, which nothing writes over.
+    /// The output that shows a text on a terminal of this width; `None` if it is shown already. A line as wide as the
+    /// terminal would wrap, and the next text would not overwrite all of it.
     fn line(&mut self, text: &str, columns: usize) -> Option<String> {
         let most = columns.saturating_sub(1);
         let text = cut(&escape(text, is_unprintable), most);
@@ -136,7 +136,7 @@ impl Progress {
     }
 }
 
-/// The beginning of a text that has room in so many columns.
+/// The start of a text that fits into a number of columns.
 pub(crate) fn cut(text: &str, columns: usize) -> String {
     let mut used = 0;
     let fits = |c: &char| {
@@ -146,7 +146,7 @@ pub(crate) fn cut(text: &str, columns: usize) -> String {
     text.chars().take_while(fits).collect()
 }
 
-/// A text in so many columns: what is too long loses its middle, since both ends tell functions apart.
+/// Shortens a text to a number of columns. Cuts out the middle, since both ends distinguish functions.
 pub(crate) fn shortened(text: &str, room: usize) -> String {
     if text.width() <= room || room < 3 {
         return cut(text, room);
@@ -156,10 +156,10 @@ pub(crate) fn shortened(text: &str, room: usize) -> String {
     cut(text, room - 1 - tail_room) + "…" + &tail.chars().rev().collect::<String>()
 }
 
-/// What a terminal has that does not say its size.
+/// The width of terminals that do not report it.
 const USUAL_COLUMNS: usize = 80;
 
-/// The columns of the terminal that standard error is.
+/// The width of the terminal on standard error, in columns.
 fn columns() -> usize {
     if let Ok(size) = rustix::termios::tcgetwinsize(io::stderr())
         && size.ws_col > 0
@@ -170,7 +170,7 @@ fn columns() -> usize {
 }
 
 impl Drop for Progress {
-    /// Clears the line, so that what is said next starts on an empty one.
+    /// Clears the line for the next output.
     fn drop(&mut self) {
         if self.terminal
             && let Some(line) = self.line("", columns())
@@ -180,12 +180,12 @@ impl Drop for Progress {
     }
 }
 
-/// So many of something, as in `1 stack` and `2 stacks`.
+/// A number with its noun, as in `1 stack` and `2 stacks`.
 pub(crate) fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
-/// A process and how many there are beside it.
+/// A process and the number of others.
 pub(crate) fn with_others(process: &str, others: usize) -> String {
     match others {
         0 => process.to_owned(),
@@ -194,7 +194,7 @@ pub(crate) fn with_others(process: &str, others: usize) -> String {
     }
 }
 
-/// A number of bytes as a person reads it.
+/// Formats a number of bytes.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = count as f64;
@@ -220,8 +220,8 @@ mod tests {
         assert_eq!(shown, ["0 B", "1023 B", "1.0 KiB", "1.5 KiB", "5.0 MiB", "3.0 GiB"]);
     }
 
-    /// Guarantees: a line that is written over stays in one line of the terminal, whatever it says; nothing is written
-    /// where it stands already, and nothing of a longer one is left.
+    /// Guarantees: the progress line never wraps, whatever its text. An unchanged text is not written again, and
+    /// nothing of a longer one remains.
     #[test]
     fn progress() {
         let mut progress = Progress { terminal: true, shown: String::new() };
@@ -235,8 +235,8 @@ mod tests {
         assert_eq!(progress.line("", 80), None);
     }
 
-    /// Guarantees: nothing that is shown commands the terminal or turns text about; lines stay lines, except within a
-    /// path; what every language writes stays as it is.
+    /// Guarantees: no output controls the terminal or changes the text direction. Line ends stay, except within a path,
+    /// and letters of all languages stay unchanged.
     #[test]
     fn escapes() {
         assert_eq!(escaped("a\tb\nc é 漢 \u{5d0}\u{5d1}"), "a\tb\nc é 漢 \u{5d0}\u{5d1}");

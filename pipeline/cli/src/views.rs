@@ -1,7 +1,7 @@
-//! Profiles as people look at them: a flame graph of our own, and the files of other tools' viewers.
+//! Profiles for people: our own flame graph, and files for other tools' viewers.
 //!
-//! [`reading`] says of each sample whose time it is, in which state its thread was, and in which of the [`stacks`];
-//! [`flamegraph`] adds that up, [`timeline`] keeps it in the order of time for [`speedscope`] and [`firefox`].
+//! [`reading`] resolves the thread, its state and the stack ([`stacks`]) of each sample. [`flamegraph`] sums them, and
+//! [`timeline`] sorts them by time for [`speedscope`] and [`firefox`].
 
 pub(crate) mod firefox;
 pub(crate) mod flamegraph;

@@ -1,6 +1,6 @@
-//! The files that were brought, on disk: `FOLDER/BUILD-ID/debuginfo`, as elfutils has them.
+//! The on-disk cache of downloaded files, with elfutils' layout: `FOLDER/BUILD-ID/debuginfo`.
 //!
-//! An empty file says that nobody has one. It counts for as long as `FOLDER/cache_miss_s` says, in seconds.
+//! An empty file records that no server has the file. It is valid for as many seconds as `FOLDER/cache_miss_s` says.
 
 use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions};
 use std::io;
@@ -11,28 +11,28 @@ use std::time::{Duration, SystemTime};
 
 use crate::hex;
 
-/// For how long a file counts as one that nobody has, where the cache does not say so.
+/// How long a recorded miss is valid if the cache does not say.
 const MISS: Duration = Duration::from_secs(600);
 
-/// The folder with the files.
+/// The cache folder.
 #[derive(Debug)]
 pub(crate) struct Cache {
     folder: PathBuf,
     limit: u64,
-    /// Numbers files that are being written.
+    /// Number for the next temporary file.
     next: AtomicU64,
 }
 
-/// What the cache has of a build id.
+/// Result of a cache lookup.
 #[derive(Debug)]
 pub(crate) enum Cached {
     Here(File),
-    /// Nobody had it a short time ago.
+    /// A recent miss is recorded.
     Missing,
     Unknown,
 }
 
-/// A file that is being written. It is deleted unless it is kept.
+/// A file being downloaded. Deleted on drop unless it was moved into the cache.
 #[derive(Debug)]
 pub(crate) struct Partial {
     pub(crate) file: File,
@@ -41,13 +41,13 @@ pub(crate) struct Partial {
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // It was renamed, or belongs to nobody.
+        // Fails if the file was moved into the cache.
         fs::remove_file(&self.path).ok();
     }
 }
 
 impl Cache {
-    /// The cache in a folder, whose files take at most `limit` bytes.
+    /// A cache in `folder`, whose files take at most `limit` bytes.
     pub(crate) fn new(folder: PathBuf, limit: u64) -> Self {
         Self { folder, limit, next: AtomicU64::new(0) }
     }
@@ -56,12 +56,12 @@ impl Cache {
         self.folder.join(hex(build_id)).join("debuginfo")
     }
 
-    /// Opens the file of a build id.
-    pub(crate) fn look(&self, build_id: &[u8]) -> Cached {
+    /// Looks a build id up.
+    pub(crate) fn look_up(&self, build_id: &[u8]) -> Cached {
         let Ok(file) = File::open(self.place(build_id)) else { return Cached::Unknown };
         let Ok(metadata) = file.metadata() else { return Cached::Unknown };
         if metadata.len() > 0 {
-            // What was used last makes room last, also on file systems that do not note it.
+            // Sets the access time explicitly, since eviction is by access time and some file systems do not update it.
             file.set_times(FileTimes::new().set_accessed(SystemTime::now())).ok();
             return Cached::Here(file);
         }
@@ -71,17 +71,17 @@ impl Cache {
         if age < miss { Cached::Missing } else { Cached::Unknown }
     }
 
-    /// Notes that nobody has a file.
+    /// Records that no server has a file.
     pub(crate) fn note_missing(&self, build_id: &[u8]) -> io::Result<()> {
         let place = self.place(build_id);
         self.folder_of(&place)?;
-        // Opened for writing, an empty file from before counts anew.
+        // Opening for writing updates the time of an existing record.
         let file = OpenOptions::new().write(true).create(true).truncate(false).open(place)?;
         file.set_modified(SystemTime::now())
     }
 
-    /// Begins a file. It is beside its place, so that it can be moved there at once.
-    pub(crate) fn begin(&self, build_id: &[u8]) -> io::Result<Partial> {
+    /// Creates a temporary file in the same folder, so that a rename can move it into place.
+    pub(crate) fn create_partial(&self, build_id: &[u8]) -> io::Result<Partial> {
         let place = self.place(build_id);
         self.folder_of(&place)?;
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -90,8 +90,8 @@ impl Cache {
         Ok(Partial { file, path })
     }
 
-    /// Keeps a file that is complete, of `bytes` bytes, and makes room for it.
-    pub(crate) fn keep(&self, build_id: &[u8], partial: &Partial, bytes: u64) -> io::Result<()> {
+    /// Moves a complete file of `bytes` bytes into the cache, and makes room for it.
+    pub(crate) fn store(&self, build_id: &[u8], partial: &Partial, bytes: u64) -> io::Result<()> {
         self.make_room(bytes);
         fs::rename(&partial.path, self.place(build_id))
     }
@@ -100,7 +100,7 @@ impl Cache {
         DirBuilder::new().recursive(true).mode(0o700).create(place.parent().unwrap_or(&self.folder))
     }
 
-    /// Deletes the files that were used least recently, until there is room for more.
+    /// Deletes the least recently used files until `bytes` more bytes fit.
     fn make_room(&self, bytes: u64) {
         let Ok(folders) = fs::read_dir(&self.folder) else { return };
         let mut files: Vec<(i64, u64, PathBuf)> = folders

@@ -1,4 +1,4 @@
-//! The thread that asks the servers.
+//! The thread that downloads files.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,35 +14,35 @@ use tokio::sync::{Semaphore, mpsc};
 
 use crate::cache::Cache;
 use crate::server::Server;
-use crate::{Known, Limits, hex};
+use crate::{DownloadState, Limits, hex};
 
-/// So many files are brought at the same time.
+/// How many files are downloaded at the same time.
 const PARALLEL: usize = 4;
-/// What has to come of a file in each stretch of time, in bytes.
+/// How many bytes have to arrive in each period.
 const PROGRESS: usize = 100 << 10;
 
-/// Brings files.
+/// Downloads files.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
     pub(crate) servers: Vec<Server>,
     pub(crate) limits: Limits,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) known: Arc<Known>,
+    pub(crate) known: Arc<DownloadState>,
 }
 
-/// Why a server gave no file.
+/// Why a server delivered no file.
 #[derive(Debug)]
-enum Trouble {
-    /// It does not have it.
+enum FetchError {
+    /// The server does not have it.
     Missing,
-    /// This file, whoever has it.
+    /// The file is unusable, whichever server sends it.
     File(String),
-    /// It does not answer as it should.
+    /// The server does not answer correctly.
     Server(String),
 }
 
 impl Fetcher {
-    /// Starts the thread. It ends when nobody can ask any more.
+    /// Starts the thread. It ends when the sending end of `jobs` is dropped.
     pub(crate) fn start(self, mut jobs: mpsc::Receiver<Box<[u8]>>) -> io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let run = move || {
@@ -57,7 +57,7 @@ impl Fetcher {
                     let Ok(slot) = Arc::clone(&slots).acquire_owned().await else { return };
                     let (fetcher, client) = (Arc::clone(&fetcher), client.clone());
                     tokio::spawn(async move {
-                        fetcher.bring(&client, &build_id).await;
+                        fetcher.download_from_any(&client, &build_id).await;
                         drop(slot);
                     });
                 }
@@ -78,8 +78,8 @@ impl Fetcher {
         HttpClient::new(&config)
     }
 
-    /// Asks one server after the other.
-    async fn bring(&self, client: &HttpClient, build_id: &[u8]) {
+    /// Tries the servers in order.
+    async fn download_from_any(&self, client: &HttpClient, build_id: &[u8]) {
         let mut everybody_answered = true;
         for server in &self.servers {
             if server.is_down() {
@@ -87,16 +87,16 @@ impl Fetcher {
                 continue;
             }
             self.known.touch();
-            match self.from(client, server, build_id).await {
+            match self.download(client, server, build_id).await {
                 Ok(bytes) => {
                     tracing::info!(build_id = hex(build_id), %server, bytes, "a debug file was brought");
                     return self.known.settle(build_id, true);
                 }
-                Err(Trouble::Missing) => continue,
-                Err(Trouble::File(why)) => {
+                Err(FetchError::Missing) => continue,
+                Err(FetchError::File(why)) => {
                     tracing::warn!(build_id = hex(build_id), %server, "a debug file is not brought: {why}");
                 }
-                Err(Trouble::Server(why)) => {
+                Err(FetchError::Server(why)) => {
                     server.fail();
                     tracing::warn!(%server, "debug files of this server are missing for now: {why}");
                 }
@@ -110,31 +110,32 @@ impl Fetcher {
         self.known.settle(build_id, false);
     }
 
-    /// Brings a file into the cache. Returns its length in bytes.
-    async fn from(&self, client: &HttpClient, server: &Server, build_id: &[u8]) -> Result<u64, Trouble> {
-        let url: Uri = server.url(build_id).ok_or_else(|| Trouble::Server("its URL cannot be used".to_owned()))?;
+    /// Downloads a file into the cache. Returns its length in bytes.
+    async fn download(&self, client: &HttpClient, server: &Server, build_id: &[u8]) -> Result<u64, FetchError> {
+        let url: Uri = server.url(build_id).ok_or_else(|| FetchError::Server("its URL cannot be used".to_owned()))?;
         let mut headers = HeaderMap::new();
         headers.extend(server.authorization.clone().map(|value| (AUTHORIZATION, value)));
         let limits = BodyLimits {
             max_bytes: usize::try_from(self.limits.bytes).unwrap_or(usize::MAX),
-            timeout: self.limits.whole,
+            timeout: self.limits.total,
             progress_interval: self.limits.progress,
             min_progress: PROGRESS,
         };
-        let response = client.get(&url, headers, limits).await.map_err(|error| Trouble::Server(error.to_string()))?;
+        let response =
+            client.get(&url, headers, limits).await.map_err(|error| FetchError::Server(error.to_string()))?;
         match response.status() {
             StatusCode::OK => {}
-            StatusCode::NOT_FOUND => return Err(Trouble::Missing),
-            status => return Err(Trouble::Server(format!("it answers {status}"))),
+            StatusCode::NOT_FOUND => return Err(FetchError::Missing),
+            status => return Err(FetchError::Server(format!("it answers {status}"))),
         }
-        let on_disk = |error: io::Error| Trouble::File(format!("the cache cannot be written: {error}"));
-        let mut partial = self.cache.begin(build_id).map_err(on_disk)?;
+        let on_disk = |error: io::Error| FetchError::File(format!("the cache cannot be written: {error}"));
+        let mut partial = self.cache.create_partial(build_id).map_err(on_disk)?;
         let mut body = response.into_body();
         let mut bytes = 0;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| match error {
-                BodyError::TooLarge { .. } => Trouble::File(error.to_string()),
-                error => Trouble::Server(error.to_string()),
+                BodyError::TooLarge { .. } => FetchError::File(error.to_string()),
+                error => FetchError::Server(error.to_string()),
             })?;
             let Ok(data) = frame.into_data() else { continue };
             partial.file.write_all(&data).map_err(on_disk)?;
@@ -142,9 +143,9 @@ impl Fetcher {
             self.known.touch();
         }
         if bytes == 0 {
-            return Err(Trouble::Missing);
+            return Err(FetchError::Missing);
         }
-        self.cache.keep(build_id, &partial, bytes).map_err(on_disk)?;
+        self.cache.store(build_id, &partial, bytes).map_err(on_disk)?;
         Ok(bytes)
     }
 }

@@ -1,11 +1,11 @@
-//! Debug files from debuginfod servers, by build id.
+//! Downloads debug files from debuginfod servers, by build id.
 //!
-//! It keeps to elfutils' client (`debuginfod-find(1)`, `debuginfod_find_debuginfo(3)`): the same variables, requests and
-//! cache, so that GDB and others find what was brought here, and the other way round. It is off where no server is
+//! Compatible with elfutils' client (`debuginfod-find(1)`, `debuginfod_find_debuginfo(3)`): it uses the same variables,
+//! requests and cache, so GDB and others find files downloaded here, and vice versa. It is off if no server is
 //! configured and `DEBUGINFOD_URLS` is not set.
 //!
-//! Nobody waits for it: a thread of its own asks the servers. One that fails is left alone for a while, and so is a file
-//! that nobody has. No log line has more of a URL than host and port, since the rest may be a secret.
+//! Requests never block: a separate thread contacts the servers. A failed server and a missing file are not tried again
+//! for a while. Log lines contain only host and port of a URL, since the rest may be a secret.
 
 mod cache;
 mod fetch;
@@ -27,24 +27,24 @@ use tokio::sync::mpsc;
 use cache::{Cache, Cached};
 use server::Server;
 
-/// So many files may wait to be brought; further ones are asked for again later.
+/// How many files may wait for download. Requests beyond that have to be repeated later.
 const MAX_WAITING: usize = 1024;
-/// So many files are remembered; then all but those that are on their way are forgotten.
+/// How many files are remembered. Beyond that, all are forgotten except those being downloaded.
 const MAX_KNOWN: usize = 65_536;
-/// A file that could not be brought is not asked for again before this.
+/// How long after a failure the same file is not tried again.
 const RETRY: Duration = Duration::from_secs(600);
 
-/// What can be written about debuginfod. Every key may be left out.
+/// The configuration of debuginfod. Every key is optional.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The servers, asked in this order. None: those of `DEBUGINFOD_URLS`.
+    /// The servers, in order of preference. Empty: those of `DEBUGINFOD_URLS`.
     pub urls: Vec<String>,
-    /// What the files of the cache may take; those that were used least recently make room.
+    /// Size of the cache. The least recently used files are evicted.
     pub max_cache: ByteSize,
 }
 
-// URLs may hold secrets.
+// URLs may contain secrets.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let servers: Vec<_> = self.urls.iter().map(|url| Server::parse(url)).collect();
@@ -59,7 +59,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What is wrong with it, at its place in `section` below `key`.
+    /// Returns the problems of this configuration, located in `section` below `key`.
     #[must_use]
     pub fn check(&self, section: &Section, key: &str) -> Vec<Problem> {
         let unusable = self.urls.iter().enumerate().filter(|(_, url)| Server::parse(url).is_none());
@@ -74,18 +74,18 @@ impl Config {
     }
 }
 
-/// Brings debug files, where servers are configured or the environment names some. Returns `None` where it is off.
+/// Starts the download thread if servers are configured or set in the environment. Returns `None` if it is off.
 ///
 /// # Errors
 ///
-/// No thread could be started.
+/// If the thread cannot be started.
 pub fn start(config: &Config) -> io::Result<Option<Arc<dyn DebugFileServer>>> {
     let variable = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
     let Some(settings) = Settings::new(config, variable) else { return Ok(None) };
     Ok(Some(Arc::new(Client::start(settings)?)))
 }
 
-/// What a [`Client`] works with.
+/// The checked configuration of a [`Client`].
 #[derive(Debug)]
 struct Settings {
     servers: Vec<Server>,
@@ -93,14 +93,14 @@ struct Settings {
     limits: Limits,
 }
 
-/// How long a file may take, and how large it may be.
+/// Limits of one download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Limits {
-    /// In each such time, 100 KiB of a file have to come (`DEBUGINFOD_TIMEOUT`).
+    /// 100 KiB have to arrive in each period of this length (`DEBUGINFOD_TIMEOUT`).
     progress: Duration,
-    /// All of a file has to come within this (`DEBUGINFOD_MAXTIME`).
-    whole: Duration,
-    /// The largest file, in bytes (`DEBUGINFOD_MAXSIZE`, and the size of the cache).
+    /// The whole file has to arrive within this time (`DEBUGINFOD_MAXTIME`).
+    total: Duration,
+    /// The largest file in bytes (`DEBUGINFOD_MAXSIZE`, and the size of the cache).
     bytes: u64,
 }
 
@@ -121,14 +121,14 @@ impl Settings {
         let number = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|&number| number > 0);
         let limits = Limits {
             progress: Duration::from_secs(number("DEBUGINFOD_TIMEOUT").unwrap_or(90)),
-            whole: Duration::from_secs(number("DEBUGINFOD_MAXTIME").unwrap_or(3600)),
+            total: Duration::from_secs(number("DEBUGINFOD_MAXTIME").unwrap_or(3600)),
             bytes: number("DEBUGINFOD_MAXSIZE").unwrap_or(u64::MAX).min(config.max_cache.get()),
         };
         Some(Self { servers, cache: Cache::new(folder, config.max_cache.get()), limits })
     }
 }
 
-/// Where elfutils keeps its files.
+/// The cache folder of elfutils.
 fn cache_folder(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     let path = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     if let Some(folder) = path("DEBUGINFOD_CACHE_PATH") {
@@ -139,17 +139,17 @@ fn cache_folder(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
     older.or_else(|| Some(folder()?.join("debuginfod_client")))
 }
 
-/// Brings debug files, on a thread that ends with it.
+/// Downloads debug files on a thread that ends when the client is dropped.
 #[derive(Debug)]
 struct Client {
     cache: Arc<Cache>,
-    known: Arc<Known>,
+    known: Arc<DownloadState>,
     jobs: mpsc::Sender<Box<[u8]>>,
 }
 
-/// What is known about files that are not in the cache, and how often bringing one failed.
+/// State of files that are not in the cache, and the number of failed downloads.
 #[derive(Debug)]
-struct Known {
+struct DownloadState {
     files: Mutex<Files>,
     failures: AtomicU64,
 }
@@ -157,7 +157,7 @@ struct Known {
 #[derive(Debug)]
 struct Files {
     states: HashMap<Box<[u8]>, State>,
-    /// When something came last, or a request was made.
+    /// Time of the last received data or new request.
     active: Instant,
 }
 
@@ -167,18 +167,18 @@ enum State {
     Missing { until: Instant },
 }
 
-impl Known {
+impl DownloadState {
     fn files(&self) -> MutexGuard<'_, Files> {
-        // Whole after every statement that may panic.
+        // Consistent after every statement that may panic.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Something came.
+    /// Records that data arrived.
     fn touch(&self) {
         self.files().active = Instant::now();
     }
 
-    /// A file came, or will not come.
+    /// Records the end of a download.
     fn settle(&self, build_id: &[u8], came: bool) {
         let mut files = self.files();
         if came {
@@ -194,7 +194,7 @@ impl Client {
         let Settings { servers, cache, limits } = settings;
         let cache = Arc::new(cache);
         let files = Files { states: HashMap::new(), active: Instant::now() };
-        let known = Arc::new(Known { files: Mutex::new(files), failures: AtomicU64::new(0) });
+        let known = Arc::new(DownloadState { files: Mutex::new(files), failures: AtomicU64::new(0) });
         let (jobs, inbox) = mpsc::channel(MAX_WAITING);
         let fetcher = fetch::Fetcher { servers, limits, cache: Arc::clone(&cache), known: Arc::clone(&known) };
         fetcher.start(inbox)?;
@@ -217,7 +217,7 @@ impl DebugFileServer for Client {
                 _ => {}
             }
         }
-        match self.cache.look(build_id) {
+        match self.cache.look_up(build_id) {
             Cached::Here(file) => return Requested::Here(file),
             Cached::Missing => return Requested::Missing,
             Cached::Unknown => {}

@@ -1,4 +1,4 @@
-//! A server: where it is, how one may ask it, and whether it answers.
+//! A debuginfod server: its URL, its credentials, and whether it is available.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use percent_encoding::percent_decode_str;
 
 use crate::hex;
 
-/// A server that failed is left alone for so long.
+/// How long a failed server is not contacted.
 const DOWN: Duration = Duration::from_secs(60);
 
 /// A server.
@@ -20,12 +20,12 @@ pub(crate) struct Server {
     scheme: Scheme,
     authority: Authority,
     path: String,
-    /// What the user information of its URL becomes.
+    /// From the user information in the URL.
     pub(crate) authorization: Option<HeaderValue>,
     down_until: Mutex<Option<Instant>>,
 }
 
-// The path may be a secret, as the user information is.
+// Omits the path, which may be a secret like the user information.
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -39,7 +39,7 @@ impl fmt::Display for Server {
 }
 
 impl Server {
-    /// Takes a URL apart. `None` where it is none that is supported.
+    /// Parses a URL. `None` if it is not a supported one.
     pub(crate) fn parse(url: &str) -> Option<Self> {
         let uri = url.parse::<Uri>().ok()?;
         let scheme = uri.scheme().filter(|scheme| **scheme == Scheme::HTTP || **scheme == Scheme::HTTPS)?;
@@ -60,24 +60,24 @@ impl Server {
         Some(Self { scheme: scheme.clone(), authority, path, authorization, down_until: Mutex::new(None) })
     }
 
-    /// Whether it needs TLS.
+    /// Whether it uses TLS.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.scheme == Scheme::HTTPS
     }
 
-    /// Where it has the debug file of a build id.
+    /// The URL of the debug file with a build id.
     pub(crate) fn url(&self, build_id: &[u8]) -> Option<Uri> {
         let path = PathAndQuery::try_from(format!("{}/buildid/{}/debuginfo", self.path, hex(build_id))).ok()?;
         let uri = Uri::builder().scheme(self.scheme.clone()).authority(self.authority.clone()).path_and_query(path);
         uri.build().ok()
     }
 
-    /// Whether it failed a short time ago.
+    /// Whether the server failed recently.
     pub(crate) fn is_down(&self) -> bool {
         self.down_until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| Instant::now() < until)
     }
 
-    /// It failed.
+    /// Records a failure.
     pub(crate) fn fail(&self) {
         *self.down_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + DOWN);
     }

@@ -1,8 +1,9 @@
-//! What names cost: `cargo run --release -p profbridge-symbolizer --example measure -- FILE START END [ADDRESSES]`.
+//! Measures the cost of names: `cargo run --release -p profbridge-symbolizer --example measure -- FILE START END
+//! [ADDRESSES]`.
 //!
-//! Asks for addresses spread evenly between two (hexadecimal ones, of `.text` as `readelf -S` prints it), twice with
-//! other addresses and once more with the same, and prints the time to the symbol table's answers, the time to the last
-//! answer, how many have names, and memory.
+//! Asks for addresses spread evenly between START and END (hexadecimal, of `.text` as printed by `readelf -S`): twice
+//! with different addresses, and once more with the same. Prints the time until the symbol table's answers, the time
+//! until the last answer, how many have names, and the memory.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "it is a program")]
 
 use std::error::Error;
@@ -47,9 +48,9 @@ fn measure(symbolizer: &Symbolizer, object: ObjectId, what: &str, addresses: &[u
     if symbolizer.ask(object, addresses) < addresses.len() {
         return Err("too many addresses".into());
     }
-    // What lies between functions has no symbol, and stays open until DWARF has none either.
+    // Gaps between functions have no symbol, so they stay pending until DWARF has been read.
     let answered = |&&address: &&u64| !matches!(symbolizer.answer(object, address), Answer::Pending);
-    // A few of them are looked at, so that looking costs nothing.
+    // Checks only a few of them, to keep the overhead small.
     let few = || addresses.iter().step_by(100);
     let enough = few().count() / 10 * 9;
     let mut symbols = None;
@@ -78,7 +79,7 @@ fn measure(symbolizer: &Symbolizer, object: ObjectId, what: &str, addresses: &[u
     Ok(())
 }
 
-/// What the kernel says about this process's memory.
+/// This process's memory, as reported by the kernel.
 fn memory() -> String {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let fields = status.lines().filter(|line| line.starts_with("VmRSS") || line.starts_with("VmHWM"));

@@ -1,4 +1,4 @@
-//! What is known about an address.
+//! Answers: what is known about an address.
 
 use std::sync::Arc;
 
@@ -7,11 +7,11 @@ use std::sync::Arc;
 pub enum Answer {
     /// Nothing yet.
     Pending,
-    /// What the ELF symbol table says; DWARF is still to come.
+    /// Names from the ELF symbol table; DWARF will follow.
     Symbols(Arc<Symbols>),
-    /// All there will be.
+    /// Complete: nothing will be added.
     Final(Arc<Symbols>),
-    /// There is no name, and there will be none unless it is asked again.
+    /// There is no name. Asking again may change that.
     Unknown(Unknown),
 }
 
@@ -25,7 +25,7 @@ impl Answer {
         }
     }
 
-    /// Whether a later answer may say more.
+    /// Whether a later answer may be better.
     #[must_use]
     pub fn is_late(&self) -> bool {
         matches!(self, Self::Pending | Self::Symbols(_))
@@ -35,47 +35,47 @@ impl Answer {
 /// Why there is no name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unknown {
-    /// It was never asked, or the answer had to make room and may be asked again.
+    /// It was never asked for, or its answer was evicted. Ask again.
     NotAsked,
-    /// Too many addresses were waiting. May be asked again.
+    /// Too many addresses were waiting. Ask again.
     Refused,
-    /// The file was not found, is not a regular one, may not be read, or is not the one of the key.
+    /// The file was not found, is not regular, is not readable, or does not match the key.
     NoFile,
     /// The file has no symbol for this address.
     NoSymbol,
-    /// The file, or what would have to be read of it, is larger than allowed.
+    /// The file, or a part that is needed, is larger than allowed.
     TooLarge,
-    /// The file is no ELF file, or not one that makes sense.
+    /// The file is not ELF, or is malformed.
     Malformed,
-    /// The file is of a kind that is not read (32-bit ELF).
+    /// The file is of an unsupported kind (32-bit ELF).
     Unsupported,
-    /// Looking failed; a defect of profbridge.
+    /// The lookup failed because of a defect in profbridge.
     Failed,
 }
 
 /// The functions that were being executed at an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Symbols {
-    /// The function whose code it is and those inlined into it, innermost first. Never empty.
+    /// The function that contains the address and those inlined into it, innermost first. Never empty.
     pub frames: Box<[Frame]>,
-    /// How far the names are to be trusted.
+    /// Where the names come from.
     pub named_by: NamedBy,
 }
 
 impl From<Vec<Frame>> for Symbols {
-    /// Names that symbols or debug information have.
+    /// Marks the names as coming from symbols or debug information.
     fn from(frames: Vec<Frame>) -> Self {
         Self { frames: frames.into(), named_by: NamedBy::Symbols }
     }
 }
 
-/// Where names come from, the best last: a better one takes the place of a worse one.
+/// Where names come from, the best last. A better source replaces a worse one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NamedBy {
-    /// The file's base name and the virtual address at which the unwind table says that the function starts, as
-    /// `objdump -d` and `addr2line` of the same file have it: it tells functions apart, and is no name.
+    /// The file's base name and the function's start address by the unwind table, as `objdump -d` and `addr2line` print
+    /// it for the same file. It distinguishes functions, but is not a name.
     UnwindTable,
-    /// Go's own table of functions. Names are those of the symbol table; inlined functions are missing.
+    /// Go's own function table. Names equal those of the symbol table; inlined functions are missing.
     GoTable,
     /// Symbol tables, debug information, perf maps.
     Symbols,
@@ -86,12 +86,12 @@ pub enum NamedBy {
 pub struct Frame {
     /// Its name, demangled.
     pub function: Arc<str>,
-    /// Its name as it stands in the file.
+    /// Its name as the file has it.
     pub system_name: Arc<str>,
-    /// The source file; absolute as far as DWARF says what relative paths are relative to.
+    /// The source file. Absolute if DWARF has the folder that the path is relative to.
     pub file: Option<Arc<str>>,
-    /// The line, from 1; 0 where it is unknown.
+    /// The line, from 1; 0 if unknown.
     pub line: u32,
-    /// The column, from 1; 0 where it is unknown.
+    /// The column, from 1; 0 if unknown.
     pub column: u32,
 }

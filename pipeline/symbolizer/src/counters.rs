@@ -1,6 +1,6 @@
-//! What a symbolizer has done.
+//! Counters of a symbolizer.
 
-/// Defines the counters once: as atomics to count with and as plain numbers to read.
+/// Defines each counter once, for both structs: atomics to count with, and plain numbers to read.
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident,)+) => {
         /// What a [`Symbolizer`](crate::Symbolizer) has done. All are totals since its start, except for the sizes at
@@ -31,59 +31,59 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Objects that were named.
+    /// Objects registered.
     objects,
-    /// Objects that made room for others.
+    /// Objects evicted to make room for others.
     objects_evicted,
-    /// Objects whose file was not found, could not be read, or was another one.
+    /// Objects whose file was not found, could not be read, or did not match.
     files_missing,
     /// Files, symbol tables or DWARF larger than allowed.
     too_large,
-    /// Files, symbol tables or DWARF that make no sense.
+    /// Files, symbol tables or DWARF that are malformed.
     malformed,
-    /// Files of kinds that are not read.
+    /// Files of unsupported kinds.
     unsupported,
-    /// Panics of the code that reads files: defects, of which the address gets no name.
+    /// Panics in code that reads files. Each is a defect and leaves an address without a name.
     panics,
     /// Symbol tables read.
     symbol_tables,
-    /// Symbol tables and DWARF that were dropped to make room, and are read again when needed.
+    /// Symbol tables and DWARF that were evicted, and are read again when needed.
     tables_evicted,
-    /// Files with DWARF that was read.
+    /// Files whose DWARF was read.
     dwarf,
     /// Separate debug files found.
     debug_files,
-    /// Separate debug files that were refused, since their build id or checksum is another one.
+    /// Separate debug files refused because of a wrong build id or checksum.
     debug_files_refused,
-    /// Attempts to bring a debug file from elsewhere that failed, other than since nobody has it.
+    /// Failed downloads of debug files, not counting files that no server has.
     debug_files_failed,
-    /// DWARF that was given up, since reading it takes more work than its size explains.
+    /// DWARF abandoned because reading it takes more work than its size justifies.
     dwarf_given_up,
-    /// Addresses asked that were not known already.
+    /// Addresses asked for that were not known already.
     asked,
-    /// Addresses refused since too many were waiting.
+    /// Addresses refused because too many were waiting.
     refused,
-    /// Addresses for which the symbol table had a name.
+    /// Addresses that the symbol table had a name for.
     symbols_found,
-    /// Addresses for which it had none.
+    /// Addresses that it had no name for.
     symbols_missed,
-    /// Addresses that Go's own table has a function for, and no symbol table.
+    /// Addresses named only by Go's own table.
     named_by_go_table,
-    /// Addresses that the unwind table has a function for, and nothing else: it has a start and no name.
+    /// Addresses for which only the unwind table has a function: a start, but no name.
     named_by_unwind_table,
-    /// Addresses for which DWARF had a function or a line.
+    /// Addresses that DWARF had a function or a line for.
     dwarf_found,
-    /// Addresses for which it had none.
+    /// Addresses that it had neither for.
     dwarf_missed,
-    /// Answers that had to be given before all was known.
+    /// Answers that were needed before they were final.
     late,
-    /// Answers that were dropped to make room.
+    /// Answers evicted to make room.
     answers_evicted,
-    /// Lines of perf maps that make no sense.
+    /// Malformed lines of perf maps.
     perf_map_lines_malformed,
-    /// Bytes of answers that are kept at the moment.
+    /// Bytes of answers in memory now.
     answer_bytes,
-    /// Bytes of symbol tables and DWARF that are kept at the moment.
+    /// Bytes of symbol tables and DWARF in memory now.
     table_bytes,
 }
 

@@ -1,17 +1,17 @@
-//! What a name was before a compiler made a symbol of it.
+//! Turns linker symbols back into source names.
 
 use std::fmt::{self, Write};
 
 use crate::plt;
 use crate::text::MAX_NAME;
 
-/// How deep the C++ demangler may go. Each level takes less than a kilobyte of stack.
+/// How deep the C++ demangler may recurse. Each level takes less than a kilobyte of stack.
 const MAX_DEPTH: u32 = 192;
 
-/// Demangles a name: Rust of both kinds, C++ (Itanium ABI), or what it is.
+/// Demangles Rust names (both schemes) and C++ names (Itanium ABI); other names are returned unchanged.
 ///
-/// A suffix of a linker or compiler stays where the demanglers leave it (`.cold`, `.llvm.123`), except for a symbol's
-/// version (`memcpy@@GLIBC_2.14`), which is no part of the name. That of a stub ([`plt::SUFFIX`]) stays.
+/// Suffixes that compilers and linkers add stay (`.cold`, `.llvm.123`, [`plt::SUFFIX`]), except for a symbol's version
+/// (`memcpy@@GLIBC_2.14`).
 pub(crate) fn demangle(name: &str) -> String {
     let (name, suffix) = name.strip_suffix(plt::SUFFIX).map_or((name, ""), |callee| (callee, plt::SUFFIX));
     let name = match name.find('@') {
@@ -21,21 +21,21 @@ pub(crate) fn demangle(name: &str) -> String {
     rust(name).or_else(|| cpp(name)).unwrap_or_else(|| name.to_owned()) + suffix
 }
 
-/// Whether a name is one that a compiler made of more than itself.
+/// Whether a name is mangled.
 pub(crate) fn is_mangled(name: &str) -> bool {
     name.starts_with("_Z") || name.starts_with("_R")
 }
 
 fn rust(name: &str) -> Option<String> {
-    // The first kind looks like C++ but for the hash that ends it; without it, it is C++.
+    // Rust's older scheme is C++'s plus a hash at the end; without the hash, the name is C++.
     if !(name.starts_with("_R") || name.starts_with("_ZN") && name.contains("17h")) {
         return None;
     }
     let demangled = rustc_demangle::try_demangle(name).ok()?;
     let mut out = Limited::default();
-    // Without the hash.
+    // The alternate format leaves the hash out.
     write!(out, "{demangled:#}").ok()?;
-    // The one kind of C++ name that the first kind's reader takes for Rust.
+    // Without a hash to leave out, the name was C++ after all.
     if name.starts_with("_ZN") && format!("{demangled}").len() == out.text.len() {
         return None;
     }
@@ -46,7 +46,7 @@ fn cpp(name: &str) -> Option<String> {
     if !name.starts_with("_Z") {
         return None;
     }
-    // Clones of GCC (`.cold`, `.part.0`, `.isra.0`) are outside of what the name stands for.
+    // The demangler does not know the suffixes of GCC's clones (`.cold`, `.part.0`, `.isra.0`).
     let (name, suffix) = match name.find('.') {
         Some(at) => name.split_at(at),
         None => (name, ""),
@@ -60,7 +60,7 @@ fn cpp(name: &str) -> Option<String> {
     Some(out.text)
 }
 
-/// Text that refuses to grow: substitutions make a name of some bytes one of gigabytes.
+/// A string with a maximum length: substitutions can expand a short name to gigabytes.
 #[derive(Debug, Default)]
 struct Limited {
     text: String,

@@ -1,11 +1,10 @@
-//! DWARF: which functions were inlined at an address, and the lines.
+//! DWARF: functions inlined at an address, and source lines.
 //!
-//! It is read with gimli directly, where addr2line would offer itself: that follows nested inlined functions by
-//! recursion, one level for each byte of a file if the file wills it, and a stack that overflows takes the process
-//! along; and it keeps every range that units and functions refer to, which is the square of the file's size where all
-//! refer to the same list. Here every step is paid from a [`Budget`], nothing recurses, only an index of units and
-//! functions is kept, and the rest is read again for the addresses of one batch at a time. addr2line is what the tests
-//! compare with.
+//! Uses gimli directly, since addr2line is not safe for hostile files. It recurses into nested inlined functions, so a
+//! file can make the stack overflow and kill the process. It also stores every range that units and functions refer to,
+//! which is quadratic in the file's size if all refer to the same list. Here every step is charged to a [`Budget`],
+//! nothing recurses, and only an index of units and functions stays in memory; the rest is read again for each batch of
+//! addresses. Tests compare the results with addr2line.
 
 mod budget;
 mod function;
@@ -30,9 +29,9 @@ use sections::Sections;
 use split::{Package, Splits};
 use unit::Opened;
 
-/// How many units and functions that claim the same address are looked into.
+/// How many units and functions that claim the same address are tried.
 const MAX_CLAIMS: usize = 8;
-/// How many ranges are looked at for them.
+/// How many ranges are searched for them.
 const MAX_STEPS: usize = 256;
 
 type Reader<'a> = gimli::EndianSlice<'a, gimli::RunTimeEndian>;
@@ -42,27 +41,27 @@ type Reader<'a> = gimli::EndianSlice<'a, gimli::RunTimeEndian>;
 pub(crate) struct Dwarf {
     sections: Sections,
     index: Index,
-    /// What dwz moved to a file that several share.
+    /// Data that dwz moved to a file shared by several.
     shared: Option<(Sections, Index)>,
     package: Option<Package>,
     limit: usize,
 }
 
-/// The files that have the DWARF of an object.
+/// The files with the DWARF of an object.
 #[derive(Debug)]
 pub(crate) struct Sources {
-    /// With its units, or their skeletons.
+    /// The file with its units, or their skeletons.
     pub(crate) file: Elf,
-    /// With what it shares with others.
+    /// The file with data shared between objects.
     pub(crate) shared: Option<Elf>,
-    /// With the units of its skeletons.
+    /// The `.dwp` file with the units that the skeletons refer to.
     pub(crate) package: Option<Elf>,
 }
 
 /// What DWARF says about an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct SourceFrames {
-    /// The innermost first. Not empty.
+    /// Innermost first. Never empty.
     pub(crate) frames: Vec<SourceFrame>,
 }
 
@@ -79,11 +78,11 @@ pub(crate) struct SourceFrame {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Name {
     pub(crate) text: Arc<str>,
-    /// It is the symbol's name (`DW_AT_linkage_name`), not just the source's.
+    /// Whether this is the linker's name (`DW_AT_linkage_name`), and not only the source's name.
     pub(crate) linkage: bool,
 }
 
-/// Something in a source file, before the file has a name.
+/// A source position whose file number is not yet resolved to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Position {
     file: Option<u64>,
@@ -92,13 +91,13 @@ struct Position {
 }
 
 impl Dwarf {
-    /// Whether a file has any.
+    /// Whether a file has DWARF.
     pub(crate) fn is_in(elf: &Elf) -> bool {
         elf.debug_section(".debug_info").is_some_and(|section| section.size > 0)
     }
 
-    /// Reads the sections and makes the index. `limit` is what the sections may have, decompressed and in total. Code
-    /// outside of `code` was removed by the linker, which leaves its addresses at 0 or thereabouts.
+    /// Reads the sections and builds the index. `limit` bounds the decompressed size of all sections together.
+    /// Addresses outside of `code` belong to removed functions: the linker leaves them at or near 0.
     pub(crate) fn load(
         sources: Sources,
         code: Vec<(u64, u64)>,
@@ -107,7 +106,7 @@ impl Dwarf {
     ) -> Result<Self, Failure> {
         let sections = Sections::load(&sources.file, limit).map_err(Failure::Unreadable)?;
         let left = limit - sections.bytes();
-        // What cannot be read of other files is missing, and no more.
+        // The other files are optional: if one cannot be read, only its data is missing.
         let shared = sources.shared.and_then(|shared| Sections::load(&shared, left).ok());
         let left = left - shared.as_ref().map_or(0, Sections::bytes);
         let package = sources.package.and_then(|package| Package::load(package, left / 2).ok());
@@ -118,14 +117,14 @@ impl Dwarf {
         Ok(Self { sections, index, shared, package, limit })
     }
 
-    /// What it costs in memory.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let shared = self.shared.as_ref().map_or(0, |(sections, index)| sections.bytes() + index.bytes());
         self.sections.bytes() + self.index.bytes() + shared + self.package.as_ref().map_or(0, Package::bytes)
     }
 
-    /// What is known about addresses, which are in ascending order. What makes no sense in one unit costs that unit's
-    /// answers. `open` opens a file by a path that the DWARF has.
+    /// Looks up addresses, which must be in ascending order. A malformed unit costs only its own answers. `open` opens
+    /// a file at a path that the DWARF names.
     pub(crate) fn find(
         &mut self,
         addresses: &[u64],
@@ -147,7 +146,7 @@ impl Dwarf {
             addresses,
             places: vec![None; addresses.len()],
         };
-        // Several units may claim an address, so they take turns until one has a function for it.
+        // Several units may claim an address, so each is tried until one has a function for it.
         let mut claims: Vec<(usize, usize)> = Vec::new();
         for (at, &address) in addresses.iter().enumerate() {
             claims.extend(pass.index.units_at(address).map(|unit| (unit, at)));
@@ -165,7 +164,7 @@ impl Dwarf {
     }
 }
 
-/// One pass over the units that some addresses belong to.
+/// One pass over the units that contain some addresses.
 struct Pass<'a, 'b> {
     dwarf: &'b gimli::Dwarf<Reader<'a>>,
     index: &'b mut Index,
@@ -177,12 +176,12 @@ struct Pass<'a, 'b> {
 }
 
 impl<'a> Pass<'a, '_> {
-    /// Whether another unit may know more: so far there is no function.
+    /// Whether to try another unit: no function was found yet.
     fn needs_more(&self, at: usize) -> bool {
         self.places[at].as_ref().is_none_or(|place| place.frames.iter().all(|frame| frame.name.is_none()))
     }
 
-    /// Looks up those addresses of a unit that have the positions `open`.
+    /// Looks up the addresses at the positions `open` in one unit.
     fn unit(&mut self, unit: usize, open: &[usize], budget: &mut Budget<'_>) -> Result<(), Error> {
         if open.is_empty() {
             return Ok(());
@@ -191,26 +190,28 @@ impl<'a> Pass<'a, '_> {
         let opened = self.names.open(self.dwarf, place, budget)?;
         let wanted: Vec<_> = open.iter().map(|&at| self.addresses[at]).collect();
         let lines = Lines::read(self.dwarf, &opened, &wanted, |address| self.index.is_code(address), budget)?;
-        let mut of_unit = OfUnit { dwarf: self.dwarf, opened: &opened, wanted: &wanted, lines };
+        let mut unit_addresses = UnitAddresses { dwarf: self.dwarf, opened: &opened, wanted: &wanted, lines };
         let split = match self.splits.load(&opened, budget)? {
-            Some((sections, strings)) => match of_unit.frames_of_split(&sections, strings, self.index.code(), budget) {
-                Err(Error::GaveUp) => return Err(Error::GaveUp),
-                Err(Error::Malformed) => None,
-                Ok(frames) => frames,
-            },
+            Some((sections, strings)) => {
+                match unit_addresses.frames_of_split(&sections, strings, self.index.code(), budget) {
+                    Err(Error::GaveUp) => return Err(Error::GaveUp),
+                    Err(Error::Malformed) => None,
+                    Ok(frames) => frames,
+                }
+            }
             None => None,
         };
-        // A skeleton has lines as well.
+        // A skeleton has lines as well, so they remain without the split unit.
         let frames = match split {
             Some(frames) => frames,
             None => {
                 self.index.load_functions(unit, self.dwarf, &opened, budget)?;
                 let files = Files { own: (self.dwarf, self.index), shared: self.shared, source_files: None };
-                of_unit.frames(files, &mut self.names, unit, &opened, budget)?
+                unit_addresses.frames(files, &mut self.names, unit, &opened, budget)?
             }
         };
         for (&at, frames) in open.iter().zip(frames) {
-            // Several units may have a line for an address: the first one counts, unless another has a function.
+            // If several units have only a line for an address, the first one is used.
             if let Some(frames) = frames
                 && (self.places[at].is_none() || frames.iter().any(|frame| frame.name.is_some()))
             {
@@ -222,27 +223,27 @@ impl<'a> Pass<'a, '_> {
 }
 
 /// The frames of an address, innermost first.
-type Found = Option<Vec<SourceFrame>>;
+type FoundFrames = Option<Vec<SourceFrame>>;
 
 /// Addresses of one unit, and their lines.
-struct OfUnit<'a, 'b> {
+struct UnitAddresses<'a, 'b> {
     dwarf: &'b gimli::Dwarf<Reader<'a>>,
-    /// The unit that has the lines: the skeleton, where there is one.
+    /// The unit with the lines: the skeleton, if there is one.
     opened: &'b Opened<'a>,
     /// In ascending order.
     wanted: &'b [u64],
     lines: Lines<'a>,
 }
 
-impl OfUnit<'_, '_> {
-    /// The frames of each address, by the functions in a file of its own; `None` where that has another unit.
+impl UnitAddresses<'_, '_> {
+    /// The frames of each address by the functions of a split unit, or `None` if the split unit has another id.
     fn frames_of_split(
         &mut self,
         sections: &Sections,
         strings: Option<&[u8]>,
         code: &[(u64, u64)],
         budget: &mut Budget<'_>,
-    ) -> Result<Option<Vec<Found>>, Error> {
+    ) -> Result<Option<Vec<FoundFrames>>, Error> {
         let mut dwarf = sections.dwarf();
         dwarf.make_dwo(self.dwarf);
         if let Some(strings) = strings {
@@ -251,7 +252,7 @@ impl OfUnit<'_, '_> {
         let skeleton = &self.opened.unit;
         let id = skeleton.dwo_id.ok_or(Error::Malformed)?;
         let Some((offset, mut opened)) = split::open_unit(&dwarf, id, budget)? else { return Ok(None) };
-        // What the linker settles stands in the skeleton, and so do the names of files.
+        // Values that the linker decides are in the skeleton, and so are file names.
         (opened.unit.low_pc, opened.unit.addr_base) = (skeleton.low_pc, skeleton.addr_base);
         if opened.unit.header.version() < 5 {
             opened.unit.rnglists_base = skeleton.rnglists_base;
@@ -267,7 +268,7 @@ impl OfUnit<'_, '_> {
         self.frames(files, &mut names, 0, &opened, budget).map(Some)
     }
 
-    /// The frames of each address, by the functions of a unit, whose position in the index of the files is `unit`.
+    /// The frames of each address by the functions of a unit, which has position `unit` in the index.
     fn frames<'x>(
         &mut self,
         files: Files<'_, 'x>,
@@ -275,10 +276,10 @@ impl OfUnit<'_, '_> {
         unit: usize,
         opened: &Opened<'x>,
         budget: &mut Budget<'_>,
-    ) -> Result<Vec<Found>, Error> {
+    ) -> Result<Vec<FoundFrames>, Error> {
         let (dwarf, index) = files.own;
         let mut found = vec![None; self.wanted.len()];
-        // Addresses of the same function are looked up in one pass over it.
+        // One pass over a function serves all its addresses.
         let mut functions: Vec<(usize, usize)> = Vec::with_capacity(self.wanted.len());
         for (position, &address) in self.wanted.iter().enumerate() {
             budget.spend(MAX_CLAIMS)?;
@@ -296,13 +297,13 @@ impl OfUnit<'_, '_> {
             let here = Place { shared: false, unit: index.unit_offset(unit), offset: same[0].0 };
             let inside: Vec<_> = same.iter().map(|&(_, position)| self.wanted[position]).collect();
             let inlines = Inlines::read(dwarf, opened, here.offset, &inside, budget)?;
-            let function = names.of(files, here, budget)?;
+            let function = names.function_name(files, here, budget)?;
             for (nth, &(_, position)) in same.iter().enumerate() {
                 let mut frames = Vec::new();
                 let mut line = self.lines.at(position);
                 for inline in inlines.at(nth).iter().rev() {
                     let name = match inline.origin.and_then(|origin| files.follow(here, origin)) {
-                        Some(origin) => names.of(files, origin, budget)?,
+                        Some(origin) => names.function_name(files, origin, budget)?,
                         None => None,
                     };
                     frames.push(self.lines.frame(self.dwarf, self.opened, line, name, budget)?);
@@ -316,7 +317,7 @@ impl OfUnit<'_, '_> {
     }
 }
 
-/// Why the DWARF of a file cannot be used at all.
+/// Why the DWARF of a file cannot be used.
 #[derive(Debug)]
 pub(crate) enum Failure {
     Unreadable(Unknown),

@@ -1,8 +1,7 @@
-//! The parts of an ELF file that names are found by.
+//! The parts of an ELF file that names are looked up in.
 //!
-//! The tables are taken apart here, field by field, since a library that takes a file as one slice would need all of it
-//! in memory, or mapped. What is read: ELF for 64 bits, of either byte order ("System V Application Binary Interface",
-//! chapters 4 and 5).
+//! Tables are decoded here, field by field: a library that needs the file as one slice would force us to load or map
+//! all of it. Supported: 64-bit ELF of either byte order ("System V Application Binary Interface", chapters 4 and 5).
 
 use std::io::{self, Read};
 
@@ -12,16 +11,16 @@ use object::read::{CompressedData, CompressionFormat};
 use crate::Unknown;
 use crate::input::Input;
 
-/// The longest table of section headers: 65,535 sections, as many as there are without the extension for more.
+/// The longest table of section headers: 65,535 sections, the maximum without extended numbering.
 const MAX_SECTIONS: u64 = 1 << 16;
 /// The longest table of section names.
 const MAX_SECTION_NAMES: usize = 4 << 20;
-/// The longest note that is looked into, and how many sections with notes are.
+/// The longest note that is read, in bytes, and how many note sections are searched.
 const MAX_NOTE: usize = 64 << 10;
 const MAX_NOTES: usize = 64;
 /// The longest `.gnu_debuglink`: a file name and a checksum.
 const MAX_DEBUG_LINK: usize = 8 << 10;
-/// A build id is a hash: GNU ld makes 20 bytes, LLD 8 to 20, and `--build-id=0x` what it is given.
+/// A build id is a hash: GNU ld writes 20 bytes, LLD 8 to 20, and `--build-id=0x` any number of bytes.
 const MAX_BUILD_ID: usize = 64;
 
 /// An ELF file.
@@ -31,7 +30,7 @@ pub(crate) struct Elf {
     pub(crate) little_endian: bool,
     /// The architecture (`e_machine`).
     pub(crate) machine: u16,
-    /// Where the program starts; 0 for what is no program.
+    /// The entry point; 0 if the file is not a program.
     pub(crate) entry: u64,
     sections: Vec<Section>,
     names: Vec<u8>,
@@ -50,7 +49,7 @@ pub(crate) struct Section {
 }
 
 impl Section {
-    /// Whether it is in memory when the file is mapped.
+    /// Whether the section is loaded into memory.
     pub(crate) fn is_loaded(&self) -> bool {
         self.flags & elf::SHF_ALLOC.0 != 0
     }
@@ -60,22 +59,22 @@ impl Section {
 #[derive(Debug, Clone, Copy)]
 struct Compression {
     format: CompressionFormat,
-    /// How long the header before the data is, in bytes.
+    /// Length of the header before the data, in bytes.
     header: usize,
-    /// How large it will be, as far as the file can be believed.
+    /// The uncompressed size that the file claims, in bytes.
     size: u64,
 }
 
-/// What `.gnu_debuglink` says (GDB documentation, "Debugging Information in Separate Files").
+/// The content of `.gnu_debuglink` (GDB documentation, "Debugging Information in Separate Files").
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct DebugLink {
-    /// The name of the file; no path.
+    /// A file name, never a path.
     pub(crate) name: String,
-    /// The checksum of its content.
+    /// The CRC-32 of the file's content.
     pub(crate) crc: u32,
 }
 
-/// Takes numbers out of bytes.
+/// Decodes integers from bytes, in the byte order of the file.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Fields<'a> {
     pub(crate) bytes: &'a [u8],
@@ -116,13 +115,13 @@ impl Elf {
         let mut count = u64::from(fields.u16(60).ok_or(Unknown::Malformed)?);
         let mut names_index = u32::from(fields.u16(62).ok_or(Unknown::Malformed)?);
         if table == 0 {
-            // Without section headers there are no symbols to be found.
+            // Without section headers there are no symbols.
             return Ok(Self { input, little_endian, machine, entry, sections: Vec::new(), names: Vec::new() });
         }
         if size != 64 {
             return Err(Unknown::Malformed);
         }
-        // Where the header's fields are too narrow, the first section header holds both.
+        // If the counts do not fit into the file header, the first section header has them.
         if count == 0 || names_index == u32::from(elf::SHN_XINDEX.0) {
             let first = input.read(table, 64, 64)?;
             let first = section(Fields { bytes: &first, little_endian }).ok_or(Unknown::Malformed)?;
@@ -146,7 +145,7 @@ impl Elf {
         Ok(elf)
     }
 
-    /// Numbers of this file in some bytes of it, for gimli.
+    /// Wraps bytes for gimli, in this file's byte order.
     pub(crate) fn reader<'a>(&self, bytes: &'a [u8]) -> gimli::EndianSlice<'a, gimli::RunTimeEndian> {
         let endian = if self.little_endian { gimli::RunTimeEndian::Little } else { gimli::RunTimeEndian::Big };
         gimli::EndianSlice::new(bytes, endian)
@@ -156,14 +155,13 @@ impl Elf {
         &self.sections
     }
 
-    /// The first section of a name that has content in this file.
+    /// The first section with this name and with content in the file.
     pub(crate) fn section(&self, name: &[u8]) -> Option<&Section> {
         let mut with_content = self.sections.iter().filter(|section| section.kind != elf::SHT_NOBITS.0);
         with_content.find(|section| self.has_name(section, name))
     }
 
-    /// The section with debug information of a name (`.debug_NAME`), which GNU's older tools call `.zdebug_NAME` where
-    /// they compress it.
+    /// The debug section `.debug_NAME`, or `.zdebug_NAME` if older GNU tools compressed it.
     pub(crate) fn debug_section(&self, name: &str) -> Option<&Section> {
         let compressed = || self.section(format!(".z{}", name.strip_prefix('.')?).as_bytes());
         self.section(name.as_bytes()).or_else(compressed)
@@ -174,12 +172,12 @@ impl Elf {
         found.strip_prefix(name).is_some_and(|rest| rest.first() == Some(&0))
     }
 
-    /// Whether a section's name begins like this.
+    /// Whether a section's name starts with `beginning`.
     pub(crate) fn is_named_like(&self, section: &Section, beginning: &[u8]) -> bool {
         self.names.get(section.name as usize..).is_some_and(|name| name.starts_with(beginning))
     }
 
-    /// A section as it stands in the file.
+    /// A section's bytes, still compressed.
     pub(crate) fn raw(&self, section: &Section, limit: usize) -> Result<Vec<u8>, Unknown> {
         if section.kind == elf::SHT_NOBITS.0 {
             return Ok(Vec::new());
@@ -187,7 +185,7 @@ impl Elf {
         self.input.read(section.offset, section.size, limit)
     }
 
-    /// A part of a section that is not compressed.
+    /// Part of a section that is not compressed.
     pub(crate) fn part(&self, section: &Section, at: u64, length: u64) -> Result<Vec<u8>, Unknown> {
         if at.checked_add(length).is_none_or(|end| end > section.size) || section.kind == elf::SHT_NOBITS.0 {
             return Err(Unknown::Malformed);
@@ -195,12 +193,12 @@ impl Elf {
         self.input.read(section.offset.checked_add(at).ok_or(Unknown::Malformed)?, length, length as usize)
     }
 
-    /// How large a section is once it is decompressed, as far as the file can be believed.
+    /// The uncompressed size of a section that the file claims, in bytes.
     pub(crate) fn uncompressed_size(&self, section: &Section) -> Result<u64, Unknown> {
         Ok(self.compression(section)?.map_or(section.size, |compression| compression.size))
     }
 
-    /// A section, decompressed.
+    /// A section's bytes, decompressed.
     pub(crate) fn data(&self, section: &Section, limit: usize) -> Result<Vec<u8>, Unknown> {
         let Some(Compression { format, header, size }) = self.compression(section)? else {
             return self.raw(section, limit);
@@ -214,7 +212,7 @@ impl Elf {
         data.decompress().map(std::borrow::Cow::into_owned).map_err(|_| Unknown::Malformed)
     }
 
-    /// The header of a compressed section (`Elf64_Chdr`), or of one with GNU's older compression: `ZLIB` and the size,
+    /// Decodes the header of a compressed section (`Elf64_Chdr`) or of GNU's older format: `ZLIB` and the size,
     /// big-endian.
     fn compression(&self, section: &Section) -> Result<Option<Compression>, Unknown> {
         let older = self.is_named_like(section, b".zdebug");
@@ -234,9 +232,9 @@ impl Elf {
         Ok(Some(Compression { format, header: length, size }))
     }
 
-    /// The file inside of this one that has the names of functions which `.dynsym` has not, of a file that was stripped
-    /// (`.gnu_debugdata`, GDB documentation, "MiniDebugInfo"). Its own, the compressed, and what decompressing needs
-    /// have at most `limit` bytes each.
+    /// The ELF file embedded in a stripped file, with the names of functions that `.dynsym` lacks (`.gnu_debugdata`,
+    /// GDB documentation, "MiniDebugInfo"). `limit` bounds, in bytes and each on its own, the compressed data, the
+    /// decompressed file, and the decompressor's memory.
     pub(crate) fn mini_debug_info(&self, limit: usize) -> Option<Result<Self, Unknown>> {
         let section = self.section(b".gnu_debugdata")?;
         let decompress = || {
@@ -256,7 +254,7 @@ impl Elf {
         Some(decompress())
     }
 
-    /// Where code is, by address.
+    /// Address ranges of code, in order.
     pub(crate) fn code(&self) -> Vec<(u64, u64)> {
         let executable = elf::SHF_EXECINSTR.0 | elf::SHF_ALLOC.0;
         let mut ranges: Vec<_> = self
@@ -269,7 +267,7 @@ impl Elf {
         ranges
     }
 
-    /// Whether there is a whole symbol table, and not just that of what other files may use.
+    /// Whether the file has `.symtab`, and not only the dynamic symbols.
     pub(crate) fn has_symbol_table(&self) -> bool {
         self.section(b".symtab").is_some_and(|section| section.size > 0)
     }
@@ -282,7 +280,7 @@ impl Elf {
         })
     }
 
-    /// The link to the file that has what several debug files share: its path, and its build id (dwz(1)).
+    /// The link to the file with data that several debug files share: its path, and its build id (dwz(1)).
     pub(crate) fn shared_debug_link(&self) -> Option<(String, Vec<u8>)> {
         let bytes = self.raw(self.section(b".gnu_debugaltlink")?, MAX_DEBUG_LINK).ok()?;
         let end = bytes.iter().position(|&byte| byte == 0)?;
@@ -295,7 +293,7 @@ impl Elf {
         let bytes = self.raw(self.section(b".gnu_debuglink")?, MAX_DEBUG_LINK).ok()?;
         let end = bytes.iter().position(|&byte| byte == 0)?;
         let name = std::str::from_utf8(&bytes[..end]).ok()?;
-        // A path would lead somewhere else.
+        // A path could lead to another folder.
         if name.is_empty() || name.contains('/') || matches!(name, "." | "..") {
             return None;
         }
@@ -304,7 +302,7 @@ impl Elf {
     }
 }
 
-/// The file header, and whether numbers are little-endian.
+/// The file header, and whether the file is little-endian.
 pub(crate) fn header(input: &Input) -> Result<(Vec<u8>, bool), Unknown> {
     let header = input.read(0, 64.min(input.len()), 64)?;
     if header.len() < 16 || header[..4] != elf::ELFMAG {
@@ -332,7 +330,8 @@ fn section(fields: Fields<'_>) -> Option<Section> {
     })
 }
 
-/// Looks through notes: sizes of name and content, type, then both, each filled up to four bytes.
+/// Searches notes for the build id. A note is the sizes of name and content, the type, then both, each padded to four
+/// bytes.
 fn build_id_of(fields: Fields<'_>) -> Option<Vec<u8>> {
     let mut at = 0_usize;
     loop {

@@ -1,19 +1,19 @@
 //! Go's own table of functions, files and lines (`pclntab`), which the runtime needs and stripping therefore leaves.
 //!
-//! Its forms: Go 1.2 to 1.15, 1.16 and 1.17, 1.18 and 1.19, and since 1.20 (golang/go `src/debug/gosym/pclntab.go`,
-//! `src/runtime/symtab.go`). All of them lead from an address to a function by a sorted table; from there to its name
-//! by an offset, and to file and line by runs of variable-length numbers. Every offset is checked where it is followed,
-//! nothing recurses, and runs are followed for a bounded number of [`Steps`].
+//! Supported formats: Go 1.2 to 1.15, 1.16 and 1.17, 1.18 and 1.19, and since 1.20 (golang/go
+//! `src/debug/gosym/pclntab.go`, `src/runtime/symtab.go`). In each, a sorted table leads from an address to a function,
+//! an offset leads to its name, and runs of variable-length integers lead to file and line. Every offset is checked
+//! before it is used, nothing recurses, and [`Steps`] bounds how many runs are decoded.
 //!
-//! Which functions were inlined is written elsewhere, in data that has no section of its own. What is here says that an
-//! address is of an inlined function, but not of which: its file and line are then those of a function that nobody can
-//! name, and left out.
+//! The names of inlined functions are in data that has no section of its own. This table says only whether an address
+//! is in an inlined function. File and line of such an address belong to a function whose name is unknown, so they are
+//! left out.
 
 use crate::Unknown;
 use crate::elf::{Elf, Fields};
 use crate::text::MAX_NAME;
 
-/// The form of a table, by its first four bytes.
+/// The format of a table, by its first four bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Version {
     Go1_2,
@@ -22,67 +22,67 @@ enum Version {
     Go1_20,
 }
 
-/// How many runs are followed for one address. The longest functions that Go programs have, generated ones, have some
-/// ten thousand.
+/// How many runs are decoded for one address. The longest functions in Go programs, generated ones, have about ten
+/// thousand.
 const MAX_RUNS: u32 = 1 << 16;
 
-/// How many runs are followed for the addresses of one batch: 16,384 of them in long functions.
+/// How many runs are decoded for one batch: 16,384 addresses in long functions.
 const MAX_STEPS: u64 = 1 << 26;
 
-/// The position of the table that says which addresses are of inlined functions (golang/go
-/// `src/internal/abi/symtab.go`, `PCDATA_InlTreeIndex`): since Go 1.9, and third since 1.12.
+/// The index of the table that marks addresses in inlined functions (golang/go `src/internal/abi/symtab.go`,
+/// `PCDATA_InlTreeIndex`). The table exists since Go 1.9 and has this index since 1.12.
 const INLINED: u32 = 2;
 
 /// The position of `text` in `runtime.moduledata`, in words (golang/go `src/runtime/symtab.go`, since Go 1.18).
 const TEXT_IN_MODULE: u64 = 22;
 
-/// How many runs may still be followed.
+/// How many runs may still be decoded.
 #[derive(Debug)]
 pub(crate) struct Steps(u64);
 
 impl Steps {
-    /// For one batch of addresses.
+    /// The allowance for one batch of addresses.
     pub(crate) fn new() -> Self {
         Self(MAX_STEPS)
     }
 }
 
-/// A file's table.
+/// The function table of one file.
 #[derive(Debug)]
 pub(crate) struct GoTable {
     bytes: Vec<u8>,
     little_endian: bool,
     version: Version,
-    /// What addresses of code are multiples of.
+    /// Instruction addresses are multiples of this.
     quantum: u64,
-    /// The bytes of a pointer: 4 or 8.
+    /// Pointer size in bytes: 4 or 8.
     word: usize,
-    /// Where the first function starts, which addresses count from since Go 1.18; 0 before.
+    /// The address that function starts are relative to since Go 1.18; 0 before.
     text: u64,
     functions: usize,
     names: usize,
-    /// File numbers of compilation units, since Go 1.16.
+    /// Offset of the file numbers of compilation units, since Go 1.16.
     units: usize,
     files: usize,
     runs: usize,
-    /// What functions' offsets count from.
+    /// Offset that the functions' offsets are relative to.
     data: usize,
-    /// The table of starts.
+    /// Offset of the table of function starts.
     table: usize,
 }
 
 /// A function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Function<'a> {
-    /// As Go has it: package path, receiver and name.
+    /// The name as Go writes it: package path, receiver and name.
     pub(crate) name: &'a [u8],
     entry: u64,
-    /// Where it is described.
+    /// Offset of the function's description.
     at: usize,
 }
 
 impl GoTable {
-    /// Reads the table of a file, of at most `limit` bytes. `None` where there is none.
+    /// Reads the table of a file, of at most `limit` bytes. `None` if the file has none.
     pub(crate) fn read(elf: &Elf, limit: usize) -> Result<Option<Self>, Unknown> {
         let section = elf.section(b".gopclntab").or_else(|| elf.section(b".data.rel.ro.gopclntab"));
         let Some(section) = section else { return Ok(None) };
@@ -127,7 +127,7 @@ impl GoTable {
         };
         match version {
             Version::Go1_2 => {
-                // The files stand behind the functions.
+                // The files follow the functions.
                 let behind = functions.checked_mul(2 * word).and_then(|size| size.checked_add(8 + 2 * word));
                 let files = behind.and_then(|at| fields.u32(at)).ok_or(Unknown::Malformed)?;
                 table.files = files as usize;
@@ -155,10 +155,10 @@ impl GoTable {
         Ok(Some(table))
     }
 
-    /// Where the first function starts, where the table does not say so: Go 1.26 stopped to, and in
-    /// position-independent programs the place is filled in when they are loaded. The module's description has it; else
-    /// it is the start of `.text`, unless a linker of C put something before it: then the program's entry point would
-    /// not be Go's.
+    /// The address of the first function if the table lacks it. Go 1.26 no longer writes it, and in
+    /// position-independent programs it is filled in at load time. `runtime.moduledata` has it. Otherwise it is the
+    /// start of `.text`, unless a C linker put other code there first; in that case the program's entry point would not
+    /// be Go's.
     fn find_text(&self, elf: &Elf) -> Option<u64> {
         let code = elf.code();
         let in_code = |&text: &u64| code.iter().any(|&(start, end)| (start..end).contains(&text));
@@ -180,25 +180,25 @@ impl GoTable {
         Fields { bytes: &self.bytes, little_endian: self.little_endian }
     }
 
-    /// The bytes of a start in the table.
+    /// Size of one entry of the table of starts, in bytes.
     fn start_size(&self) -> usize {
         if self.version >= Version::Go1_18 { 4 } else { self.word }
     }
 
-    /// A number of the table of starts, which has two for each function and one for the end.
+    /// An entry of the table of starts, which has two for each function and one for the end.
     fn start(&self, position: usize) -> Option<u64> {
         let size = self.start_size();
         let at = position.checked_mul(size)?.checked_add(self.table)?;
         if size == 8 { self.fields().u64(at) } else { self.fields().u32(at).map(u64::from) }
     }
 
-    /// The function that has an address.
+    /// The function that contains an address.
     pub(crate) fn function(&self, address: u64) -> Option<Function<'_>> {
         self.function_at(address.checked_sub(self.text)?)
     }
 
     fn function_at(&self, address: u64) -> Option<Function<'_>> {
-        // The first function that starts behind the address; halving ends whatever the order is.
+        // Finds the first function that starts after the address. Halving ends even if the table is not sorted.
         let (mut low, mut high) = (0, self.functions);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -215,14 +215,13 @@ impl GoTable {
         (!name.is_empty()).then_some(Function { name, entry, at })
     }
 
-    /// File and line of an address of a function. `None` where they are those of a function that was inlined, or where
-    /// they are not known.
+    /// File and line of an address in a function. `None` if they are unknown or belong to an inlined function.
     pub(crate) fn line(&self, function: &Function<'_>, address: u64, steps: &mut Steps) -> Option<(&[u8], u32)> {
         let target = address.checked_sub(self.text)?;
         let fields = self.fields();
-        // Behind the start and the name: arguments, deferred calls, then offsets of runs: stack sizes, files, lines,
-        // and how many others follow. Those stand behind the unit (since Go 1.16), the first line (since 1.20), and
-        // four bytes.
+        // After the start and the name come: arguments, deferred calls, then the offsets of the runs for stack sizes,
+        // files and lines, and the number of further runs. The offsets of those follow the unit (since Go 1.16), the
+        // first line (since 1.20), and four more bytes.
         let field =
             |position: usize| fields.u32(function.at.checked_add(self.start_size())?.checked_add(4 * position)?);
         let others = match self.version {
@@ -249,8 +248,8 @@ impl GoTable {
         Some((text(&self.bytes, at)?, line)).filter(|(file, _)| !file.is_empty())
     }
 
-    /// What a sequence of runs says about an address: pairs of the change of the value, and how far it reaches. It
-    /// starts at -1, and ends with a change of 0 that is not the first.
+    /// The value that a sequence of runs gives for an address. Each run is a change of the value and the length that it
+    /// covers. The value starts at -1; a change of 0 that is not the first ends the sequence.
     fn value(&self, runs: u32, entry: u64, target: u64, steps: &mut Steps) -> Option<i32> {
         let mut rest = self.bytes.get(self.runs.checked_add(runs as usize)?..)?;
         let (mut value, mut reach) = (-1_i32, entry);
@@ -269,13 +268,13 @@ impl GoTable {
         None
     }
 
-    /// What it costs in memory.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.capacity()
     }
 }
 
-/// A number in groups of seven bits, the lowest first, of at most 32 bits.
+/// Decodes an unsigned LEB128 integer of at most 32 bits.
 fn number(bytes: &mut &[u8]) -> Option<u32> {
     let mut number = 0_u32;
     for shift in (0..35).step_by(7) {
@@ -289,7 +288,7 @@ fn number(bytes: &mut &[u8]) -> Option<u32> {
     None
 }
 
-/// A text that a zero ends. It is cut where it is too long.
+/// A zero-terminated string, cut if it is too long.
 fn text(bytes: &[u8], at: usize) -> Option<&[u8]> {
     let rest = bytes.get(at..)?;
     let rest = &rest[..rest.len().min(MAX_NAME)];

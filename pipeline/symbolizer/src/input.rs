@@ -1,8 +1,7 @@
-//! Reading files that may have been made, and may still be changed, by somebody hostile.
+//! Reads files that an attacker may have written and may still change.
 //!
-//! Bytes come by `pread` into memory of our own, so a file that changes or shrinks meanwhile gives other bytes or an
-//! error and no signal. Only regular files are read: a pipe or a terminal blocks, and opening a device may do
-//! something.
+//! Bytes are copied by `pread`, so a file that changes or shrinks meanwhile gives other bytes or an error, but no
+//! signal. Only regular files are read: a pipe or a terminal blocks, and opening a device may have side effects.
 
 mod open;
 
@@ -28,7 +27,7 @@ enum Bytes {
 }
 
 impl Input {
-    /// Checks that a file is one to read from.
+    /// Checks that a file is safe to read.
     pub(crate) fn new(file: File, settings: &Settings) -> Result<Self, Unknown> {
         let length = check(&file, settings.fuse)?;
         if length > settings.max_object_bytes {
@@ -37,17 +36,17 @@ impl Input {
         Ok(Self { bytes: Bytes::File(file), length })
     }
 
-    /// What has been read already.
+    /// Wraps data that is in memory already.
     pub(crate) fn from_memory(bytes: Arc<[u8]>) -> Self {
         Self { length: bytes.len() as u64, bytes: Bytes::Memory(bytes) }
     }
 
-    /// How long it was when it was opened.
+    /// The length of the file when it was opened.
     pub(crate) fn len(&self) -> u64 {
         self.length
     }
 
-    /// Which file it is, if it is one.
+    /// The file's identity; `None` for data in memory.
     pub(crate) fn identity(&self) -> Option<FileIdentity> {
         match &self.bytes {
             Bytes::File(file) => FileIdentity::of(file).ok(),
@@ -55,7 +54,7 @@ impl Input {
         }
     }
 
-    /// Reads `length` bytes at `offset`, no more than `limit`. Where the file has less, it makes no sense.
+    /// Reads `length` bytes at `offset`. More than `limit` is too large; a range beyond the end is malformed.
     pub(crate) fn read(&self, offset: u64, length: u64, limit: usize) -> Result<Vec<u8>, Unknown> {
         let end = offset.checked_add(length).ok_or(Unknown::Malformed)?;
         if end > self.length {
@@ -73,7 +72,7 @@ impl Input {
                 })?;
                 Ok(bytes)
             }
-            // Checked against the length above, which is a `usize`'s.
+            // The range was checked against the length, which fits into a `usize`.
             Bytes::Memory(bytes) => {
                 let offset = offset as usize;
                 bytes.get(offset..offset + length).map(<[u8]>::to_vec).ok_or(Unknown::Malformed)
@@ -82,7 +81,7 @@ impl Input {
     }
 }
 
-/// Checks that a file is regular and served by this machine, and returns its length.
+/// Checks that a file is regular and, without `fuse`, not on a FUSE file system, and returns its length.
 pub(crate) fn check(file: &File, fuse: bool) -> Result<u64, Unknown> {
     let metadata = file.metadata().map_err(|_| Unknown::NoFile)?;
     if !metadata.is_file() {

@@ -1,6 +1,6 @@
-//! Ranges of addresses that may overlap, with something for each.
+//! Address ranges that may overlap, with a number for each.
 
-/// Ranges with a number each, to be searched by address.
+/// Ranges with a number each, searched by address.
 #[derive(Debug, Default)]
 pub(crate) struct Intervals {
     /// In order of their starts.
@@ -11,13 +11,13 @@ pub(crate) struct Intervals {
 struct Interval {
     start: u64,
     end: u64,
-    /// The furthest end of this and all before.
+    /// The largest end of this range and all before it.
     reach: u64,
     value: usize,
 }
 
 impl Intervals {
-    /// What one costs in memory.
+    /// Size of one range in memory, in bytes.
     pub(crate) const BYTES: usize = size_of::<Interval>();
 
     /// Adds a range; [`Intervals::sort`] before searching.
@@ -37,7 +37,7 @@ impl Intervals {
         }
     }
 
-    /// What contains an address, the one that starts last first. At most `steps` ranges are looked at.
+    /// The numbers of the ranges that contain an address, last start first. Visits at most `steps` ranges.
     pub(crate) fn find(&self, address: u64, steps: usize) -> impl Iterator<Item = usize> + '_ {
         let after = self.entries.partition_point(|entry| entry.start <= address);
         let before = self.entries[..after].iter().rev().take(steps);

@@ -1,19 +1,19 @@
 //! Names for addresses of native code: ELF symbols, DWARF with inlined functions and lines, perf maps, the vDSO.
 //!
-//! A [`Symbolizer`] has one thread that reads files, so nobody who asks ever waits for a disk: [`Symbolizer::ask`] puts
-//! addresses into a bounded queue, and [`Symbolizer::answer`] says what is known by now. The symbol tables of all
-//! objects that wait are read before the DWARF of any, since a name without a line is worth more than a line too late.
+//! A [`Symbolizer`] has one thread that reads files, so a caller never waits for a disk: [`Symbolizer::ask`] puts
+//! addresses into a bounded queue, and [`Symbolizer::answer`] returns what is known by now. The symbol tables of all
+//! waiting objects are read before any DWARF, since a name without a line is worth more than a line too late.
 //!
-//! Files are hostile: most belong to the process that is being profiled. So they are read with `pread` and never mapped
-//! (a mapping of a file that is cut short is a SIGBUS), only if they are regular, every size is checked before anything
-//! is allocated, DWARF is read under a budget of work (its tables may refer to each other so that reading takes the
-//! square of their size), without recursion, and a panic costs the answer and not the program.
+//! Files are hostile: most belong to the profiled process. So they are read with `pread` and never mapped (a mapping of
+//! a truncated file raises SIGBUS), only regular files are read, and every size is checked before an allocation.
+//! Reading DWARF does not recurse and has a budget of work, since tables that refer to each other can make it quadratic
+//! in their size. A panic costs the answer and not the program.
 //!
-//! A file without a symbol table, nor a debug file that has one, still has names where Go made it (its `pclntab`), and
-//! else the starts of its functions, which unwinding needs: `nginx+0x2a3f0`.
+//! A file without any symbol table still has names if Go compiled it (its `pclntab`). For others, unwind information
+//! gives the starts of functions: `nginx+0x2a3f0`.
 //!
-//! Debug information may be in several files: a separate one, one that it shares with others (`.gnu_debugaltlink`), units
-//! of their own (`.dwo`, `.dwp`). What is not on this machine may come from a [`DebugFileServer`].
+//! Debug information may be in several files: a separate debug file, a file shared with others (`.gnu_debugaltlink`),
+//! split units (`.dwo`, `.dwp`). A [`DebugFileServer`] can supply what is not on this machine.
 
 mod answer;
 mod counters;

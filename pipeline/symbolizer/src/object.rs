@@ -1,45 +1,44 @@
-//! Objects: what addresses belong to, and how its file is found.
+//! Objects: the files that addresses belong to, and how each is found.
 
 use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Numbers an object of one [`Symbolizer`](crate::Symbolizer). Never used again.
+/// Identifies an object of one [`Symbolizer`](crate::Symbolizer). Ids are never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId(pub(crate) u64);
 
 /// An ELF file that addresses belong to.
 #[derive(Debug)]
 pub struct Object {
-    /// What makes it the same object as another one.
+    /// Identifies the object.
     pub key: Key,
-    /// How its file is found.
+    /// How to find its file.
     pub source: Source,
-    /// The root folder of the process that has it mapped: separate debug files are looked for inside of it, before the
+    /// Root folder of the process that maps the object. Separate debug files are searched inside it before the
     /// configured folders. A descriptor for `openat2` is enough (`O_PATH`).
     pub root: Option<Arc<File>>,
-    /// Its path, as its process sees it. The folder of a debug link is relative to it; otherwise it is for log lines.
+    /// The path as the process sees it. Debug links are relative to its folder; otherwise it is used only in log lines.
     pub path: String,
 }
 
-/// What makes two objects the same.
+/// What identifies an object.
 ///
-/// Files are believed about their build id: a process that maps a forged file can have the names of another
-/// process's file with the same build id replaced by its own. Where processes do not trust each other, [`Key::File`]
-/// keeps them apart.
+/// A file's claim about its build id is not verified: a process that maps a forged file can replace the names of
+/// another process's file with the same build id. If processes do not trust each other, [`Key::File`] keeps them apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Key {
-    /// The GNU build id. A file found by a path must have the same, or it is not read.
+    /// The GNU build id. A file found by a path must have the same one, or it is not read.
     BuildId(Box<[u8]>),
-    /// The identity of a file. A file found by a path must have the same, or it is not read.
+    /// The identity of a file. A file found by a path must have the same one, or it is not read.
     File(FileIdentity),
-    /// Whatever else the caller tells objects apart by; nothing is checked.
+    /// Any other identifier of the caller. Nothing is checked.
     Other(Box<str>),
 }
 
 impl Key {
-    /// The key of a build id in hexadecimal digits, as in `process.executable.build_id.gnu`. `None` where it is no such
-    /// thing or has less than 2 or more than 64 bytes.
+    /// The key for a build id in hexadecimal digits, as in `process.executable.build_id.gnu`. `None` if the text is not
+    /// hexadecimal or not 2 to 64 bytes long.
     #[must_use]
     pub fn from_hex(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
@@ -55,7 +54,7 @@ impl Key {
     }
 }
 
-/// The identity of a file on this machine, at a time.
+/// The identity of a file on this machine at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct FileIdentity {
     /// The device.
@@ -73,7 +72,7 @@ impl FileIdentity {
     ///
     /// # Errors
     ///
-    /// What `fstat` says.
+    /// If `fstat` fails.
     pub fn of(file: &File) -> std::io::Result<Self> {
         use std::os::unix::fs::MetadataExt;
         let metadata = file.metadata()?;
@@ -86,14 +85,14 @@ impl FileIdentity {
     }
 }
 
-/// How the file of an object is found.
+/// How to find the file of an object.
 #[derive(Debug)]
 pub enum Source {
-    /// It is open already, for reading.
+    /// A file that is already open for reading.
     File(File),
-    /// At this path of this machine. Only for paths that somebody trustworthy configured.
+    /// At this path on this machine. Use only paths from a trusted configuration.
     Path(PathBuf),
-    /// At this path inside of a root folder, which no symbolic link leads out of.
+    /// At this path inside a root folder. Symbolic links cannot lead out of it.
     InRoot {
         /// The root folder. A descriptor for `openat2` is enough (`O_PATH`).
         root: Arc<File>,

@@ -1,9 +1,9 @@
-//! Perf maps: the names of what a process compiles at run time (perf, `tools/perf/Documentation/jit-interface.txt`), and
-//! jitdump files, which have the code beside the names (`jitdump-specification.txt` there).
+//! Perf maps: names of code that a process compiles at run time (perf, `tools/perf/Documentation/jit-interface.txt`),
+//! and jitdump files, which also contain the code (`jitdump-specification.txt` there).
 //!
-//! Lines of `START SIZE NAME`, the numbers hexadecimal, appended while the process runs. Code is moved and freed
-//! without notice, so a later line has the addresses it names from then on, whatever was said of them before. What was
-//! said before is kept for addresses that were executed earlier.
+//! A perf map has lines of `START SIZE NAME`, in hexadecimal, appended while the process runs. Code is moved and freed
+//! without notice, so a later line replaces earlier ones for its addresses. Earlier names are kept for addresses that
+//! were executed before.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -13,52 +13,52 @@ use std::sync::Arc;
 
 use crate::text::MAX_NAME;
 
-/// How much is read at a time, in bytes.
+/// Bytes read at a time.
 const STEP: usize = 256 << 10;
-/// How a jitdump file begins on a machine of this byte order, and the records of it that matter.
+/// The magic number of a jitdump file in this machine's byte order, and the record types that are used.
 const DUMP: &[u8] = b"DTiJ";
 const LOAD: u64 = 0;
 const MOVE: u64 = 1;
-/// A line that is longer names nothing.
+/// Longer lines are skipped.
 const MAX_LINE: usize = MAX_NAME + 64;
 /// How many ranges are kept. Large Node applications have some hundred thousand.
 const MAX_RANGES: usize = 1 << 20;
-/// Beyond this number, all ranges are forgotten whose addresses others have by now.
+/// Above this number, all replaced ranges are dropped.
 const MAX_PAST: usize = MAX_RANGES / 4;
-/// What a range costs in memory, beside its name.
+/// What a range costs beside its name, in bytes.
 const RANGE_BYTES: usize = 64;
 
-/// How many bits of a place the address has; above them is the number of the moment.
+/// An encoded place has the address in these low bits and the moment above them.
 const ADDRESS_BITS: u32 = 47;
 
-/// An address that was executed at a moment, as it is asked for: `moment` is an index into the lengths that the map had,
-/// below [`MAX_MOMENTS`].
+/// Encodes an address and the moment at which it was executed, to ask the symbolizer for. `moment` is an index into the
+/// recorded lengths of the map, below [`MAX_MOMENTS`].
 #[must_use]
 pub fn perf_map_place(address: u64, moment: usize) -> u64 {
     address & ((1 << ADDRESS_BITS) - 1) | (moment.min(MAX_MOMENTS - 1) as u64) << ADDRESS_BITS
 }
 
-/// How many moments of a perf map are told apart.
+/// How many moments of a perf map can be distinguished.
 pub const MAX_MOMENTS: usize = 1 << (u64::BITS - ADDRESS_BITS);
 
 /// A perf map, as far as it has been read.
 #[derive(Debug, Default)]
 pub(crate) struct PerfMap {
-    /// By start.
+    /// Current ranges, by start.
     ranges: BTreeMap<u64, Range>,
-    /// Ranges whose addresses others have by now.
+    /// Ranges that later lines replaced.
     past: Vec<Range>,
-    /// The lengths of the file by moments.
+    /// The length of the file at each moment.
     pub(crate) lengths: Arc<Vec<u32>>,
     names: Vec<u8>,
-    /// Up to here it has been read: the start of a line.
+    /// Offset of the first line that was not read yet.
     offset: u64,
-    /// It is a jitdump file.
+    /// Whether this is a jitdump file.
     is_dump: bool,
-    /// The rest of a line that is too long is being skipped.
+    /// Whether the rest of a line that is too long is being skipped.
     skipping: bool,
     pub(crate) malformed_lines: usize,
-    /// It was not read to its end, and will not be.
+    /// Whether reading stopped before the end, for good.
     pub(crate) full: bool,
 }
 
@@ -67,15 +67,15 @@ struct Range {
     end: u64,
     name: u32,
     name_length: u32,
-    /// Where the line ends in the file: it counts from when the file was that long.
+    /// File offset at which the line ends: the range is valid once the file was that long.
     line_end: u64,
-    /// The range that had these addresses before, among the past ones.
+    /// Index in `past` of the range that had these addresses before.
     before: Option<u32>,
 }
 
 impl PerfMap {
-    /// Reads what has been appended, up to `limit` bytes in all. A last line without its end is left for the next time.
-    /// Returns whether there was anything.
+    /// Reads what has been appended, up to `limit` bytes of the file in total. An incomplete last line is left for the
+    /// next time. Returns whether there was new data.
     pub(crate) fn read(&mut self, file: &File, limit: u64) -> io::Result<bool> {
         let mut buffer = vec![0; STEP];
         let mut grown = false;
@@ -87,15 +87,15 @@ impl PerfMap {
                 result => result?,
             };
             if wanted == 0 {
-                // Whether there is more decides whether something is missing.
+                // One more byte shows whether the limit cuts anything off.
                 self.full = file.read_at(&mut buffer[..1], self.offset)? > 0;
                 break;
             }
-            let used = self.take(&buffer[..count]);
+            let used = self.parse(&buffer[..count]);
             self.offset += used as u64;
             grown |= used > 0;
             if used == 0 || count < wanted {
-                // The end, or the limit in the middle of a line.
+                // Either the end of the file, or a line that the limit cuts.
                 self.full |= used == 0 && count as u64 == room && count > 0;
                 break;
             }
@@ -103,11 +103,11 @@ impl PerfMap {
         Ok(grown)
     }
 
-    /// Takes whole lines, and returns how many bytes they had.
-    pub(crate) fn take(&mut self, bytes: &[u8]) -> usize {
+    /// Parses complete lines and returns how many bytes they had.
+    pub(crate) fn parse(&mut self, bytes: &[u8]) -> usize {
         self.is_dump |= self.offset == 0 && bytes.starts_with(DUMP);
         if self.is_dump {
-            return self.take_records(bytes);
+            return self.parse_records(bytes);
         }
         let mut used = 0;
         while let Some(length) = bytes[used..].iter().position(|&byte| byte == b'\n') {
@@ -120,11 +120,11 @@ impl PerfMap {
                 self.full = true;
                 break;
             }
-            if self.line(line, self.offset + used as u64).is_none() {
+            if self.parse_line(line, self.offset + used as u64).is_none() {
                 self.malformed_lines += 1;
             }
         }
-        // Nobody waits for the end of a line without end.
+        // A line that is already too long is skipped without waiting for its end.
         if bytes.len() - used > MAX_LINE {
             self.malformed_lines += usize::from(!self.skipping);
             self.skipping = true;
@@ -133,7 +133,7 @@ impl PerfMap {
         used
     }
 
-    fn line(&mut self, line: &[u8], line_end: u64) -> Option<()> {
+    fn parse_line(&mut self, line: &[u8], line_end: u64) -> Option<()> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.len() > MAX_LINE {
             return None;
@@ -146,10 +146,10 @@ impl PerfMap {
         if size == 0 || name.is_empty() {
             return None;
         }
-        self.add(start..end, name, line_end)
+        self.add_range(start..end, name, line_end)
     }
 
-    fn add(&mut self, range: std::ops::Range<u64>, name: &[u8], line_end: u64) -> Option<()> {
+    fn add_range(&mut self, range: std::ops::Range<u64>, name: &[u8], line_end: u64) -> Option<()> {
         let at = u32::try_from(self.names.len()).ok()?;
         self.names.extend_from_slice(name);
         let (name, name_length) = (at, name.len() as u32);
@@ -157,12 +157,12 @@ impl PerfMap {
         Some(())
     }
 
-    /// Takes the records of a jitdump file of which enough is there, and returns how many bytes they have: more than
-    /// there are where the last one's code is still to come, which is of no use here.
-    fn take_records(&mut self, bytes: &[u8]) -> usize {
+    /// Parses jitdump records whose headers are complete, and returns how many bytes they have. The last record's code
+    /// is not needed and may be missing, so that can be more bytes than there are.
+    fn parse_records(&mut self, bytes: &[u8]) -> usize {
         let mut used = 0;
         if self.offset == 0 {
-            // The length of the file's header stands behind magic number and version.
+            // The header's length follows magic number and version.
             let Some(length) = number(bytes, 8, 4).filter(|length| *length >= 40) else { return 0 };
             used = length as usize;
         }
@@ -170,14 +170,14 @@ impl PerfMap {
             && let (Some(kind), Some(length)) = (number(record, 0, 4), number(record, 4, 4))
         {
             if length < 16 || self.ranges.len() >= MAX_RANGES {
-                // Nobody knows where the next one begins.
+                // Without a valid size, the start of the next record is unknown.
                 self.full = true;
                 break;
             }
             let Some(head) = record.get(..(length as usize).min(MAX_LINE)) else { break };
             let known = match kind {
-                LOAD => self.loaded(head, self.offset + used as u64 + length),
-                MOVE => self.moved(head, self.offset + used as u64 + length),
+                LOAD => self.parse_code_load(head, self.offset + used as u64 + length),
+                MOVE => self.parse_code_move(head, self.offset + used as u64 + length),
                 _ => Some(()),
             };
             self.malformed_lines += usize::from(known.is_none());
@@ -186,17 +186,17 @@ impl PerfMap {
         used
     }
 
-    /// Code was made: behind head, process and thread are a number, its address, length and another number, and the
-    /// name.
-    fn loaded(&mut self, record: &[u8], end: u64) -> Option<()> {
+    /// Record `JIT_CODE_LOAD`: after the record header come process, thread, a number, the address, the length, another
+    /// number, and the name.
+    fn parse_code_load(&mut self, record: &[u8], end: u64) -> Option<()> {
         let (start, size) = (number(record, 32, 8)?, number(record, 40, 8)?);
         let name = record.get(56..)?.split(|byte| *byte == 0).next().filter(|name| !name.is_empty())?;
         let range = start..start.checked_add(size).filter(|end| *end > start)?;
-        self.add(range, name, end)
+        self.add_range(range, name, end)
     }
 
-    /// Code was moved: there are its old and its new address, and its length.
-    fn moved(&mut self, record: &[u8], end: u64) -> Option<()> {
+    /// Record `JIT_CODE_MOVE`: the old address, the new address, and the length.
+    fn parse_code_move(&mut self, record: &[u8], end: u64) -> Option<()> {
         let (old, start, size) = (number(record, 32, 8)?, number(record, 40, 8)?, number(record, 48, 8)?);
         let (_, range) = self.ranges.range(..=old).next_back().filter(|(_, range)| old < range.end)?;
         let range =
@@ -205,7 +205,7 @@ impl PerfMap {
         Some(())
     }
 
-    /// Takes the addresses from whoever had them, piece by piece.
+    /// Inserts a range and cuts all others out of its addresses.
     fn insert(&mut self, start: u64, range: Range) {
         if self.past.len() >= MAX_PAST {
             self.past.clear();
@@ -228,7 +228,7 @@ impl PerfMap {
         }
     }
 
-    /// Divides the range that has an address within.
+    /// Splits the range that contains an address at that address.
     fn cut(&mut self, at: u64) {
         if let Some((&start, &range)) = self.ranges.range(..at).next_back()
             && range.end > at
@@ -238,8 +238,8 @@ impl PerfMap {
         }
     }
 
-    /// The name for an address at a moment, see [`perf_map_place`]: that of the last line by then. Code is executed
-    /// before its line is written, so the first line that ever names an address stands for earlier moments, too.
+    /// The name of a place (see [`perf_map_place`]): by the last line written before its moment. Code runs before its
+    /// line is written, so the first line for an address is also valid for earlier moments.
     pub(crate) fn find(&self, place: u64) -> Option<&[u8]> {
         let address = place & ((1 << ADDRESS_BITS) - 1);
         let length = self.lengths.get((place >> ADDRESS_BITS) as usize).map_or(0, |length| u64::from(*length));
@@ -253,13 +253,13 @@ impl PerfMap {
         self.names.get(start..start + range.name_length as usize)
     }
 
-    /// What it costs in memory.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.ranges.len() * RANGE_BYTES + self.past.capacity() * size_of::<Range>() + self.names.capacity()
     }
 }
 
-/// A little-endian number of so many bytes.
+/// A little-endian integer of `length` bytes.
 fn number(bytes: &[u8], at: usize, length: usize) -> Option<u64> {
     Some(bytes.get(at..at + length)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
 }

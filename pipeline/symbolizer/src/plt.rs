@@ -1,8 +1,9 @@
-//! Stubs through which code calls what other files define (the procedure linkage table), named for what they call:
+//! Names the stubs through which code calls functions of other files (the procedure linkage table) after their targets:
 //! `malloc@plt`.
 //!
-//! No symbol table has them. A stub jumps to an address that it takes from a slot, and the relocation of that slot names
-//! the function; which slot it is stands in the stub's instructions, so the layouts of all linkers are read alike.
+//! No symbol table contains them. A stub jumps to an address that it loads from a slot, and the relocation of that slot
+//! names the function. The slot's address is decoded from the stub's instructions, so the layouts of all linkers are
+//! handled alike.
 
 use hashbrown::HashMap;
 use object::elf;
@@ -12,7 +13,7 @@ use crate::elf::{Elf, Fields};
 use crate::symbol_table::Builder;
 use crate::text::MAX_NAME;
 
-/// What a stub's name ends with, as `objdump` has it.
+/// Suffix of a stub's name, as in `objdump`.
 pub(crate) const SUFFIX: &str = "@plt";
 
 /// The longest stub, in bytes.
@@ -20,10 +21,11 @@ const MAX_STUB: u64 = 24;
 /// The longest table of stubs, in bytes: a million of them.
 const MAX_TABLE: usize = 16 << 20;
 
-/// Where stubs start and end, by their slots.
+/// Start and end address of each stub, by its slot.
 type Stubs = HashMap<u64, (u64, u64)>;
 
-/// Adds the stubs of a file. `limit` is what its tables of relocations, symbols and names may have each, in bytes.
+/// Adds the stubs of a file. `limit` is the maximum size in bytes of each of the tables of relocations, symbols and
+/// names.
 pub(crate) fn add_stubs(file: &Elf, builder: &mut Builder, limit: usize) -> Result<(), Unknown> {
     let Some(architecture) = Architecture::of(file) else { return Ok(()) };
     let mut stubs = Stubs::default();
@@ -78,15 +80,15 @@ fn name_of<'a>(symbols: Fields<'_>, number: usize, strings: &'a [u8]) -> Option<
     (!name.is_empty()).then_some(name)
 }
 
-/// How an architecture's stubs and relocations look.
+/// Stubs and relocations of one architecture.
 struct Architecture {
-    /// The slot that a stub uses which starts at the beginning of some bytes. The number is their address.
+    /// The slot used by a stub whose code is given, at the given address.
     slot: fn(&[u8], u64) -> Option<u64>,
-    /// Stubs start at multiples of this, in bytes.
+    /// Alignment of stubs in bytes.
     step: usize,
-    /// Types of relocations that name a symbol: of slots for functions, and for any address.
+    /// Types of relocations that name a symbol: for function slots, and for any address.
     named: [u32; 2],
-    /// The type of relocations with the address of a resolver.
+    /// Type of relocations that have the address of a resolver.
     relative: u32,
 }
 
@@ -109,7 +111,7 @@ impl Architecture {
         }
     }
 
-    /// The stubs in some code at an address: where each starts, and its slot.
+    /// The stubs in code at an address: start and slot of each.
     fn slots<'a>(&'a self, code: &'a [u8], address: u64) -> impl Iterator<Item = (u64, u64)> + 'a {
         (0..code.len()).step_by(self.step).filter_map(move |at| {
             let start = address.checked_add(at as u64)?;
@@ -137,7 +139,7 @@ fn aarch64_slot(code: &[u8], address: u64) -> Option<u64> {
     if adrp & 0x9f00_001f != 0x9000_0010 || ldr & 0xffc0_03ff != 0xf940_0211 {
         return None;
     }
-    // The upper 19 bits and the lower two, signed.
+    // Joins the upper 19 and the lower two bits, and extends the sign.
     let pages = ((adrp >> 5 & 0x7_ffff) << 2 | adrp >> 29 & 3).cast_signed() << 11 >> 11;
     let page = (address.wrapping_add(at as u64) & !0xfff).wrapping_add_signed(i64::from(pages) << 12);
     Some(page.wrapping_add(u64::from(ldr >> 10 & 0xfff) * 8))

@@ -1,4 +1,4 @@
-//! Where the parts of a file lie in memory.
+//! Maps file offsets to virtual addresses.
 
 use std::fs::File;
 
@@ -13,11 +13,11 @@ const MAX_HEADERS: u64 = 4096;
 const LOAD: u32 = 1;
 const EXECUTABLE: u32 = 1;
 
-/// The code of an ELF file: which places in it have which virtual addresses. Linkers shift parts by pages against their
-/// places in the file, so one is not the other.
+/// The executable segments of an ELF file. Linkers may shift a segment by pages, so the virtual address differs from
+/// the file offset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segments {
-    /// Place in the file, length there, and virtual address.
+    /// File offset, length in the file, and virtual address of each segment.
     code: Vec<(u64, u64, u64)>,
 }
 
@@ -26,7 +26,7 @@ impl Segments {
     ///
     /// # Errors
     ///
-    /// It is no file that would be read, or no ELF file that makes sense.
+    /// If the file is not safe to read, or not well-formed ELF.
     pub fn read(file: &File, settings: &Settings) -> Result<Self, Unknown> {
         let input = Input::new(file.try_clone().map_err(|_| Unknown::NoFile)?, settings)?;
         let (header, little_endian) = crate::elf::header(&input)?;
@@ -47,7 +47,7 @@ impl Segments {
         Ok(Self { code: code.collect() })
     }
 
-    /// The virtual address of code at a place in the file, in bytes from its start.
+    /// The virtual address of the code at a file offset.
     #[must_use]
     pub fn address(&self, offset: u64) -> Option<u64> {
         self.code.iter().find_map(|&(start, size, address)| {

@@ -1,16 +1,16 @@
-//! Where debug files come from that are not on this machine.
+//! The interface to servers of debug files.
 
 use std::fmt::Debug;
 use std::fs::File;
 use std::time::Duration;
 
-/// Brings separate debug files from elsewhere, in the background.
+/// Downloads separate debug files in the background.
 pub trait DebugFileServer: Debug + Send + Sync {
-    /// The debug file of a build id, as far as is known by now. Where nothing is known yet, it begins to bring the file.
-    /// It may look at a disk, and waits for nothing else.
+    /// The debug file with a build id, as far as it is known by now. Starts a download if nothing is known yet. May
+    /// read from a disk, but blocks on nothing else.
     fn request(&self, build_id: &[u8]) -> Requested;
 
-    /// How many attempts to bring a file have failed, other than since nobody has it.
+    /// How many downloads have failed, not counting files that no server has.
     fn failures(&self) -> u64 {
         0
     }
@@ -19,15 +19,15 @@ pub trait DebugFileServer: Debug + Send + Sync {
 /// What is known about a debug file.
 #[derive(Debug)]
 pub enum Requested {
-    /// It is here, open for reading. It is checked like any other file.
+    /// The file, open for reading. It is checked like any other file.
     Here(File),
     /// It may be on its way.
     Coming {
         /// How long ago it was requested.
         since: Duration,
-        /// For how long nothing has come, of any file.
+        /// Time since the last data of any file arrived.
         idle: Duration,
     },
-    /// Nobody has it, or nobody answers.
+    /// No server has it, or none answers.
     Missing,
 }

@@ -1,28 +1,29 @@
-//! What a [`Symbolizer`](crate::Symbolizer) may use and where it looks.
+//! Limits of a [`Symbolizer`](crate::Symbolizer) and where it searches.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What a [`Symbolizer`](crate::Symbolizer) may use and where it looks. All sizes are in bytes.
+/// Limits of a [`Symbolizer`](crate::Symbolizer) and where it searches. All sizes are in bytes.
 ///
 /// Files are hostile: each limit is checked before anything of that size is allocated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// What is kept between questions: three quarters for symbol tables and DWARF, one quarter for answers.
+    /// Size of the caches: three quarters for symbol tables and DWARF, one quarter for answers.
     pub cache_bytes: usize,
-    /// Files longer than this are not looked into.
+    /// Longer files are not read.
     pub max_object_bytes: u64,
-    /// A symbol table, with its strings, that is larger is skipped.
+    /// Larger symbol tables, including their strings, are skipped.
     pub max_symbol_bytes: usize,
-    /// DWARF whose sections are larger, decompressed and in total, is skipped: the ELF symbols are all there is.
+    /// If the decompressed DWARF sections of a file are larger in total, they are skipped and only ELF symbols are
+    /// used.
     pub max_dwarf_bytes: usize,
-    /// Perf maps are read up to here.
+    /// Perf maps are read up to this length.
     pub max_perf_map_bytes: u64,
-    /// Objects that are known at the same time: the one that was used least recently makes room.
+    /// How many objects are known at the same time. The least recently used one is evicted.
     pub max_objects: usize,
-    /// Files that are kept open at the same time: the one that was used least recently is closed.
+    /// How many files are open at the same time. The least recently used one is closed.
     pub max_open_files: usize,
-    /// Addresses that wait at the same time: further ones are refused, and may be asked again.
+    /// How many addresses wait at the same time. Further ones are refused and can be asked for again.
     pub max_waiting: usize,
     /// Folders with separate debug files, as GDB's `debug-file-directory` (gdb documentation, "Debugging Information in
     /// Separate Files"): `FOLDER/.build-id/xx/yyyy.debug`, and `FOLDER/path/of/object/LINK` for a debug link.
@@ -31,11 +32,11 @@ pub struct Settings {
     pub demangle: bool,
     /// Whether DWARF is read, for inlined functions, files and lines.
     pub dwarf: bool,
-    /// Whether files on FUSE file systems are read. Off by default, since whoever serves the file can let a read hang
-    /// for ever, and with it all work that waits behind. Containers of rootless Podman may need it (`fuse-overlayfs`).
+    /// Whether files on FUSE file systems are read. Off by default: the file's server can let a read hang for ever, and
+    /// with it everything that waits behind it. Containers of rootless Podman may need it (`fuse-overlayfs`).
     pub fuse: bool,
-    /// For how long answers wait for a debug file that a [`DebugFileServer`](crate::DebugFileServer) brings; what comes
-    /// later makes them better. Shorter where nothing comes at all.
+    /// How long answers wait for a debug file that a [`DebugFileServer`](crate::DebugFileServer) downloads. They wait
+    /// less if no data arrives at all. A file that arrives later still improves them.
     pub patience: Duration,
 }
 

@@ -1,8 +1,8 @@
-//! Which symbol an address belongs to.
+//! Finds the symbol that contains an address.
 //!
-//! Symbols nest and overlap, have aliases, and have no size in assembly. All of that is settled once, when the table is
-//! made: what is kept are disjoint ranges of addresses, in order, each with the one name it shall have, and the other
-//! names of their starts, by which debug information may call them.
+//! Symbols nest, overlap, have aliases, and lack a size in assembly. All of that is resolved once, when the table is
+//! built: it keeps disjoint ranges in order, each with its preferred name, and the aliases of each range's start, since
+//! debug information may use one of them.
 
 use hashbrown::HashMap;
 use object::elf;
@@ -11,30 +11,30 @@ use crate::Unknown;
 use crate::elf::{Elf, Fields};
 use crate::text::MAX_NAME;
 
-/// How many names of one address are looked at. glibc has up to ten.
+/// How many names of one address are considered. glibc has up to ten.
 const MAX_ALIASES: usize = 64;
 
-/// A symbol, as a builder takes it.
+/// A symbol before overlaps are resolved.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
     start: u64,
     /// 0 where it is unknown.
     size: u64,
-    /// A function; otherwise a label of no type.
+    /// Whether this is a function; otherwise it is an untyped label.
     function: bool,
-    /// Seen outside of its own object file.
+    /// Whether it is visible outside of its object file.
     global: bool,
-    /// Where its name starts.
+    /// Offset of the name in `names`.
     name: u32,
 }
 
 impl Candidate {
     /// The order in which symbols at one address are preferred, the best first.
     ///
-    /// Labels come last: those that only their own file sees, and those that linkers make (`__start_SECTION`). Then a
-    /// global (or weak, which is how glibc exports its standard names) comes before a local one, the name with fewer
-    /// leading underscores (`malloc` before `__libc_malloc`), a function before what has no type, one with a size
-    /// before one without, the shorter name, and the first in alphabetical order.
+    /// Labels come last: local ones, and those that linkers generate (`__start_SECTION`). The others are compared by,
+    /// in this order: global or weak (glibc exports its standard names as weak) before local, fewer leading underscores
+    /// (`malloc` before `__libc_malloc`), functions before untyped symbols, with a size before without, shorter names,
+    /// alphabetical order.
     fn rank<'n>(&self, names: &'n [u8]) -> impl Ord + use<'n> {
         let name = name_at(names, self.name);
         let underscores = name.iter().take_while(|&&byte| byte == b'_').count();
@@ -43,27 +43,27 @@ impl Candidate {
     }
 }
 
-/// Makes a [`SymbolTable`].
+/// Builds a [`SymbolTable`].
 #[derive(Debug)]
 pub(crate) struct Builder {
-    /// Where code is, in order. A symbol without a size ends with its range, and none reaches beyond it.
+    /// Address ranges of code, in order. A symbol without a size ends with its range, and none extends beyond it.
     code: Vec<(u64, u64)>,
     candidates: Vec<Candidate>,
-    /// Where indirect functions have their resolvers, and where the shortest of their names starts.
+    /// Resolvers of indirect functions, by address, with the offset of the shortest name.
     resolvers: HashMap<u64, u32>,
     names: Vec<u8>,
-    /// How many bytes of names and symbols are taken at most: names may lie inside of each other in a file, and do not
-    /// here.
+    /// The most bytes of names and symbols. Names may overlap in a file and do not here, so the file's size is no
+    /// bound.
     limit: usize,
 }
 
-/// Names by address.
+/// Maps addresses to names.
 #[derive(Debug, Default)]
 pub(crate) struct SymbolTable {
     ranges: Vec<Range>,
-    /// Starts of ranges and the further names that they have there, in order.
+    /// Start address and name offset of each alias, in order.
     aliases: Vec<(u64, u32)>,
-    /// The names, each ended by a zero.
+    /// The names, each terminated by a zero byte.
     names: Vec<u8>,
 }
 
@@ -79,8 +79,8 @@ impl Builder {
         Self { code, candidates: Vec::new(), resolvers: HashMap::default(), names: Vec::new(), limit }
     }
 
-    /// Takes the symbols of an ELF file, of both tables: a program without `.symtab` may still have `.dynsym`, and
-    /// where there are both, what stands in both is one.
+    /// Adds the symbols of both tables of an ELF file: a program without `.symtab` may still have `.dynsym`. Duplicates
+    /// are merged later.
     pub(crate) fn add_elf(&mut self, file: &Elf) -> Result<(), Unknown> {
         for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
             let Some(table) = file.sections().iter().find(|section| section.kind == kind.0) else { continue };
@@ -100,7 +100,7 @@ impl Builder {
         Ok(())
     }
 
-    /// `Elf64_Sym`: name, info, other, section, value, size.
+    /// Fields of `Elf64_Sym`: name, info, other, section, value, size.
     fn add_elf_symbol(&mut self, fields: Fields<'_>, strings: &[u8]) -> Result<(), Unknown> {
         let (Some(name), Some(section), Some(start), Some(size)) =
             (fields.u32(0), fields.u16(6), fields.u64(8), fields.u64(16))
@@ -120,11 +120,13 @@ impl Builder {
         let Some(name) = strings.get(name as usize..) else { return Ok(()) };
         let name = &name[..name.len().min(MAX_NAME)];
         let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-        // Mapping symbols of ARM and RISC-V say what kind of bytes follow; `.L` are labels inside of functions.
+        // Mapping symbols of ARM and RISC-V mark the kind of the bytes that follow; `.L` symbols are labels inside of
+        // functions.
         if name.is_empty() || !function && (name.starts_with(b"$") || name.starts_with(b".L")) {
             return Ok(());
         }
-        // An indirect function's address is its resolver's, which is not what the name stands for.
+        // An indirect function's symbol has the address of its resolver, and not of the function that the name stands
+        // for.
         if info & 0xf == elf::STT_GNU_IFUNC.0 {
             let at = self.keep(name)?;
             let known = self.resolvers.entry(start).or_insert(at);
@@ -137,7 +139,7 @@ impl Builder {
         self.add(start, size, name, function, global)
     }
 
-    /// The name of the indirect function that has a resolver at an address.
+    /// The name of the indirect function whose resolver is at an address.
     pub(crate) fn resolved_by(&self, address: u64) -> Option<&[u8]> {
         self.resolvers.get(&address).map(|&name| name_at(&self.names, name))
     }
@@ -151,7 +153,7 @@ impl Builder {
         Ok(at)
     }
 
-    /// Takes a symbol. One that lies in no code is left out.
+    /// Adds a symbol, unless it lies outside of all code.
     pub(crate) fn add(
         &mut self,
         start: u64,
@@ -170,12 +172,12 @@ impl Builder {
 
     fn end_of_code(&self, address: u64) -> Option<u64> {
         let after = self.code.partition_point(|&(start, _)| start <= address);
-        // Sections may overlap in a file that makes no sense: the nearest one decides.
+        // Sections may overlap in a malformed file. The nearest one is used.
         let (_, end) = *self.code.get(after.checked_sub(1)?)?;
         (address < end).then_some(end)
     }
 
-    /// Settles who has which address.
+    /// Resolves overlaps.
     pub(crate) fn build(mut self) -> SymbolTable {
         let (candidates, mut aliases) = self.one_per_start();
         let mut ranges = Ranges::default();
@@ -198,7 +200,7 @@ impl Builder {
         SymbolTable { ranges, aliases, names: self.names }
     }
 
-    /// The best symbol at each address, in order, and the other names there. It has a size where any of them has one.
+    /// The preferred symbol at each address, in order, and its aliases. It gets a size if any of them has one.
     fn one_per_start(&mut self) -> (Vec<Candidate>, Vec<(u64, u32)>) {
         let names = &self.names;
         let mut candidates = std::mem::take(&mut self.candidates);
@@ -217,20 +219,20 @@ impl Builder {
     }
 }
 
-/// Turns nested ranges that arrive in order of their starts into disjoint ones: the innermost has the address.
+/// Turns nested ranges, added in order of their starts, into disjoint ones: the innermost range wins.
 #[derive(Debug, Default)]
 struct Ranges {
     done: Vec<Range>,
-    /// What is open, the innermost last.
+    /// Ranges that have not ended yet, innermost last.
     open: Vec<Range>,
-    /// What ends last of all that was opened.
+    /// The largest end of all ranges so far.
     furthest: u64,
-    /// Up to here it is decided.
+    /// All addresses below are final.
     cursor: u64,
 }
 
 impl Ranges {
-    /// Whether an address, not before any that was opened, lies in something open.
+    /// Whether an open range contains an address. The address must not be before the start of any opened range.
     fn covers(&self, address: u64) -> bool {
         address < self.furthest
     }
@@ -245,7 +247,7 @@ impl Ranges {
         self.open.push(range);
     }
 
-    /// Decides what lies before an address.
+    /// Finishes all addresses below `to`.
     fn advance(&mut self, to: u64) {
         while let Some(&inner) = self.open.last() {
             let end = inner.end.min(to);
@@ -267,14 +269,14 @@ impl Ranges {
 }
 
 impl SymbolTable {
-    /// The name for an address, as it stands in the file.
+    /// The mangled name for an address.
     pub(crate) fn find(&self, address: u64) -> Option<&[u8]> {
         let after = self.ranges.partition_point(|range| range.start <= address);
         let range = self.ranges.get(after.checked_sub(1)?)?;
         (address < range.end).then(|| name_at(&self.names, range.name))
     }
 
-    /// Whether a name is another one of the symbol that an address belongs to.
+    /// Whether `name` is another name of the symbol that contains an address.
     pub(crate) fn is_alias(&self, address: u64, name: &[u8]) -> bool {
         let after = self.ranges.partition_point(|range| range.start <= address);
         let Some(range) = after.checked_sub(1).map(|at| self.ranges[at]) else { return false };
@@ -283,7 +285,7 @@ impl SymbolTable {
         same.map(|&(_, alias)| name_at(&self.names, alias)).any(|alias| alias == name)
     }
 
-    /// What it costs in memory.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let aliases = self.aliases.capacity() * size_of::<(u64, u32)>();
         self.ranges.capacity() * size_of::<Range>() + aliases + self.names.capacity()

@@ -1,4 +1,4 @@
-//! The handle that everybody asks, and its thread.
+//! The [`Symbolizer`] handle and its background thread.
 
 mod debug_file;
 mod state;
@@ -18,35 +18,35 @@ use state::{Content, Identity, State};
 
 /// Finds names for addresses, in the background.
 ///
-/// Clones are handles to the same one. Its thread ends when the last handle is dropped, or on a defect of the machine
-/// (a file system that hangs) with the program.
+/// Clones share one background thread, which ends when the last clone is dropped. If a file system hangs, the thread
+/// can end only with the program.
 #[derive(Debug, Clone)]
 pub struct Symbolizer {
     handle: Arc<Handle>,
 }
 
-/// Ends the thread when the last handle goes.
+/// Tells the thread to end when the last handle is dropped.
 #[derive(Debug)]
 struct Handle {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
 }
 
-/// What the handles and the thread have in common.
+/// State shared by the handles and the thread.
 #[derive(Debug)]
-struct Shared {
+struct SharedState {
     settings: Settings,
     counting: Counting,
     state: Mutex<State>,
-    /// There is work, or the end has come.
+    /// Signalled when there is work and when the thread should end.
     work: Condvar,
-    /// Nothing waits.
+    /// Signalled when no address is waiting.
     idle: Condvar,
-    /// The end has come, for loops that run without the lock.
+    /// The thread should end. For loops that run without the lock.
     stop: AtomicBool,
 }
 
-impl Shared {
-    /// The state is whole after every statement that may panic, so a poisoned lock is as good as another.
+impl SharedState {
+    /// No panic can leave the state inconsistent, so a poisoned lock is safe to use.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -66,18 +66,18 @@ impl Symbolizer {
     ///
     /// # Errors
     ///
-    /// No thread could be started.
+    /// If the thread cannot be started.
     pub fn start(settings: Settings) -> io::Result<Self> {
         Self::with_server(settings, None)
     }
 
-    /// Starts the thread, which asks somebody for debug files that are not on this machine.
+    /// Starts the thread. It asks `server` for debug files that are not on this machine.
     ///
     /// # Errors
     ///
-    /// No thread could be started.
+    /// If the thread cannot be started.
     pub fn with_server(settings: Settings, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedState {
             state: Mutex::new(State::new(&settings)),
             settings,
             counting: Counting::default(),
@@ -89,8 +89,8 @@ impl Symbolizer {
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
-    /// Names an object. One with the same key is the same object; where its file is closed by now, that of `object`
-    /// takes its place. Nothing is read before it is asked about.
+    /// Registers an object. Objects with the same key are the same object; if its file has been closed, the file of
+    /// `object` replaces it. No file is read until an address is asked for.
     #[must_use]
     pub fn object(&self, object: Object) -> ObjectId {
         let shared = self.shared();
@@ -98,12 +98,12 @@ impl Symbolizer {
         shared.state().object(identity, Content::new(object), &shared.counting)
     }
 
-    /// Names what a process compiles at run time, by its perf map (`/tmp/perf-PID.map`, perf's
-    /// `tools/perf/Documentation/jit-interface.txt`). `process` is any number that tells processes apart.
+    /// Registers the code that a process compiles at run time, named by its perf map (`/tmp/perf-PID.map`, perf's
+    /// `tools/perf/Documentation/jit-interface.txt`). `process` is any number that distinguishes processes.
     ///
-    /// Addresses of it are those that [`perf_map_place`](crate::perf_map_place) makes of an address in the process and
-    /// one of `lengths`: how long the file was, in bytes, when the address was executed. It is read again, as far as it
-    /// has grown, whenever it is asked about; another file for the same process takes its place.
+    /// [`perf_map_place`](crate::perf_map_place) encodes each address to ask for, from an address in the process and an
+    /// index into `lengths`: the length of the file, in bytes, when the address was executed. Every request reads what
+    /// has been appended to the file since. Another file for the same process replaces this one.
     #[must_use]
     pub fn perf_map(&self, process: u64, file: File, lengths: Arc<Vec<u32>>) -> ObjectId {
         let shared = self.shared();
@@ -111,15 +111,15 @@ impl Symbolizer {
         shared.state().object(Identity::PerfMap(process), content, &shared.counting)
     }
 
-    /// Names the vDSO: the code that the kernel maps into every process, which no file holds. It is the one of this
-    /// process, so it stands for 64-bit processes on this machine only.
+    /// Registers the vDSO: code that the kernel maps into every process and that no file contains. It is read from this
+    /// process, so it is right only for 64-bit processes on this machine.
     #[must_use]
     pub fn vdso(&self) -> ObjectId {
         let shared = self.shared();
         shared.state().object(Identity::Vdso, Content::Vdso, &shared.counting)
     }
 
-    /// Forgets an object and all that is known about it, a perf map whose process has ended, say.
+    /// Forgets an object and all that is known about it, for instance a perf map whose process has ended.
     pub fn forget(&self, object: ObjectId) {
         let shared = self.shared();
         let mut state = shared.state();
@@ -131,8 +131,8 @@ impl Symbolizer {
         shared.work.notify_one();
     }
 
-    /// Asks for the names of addresses: ELF virtual addresses, of callers already moved back into the call. Returns how
-    /// many of them were taken or known; the others were refused since too much is waiting.
+    /// Requests the names of ELF virtual addresses. Return addresses must already be moved back into the call. Returns
+    /// how many addresses were accepted or known already; the others were refused because too many are waiting.
     pub fn ask(&self, object: ObjectId, addresses: &[u64]) -> usize {
         let shared = self.shared();
         let taken = shared.state().ask(object, addresses, &shared.settings, &shared.counting);
@@ -146,8 +146,8 @@ impl Symbolizer {
         self.shared().state().answer(object, address)
     }
 
-    /// Like [`Symbolizer::answer`], for whoever has to do with what is known by now: counts the answer as late where it
-    /// is not final.
+    /// Like [`Symbolizer::answer`], for callers that cannot wait any longer: an answer that is not final is counted as
+    /// late.
     #[must_use]
     pub fn last_answer(&self, object: ObjectId, address: u64) -> Answer {
         let answer = self.answer(object, address);
@@ -157,8 +157,8 @@ impl Symbolizer {
         answer
     }
 
-    /// Waits until nothing that was asked waits any more, and returns whether that came true within `limit`. It blocks
-    /// the thread, so it is for programs that have nothing else to do.
+    /// Waits until no address is waiting and returns whether that happened within `limit`. Blocks the thread, so it is
+    /// meant for programs that have nothing else to do.
     #[must_use]
     pub fn wait(&self, limit: Duration) -> bool {
         let shared = self.shared();
@@ -180,13 +180,13 @@ impl Symbolizer {
         self.shared().state().waiting
     }
 
-    /// What has been done.
+    /// The current totals.
     #[must_use]
     pub fn counters(&self) -> Counters {
         self.shared().counting.read()
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &SharedState {
         &self.handle.shared
     }
 }

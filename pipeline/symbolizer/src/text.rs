@@ -1,16 +1,15 @@
-//! Texts from files: cut, and made valid.
+//! Shortens and validates text from files.
 
 use std::borrow::Cow;
 
-/// How long a name may be, in bytes; the rest is cut off. C++ makes names of some thousand bytes; a file may claim one
-/// of a gigabyte.
+/// Longest name in bytes; the rest is cut off. C++ has names of some thousand bytes, but a file may claim a gigabyte.
 pub(crate) const MAX_NAME: usize = 4096;
 
 /// Text from a file: at most [`MAX_NAME`] bytes, valid UTF-8, and without control characters.
 pub(crate) fn clean(bytes: &[u8]) -> Cow<'_, str> {
     let text = match std::str::from_utf8(&bytes[..bytes.len().min(MAX_NAME)]) {
         Ok(text) => Cow::Borrowed(text),
-        // A character that was cut in two is no reason to replace it.
+        // A character cut in two at the end is dropped, not replaced.
         Err(error) if error.error_len().is_none() => String::from_utf8_lossy(&bytes[..error.valid_up_to()]),
         Err(_) => Cow::Owned(cut(String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_NAME)]).into_owned())),
     };

@@ -1,7 +1,7 @@
-//! Where functions start, for files without a symbol table: what unwinding needs is not stripped.
+//! Function starts, for files without a symbol table: unwind information survives stripping.
 //!
-//! `.eh_frame` has an entry for each function, or part of one, with its start and length ("Linux Standard Base Core
-//! Specification", 10.6). A start is no name, but it tells functions apart.
+//! `.eh_frame` has an entry with start and length for each function or part of one ("Linux Standard Base Core
+//! Specification", 10.6). A start is not a name, but it distinguishes functions.
 
 use gimli::{BaseAddresses, CieOrFde, CommonInformationEntry, EhFrame, EndianSlice, RunTimeEndian, UnwindSection};
 use hashbrown::HashMap;
@@ -11,18 +11,19 @@ use crate::elf::Elf;
 
 type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
 
-/// The functions of a file that can be unwound, by address.
+/// The functions with unwind information, by address.
 #[derive(Debug, Default)]
 pub(crate) struct UnwindTable {
-    /// Start and end, in order of the starts.
+    /// Start and end of each function, in order of the starts.
     ranges: Vec<(u64, u64)>,
 }
 
 impl UnwindTable {
-    /// Reads `.eh_frame`, at most `limit` bytes of it. Code outside of `code` was removed by the linker.
+    /// Reads at most `limit` bytes of `.eh_frame`. Entries outside of `code` belong to functions that the linker
+    /// removed.
     ///
-    /// It is read once, from its start to its end. An entry counts only where it refers to a common part that was read
-    /// on the way: taken from anywhere, each of many entries could have a long one read again.
+    /// Reads it once from start to end. An entry counts only if the common part (CIE) that it refers to came before it:
+    /// otherwise many entries could each cause a long CIE to be read again.
     pub(crate) fn read(elf: &Elf, code: &[(u64, u64)], limit: usize) -> Result<Self, Unknown> {
         let Some(section) = elf.section(b".eh_frame") else { return Ok(Self::default()) };
         let bytes = elf.data(section, limit)?;
@@ -32,7 +33,7 @@ impl UnwindTable {
         let mut common: HashMap<usize, CommonInformationEntry<Reader<'_>>> = HashMap::default();
         let mut ranges = Vec::new();
         let mut entries = table.entries(&bases);
-        // What comes behind an entry that makes no sense cannot be found.
+        // What follows a malformed entry cannot be located.
         while let Ok(Some(entry)) = entries.next() {
             match entry {
                 CieOrFde::Cie(cie) => {
@@ -58,14 +59,14 @@ impl UnwindTable {
         Ok(Self { ranges })
     }
 
-    /// Where the function starts that has an address.
+    /// The start of the function that contains an address.
     pub(crate) fn start(&self, address: u64) -> Option<u64> {
         let after = self.ranges.partition_point(|&(start, _)| start <= address);
         let &(start, end) = self.ranges.get(after.checked_sub(1)?)?;
         (address < end).then_some(start)
     }
 
-    /// What it costs in memory.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.ranges.capacity() * size_of::<(u64, u64)>()
     }

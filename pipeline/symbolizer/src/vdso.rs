@@ -1,4 +1,4 @@
-//! The vDSO, which needs no file.
+//! Reads the vDSO from memory.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -9,10 +9,10 @@ use crate::Unknown;
 
 /// The vDSO is two or three pages.
 const MAX_VDSO: u64 = 64 << 10;
-/// How much of our own memory map is read to find it.
+/// How much of `/proc/self/maps` is read to find the vDSO, in bytes.
 const MAX_MAPS: u64 = 16 << 20;
 
-/// The vDSO of this process, which is every 64-bit process's.
+/// The vDSO of this process, which is the same in every 64-bit process.
 pub(crate) fn read() -> Result<Arc<[u8]>, Unknown> {
     let maps = File::open("/proc/self/maps").map_err(|_| Unknown::NoFile)?;
     for line in BufReader::new(maps.take(MAX_MAPS)).lines() {

@@ -1,7 +1,7 @@
-//! Files made to hurt whoever reads them.
+//! Files made to attack the symbolizer.
 //!
-//! Each test names what a file may try, and the safe outcome: an answer, in time, within a bounded amount of memory,
-//! and with every panic counted as a defect.
+//! Each test describes an attack and the safe outcome: an answer, in time, within bounded memory, and with every panic
+//! counted as a defect.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -19,7 +19,7 @@ use common::{LIMIT, One, build, frames, has, object_at, run, settings};
 use elf::{CODE, Part, abbreviation, file, uleb, unit};
 use profbridge_symbolizer::{Answer, Counters, Key, Object, Settings, Source, Unknown};
 
-/// What one address of a file comes to.
+/// The result for one address of a file.
 fn attack(bytes: &[u8], settings: Settings, address: u64) -> (Answer, Counters) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
@@ -33,12 +33,12 @@ fn attack(bytes: &[u8], settings: Settings, address: u64) -> (Answer, Counters) 
 
 const ADDRESS: u64 = 0x2000;
 
-/// A symbol table with one function, `f`, in the two sections from the number `first` on.
+/// A symbol table with one function, `f`, in two sections starting at number `first`.
 fn one_function(first: u32) -> [Part; 2] {
     [Part::symbols(&[(1, ADDRESS, 16)], first + 1), Part::strings(b"\0f\0".to_vec())]
 }
 
-/// The file has a symbol `f`, and whatever the DWARF is, that name is the answer.
+/// Checks that the answer is the symbol `f`, whatever the DWARF is.
 fn keeps_the_symbol(parts: Vec<Part>, settings: Settings) -> Counters {
     let [symbols, strings] = one_function(2);
     let mut all = vec![Part::code(), symbols, strings];
@@ -64,7 +64,7 @@ const REFERENCE_ADDRESS: u64 = 0x10;
 const STRING: u64 = 0x08;
 const STRP: u64 = 0x0e;
 
-/// Guarantees: the builder of this file makes files that are read, so that the tests below fail for their own reasons.
+/// Guarantees: files from this builder are read, so the tests below fail only for their own reasons.
 #[test]
 fn control() {
     let counters = keeps_the_symbol(Vec::new(), settings());
@@ -89,7 +89,7 @@ fn not_regular() {
     assert_eq!(One::new(settings(), object).answer(ADDRESS), Answer::Unknown(Unknown::NoFile));
 }
 
-/// Guarantees: a file of terabytes with nothing in it, and one larger than allowed, are not read.
+/// Guarantees: an empty sparse file of terabytes, and one above the limit, are not read.
 #[test]
 fn too_large() {
     let folder = tempfile::tempdir().unwrap();
@@ -103,7 +103,7 @@ fn too_large() {
     assert_eq!(answer, Answer::Unknown(Unknown::TooLarge));
 }
 
-/// Guarantees: files that end anywhere, and headers with any field at its extremes, get an answer.
+/// Guarantees: files truncated anywhere, and headers with any field at its extremes, get an answer.
 #[test]
 fn headers_that_lie() {
     let [symbols, strings] = one_function(2);
@@ -128,7 +128,7 @@ fn headers_that_lie() {
     }
 }
 
-/// Guarantees: 32-bit files are refused as what they are.
+/// Guarantees: 32-bit files are refused as unsupported.
 #[test]
 fn thirty_two_bits() {
     let mut bytes = file(&one_function(1));
@@ -138,21 +138,21 @@ fn thirty_two_bits() {
     assert_eq!(counters.unsupported, 1);
 }
 
-/// Guarantees: names that all lie in the same megabyte, each starting one byte later, are cut and limited: two million
-/// names would be eight gigabytes.
+/// Guarantees: overlapping names, each starting one byte later in the same megabyte, are cut and limited. Otherwise two
+/// million names would take eight gigabytes.
 #[test]
 fn names_in_names() {
     let symbols: Vec<_> = (0..200_000_u32).map(|at| (at, ADDRESS + u64::from(at), 1)).collect();
     let parts = [Part::code(), Part::symbols(&symbols, 3), Part::strings(vec![b'a'; 1 << 20])];
     let (answer, counters) = attack(&file(&parts), Settings { max_symbol_bytes: 16 << 20, ..settings() }, ADDRESS);
-    // What was read before the limit stays.
+    // Symbols read before the limit stay.
     assert_eq!(frames(&answer)[0].function.len(), 4096);
     assert_eq!(counters.too_large, 1);
     assert!(counters.table_bytes <= 32 << 20);
 }
 
-/// Guarantees: a compressed section that claims to have more than allowed is not decompressed, and one that has less or
-/// more than it claims is malformed.
+/// Guarantees: a compressed section that claims more than the limit is not decompressed, and one whose size differs
+/// from its claim is malformed.
 #[test]
 fn compression_bombs() {
     let compressed = |claims: u64, data: &[u8]| {
@@ -168,7 +168,7 @@ fn compression_bombs() {
     assert_eq!(keeps_the_symbol(vec![compressed(1 << 20, &[1, 2, 3])], settings()).malformed, 1);
 }
 
-/// Guarantees: functions inlined into each other a million times cost no stack; addr2line's reader recurses here.
+/// Guarantees: a million nested inlined functions do not overflow the stack; the crate addr2line recurses here.
 #[test]
 fn inlined_without_end() {
     let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
@@ -202,8 +202,8 @@ fn inlined_without_end() {
     assert_eq!(counters.dwarf_found, 1);
 }
 
-/// Guarantees: units that all refer to one long list of ranges, or functions that do, are given up: kept, that would be
-/// the square of the file.
+/// Guarantees: units or functions that all refer to one long list of ranges exhaust the budget. Storing the ranges
+/// would be quadratic in the file's size.
 #[test]
 fn the_same_ranges_for_all() {
     // Start and length, in DWARF 5's lists (7.25).
@@ -239,7 +239,7 @@ fn the_same_ranges_for_all() {
     }
 }
 
-/// Guarantees: a name that refers to itself, to another that refers back, or to nowhere, is no name.
+/// Guarantees: a name reference to itself, in a cycle, or to nowhere gives no name.
 #[test]
 fn references_in_circles() {
     let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
@@ -261,8 +261,8 @@ fn references_in_circles() {
     }
 }
 
-/// Guarantees: a table of abbreviations that every unit reads again, attributes of no size by the thousand in entries
-/// of one byte, and strings without an end are paid for.
+/// Guarantees: the budget covers a table of abbreviations that every unit reads again, thousands of empty attributes in
+/// entries of one byte, and strings without an end.
 #[test]
 fn work_without_size() {
     let many: Vec<_> = (0..60_000).map(|_| (0x7f, 0x19)).collect();
@@ -299,8 +299,7 @@ fn work_without_size() {
     assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
 }
 
-/// Guarantees: the header of a line program that names as many files as it has bytes, or claims to, costs the lines and
-/// nothing else.
+/// Guarantees: a line program whose header names as many files as it has bytes, or claims to, costs only the lines.
 #[test]
 fn files_without_end() {
     let mut abbreviations =
@@ -331,7 +330,7 @@ fn files_without_end() {
     }
 }
 
-/// Guarantees: real debug information with any byte changed gets an answer, and so does one that is cut anywhere.
+/// Guarantees: real debug information with any byte changed, or truncated anywhere, gets an answer.
 #[test]
 fn broken_debug_information() {
     if !has("gcc") {
@@ -391,7 +390,7 @@ fn changes_while_it_is_read() {
     assert_eq!(one.symbolizer.counters().panics, 0);
 }
 
-/// Guarantees: control characters in names, which would go to terminals, and bytes that are no text are replaced.
+/// Guarantees: control characters, which could reach terminals, and invalid UTF-8 in names are replaced.
 #[test]
 fn names_that_are_no_text() {
     let parts = [Part::code(), Part::symbols(&[(1, ADDRESS, 16)], 3), Part::strings(b"\0a\x1b[2Jb\xff\n\0".to_vec())];
@@ -399,7 +398,7 @@ fn names_that_are_no_text() {
     assert_eq!(&*frames(&answer)[0].function, "a\u{fffd}[2Jb\u{fffd}\u{fffd}");
 }
 
-/// Guarantees: a debug link that is a path leads nowhere.
+/// Guarantees: a debug link that is a path is ignored.
 #[test]
 fn links_that_are_paths() {
     let folder = tempfile::tempdir().unwrap();
@@ -422,8 +421,8 @@ fn links_that_are_paths() {
     assert!(CODE.0 <= ADDRESS && ADDRESS < CODE.1);
 }
 
-/// Guarantees: symbols that are packed with xz take no more memory than allowed, whatever they unpack to and whatever
-/// dictionary they ask for, and nonsense in their place costs nothing else.
+/// Guarantees: xz-compressed symbols take no more memory than allowed, whatever their size and dictionary, and
+/// malformed ones have no other effect.
 #[test]
 fn packed_symbols() {
     if !has("xz") {
@@ -456,7 +455,7 @@ fn packed_symbols() {
         bad[at] ^= 0xff;
         attack(bad);
     }
-    // Symbols in symbols, without end: only the outermost are unpacked.
+    // Nested compressed symbols: only the outermost are decompressed.
     let mut nested = file(&[Part::code()]);
     for _ in 0..3 {
         fs::write(&zeros, &nested).unwrap();
@@ -467,7 +466,7 @@ fn packed_symbols() {
     assert_eq!(One::new(small, object_at(&path)).answer(ADDRESS), Answer::Unknown(Unknown::NoSymbol));
 }
 
-/// Guarantees: sections in GNU's older compression are not believed about their size.
+/// Guarantees: the claimed size of sections in GNU's older compression is not trusted.
 #[test]
 fn older_compression() {
     let with = |header: &[u8]| {
@@ -483,8 +482,8 @@ fn older_compression() {
     assert_eq!(with(b"").unsupported, 1);
 }
 
-/// Guarantees: stubs that jump anywhere, and relocations that refer to anything, get an answer in time, within the
-/// memory that names may have.
+/// Guarantees: stubs with any target, and relocations with any reference, get an answer in time and within the memory
+/// limit for names.
 #[test]
 fn stubs() {
     // Half of the slots are relocated.
@@ -507,8 +506,8 @@ fn stubs() {
     }
 }
 
-/// Guarantees: skeletons whose units are in no regular file, in one that makes no sense, or in the same one by the
-/// thousand, cost their lines and no more; what is read of other files is bounded for all of them together.
+/// Guarantees: skeletons whose split file is not regular, is malformed, or is shared by thousands of skeletons cost
+/// only their own names. The bytes read from split files are limited in total.
 #[test]
 fn skeletons() {
     const DWO_NAME: u64 = 0x2130;
@@ -541,7 +540,7 @@ fn skeletons() {
         let parts = [Part::code(), symbols, strings, Part::debug(".debug_info", info)];
         let path = folder.path().join("program");
         fs::write(&path, file(&[&parts[..], &[Part::debug(".debug_abbrev", abbreviations.clone())]].concat())).unwrap();
-        // Packed together, they make no sense either.
+        // The same malformed units in a package.
         fs::write(folder.path().join("program.dwp"), file(&[junk(".debug_cu_index", 1 << 16)])).unwrap();
         let settings = Settings { max_dwarf_bytes: 32 << 20, ..settings() };
         let one = One::new(settings, object_at(&path));
@@ -554,8 +553,8 @@ fn skeletons() {
     }
 }
 
-/// Guarantees: links to a shared file that lead nowhere or have no build id, and references into a file that is not
-/// there, are no name.
+/// Guarantees: links to a shared file that does not exist or have no build id, and references into a missing file, give
+/// no name.
 #[test]
 fn links_to_shared_files() {
     let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);

@@ -1,4 +1,4 @@
-//! Separate debug files, by build id and by link, compressed or not; and where they may be.
+//! Separate debug files: found by build id and by link, compressed or not, and in which folders.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -15,7 +15,7 @@ use profbridge_symbolizer::{
     Answer, DebugFileServer, FileIdentity, Key, NamedBy, Object, Requested, Settings, Source, Symbolizer, Unknown,
 };
 
-/// A program, and what is left of it when its debug information is put into a file of its own.
+/// A program, stripped, and its separate debug file.
 struct Split {
     folder: tempfile::TempDir,
     stripped: PathBuf,
@@ -25,7 +25,7 @@ struct Split {
     build_id: String,
 }
 
-/// Builds `inlined.c` and splits it. `None` where a tool is missing.
+/// Builds `inlined.c` and splits it. `None` if a tool is missing.
 fn split(link: bool) -> Option<Split> {
     if !has("gcc") || !has("objcopy") || !has("readelf") {
         return None;
@@ -49,7 +49,7 @@ fn split(link: bool) -> Option<Split> {
 }
 
 impl Split {
-    /// Where the debug file belongs in a debug folder.
+    /// The path for the debug file in a debug folder.
     fn place(&self, folder: &Path) -> PathBuf {
         let (first, rest) = self.build_id.split_at(2);
         folder.join(".build-id").join(first).join(format!("{rest}.debug"))
@@ -61,7 +61,7 @@ impl Split {
         fs::rename(&self.debug, to).unwrap();
     }
 
-    /// Whether an answer is all that the stripped program itself says of `outer`: where it starts.
+    /// Whether an answer has only what the stripped program itself knows about `outer`: its start.
     fn is_only_a_start(&self, answer: &Answer) -> bool {
         let symbols = answer.symbols().filter(|symbols| symbols.named_by == NamedBy::UnwindTable);
         symbols.is_some_and(|symbols| symbols.frames[0].function.ends_with(&format!("+{:#x}", self.outer)))
@@ -72,7 +72,7 @@ impl Split {
     }
 }
 
-/// The function, its file's base name, and its line, of the outermost function.
+/// Name, file base name, and line of the outermost function.
 fn outermost(answer: &Answer) -> (String, String, u32) {
     let frame = frames(answer).last().unwrap_or_else(|| panic!("{answer:?}"));
     let file = frame.file.as_deref().unwrap_or_default();
@@ -113,7 +113,7 @@ fn by_debug_link() {
     assert_eq!(one.symbolizer.counters().debug_files, 1);
 }
 
-/// Guarantees: a debug file with another checksum than the link's is refused and counted.
+/// Guarantees: a debug file whose checksum differs from the link's is refused and counted.
 #[test]
 fn wrong_checksum() {
     let Some(split) = split(true) else { return };
@@ -125,8 +125,8 @@ fn wrong_checksum() {
     assert_eq!(one.symbolizer.counters().debug_files_refused, 1);
 }
 
-/// Guarantees: a debug file is found by the build id in a configured folder; one with another build id there is refused
-/// and counted.
+/// Guarantees: a debug file is found by its build id in a configured folder. One with another build id is refused and
+/// counted.
 #[test]
 fn by_build_id() {
     let Some(split) = split(false) else { return };
@@ -144,7 +144,7 @@ fn by_build_id() {
     assert_eq!(one.symbolizer.counters().debug_files_refused, 1);
 }
 
-/// Guarantees: with nothing but a build id, the debug file alone gives names and lines: profiles from other machines.
+/// Guarantees: for profiles from other machines, a debug file found only by build id gives names and lines.
 #[test]
 fn only_a_build_id() {
     let Some(split) = split(false) else { return };
@@ -155,8 +155,8 @@ fn only_a_build_id() {
     is_outer(&One::new(settings, object).answer(split.outer));
 }
 
-/// Guarantees: debug files and objects are found inside a process's root, where absolute symbolic links mean the root
-/// and nothing leads out of it.
+/// Guarantees: debug files and objects are found inside a process's root. Absolute symbolic links are relative to that
+/// root, and nothing leads out of it.
 #[test]
 fn inside_a_root() {
     let Some(split) = split(true) else { return };
@@ -197,7 +197,7 @@ fn inside_a_root() {
     is_outer(&One::new(settings(), object).answer(split.outer));
 }
 
-/// Guarantees: a path that a target made up names no debug file of this machine.
+/// Guarantees: a path chosen by the profiled process does not open a debug file of this machine.
 #[test]
 fn a_targets_path_means_nothing_here() {
     let Some(split) = split(true) else { return };
@@ -211,7 +211,7 @@ fn a_targets_path_means_nothing_here() {
     assert!(split.is_only_a_start(&one.answer(split.outer)));
 }
 
-/// Guarantees: a file that is not the one of the key is not read, whether the key is a build id or a file's identity.
+/// Guarantees: a file that does not match the key is not read, whether the key is a build id or a file's identity.
 #[test]
 fn another_file_than_the_keys() {
     let Some(split) = split(false) else { return };
@@ -225,7 +225,7 @@ fn another_file_than_the_keys() {
     }
 }
 
-/// Guarantees: compressed debug sections are read like others, with each compression that objcopy knows.
+/// Guarantees: compressed debug sections are read, with each compression that objcopy supports.
 #[test]
 fn compressed_sections() {
     for format in ["zlib-gabi", "zstd"] {
@@ -240,7 +240,7 @@ fn compressed_sections() {
         }
         assert!(run("readelf", [Path::new("-tW"), &compressed]).contains("COMPRESSED"), "{format}");
         is_outer(&One::new(settings(), object_at(&compressed)).answer(split.outer));
-        // What it would decompress to counts.
+        // The limit applies to the decompressed size.
         let one = One::new(Settings { max_dwarf_bytes: 64, ..settings() }, object_at(&compressed));
         assert_eq!(outermost(&one.answer(split.outer)).2, 0);
         assert_eq!(one.symbolizer.counters().too_large, 1);
@@ -256,7 +256,7 @@ fn without_dwarf() {
     assert_eq!(one.symbolizer.counters().dwarf, 0);
 }
 
-/// A server that has one file, which comes when the test says so.
+/// A server with one file, which arrives when the test says so.
 #[derive(Debug)]
 struct Slow {
     file: PathBuf,
@@ -290,7 +290,7 @@ impl Slow {
     }
 }
 
-/// Waits until an answer is what it should be.
+/// Waits until an answer is as expected.
 fn until(one: &One, address: u64, is_right: impl Fn(&Answer) -> bool) {
     let begin = std::time::Instant::now();
     while !is_right(&one.symbolizer.answer(one.object, address)) {
@@ -299,8 +299,8 @@ fn until(one: &One, address: u64, is_right: impl Fn(&Answer) -> bool) {
     }
 }
 
-/// Guarantees: an answer is not final while a debug file is on its way, says what is known by then, and has the names of
-/// the file once it is there.
+/// Guarantees: while a debug file is being downloaded, an answer is not final but has what is known. Once the file is
+/// there, the answer has its names.
 #[test]
 fn a_debug_file_from_elsewhere() {
     let Some(split) = split(false) else { return };
@@ -314,8 +314,8 @@ fn a_debug_file_from_elsewhere() {
     assert_eq!(one.symbolizer.counters().debug_files, 1);
 }
 
-/// Guarantees: nobody waits longer than the patience for a file that is on its way; what comes later makes the answers
-/// better that were given before, of an object of which nothing else is known too.
+/// Guarantees: answers wait for a download only as long as `patience`. A file that arrives later still improves them,
+/// even for an object about which nothing else is known.
 #[test]
 fn a_late_debug_file() {
     let Some(split) = split(false) else { return };
@@ -331,8 +331,8 @@ fn a_late_debug_file() {
     until(&one, split.outer, |answer| frames(answer).last().is_some_and(|frame| frame.line > 0));
 }
 
-/// Guarantees: a file that does not come, and one that is not the one of the build id, change nothing, and are not asked
-/// for again and again; a file with debug information asks nobody.
+/// Guarantees: a file that never arrives, or has another build id, changes nothing and is not requested repeatedly. For
+/// a file with debug information, no request is made.
 #[test]
 fn no_debug_file_from_elsewhere() {
     let Some(split) = split(false) else { return };

@@ -1,4 +1,4 @@
-//! Programs of real compilers, compared with what binutils say about them.
+//! Programs built by real compilers, compared with the output of binutils.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -9,7 +9,7 @@ use std::path::Path;
 use common::{One, Symbol, build, frames, has, nm, object_at, run, settings};
 use profbridge_symbolizer::{Answer, Settings};
 
-/// Addresses to ask about in functions: the first, the last, and some between.
+/// Addresses in functions to ask about: the first, the last, and some in between.
 fn addresses_in(symbols: &[Symbol]) -> Vec<u64> {
     let inside = |symbol: &Symbol| {
         let (start, size) = (symbol.address, symbol.size.max(1));
@@ -21,7 +21,7 @@ fn addresses_in(symbols: &[Symbol]) -> Vec<u64> {
     addresses
 }
 
-/// All names that `nm` has for each address of its symbols: aliases are all right.
+/// All names that `nm` prints for each symbol address: any alias is correct.
 fn names_by_range(symbols: &[Symbol]) -> BTreeMap<(u64, u64), Vec<&str>> {
     let mut names: BTreeMap<(u64, u64), Vec<&str>> = BTreeMap::new();
     for symbol in symbols {
@@ -30,7 +30,7 @@ fn names_by_range(symbols: &[Symbol]) -> BTreeMap<(u64, u64), Vec<&str>> {
     names
 }
 
-/// Every address in a function of the file has a name that `nm` has for it.
+/// Checks that every address in a function of the file has a name that `nm` prints for it.
 fn agrees_with_nm(path: &Path, settings: Settings, demangled: bool, options: &[&str]) {
     let symbols = nm(path, options);
     assert!(symbols.len() > 3, "nm finds functions in {}", path.display());
@@ -49,8 +49,8 @@ fn agrees_with_nm(path: &Path, settings: Settings, demangled: bool, options: &[&
     assert_eq!(one.symbolizer.counters().panics, 0);
 }
 
-/// Guarantees: a function of glibc is called as everybody calls it, also where debug information has the name by which
-/// only glibc does; and its line is known.
+/// Guarantees: a function of glibc has its well-known name, even if debug information has a name that only glibc uses,
+/// and its line is known.
 #[test]
 fn names_of_glibc() {
     if !has("gcc") || !has("nm") {
@@ -78,7 +78,7 @@ fn c_without_debug_information() {
     agrees_with_nm(&program, settings(), false, &[]);
 }
 
-/// Guarantees: C++ names are demangled as `nm -C` does, templates, namespaces without a name and clones included.
+/// Guarantees: C++ names are demangled as by `nm -C`, including templates, anonymous namespaces and clones.
 #[test]
 fn cpp_names_are_demangled() {
     if !has("g++") || !has("nm") {
@@ -96,8 +96,8 @@ fn cpp_names_are_demangled() {
     assert!(function.starts_with("int shapes::largest<int>("), "{function}");
 }
 
-/// Guarantees: names of both of Rust's manglings are demangled, without the hash of the first, and the symbol's own
-/// name is kept.
+/// Guarantees: names of both Rust mangling schemes are demangled, without the hash of the older one, and the system
+/// name stays mangled.
 #[test]
 fn rust_names_are_demangled() {
     if !has("rustc") || !has("nm") {
@@ -106,7 +106,7 @@ fn rust_names_are_demangled() {
     let folder = tempfile::tempdir().unwrap();
     for version in ["legacy", "v0"] {
         let mangling = format!("-Csymbol-mangling-version={version}");
-        // The first one is an unstable choice since it is no longer the default.
+        // The older scheme is no longer the default, so choosing it is unstable.
         let options = ["-O", "--edition=2021", "-Zunstable-options", &mangling];
         let program = folder.path().join(version);
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/generic.rs");
@@ -136,7 +136,7 @@ struct Printed {
     line: u32,
 }
 
-/// Asks binutils about addresses.
+/// Asks binutils' `addr2line` about addresses.
 fn binutils(path: &Path, addresses: &[u64]) -> Vec<Vec<Printed>> {
     let mut arguments = vec!["-f".to_owned(), "-i".to_owned(), "-a".to_owned(), "-e".to_owned()];
     arguments.push(path.to_string_lossy().into_owned());
@@ -177,8 +177,8 @@ fn agrees_with_addr2line(program: &Path, wanted: impl Fn(&Symbol) -> bool) {
     assert_eq!(one.symbolizer.counters().dwarf_found, addresses.len() as u64);
 }
 
-/// Guarantees: for every address of every function, inlined functions, files and lines are those that binutils print,
-/// for DWARF 4 and 5, with and without optimisation.
+/// Guarantees: for every address of every function, inlined functions, files and lines equal those of binutils, for
+/// DWARF 4 and 5, with and without optimization.
 #[test]
 fn inlined_functions_and_lines() {
     if !has("gcc") || !has("nm") || !has("addr2line") {
@@ -202,8 +202,8 @@ fn inlined_functions_and_lines() {
     }
 }
 
-/// Guarantees: a large optimised Rust program has at every address the functions, files, lines and columns that
-/// addr2line's own reader finds.
+/// Guarantees: for every address of a large optimized Rust program, functions, files, lines and columns equal those of
+/// the crate addr2line.
 #[test]
 fn rust_as_addr2line_has_it() {
     if !has("rustc") || !has("nm") {
@@ -236,8 +236,8 @@ fn rust_as_addr2line_has_it() {
     assert_eq!(one.symbolizer.counters().panics, 0);
 }
 
-/// Guarantees: what has no debug information at all still has final answers, and an address outside of all code has
-/// none.
+/// Guarantees: without any debug information, answers still become final, and an address outside of all code has no
+/// name.
 #[test]
 fn outside_of_code() {
     if !has("gcc") {
@@ -251,7 +251,7 @@ fn outside_of_code() {
     }
 }
 
-/// addr2line's reader of DWARF.
+/// The DWARF reader of the crate addr2line.
 mod oracle {
     use object::{Object as _, ObjectSection as _};
 
@@ -276,7 +276,7 @@ mod oracle {
             Self { context: addr2line::Context::from_dwarf(dwarf.unwrap()).unwrap() }
         }
 
-        /// `None` where it does not know every function.
+        /// `None` if some function is unknown.
         pub(crate) fn frames(&self, address: u64) -> Option<Vec<Expected>> {
             let mut frames = self.context.find_frames(address).skip_all_loads().unwrap();
             let mut expected = Vec::new();

@@ -1,4 +1,4 @@
-//! What is no ELF file of a program: perf maps, the kernel, the vDSO; and the symbolizer itself.
+//! Sources other than ELF files: perf maps and the vDSO; and the symbolizer's own limits.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -27,8 +27,8 @@ fn perf_map(path: &Path, settings: Settings) -> One {
     One { symbolizer, object }
 }
 
-/// Guarantees: what is appended to a perf map is found when it is asked about again; a line without its end is not
-/// taken; a later line has the addresses that it names; names are not demangled.
+/// Guarantees: text appended to a perf map is found by the next request. An incomplete last line is not used, a later
+/// line replaces earlier ones for its addresses, and names are not demangled.
 #[test]
 fn perf_maps_grow() {
     let folder = tempfile::tempdir().unwrap();
@@ -47,7 +47,7 @@ fn perf_maps_grow() {
     assert_eq!(functions, [first, Some("moved here"), first, Some("unfinished")]);
 }
 
-/// Guarantees: a perf map that is replaced by another file, or cut and written anew, is read from its start.
+/// Guarantees: a perf map that is replaced, or truncated and rewritten, is read from its start.
 #[test]
 fn perf_maps_are_replaced() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,7 +65,7 @@ fn perf_maps_are_replaced() {
     assert_eq!(function(&one.answer(0x1200)), None);
 }
 
-/// Guarantees: a perf map is read up to its limit, which is said and counted; what was read has names.
+/// Guarantees: a perf map is read up to its limit, which is logged and counted. Lines before the limit have names.
 #[test]
 fn perf_maps_are_limited() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn perf_maps_are_limited() {
     assert_eq!(one.symbolizer.counters().too_large, 1);
 }
 
-/// Guarantees: the vDSO, which no file holds, has names.
+/// Guarantees: the vDSO, which is in no file, has names.
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn vdso() {
@@ -91,8 +91,8 @@ fn vdso() {
     assert!(functions.iter().flatten().any(|function| known.contains(&&**function)), "{functions:?}");
 }
 
-/// Guarantees: what was asked before is not asked again, an object with the same key is the same, and forgetting one
-/// takes its answers.
+/// Guarantees: known addresses are not asked for again, objects with the same key are one object, and forgetting an
+/// object drops its answers.
 #[test]
 fn objects_and_answers() {
     if !has("gcc") || !has("nm") {
@@ -117,7 +117,7 @@ fn objects_and_answers() {
     assert!(clone.wait(LIMIT));
 }
 
-/// Guarantees: when more waits than allowed, addresses are refused and counted, and can be asked again.
+/// Guarantees: if too many addresses wait, further ones are refused and counted, and can be asked for again.
 #[test]
 fn too_much_waits() {
     if !has("gcc") || !has("nm") {
@@ -137,8 +137,7 @@ fn too_much_waits() {
     assert_eq!(function(&one.answer(outer)), Some("outer"));
 }
 
-/// Guarantees: answers and tables stay within the bytes they may have, what is dropped is counted, and can be asked
-/// again.
+/// Guarantees: answers and tables stay within their limits. What is evicted is counted and can be asked for again.
 #[test]
 fn caches_are_bounded() {
     if !has("gcc") || !has("nm") {
@@ -165,8 +164,8 @@ fn caches_are_bounded() {
     assert!(counters.answers_evicted > 0 && counters.tables_evicted > 0, "{counters:?}");
 }
 
-/// Guarantees: more objects and open files than allowed make room for each other, the least recently used first, and
-/// all are answered.
+/// Guarantees: above the limits for objects and open files, the least recently used ones are evicted, and all requests
+/// are answered.
 #[test]
 fn objects_make_room() {
     if !has("gcc") || !has("nm") {
@@ -196,8 +195,8 @@ fn objects_make_room() {
 fn late_answers_are_counted() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("perf-1.map");
-    // Reading them keeps the thread busy for far longer than the questions take, unless it is this thread that the
-    // machine holds up.
+    // Reading the files keeps the background thread busy for far longer than the questions take, unless the machine
+    // delays this thread.
     for count in [400_000, 800_000, 1_600_000] {
         let lines: String = (0..count).map(|number| format!("{:x} 8 f{number}\n", number * 8)).collect();
         fs::write(&path, lines).unwrap();
@@ -216,7 +215,7 @@ fn late_answers_are_counted() {
     panic!("each answer was there at once");
 }
 
-/// Guarantees: names stay as they are in the file where demangling is off.
+/// Guarantees: names stay mangled if demangling is off.
 #[test]
 fn without_demangling() {
     if !has("g++") || !has("nm") {

@@ -1,4 +1,4 @@
-//! Files whose symbol table was stripped: what they still have.
+//! Stripped files: names that remain without a symbol table.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -21,9 +21,9 @@ fn named_by(answer: &Answer) -> Option<NamedBy> {
     answer.symbols().map(|symbols| symbols.named_by)
 }
 
-/// Guarantees: functions of a stripped program do not become one: each is called by its file and the address at which
-/// it starts, whichever of its addresses is asked for and whether the program may lie anywhere or not. With its
-/// symbols, and with its debug information only, the same program has the names it was written with.
+/// Guarantees: functions of a stripped program stay distinct: each is named by its file and start address, for all of
+/// its addresses, whether or not the program is position-independent. With symbols, or with debug information only, the
+/// same program has its original names.
 #[test]
 fn function_starts() {
     if !has("gcc") || !has("strip") || !has("nm") {
@@ -52,7 +52,7 @@ fn function_starts() {
         // Before all code.
         assert_eq!(named_by(&one.answer(0x10)), None);
 
-        // Debug information alone is better than a start.
+        // Debug information alone is preferred to a function start.
         run("strip", [Path::new("--keep-section=.debug*"), Path::new("-o"), &stripped, &whole]);
         let known = One::new(settings(), object_at(&stripped));
         let outer = symbols.iter().find(|symbol| symbol.name == "outer").unwrap();
@@ -87,7 +87,7 @@ fn go_file(table: Vec<u8>) -> Vec<u8> {
     file(&[Part::code(), Part::debug(".gopclntab", table)])
 }
 
-/// What is said of an address: function, file and line.
+/// The answer for an address: function, file and line.
 fn said(answer: &Answer) -> (&str, &str, u32) {
     let frame = &frames(answer)[0];
     (&frame.function, frame.file.as_deref().unwrap_or_default(), frame.line)
@@ -100,8 +100,8 @@ fn one(bytes: &[u8]) -> (tempfile::TempDir, One) {
     (folder, One::new(settings(), object_at(&path)))
 }
 
-/// Guarantees: each form of Go's table gives function, file and line. Of an address that belongs to an inlined function
-/// it gives the function that it was inlined into, and not the line of another; between functions it gives nothing.
+/// Guarantees: each format of Go's table gives function, file and line. For an address in an inlined function, it gives
+/// the outer function without file and line. Between functions, it gives nothing.
 #[test]
 fn forms_of_gos_table() {
     for magic in VERSIONS {
@@ -133,7 +133,7 @@ fn forms_of_gos_table() {
     }
 }
 
-/// Roots of Go: the one on this machine, and those that `PROFBRIDGE_TEST_GO` names, separated by colons.
+/// Installations of Go: the one on this machine, and those in `PROFBRIDGE_TEST_GO`, separated by colons.
 fn gos() -> Vec<PathBuf> {
     let mut found = Vec::new();
     match Command::new("go").args(["env", "GOROOT"]).output() {
@@ -169,8 +169,8 @@ func main() {
 }
 ";
 
-/// Guarantees: a stripped program of Go's own compiler, with cgo's linker and without, has the names that it has with
-/// its symbols, and the lines of its debug information wherever nothing was inlined.
+/// Guarantees: a stripped program built by Go, with cgo's linker or without, has the same names as with symbols, and
+/// the lines of its debug information wherever nothing was inlined.
 #[test]
 fn programs_of_go() {
     if !has("nm") || !has("strip") {
@@ -210,7 +210,7 @@ fn programs_of_go() {
             {
                 let Some(expected) = frames(with).last() else { continue };
                 let Some(found) = frames(&without).first() else { continue };
-                // Wrappers between Go's calling conventions have a symbol of their own.
+                // Wrappers between Go's calling conventions have their own symbols.
                 let plain = |name: &str| name.trim_end_matches(".abi0").to_owned();
                 if named_by(&without) == Some(NamedBy::GoTable) {
                     let fits =
@@ -237,7 +237,7 @@ fn programs_of_go() {
     }
 }
 
-/// An entry of `.eh_frame`: its length, and what it refers to.
+/// An entry of `.eh_frame`: length and reference.
 fn entry(reference: u32, content: &[u8]) -> Vec<u8> {
     let mut bytes = (content.len() as u32 + 4).to_le_bytes().to_vec();
     bytes.extend(reference.to_le_bytes());
@@ -245,7 +245,7 @@ fn entry(reference: u32, content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A common part that says how the others write addresses (absolute, eight bytes), and claims to be so long.
+/// A CIE for absolute addresses of eight bytes, with any claimed length.
 fn common(padding: usize) -> Vec<u8> {
     // Version, augmentation, alignments, return address, and the length and content of the augmentation.
     let mut content = vec![1];
@@ -255,7 +255,7 @@ fn common(padding: usize) -> Vec<u8> {
     entry(0, &content)
 }
 
-/// A function whose common part is so many bytes before it.
+/// An FDE whose CIE is `back` bytes before it.
 fn function(back: u32, start: u64, length: u64) -> Vec<u8> {
     let mut content = start.to_le_bytes().to_vec();
     content.extend(length.to_le_bytes());
@@ -267,9 +267,9 @@ fn unwind_file(table: Vec<u8>) -> Vec<u8> {
     file(&[Part::code(), Part { flags: 2, address: 0x200_0000, ..Part::debug(".eh_frame", table) }])
 }
 
-/// Guarantees: unwind tables that lie are read in time that their size explains: a common part of a megabyte that a
-/// hundred thousand functions refer to, references to nowhere and into the middle of an entry, functions longer than
-/// all code, and entries that end anywhere.
+/// Guarantees: malicious unwind tables are read in time proportional to their size: a CIE of a megabyte that a hundred
+/// thousand functions refer to, references to nowhere and into entries, functions longer than all code, and entries
+/// truncated anywhere.
 #[test]
 fn unwind_tables_that_lie() {
     let mut shared = common(1 << 20);
@@ -298,8 +298,8 @@ fn unwind_tables_that_lie() {
     }
 }
 
-/// Guarantees: Go's tables that end anywhere, or have any field at its extremes, get an answer and no panic; one that
-/// is unlike all known forms is counted as such, and the unwind table takes its place.
+/// Guarantees: Go tables that are truncated, or have any field at its extremes, get an answer and no panic. An unknown
+/// format is counted, and the unwind table is used instead.
 #[test]
 fn go_tables_that_lie() {
     let addresses = [START, START + 100, START + 220, START + 330, u64::MAX];
@@ -329,8 +329,8 @@ fn go_tables_that_lie() {
     assert_eq!(found.symbolizer.counters().unsupported, 1);
 }
 
-/// Guarantees: runs of values that never come to their end are given up, for each address and for all of a batch
-/// together: a file of four megabytes of them does not take its square.
+/// Guarantees: endless sequences of runs are abandoned, per address and per batch: the work for a file of four
+/// megabytes is not quadratic.
 #[test]
 fn runs_without_an_end() {
     // Each run changes the value by one and reaches no further.
@@ -354,8 +354,7 @@ fn runs_without_an_end() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: whatever bytes stand in Go's table or the unwind table, every address gets an answer, without a
-    /// panic.
+    /// Guarantees: with any bytes as Go table or unwind table, every address gets an answer, without a panic.
     #[test]
     fn any_bytes(
         form in 0_usize..4,
@@ -375,7 +374,7 @@ proptest! {
     }
 }
 
-/// Guarantees: a file of which nobody says what it is called is not named by its functions' starts.
+/// Guarantees: a file without a known name does not name functions by their starts.
 #[test]
 fn without_a_file_name() {
     let mut unwind = common(0);

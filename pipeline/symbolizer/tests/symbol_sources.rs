@@ -1,4 +1,4 @@
-//! Where names come from beside `.symtab` and plain DWARF: stubs, assembler, and symbols that are packed away.
+//! Names from sources other than `.symtab` and plain DWARF: stubs, assembler code, and compressed symbols.
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "helpers of tests")]
 
 mod common;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use common::{One, build, frames, has, nm, object_at, run, settings, source};
 use profbridge_symbolizer::{Answer, NamedBy, Settings};
 
-/// The stubs that `objdump` finds, by their addresses.
+/// The stubs that `objdump` finds, by address.
 fn stubs(program: &Path) -> BTreeMap<u64, String> {
     let text = run("objdump", [Path::new("-d"), program]);
     let line = |line: &str| {
@@ -20,7 +20,7 @@ fn stubs(program: &Path) -> BTreeMap<u64, String> {
     text.lines().filter_map(line).filter(|(_, name)| name.ends_with("@plt")).collect()
 }
 
-/// Builds `calls.c`, against a library with what it calls, or with all of it in one.
+/// Builds `calls.c`, with its callees in a library or linked into the same file.
 fn calls(folder: &Path, options: &[&str]) -> PathBuf {
     let library = build("gcc", "called.c", &folder.join("libcalled.so"), &["-shared", "-fPIC"]);
     let called = if options.contains(&"-static") { source("called.c") } else { library };
@@ -30,8 +30,8 @@ fn calls(folder: &Path, options: &[&str]) -> PathBuf {
     program
 }
 
-/// Guarantees: a stub has the name of what it calls, as `objdump` finds it, in all layouts of the linker, and in a
-/// stripped program as well; its whole code does, and the entry that starts the dynamic linker has no other's name.
+/// Guarantees: a stub is named after its target, as by `objdump`, in all linker layouts and also in stripped programs.
+/// The name covers the whole stub, and the entry that starts the dynamic linker has no stub's name.
 #[test]
 fn stubs_are_named() {
     if !has("gcc") || !has("objdump") || !has("strip") || std::env::consts::ARCH != "x86_64" {
@@ -74,7 +74,7 @@ fn stubs_are_named() {
     }
 }
 
-/// Guarantees: the stubs of a static program are named for the indirect functions that they call.
+/// Guarantees: the stubs of a static program are named after the indirect functions that they call.
 #[test]
 fn stubs_of_indirect_functions() {
     if !has("gcc") || !has("readelf") || std::env::consts::ARCH != "x86_64" {
@@ -93,8 +93,8 @@ fn stubs_of_indirect_functions() {
     assert!(["memcpy@plt", "memset@plt", "strlen@plt"].iter().all(|name| names.contains(name)), "{names:?}");
 }
 
-/// Guarantees: of the names at one address the public one is shown, also where only another has a type and a size, and
-/// whether debug information knows one of them or not; functions without type and size are found.
+/// Guarantees: among aliases of an address, the public name is shown, even if only another alias has a type and a size,
+/// and whether or not debug information knows one of them. Functions without type and size are found.
 #[test]
 fn names_of_assembler() {
     if !has("gcc") || !has("nm") || std::env::consts::ARCH != "x86_64" {
@@ -116,7 +116,7 @@ fn names_of_assembler() {
     }
 }
 
-/// Guarantees: debug sections that GNU's older tools compressed are read like others.
+/// Guarantees: debug sections compressed by GNU's older tools are read.
 #[test]
 fn sections_of_older_compression() {
     if !has("gcc") || !has("objcopy") || !has("readelf") {
@@ -155,8 +155,8 @@ fn mini_debug_info() {
     assert_eq!(ask("stripped").symbols().unwrap().named_by, NamedBy::UnwindTable);
 }
 
-/// Guarantees: inlined lambdas are told apart by their place in the source, and methods by their class, where they have
-/// no symbol; also two lambdas of one line.
+/// Guarantees: inlined lambdas without a symbol are distinguished by their source position, even two in one line, and
+/// such methods by their class.
 #[test]
 fn lambdas() {
     if !has("g++") || !has("nm") {
@@ -176,7 +176,7 @@ fn lambdas() {
         for line in ["{lambda at lambdas.cc:10:", "{lambda at lambdas.cc:11:", "{lambda at lambdas.cc:17:"] {
             let expected = if line.contains(":11:") { 2 } else { 1 };
             let found = of_lambdas.iter().filter(|name| name.starts_with(line)).count();
-            // What is inlined into the last one is all of its code.
+            // All code of the last function was inlined into it.
             assert!(found == expected || line.contains(":17:"), "{version} {line} {innermost:?}");
         }
         assert!(innermost.contains(&"Local::run"), "{innermost:?}");
@@ -184,7 +184,7 @@ fn lambdas() {
     }
 }
 
-/// Every second address of the functions of a program, and what is known about each.
+/// Every second address of a program's functions, and what is known about each.
 fn everything(program: &Path, settings: Settings) -> Vec<(u64, Answer)> {
     let symbols = nm(program, &[]);
     let addresses: Vec<u64> =
@@ -197,8 +197,8 @@ fn has_lines(answers: &[(u64, Answer)]) -> bool {
     answers.iter().flat_map(|(_, answer)| frames(answer)).filter(|frame| frame.line > 0).count() > 50
 }
 
-/// Guarantees: units in files of their own give the same names, inlined functions, files and lines as those in the
-/// program, alone and packed together; without those files, the lines and the symbols are left.
+/// Guarantees: split units, separate or packed, give the same names, inlined functions, files and lines as units in the
+/// program. Without the split files, lines and symbols remain.
 #[test]
 fn split_units() {
     if ["g++", "nm", "dwp"].iter().any(|tool| !has(tool)) {
@@ -221,7 +221,7 @@ fn split_units() {
         assert!(has_lines(&expected));
         assert_eq!(everything(&at("split"), settings()), expected, "{version}");
 
-        // GNU's ends with an error on some of DWARF 5, LLVM's never.
+        // GNU's tool fails on some DWARF 5 files, LLVM's does not.
         if version == "-gdwarf-5" {
             continue;
         }
@@ -234,14 +234,14 @@ fn split_units() {
         fs::remove_file(at("split.dwp")).unwrap();
         let left = everything(&at("split"), settings());
         assert!(has_lines(&left));
-        // Another unit than the skeleton's is none.
+        // A unit with another id than the skeleton's is not used.
         fs::rename(at("shapes.dwo.away"), at("lambdas.dwo")).unwrap();
         assert_eq!(everything(&at("split"), settings()), left);
     }
 }
 
-/// Guarantees: what dwz moved to a file that several programs share is found: by its build id, and by its place in a
-/// debug folder; another file there is refused, and so is none missed.
+/// Guarantees: data that dwz moved to a shared file is found by its build id and by its path in a debug folder. Another
+/// file there is refused, and a missing one is no error.
 #[test]
 fn shared_debug_information() {
     if ["g++", "nm", "dwz", "readelf"].iter().any(|tool| !has(tool)) {

@@ -1,8 +1,8 @@
 //! The dictionaries of senders.
 //!
-//! All windows of a sender that are opened within some minutes share an arena, so what they have in common is there
-//! once. An arena is left by age or size: windows that are opened later get another one, and the old one is freed with
-//! its last window.
+//! All windows of a sender that are opened within some minutes share an arena, so that equal data is stored once. When
+//! an arena is too old or too large, windows opened later get another one, and the old one is freed with its last
+//! window.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,41 +12,41 @@ use profbridge_model::arena::{Arena, Work};
 use crate::ENTRY;
 use crate::limits::Limits;
 
-/// Who sent something.
+/// The sender of a request.
 pub(crate) type Peer = Option<Arc<str>>;
 
-/// An arena and who uses it.
+/// An arena and its users.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) arena: Arena,
-    /// Tells it from all arenas there ever were: another one may get its place.
+    /// Unique among all arenas so far, since slots are reused.
     pub(crate) number: u64,
-    /// How many windows use it.
+    /// Number of windows that use it.
     pub(crate) windows: u32,
-    /// What it was last counted with, in bytes.
+    /// Its size at the last update, in bytes.
     pub(crate) counted: u64,
     opened: u64,
     peer: Peer,
 }
 
-/// The arenas that are in use.
+/// The arenas in use.
 #[derive(Debug, Default)]
 pub(crate) struct Arenas {
     places: Vec<Option<Box<Shared>>>,
     free: Vec<u32>,
-    /// The arena that the next window of a sender gets.
+    /// The arena for the next window of a sender.
     current: HashMap<Peer, u32>,
-    /// Arenas whose last window may have gone.
+    /// Arenas whose last window may be gone.
     idle: Vec<u32>,
     begun: u64,
-    /// Memory of all arenas, in bytes.
+    /// Size of all arenas at the last update, in bytes.
     pub(crate) counted: u64,
-    /// What arenas that are gone have done.
+    /// Work counters of freed arenas.
     work: Work,
 }
 
 impl Arenas {
-    /// The memory of all of them, as allocated when they were last counted, in bytes.
+    /// Heap size of all arenas at the last update, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let tables = self.places.capacity() * size_of::<Option<Box<Shared>>>()
             + (self.free.capacity() + self.idle.capacity()) * size_of::<u32>()
@@ -54,12 +54,12 @@ impl Arenas {
         self.counted + tables as u64
     }
 
-    /// The memory that the distinct elements take, without hash tables and spare room, in bytes.
+    /// Size of the distinct elements in bytes, without hash tables and free room.
     pub(crate) fn distinct_bytes(&self) -> u64 {
         self.places.iter().flatten().map(|shared| shared.arena.distinct_bytes()).sum()
     }
 
-    /// What all arenas that there are and were have done.
+    /// Work counters of all arenas so far.
     pub(crate) fn work(&self) -> Work {
         self.places.iter().flatten().fold(self.work, |sum, shared| sum + shared.arena.work())
     }
@@ -104,12 +104,12 @@ impl Arenas {
         self.places.get_mut(at as usize)?.as_deref_mut()
     }
 
-    /// Whether there still is an arena with a number.
+    /// Whether the arena with this number still exists.
     pub(crate) fn has(&self, at: u32, number: u64) -> bool {
         self.get(at).is_some_and(|shared| shared.number == number)
     }
 
-    /// Counts what an arena has come to.
+    /// Updates the size of an arena.
     pub(crate) fn settle(&mut self, at: u32) {
         if let Some(shared) = self.places.get_mut(at as usize).and_then(Option::as_deref_mut) {
             let bytes = size_of::<Shared>() as u64 + shared.arena.bytes();
@@ -118,8 +118,8 @@ impl Arenas {
         }
     }
 
-    /// Lets windows that are opened from now on have another arena than this one.
-    pub(crate) fn leave(&mut self, at: u32) {
+    /// Stops using an arena for windows that are opened later.
+    pub(crate) fn stop_sharing(&mut self, at: u32) {
         if let Some(shared) = self.places.get(at as usize).and_then(Option::as_deref)
             && self.current.get(&shared.peer) == Some(&at)
         {
@@ -128,13 +128,13 @@ impl Arenas {
         }
     }
 
-    /// Lets all windows that are opened from now on have other arenas.
-    pub(crate) fn leave_all(&mut self) {
+    /// Stops using all current arenas for windows that are opened later.
+    pub(crate) fn stop_sharing_all(&mut self) {
         self.idle.extend(std::mem::take(&mut self.current).into_values());
         self.free_idle();
     }
 
-    /// One window less uses an arena.
+    /// Records that a window stopped using an arena.
     pub(crate) fn release(&mut self, at: u32) {
         if let Some(shared) = self.get_mut(at) {
             shared.windows -= 1;
@@ -145,7 +145,7 @@ impl Arenas {
         self.free_idle();
     }
 
-    /// Frees the arenas that no window needs any more.
+    /// Frees arenas without windows.
     pub(crate) fn free_idle(&mut self) {
         for at in std::mem::take(&mut self.idle) {
             let Some(shared) = self.places[at as usize].take_if(|shared| shared.windows == 0) else { continue };
@@ -158,7 +158,7 @@ impl Arenas {
         }
     }
 
-    /// Gives back the tables where nothing is in them.
+    /// Frees empty tables.
     pub(crate) fn shrink_tables(&mut self) {
         if self.free.len() == self.places.len() {
             (self.places, self.free) = (Vec::new(), Vec::new());

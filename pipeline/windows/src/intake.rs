@@ -1,4 +1,4 @@
-//! Puts the samples of a request into windows.
+//! Adds the samples of a request to windows.
 
 use std::collections::HashMap;
 
@@ -11,23 +11,22 @@ use crate::key::Key;
 use crate::store::Store;
 use crate::walk::ScopedProfile;
 
-/// What was found about a request is forgotten when it is more than this, in entries: it is found again.
+/// Caches about a request are cleared when they have more entries than this.
 pub const MEMO: usize = 32_768;
 
-/// So often the memory of the dictionary is looked at, in pieces of samples: it takes as long as putting one in.
-const LOOK: u32 = 64;
+/// How many pieces of samples are added between two checks of the dictionary's size, which costs as much as adding one.
+const SIZE_CHECK_INTERVAL: u32 = 64;
 
-/// What becomes of resources and attributes on the way into a window. Asked within [`Intake::put`] by the thread that
-/// calls it.
+/// Chooses resources and attributes for a window. Called within [`Intake::put`] by the calling thread.
 pub trait Rewrite {
-    /// The attributes of the resource that is numbered so in [`Piece::resource`].
+    /// The attributes of the resource with the number in [`Piece::resource`].
     fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, resource: u32) -> Vec<&'a Attribute>;
 
-    /// The attributes that stay in a sample's set.
+    /// The attributes of a set that remain in samples.
     fn stays(&self, set: AttributeSetId) -> impl Iterator<Item = Option<AttributeId>>;
 }
 
-/// Some timestamps and values of a sample, all of one window.
+/// Timestamps and values of a sample that belong to one window.
 #[derive(Debug)]
 pub struct Piece<'a, K> {
     /// The sample, for its stack, attributes and link.
@@ -36,52 +35,52 @@ pub struct Piece<'a, K> {
     pub key: &'a K,
     /// The number of its resource, see [`Rewrite`].
     pub resource: u32,
-    /// Whether some attributes of the sample's set do not stay in it.
+    /// Whether the sample's attribute set must be reduced to the attributes that remain.
     pub rewritten: bool,
-    /// How it says when and how much.
+    /// How timestamps and values are encoded.
     pub shape: Shape,
     /// Eight little-endian bytes each.
     pub timestamps: &'a [u8],
     /// Packed varints, as many as timestamps, or none.
     pub values: &'a [u8],
-    /// Whether it goes on with an observation of another window: it does not say how far its group has come.
+    /// Whether it continues an observation of another window, so that it must not advance the group's latest time.
     pub continued: bool,
 }
 
-/// Where the profile at hand goes: it is found once for many samples.
+/// The window of the current profile, found once for many samples.
 #[derive(Debug, Clone)]
 struct Cursor<K> {
     key: K,
     resource: u32,
     shape: Shape,
     slot: u32,
-    /// The window's order: another one may have got its slot.
+    /// The window's order number, since its slot may be reused.
     order: u64,
-    /// The position of the window's arena in [`Intake::carried`].
+    /// Index of the window's arena in [`Intake::carried`].
     carried: usize,
     series: u32,
 }
 
-/// What was found about a request that is being put into windows.
+/// Caches for a request that is being added to windows.
 #[derive(Debug)]
 pub struct Intake<K> {
     carried: Vec<Carried>,
-    /// The resources, and the scopes of resources, in the windows that they got to, by the windows' order.
+    /// Numbers of resources, and of scopes, in windows, by the order number of the window.
     resources: HashMap<(u32, u64), u32>,
     scopes: HashMap<(u32, u32, u64), u32>,
     cursor: Option<Cursor<K>>,
-    /// Pieces until the dictionary's memory is looked at.
-    until_look: u32,
+    /// Pieces left until the dictionary's size is checked.
+    until_size_check: u32,
 }
 
-/// What was carried into one arena.
+/// What was copied into one arena.
 #[derive(Debug)]
 struct Carried {
-    /// The arena, and its number: another one may get its place.
+    /// The arena's slot and its number, since the slot may be reused.
     arena: u32,
     number: u64,
     transfer: Transfer,
-    /// Attribute sets without what does not stay in them.
+    /// Attribute sets, reduced to the attributes that remain.
     kept: HashMap<AttributeSetId, Option<AttributeSetId>>,
     resources: HashMap<u32, LoggedResource>,
     scopes: HashMap<(u32, u32), LoggedScope>,
@@ -97,7 +96,7 @@ impl Carried {
         self.kept.len() + self.resources.len() + self.scopes.len()
     }
 
-    /// Rough, in bytes.
+    /// Approximate heap size in bytes.
     fn bytes(&self) -> usize {
         self.transfer.bytes()
             + self.kept.capacity() * (size_of::<(AttributeSetId, Option<AttributeSetId>)>() + 1)
@@ -108,24 +107,30 @@ impl Carried {
 
 impl<K> Default for Intake<K> {
     fn default() -> Self {
-        Self { carried: Vec::new(), resources: HashMap::new(), scopes: HashMap::new(), cursor: None, until_look: LOOK }
+        Self {
+            carried: Vec::new(),
+            resources: HashMap::new(),
+            scopes: HashMap::new(),
+            cursor: None,
+            until_size_check: SIZE_CHECK_INTERVAL,
+        }
     }
 }
 
 impl<K: Key> Intake<K> {
-    /// The memory that is taken besides the request itself. Rough, in bytes.
+    /// Approximate heap size in bytes, without the request itself.
     pub fn bytes(&self) -> usize {
         self.carried.iter().map(Carried::bytes).sum::<usize>()
             + self.resources.capacity() * (size_of::<((u32, u64), u32)>() + 1)
             + self.scopes.capacity() * (size_of::<((u32, u32, u64), u32)>() + 1)
     }
 
-    /// How many entries were found.
+    /// Number of cache entries.
     pub fn entries(&self) -> usize {
         self.carried.iter().map(Carried::entries).sum::<usize>() + self.resources.len() + self.scopes.len()
     }
 
-    /// Forgets what can be found again. The numbers of resources may change with it.
+    /// Clears the caches. The numbers of resources may change.
     pub fn forget(&mut self) {
         self.cursor = None;
         (self.resources, self.scopes) = (HashMap::new(), HashMap::new());
@@ -134,44 +139,44 @@ impl<K: Key> Intake<K> {
         }
     }
 
-    /// Begins a profile, which joins each window that it gets to.
+    /// Starts a profile. It is added to each window that gets samples of it.
     pub fn begin_profile(&mut self) {
         self.cursor = None;
     }
 
-    /// Goes on with a request after a pause.
+    /// Continues a request after a pause.
     pub fn resume(&mut self, store: &Store<K>) {
-        // Arenas that went away meanwhile took their ids along.
+        // Ids in arenas that were freed meanwhile are invalid.
         self.carried.retain(|carried| store.arenas.has(carried.arena, carried.number));
     }
 
-    /// Gives back what the next request can use.
+    /// Returns memory for the next request.
     pub(crate) fn give_back(self, store: &mut Store<K>) {
         for carried in self.carried {
             store.give_back(carried.transfer);
         }
     }
 
-    /// Counts what the arenas have come to that this request got to.
+    /// Updates the sizes of the arenas that this request used.
     pub fn settle(&self, store: &mut Store<K>) {
         for carried in &self.carried {
             store.arenas.settle(carried.arena);
         }
     }
 
-    /// The key of the window that the last piece of a resource and shape got to, if it still is that of the profile at
-    /// hand.
+    /// The key of the window that received the last piece with this resource and shape, if the profile is still the
+    /// same.
     pub fn key_of_last(&self, resource: u32, shape: Shape) -> Option<&K> {
         let cursor = self.cursor.as_ref()?;
         (cursor.resource == resource && cursor.shape == shape).then_some(&cursor.key)
     }
 
-    /// Puts a piece of a sample into its window, or as many of its observations as that still takes, and closes the
-    /// window if it is full then. Returns how many observations were put in; the rest is put in by another call.
+    /// Adds a piece of a sample to its window, or as many of its observations as fit, and closes the window if it is
+    /// then full. Returns how many observations were added; call again for the rest.
     ///
     /// # Errors
     ///
-    /// What the piece refers to is too large even for an empty arena.
+    /// If the piece refers to data that is too large even for an empty arena.
     pub fn put(
         &mut self,
         store: &mut Store<K>,
@@ -180,7 +185,7 @@ impl<K: Key> Intake<K> {
         place: &ScopedProfile<'_>,
         piece: &Piece<'_, K>,
     ) -> Result<u64, Full> {
-        // A full arena closes the window, and another one is tried.
+        // Retries once if the arena is full: that closes the window, and the next one gets another arena.
         let mut tried = self.try_put(store, request, rewrite, place, piece);
         if tried.is_err() {
             let slot = store.find(piece.key, &request.profiles.peer, request.monotonic_nano);
@@ -189,23 +194,22 @@ impl<K: Key> Intake<K> {
         }
         let (slot, observations) = tried?;
         store.settle(slot, observations);
-        self.look(store, slot);
+        self.check_dictionary_size(store, slot);
         Ok(observations)
     }
 
-    /// Looks once in a while at what the dictionary has come to.
-    fn look(&mut self, store: &mut Store<K>, slot: u32) {
-        self.until_look -= 1;
-        if self.until_look > 0 {
+    /// Checks the dictionary's size from time to time.
+    fn check_dictionary_size(&mut self, store: &mut Store<K>, slot: u32) {
+        self.until_size_check -= 1;
+        if self.until_size_check > 0 {
             return;
         }
-        self.until_look = LOOK;
+        self.until_size_check = SIZE_CHECK_INTERVAL;
         self.settle(store);
         store.retire_if_large(slot);
     }
 
-    /// Puts what there is room for of a piece into its window. Returns the window's slot and how many observations
-    /// these are.
+    /// Adds as much of a piece to its window as fits. Returns the window's slot and the number of observations.
     fn try_put(
         &mut self,
         store: &mut Store<K>,
@@ -254,7 +258,7 @@ impl<K: Key> Intake<K> {
         Ok((slot, observations))
     }
 
-    /// Finds the window of a piece, and what its profile is called there.
+    /// Finds the window of a piece, and adds its profile there.
     fn enter(
         &mut self,
         store: &mut Store<K>,
@@ -306,12 +310,12 @@ impl<K: Key> Intake<K> {
     }
 }
 
-/// The store finds a window for each key: it does not happen.
+/// Cannot happen: the store finds or opens a window for each key.
 fn no_window() -> Full {
     Full { what: "windows", limit: 0 }
 }
 
-/// A request on its way into windows.
+/// A request that is being added to windows.
 #[derive(Debug)]
 pub struct Request<'a> {
     profiles: &'a Profiles,
@@ -320,7 +324,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A request that arrived at a time of the caller's steady clock, in nanoseconds.
+    /// Wraps a request that arrived at `monotonic_nano`, a time of the caller's steady clock in nanoseconds.
     pub fn new(profiles: &'a Profiles, monotonic_nano: u64) -> Self {
         Self { profiles, source: Source::from(&**profiles.dictionary()), monotonic_nano }
     }

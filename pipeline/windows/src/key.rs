@@ -1,11 +1,11 @@
-//! What tells windows apart.
+//! Keys of windows.
 
 use std::fmt::Debug;
 
 use profbridge_model::Profile;
 
-/// The key of a window. Keys of one group stand side by side in order. A store shares nothing, so it is `Send` and
-/// `Sync` where its keys are.
+/// The key of a window. Keys of one group are adjacent in their order. A store has no shared state, so it is `Send` and
+/// `Sync` if its keys are.
 ///
 /// ```
 /// use profbridge_windows::Key;
@@ -28,18 +28,18 @@ use profbridge_model::Profile;
 /// }
 /// ```
 pub trait Key: Ord + Clone + Debug {
-    /// Whether two keys are of one group, such as those of one process.
+    /// Whether two keys belong to the same group, such as the keys of one process.
     fn is_in_group_of(&self, other: &Self) -> bool {
         self == other
     }
 
-    /// A key that comes before no other of its group.
+    /// A key that is not greater than any other of its group.
     fn first_of_group(&self) -> Self {
         self.clone()
     }
 
-    /// The part of a profile's range that its samples in this window are of, in nanoseconds since the Unix epoch:
-    /// `0..0` where the profile does not say when it was.
+    /// The part of a profile's time range that its samples in this window cover, in nanoseconds since the Unix epoch:
+    /// `0..0` if the profile has no time.
     fn range_of(&self, profile: &Profile) -> std::ops::Range<u64> {
         match profile.time_unix_nano {
             0 => 0..0,

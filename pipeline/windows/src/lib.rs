@@ -1,25 +1,25 @@
-//! Holds observations by key until their windows close.
+//! Buffers observations by key until their windows close.
 //!
-//! A [`Store`] has one window for each [`Key`]: a sender, a process, a process in a minute. Samples are put into it as
-//! ids of an arena, in which equal strings, functions, locations and stacks of a sender are stored once; the request
-//! that brought them is let go. A window closes by age, at a bound ([`Limits`]), or because memory is short, and comes
-//! out as one batch with only those elements of the arena that it refers to.
+//! A [`Store`] has one window for each [`Key`]: a sender, a process, or a process in a minute. Samples are stored as
+//! ids in an arena, which contains equal strings, functions, locations and stacks of a sender once; the request itself
+//! is released. A window closes by age, at a limit ([`Limits`]), or because memory is short. It is then flushed as one
+//! batch that contains only those elements of the arena that it refers to.
 //!
-//! A request is put in by [`walk()`] and [`Intake::put`], in steps: whoever drives this looks after other things
-//! between them. Windows come out one in each [`Store::flush`], so there is never more than one batch.
+//! A request is added in steps by [`walk()`] and [`Intake::put`], so that the caller can do other work in between.
+//! [`Store::flush`] returns one window at a time, so there is never more than one batch.
 //!
-//! [`Requests`] is that for whoever holds requests as they are, each in the window of a key.
+//! [`Requests`] combines these for callers that buffer requests unchanged.
 //!
-//! Everything that is held is counted: [`Store::bytes`] is what is allocated, [`Intake::bytes`] what a request that is
-//! being put in takes besides itself.
+//! All buffered data is counted: [`Store::bytes`] is the allocated size, [`Intake::bytes`] the additional size for a
+//! request that is being added.
 //!
-//! Pure: the caller says what time it is.
+//! Reads no clock: the caller passes the time.
 
 mod arenas;
 mod intake;
 mod key;
 mod limits;
-mod relief;
+mod memory_pressure;
 mod requests;
 mod store;
 mod walk;
@@ -34,10 +34,10 @@ pub use self::requests::{Absorbed, Requests};
 pub use self::store::{Flushed, SCRATCH, Store, Window};
 pub use self::walk::{ScopedProfile, Visitor, walk};
 
-/// Note: windows that were closed before their time, because a bound was reached or memory was short.
+/// Note: windows that were closed early, because a limit was reached or memory was short.
 pub const CLOSED_EARLY: &str = "closed_early";
-/// Note: profiles that came with the profiler's own file, which no longer says the same and was left out.
+/// Note: profiles whose original payload, the profiler's own file, was removed because it no longer matches the data.
 pub const PAYLOAD_REMOVED: &str = "payload_removed";
 
-/// Rough size of an entry of a map beside its key and value, in bytes: control bytes and spare room.
+/// Approximate overhead of a map entry in bytes: control bytes and free room.
 const ENTRY: usize = 16;

@@ -1,25 +1,25 @@
-//! What a store of windows may hold.
+//! Limits of a window store.
 
 use profbridge_model::arena;
 
-/// The bounds of a [`Store`](crate::Store). At each of them a window is closed early; nothing is lost.
+/// The limits of a [`Store`](crate::Store). At each of them a window is closed early; nothing is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// For how long a window is open, in nanoseconds.
+    /// How long a window is open, in nanoseconds.
     pub open_for: u64,
-    /// A window with so many observations is closed.
+    /// A window with this many observations is closed.
     pub max_observations: u64,
-    /// A window that takes so much memory, its arena aside, is closed. In bytes.
+    /// A window of this size is closed, not counting its arena. In bytes.
     pub max_window_bytes: u64,
-    /// So many groups of keys may have an open window, and twice as many windows may be open; then the oldest is
+    /// How many groups of keys may have an open window. Twice as many windows may be open. Beyond that, the oldest is
     /// closed.
     pub max_groups: usize,
-    /// All windows and arenas together, in bytes; then those windows are closed that free the most.
+    /// Size of all windows and arenas in bytes. Beyond it, the windows that free the most are closed.
     pub max_bytes: u64,
-    /// For how long the windows of a sender share an arena, in nanoseconds. 0: each window has its own.
+    /// How long the windows of a sender share an arena, in nanoseconds. 0: each window has its own.
     pub max_arena_age: u64,
-    /// How large an arena may be, in bytes, when another window is to share it. At twice that a window is closed.
+    /// Size of an arena in bytes above which no further window shares it. At twice this size, a window is closed.
     pub max_arena_bytes: u64,
-    /// What an arena may become at all.
+    /// Hard limits of an arena.
     pub arena: arena::Limits,
 }

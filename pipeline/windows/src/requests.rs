@@ -1,7 +1,6 @@
-//! Holds requests as they are: nothing is moved, cut or told apart but by the key that the caller gives a request.
+//! Buffers unchanged requests by a key that the caller chooses.
 //!
-//! For processors that merge or delay. A request is taken in by steps; whoever drives this looks after other things
-//! between them.
+//! For processors that merge or delay. A request is accepted in steps, so that the caller can do other work in between.
 
 use profbridge_model::arena::Work;
 use profbridge_model::compact::split_values;
@@ -14,16 +13,16 @@ use crate::limits::Limits;
 use crate::store::{Flushed, Store};
 use crate::walk::{ScopedProfile, Visitor, walk};
 
-/// So many windows may be closed for a request before the first of them is flushed.
+/// How many windows a request may close before the first of them is flushed.
 const WAITING: usize = 4;
 
-/// So many samples are taken in by one step.
+/// How many samples one step accepts.
 const STEP: usize = 8192;
 
-/// Resources and attributes stay as they are.
-struct AsTheyAre;
+/// Keeps resources and attributes unchanged.
+struct KeepUnchanged;
 
-impl Rewrite for AsTheyAre {
+impl Rewrite for KeepUnchanged {
     fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, _resource: u32) -> Vec<&'a Attribute> {
         place.resource.resource.attributes.iter().collect()
     }
@@ -33,16 +32,16 @@ impl Rewrite for AsTheyAre {
     }
 }
 
-/// Requests in windows, and the one that is being taken in.
+/// Windows of requests, and the pending request.
 #[derive(Debug)]
 pub struct Requests<K> {
     windows: Store<K>,
-    under_way: Option<Box<UnderWay<K>>>,
+    pending: Option<Box<PendingRequest<K>>>,
 }
 
-/// A request that is being taken in.
+/// A request that is accepted in steps.
 #[derive(Debug)]
-struct UnderWay<K> {
+struct PendingRequest<K> {
     profiles: Profiles,
     key: K,
     monotonic_nano: u64,
@@ -52,66 +51,65 @@ struct UnderWay<K> {
     intake: Intake<K>,
 }
 
-/// What became of a step of taking in a request.
+/// The result of one step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Absorbed {
-    /// Observations that were lost: what they refer to is too large even for an empty window.
+    /// Observations lost because they refer to data that is too large even for an empty window.
     pub lost: u64,
-    /// Profiles whose original payload was left out. See [`PAYLOAD_REMOVED`](crate::PAYLOAD_REMOVED).
+    /// Profiles whose original payload was removed. See [`PAYLOAD_REMOVED`](crate::PAYLOAD_REMOVED).
     pub payloads_removed: u64,
-    /// Windows that were closed before their time. See [`CLOSED_EARLY`](crate::CLOSED_EARLY).
+    /// Windows that were closed early. See [`CLOSED_EARLY`](crate::CLOSED_EARLY).
     pub closed_early: u64,
 }
 
 impl<K: Key> Requests<K> {
-    /// Holds nothing.
+    /// Creates an empty buffer.
     pub fn new(limits: Limits) -> Self {
-        Self { windows: Store::new(limits), under_way: None }
+        Self { windows: Store::new(limits), pending: None }
     }
 
-    /// Whether a request is being taken in: go on with [`Requests::absorb`], and bring no other one before that is
-    /// done.
+    /// Whether a request is pending. Continue it with [`Requests::absorb`], and add no other request before it is done.
     pub fn is_absorbing(&self) -> bool {
-        self.under_way.is_some()
+        self.pending.is_some()
     }
 
-    /// How many observations are held, those of the request that is being taken in among them.
+    /// Number of buffered observations, including those of the pending request.
     pub fn observations(&self) -> u64 {
-        self.windows.observations() + self.under_way.as_ref().map_or(0, |work| work.left)
+        self.windows.observations() + self.pending.as_ref().map_or(0, |work| work.left)
     }
 
-    /// The memory of everything that is held, as allocated, in bytes; the request that is being taken in is its
-    /// caller's.
+    /// Heap size of everything that is buffered, in bytes. The pending request is not included; its caller accounts for
+    /// it.
     pub fn bytes(&self) -> u64 {
-        let under_way = self.under_way.as_ref().map_or(0, |work| size_of::<UnderWay<K>>() + work.intake.bytes());
-        self.windows.bytes() + under_way as u64
+        let pending = self.pending.as_ref().map_or(0, |work| size_of::<PendingRequest<K>>() + work.intake.bytes());
+        self.windows.bytes() + pending as u64
     }
 
-    /// What the dictionaries of all windows that there are and were have done.
+    /// Work counters of the dictionaries of all windows so far.
     pub fn work(&self) -> Work {
         self.windows.work()
     }
 
-    /// When there is something to do, by the clock of `monotonic_nano`.
+    /// The time of the next action, by the clock of `monotonic_nano`.
     pub fn due(&self) -> Option<u64> {
         if self.is_absorbing() { Some(0) } else { self.windows.due() }
     }
 
-    /// Holds a request in the window of a key, or the beginning of it.
+    /// Adds a request, or the first part of it, to the window of a key.
     pub fn take(&mut self, profiles: Profiles, key: K, monotonic_nano: u64) -> Absorbed {
         let (left, at) = (profiles.observations(), Position::default());
         let intake = Intake::default();
-        self.under_way = Some(Box::new(UnderWay { profiles, key, monotonic_nano, at, left, intake }));
+        self.pending = Some(Box::new(PendingRequest { profiles, key, monotonic_nano, at, left, intake }));
         self.absorb()
     }
 
-    /// Takes in as much of the request under way as fits into one step.
+    /// Accepts as much of the pending request as one step allows.
     pub fn absorb(&mut self) -> Absorbed {
         let mut absorbed = Absorbed::default();
-        if let Some(mut work) = self.under_way.take() {
+        if let Some(mut work) = self.pending.take() {
             work.intake.resume(&self.windows);
             let may_wait = self.windows.closed() + WAITING;
-            let UnderWay { profiles, key, monotonic_nano, at, left, intake } = &mut *work;
+            let PendingRequest { profiles, key, monotonic_nano, at, left, intake } = &mut *work;
             let (request, windows) = (Request::new(profiles, *monotonic_nano), &mut self.windows);
             let mut step =
                 Step { windows, intake, request, key, absorbed: &mut absorbed, may_wait, samples: STEP, left };
@@ -120,14 +118,14 @@ impl<K: Key> Requests<K> {
             if is_done {
                 self.windows.end_request(work.intake);
             } else {
-                self.under_way = Some(work);
+                self.pending = Some(work);
             }
         }
         absorbed.closed_early = self.windows.take_closed_early();
         absorbed
     }
 
-    /// Flushes a window that is closed, is to be closed for want of memory, or is due.
+    /// Flushes a window that is closed, due, or chosen because of memory pressure.
     pub fn flush_due(&mut self, monotonic_nano: u64) -> Option<Flushed<K>> {
         self.windows.close_due(monotonic_nano);
         let flushed = self.windows.flush(true);
@@ -135,19 +133,20 @@ impl<K: Key> Requests<K> {
         flushed
     }
 
-    /// Flushes a window because memory is short. Go on until [`Requests::is_relieving`] is over: then half of what was
-    /// held at the beginning is left. How many windows that closed early, the next [`Absorbed`] does not say again.
+    /// Flushes a window because memory is short. Continue until [`Requests::is_relieving`] is false: then half of the
+    /// initial size is left. Returns the number of windows that this closed early; the next [`Absorbed`] does not
+    /// include them.
     pub fn relieve(&mut self) -> (Option<Flushed<K>>, u64) {
         self.windows.on_memory_pressure();
         (self.windows.flush(true), self.windows.take_closed_early())
     }
 
-    /// Whether windows are being closed for want of memory.
+    /// Whether windows are being closed because of memory pressure.
     pub fn is_relieving(&self) -> bool {
         self.windows.is_relieving()
     }
 
-    /// Flushes the oldest window because the end has come. Only while nothing is being taken in.
+    /// Flushes the oldest window at shutdown. No request may be pending.
     pub fn flush_at_end(&mut self) -> Option<Flushed<K>> {
         self.windows.close_for_the_end();
         let flushed = self.windows.flush(true);
@@ -157,22 +156,22 @@ impl<K: Key> Requests<K> {
         flushed
     }
 
-    /// Whether nothing is held.
+    /// Whether nothing is buffered.
     pub fn is_empty(&self) -> bool {
         !self.is_absorbing() && self.windows.is_empty()
     }
 }
 
-/// One step of taking in a request.
+/// One step of accepting a request.
 struct Step<'a, K> {
     windows: &'a mut Store<K>,
     intake: &'a mut Intake<K>,
     request: Request<'a>,
     key: &'a K,
     absorbed: &'a mut Absorbed,
-    /// So many closed windows may wait.
+    /// How many closed windows may wait.
     may_wait: usize,
-    /// So many samples are still taken in.
+    /// How many samples this step may still accept.
     samples: usize,
     /// Observations that are neither in a window nor lost yet.
     left: &'a mut u64,
@@ -180,7 +179,7 @@ struct Step<'a, K> {
 
 impl<'a, K: Key> Visitor<'a> for Step<'_, K> {
     fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool {
-        // Before it is noted that the profile begins, or it would be noted again after the pause.
+        // Checked before the profile is started, or it would be started again after the pause.
         if self.samples == 0 || self.windows.closed() >= self.may_wait {
             return false;
         }
@@ -194,7 +193,7 @@ impl<'a, K: Key> Visitor<'a> for Step<'_, K> {
         true
     }
 
-    /// Holds what is left of a sample, in pieces where it is larger than what a window still takes.
+    /// Adds the rest of a sample, in pieces if it is larger than the room in its window.
     fn sample(&mut self, place: ScopedProfile<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
         if self.samples == 0 {
             return false;
@@ -213,7 +212,7 @@ impl<'a, K: Key> Visitor<'a> for Step<'_, K> {
             let key = self.key;
             let piece = Piece { sample, key, resource, rewritten, shape, timestamps, values, continued };
             let all = (timestamps.len() as u64 / 8).max(1);
-            let put = self.intake.put(self.windows, &self.request, &AsTheyAre, &place, &piece);
+            let put = self.intake.put(self.windows, &self.request, &KeepUnchanged, &place, &piece);
             let done = put.unwrap_or_else(|_| {
                 self.absorbed.lost += all;
                 all

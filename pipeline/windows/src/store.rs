@@ -1,7 +1,7 @@
 //! The open windows.
 //!
-//! To close a window and to flush it are two things: a closed one takes nothing more and waits for its turn, as what it
-//! was held as. One is flushed in each call, so that there is never more than one batch.
+//! Closing and flushing are separate: a closed window accepts nothing more and waits in its stored form. Each call
+//! flushes one window, so that there is never more than one batch.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,40 +13,40 @@ use crate::arenas::{Arenas, Peer, Shared};
 use crate::intake::Intake;
 use crate::key::Key;
 use crate::limits::Limits;
-use crate::relief::Relief;
+use crate::memory_pressure::MemoryPressure;
 
-/// More scratch memory than this is given back, in bytes.
+/// Larger scratch memory is freed, in bytes.
 pub const SCRATCH: usize = 1 << 20;
 
-/// So many windows may be open for each group that may have one, before the oldest is closed.
+/// How many windows may be open per allowed group, before the oldest is closed.
 const WINDOWS_OF_GROUP: usize = 2;
 
-/// A window: what is held of one key.
+/// A window: the buffered data of one key.
 #[derive(Debug)]
 pub struct Window<K> {
-    /// What tells it from others.
+    /// The window's key.
     pub key: K,
-    /// The latest time that was observed, in nanoseconds since the Unix epoch.
+    /// The latest observed time, in nanoseconds since the Unix epoch.
     pub latest: u64,
     pub(crate) held: SampleLog,
     pub(crate) arena: u32,
-    /// When it was opened, among all windows there ever were.
+    /// Order number, unique among all windows so far.
     pub(crate) order: u64,
-    /// What it was last counted with, in bytes.
+    /// Its size at the last update, in bytes.
     pub(crate) counted: u64,
     due: u64,
     peer: Peer,
 }
 
-/// What came of a window.
+/// A flushed window.
 #[derive(Debug)]
 pub struct Flushed<K> {
     /// The window's key.
     pub key: K,
-    /// What was held.
+    /// Number of observations.
     pub observations: u64,
-    /// The batch, with the peer of the first request that opened the window. `None` where the caller did not want it,
-    /// or it would be larger than 4 GiB.
+    /// The batch, with the peer of the request that opened the window. `None` if the caller did not want it, or if it
+    /// would exceed 4 GiB.
     pub batch: Option<Profiles>,
 }
 
@@ -56,27 +56,26 @@ pub struct Store<K> {
     pub(crate) limits: Limits,
     pub(crate) slots: Vec<Option<Box<Window<K>>>>,
     free: Vec<u32>,
-    /// In order of opening, which is the order in which they are due.
+    /// Windows by order number, which is the order of their deadlines.
     pub(crate) order: BTreeMap<u64, u32>,
     opened: u64,
     by_key: BTreeMap<K, u32>,
     /// How many groups of keys have a window.
     groups: usize,
     pub(crate) arenas: Arenas,
-    /// Closed windows that were not flushed yet, in order.
+    /// Closed windows that wait to be flushed, in order.
     pub(crate) closed: VecDeque<Box<Window<K>>>,
-    pub(crate) relief: Option<Relief>,
+    pub(crate) pressure: Option<MemoryPressure>,
     closed_early: u64,
     observations: u64,
-    /// Memory of all windows, in bytes.
+    /// Size of all windows in bytes.
     bytes: u64,
-    /// What the last request or flush carried. It is kept so that the next does not make tables as large as its
-    /// dictionary anew.
+    /// The id tables of the last request or flush. They are reused, since they are as large as the dictionary.
     pub(crate) scratch: Transfer,
 }
 
 impl<K: Key> Store<K> {
-    /// A store that holds nothing.
+    /// An empty store.
     pub fn new(limits: Limits) -> Self {
         Self {
             limits,
@@ -88,7 +87,7 @@ impl<K: Key> Store<K> {
             groups: 0,
             arenas: Arenas::default(),
             closed: VecDeque::new(),
-            relief: None,
+            pressure: None,
             closed_early: 0,
             observations: 0,
             bytes: 0,
@@ -96,79 +95,79 @@ impl<K: Key> Store<K> {
         }
     }
 
-    /// How many observations are held.
+    /// Number of buffered observations.
     pub fn observations(&self) -> u64 {
         self.observations
     }
 
-    /// The memory of windows and arenas when they were last counted, without that of tables that lead to them, in
-    /// bytes. Cheap enough to be asked for with every sample.
+    /// Size of windows and arenas at their last update in bytes, without index tables. Cheap enough to call for every
+    /// sample.
     #[inline]
     pub fn counted_bytes(&self) -> u64 {
         self.bytes + self.arenas.counted
     }
 
-    /// The memory of everything that is held, as allocated, in bytes.
+    /// Heap size of everything in bytes.
     pub fn bytes(&self) -> u64 {
         let tables = self.slots.capacity() * size_of::<Option<Box<Window<K>>>>()
             + self.free.capacity() * size_of::<u32>()
             + self.order.len() * (size_of::<(u64, u32)>() + ENTRY)
             + self.by_key.len() * (size_of::<(K, u32)>() + ENTRY)
             + self.closed.capacity() * size_of::<Box<Window<K>>>()
-            + self.relief.as_ref().map_or(0, |relief| relief.windows.capacity() * size_of::<u64>())
+            + self.pressure.as_ref().map_or(0, |pressure| pressure.windows.capacity() * size_of::<u64>())
             + self.scratch.bytes();
         self.bytes + self.arenas.bytes() + tables as u64
     }
 
-    /// For what a request remembers of what it carried into an arena.
+    /// Id tables for a new request.
     pub(crate) fn transfer(&mut self) -> Transfer {
         let mut transfer = std::mem::take(&mut self.scratch);
         transfer.begin();
         transfer
     }
 
-    /// Takes it back.
+    /// Takes id tables back for reuse.
     pub(crate) fn give_back(&mut self, transfer: Transfer) {
         if transfer.bytes() > self.scratch.bytes() {
             self.scratch = transfer;
         }
     }
 
-    /// The memory that the distinct elements of the dictionaries take, without hash tables and spare room, in bytes.
+    /// Size of the distinct elements of all dictionaries in bytes, without hash tables and free room.
     pub fn distinct_bytes(&self) -> u64 {
         self.arenas.distinct_bytes()
     }
 
-    /// What the dictionaries of all windows that there are and were have done.
+    /// Work counters of the dictionaries of all windows so far.
     pub fn work(&self) -> Work {
         self.arenas.work()
     }
 
-    /// When the next window is due, by the clock of `monotonic_nano`. At once (0), where closed ones wait.
+    /// The deadline of the next window, by the clock of `monotonic_nano`; 0 if a closed window waits.
     pub fn due(&self) -> Option<u64> {
-        if !self.closed.is_empty() || self.relief.is_some() {
+        if !self.closed.is_empty() || self.pressure.is_some() {
             return Some(0);
         }
         self.next_due()
     }
 
-    /// How many closed windows wait for their turn.
+    /// How many closed windows wait to be flushed.
     pub fn closed(&self) -> usize {
         self.closed.len()
     }
 
-    /// How many windows were closed before their time since this was asked last.
+    /// How many windows were closed early since the last call.
     pub fn take_closed_early(&mut self) -> u64 {
         std::mem::take(&mut self.closed_early)
     }
 
-    /// When the next open window is due.
+    /// The deadline of the next open window.
     fn next_due(&self) -> Option<u64> {
         let (_, &slot) = self.order.first_key_value()?;
         self.slots[slot as usize].as_ref().map(|window| window.due)
     }
 
-    /// The open window of a key, which is opened where there is none: its slot.
+    /// The slot of a key's window. Opens a window if there is none.
     pub(crate) fn find(&mut self, key: &K, peer: &Peer, monotonic_nano: u64) -> u32 {
         if let Some(&slot) = self.by_key.get(key) {
             return slot;
@@ -192,7 +191,7 @@ impl<K: Key> Store<K> {
         slot
     }
 
-    /// The slots of the open windows of a key's group, in order of their keys.
+    /// The slots of the open windows in a key's group, in order of their keys.
     fn slots_of_group(&self, key: &K) -> impl Iterator<Item = u32> + '_ {
         let group = key.first_of_group();
         let all = self.by_key.range(group.clone()..);
@@ -203,12 +202,12 @@ impl<K: Key> Store<K> {
         self.slots_of_group(key).next().is_some()
     }
 
-    /// The open windows of a key's group, in order of their keys.
+    /// The open windows in a key's group, in order of their keys.
     pub fn group(&self, key: &K) -> impl Iterator<Item = &Window<K>> + '_ {
         self.slots_of_group(key).filter_map(|slot| self.slots[slot as usize].as_deref())
     }
 
-    /// Closes those open windows of a key's group of which this is said.
+    /// Closes the open windows in a key's group for which `closes` returns true.
     pub fn close_group(&mut self, key: &K, closes: impl Fn(&Window<K>) -> bool) {
         let slots: Vec<u32> = self
             .slots_of_group(key)
@@ -232,34 +231,33 @@ impl<K: Key> Store<K> {
         }
     }
 
-    /// A window and what it shares with others.
+    /// A window and its arena.
     pub(crate) fn get_mut(&mut self, slot: u32) -> Option<(&mut Window<K>, &mut Shared)> {
         let window = self.slots[slot as usize].as_deref_mut()?;
         let shared = self.arenas.get_mut(window.arena)?;
         Some((window, shared))
     }
 
-    /// Whether the window that was opened as this is still open in its slot.
+    /// Whether the window with this order number is still open in its slot.
     #[inline]
     pub(crate) fn is_open(&self, slot: u32, order: u64) -> bool {
         self.slots.get(slot as usize).and_then(Option::as_ref).is_some_and(|window| window.order == order)
     }
 
-    /// How many observations a window still takes.
+    /// How many more observations a window accepts.
     pub(crate) fn room(&self, slot: u32) -> u64 {
         let held = self.slots[slot as usize].as_ref().map_or(0, |window| window.held.observations());
         self.limits.max_observations.saturating_sub(held)
     }
 
-    /// Closes a window whose arena is full, and lets windows that are opened from now on have another one.
+    /// Closes a window whose arena is full, and stops using the arena for later windows.
     pub(crate) fn retire(&mut self, slot: u32) {
         let Some(window) = self.slots[slot as usize].as_ref() else { return };
-        self.arenas.leave(window.arena);
+        self.arenas.stop_sharing(window.arena);
         self.close_early(slot);
     }
 
-    /// Closes a window whose arena has grown to twice what it may be, so that no batch can have a larger dictionary
-    /// than that.
+    /// Closes a window whose arena has grown to twice its limit, so that no batch has a larger dictionary.
     pub(crate) fn retire_if_large(&mut self, slot: u32) {
         let most = self.limits.max_arena_bytes.saturating_mul(2);
         if self.get_mut(slot).is_some_and(|(_, shared)| shared.arena.bytes() >= most) {
@@ -267,7 +265,7 @@ impl<K: Key> Store<K> {
         }
     }
 
-    /// Counts what a window has come to, and closes it if that is too much.
+    /// Updates the size of a window, and closes it if it is too large.
     pub(crate) fn settle(&mut self, slot: u32, added: u64) {
         self.observations += added;
         let Some(window) = self.slots[slot as usize].as_mut() else { return };
@@ -284,7 +282,7 @@ impl<K: Key> Store<K> {
         self.close(slot);
     }
 
-    /// Closes a window. What it holds is flushed in its turn.
+    /// Closes a window. It is flushed later.
     fn close(&mut self, slot: u32) {
         let Some(window) = self.slots[slot as usize].take() else { return };
         self.free.push(slot);
@@ -294,10 +292,10 @@ impl<K: Key> Store<K> {
         self.closed.push_back(window);
     }
 
-    /// Closes a window, unless one is closed already: the next one for want of memory, or one that is due.
+    /// Closes a window that is due or scheduled because of memory pressure, unless a closed one is waiting.
     pub fn close_due(&mut self, monotonic_nano: u64) {
         while self.closed.is_empty() {
-            if self.relief.is_some() {
+            if self.pressure.is_some() {
                 self.close_heaviest();
             } else if self.next_due().is_some_and(|due| due <= monotonic_nano) {
                 self.close_oldest();
@@ -307,9 +305,10 @@ impl<K: Key> Store<K> {
         }
     }
 
-    /// Closes the oldest window, unless one is closed already. What was to be closed for want of memory no longer is.
+    /// Closes the oldest window at shutdown, unless a closed one is waiting. Clears the list of windows scheduled
+    /// because of memory pressure.
     pub fn close_for_the_end(&mut self) {
-        self.relief = None;
+        self.pressure = None;
         if self.closed.is_empty() {
             self.close_oldest();
         }
@@ -321,12 +320,12 @@ impl<K: Key> Store<K> {
         }
     }
 
-    /// Whether no window is there, open or closed.
+    /// Whether there is no window, open or closed.
     pub fn is_empty(&self) -> bool {
         self.closed.is_empty() && self.order.is_empty()
     }
 
-    /// Flushes the next closed window that holds anything. Where it is not wanted it is dropped and no batch is made.
+    /// Flushes the next closed window that has data. If it is not wanted, it is dropped without making a batch.
     pub fn flush(&mut self, is_wanted: bool) -> Option<Flushed<K>> {
         while let Some(window) = self.closed.pop_front() {
             let Window { key, held, arena, counted, peer, latest: _, order: _, due: _ } = *window;
@@ -347,19 +346,18 @@ impl<K: Key> Store<K> {
         None
     }
 
-    /// Ends the intake of a request: gives back what it needed, and lets windows be closed where all together have
-    /// become too large.
+    /// Finishes a request: frees its caches, and schedules windows for closing if the total size is too large.
     pub fn end_request(&mut self, intake: Intake<K>) {
         intake.give_back(self);
         self.sweep();
         if self.bytes() > self.limits.max_bytes {
-            // A quarter less, so that not every request closes windows.
+            // Goes down to three quarters, so that not every request closes windows.
             self.shrink(self.limits.max_bytes / 4 * 3);
         }
     }
 
-    /// Frees the arenas that no window needs any more, and scratch memory that got large. Not behind each window that
-    /// is flushed: the scratch memory would have to be made anew for each, as large as the dictionary.
+    /// Frees unused arenas and large scratch memory. Not called after each flush, since the scratch memory would have
+    /// to be rebuilt for each window, as large as the dictionary.
     pub fn sweep(&mut self) {
         self.arenas.free_idle();
         if self.scratch.bytes() > SCRATCH {

@@ -21,9 +21,9 @@ impl Key for Pair {
     }
 }
 
-struct AsTheyAre;
+struct KeepUnchanged;
 
-impl Rewrite for AsTheyAre {
+impl Rewrite for KeepUnchanged {
     fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, _resource: u32) -> Vec<&'a Attribute> {
         place.resource.resource.attributes.iter().collect()
     }
@@ -44,7 +44,7 @@ const LIMITS: Limits = Limits {
     arena: arena::Limits::ADDRESSABLE,
 };
 
-/// Puts all samples into the window of a key.
+/// Adds all samples to the window of a key.
 struct Into<'a> {
     store: &'a mut Store<Pair>,
     intake: &'a mut Intake<Pair>,
@@ -65,7 +65,7 @@ impl<'a> Visitor<'a> for Into<'_> {
             let (key, shape, resource) = (&self.key, Shape::Times, place.resource_at);
             let (rewritten, continued) = (false, false);
             let piece = Piece { sample, key, resource, rewritten, shape, timestamps, values: &[], continued };
-            let put = self.intake.put(self.store, &self.request, &AsTheyAre, &place, &piece).unwrap();
+            let put = self.intake.put(self.store, &self.request, &KeepUnchanged, &place, &piece).unwrap();
             assert!(put > 0 && put <= self.store.limits.max_observations);
             at.timestamps += put as usize;
         }
@@ -94,7 +94,7 @@ fn batch(function: u8, times: &[u64]) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// What was put into which window, by function.
+/// The values in each window, by function.
 type Seen = BTreeMap<(Pair, String), Vec<u64>>;
 
 fn see(seen: &mut Seen, flushed: &Flushed<Pair>) {
@@ -115,9 +115,9 @@ fn see(seen: &mut Seen, flushed: &Flushed<Pair>) {
 }
 
 proptest! {
-    /// Guarantees: whatever is put in comes out under its key and function, once and in order, in batches of at most
-    /// as many observations as a window may have; there are never more windows and groups than there may be; and in
-    /// the end nothing is left of it, neither observations nor memory.
+    /// Guarantees: everything that was added is flushed under its key and function, once and in order, in batches
+    /// within the limit of observations. The limits for windows and groups hold, and in the end no observations and no
+    /// memory remain.
     #[test]
     fn comes_out_as_it_went_in(
         steps in prop::collection::vec((0u8..6, 0u8..5, 0u8..3, 0u8..4, 1usize..15, 0u64..60), 1..40),
@@ -159,8 +159,8 @@ proptest! {
     }
 }
 
-/// Guarantees: windows of a sender share an arena as long as that is young, and never where arenas have no age; what is
-/// not wanted is dropped without a batch, and counted.
+/// Guarantees: windows of a sender share an arena while it is young, and never if the age limit is 0. Unwanted windows
+/// are dropped without a batch, and counted.
 #[test]
 fn arenas_are_shared_for_a_while() {
     let one = batch(1, &[1]);
@@ -179,7 +179,7 @@ fn arenas_are_shared_for_a_while() {
     }
 }
 
-/// Guarantees: relief closes the windows that free the most, until half of what was held is left.
+/// Guarantees: memory pressure closes the windows that free the most, until half of the initial size is left.
 #[test]
 fn relief_closes_the_largest_first() {
     let mut store = Store::new(Limits { max_observations: 100_000, ..LIMITS });

@@ -1,13 +1,13 @@
-//! Goes through the samples of a request, with pauses.
+//! Visits the samples of a request, with pauses.
 
 use profbridge_model::{Position, Profile, Profiles, ResourceProfiles, Sample, ScopeProfiles};
 
-/// A profile with what it stands in.
+/// A profile with its scope and resource.
 #[derive(Debug, Clone, Copy)]
 pub struct ScopedProfile<'a> {
-    /// The position of the resource in its batch.
+    /// Index of the resource in its batch.
     pub resource_at: u32,
-    /// The position of the scope in its resource.
+    /// Index of the scope in its resource.
     pub scope_at: u32,
     /// The resource.
     pub resource: &'a ResourceProfiles,
@@ -17,13 +17,13 @@ pub struct ScopedProfile<'a> {
     pub profile: &'a Profile,
 }
 
-/// What is done with the samples of a request. Called within [`walk()`] by the thread that calls it.
+/// Receives the samples of a request. Called within [`walk()`] by the calling thread.
 pub trait Visitor<'a> {
-    /// Begins a profile, or goes on with one after a pause. Returns whether its samples are to be visited now.
+    /// Starts a profile, or continues one after a pause. Returns whether to visit its samples now.
     fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool;
 
-    /// Takes what is left of a sample: what lies behind the timestamps and values of `at`, which says how far this has
-    /// come when it pauses. Returns whether that was all of it.
+    /// Visits the rest of a sample, after the timestamps and values that `at` counts. Advances `at` before a pause.
+    /// Returns whether the sample is finished.
     fn sample(&mut self, place: ScopedProfile<'a>, sample: &Sample<'a>, at: &mut Position) -> bool;
 
     /// Ends a profile.
@@ -33,7 +33,7 @@ pub trait Visitor<'a> {
     fn end_resource(&mut self) {}
 }
 
-/// Visits what is left of a request behind `at`, until the visitor wants a pause. Returns whether that was all of it.
+/// Visits the rest of a request after `at`, until the visitor wants a pause. Returns whether the request is finished.
 pub fn walk<'a>(profiles: &'a Profiles, at: &mut Position, visitor: &mut impl Visitor<'a>) -> bool {
     while let Some(resource) = profiles.resources().get(at.resource) {
         while let Some(scope) = resource.scopes.get(at.scope) {

@@ -1,7 +1,7 @@
-//! What it costs to merge N requests into one, and how that grows: first a table of t(2N)/t(N), which must stay at or
-//! below 2.2 up to N = 64, then divan's own figures. And what it costs to look for resends.
+//! Measures the cost of merging N requests, and how it grows: first a table of t(2N)/t(N), which must stay at or below
+//! 2.2 up to N = 64, then divan's own figures. Also measures the search for resends.
 
-// A benchmark prints, and ends where its input is broken.
+// A benchmark prints, and may panic if its input is broken.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ const SHAPES: [Shape; 2] = [Shape::Avg, Shape::RubyDeep];
 const MANY: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const NOW: Now = Now { monotonic_nano: 1, unix_nano: 1 };
 
-/// Successive requests of one host.
+/// Consecutive requests of one host.
 fn requests(shape: Shape, count: usize) -> Vec<Profiles> {
     let mut host = Host::new(shape, 7);
     let request = |n| otlp::decode(host.report(n).encode_to_vec().into(), &otlp::Limits::default()).unwrap().profiles;
@@ -44,12 +44,13 @@ fn merge(requests: &[Profiles]) -> Telemetry {
     out.telemetry.pop().unwrap()
 }
 
-/// The processor time of this thread so far. Elsewhere than on Linux the time on the clock has to do.
+/// CPU time of this thread. Falls back to elapsed time on systems other than Linux.
 fn processor_time(start: Instant) -> Duration {
     thread_cpu().unwrap_or_else(|_| start.elapsed())
 }
 
-/// The best of some runs, each of which merges about as many requests: the kernel counts in ticks of milliseconds.
+/// The best of several runs with about equal numbers of requests, since the kernel's clock has a resolution of
+/// milliseconds.
 fn best(requests: &[Profiles]) -> Duration {
     let times = 128u32.div_ceil(requests.len() as u32);
     let start = Instant::now();

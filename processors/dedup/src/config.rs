@@ -1,35 +1,35 @@
-//! What can be written about `dedup`, and what it means.
+//! Configuration of `dedup`: as written, and checked.
 
 use profbridge_engine::config::{ByteSize, Duration, Problems, Section};
 use profbridge_model::arena;
 use profbridge_windows::Limits;
 use serde::Deserialize;
 
-/// What was written. Every key may be left out.
+/// The section as written. Every key is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// For how long requests of one sender are held to be merged. `0s` lets each go on at once.
+    /// How long requests of one sender are buffered for merging. `0s` sends each at once.
     pub window: Duration,
-    /// A window with so many observations is closed early.
+    /// A window with this many observations is closed early.
     pub max_observations: u64,
-    /// All windows together; then the largest are closed early.
+    /// Size limit of all windows together. Beyond it, the largest are closed early.
     pub max_bytes: ByteSize,
-    /// What becomes of a profile that came before.
+    /// What to do with a profile that was received before.
     pub resends: Resends,
-    /// For how long a profile is remembered after it came last.
+    /// How long a profile is remembered after it was last received.
     pub resend_memory: Duration,
-    /// So many profiles are remembered; then the oldest is forgotten early.
+    /// How many profiles are remembered. Beyond that, the oldest is dropped early.
     pub max_resend_entries: u32,
 }
 
-/// What becomes of a profile that came before.
+/// What to do with a profile that was received before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Resends {
-    /// It is dropped, and its observations are counted as `resent`.
+    /// Drop it, and count its observations as `resent`.
     Drop,
-    /// It goes on.
+    /// Send it again.
     Keep,
 }
 
@@ -46,20 +46,20 @@ impl Default for Config {
     }
 }
 
-/// What it means, checked. Times in nanoseconds, sizes in bytes.
+/// The checked configuration. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// 0 lets requests go on at once.
+    /// 0 disables merging.
     pub(crate) window: u64,
     pub(crate) max_observations: u64,
     pub(crate) max_bytes: u64,
-    /// For how long profiles are remembered; `None` where resends are kept.
+    /// How long profiles are remembered; `None` if resends are kept.
     pub(crate) memory: Option<u64>,
     pub(crate) max_entries: usize,
 }
 
 impl Settings {
-    /// What the store of windows may hold: one for each sender, with an arena of its own.
+    /// Limits for the window store, with one window and one arena per sender.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             open_for: self.window,
@@ -81,11 +81,11 @@ impl Default for Settings {
 }
 
 impl Config {
-    /// Checks what was written.
+    /// Checks the section.
     ///
     /// # Errors
     ///
-    /// Every rule that is broken, at its place in `section`.
+    /// Every broken rule, with its place in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let drops = self.resends == Resends::Drop;
         let hint = "write `resends: keep` to remember nothing";

@@ -1,12 +1,12 @@
-//! The processor `dedup`: drops profiles that came before, and merges the requests of a sender.
+//! The processor `dedup`: drops resent profiles, and merges the requests of a sender.
 //!
-//! Senders repeat what they have sent when an answer got lost on the way, and count it twice if nobody looks. And they
-//! send every few seconds, each time with the same names: whoever passes profiles on in fewer, larger requests saves
-//! the repetition. See `README.md` for the options and guarantees.
+//! A sender repeats a request if its answer was lost, so profiles would be counted twice. Senders also send every few
+//! seconds, each time with the same names, so fewer and larger requests avoid this repetition. See `README.md` for the
+//! options and guarantees.
 //!
-//! Right before `chunk` the merging is not needed: its windows have one dictionary as well.
+//! Directly before `chunk`, merging is unnecessary: windows of `chunk` share one dictionary as well.
 //!
-//! It knows profiles by value, and no format; the windows of senders are held by `profbridge_windows`.
+//! This crate compares profiles by value, and knows no format; `profbridge_windows` stores the senders' windows.
 
 mod config;
 mod merge;
@@ -24,7 +24,7 @@ pub use profbridge_windows::{CLOSED_EARLY, PAYLOAD_REMOVED};
 
 pub use self::config::{Config, Resends, Settings};
 
-/// Note: profiles that were forgotten before their time: a resend of them would not be noticed.
+/// Note: profiles that were dropped from memory early: a resend of them would not be detected.
 pub const FORGOTTEN: &str = "forgotten_early";
 
 /// The processor's entry in the registry.
@@ -41,7 +41,7 @@ pub struct Dedup {
 }
 
 impl Dedup {
-    /// A processor that remembers and holds nothing yet.
+    /// A processor without any data.
     pub fn new(settings: Settings) -> Self {
         Self {
             resends: settings.memory.map(|memory| Memory::new(memory, settings.max_entries)),
@@ -49,7 +49,7 @@ impl Dedup {
         }
     }
 
-    /// How much work merging was, to show that it is linear without measuring time.
+    /// How much work merging was. Tests use it to show linear cost without measuring time.
     pub fn work(&self) -> Work {
         self.merge.as_ref().map(|merge| merge.requests.work()).unwrap_or_default()
     }
@@ -69,8 +69,8 @@ impl Processor for Dedup {
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         let profiles = match telemetry {
             Telemetry::Profiles(profiles) => profiles,
-            // Spans have nothing to be merged, and an envelope is one unit of delivery: what is in it is Sentry's to
-            // tell apart, by its ids.
+            // Spans cannot be merged. An envelope is delivered as a whole, and Sentry detects duplicates in it by their
+            // ids.
             other => return out.send(other),
         };
         let profiles = match &mut self.resends {
@@ -80,9 +80,9 @@ impl Processor for Dedup {
         match (profiles, &mut self.merge) {
             (None, _) => {}
             (Some(profiles), None) => out.send(profiles),
-            // Merging would make one resource of those that are equal, and they may be of different machines.
+            // Merging would combine equal resources, but relayed ones may be of different machines.
             (Some(profiles), Some(_)) if profiles.relayed => out.send(profiles),
-            // Of what is a chunk of Sentry's already, nothing is put together with anything.
+            // A profile that is already a Sentry chunk must not be merged with anything.
             (Some(profiles), Some(_)) if whole_chunk::any(&profiles) => out.send(profiles),
             (Some(profiles), Some(merge)) => merge.take(profiles, now, out),
         }

@@ -1,7 +1,7 @@
-//! Holds the requests of each sender for a while and lets them go on as one, with one dictionary.
+//! Buffers the requests of each sender for a while and merges them into one, with one dictionary.
 //!
-//! Each element of a request is looked up once, so merging costs what comes in, not what is there already. (The
-//! Collector's merge compares each with all.)
+//! Each element of a request is looked up once, so the cost depends on new data only, and not on buffered data. (The
+//! Collector's merge compares each element with all others.)
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use profbridge_windows::{Absorbed, Flushed, Key, Requests};
 
 use crate::config::Settings;
 
-/// One part in so many of the memory of all data may be what all windows hold.
+/// All windows may use this fraction of the memory limit for data: one eighth.
 const SHARE: u64 = 8;
 
-/// The key of a window: who sent what it holds.
+/// The key of a window: the sender of its requests.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sender(Option<Arc<str>>);
 
 impl Key for Sender {}
 
-/// The windows of senders.
+/// One window per sender.
 #[derive(Debug)]
 pub(crate) struct Merge {
     settings: Settings,
@@ -32,28 +32,28 @@ impl Merge {
         Self { requests: Requests::new(settings.limits()), settings }
     }
 
-    /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is
-    /// flushed takes several times of what it held, beside everything else.
+    /// Reduces the limits to fit the memory limit for all data of the process, in bytes: flushing a window needs
+    /// several times its size, beside everything else.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.settings.max_bytes = self.settings.max_bytes.min(limit / SHARE);
         self.requests = Requests::new(self.settings.limits());
     }
 
-    /// Holds a request, or the beginning of it.
+    /// Buffers a request, or the first part of it.
     pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         let sender = Sender(profiles.peer.clone());
         count(self.requests.take(profiles, sender, now.monotonic_nano), out);
     }
 
-    /// Flushes a window that is closed, is to be closed for want of memory, or is due, and takes in more of the
-    /// request that is being taken in.
+    /// Flushes a window that is closed, due, or chosen because of memory pressure, and accepts more of the pending
+    /// request.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
         send(self.requests.flush_due(now.monotonic_nano), out);
         count(self.requests.absorb(), out);
     }
 
-    /// Flushes a window because memory is short, until half of what was held at the beginning is left. Returns whether
-    /// there is more to do.
+    /// Flushes one window because memory is short, until half of the initial size is left. Returns whether there is
+    /// more to do.
     pub(crate) fn on_memory_pressure(&mut self, out: &mut Outbox) -> bool {
         let (flushed, closed_early) = self.requests.relieve();
         send(flushed, out);
@@ -61,7 +61,7 @@ impl Merge {
         self.requests.is_relieving()
     }
 
-    /// Flushes a window because the pipeline ends, the oldest first. Returns whether there is more to do.
+    /// Flushes the oldest window at shutdown. Returns whether there is more to do.
     pub(crate) fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
         if self.requests.is_absorbing() {
             self.advance(now, out);

@@ -1,8 +1,8 @@
-//! Remembers profiles, to find those that come again.
+//! Remembers profiles to detect resends.
 //!
-//! A profile is a resend where all it says is equal by value, its time included, and that time is not zero. An equal
-//! `profile_id` alone says nothing: the parts of a profile that was split on the way share it. Profiles of different
-//! peers are never compared: what cannot be identified is scoped to its peer, and two of those may well say the same.
+//! A profile is a resend if all of its content is equal by value, including its time, and that time is not zero. An
+//! equal `profile_id` is not enough: the parts of a split profile share it. Profiles of different peers are never
+//! compared, since two unidentified peers may well send equal data.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,19 +11,19 @@ use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{Profile, Profiles, Reason};
 use xxhash_rust::xxh3::xxh3_128;
 
-/// The profiles that came of late.
+/// The recently received profiles.
 #[derive(Debug)]
 pub(crate) struct Resends {
-    /// For how long, in nanoseconds.
+    /// How long profiles are remembered, in nanoseconds.
     memory: u64,
     max_entries: usize,
-    /// When each is forgotten.
+    /// Time at which each profile is dropped, by its hash.
     known: HashMap<u128, u64>,
-    /// In the order in which they came, again if they came again. At least as long as `known`.
+    /// Profiles in order of arrival, with duplicates for resends. At least as long as `known`.
     order: VecDeque<(u64, u128)>,
 }
 
-/// Rough size of what a map needs beside its entries: control bytes and spare room, in eighths of an entry.
+/// Space of a hash map entry including control bytes and free room, in eighths of an entry.
 const SPARE: usize = 10;
 
 impl Resends {
@@ -31,14 +31,14 @@ impl Resends {
         Self { memory, max_entries, known: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// The memory it takes, in bytes.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let entry = size_of::<(u128, u64)>() + 1;
         let map = self.known.capacity() * entry * SPARE / 8;
         (map + self.order.capacity() * size_of::<(u64, u128)>()) as u64
     }
 
-    /// Takes the resends out of a batch and counts them. `None` where nothing is left.
+    /// Removes resends from a batch and counts them. `None` if nothing is left.
     pub(crate) fn filter(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) -> Option<Profiles> {
         self.forget(now, out);
         if !profiles.profiles().any(|profile| may_be_resent(&profiles, profile)) {
@@ -59,7 +59,7 @@ impl Resends {
         if any { without(&profiles, &resent) } else { Some(profiles) }
     }
 
-    /// Whether this came before; it is remembered from now on.
+    /// Whether this profile was received before. Remembers it.
     fn came(&mut self, hash: u128, now: Now) -> bool {
         let until = now.monotonic_nano.saturating_add(self.memory);
         let again = self.known.insert(hash, until).is_some();
@@ -80,7 +80,7 @@ impl Resends {
             self.forget_oldest();
         }
         self.bound(out);
-        // What a burst took is given back.
+        // Releases the memory that a burst needed.
         if self.order.len() < self.order.capacity() / 4 {
             self.order.shrink_to(self.order.len() * 2);
             self.known.shrink_to(self.known.len() * 2);
@@ -96,12 +96,12 @@ impl Resends {
     }
 }
 
-/// Without a time nothing tells a resend from another profile that happens to say the same.
+/// Without a time, a resend cannot be distinguished from another profile with equal content.
 fn may_be_resent(profiles: &Profiles, profile: &Profile) -> bool {
     profile.time_unix_nano != 0 && profiles.observations_of(profile) > 0
 }
 
-/// The batch without some of its profiles; `None` where no observation is left.
+/// A copy of the batch without some profiles; `None` if no observation is left.
 fn without(profiles: &Profiles, resent: &[bool]) -> Option<Profiles> {
     let mut resent = resent.iter();
     let left = |_, profile: &Profile| (!resent.next().copied().unwrap_or(false)).then(|| profile.clone());

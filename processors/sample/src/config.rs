@@ -1,4 +1,4 @@
-//! What can be written about `sample`, and what it means.
+//! Configuration of `sample`: as written, and checked.
 
 use std::collections::BTreeMap;
 
@@ -8,25 +8,26 @@ use serde::Deserialize;
 use crate::pattern::Pattern;
 use crate::rules::{Outcome, Rule};
 
-/// What was written. Every key may be left out.
+/// The section as written. Every key is optional.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// The part of traces that is kept where nothing else decides, from 0 to 1. Without it, and without rules, all are.
+    /// The share of traces that is kept if nothing else decides, from 0 to 1. Without it and without rules, all are
+    /// kept.
     pub traces_sample_rate: Option<f64>,
-    /// What decides before the parent and the rate: the first one that fits.
+    /// Rules that take precedence over the parent and the rate. The first match decides.
     pub traces_rules: Vec<WrittenRule>,
-    /// The part of profiling sessions that is kept, from 0 to 1.
+    /// The share of profiling sessions that is kept, from 0 to 1.
     pub profile_session_sample_rate: f64,
     /// Which profiles of a session are kept.
     pub profile_lifecycle: Lifecycle,
-    /// For how long spans wait for the root span of their process, and for how long a decision is remembered.
+    /// How long spans wait for the root span of their process, and how long a decision is remembered.
     pub decision_wait: Duration,
-    /// For how long profiles wait for root spans, and for how long those are remembered.
+    /// How long profiles wait for root spans, and how long root spans are remembered.
     pub profile_wait: Duration,
-    /// So many traces of processes wait or are remembered; then the oldest is decided, or forgotten, early.
+    /// How many traces wait or are remembered. Beyond that, the oldest is decided or dropped early.
     pub max_traces: u32,
-    /// What waiting spans may take, and as much waiting profiles; then the oldest are decided early.
+    /// Size limit for waiting spans, and the same again for waiting profiles. Beyond it, the oldest are decided early.
     pub max_bytes: ByteSize,
 }
 
@@ -37,11 +38,11 @@ pub enum Lifecycle {
     /// All.
     #[default]
     Manual,
-    /// What was observed while a sampled root span of the process was open.
+    /// Those observed while a sampled root span of the process was open.
     Trace,
 }
 
-/// A rule as it is written: conditions, all of which must hold, and what follows.
+/// A rule as written: conditions, all of which must match, and an outcome.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct WrittenRule {
@@ -53,25 +54,25 @@ pub struct WrittenRule {
     pub service: Option<String>,
     /// Attributes of the span or of its resource: keys, and values with `*` and `?`.
     pub attributes: BTreeMap<String, String>,
-    /// The decision of its parent.
+    /// The parent's decision.
     pub parent_sampled: Option<ParentSampled>,
-    /// The part that is kept, from 0 to 1.
+    /// The share that is kept, from 0 to 1.
     pub sample_rate: Option<f64>,
-    /// The attribute that says the part that is kept, or `true` or `false`.
+    /// The attribute whose value is the share to keep, or `true` or `false`.
     pub rate_from: Option<String>,
-    /// Whether all are kept, or none.
+    /// Whether to keep all, or none.
     pub sampled: Option<bool>,
 }
 
-/// A parent's decision, as a condition.
+/// A condition on the parent's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ParentSampled {
-    /// It was to be kept.
+    /// The parent was sampled.
     True,
-    /// It was not.
+    /// The parent was not sampled.
     False,
-    /// There is no parent, or none that had decided.
+    /// There is no parent, or it made no decision.
     None,
 }
 
@@ -90,7 +91,7 @@ impl Default for Config {
     }
 }
 
-/// What it means, checked. Times in nanoseconds, sizes in bytes.
+/// The checked configuration. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub(crate) traces_rate: Option<f64>,
@@ -103,19 +104,19 @@ pub struct Settings {
     pub(crate) max_bytes: u64,
 }
 
-/// So long may something wait.
+/// The longest allowed wait.
 const MAX_WAIT: Duration = Duration::from_secs(3600);
 
-/// So many rules there may be, and conditions on attributes in each: they are looked at for every root span.
+/// The most rules, and the most attribute conditions per rule: all are checked for every root span.
 const MAX_RULES: usize = 1000;
 const MAX_ATTRIBUTES: usize = 64;
 
 impl Config {
-    /// Checks what was written.
+    /// Checks the section.
     ///
     /// # Errors
     ///
-    /// Every rule that is broken, at its place in `section`.
+    /// Every broken rule, with its place in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let long = |wait: Duration| wait.is_zero() || wait > MAX_WAIT;
         let mut problems = section.broken_rules(&[
@@ -147,7 +148,7 @@ impl Config {
 
 const NO_RATE: &str = "a rate is a number from 0 to 1";
 
-/// NaN is none either.
+/// NaN is not a rate either.
 fn is_no_rate(rate: f64) -> bool {
     !(0.0..=1.0).contains(&rate)
 }

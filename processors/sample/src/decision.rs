@@ -1,31 +1,31 @@
-//! Whether a trace is kept, of all that speaks for or against it.
+//! Decides whether a trace is kept.
 //!
-//! The precedence is that of Sentry's tracing guidelines for SDKs ("Sampling"): a decision that was passed along, then
-//! the rules, which stand for `tracesSampler`, then the parent's decision, then the rate.
+//! The precedence is that of Sentry's tracing guidelines for SDKs ("Sampling"): a decision received with the trace,
+//! then the rules (in place of `tracesSampler`), then the parent's decision, then the rate.
 
 use crate::rules::Verdict;
 
-/// All that can decide. What is `None` says nothing.
+/// The inputs of a decision. `None` means that an input does not decide.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub(crate) struct Evidence {
-    /// What the program said of this span, or the header of its envelope.
+    /// The program's decision for this span, or the decision in the envelope's header.
     pub(crate) explicit: Option<bool>,
-    /// What the first rule that fits says.
+    /// Result of the first matching rule.
     pub(crate) rule: Option<Verdict>,
-    /// What was decided of its parent.
+    /// The parent's decision.
     pub(crate) parent: Option<bool>,
-    /// The rate of the configuration, from 0 to 1.
+    /// The configured rate, from 0 to 1.
     pub(crate) rate: Option<f64>,
 }
 
-/// What was decided.
+/// The outcome.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Decision {
     /// Whether the trace is kept.
     pub(crate) kept: bool,
-    /// The rate with which it was drawn, above 0 and below 1; `None` where nothing was left to chance.
+    /// The rate by which the trace was drawn, above 0 and below 1; `None` if the decision was not random.
     pub(crate) rate: Option<f64>,
-    /// Whether a rule yielded no rate, so that the trace is dropped.
+    /// Whether a rule yielded no valid rate, so that the trace is dropped.
     pub(crate) is_invalid: bool,
 }
 
@@ -34,12 +34,12 @@ impl Decision {
         Self { kept, rate: None, is_invalid: false }
     }
 
-    /// Nothing speaks against it.
+    /// Keeps the trace, without a random draw.
     pub(crate) const KEPT: Self = Self::certain(true);
 }
 
 impl Evidence {
-    /// The decision. `is_drawn` says whether the trace is among the part that a rate keeps.
+    /// Makes the decision. `is_drawn` returns whether the trace is in the share that a rate keeps.
     pub(crate) fn decide(self, is_drawn: impl FnOnce(f64) -> bool) -> Decision {
         let by_rate = |rate: f64| {
             if rate <= 0.0 || rate >= 1.0 {

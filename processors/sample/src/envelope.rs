@@ -1,24 +1,24 @@
-//! Envelopes: the transactions, spans and profiles in them.
+//! Samples the transactions, spans and profiles in envelopes.
 //!
-//! An envelope is delivered as a whole, and what is left out of it is left out of its views: a view in which nothing is
-//! left stands for an item that does not leave. With a transaction goes what belongs to it: its profile of sample
-//! format V1 and the envelope's attachments, since an envelope has one event or transaction (getsentry/relay
-//! `relay-server/src/utils/sizes.rs`) and attachments are that one's (Sentry developer documentation, "Envelope Items",
-//! "Attachment"). Its SDK would have sent none of it.
+//! An envelope is delivered as a whole: what is sampled out is removed from its parsed views, and an item whose view is
+//! empty is not sent. A dropped transaction takes its V1 profile and the envelope's attachments with it, as the SDK
+//! would have sent none of them: an envelope has one event or transaction (getsentry/relay
+//! `relay-server/src/utils/sizes.rs`), and its attachments belong to that (Sentry developer documentation, "Envelope
+//! Items", "Attachment").
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::{Envelope, Profiles, Quantities, Reason, SampledOutCounts, SpanForm, View, Viewed, Whose};
 use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::trace_header::TraceHeader;
 
+use crate::complete;
 use crate::sessions::Sessions;
-use crate::traces::Asking;
-use crate::whole;
+use crate::traces::DecisionContext;
 
-/// Decides about what was read of an envelope, and puts out what is left of it.
-pub(crate) fn take(
+/// Decides about the contents of an envelope, and sends what is left.
+pub(crate) fn sample(
     mut envelope: Envelope,
-    asking: &mut Asking<'_>,
+    context: &mut DecisionContext<'_>,
     sessions: &mut Sessions,
     now: Now,
     out: &mut Outbox,
@@ -30,7 +30,7 @@ pub(crate) fn take(
     for view in &mut envelope.views {
         let Viewed::Spans(spans) = &mut view.what else { continue };
         let before = (spans.spans().len(), spans.received().is_some());
-        counts += whole::decide(spans, &header, asking, now, out).total();
+        counts += complete::decide(spans, &header, context, now, out).total();
         is_changed |= before != (spans.spans().len(), spans.received().is_some());
         if spans.form() == SpanForm::SentryTransaction && spans.is_empty() && before.0 > 0 {
             transaction = Some(view.item);
@@ -41,7 +41,7 @@ pub(crate) fn take(
         let profiles = envelope.profiles().next().cloned();
         let meta = Box::new(envelope.meta.clone());
         if let Some(transaction) = transaction {
-            take_out(&mut envelope, transaction, &mut counts, out);
+            remove_transaction(&mut envelope, transaction, &mut counts, out);
         }
         out.say_sampled_out(Whose::Client { meta, profiles }, counts);
     }
@@ -58,7 +58,7 @@ pub(crate) fn take(
         if let Some(received) = &mut envelope.received {
             received.changed = true;
         }
-        // Nothing is left of any item.
+        // All items were sampled out.
         if envelope.items.is_empty() || envelope.quantities().is_none() {
             return;
         }
@@ -66,11 +66,11 @@ pub(crate) fn take(
     out.send(envelope);
 }
 
-/// Takes the item of a transaction that was dropped out of its envelope, with what belongs to it, which is counted.
-fn take_out(envelope: &mut Envelope, transaction: usize, counts: &mut SampledOutCounts, out: &mut Outbox) {
+/// Removes a dropped transaction from its envelope, with its profile and attachments, and counts them.
+fn remove_transaction(envelope: &mut Envelope, transaction: usize, counts: &mut SampledOutCounts, out: &mut Outbox) {
     let kinds = envelope.items.iter().map(|item| ItemHeader::read(&item.header).map(|header| header.kind));
     let kinds: Vec<_> = kinds.map(|kind| kind.map_or_else(|_| String::new(), |kind| kind.into_owned())).collect();
-    // Where there is another one all the same, nobody knows whose the attachments are.
+    // If there is a second transaction nevertheless, the owner of the attachments is unknown.
     let of_another =
         kinds.iter().enumerate().any(|(at, kind)| at != transaction && matches!(&**kind, "event" | "transaction"));
     for (at, kind) in kinds.iter().enumerate().rev() {
@@ -89,6 +89,6 @@ fn take_out(envelope: &mut Envelope, transaction: usize, counts: &mut SampledOut
 }
 
 fn without_profiles(profiles: &Profiles) -> Profiles {
-    // No profiles at all are in no place that could be wrong.
+    // A batch without resources is always valid.
     profiles.with_resources(Vec::new()).unwrap_or_else(|_| profiles.clone())
 }

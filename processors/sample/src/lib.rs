@@ -1,27 +1,27 @@
-//! The processor `sample`: decides which traces and which profiles are kept, by Sentry's rules for its SDKs.
+//! The processor `sample`: decides which traces and profiles are kept, by Sentry's rules for its SDKs.
 //!
-//! * Spans: a decision that came along, then the rules, then the parent's decision, then the rate (Sentry's tracing
-//!   guidelines for SDKs, "Sampling"). Traces are drawn by their ids, so replicas agree.
+//! * Spans: a decision received with the trace, then the rules, then the parent's decision, then the rate (Sentry's
+//!   tracing guidelines for SDKs, "Sampling"). Traces are drawn by their ids, so replicas agree.
 //! * Profiles: the rate of sessions, then, in the lifecycle `trace`, the sampled root spans of their process (Sentry's
 //!   profiles specification 2.5.0).
 //!
-//! See `README.md` for the options and guarantees. It knows what a span says by `profbridge_wire::spans`, whatever its
-//! form, and whose it is by `profbridge_identity`.
+//! See `README.md` for the options and guarantees. `profbridge_wire::spans` parses spans of any format, and
+//! `profbridge_identity` identifies their processes.
 
+mod buffered;
+mod complete;
 mod config;
 mod decision;
 mod envelope;
-mod held;
-mod left_out;
 mod lifecycle;
 mod pattern;
 mod processes;
 mod roots;
 mod rules;
+mod sampled_out;
 mod sampler;
 mod sessions;
 mod traces;
-mod whole;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::config::Section;
@@ -34,22 +34,21 @@ use self::lifecycle::Lifecycle as Profiles;
 use self::processes::Processes;
 use self::sampler::Sampler;
 use self::sessions::Sessions;
-use self::traces::{Asking, Traces};
+use self::traces::{DecisionContext, Traces};
 
 pub use self::config::{Config, Lifecycle, ParentSampled, Settings, WrittenRule};
 
-/// Note: traces that were dropped since the attribute that `rate_from` names says no rate.
+/// Note: traces dropped because the attribute named by `rate_from` has no valid rate.
 pub const INVALID_RATES: &str = "invalid_rates";
-/// Note: traces that were decided, and profiles that were, before their time, because a bound was reached or memory was
-/// short.
+/// Note: traces and profiles that were decided early, because a limit was reached or memory was short.
 pub const DECIDED_EARLY: &str = "decided_early";
-/// Note: traces that were decided without their root span, which had not come in time.
+/// Note: traces decided without their root span, which did not arrive in time.
 pub const WITHOUT_ROOT: &str = "without_root_span";
-/// Note: stretches of time with sampled root spans that were forgotten before their time.
+/// Note: time ranges with sampled root spans that were dropped early.
 pub const FORGOTTEN: &str = "forgotten_root_spans";
-/// Note: transactions of Sentry's SDKs that were dropped, each also as its spans.
+/// Note: dropped transactions of Sentry's SDKs. Their spans are counted as well.
 pub const TRANSACTIONS: &str = "dropped_transactions";
-/// Note: profiles of sample format V1, which the rate of sessions does not concern.
+/// Note: profiles of sample format V1, which session sampling does not apply to.
 pub const V1_EXEMPT: &str = "v1_profiles_exempt";
 
 /// The processor's entry in the registry.
@@ -63,7 +62,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
     create: |section, identity| Ok(Box::new(Sample::new(&section.extract::<Config>()?.check(section)?, identity))),
 };
 
-/// In the lifecycle `trace` profiles are kept by spans.
+/// In the lifecycle `trace`, spans decide about profiles.
 fn wants(section: &Section) -> &'static [TelemetryKind] {
     match section.extract::<Config>() {
         Ok(Config { profile_lifecycle: Lifecycle::Trace, .. }) => SPANS,
@@ -78,12 +77,12 @@ pub struct Sample {
     processes: Processes,
     traces: Traces,
     sessions: Sessions,
-    /// In the lifecycle `trace`.
+    /// Only in the lifecycle `trace`.
     profiles: Option<Profiles>,
 }
 
 impl Sample {
-    /// A processor that holds nothing yet. `identity` says who a process is.
+    /// A processor without any data. `identity` identifies processes.
     pub fn new(settings: &Settings, identity: &Rules) -> Self {
         Self {
             sampler: Sampler::new(settings),
@@ -95,7 +94,7 @@ impl Sample {
     }
 
     fn take_spans(&mut self, mut spans: Spans, now: Now, out: &mut Outbox) {
-        // Nothing is to be decided, and nobody asks when root spans were open.
+        // Nothing to decide, and no profile needs the times of root spans.
         if self.sampler.keeps_all() && self.profiles.is_none() {
             return out.send(spans);
         }
@@ -103,12 +102,12 @@ impl Sample {
         let waits = !sampler.keeps_all()
             && spans.form() == SpanForm::Otlp
             && spans.spans().iter().all(|span| span.segment.is_none());
-        let mut asking = Asking { sampler, processes, lifecycle: profiles.as_mut() };
+        let mut context = DecisionContext { sampler, processes, lifecycle: profiles.as_mut() };
         if waits {
-            return traces.take(spans, &mut asking, now, out);
+            return traces.process(spans, &mut context, now, out);
         }
-        let left_out = whole::decide(&mut spans, &TraceHeader::default(), &mut asking, now, out);
-        left_out.say(&spans, out);
+        let sampled_out = complete::decide(&mut spans, &TraceHeader::default(), &mut context, now, out);
+        sampled_out.report(&spans, out);
         if !spans.is_empty() {
             out.send(spans);
         }
@@ -139,8 +138,8 @@ impl Processor for Sample {
             }
             Telemetry::Envelope(envelope) => {
                 let Self { sampler, processes, sessions, profiles, .. } = self;
-                let mut asking = Asking { sampler, processes, lifecycle: profiles.as_mut() };
-                envelope::take(envelope, &mut asking, sessions, now, out);
+                let mut context = DecisionContext { sampler, processes, lifecycle: profiles.as_mut() };
+                envelope::sample(envelope, &mut context, sessions, now, out);
             }
         }
     }
@@ -153,7 +152,7 @@ impl Processor for Sample {
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         let before = out.telemetry.len();
         self.traces.advance(now, &mut self.sampler, out);
-        // One batch for each call.
+        // At most one batch per call.
         if let Some(profiles) = self.profiles.as_mut().filter(|_| out.telemetry.len() == before) {
             profiles.advance(now, out);
         }

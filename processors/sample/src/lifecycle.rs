@@ -1,8 +1,8 @@
-//! Profiles in the lifecycle `trace`: kept is what was observed while a sampled root span of the process was open
+//! Profiles in the lifecycle `trace`: keeps what was observed while a sampled root span of the process was open
 //! (Sentry's profiles specification 2.5.0, "Profile Lifecycle Modes").
 //!
-//! A span comes after it has ended, so profiles wait for the spans of their time. Each waits for the same while,
-//! whatever comes meanwhile: that another span will come nobody knows.
+//! A span arrives after it has ended, so profiles wait for the spans of their time. All wait equally long, since
+//! nothing tells whether another span will arrive.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,9 +11,9 @@ use profbridge_identity::{Processes, RequestId, Rules, profiler_name};
 use profbridge_model::{Profiles, Reason, Span};
 
 use crate::config::Settings;
-use crate::roots::Roots;
+use crate::roots::RootSpanTimes;
 
-/// So many names of processes are remembered of one batch; then they are found again.
+/// How many process names are cached for one batch. Beyond that, the cache is cleared.
 const MOST_NAMES: usize = 32_768;
 
 #[derive(Debug)]
@@ -23,13 +23,13 @@ struct Waiting {
     bytes: u64,
 }
 
-/// The profiles that wait, and the sampled root spans.
+/// Waiting profiles, and the times of sampled root spans.
 #[derive(Debug)]
 pub(crate) struct Lifecycle {
     rules: Rules,
     wait: u64,
     max_bytes: u64,
-    roots: Roots,
+    roots: RootSpanTimes,
     waiting: VecDeque<Waiting>,
     observations: u64,
     bytes: u64,
@@ -42,7 +42,7 @@ impl Lifecycle {
             rules: rules.clone(),
             wait: settings.profile_wait,
             max_bytes: settings.max_bytes,
-            roots: Roots::default(),
+            roots: RootSpanTimes::default(),
             waiting: VecDeque::new(),
             observations: 0,
             bytes: 0,
@@ -63,7 +63,7 @@ impl Lifecycle {
         self.bytes + list as u64
     }
 
-    /// Whether more is held than may be: the oldest batches have to go on first.
+    /// Whether the size limit is exceeded, so that the oldest batches must be released.
     pub(crate) fn is_over_full(&self) -> bool {
         self.bytes > self.max_bytes
     }
@@ -72,14 +72,14 @@ impl Lifecycle {
         if self.is_over_full() { Some(0) } else { self.waiting.front().map(|first| first.deadline) }
     }
 
-    /// A sampled root span of the process with these names was open.
+    /// Records a sampled root span of the process with these names.
     pub(crate) fn add_root(&mut self, names: &[u128], span: &Span, now: Now, out: &mut Outbox) {
         self.roots.forget(now.monotonic_nano, self.wait / 4);
         let until = now.monotonic_nano.saturating_add(self.wait);
         out.note(crate::FORGOTTEN, self.roots.add(names, span.start_unix_nano, span.end_unix_nano, until));
     }
 
-    /// Lets a batch wait.
+    /// Buffers a batch.
     pub(crate) fn take(&mut self, profiles: Profiles, now: Now) {
         let bytes = profiles.size_bytes().max(1);
         self.bytes += bytes;
@@ -88,7 +88,7 @@ impl Lifecycle {
         self.waiting.push_back(Waiting { profiles, deadline, bytes });
     }
 
-    /// Puts out what has waited long enough, or has to go because too much waits: one batch.
+    /// Releases one batch that has waited long enough, or that exceeds the size limit.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
         if self.is_over_full() {
             out.note(crate::DECIDED_EARLY, 1);
@@ -98,7 +98,7 @@ impl Lifecycle {
         }
     }
 
-    /// Puts out what is to be kept of the oldest batch. Returns whether there is another.
+    /// Sends the sampled part of the oldest batch. Returns whether there is another batch.
     pub(crate) fn release(&mut self, now: Now, out: &mut Outbox) -> bool {
         if let Some(Waiting { profiles, bytes, .. }) = self.waiting.pop_front() {
             self.bytes -= bytes;
@@ -114,8 +114,8 @@ impl Lifecycle {
         !self.waiting.is_empty()
     }
 
-    /// The part of a batch that was observed while a sampled root span was open. What has no times is kept where one
-    /// was open at some time in the range of its profile.
+    /// The part of a batch that was observed while a sampled root span was open. For samples without timestamps, the
+    /// range of their profile counts.
     fn covered(&mut self, profiles: &Profiles, now: Now) -> Option<Profiles> {
         self.requests += 1;
         let request = RequestId { arrival: now.unix_nano, number: self.requests };

@@ -1,6 +1,6 @@
-//! Patterns of names: `*` stands for any number of characters, `?` for one. Nothing else is special.
+//! Patterns for names: `*` matches any number of characters, `?` matches one. Nothing else is special.
 
-/// A pattern of the configuration.
+/// A pattern from the configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Pattern(Vec<char>);
 
@@ -13,7 +13,8 @@ impl Pattern {
     /// recurse.
     pub(crate) fn matches(&self, text: &str) -> bool {
         let (mut at, mut rest) = (0, text.chars());
-        // The position behind the last `*`, and the text from which on it matches one character less.
+        // Where to continue after a mismatch: the position after the last `*`, and the rest of the text once that `*`
+        // matches one character more.
         let mut star: Option<(usize, std::str::Chars<'_>)> = None;
         loop {
             if self.0.get(at) == Some(&'*') {

@@ -1,4 +1,4 @@
-//! Whose spans they are.
+//! Identifies the process of a span.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,23 +8,23 @@ use profbridge_model::{Span, Spans};
 use profbridge_wire::spans::{SpanView, process};
 use xxhash_rust::xxh3::Xxh3;
 
-/// So many resources are remembered; then all are forgotten, and found again.
+/// How many resources are cached. Beyond that, the cache is cleared.
 const MOST: usize = 4096;
 
 /// The process of a resource.
 #[derive(Debug, Clone)]
-pub(crate) struct Known {
-    /// Equal for equal processes.
+pub(crate) struct ProcessIdentity {
+    /// Identifies the process.
     pub(crate) identity: u128,
-    /// By what profiles of it can be found.
+    /// The names that profiles of the process may use for it.
     pub(crate) names: Arc<[u128]>,
 }
 
-/// The processes of resources that came before: a process says the same resource in each request.
+/// Caches the process of each resource, since a process sends the same resource in each request.
 #[derive(Debug)]
 pub(crate) struct Processes {
     rules: Rules,
-    known: HashMap<u128, Known>,
+    known: HashMap<u128, ProcessIdentity>,
 }
 
 impl Processes {
@@ -32,8 +32,8 @@ impl Processes {
         Self { rules: rules.clone(), known: HashMap::new() }
     }
 
-    /// The process of a span, as its resource says it.
-    pub(crate) fn of(&mut self, spans: &Spans, span: &Span) -> Known {
+    /// The process of a span, by its resource.
+    pub(crate) fn identify(&mut self, spans: &Spans, span: &Span) -> ProcessIdentity {
         let resource = spans.resource_of(span);
         let mut content = Xxh3::new();
         let mut put = |bytes: &[u8]| {
@@ -58,24 +58,24 @@ impl Processes {
         found
     }
 
-    fn find(&self, spans: &Spans, span: &Span, content: u128) -> Known {
+    fn find(&self, spans: &Spans, span: &Span, content: u128) -> ProcessIdentity {
         let Some(said) = process(&SpanView::of(spans, span)) else {
-            return Known { identity: content, names: Arc::default() };
+            return ProcessIdentity { identity: content, names: Arc::default() };
         };
         let attributes = said.attributes.iter();
         let identity = self.rules.identify(&said.dictionary, attributes.clone(), spans.peer.as_deref());
-        Known { identity: identity.hash, names: self.rules.names(&said.dictionary, attributes).into() }
+        ProcessIdentity { identity: identity.hash, names: self.rules.names(&said.dictionary, attributes).into() }
     }
 
-    /// By what profiles of a root span's process can be found, the profiler that it names among that.
+    /// All names that profiles of a root span's process may use for it, including the profiler id in the span.
     pub(crate) fn names(&mut self, view: &SpanView<'_>, spans: &Spans) -> Vec<u128> {
-        let mut names = self.of(spans, view.span()).names.to_vec();
+        let mut names = self.identify(spans, view.span()).names.to_vec();
         names.extend(view.profiler_id().map(profiler_name));
         names
     }
 
-    /// The memory of it, in bytes.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.known.capacity() * (size_of::<(u128, Known)>() + 1 + 64)
+        self.known.capacity() * (size_of::<(u128, ProcessIdentity)>() + 1 + 64)
     }
 }

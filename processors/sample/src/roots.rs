@@ -1,41 +1,41 @@
-//! When sampled root spans of each process were open.
+//! Records when sampled root spans of each process were open.
 
 use std::collections::{BTreeMap, HashMap};
 
-/// So many stretches of time are remembered; then the older half is forgotten early.
+/// How many time ranges are kept in memory. Beyond that, the older half is dropped early.
 const MOST: usize = 1 << 16;
 
-/// The stretches of time in which at least one sampled root span was open, by the names of processes. Those that
-/// overlap or touch are one, so that a busy process has few.
+/// Time ranges in which at least one sampled root span was open, by process name. Ranges that overlap or touch are
+/// merged, so a busy process has few.
 #[derive(Debug, Default)]
-pub(crate) struct Roots {
-    by_name: HashMap<u128, BTreeMap<u64, Stretch>>,
+pub(crate) struct RootSpanTimes {
+    by_name: HashMap<u128, BTreeMap<u64, TimeRange>>,
     count: usize,
-    /// Nothing is forgotten before this monotonic time.
+    /// Monotonic time before which no sweep is needed.
     next_sweep: u64,
 }
 
-/// A stretch of time, by its beginning, in nanoseconds since the Unix epoch. Both ends are part of it.
+/// An inclusive time range, keyed by its start, in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct TimeRange {
     end: u64,
-    /// The monotonic time until which it is remembered.
+    /// Monotonic time at which the range is dropped.
     until: u64,
 }
 
-impl Roots {
-    /// A sampled root span was open, in nanoseconds since the Unix epoch. It is remembered until a monotonic time.
-    /// Returns how many stretches had to be forgotten early.
+impl RootSpanTimes {
+    /// Records a sampled root span, open from `start` to `end` in nanoseconds since the Unix epoch, until the monotonic
+    /// time `until`. Returns how many ranges had to be dropped early.
     pub(crate) fn add(&mut self, names: &[u128], start: u64, end: u64, until: u64) -> u64 {
         for name in names {
             let stretches = self.by_name.entry(*name).or_default();
-            let (mut start, mut new) = (start, Stretch { end, until });
+            let (mut start, mut new) = (start, TimeRange { end, until });
             while let Some((&begin, &known)) = stretches.range(..=new.end).next_back().filter(|(_, of)| of.end >= start)
             {
                 stretches.remove(&begin);
                 self.count -= 1;
                 start = start.min(begin);
-                new = Stretch { end: new.end.max(known.end), until: new.until.max(known.until) };
+                new = TimeRange { end: new.end.max(known.end), until: new.until.max(known.until) };
             }
             stretches.insert(start, new);
             self.count += 1;
@@ -49,7 +49,7 @@ impl Roots {
         let (_, median, _) = times.select_nth_unstable(middle);
         let (median, mut surplus) = (*median, middle);
         let before = self.count;
-        // Many may be as old as each other: half of all go, whichever.
+        // Many ranges may have the same age, so exactly half of all are dropped.
         self.retain(|of| {
             of.until > median || (of.until == median && surplus == 0) || {
                 surplus = surplus.saturating_sub(1);
@@ -59,7 +59,7 @@ impl Roots {
         (before - self.count) as u64
     }
 
-    /// Forgets what was remembered long enough, now and then.
+    /// Drops expired ranges. Sweeps at most once per `every` nanoseconds.
     pub(crate) fn forget(&mut self, now: u64, every: u64) {
         if now >= self.next_sweep {
             self.next_sweep = now.saturating_add(every);
@@ -67,7 +67,7 @@ impl Roots {
         }
     }
 
-    fn retain(&mut self, mut keep: impl FnMut(&Stretch) -> bool) {
+    fn retain(&mut self, mut keep: impl FnMut(&TimeRange) -> bool) {
         self.by_name.retain(|_, stretches| {
             stretches.retain(|_, of| keep(of));
             !stretches.is_empty()
@@ -78,17 +78,18 @@ impl Roots {
         }
     }
 
-    /// Whether one was open at some time between `from` and `to`, both inclusive, in a process with one of these names.
+    /// Whether a sampled root span of a process with one of these names was open at any time from `from` to `to`,
+    /// inclusive.
     pub(crate) fn cover(&self, names: &[u128], from: u64, to: u64) -> bool {
         let known = names.iter().filter_map(|name| self.by_name.get(name));
         let mut last = known.filter_map(|stretches| stretches.range(..=to).next_back());
         last.any(|(_, of)| of.end >= from)
     }
 
-    /// The memory of it, in bytes: a stretch is an entry in a tree that is half empty at worst.
+    /// Approximate heap size in bytes, assuming tree nodes that are half empty.
     pub(crate) fn bytes(&self) -> usize {
-        self.by_name.capacity() * (size_of::<(u128, BTreeMap<u64, Stretch>)>() + 1)
-            + self.count * 2 * size_of::<(u64, Stretch)>()
+        self.by_name.capacity() * (size_of::<(u128, BTreeMap<u64, TimeRange>)>() + 1)
+            + self.count * 2 * size_of::<(u64, TimeRange)>()
     }
 }
 
@@ -107,7 +108,7 @@ mod tests {
             spans in prop::collection::vec((0u128..3, 0u64..60, 0u64..20), 0..20),
             asked in prop::collection::vec((0u128..4, 0u64..80, 0u64..10), 1..30),
         ) {
-            let mut roots = Roots::default();
+            let mut roots = RootSpanTimes::default();
             for (name, start, len) in &spans {
                 prop_assert_eq!(roots.add(&[*name], *start, start + len, 100), 0);
             }
@@ -125,11 +126,11 @@ mod tests {
     /// Guarantees: what is remembered is bounded; beyond that the older half goes, and is counted.
     #[test]
     fn bounded() {
-        let mut roots = Roots::default();
+        let mut roots = RootSpanTimes::default();
         let forgotten: u64 = (0..100_000).map(|n| roots.add(&[1], n * 10, n * 10 + 1, n)).sum();
         assert!(roots.count <= MOST && forgotten == 100_000 - roots.count as u64);
         assert!(roots.cover(&[1], 999_990, 999_990) && !roots.cover(&[1], 0, 1));
-        let mut equal = Roots::default();
+        let mut equal = RootSpanTimes::default();
         let forgotten: u64 = (0..=MOST as u64).map(|n| equal.add(&[1], n * 10, n * 10 + 1, 5)).sum();
         assert_eq!((forgotten, equal.count), (MOST as u64 / 2, MOST / 2 + 1));
     }

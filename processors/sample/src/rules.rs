@@ -1,7 +1,7 @@
-//! The rules of the configuration: what Sentry's SDKs call `tracesSampler`, without a program.
+//! The configured rules, which replace the `tracesSampler` function of Sentry's SDKs.
 //!
-//! A rule has conditions on a root span and says a rate, or yes or no. The first one whose conditions hold decides. Of
-//! a trace whose root span is not known only the resource is: a rule that asks for more of it does not fit.
+//! A rule has conditions on a root span and yields a rate or a yes or no. The first matching rule decides. If the root
+//! span is unknown, only the resource is known, and rules with other conditions do not match.
 
 use profbridge_wire::spans::{SpanValue, SpanView};
 
@@ -14,42 +14,42 @@ pub(crate) struct Rule {
     pub(crate) op: Option<Pattern>,
     pub(crate) service: Option<Pattern>,
     pub(crate) attributes: Vec<(Box<str>, Pattern)>,
-    /// The decision that the parent must have made, or that it must have made none.
+    /// The decision that the parent must have made; `Some(None)` requires that it made none.
     pub(crate) parent: Option<Option<bool>>,
     pub(crate) outcome: Outcome,
 }
 
-/// What a rule says.
+/// What a matching rule yields.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Outcome {
-    /// A part is kept: from 0 to 1.
+    /// Keep this share, from 0 to 1.
     Rate(f64),
-    /// All are kept, or none.
+    /// Keep all, or none.
     Sampled(bool),
-    /// What this attribute of the span says. A span without it does not fit the rule.
+    /// The value of this attribute of the span. A span without it does not match.
     RateFrom(Box<str>),
 }
 
-/// What a rule said of a span.
+/// The result of a rule for one span.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Verdict {
-    /// A part is kept: from 0 to 1.
+    /// Keep this share, from 0 to 1.
     Rate(f64),
-    /// It is kept, or not.
+    /// Keep the span, or drop it.
     Sampled(bool),
-    /// The attribute that says the rate says none.
+    /// The attribute has no valid rate.
     Invalid,
 }
 
-/// A span by which is decided.
+/// The span that decides.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct DecidingSpan<'a> {
     pub(crate) view: &'a SpanView<'a>,
-    /// Whether it is the root span. Another one stands for its trace in what it says of its resource.
+    /// Whether this is the root span. Otherwise only its resource is used.
     pub(crate) is_root: bool,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> DecidingSpan<'a> {
     fn attribute(&self, key: &str) -> Option<SpanValue<'a>> {
         let own = self.is_root.then(|| self.view.attribute(key)).flatten();
         own.or_else(|| self.view.resource_attribute(key))
@@ -64,8 +64,8 @@ impl<'a> Asked<'a> {
 }
 
 impl Rule {
-    /// What the rule says of a span; `None` where a condition does not hold.
-    pub(crate) fn ask(&self, asked: Asked<'_>) -> Option<Verdict> {
+    /// Applies the rule to a span; `None` if a condition does not match.
+    pub(crate) fn ask(&self, asked: DecidingSpan<'_>) -> Option<Verdict> {
         let Self { name, op, service, attributes, parent, outcome } = self;
         let of_root = |wanted: &Option<Pattern>, found: &dyn Fn() -> Option<String>| {
             wanted.as_ref().is_none_or(|wanted| asked.is_root && found().is_some_and(|found| wanted.matches(&found)))

@@ -1,4 +1,4 @@
-//! Decides about a trace by the span that stands for it.
+//! Decides about a trace by one representative span.
 
 use profbridge_engine::component::Outbox;
 use profbridge_identity::sampling;
@@ -7,9 +7,9 @@ use profbridge_wire::spans::SpanView;
 
 use crate::config::Settings;
 use crate::decision::{Decision, Evidence};
-use crate::rules::{Asked, Rule, Verdict};
+use crate::rules::{DecidingSpan, Rule, Verdict};
 
-/// What decides.
+/// The configured rules and rate.
 #[derive(Debug)]
 pub(crate) struct Sampler {
     rate: Option<f64>,
@@ -22,13 +22,13 @@ impl Sampler {
         Self { rate: settings.traces_rate, rules: settings.rules.clone(), has_warned: false }
     }
 
-    /// Whether nothing is configured: then every span stays.
+    /// Whether nothing is configured, so that every span is kept.
     pub(crate) fn keeps_all(&self) -> bool {
         self.rate.is_none() && self.rules.is_empty()
     }
 
-    /// Decides by a root span, or by another one where the root span is not known (`is_root`). `header` is what the
-    /// envelope says of the trace.
+    /// Decides by a span. `is_root` says whether it is the root span. `header` is the trace context in the envelope's
+    /// header.
     pub(crate) fn decide(
         &mut self,
         view: &SpanView<'_>,
@@ -40,7 +40,7 @@ impl Sampler {
             return Decision::KEPT;
         }
         let header = &header.of(view.span().trace_id);
-        let asked = Asked { view, is_root };
+        let asked = DecidingSpan { view, is_root };
         let evidence = Evidence {
             explicit: view.decision().filter(|_| is_root).or(header.sampled),
             rule: self.rules.iter().find_map(|rule| rule.ask(asked)),
@@ -63,18 +63,18 @@ impl Sampler {
     }
 }
 
-/// The rate with which a trace was kept up to here, where that is known.
+/// The combined rate of earlier sampling of the trace, if known.
 pub(crate) fn rate_before(view: &SpanView<'_>, header: &TraceHeader) -> Option<f64> {
-    // What was found out on the way comes after what the header says.
+    // The rate that a processor determined is more recent than the header's.
     let changed = view.span().changes.as_ref().and_then(|changes| changes.sample_rate);
     changed.or(header.of(view.span().trace_id).sample_rate).or_else(|| view.sample_rate())
 }
 
-/// Whether a trace is in the part that a rate keeps, above 0 and below 1.
+/// Whether a trace is in the share that a rate keeps. The rate is above 0 and below 1.
 ///
-/// The number that Sentry's SDKs draw for a trace was below the rate with which they kept it, so it is compared with
-/// the part of that rate. Without one it is a hash of the trace's id, which has nothing to do with what was kept
-/// before.
+/// Sentry's SDKs draw a number per trace and keep the trace if it is below their rate, so the number is compared with
+/// the same share of that rate. Without such a number, a hash of the trace id is used, which is independent of earlier
+/// sampling.
 fn is_drawn(view: &SpanView<'_>, header: &TraceHeader, rate: f64) -> bool {
     match header.sample_rand.or_else(|| view.sample_rand()) {
         Some(number) => number < rate * rate_before(view, header).unwrap_or(1.0),

@@ -1,24 +1,24 @@
-//! The first decision about a profile: whether its profiling session is sampled, once for each session (Sentry's
-//! profiles specification 2.5.0, "profileSessionSampleRate").
+//! The first decision about a profile: whether its profiling session is sampled (Sentry's profiles specification 2.5.0,
+//! "profileSessionSampleRate").
 //!
-//! A session is a profiler id: a process as `service.identity` tells it, in a stretch of `service.identity.session`.
-//! The id decides, so replicas agree and nothing is remembered.
+//! A session has one profiler id: a process, identified by `service.identity`, during one `service.identity.session`.
+//! The decision is derived from the id, so replicas agree without any state.
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_identity::{Processes, RequestId, Rules, sampling};
 use profbridge_model::{Profiles, Reason};
 
-/// The attribute by which a profile of sample format V1 is known: it belongs to a transaction.
+/// The attribute that marks a profile of sample format V1: it belongs to a transaction.
 const OF_TRANSACTION: &str = "sentry.transaction.id";
 
-/// Whether all of a batch are profiles of Sentry's format V1.
+/// Whether all profiles of a batch have Sentry's format V1.
 pub(crate) fn is_v1(profiles: &Profiles) -> bool {
     let dictionary = profiles.dictionary();
     let mut all = profiles.profiles().peekable();
     all.peek().is_some() && all.all(|profile| dictionary.find(profile.attributes, OF_TRANSACTION).is_some())
 }
 
-/// Decides about sessions.
+/// Makes decisions about sessions.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     rules: Rules,
@@ -37,7 +37,7 @@ impl Sessions {
         self.rate >= 1.0
     }
 
-    /// The part of a batch that is of sampled sessions; `None` where nothing is.
+    /// The part of a batch that belongs to sampled sessions; `None` if nothing is left.
     pub(crate) fn filter(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) -> Option<Profiles> {
         if self.keeps_all() {
             return Some(profiles);
@@ -59,7 +59,7 @@ impl Sessions {
         let mut processes = Processes::new(&profiles, &self.rules, request);
         let mut last = None;
         let left = profiles.retain(|resource, profile, sample, time| {
-            // What is not told apart any more is lost in `chunk`, and counted there.
+            // Processes beyond the limit are lost, and counted, in `chunk`.
             let Some(at) = processes.of(resource, sample.attributes) else { return true };
             let identity = processes.get(at).identity;
             let known = [profile.time_unix_nano, now.unix_nano];

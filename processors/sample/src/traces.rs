@@ -1,8 +1,8 @@
-//! Spans of OTLP: held until the root span of their process has come, and kept or dropped with it.
+//! OTLP spans: buffered until the root span of their process has arrived, then kept or dropped with it.
 //!
-//! A root span ends last, so its children come before it, perhaps in an earlier request. What decides is what the root
-//! span says, and the decision holds for all spans of its trace in its process. Spans wait for it in copies, so that
-//! their requests' buffers are released; equal resources are held once ([`Origins`]).
+//! A root span ends last, so its children arrive before it, perhaps in an earlier request. The root span decides for
+//! all spans of its trace in its process. Waiting spans are copied, so that the buffers of their requests can be
+//! released; equal resources are stored once ([`Origins`]).
 
 use std::collections::{HashMap, VecDeque};
 
@@ -13,18 +13,18 @@ use profbridge_model::{Quantities, Reason, Span, Spans, TraceId};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::spans::SpanView;
 
+use crate::buffered::{BufferedSpans, SendQueue};
 use crate::config::Settings;
 use crate::decision::Decision;
-use crate::held::{Held, Ready};
-use crate::left_out::{OfBatch, OfHeld};
 use crate::lifecycle::Lifecycle;
 use crate::processes::Processes;
+use crate::sampled_out::{BatchCounts, BufferedCounts};
 use crate::sampler::{Sampler, rate_before};
 
-/// So many bytes of spans are taken in, or put out, by one step.
+/// How many bytes of spans one step accepts or sends.
 const STEP: usize = 1 << 20;
 
-/// So many traces are decided by one step without their root spans.
+/// How many traces one step decides without their root spans.
 const DECIDED: usize = 1024;
 
 /// A trace in a process.
@@ -36,59 +36,59 @@ struct Key {
 
 #[derive(Debug)]
 struct Trace {
-    /// The monotonic time at which it is decided without its root span, or forgotten.
+    /// Monotonic time at which the trace is decided without its root span, or its decision is dropped.
     until: u64,
     state: State,
 }
 
 #[derive(Debug)]
 enum State {
-    Waiting(Held),
+    Waiting(BufferedSpans),
     Decided(Decided),
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Decided {
     decision: Decision,
-    /// Whether the root span was not known. Then none of the spans stands for the others, and each says the rate by
-    /// which it was kept.
+    /// Whether the root span was unknown. Then no span represents the others, so each carries the rate by which it was
+    /// kept.
     rootless: bool,
 }
 
-/// A request of which spans are still to be taken in.
+/// A request whose spans are not all accepted yet.
 #[derive(Debug)]
-struct UnderWay {
+struct PendingRequest {
     spans: Spans,
     keys: Vec<Key>,
     at: usize,
 }
 
-/// Who is asked while spans are taken in.
-pub(crate) struct Asking<'a> {
+/// What decides about spans, passed while they are accepted.
+pub(crate) struct DecisionContext<'a> {
     pub(crate) sampler: &'a mut Sampler,
     pub(crate) processes: &'a mut Processes,
     pub(crate) lifecycle: Option<&'a mut Lifecycle>,
 }
 
-/// The traces that wait or were decided of late.
+/// Traces that are waiting or were decided recently.
 #[derive(Debug)]
 pub(crate) struct Traces {
     wait: u64,
     max_traces: usize,
     max_bytes: u64,
     known: HashMap<Key, Trace>,
-    /// In the order in which their time comes. At least as long as `known`.
+    /// Traces by deadline. At least as long as `known`.
     order: VecDeque<(u64, Key)>,
     origins: Origins,
-    under_way: Option<UnderWay>,
-    /// What was kept and goes out next.
-    ready: Ready,
-    /// What was dropped of what waited, until the end of a call.
-    left_out: OfHeld,
+    pending: Option<PendingRequest>,
+    /// Kept spans that are sent next.
+    ready: SendQueue,
+    /// Counts of dropped spans, until the end of a call.
+    sampled_out: BufferedCounts,
     waiting_spans: u64,
     waiting_bytes: usize,
-    /// While memory is short: put out until no more than this waits.
-    relief: Option<usize>,
+    /// During memory pressure: the target for the bytes that wait.
+    pressure_target: Option<usize>,
 }
 
 impl Traces {
@@ -100,12 +100,12 @@ impl Traces {
             known: HashMap::new(),
             order: VecDeque::new(),
             origins: Origins::default(),
-            under_way: None,
-            ready: Ready::default(),
-            left_out: OfHeld::default(),
+            pending: None,
+            ready: SendQueue::default(),
+            sampled_out: BufferedCounts::default(),
             waiting_spans: 0,
             waiting_bytes: 0,
-            relief: None,
+            pressure_target: None,
         }
     }
 
@@ -114,22 +114,22 @@ impl Traces {
     }
 
     pub(crate) fn is_absorbing(&self) -> bool {
-        self.under_way.is_some()
+        self.pending.is_some()
     }
 
     pub(crate) fn spans(&self) -> u64 {
-        let left = self.under_way.as_ref().map_or(0, |work| work.spans.spans().len() - work.at);
+        let left = self.pending.as_ref().map_or(0, |work| work.spans.spans().len() - work.at);
         self.waiting_spans + self.ready.spans() + left as u64
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        let under_way = self
-            .under_way
+        let pending = self
+            .pending
             .as_ref()
             .map_or(0, |work| work.spans.size_bytes() as usize + work.keys.capacity() * size_of::<Key>());
         let known = self.known.capacity() * (size_of::<(Key, Trace)>() + 1);
         let order = self.order.capacity() * size_of::<(u64, Key)>();
-        (self.origins.bytes() + self.waiting_bytes + self.ready.memory() + known + order + under_way) as u64
+        (self.origins.bytes() + self.waiting_bytes + self.ready.memory() + known + order + pending) as u64
     }
 
     pub(crate) fn due(&self) -> Option<u64> {
@@ -139,10 +139,10 @@ impl Traces {
         self.order.front().map(|(until, _)| *until)
     }
 
-    /// Takes a batch: what is decided goes on or is dropped at once, the rest waits.
-    pub(crate) fn take(&mut self, mut spans: Spans, asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
-        let keys = self.keys(&spans, asking.processes);
-        self.decide_by_roots(&spans, &keys, asking, now, out);
+    /// Accepts a batch: spans of decided traces are sent or dropped at once, the others wait.
+    pub(crate) fn process(&mut self, mut spans: Spans, context: &mut DecisionContext<'_>, now: Now, out: &mut Outbox) {
+        let keys = self.keys(&spans, context.processes);
+        self.decide_by_roots(&spans, &keys, context, now, out);
         let decisions: Vec<Option<Decided>> = keys
             .iter()
             .map(|key| match self.known.get(key) {
@@ -157,7 +157,7 @@ impl Traces {
             };
             let is_root = span.is_local_root();
             let rate = decision.rate.filter(|_| is_root || rootless);
-            let lifecycle = asking.lifecycle.as_deref_mut().filter(|_| is_root);
+            let lifecycle = context.lifecycle.as_deref_mut().filter(|_| is_root);
             if rate.is_none() && lifecycle.is_none() {
                 continue;
             }
@@ -166,28 +166,28 @@ impl Traces {
                 rates.push((position, rate * rate_before(&view, &TraceHeader::default()).unwrap_or(1.0)));
             }
             if let Some(lifecycle) = lifecycle {
-                lifecycle.add_root(&asking.processes.names(&view, &spans), span, now, out);
+                lifecycle.add_root(&context.processes.names(&view, &spans), span, now, out);
             }
         }
         rates.into_iter().for_each(|(position, rate)| spans.change(position, |of| of.sample_rate = Some(rate)));
-        let mut left_out = OfBatch::default();
+        let mut sampled_out = BatchCounts::default();
         for (span, _) in spans.spans().iter().zip(&decisions).filter(|(_, of)| of.is_some_and(|of| !of.decision.kept)) {
-            left_out.add(&spans, span);
+            sampled_out.add(&spans, span);
         }
-        out.drop(Reason::SampleRate, Quantities::spans(left_out.total().spans));
-        left_out.say(&spans, out);
+        out.drop(Reason::SampleRate, Quantities::spans(sampled_out.total().spans));
+        sampled_out.report(&spans, out);
         if decisions.iter().any(Option::is_none) {
             let mut waiting = spans.clone();
             waiting.retain(|position, _| decisions[position].is_none());
             let keys = keys.iter().zip(&decisions).filter(|(_, of)| of.is_none()).map(|(key, _)| *key).collect();
-            self.under_way = Some(UnderWay { spans: waiting, keys, at: 0 });
+            self.pending = Some(PendingRequest { spans: waiting, keys, at: 0 });
         }
         spans.retain(|position, _| decisions[position].is_some_and(|of| of.decision.kept));
         if !spans.is_empty() {
             out.send(spans);
         }
-        self.absorb(now, asking.sampler, out);
-        self.left_out.say(&mut self.origins, out);
+        self.absorb(now, context.sampler, out);
+        self.sampled_out.report(&mut self.origins, out);
     }
 
     fn keys(&self, spans: &Spans, processes: &mut Processes) -> Vec<Key> {
@@ -195,15 +195,22 @@ impl Traces {
         let all = spans.spans().iter();
         all.map(|span| {
             let resource = spans.scope_of(span).resource as usize;
-            let process = *known[resource].get_or_insert_with(|| processes.of(spans, span).identity);
+            let process = *known[resource].get_or_insert_with(|| processes.identify(spans, span).identity);
             Key { process, trace: span.trace_id }
         })
         .collect()
     }
 
-    /// Decides about the traces whose root spans are in a batch. Of several root spans of a trace in one process the
-    /// first one decides: the others are below it.
-    fn decide_by_roots(&mut self, spans: &Spans, keys: &[Key], asking: &mut Asking<'_>, now: Now, out: &mut Outbox) {
+    /// Decides about the traces whose root spans are in a batch. If a trace has several root spans in one process, the
+    /// earliest decides: the others are below it.
+    fn decide_by_roots(
+        &mut self,
+        spans: &Spans,
+        keys: &[Key],
+        context: &mut DecisionContext<'_>,
+        now: Now,
+        out: &mut Outbox,
+    ) {
         let mut roots: HashMap<Key, usize> = HashMap::new();
         for (position, span) in spans.spans().iter().enumerate() {
             let key = keys[position];
@@ -219,38 +226,38 @@ impl Traces {
         roots.sort_unstable_by_key(|(position, _)| *position);
         for (position, key) in roots {
             let view = SpanView::of(spans, &spans.spans()[position]);
-            let decision = asking.sampler.decide(&view, true, &TraceHeader::default(), out);
+            let decision = context.sampler.decide(&view, true, &TraceHeader::default(), out);
             self.set_decided(key, Decided { decision, rootless: false }, now, out);
         }
     }
 
-    /// Remembers a decision, and lets go what waited for it.
+    /// Stores a decision, and releases the spans that waited for it.
     fn set_decided(&mut self, key: Key, decided: Decided, now: Now, out: &mut Outbox) {
         let until = now.monotonic_nano.saturating_add(self.wait);
         self.order.push_back((until, key));
         let before = self.known.insert(key, Trace { until, state: State::Decided(decided) });
-        if let Some(Trace { state: State::Waiting(held), .. }) = before {
-            self.let_go(held, decided.decision, out);
+        if let Some(Trace { state: State::Waiting(buffered), .. }) = before {
+            self.let_go(buffered, decided.decision, out);
         }
     }
 
-    /// Spans that waited go out, or are dropped.
-    fn let_go(&mut self, held: Held, decision: Decision, out: &mut Outbox) {
-        self.waiting_spans -= held.len();
-        self.waiting_bytes -= held.memory();
+    /// Sends or drops spans that waited.
+    fn let_go(&mut self, buffered: BufferedSpans, decision: Decision, out: &mut Outbox) {
+        self.waiting_spans -= buffered.len();
+        self.waiting_bytes -= buffered.memory();
         if decision.kept {
-            self.ready.push(held);
+            self.ready.push(buffered);
         } else {
-            held.leave_out(&mut self.origins, &mut self.left_out);
-            out.drop(Reason::SampleRate, Quantities::spans(held.len()));
+            buffered.count_as_sampled_out(&mut self.origins, &mut self.sampled_out);
+            out.drop(Reason::SampleRate, Quantities::spans(buffered.len()));
         }
     }
 
-    /// Takes in as much of a request as fits into one step.
+    /// Accepts as many spans of a pending request as one step allows.
     fn absorb(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
-        let Some(mut work) = self.under_way.take() else { return };
+        let Some(mut work) = self.pending.take() else { return };
         let mut intake = Intake::default();
-        let mut left_out = OfBatch::default();
+        let mut sampled_out = BatchCounts::default();
         let mut bytes = 0;
         while bytes < STEP
             && let Some(span) = work.spans.spans().get(work.at)
@@ -261,37 +268,37 @@ impl Traces {
             let until = now.monotonic_nano.saturating_add(self.wait);
             let trace = self.known.entry(key).or_insert_with(|| {
                 self.order.push_back((until, key));
-                Trace { until, state: State::Waiting(Held::of(work.spans.peer.as_ref())) }
+                Trace { until, state: State::Waiting(BufferedSpans::of(work.spans.peer.as_ref())) }
             });
             match &mut trace.state {
-                State::Waiting(held) => {
-                    let before = held.memory();
-                    held.push(&mut self.origins, &mut intake, &work.spans, span);
-                    self.waiting_bytes += held.memory() - before;
+                State::Waiting(buffered) => {
+                    let before = buffered.memory();
+                    buffered.push(&mut self.origins, &mut intake, &work.spans, span);
+                    self.waiting_bytes += buffered.memory() - before;
                     self.waiting_spans += 1;
                 }
-                // Its time came, or there was no more room, after the request had come.
+                // The trace was decided after this request arrived, by timeout or for lack of room.
                 State::Decided(Decided { decision: Decision { kept: false, .. }, .. }) => {
-                    left_out.add(&work.spans, span);
+                    sampled_out.add(&work.spans, span);
                 }
                 State::Decided(Decided { decision, .. }) => {
-                    let mut held = Held::of(work.spans.peer.as_ref());
-                    held.push(&mut self.origins, &mut intake, &work.spans, span);
-                    held.set_rate(decision.rate);
-                    self.ready.push(held);
+                    let mut buffered = BufferedSpans::of(work.spans.peer.as_ref());
+                    buffered.push(&mut self.origins, &mut intake, &work.spans, span);
+                    buffered.set_rate(decision.rate);
+                    self.ready.push(buffered);
                 }
             }
         }
         self.origins.end(intake);
-        out.drop(Reason::SampleRate, Quantities::spans(left_out.total().spans));
-        left_out.say(&work.spans, out);
+        out.drop(Reason::SampleRate, Quantities::spans(sampled_out.total().spans));
+        sampled_out.report(&work.spans, out);
         if work.at < work.spans.spans().len() {
-            self.under_way = Some(work);
+            self.pending = Some(work);
         }
         self.bound(now, sampler, out);
     }
 
-    /// Decides early where too much waits or is remembered, the oldest first.
+    /// Decides early if too many spans wait or too many traces are known, the oldest first.
     fn bound(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
         let mut early = 0;
         while self.known.len() > self.max_traces || (self.waiting_bytes + self.origins.bytes()) as u64 > self.max_bytes
@@ -307,8 +314,8 @@ impl Traces {
         out.note(crate::DECIDED_EARLY, early);
     }
 
-    /// The next trace whose time has come by `time` is decided without its root span, or forgotten. Returns whether
-    /// spans of it had waited; `None` where there is no such trace.
+    /// Takes the next trace whose deadline is at or before `time`: decides it without its root span, or drops its
+    /// decision. Returns whether spans of it had waited; `None` if there is no such trace.
     fn next(&mut self, time: u64, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> Option<bool> {
         while let Some((until, key)) = self.order.front().copied().filter(|(until, _)| *until <= time) {
             self.order.pop_front();
@@ -317,12 +324,12 @@ impl Traces {
             }
             return Some(match self.known.remove(&key)?.state {
                 State::Decided(_) => false,
-                State::Waiting(mut held) => {
-                    let decision = self.decide_rootless(&held, sampler, out);
+                State::Waiting(mut buffered) => {
+                    let decision = self.decide_rootless(&buffered, sampler, out);
                     out.note(crate::WITHOUT_ROOT, 1);
-                    held.set_rate(decision.rate);
-                    self.let_go(held, decision, out);
-                    // Late ones go the same way. What is remembered of a trace is little beside its spans.
+                    buffered.set_rate(decision.rate);
+                    self.let_go(buffered, decision, out);
+                    // Late spans get the same decision. Storing it needs little memory compared with the spans.
                     if self.known.len() < self.max_traces {
                         self.set_decided(key, Decided { decision, rootless: true }, now, out);
                     }
@@ -333,14 +340,14 @@ impl Traces {
         None
     }
 
-    /// Decides about spans whose root span is not known, by the first of them.
-    fn decide_rootless(&self, held: &Held, sampler: &mut Sampler, out: &mut Outbox) -> Decision {
-        let Some(first) = held.first(&self.origins) else { return Decision::KEPT };
+    /// Decides about spans without a known root span, by the first of them.
+    fn decide_rootless(&self, buffered: &BufferedSpans, sampler: &mut Sampler, out: &mut Outbox) -> Decision {
+        let Some(first) = buffered.first(&self.origins) else { return Decision::KEPT };
         let Some(span) = first.spans().first() else { return Decision::KEPT };
         sampler.decide(&SpanView::of(&first, span), false, &TraceHeader::default(), out)
     }
 
-    /// Goes on with a request, decides what has waited long enough, and puts out a batch of what is kept.
+    /// Continues a pending request, decides traces whose deadline has passed, and sends a batch of kept spans.
     pub(crate) fn advance(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
         self.absorb(now, sampler, out);
         for _ in 0..DECIDED {
@@ -348,12 +355,12 @@ impl Traces {
                 break;
             }
         }
-        self.ready.put_out(&mut self.origins, STEP, out);
-        self.left_out.say(&mut self.origins, out);
+        self.ready.send(&mut self.origins, STEP, out);
+        self.sampled_out.report(&mut self.origins, out);
         self.shrink();
     }
 
-    /// What a burst took is given back.
+    /// Releases the memory that a burst needed.
     fn shrink(&mut self) {
         if self.known.len() < self.known.capacity() / 4 {
             self.known.shrink_to(self.known.len() * 2);
@@ -363,7 +370,7 @@ impl Traces {
 
     /// Decides the oldest half of what waits, in steps. Returns whether there is more to do.
     pub(crate) fn on_memory_pressure(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
-        let target = *self.relief.get_or_insert(self.waiting_bytes / 2);
+        let target = *self.pressure_target.get_or_insert(self.waiting_bytes / 2);
         let mut early = 0;
         while self.ready.memory() < STEP && self.waiting_bytes > target {
             match self.next(u64::MAX, now, sampler, out) {
@@ -372,17 +379,17 @@ impl Traces {
             }
         }
         out.note(crate::DECIDED_EARLY, early);
-        self.ready.put_out(&mut self.origins, STEP, out);
-        self.left_out.say(&mut self.origins, out);
+        self.ready.send(&mut self.origins, STEP, out);
+        self.sampled_out.report(&mut self.origins, out);
         let more = !self.ready.is_empty() || self.waiting_bytes > target;
         if !more {
-            self.relief = None;
+            self.pressure_target = None;
             self.shrink();
         }
         more
     }
 
-    /// Decides all that waits, in steps. Returns whether there is more to do.
+    /// Decides everything that waits, in steps. Returns whether there is more to do.
     pub(crate) fn flush(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
         self.absorb(now, sampler, out);
         while self.ready.memory() < STEP && self.waiting_spans > 0 {
@@ -390,8 +397,8 @@ impl Traces {
                 break;
             }
         }
-        self.ready.put_out(&mut self.origins, STEP, out);
-        self.left_out.say(&mut self.origins, out);
+        self.ready.send(&mut self.origins, STEP, out);
+        self.sampled_out.report(&mut self.origins, out);
         let more = self.is_absorbing() || self.waiting_spans > 0 || !self.ready.is_empty();
         if !more {
             (self.known, self.order) = (HashMap::new(), VecDeque::new());

@@ -1,4 +1,4 @@
-//! Writes into a batch what became known about its addresses.
+//! Writes the names that were found into a batch.
 
 use profbridge_engine::component::Outbox;
 use profbridge_model::Profiles;
@@ -9,13 +9,13 @@ use crate::names::Names;
 use crate::queries::Queries;
 use crate::{DEBUG_FILES_FAILED, LATE, NAMED, UNKNOWN};
 
-/// One batch gets so many bytes of names at most: a file may have names of megabytes.
+/// The most bytes of names that are added to one batch: a file may contain names of megabytes.
 const MAX_ADDED: usize = 64 << 20;
 
-/// One location gets so many lines at most: the conversion shows no more frames of a stack.
+/// The most lines that one location gets: the conversion shows no more frames of a stack.
 const MAX_LINES: usize = 1000;
 
-/// Gives the locations of a batch their names, and counts.
+/// Adds names to the locations of a batch, and counts the results.
 pub(crate) fn write(profiles: Profiles, queries: &Queries, names: &mut dyn Names, out: &mut Outbox) -> Profiles {
     let mut known = Vec::new();
     let (mut named, mut late, mut unknown) = (0, 0, queries.hopeless);

@@ -1,7 +1,7 @@
-//! Knows names by reading files, on threads of its own.
+//! Looks names up in files, on background threads.
 //!
-//! One thread finds files and checks that they are the right ones; the [`Symbolizer`]'s thread reads them. Both start
-//! with the first question, so a processor that is only created has touched nothing.
+//! One thread finds files and verifies their ids; the [`Symbolizer`]'s thread reads them. Both start with the first
+//! query, so creating a processor has no side effects.
 
 mod find;
 mod identify;
@@ -19,16 +19,16 @@ use self::find::Finder;
 use crate::config::Settings;
 use crate::names::{Address, FileId, MappedFile, Names};
 
-/// So many files may wait to be found; others are refused and asked for again with the next batch.
+/// How many files may wait to be found. Others are refused, and asked for again with the next batch.
 const MAX_JOBS: usize = 1024;
 
-/// So many files are remembered; then all but those that are being looked for are forgotten and found anew.
+/// How many files are remembered. Beyond that, all are dropped except those being searched for.
 const MAX_FILES: usize = 65_536;
 
-/// So many addresses wait for files that are being looked for; further ones are asked for again with the next batch.
+/// How many addresses may wait for files that are being searched for. Others are asked for again with the next batch.
 const MAX_EARLY: usize = 1 << 20;
 
-/// A file that was not found is looked for again after this: a process that has it may have started.
+/// How long until a missing file is searched for again, since a process that maps it may have started.
 const RETRY: Duration = Duration::from_secs(10);
 
 /// Finds and reads files in the background.
@@ -37,7 +37,7 @@ pub struct Background {
     settings: Settings,
     running: Option<WorkerHandle>,
     failed: bool,
-    /// The failed downloads that were told.
+    /// Number of failed downloads that was already reported.
     failed_downloads: u64,
 }
 
@@ -48,16 +48,16 @@ struct WorkerHandle {
     jobs: SyncSender<MappedFile>,
 }
 
-/// What is known about files.
+/// The state of all known files.
 #[derive(Debug, Default)]
 struct Files {
     states: HashMap<FileId, State>,
-    /// Addresses that wait in them.
+    /// Number of addresses that wait for the search.
     early: usize,
 }
 
 impl Files {
-    /// Lets addresses wait for a file that is being looked for.
+    /// Queues addresses for a file that is being searched for.
     fn wait(&mut self, id: &FileId, addresses: &[Address]) {
         if let Some(State::Sought(early)) = self.states.get_mut(id) {
             let room = MAX_EARLY.saturating_sub(self.early).min(addresses.len());
@@ -66,7 +66,7 @@ impl Files {
         }
     }
 
-    /// The search for a file is over. Returns the addresses that waited for it.
+    /// Records the end of a search. Returns the addresses that waited for it.
     fn settle(&mut self, id: FileId, state: State) -> Vec<Address> {
         let Some(State::Sought(early)) = self.states.insert(id, state) else { return Vec::new() };
         self.early -= early.len();
@@ -74,20 +74,20 @@ impl Files {
     }
 }
 
-/// What is known about a file.
+/// The state of a file.
 #[derive(Debug)]
 enum State {
-    /// It is being looked for; these addresses are asked for as soon as it is found.
+    /// The search is running. These addresses are asked for as soon as the file is found.
     Sought(Vec<Address>),
-    /// The symbolizer has it, or looks for its separate debug file. `missing`: it found that there is no file, or no
-    /// longer.
+    /// The symbolizer has the file, or searches for its separate debug file. `missing` is set if the symbolizer
+    /// reported that the file does not exist, or no longer exists.
     Found { object: ObjectId, parts: Option<Segments>, missing: bool, since: Instant },
-    /// There is none.
+    /// The file was not found.
     Missing { since: Instant },
 }
 
-/// The virtual address of an address. A file's parts are only known of the file itself: a separate debug file does not
-/// say where in the file they were.
+/// Converts an address to an ELF virtual address. File offsets can be converted only if the file itself was found: the
+/// program headers of a separate debug file do not contain the original offsets.
 fn resolve(parts: Option<&Segments>, address: Address) -> Option<u64> {
     match address {
         Address::Virtual(address) => Some(address),
@@ -100,7 +100,7 @@ fn resolve_all(parts: Option<&Segments>, addresses: &[Address]) -> Vec<u64> {
 }
 
 impl State {
-    /// Whether it is worth looking for the file now.
+    /// Whether to search for the file now.
     fn is_wanted(&self) -> bool {
         match self {
             Self::Sought(_) | Self::Found { missing: false, .. } => false,
@@ -109,19 +109,19 @@ impl State {
     }
 }
 
-/// Whether the symbolizer no longer knows an object: it had to make room for others.
+/// Whether the symbolizer has evicted an object.
 fn is_forgotten(symbolizer: &Symbolizer, object: ObjectId, addresses: &[u64]) -> bool {
     let unknown = |&address: &u64| symbolizer.answer(object, address) == Answer::Unknown(Unknown::NotAsked);
     addresses.first().is_some_and(unknown)
 }
 
 fn lock(files: &Mutex<Files>) -> MutexGuard<'_, Files> {
-    // Whole after every statement that may panic.
+    // Consistent after every statement that may panic.
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Background {
-    /// Starts nothing yet.
+    /// Does not start any thread yet.
     pub fn new(settings: &Settings) -> Self {
         Self { settings: settings.clone(), running: None, failed: false, failed_downloads: 0 }
     }
@@ -158,7 +158,7 @@ impl Names for Background {
         let mut files = lock(files);
         let wanted = match files.states.get(&file.id) {
             Some(State::Sought(_)) => return files.wait(&file.id, addresses),
-            // Without a file an answer would be the same, and the batch would wait for it.
+            // Another query would get the same answer, and the batch would wait for it.
             Some(state @ State::Found { missing: true, .. }) => state.is_wanted(),
             Some(State::Found { object, parts, .. }) => {
                 let addresses = resolve_all(parts.as_ref(), addresses);
@@ -177,7 +177,7 @@ impl Names for Background {
             Ok(()) => {
                 let before = files.states.insert(file.id.clone(), State::Sought(Vec::new()));
                 if let Some(State::Found { object, .. }) = before {
-                    // It may get another source, so it becomes another object.
+                    // The new search may find another source, which makes it another object.
                     symbolizer.forget(object);
                 }
                 files.wait(&file.id, addresses);
@@ -200,7 +200,7 @@ impl Names for Background {
                 };
                 let answer =
                     if last { symbolizer.last_answer(*object, address) } else { symbolizer.answer(*object, address) };
-                // Its file was closed to make room for others, or there is no separate debug file.
+                // The file was closed to make room for others, or there is no separate debug file.
                 if answer == Answer::Unknown(Unknown::NoFile) && !*missing {
                     (*missing, *since) = (true, Instant::now());
                 }
@@ -215,7 +215,7 @@ impl Names for Background {
     }
 }
 
-/// What lives on the thread that finds files.
+/// State of the thread that finds files.
 struct Worker {
     symbolizer: Symbolizer,
     files: Arc<Mutex<Files>>,
@@ -223,11 +223,11 @@ struct Worker {
 }
 
 impl Worker {
-    /// Ends with the processor.
+    /// Runs until the processor is dropped.
     fn run(self, jobs: &Receiver<MappedFile>) {
         let finder = Finder::new(&self.settings);
         while let Ok(file) = jobs.recv() {
-            // Whatever goes wrong with one file is no reason to leave others without a name.
+            // A failure with one file must not affect others.
             let object = catch_unwind(AssertUnwindSafe(|| self.object(&finder, &file))).unwrap_or_default();
             let since = Instant::now();
             let (object, parts) = object.map_or((None, None), |(object, parts)| (Some(object), parts));
@@ -236,7 +236,8 @@ impl Worker {
                 Some(object) => State::Found { object, parts, missing: false, since },
                 None => State::Missing { since },
             };
-            // Asked for before anybody can see that it was found and takes what is not yet asked for as unknown.
+            // Asks before the state changes: a reader that sees `Found` takes addresses that were not asked for as
+            // unknown.
             let mut files = lock(&self.files);
             let early = files.settle(file.id, state);
             if let Some(object) = object {
@@ -245,7 +246,7 @@ impl Worker {
         }
     }
 
-    /// Hands the symbolizer the file. Says where its parts are, if it is the file itself.
+    /// Passes the file to the symbolizer. Returns its segments as well, if it is the file itself and not a debug file.
     fn object(&self, finder: &Finder, file: &MappedFile) -> Option<(ObjectId, Option<Segments>)> {
         let key = match &file.id {
             FileId::Gnu(digits) => Key::from_hex(digits)?,
@@ -257,7 +258,7 @@ impl Worker {
                 parts = Segments::read(&found.file, &self.settings.symbolizer).ok();
                 Object { key, source: Source::File(found.file), root: Some(Arc::new(found.root)), path: found.path }
             }
-            // Separate debug files are found by GNU's build id only.
+            // Separate debug files can be found only by a GNU build id.
             None if matches!(key, Key::BuildId(_)) => {
                 Object { key, source: Source::BuildId, root: None, path: file.filename.to_string() }
             }

@@ -1,33 +1,33 @@
-//! What can be written about `symbolize`, and what it means.
+//! Configuration of `symbolize`: as written, and checked.
 
 use std::path::PathBuf;
 
 use profbridge_engine::config::{ByteSize, Duration, Problems, Section};
 use serde::Deserialize;
 
-/// What was written. Every key may be left out.
+/// The section as written. Every key is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// For how long profiles wait for names at most. `0s`: they get those that are known already.
+    /// How long profiles wait for names. `0s` uses only names that are already known.
     pub timeout: Duration,
-    /// Whether files of this machine's processes are looked into, where profiles are from this machine.
+    /// Whether to read files of processes on this machine, for profiles from this machine.
     pub processes: bool,
     /// Names and ids of this machine besides its host name and machine id, as in `host.name` and `host.id`.
     pub host_names: Vec<String>,
     /// Folders with debug files by build id: `FOLDER/.build-id/xx/yyyy.debug`.
     pub debug_folders: Vec<PathBuf>,
-    /// Where debug files are brought from that are not on this machine.
+    /// Servers for debug files that are not on this machine.
     pub debuginfod: profbridge_debuginfod::Config,
-    /// Whether DWARF is read: inlined functions, files and lines.
+    /// Whether to read DWARF: inlined functions, files and lines.
     pub dwarf: bool,
-    /// Whether names are demangled.
+    /// Whether to demangle names.
     pub demangle: bool,
-    /// Whether files on FUSE file systems are read.
+    /// Whether to read files on FUSE file systems.
     pub fuse: bool,
-    /// What symbols, DWARF and answers may take between batches.
+    /// Size of the cache for symbols, DWARF and answers.
     pub cache_size: ByteSize,
-    /// All waiting profiles together; then the oldest go on early.
+    /// Size limit of all waiting profiles. Beyond it, the oldest are sent early.
     pub max_bytes: ByteSize,
 }
 
@@ -48,7 +48,7 @@ impl Default for Config {
     }
 }
 
-/// What it means, checked. Times in nanoseconds, sizes in bytes.
+/// The checked configuration. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) timeout: u64,
@@ -66,11 +66,11 @@ impl Default for Settings {
 }
 
 impl Config {
-    /// Checks what was written.
+    /// Checks the section.
     ///
     /// # Errors
     ///
-    /// Every rule that is broken, at its place in `section`.
+    /// Every broken rule, with its place in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let small = |size: ByteSize, mib: u64| size.get() < mib << 20 || usize::try_from(size.get()).is_err();
         let mut problems = section.broken_rules(&[

@@ -1,44 +1,43 @@
-//! The processor `symbolize`: gives native frames the names that they came without.
+//! The processor `symbolize`: adds names to native frames that were received without any.
 //!
-//! Profilers in the kernel (the eBPF profiler) send machine code as addresses in files, and Sentry shows no name for
-//! any of them. The names are in the files: in their ELF symbol tables and their DWARF. See `README.md` for the options
-//! and guarantees.
+//! Profilers in the kernel (the eBPF profiler) send native frames as addresses in files, and Sentry shows no names for
+//! them. The names are in the files: in ELF symbol tables and DWARF. See `README.md` for the options and guarantees.
 //!
-//! The processor itself is pure. It picks the addresses out of a batch (`queries`), holds the batch for a moment
-//! (`hold`) and writes into it what became known (`answers`). Who knows is behind the trait [`Names`]: in
-//! production [`Background`], whose threads find, check and read files, so that nothing here waits for a disk.
+//! The processor itself has no side effects. It collects the addresses in a batch (`queries`), buffers the batch for a
+//! moment (`processor`) and writes the results into it (`answers`). The trait [`Names`] provides the results: in
+//! production [`Background`], whose threads find, verify and read files, so that the pipeline never waits for a disk.
 //!
-//! It stands behind `dedup`, since the same profile may be named better when it is sent again, and would then not look
-//! like a resend; and before `chunk`, whose windows store each name once.
+//! It must come after `dedup`, since a resent profile may get better names and would then not look like a resend. It
+//! must come before `chunk`, whose windows store each name once.
 
 mod answers;
 mod background;
 mod config;
-mod hold;
 mod names;
+mod processor;
 mod queries;
 
 use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
 
 pub use self::background::Background;
 pub use self::config::{Config, Settings};
-pub use self::hold::Symbolize;
 pub use self::names::{Address, FileId, MappedFile, Names, Process};
+pub use self::processor::Symbolize;
 
 /// Note: locations that got a name.
 pub const NAMED: &str = "named_locations";
-/// Note: locations that went on before all was known about them: without a name, or without file and line.
+/// Note: locations sent before the lookup was complete: without a name, or without file and line.
 pub const LATE: &str = "late_locations";
-/// Note: locations of machine code for which there is no name: their file was not found or has none for the address.
+/// Note: native locations without a name: their file was not found, or has no name for the address.
 pub const UNKNOWN: &str = "unknown_locations";
-/// Note: attempts to bring a debug file from a server that failed, other than since nobody has it.
+/// Note: failed downloads of debug files, not counting files that no server has.
 pub const DEBUG_FILES_FAILED: &str = "debug_files_failed";
-/// Note: batches that went on before their time, because a bound was reached or memory was short.
+/// Note: batches sent early, because a limit was reached or memory was short.
 pub const RELEASED_EARLY: &str = "released_early";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
-    // What is sent again may be named better by then, and would no longer look like a resend.
+    // A resent profile may get better names, and would then not look like a resend.
     description: Description::processor(
         "symbolize",
         "names native frames by the symbols and debug information of their files",

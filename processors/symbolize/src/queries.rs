@@ -1,4 +1,4 @@
-//! Finds in a batch what can be named: which addresses of which files.
+//! Collects the addresses in a batch that can be named, by file.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -8,30 +8,29 @@ use profbridge_model::{AttributeSetId, LocationId, Mapping, MappingId, Profiles}
 
 use crate::names::{Address, FileId, MappedFile, Names, Process};
 
-/// So many processes of one file are tried at most: they have the same file mapped, and one of them is enough.
+/// How many processes are searched for one file. All of them map the same file, so one is usually enough.
 const MAX_PROCESSES: usize = 4;
 
-/// A location that wants a name.
+/// A location without a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Query {
     pub(crate) location: LocationId,
-    /// The position of its file in [`Queries::files`].
+    /// Index of its file in [`Queries::files`].
     pub(crate) file: u32,
     pub(crate) address: Address,
 }
 
-/// All of a batch.
+/// All queries of a batch.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Queries {
     pub(crate) files: Vec<MappedFile>,
     pub(crate) queries: Vec<Query>,
-    /// Locations of machine code that cannot be named: their file has no id, or their address does not lie in its
-    /// mapping.
+    /// Native locations that cannot be named: their file has no id, or their address is outside of its mapping.
     pub(crate) hopeless: u64,
 }
 
 impl Queries {
-    /// Looks through a batch.
+    /// Collects the queries of a batch.
     pub(crate) fn of(profiles: &Profiles, names: &dyn Names) -> Self {
         let dictionary = &**profiles.dictionary();
         let mut files = Files::new(dictionary);
@@ -46,7 +45,7 @@ impl Queries {
                 continue;
             }
             let address = address_in(dictionary.mapping(mapping), location.address);
-            match (files.of(mapping), address, LocationId::new(index as u32)) {
+            match (files.index_of(mapping), address, LocationId::new(index as u32)) {
                 (Some(file), Some(address), Some(location)) => {
                     found.queries.push(Query { location, file, address });
                 }
@@ -56,15 +55,15 @@ impl Queries {
         found.files = files.found;
         let searched: Vec<bool> = found.files.iter().map(|file| names.wants_processes(&file.id)).collect();
         if searched.contains(&true) {
-            let mut walk = Walk::new(profiles, files.by_mapping, &searched);
-            walk.run(&mut found.files);
+            let mut search = ProcessSearch::new(profiles, files.by_mapping, &searched);
+            search.run(&mut found.files);
         }
         found
     }
 }
 
-/// Whether a location's attributes allow its address to be one of machine code: that of an interpreter is an index into
-/// bytecode. Without a type it is taken for machine code, as the conversion does: it has a mapping.
+/// Whether a location's frame type permits native code: for an interpreter, the address is an index into bytecode.
+/// Without a type, a location with a mapping counts as native code, as in the conversion.
 fn is_machine_code(dictionary: &Dictionary, set: AttributeSetId) -> bool {
     match dictionary.find(Some(set), "profile.frame.type") {
         Some(Value::String(kind)) => matches!(dictionary.string(*kind), "native" | "kernel" | "go" | "rust"),
@@ -73,7 +72,7 @@ fn is_machine_code(dictionary: &Dictionary, set: AttributeSetId) -> bool {
     }
 }
 
-/// Where in its file an address is. The kernel's frames are relative to a start that is not sent; their mapping is
+/// The address relative to the file. Kernel frames are relative to a start address that is not sent; their mapping is
 /// empty.
 fn address_in(mapping: &Mapping, address: u64) -> Option<Address> {
     if mapping.moved_by() > 0 {
@@ -82,7 +81,7 @@ fn address_in(mapping: &Mapping, address: u64) -> Option<Address> {
     mapping.contains(address).then_some(Address::Virtual(address))
 }
 
-/// The files of a batch. Mappings of one file are one.
+/// The files of a batch. Mappings of the same file share one entry.
 struct Files<'a> {
     dictionary: &'a Dictionary,
     by_mapping: HashMap<MappingId, Option<u32>>,
@@ -95,7 +94,7 @@ impl<'a> Files<'a> {
         Self { dictionary, by_mapping: HashMap::new(), by_id: HashMap::new(), found: Vec::new() }
     }
 
-    fn of(&mut self, mapping: MappingId) -> Option<u32> {
+    fn index_of(&mut self, mapping: MappingId) -> Option<u32> {
         if let Some(&known) = self.by_mapping.get(&mapping) {
             return known;
         }
@@ -104,7 +103,7 @@ impl<'a> Files<'a> {
             Some(Value::String(id)) => hexadecimal(self.dictionary.string(*id), digits),
             _ => None,
         };
-        // 2 to 64 bytes, as `profbridge_symbolizer::Key` has it, and 16 bytes.
+        // 2 to 64 bytes, as in `profbridge_symbolizer::Key`, and 16 bytes.
         let id = text("process.executable.build_id.gnu", 4..=128)
             .map(FileId::Gnu)
             .or_else(|| text("process.executable.build_id.htlhash", 32..=32).map(FileId::Htlhash));
@@ -122,7 +121,7 @@ impl<'a> Files<'a> {
     }
 }
 
-/// Digits as they are compared: in lower case.
+/// Hexadecimal digits in lower case, for comparison.
 fn hexadecimal(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<Arc<str>> {
     let valid = digits.contains(&text.len())
         && text.len().is_multiple_of(2)
@@ -130,22 +129,22 @@ fn hexadecimal(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<Ar
     valid.then(|| text.to_ascii_lowercase().into())
 }
 
-/// A process with its number.
+/// A process and its index.
 type Numbered = (u32, Process);
 
-/// Finds out which processes have a file mapped: those with a sample in it.
-struct Walk<'a> {
+/// Finds the processes that map a file: those with a sample in it.
+struct ProcessSearch<'a> {
     profiles: &'a Profiles,
-    /// The files that are looked for, by mapping.
+    /// Index of the file for each mapping of interest.
     wanted: HashMap<MappingId, u32>,
     processes: HashMap<Process, u32>,
-    /// The process of a resource's samples with these attributes.
+    /// Caches the process for a resource and the attributes of its samples.
     by_attributes: HashMap<(usize, Option<AttributeSetId>), Option<Numbered>>,
-    /// Files that still want a process.
+    /// How many files still need a process.
     open: usize,
 }
 
-impl<'a> Walk<'a> {
+impl<'a> ProcessSearch<'a> {
     fn new(profiles: &'a Profiles, by_mapping: HashMap<MappingId, Option<u32>>, searched: &[bool]) -> Self {
         let of = |(mapping, file): (MappingId, Option<u32>)| {
             file.filter(|&file| searched[file as usize]).map(|file| (mapping, file))
@@ -186,17 +185,17 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The process of a sample: its own attributes before its resource's.
+    /// The process of a sample. The sample's attributes override those of its resource.
     fn process(&mut self, resource: usize, set: Option<AttributeSetId>) -> Option<Numbered> {
         let Self { profiles, processes, by_attributes, .. } = self;
         let found = by_attributes.entry((resource, set)).or_insert_with(|| {
             let dictionary = &**profiles.dictionary();
             let mut process = Process { peer: profiles.peer.clone(), ..Process::default() };
             for attribute in &profiles.resources()[resource].resource.attributes {
-                read(&mut process, dictionary, attribute);
+                read_attribute(&mut process, dictionary, attribute);
             }
             for attribute in dictionary.attributes(set) {
-                read(&mut process, dictionary, attribute);
+                read_attribute(&mut process, dictionary, attribute);
             }
             let useful = process.pid.is_some() || process.executable.is_some();
             useful.then(|| {
@@ -208,7 +207,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-fn read(process: &mut Process, dictionary: &Dictionary, attribute: &Attribute) {
+fn read_attribute(process: &mut Process, dictionary: &Dictionary, attribute: &Attribute) {
     let text = || match attribute.value {
         Value::String(id) => Some(dictionary.string(id)).filter(|text| !text.is_empty()),
         _ => None,

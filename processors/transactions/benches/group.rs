@@ -1,8 +1,7 @@
-//! What it costs to group spans: first what a hundred thousand open traces take in memory, then divan's figures for
-//! each span, with the control: spans as prost decodes them, in a map by trace, which knows neither processes nor local
-//! roots.
+//! Measures the cost of grouping spans: first the memory of a hundred thousand open traces, then the time per span. The
+//! control puts spans decoded by prost into a map by trace, without processes or local roots.
 
-// A benchmark prints, and ends where its input is broken.
+// A benchmark prints, and may panic if its input is broken.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -23,10 +22,10 @@ use prost::Message;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Spans of a request, as many as the batch processor of an SDK sends at once.
+/// Spans per request, as many as the batch processor of an SDK sends at once.
 const SPANS: u64 = 512;
 
-/// Spans of a trace.
+/// Spans per trace.
 const OF_TRACE: u64 = 8;
 
 fn main() {
@@ -39,12 +38,12 @@ fn text(key: &str, value: String) -> KeyValue {
     KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
 }
 
-/// A span of a server: its root is the last of the trace to come.
+/// A span of a server. The root of each trace comes last.
 fn span(number: u64) -> Span {
     let (trace, at) = (number / OF_TRACE + 1, number % OF_TRACE);
     let id = |at: u64| (trace * OF_TRACE + at).to_be_bytes().to_vec();
     let is_root = at == OF_TRACE - 1;
-    // Two levels: the spans below the root, and one below each of them.
+    // Two levels: spans below the root, and one span below each of them.
     let parent = if is_root { Vec::new() } else { id(if at % 2 == 0 { at + 1 } else { OF_TRACE - 1 }) };
     Span {
         trace_id: [trace.to_be_bytes(), [1; 8]].concat(),
@@ -65,7 +64,7 @@ fn span(number: u64) -> Span {
     }
 }
 
-/// A request of one of four services.
+/// A request from one of four services.
 fn request(number: u64) -> Vec<u8> {
     let attributes = vec![
         text("service.name", format!("shop-{}", number % 4)),
@@ -118,7 +117,7 @@ fn open_traces() {
     );
 }
 
-/// Holds all requests, and puts them out when they are due.
+/// Buffers all requests, and sends them when they are due.
 fn group(batches: impl Iterator<Item = Spans>) -> Outbox {
     let mut processor = processor("");
     let mut out = Outbox::default();
@@ -131,7 +130,7 @@ fn group(batches: impl Iterator<Item = Spans>) -> Outbox {
     out
 }
 
-/// Puts the spans of all requests into a map, and takes trace by trace out of it.
+/// Puts the spans of all requests into a map, and removes one trace after the other.
 fn group_by_trace(requests: impl Iterator<Item = ExportTraceServiceRequest>) -> Vec<Vec<Span>> {
     let mut traces: HashMap<Vec<u8>, Vec<Span>> = HashMap::new();
     for resource in requests.flat_map(|request| request.resource_spans) {

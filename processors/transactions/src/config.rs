@@ -1,19 +1,19 @@
-//! What can be written about `transactions`, and what it means.
+//! Configuration of `transactions`: as written, and checked.
 
 use profbridge_engine::config::{ByteSize, Duration, Problems, Section};
 use serde::Deserialize;
 
-/// What was written. Every key may be left out.
+/// The section as written. Every key is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// For how long after its local root a transaction waits for spans that come later.
+    /// How long a transaction waits for late spans after its local root has arrived.
     pub wait: Duration,
-    /// For how long spans wait for their local root.
+    /// How long spans wait for their local root.
     pub orphan_wait: Duration,
-    /// A transaction with so many spans goes out early.
+    /// A transaction with this many spans is sent early.
     pub max_spans: u32,
-    /// All that is held; then the transactions that are due next go out early.
+    /// Size limit of all buffered spans. Beyond it, the transactions with the earliest deadlines are sent early.
     pub max_bytes: ByteSize,
 }
 
@@ -28,24 +28,24 @@ impl Default for Config {
     }
 }
 
-/// One part in so many of the memory of all data may be held.
+/// This fraction of the memory limit for data may be buffered: one half.
 const SHARE: u64 = 2;
 
-/// So many spans are remembered that have left.
-const LEFT: usize = 65_536;
+/// How many sent spans are remembered.
+const SENT: usize = 65_536;
 
-/// Of memory for all data, so many bytes are there for each span that is remembered.
-const BYTES_OF_LEFT: u64 = 2048;
+/// One sent span is remembered per this many bytes of the memory limit for data.
+const BYTES_PER_SENT: u64 = 2048;
 
-/// What it means, checked. Times in nanoseconds, sizes in bytes.
+/// The checked configuration. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) wait: u64,
     pub(crate) orphan_wait: u64,
     pub(crate) max_spans: usize,
     pub(crate) max_bytes: u64,
-    /// So many spans are remembered that have left.
-    pub(crate) max_left: usize,
+    /// How many sent spans are remembered.
+    pub(crate) max_sent: usize,
 }
 
 impl Default for Settings {
@@ -55,19 +55,19 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Makes the bounds small enough for the memory that all data of the process may take, in bytes.
+    /// Reduces the limits to fit the memory limit for all data of the process, in bytes.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.max_bytes = self.max_bytes.min(limit / SHARE);
-        self.max_left = self.max_left.min((limit / BYTES_OF_LEFT) as usize);
+        self.max_sent = self.max_sent.min((limit / BYTES_PER_SENT) as usize);
     }
 }
 
 impl Config {
-    /// Checks what was written.
+    /// Checks the section.
     ///
     /// # Errors
     ///
-    /// Every rule that is broken, at its place in `section`.
+    /// Every broken rule, with its place in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let hint = "spans without their root are not to leave before those that have it";
         let problems = section.broken_rules(&[
@@ -85,7 +85,7 @@ impl Config {
             orphan_wait: self.orphan_wait.nanos(),
             max_spans: self.max_spans as usize,
             max_bytes: self.max_bytes.get(),
-            max_left: LEFT,
+            max_sent: SENT,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The trees that are open, and where each span of them is.
+//! The open trees, and the location of each span in them.
 //!
-//! A span finds its tree by its own id, where others have it as their parent already, and by its parent's. What two
-//! trees have in common is found at the span that connects them, so the order in which spans come makes no difference.
-//! Of two trees that become one the smaller is moved: a span is moved a few times at most.
+//! A span is looked up by its own id, since children may have named it as their parent already, and by its parent's id.
+//! Two trees are merged as soon as a span connects them, so the order of arrival does not matter. A merge moves the
+//! smaller tree, so each span is moved only a few times.
 
 mod queue;
 mod tree;
@@ -13,11 +13,11 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::spans::Segment;
 use profbridge_model::{Span, SpanId, TraceId};
 
-use self::queue::{Queue, Which};
+use self::queue::{Queue, WaitKind};
 pub(crate) use self::tree::{Top, Tree};
-use crate::left::Left;
+use crate::sent::SentSpans;
 
-/// The position of a parent that has not come.
+/// The index of a parent that has not arrived.
 const MISSING: u32 = u32::MAX;
 
 /// The open trees. See the [module](self).
@@ -30,20 +30,20 @@ pub(crate) struct Trees {
     soon: Queue,
     later: Queue,
     spans: u64,
-    /// The memory of the trees themselves, in bytes.
+    /// Heap size of the trees themselves, in bytes.
     bytes: usize,
 }
 
-/// Where a span is: its tree, and its position there.
+/// The location of a span: its tree, and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Place {
-    /// The hash of its key, so that neither another span's tree is looked at, nor any while the table grows.
+    /// Hash of the span's key. It avoids visiting trees when the table compares entries or grows.
     hash: u32,
     tree: u32,
     at: u32,
 }
 
-/// What tells a span from others.
+/// Identifies a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 struct Key {
     resource: u32,
@@ -51,68 +51,68 @@ struct Key {
     span_id: SpanId,
 }
 
-/// A span that is put in, with what is known of its origin.
+/// A span to be added, with details of its origin.
 #[derive(Debug)]
-pub(crate) struct New<'a> {
-    /// Its scope is its origin.
+pub(crate) struct NewSpan<'a> {
+    /// Its `scope` is its origin.
     pub(crate) span: Span,
     pub(crate) bytes: &'a [u8],
-    /// The number of its resource, a hash of it, and a hash of its scope.
+    /// The index of its resource, and hashes of its resource and its scope.
     pub(crate) resource: u32,
     pub(crate) resource_hash: u64,
     pub(crate) scope_hash: u64,
 }
 
-/// When trees are due that begin to wait now, in monotonic nanoseconds.
+/// Deadlines for trees that start to wait now, in monotonic nanoseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Deadlines {
-    /// Those whose root has come, or has left.
+    /// For trees whose root has arrived or has left.
     pub(crate) soon: u64,
-    /// All others.
+    /// For all other trees.
     pub(crate) later: u64,
 }
 
-/// What became of a span.
+/// The result of adding a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Put {
-    /// It is in this tree.
-    In(u32),
-    /// So it is, although another one has its id.
+pub(crate) enum AddResult {
+    /// Added to this tree.
+    Added(u32),
+    /// Added to this tree, although another span has the same id.
     WithEqualId(u32),
-    /// It came before.
+    /// A resend: the same span was added before.
     Resent,
 }
 
 impl Trees {
-    /// How many spans are held.
+    /// Number of buffered spans.
     pub(crate) fn spans(&self) -> u64 {
         self.spans
     }
 
-    /// Whether there are none.
+    /// Whether there are no trees.
     pub(crate) fn is_empty(&self) -> bool {
         self.spans == 0
     }
 
-    /// The memory of the trees themselves, in bytes.
+    /// Heap size of the trees themselves, in bytes.
     pub(crate) fn tree_bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The memory of it all, in bytes. It is the same from run to run: the table of places is counted by what is in it,
-    /// since how many places are free in it depends on the hashes.
+    /// Total heap size in bytes. It is reproducible: the table is counted by its entries, since its free space depends
+    /// on hashes.
     pub(crate) fn size(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<Option<Box<Tree>>>() + self.free.capacity() * size_of::<u32>();
-        // At least 7 of 16 places of a table are in use, until more is given back.
+        // At least 7 of 16 slots of a table are in use, until it is shrunk.
         self.bytes + slots + self.places.len() * (size_of::<Place>() + 1) * 16 / 7
     }
 
-    /// A tree that is open.
+    /// An open tree.
     pub(crate) fn get(&self, tree: u32) -> Option<&Tree> {
         self.slots.get(tree as usize)?.as_deref()
     }
 
-    /// The tree that is due next.
+    /// The tree with the earliest deadline.
     pub(crate) fn first_due(&self) -> Option<u32> {
         let due = |at: Option<u32>| at.and_then(|at| Some((self.get(at)?.deadline, at)));
         let (soon, later) = (due(self.soon.first()), due(self.later.first()));
@@ -123,27 +123,27 @@ impl Trees {
         first.map(|(_, at)| at)
     }
 
-    /// When it is.
+    /// The earliest deadline.
     pub(crate) fn due(&self) -> Option<u64> {
         self.get(self.first_due()?).map(|tree| tree.deadline)
     }
 
-    /// Puts in a span.
-    pub(crate) fn put(&mut self, new: New<'_>, deadlines: Deadlines, left: &Left) -> Put {
-        let New { mut span, bytes, resource, resource_hash, scope_hash } = new;
+    /// Adds a span.
+    pub(crate) fn add(&mut self, new: NewSpan<'_>, deadlines: Deadlines, sent: &SentSpans) -> AddResult {
+        let NewSpan { mut span, bytes, resource, resource_hash, scope_hash } = new;
         let key = Key { resource, trace_id: span.trace_id, span_id: span.span_id };
         let own = self.find(key);
         let is_root = span.is_local_root();
         span.segment = is_root.then_some(Segment { number: 0, is_root: true });
         match own {
-            Some(place) if place.at != MISSING => return self.put_again(place, span, bytes),
-            None if left.has_equal((resource_hash, span.trace_id, span.span_id), scope_hash, bytes) => {
-                return Put::Resent;
+            Some(place) if place.at != MISSING => return self.add_again(place, span, bytes),
+            None if sent.has_equal((resource_hash, span.trace_id, span.span_id), scope_hash, bytes) => {
+                return AddResult::Resent;
             }
             _ => {}
         }
         let parent = span.parent_span_id.filter(|_| !is_root);
-        // A span that names itself as its parent is above itself.
+        // A span that names itself as parent is its own ancestor.
         let above = match parent {
             Some(parent) if parent == span.span_id => None,
             Some(parent) => self.find(Key { span_id: parent, ..key }),
@@ -155,7 +155,7 @@ impl Trees {
             (None, None) => self.open(resource, span.trace_id),
         };
         let span_id = span.span_id;
-        let at = self.change(tree, |tree| tree.add(span, bytes)).unwrap_or_default();
+        let at = self.change(tree, |tree| tree.push(span, bytes)).unwrap_or_default();
         self.spans += 1;
         match own {
             Some(own) => self.move_place(own, tree, at),
@@ -164,28 +164,28 @@ impl Trees {
         match (parent, above) {
             (None, _) => {
                 self.set_top(tree, Top::Root);
-                self.wait(tree, Which::Soon, deadlines.soon);
+                self.wait(tree, WaitKind::Soon, deadlines.soon);
             }
             (Some(parent), None) if parent == span_id => self.set_circle(tree, own.is_none(), deadlines),
             (Some(parent), None) => {
-                let has_left = left.has((resource_hash, key.trace_id, parent));
+                let has_left = sent.has((resource_hash, key.trace_id, parent));
                 self.set_top(tree, Top::Missing { parent, has_left });
                 self.add_place(Key { span_id: parent, ..key }, tree, MISSING);
-                let waits_soon = own.is_some() && self.get(tree).is_some_and(|tree| tree.links.queue == Which::Soon);
+                let waits_soon = own.is_some() && self.get(tree).is_some_and(|tree| tree.links.queue == WaitKind::Soon);
                 if has_left && !waits_soon {
-                    self.wait(tree, Which::Soon, deadlines.soon);
+                    self.wait(tree, WaitKind::Soon, deadlines.soon);
                 } else if own.is_none() {
-                    self.wait(tree, Which::Later, deadlines.later);
+                    self.wait(tree, WaitKind::Later, deadlines.later);
                 }
             }
             (Some(_), Some(above)) if own.is_some() && above.tree == tree => self.set_circle(tree, false, deadlines),
-            (Some(_), Some(above)) if own.is_some() => return Put::In(self.merge(tree, above.tree)),
+            (Some(_), Some(above)) if own.is_some() => return AddResult::Added(self.merge(tree, above.tree)),
             (Some(_), Some(_)) => {}
         }
-        Put::In(tree)
+        AddResult::Added(tree)
     }
 
-    /// Closes a tree: nothing comes to it any more.
+    /// Removes a tree, so that no span is added to it any more.
     pub(crate) fn close(&mut self, tree: u32) -> Option<Tree> {
         self.unlink(tree);
         let closed = self.take(tree)?;
@@ -200,15 +200,15 @@ impl Trees {
         Some(closed)
     }
 
-    /// A span whose id is there already goes to the first one that had it, wherever its own parent is.
-    fn put_again(&mut self, place: Place, span: Span, bytes: &[u8]) -> Put {
+    /// Adds a span with a known id to the tree of the first span with that id, whatever its parent is.
+    fn add_again(&mut self, place: Place, span: Span, bytes: &[u8]) -> AddResult {
         let first = self.get(place.tree).and_then(|tree| tree.spans.get(place.at as usize));
         if first.is_some_and(|first| first.scope == span.scope && *first.bytes == *bytes) {
-            return Put::Resent;
+            return AddResult::Resent;
         }
-        self.change(place.tree, |tree| tree.add(Span { segment: None, ..span }, bytes));
+        self.change(place.tree, |tree| tree.push(Span { segment: None, ..span }, bytes));
         self.spans += 1;
-        Put::WithEqualId(place.tree)
+        AddResult::WithEqualId(place.tree)
     }
 
     fn set_top(&mut self, tree: u32, top: Top) {
@@ -217,16 +217,16 @@ impl Trees {
         }
     }
 
-    /// Nothing is missing any more, and there is no root.
+    /// Marks a tree that has a cycle: no parent is missing, and there is no root.
     fn set_circle(&mut self, tree: u32, is_new: bool, deadlines: Deadlines) {
         self.set_top(tree, Top::Circle);
         if is_new {
-            self.wait(tree, Which::Later, deadlines.later);
+            self.wait(tree, WaitKind::Later, deadlines.later);
         }
     }
 
-    /// Puts a tree whose top has come into the one in which its parent is, or where one looks for it. Returns which of
-    /// the two is left: the larger one.
+    /// Merges a tree whose top has arrived with the tree that contains the parent. Returns the index of the merged
+    /// tree, which is that of the larger one.
     fn merge(&mut self, lower: u32, upper: u32) -> u32 {
         let of = |at: u32| self.get(at).map(|tree| (tree.size(), tree.links.queue, tree.deadline, tree.top));
         let (Some((lower_size, lower_queue, lower_deadline, _)), Some((upper_size, upper_queue, upper_deadline, top))) =
@@ -235,8 +235,8 @@ impl Trees {
             return upper;
         };
         let (kept, gone) = if upper_size >= lower_size { (upper, lower) } else { (lower, upper) };
-        // Who waits for a root waits from the first of its spans on.
-        let both_wait = lower_queue == Which::Later && upper_queue == Which::Later;
+        // A tree without a root waits from the arrival of its first span.
+        let both_wait = lower_queue == WaitKind::Later && upper_queue == WaitKind::Later;
         let (first, deadline) = if both_wait && lower_deadline < upper_deadline {
             (lower, lower_deadline)
         } else {
@@ -246,7 +246,7 @@ impl Trees {
             self.unlink(gone);
         } else {
             self.unlink(kept);
-            let queue = if upper_queue == Which::Soon { &mut self.soon } else { &mut self.later };
+            let queue = if upper_queue == WaitKind::Soon { &mut self.soon } else { &mut self.later };
             queue.replace(&mut self.slots, gone, kept);
         }
         let Some(moved) = self.take(gone) else { return kept };
@@ -276,13 +276,13 @@ impl Trees {
             }
             None => {
                 self.slots.push(Some(tree));
-                // A tree takes a hundred bytes and more, so no memory has room for 2^32.
+                // A tree has more than a hundred bytes, so 2^32 of them never fit into memory.
                 (self.slots.len() - 1) as u32
             }
         }
     }
 
-    /// Takes a tree out of its slot.
+    /// Removes a tree from its slot.
     fn take(&mut self, at: u32) -> Option<Tree> {
         let tree = self.slots.get_mut(at as usize)?.take()?;
         self.free.push(at);
@@ -298,28 +298,28 @@ impl Trees {
         Some(changed)
     }
 
-    /// Lets a tree begin to wait.
-    fn wait(&mut self, at: u32, which: Which, deadline: u64) {
+    /// Starts the waiting time of a tree.
+    fn wait(&mut self, at: u32, kind: WaitKind, deadline: u64) {
         if self.get(at).is_some_and(|tree| tree.deadline > 0) {
             self.unlink(at);
         }
         if let Some(tree) = self.slots.get_mut(at as usize).and_then(Option::as_deref_mut) {
-            // A deadline is later than the beginning of the process, which is 0.
+            // 0 means no deadline. Monotonic time starts at 0, so a real deadline is later.
             tree.deadline = deadline.max(1);
         }
-        let queue = if which == Which::Soon { &mut self.soon } else { &mut self.later };
-        queue.push(&mut self.slots, at, which);
+        let queue = if kind == WaitKind::Soon { &mut self.soon } else { &mut self.later };
+        queue.push(&mut self.slots, at, kind);
     }
 
     fn unlink(&mut self, at: u32) {
         match self.get(at).map(|tree| tree.links.queue) {
-            Some(Which::Soon) => self.soon.remove(&mut self.slots, at),
-            Some(Which::Later) => self.later.remove(&mut self.slots, at),
+            Some(WaitKind::Soon) => self.soon.remove(&mut self.slots, at),
+            Some(WaitKind::Later) => self.later.remove(&mut self.slots, at),
             None => {}
         }
     }
 
-    /// Gives back what a burst took.
+    /// Shrinks tables after a burst.
     fn give_back(&mut self) {
         if self.is_empty() {
             self.slots = Vec::new();
@@ -354,7 +354,7 @@ impl Trees {
         self.places.insert_unique(spread(hash), Place { hash, tree, at }, |place| spread(place.hash));
     }
 
-    /// What is not found is a span whose id another one had before.
+    /// Not found if another span with the same id is registered.
     fn move_place(&mut self, old: Place, tree: u32, at: u32) {
         if let Some(place) = self.places.find_mut(spread(old.hash), |place| *place == old) {
             (place.tree, place.at) = (tree, at);
@@ -369,7 +369,7 @@ impl Trees {
     }
 }
 
-/// A hash for the table, which takes the place from the low bits and seven of the highest to compare.
+/// Spreads a hash over 64 bits: the table uses the low bits for the slot and the highest seven to compare.
 fn spread(hash: u32) -> u64 {
     u64::from(hash) << 32 | u64::from(hash)
 }

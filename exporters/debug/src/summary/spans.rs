@@ -1,4 +1,4 @@
-//! A batch of spans in words.
+//! Summarizes a batch of spans.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write as _};
@@ -8,10 +8,10 @@ use profbridge_model::{SpanForm, Spans};
 use super::{Count, more};
 use crate::config::Verbosity;
 
-/// So many spans of a batch are described one by one.
+/// How many spans of a batch are described individually.
 const MOST_SPANS: usize = 20;
 
-/// What is said about a batch of spans.
+/// Appends the summary of a batch of spans to `text`.
 pub(super) fn summary(text: &mut String, batch: &Spans, verbosity: Verbosity) -> fmt::Result {
     let form = match batch.form() {
         SpanForm::Otlp => "spans",

@@ -19,30 +19,30 @@ fn batch(functions: &[(&str, usize)]) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: each verbosity says what the one below it does, and more.
+/// Guarantees: each verbosity includes the lower ones and adds more.
 #[test]
 fn verbosities() {
     let telemetry = Telemetry::from(batch(&[("parse", 3), ("handle", 1), ("\u{1b}[31mred\n", 1)]));
-    let basic = of(&telemetry, Verbosity::Basic);
+    let basic = summarize(&telemetry, Verbosity::Basic);
     assert_eq!(basic, "profiles: 1 resource, 1 profile, 3 samples, 5 observations");
-    let normal = of(&telemetry, Verbosity::Normal);
+    let normal = summarize(&telemetry, Verbosity::Normal);
     assert_eq!(
         normal,
         "profiles: 1 resource, 1 profile, 3 samples, 5 observations; check out: samples/count, 5 observations, \
          one per 50000000 cpu/nanoseconds"
     );
-    let detailed = of(&telemetry, Verbosity::Detailed);
+    let detailed = summarize(&telemetry, Verbosity::Detailed);
     assert_eq!(detailed, format!("{normal}; most observed: parse 3 (60 %),  [31mred  1 (20 %), handle 1 (20 %)"));
 }
 
-/// Guarantees: however many functions, profiles and items there are, and however long their names, a summary stays a
-/// few kilobytes.
+/// Guarantees: a summary is limited to a few kilobytes, however many functions, profiles and items there are and
+/// however long their names are.
 #[test]
 fn bounded() {
     let long = "x".repeat(1 << 14);
     let names: Vec<String> = (0..100).map(|n| format!("{long}{n}")).collect();
     let functions: Vec<_> = names.iter().map(|name| (name.as_str(), 1)).collect();
-    let text = of(&batch(&functions).into(), Verbosity::Detailed);
+    let text = summarize(&batch(&functions).into(), Verbosity::Detailed);
     assert!(text.len() < 4096, "{}", text.len());
     assert!(text.ends_with("and 90 more functions"), "{text}");
 
@@ -52,12 +52,12 @@ fn bounded() {
     for _ in 0..1000 {
         builder.on_cpu(20);
     }
-    let text = of(&builder.finish().unwrap().into(), Verbosity::Normal);
+    let text = summarize(&builder.finish().unwrap().into(), Verbosity::Normal);
     assert!(text.len() < 8192, "{}", text.len());
     assert!(text.ends_with("and 980 more profiles"), "{text}");
 }
 
-/// Guarantees: an envelope is told by its items, and by the profiles that were understood of it.
+/// Guarantees: an envelope is described by its items and by the profiles parsed from it.
 #[test]
 fn envelopes() {
     let envelope = Envelope {
@@ -68,13 +68,13 @@ fn envelopes() {
         views: vec![View::profiles(0, batch(&[("parse", 2)]))],
         ..Envelope::default()
     };
-    let text = of(&envelope.clone().into(), Verbosity::Basic);
+    let text = summarize(&envelope.clone().into(), Verbosity::Basic);
     assert_eq!(text, "envelope: 2 items; profiles: 1 resource, 1 profile, 1 sample, 2 observations");
-    let text = of(&envelope.into(), Verbosity::Normal);
+    let text = summarize(&envelope.into(), Verbosity::Normal);
     assert!(text.starts_with("envelope: 2 items (profile_chunk of 2 bytes, trans action of 1 byte); "), "{text}");
 }
 
-/// Guarantees: a stack without frames and a frame without a function have a name all the same.
+/// Guarantees: stacks without frames and frames without functions have a placeholder name.
 #[test]
 fn unnamed() {
     let mut builder = Builder::new();
@@ -85,7 +85,7 @@ fn unnamed() {
     let stack = builder.stack(&[frame]);
     builder.sample(stack, None, None, &[1, 2], &[]);
     builder.sample(None, None, None, &[], &[4]);
-    let text = of(&builder.finish().unwrap().into(), Verbosity::Detailed);
+    let text = summarize(&builder.finish().unwrap().into(), Verbosity::Detailed);
     assert!(text.ends_with("most observed: [unknown] 2 (67 %), [no frames] 1 (33 %)"), "{text}");
     assert!(text.contains("; unknown service: "), "{text}");
 }

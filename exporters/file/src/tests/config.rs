@@ -4,9 +4,9 @@ use profbridge_model::TelemetryKind;
 use profbridge_net::compression::Compression;
 
 use crate::FACTORY;
-use crate::config::{Config, FileRotation, Kept};
+use crate::config::{Config, FileRotation, StorageLimits};
 
-/// Guarantees: the defaults are those of the README, and all of it is bounded.
+/// Guarantees: the defaults are those of the README, and everything has a limit.
 #[test]
 fn defaults() {
     let settings = |yaml: &str| {
@@ -14,12 +14,12 @@ fn defaults() {
         Config::read(&section).unwrap().check(&section).unwrap()
     };
     let sentry = settings("path: out");
-    assert_eq!(sentry.kept, Kept::Envelopes { files: 10_000, bytes: 1 << 30 });
+    assert_eq!(sentry.kept, StorageLimits::Envelopes { files: 10_000, bytes: 1 << 30 });
     assert_eq!(sentry.compression, Compression::None);
     assert_eq!(sentry.chunk, profbridge_wire::sentry::chunk::Settings::default());
     let otlp = settings("{path: out/profiles.otlp, format: otlp, compression: zstd}");
     let rotation = FileRotation { bytes: 100 << 20, backups: 100, asked_for: false };
-    let appended = |encoding, framing| Kept::Appended { rotation, encoding, framing };
+    let appended = |encoding, framing| StorageLimits::Appended { rotation, encoding, framing };
     assert_eq!(otlp.kept, appended(Encoding::Protobuf, Framing::Length));
     assert_eq!(settings("{path: out.json, format: json}").kept, appended(Encoding::Json, Framing::Line));
     let compressed = settings("{path: out.json, format: json, compression: zstd}");
@@ -30,8 +30,7 @@ fn defaults() {
     assert_eq!(chunks.chunk.platform.as_deref(), Some("python"));
 }
 
-/// Guarantees: only envelopes need batches that were cut for a process and window, and spans that were put together;
-/// spans are taken in each format.
+/// Guarantees: only envelopes need batches split by process and window, and grouped spans. All formats accept spans.
 #[test]
 fn needs_chunks_and_transactions() {
     let wanted = [(TelemetryKind::Profiles, "chunk"), (TelemetryKind::Spans, "transactions")];

@@ -8,10 +8,10 @@ use profbridge_model::Reason;
 
 use super::*;
 use crate::config::FileRotation;
-use crate::frames::Appended;
+use crate::frames::MessageFile;
 use profbridge_codec::otlp::Framing;
 
-/// Guarantees: a full disk is told as such, under its own reason, and tried again.
+/// Guarantees: a full disk is reported under its own reason, and the write is retried.
 #[tokio::test]
 async fn full_device() {
     let exporter = exporter(Path::new("/dev/full"), "format: otlp");
@@ -24,7 +24,7 @@ async fn full_device() {
     }
 }
 
-/// Guarantees: a path that cannot be written fails the start and is named, by either format.
+/// Guarantees: with either format, an unwritable path fails the start, and the message names it.
 #[tokio::test]
 async fn bad_paths_fail_the_start() {
     let folder = tempfile::tempdir().unwrap();
@@ -38,8 +38,8 @@ async fn bad_paths_fail_the_start() {
     assert!(error.contains("cannot be written: it is a folder, and this `format` writes one file"), "{error}");
 }
 
-/// Guarantees: a folder that somebody removed while profbridge runs is made again, by either format, and writing goes
-/// on; what was in it counts no longer.
+/// Guarantees: with either format, a folder that was removed while profbridge runs is created again, and writing
+/// continues. Its old files no longer count.
 #[tokio::test]
 async fn a_folder_that_was_removed() {
     let folder = tempfile::tempdir().unwrap();
@@ -59,8 +59,8 @@ async fn a_folder_that_was_removed() {
     }
 }
 
-/// Guarantees: what is made is for its owner to write and for its group to read, and for nobody else, whatever the
-/// umask leaves of it; what is there already keeps its rights.
+/// Guarantees: new files and folders are writable for the owner, readable for the group, and closed to others, unless
+/// the umask removes more. Existing ones keep their permissions.
 #[tokio::test]
 async fn rights() {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -95,7 +95,7 @@ fn pipe(folder: &Path) -> std::path::PathBuf {
     path
 }
 
-/// The reading end of a pipe, opened without waiting for the other.
+/// The reading end of a pipe, opened without waiting for a writer.
 fn reader(path: &Path) -> File {
     let nonblock = nix::fcntl::OFlag::O_NONBLOCK.bits();
     let file = File::options().read(true).custom_flags(nonblock).open(path).unwrap();
@@ -103,8 +103,8 @@ fn reader(path: &Path) -> File {
     file
 }
 
-/// Guarantees: a named pipe is no obstacle for the start; what nobody reads fails the attempt, which says so, and
-/// arrives once somebody reads. Nothing is put aside for a reader that never comes.
+/// Guarantees: a named pipe does not block the start. Without a reader, an attempt fails with a clear message, and the
+/// data arrives once a reader opens the pipe. Nothing is stored for a reader that never comes.
 #[tokio::test]
 async fn a_pipe_that_nobody_reads() {
     let folder = tempfile::tempdir().unwrap();
@@ -120,7 +120,7 @@ async fn a_pipe_that_nobody_reads() {
     let mut read = vec![0; requests[0].body.len()];
     reader.read_exact(&mut read).unwrap();
     assert_eq!(read, requests[0].body);
-    // The reader goes away, and another one comes.
+    // The reader is closed, and another one opens the pipe.
     drop(reader);
     let again = self::requests(&exporter, chunk(2, 0));
     exporter.send(&again[0]).await.unwrap_err();
@@ -132,8 +132,8 @@ async fn a_pipe_that_nobody_reads() {
     assert_eq!(names(folder.path()), ["pipe"]);
 }
 
-/// Guarantees: a write that blocks ends the attempt at its timeout, with words; it holds up neither the next attempts
-/// nor the end of the runtime; and once it is read, the frame is there once, whole.
+/// Guarantees: a blocked write ends the attempt at its timeout, with a message. It delays neither later attempts nor
+/// the end of the runtime. Once the pipe is read, the frame is there once, complete.
 #[test]
 fn a_pipe_that_is_full() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn a_pipe_that_is_full() {
     let requests = requests(&exporter, builder.finish().unwrap());
     let first = runtime();
     first.block_on(async {
-        // The timeout holds for the start as well, which a busy machine may not keep.
+        // The timeout applies to the start as well, and a busy machine may exceed it.
         while exporter.start(&context()).await.is_err() {}
         for _ in 0..3 {
             let error = exporter.send(&requests[0]).await.unwrap_err();
@@ -160,7 +160,7 @@ fn a_pipe_that_is_full() {
             assert!(error.message.contains("taken longer than 50ms"), "{error}");
         }
     });
-    // This would wait for ever for a thread of its own.
+    // Dropping the runtime would wait for ever if the blocked thread belonged to it.
     drop(first);
     let mut read = vec![0; requests[0].body.len()];
     reader.read_exact(&mut read).unwrap();
@@ -176,9 +176,9 @@ fn a_pipe_that_is_full() {
     assert_eq!(rest.len(), 0, "it was written once");
 }
 
-/// Guarantees: what can only be written to is written to and never renamed, however much went into it; a rotation that
-/// is asked for there fails the start and says why. Needs the right to make a device; without it the test says so and
-/// uses the pipe alone.
+/// Guarantees: pipes and devices are written to and never renamed, however much is written. A rotation configured for
+/// one fails the start with an explanation. Needs the right to create a device; without it, the test prints a message
+/// and uses only the pipe.
 #[tokio::test]
 async fn devices_are_never_renamed() {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
@@ -198,7 +198,7 @@ async fn devices_are_never_renamed() {
         }
         let before = std::fs::symlink_metadata(path).unwrap();
         let rotation = FileRotation { bytes: 10, backups: 0, asked_for: false };
-        let mut appended = Appended::open(path.clone(), Framing::Length, rotation, SystemTime::now()).unwrap();
+        let mut appended = MessageFile::open(path.clone(), Framing::Length, rotation, SystemTime::now()).unwrap();
         for _ in 0..5 {
             appended.append(b"0123456789", SystemTime::now()).unwrap();
         }
@@ -218,8 +218,8 @@ async fn devices_are_never_renamed() {
     assert!(expected.iter().any(|expected| names(folder.path()) == *expected), "{:?}", names(folder.path()));
 }
 
-/// Guarantees: on a disk that is full within a write, half a frame and half an envelope are taken back, and what was
-/// there before stays whole. Needs the right to mount a file system; without it the test says so and ends.
+/// Guarantees: if the disk becomes full during a write, partial frames and envelopes are removed, and existing data
+/// stays complete. Needs the right to mount a file system; without it, the test prints a message and ends.
 #[tokio::test]
 async fn full_within_a_write() {
     let folder = tempfile::tempdir().unwrap();
@@ -270,7 +270,7 @@ async fn full_within_a_write() {
     assert!(written.unwrap_err().contains("No space left on device"));
     assert_eq!(names(&folder.path().join("envelopes")), [""; 0]);
 
-    // Room is made: the same exporters go on.
+    // After space was freed, the same exporters continue.
     std::fs::remove_file(&path).unwrap();
     write(&frames, chunk(1, 0)).await.unwrap();
     assert!(path.exists());

@@ -6,10 +6,10 @@ use profbridge_testkit as testing;
 use profbridge_wire::sentry::envelope::{self, ItemHeader};
 
 use super::*;
-use crate::envelopes::Folder;
+use crate::envelopes::EnvelopeFolder;
 use crate::name;
 
-/// Guarantees: each chunk is a file of its own with a telling name, which a reader of envelopes understands.
+/// Guarantees: each chunk is a file of its own with a descriptive name, which a parser of envelopes accepts.
 #[tokio::test]
 async fn one_file_per_chunk() {
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ async fn one_file_per_chunk() {
     }
 }
 
-/// Guarantees: nothing is lost on the way, by either format.
+/// Guarantees: nothing is lost without being counted, in either format.
 #[test]
 fn conserves() {
     let folder = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn conserves() {
     testing::check_prepare(&lines, 3, |random, now| testing::telemetry(random, 50, now));
 }
 
-/// Guarantees: a batch that was not cut is counted, not written.
+/// Guarantees: a batch that was not split by process and window is counted and not written.
 #[test]
 fn uncut() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,7 +64,7 @@ fn uncut() {
     assert_eq!(prepared.losses.get(Reason::ChunkRule).total(), 20);
 }
 
-/// Guarantees: a retry, and the same chunk prepared anew, overwrite the file instead of adding one.
+/// Guarantees: a retry, and the same chunk prepared again, replace the file instead of adding one.
 #[tokio::test]
 async fn the_same_chunk_is_one_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,7 +77,7 @@ async fn the_same_chunk_is_one_file() {
     assert_eq!(names(folder.path()).len(), 1);
 }
 
-/// Guarantees: compressed envelopes say so in their name and unpack to the same.
+/// Guarantees: names of compressed envelopes show the compression, and the content is the same.
 /// rule: otep-0239#gzip-on-disk
 #[tokio::test]
 async fn compressed() {
@@ -104,7 +104,7 @@ async fn compressed() {
     assert_eq!(unpacked[0], unpacked[2]);
 }
 
-/// Guarantees: an envelope of somebody else is written as it came, its unknown items included, and counted in items.
+/// Guarantees: a received envelope is written unchanged, including unknown items, and counted in items.
 #[tokio::test]
 async fn forwarded_envelopes() {
     let folder = tempfile::tempdir().unwrap();
@@ -121,8 +121,8 @@ async fn forwarded_envelopes() {
     assert_eq!((parsed.envelope.header, parsed.envelope.items), (envelope.header, envelope.items));
 }
 
-/// Guarantees: the oldest envelopes go first, by number and by size, what was found at the start included; other
-/// people's files stay and are not counted.
+/// Guarantees: the oldest envelopes are removed first, by number and by size, including those from before the start.
+/// Foreign files stay and do not count.
 #[test]
 fn rotation() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,9 +132,9 @@ fn rotation() {
         |n: u64| name::envelope(n, &format!("{n:08x}"), "00000000", profbridge_net::compression::Compression::None);
     std::fs::write(path.join("notes.txt"), "mine").unwrap();
     std::fs::create_dir(path.join(name(99))).unwrap();
-    let mut by_number = Folder::open(path.to_owned(), 3, 1 << 20, at(0)).unwrap();
+    let mut by_number = EnvelopeFolder::open(path.to_owned(), 3, 1 << 20, at(0)).unwrap();
     for n in 1..=5 {
-        // The names say the opposite of the age.
+        // The order of names is the opposite of the order of ages.
         by_number.write(&name(10 - n), b"0123456789", at(n)).unwrap();
     }
     let expected = |kept: &[u64]| {
@@ -144,16 +144,16 @@ fn rotation() {
     };
     assert_eq!(names(path), expected(&[7, 6, 5]));
 
-    // The same folder, with other bounds: ages are those of the files.
+    // The same folder with other limits: ages are taken from the files.
     for (n, second) in [(7, 3), (6, 1), (5, 2)] {
         let file = std::fs::File::options().write(true).open(path.join(name(n))).unwrap();
         file.set_modified(at(second)).unwrap();
     }
-    let mut by_size = Folder::open(path.to_owned(), 100, 25, at(10)).unwrap();
+    let mut by_size = EnvelopeFolder::open(path.to_owned(), 100, 25, at(10)).unwrap();
     assert_eq!(names(path), expected(&[7, 5]));
     by_size.write(&name(20), b"01234", at(11)).unwrap();
     assert_eq!(names(path), expected(&[7, 5, 20]));
-    // One that is larger than all there may be is kept alone, and one that is gone already is no error.
+    // A file above the limit is kept if it is the only one, and a missing file is no error.
     std::fs::remove_file(path.join(name(5))).unwrap();
     by_size.write(&name(21), &[b'x'; 100], at(12)).unwrap();
     assert_eq!(names(path), expected(&[21]));
@@ -164,7 +164,7 @@ fn rotation() {
 fn replacing_is_not_adding() {
     let folder = tempfile::tempdir().unwrap();
     let now = SystemTime::now();
-    let mut files = Folder::open(folder.path().to_owned(), 10, 25, now).unwrap();
+    let mut files = EnvelopeFolder::open(folder.path().to_owned(), 10, 25, now).unwrap();
     let [a, b] =
         [1, 2].map(|n| name::envelope(n, "00000000", "00000000", profbridge_net::compression::Compression::None));
     let [a, b] = [a.replace(".000Z", ".001Z"), b.replace(".000Z", ".002Z")];
@@ -175,8 +175,8 @@ fn replacing_is_not_adding() {
     assert_eq!(names(folder.path()), [a, b]);
 }
 
-/// Guarantees: what a killed process left half written never has an envelope's name, and goes at a later start, while
-/// another process's unfinished file and everybody else's stay.
+/// Guarantees: a partial file of a killed process never has an envelope's name, and is removed at a later start.
+/// Unfinished files of running processes and foreign files stay.
 #[tokio::test]
 async fn leftovers_of_a_killed_process() {
     let folder = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ async fn leftovers_of_a_killed_process() {
     assert_eq!(names(folder.path()), expected);
 }
 
-/// Guarantees: a reader that looks at any time sees whole envelopes only.
+/// Guarantees: a reader sees only complete envelopes, at any time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn readers_see_whole_envelopes() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,10 +214,10 @@ async fn readers_see_whole_envelopes() {
     let reader = std::thread::spawn(move || {
         let mut read = 0;
         loop {
-            // The last look is at what is there in the end.
+            // The last iteration checks the final state.
             let last = stopped.try_recv() != Err(std::sync::mpsc::TryRecvError::Empty);
             for name in names(&path).into_iter().filter(|name| name.ends_with(".envelope")) {
-                // It may have been rotated away meanwhile.
+                // It may have been removed by the rotation meanwhile.
                 let Ok(bytes) = std::fs::read(path.join(name)) else { continue };
                 assert!(bytes.ends_with(b"}\n"), "{}", String::from_utf8_lossy(&bytes));
                 read += 1;

@@ -9,7 +9,7 @@ use prost::Message as _;
 
 use super::*;
 use crate::config::FileRotation;
-use crate::frames::Appended;
+use crate::frames::MessageFile;
 use profbridge_codec::otlp::Framing;
 
 fn at(second: u64) -> SystemTime {
@@ -24,7 +24,7 @@ fn messages(path: &Path) -> Vec<bytes::Bytes> {
     delimited::frames(std::fs::read(path).unwrap().into()).map(Result::unwrap).collect()
 }
 
-/// The messages in a file, which keep the rules of OTLP.
+/// The messages in a file, checked against the rules of OTLP.
 fn valid_messages(path: &Path) -> Vec<bytes::Bytes> {
     let messages = messages(path);
     messages.iter().for_each(|message| assert_valid(message));
@@ -37,13 +37,13 @@ fn frame(message: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// Guarantees: requests are appended as frames: what came unchanged as it came, anything else encoded, an envelope as
-/// its profiles, over restarts.
+/// Guarantees: requests are appended as frames, also after restarts: unchanged data as it was received, other data
+/// encoded, and envelopes as their profiles.
 #[tokio::test]
 async fn appends() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made/profiles.otlp");
-    // With a field that nobody knows, which only what is written as it came still has.
+    // Has an unknown field, which is lost if the message is encoded again.
     let mut message = otlp::encode(&chunk(1, 0), &EncodeOptions::default());
     message.extend([0x7a, 1, 1]);
     let received = otlp::decode(message.into(), &Limits::default()).unwrap().profiles;
@@ -62,7 +62,7 @@ async fn appends() {
     }
 }
 
-/// Guarantees: what nothing was read of in an envelope has no place in a frame, and is counted as lost.
+/// Guarantees: items of an envelope that were not parsed cannot be written to a frame, and are counted as lost.
 #[test]
 fn unread_items_are_counted() {
     let exporter = exporter(Path::new("profiles.otlp"), "format: otlp");
@@ -74,7 +74,7 @@ fn unread_items_are_counted() {
     assert_eq!(prepared.losses.total(), Quantities::items(2));
 }
 
-/// Guarantees: attributes that refer to the string table are written out, since nobody knows who will read the file.
+/// Guarantees: references to the string table are replaced by strings, since the readers of the file are unknown.
 #[tokio::test]
 async fn references_are_resolved() {
     let folder = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ async fn references_are_resolved() {
     assert!(!written.dictionary().tables().references);
 }
 
-/// Guarantees: each message is compressed by itself.
+/// Guarantees: each message is compressed on its own.
 /// rule: otep-0239#gzip-on-disk
 #[tokio::test]
 async fn compressed() {
@@ -107,7 +107,7 @@ async fn compressed() {
     }
 }
 
-/// Guarantees: with `format: json` each request is a line of JSON, over restarts; compressed it is a frame.
+/// Guarantees: with `format: json` each request is a JSON line, also after restarts. With compression it is a frame.
 #[tokio::test]
 async fn json_lines() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,8 +133,8 @@ async fn json_lines() {
     assert_eq!(otlp::json::decode(&text, &Limits::default()).unwrap().profiles.observations(), 20);
 }
 
-/// Guarantees: a file that a killed process left within a line, or one that holds something else than lines of JSON, is
-/// set aside as it is, and the next one begins whole.
+/// Guarantees: a file that a killed process left with a partial line, or that is not JSON lines, is moved to a backup
+/// unchanged, and a new file is started.
 #[test]
 fn torn_lines_are_set_aside() {
     for (before, aside) in [
@@ -147,7 +147,7 @@ fn torn_lines_are_set_aside() {
         let folder = tempfile::tempdir().unwrap();
         let path: PathBuf = folder.path().join("profiles.json");
         std::fs::write(&path, before).unwrap();
-        let mut file = Appended::open(path.clone(), Framing::Line, kept(1 << 20, 5), at(3)).unwrap();
+        let mut file = MessageFile::open(path.clone(), Framing::Line, kept(1 << 20, 5), at(3)).unwrap();
         file.append(b"{}\n", at(4)).unwrap();
         let now = std::fs::read(&path).unwrap();
         assert_eq!(now, if aside { b"{}\n".to_vec() } else { [before, b"{}\n"].concat() });
@@ -159,8 +159,8 @@ fn torn_lines_are_set_aside() {
     }
 }
 
-/// Guarantees: a file that would become too large is set aside under its time, whole frames in each; the oldest
-/// backups go, and nobody else's files.
+/// Guarantees: a file that would become too large is moved to a backup named by time, which has only complete frames.
+/// The oldest backups are removed, and no foreign files.
 #[test]
 fn rotation() {
     let folder = tempfile::tempdir().unwrap();
@@ -168,7 +168,7 @@ fn rotation() {
     for other in ["profiles-old.otlp", "other-20260101T000000.000Z.otlp", "profiles-20260101T000000.000Z.txt"] {
         std::fs::write(folder.path().join(other), "mine").unwrap();
     }
-    let mut file = Appended::open(path.clone(), Framing::Length, kept(30, 2), at(0)).unwrap();
+    let mut file = MessageFile::open(path.clone(), Framing::Length, kept(30, 2), at(0)).unwrap();
     for n in 0..8_u8 {
         // Two frames of 14 bytes fit.
         file.append(&frame(&[n; 10]), at(u64::from(n))).unwrap();
@@ -191,8 +191,8 @@ fn rotation() {
     assert_eq!(messages(&backup), [&[6; 10][..], &[7; 10]]);
 }
 
-/// Guarantees: a file that a killed process left within a frame, or with a block of zeros at its end, is set aside as
-/// it is, and the next one begins whole.
+/// Guarantees: a file that a killed process left with a partial frame, or with a block of zeros at its end, is moved to
+/// a backup unchanged, and a new file is started.
 #[test]
 fn torn_files_are_set_aside() {
     for torn in [&b"\0\0\0"[..], b"\0\0\0\x09ab", &[0; 64]] {
@@ -200,7 +200,7 @@ fn torn_files_are_set_aside() {
         let path: PathBuf = folder.path().join("profiles.otlp");
         let before = [&frame(b"whole")[..], torn].concat();
         std::fs::write(&path, &before).unwrap();
-        let mut file = Appended::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3)).unwrap();
+        let mut file = MessageFile::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3)).unwrap();
         file.append(&frame(b"next"), at(4)).unwrap();
         assert_eq!(messages(&path), [&b"next"[..]]);
         let backup = folder.path().join("profiles-20260101T000003.000Z.otlp");
@@ -209,14 +209,14 @@ fn torn_files_are_set_aside() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
     std::fs::write(&path, frame(b"whole")).unwrap();
-    Appended::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3))
+    MessageFile::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(3))
         .unwrap()
         .append(&frame(b"next"), at(4))
         .unwrap();
     assert_eq!(messages(&path), [&b"whole"[..], b"next"]);
 }
 
-/// Guarantees: an attempt that nobody waited for any more and the one after it write one frame.
+/// Guarantees: a timed-out attempt and its retry write only one frame.
 #[tokio::test]
 async fn dropped_attempts_do_not_write_twice() {
     let folder = tempfile::tempdir().unwrap();
@@ -225,7 +225,7 @@ async fn dropped_attempts_do_not_write_twice() {
     exporter.start(&context()).await.unwrap();
     let requests = requests(&exporter, chunk(1, 0));
     for _ in 0..20 {
-        // Polled once, so that the write has begun, and dropped.
+        // Polled once, so that the write has started, then dropped.
         let mut attempt = exporter.send(&requests[0]);
         let polled = std::future::poll_fn(|cx| std::task::Poll::Ready(attempt.as_mut().poll(cx).is_ready())).await;
         drop((polled, attempt));
@@ -234,13 +234,13 @@ async fn dropped_attempts_do_not_write_twice() {
     assert_eq!(messages(&path).len(), 1);
 }
 
-/// Guarantees: where somebody moves the file away or removes it, a new one is begun, so that nothing is written to
-/// where nobody looks.
+/// Guarantees: if the file is moved or removed by somebody, a new one is created, so that data does not go to an
+/// invisible file.
 #[test]
 fn a_file_that_was_moved_away() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profiles.otlp");
-    let mut file = Appended::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(0)).unwrap();
+    let mut file = MessageFile::open(path.clone(), Framing::Length, kept(1 << 20, 5), at(0)).unwrap();
     file.append(&frame(b"one"), at(1)).unwrap();
     std::fs::rename(&path, folder.path().join("moved.otlp")).unwrap();
     file.append(&frame(b"two"), at(2)).unwrap();
@@ -251,8 +251,8 @@ fn a_file_that_was_moved_away() {
     assert_eq!(messages(&path), [&b"three"[..]]);
 }
 
-/// Guarantees: a payload is written where it is asked for and nobody changed the profile, and never otherwise; one in
-/// pprof's format never is. What has none to leave out is written as it came.
+/// Guarantees: a payload is written only if that is configured and the profile is unchanged, and never if it is pprof.
+/// A message without a payload to remove is written unchanged.
 /// rule: otep-0239#payload
 #[tokio::test]
 async fn payloads() {
@@ -287,13 +287,14 @@ async fn payloads() {
     }
 }
 
-/// Guarantees: behind a link the file that it leads to is written and rotated, beside that file, and the link stays.
+/// Guarantees: through a symbolic link, the target is written and rotated, backups are next to the target, and the link
+/// stays.
 #[test]
 fn links() {
     let (links, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let (link, target) = (links.path().join("link.otlp"), folder.path().join("profiles.otlp"));
     std::os::unix::fs::symlink(&target, &link).unwrap();
-    let mut file = Appended::open(link.clone(), Framing::Length, kept(30, 5), at(0)).unwrap();
+    let mut file = MessageFile::open(link.clone(), Framing::Length, kept(30, 5), at(0)).unwrap();
     for n in 0..3_u8 {
         file.append(&frame(&[n; 10]), at(u64::from(n))).unwrap();
     }

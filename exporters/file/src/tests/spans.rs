@@ -8,7 +8,7 @@ use profbridge_wire::sentry::envelope::{self, ItemHeader};
 use super::*;
 use crate::name;
 
-/// A batch of transactions of so many spans each, `second` seconds after the tests' beginning of time, as OTLP in JSON.
+/// A batch of transactions with so many spans each, `second` seconds after a fixed time, as OTLP JSON.
 fn text(transactions: &[u64], second: u64) -> String {
     let start = START_UNIX_NANO + second * 1_000_000_000;
     let spans = transactions.iter().zip(1_u64..).flat_map(|(&count, trace)| {
@@ -23,14 +23,14 @@ fn text(transactions: &[u64], second: u64) -> String {
     format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.collect::<Vec<_>>().join(","))
 }
 
-/// The same as it comes from a receiver.
+/// The same batch as a receiver parses it.
 fn received(transactions: &[u64], second: u64) -> Spans {
     let (message, limits) = (json::Message::TracesRequest, Limits::default());
     let request = json::read(message, text(transactions, second).as_bytes(), &limits, &mut |_| true).unwrap();
     traces::decode(request.into(), &limits).unwrap().spans
 }
 
-/// The same behind the processor `transactions`.
+/// The same batch after the processor `transactions`.
 fn grouped(transactions: &[u64], second: u64) -> Spans {
     let came = received(transactions, second);
     let numbers =
@@ -44,8 +44,8 @@ fn grouped(transactions: &[u64], second: u64) -> Spans {
     Spans::new(came.form(), came.bytes().clone(), resources, scopes, spans.collect(), true).unwrap()
 }
 
-/// Guarantees: each transaction is a file of its own with a telling name, an envelope with it alone, in whatever
-/// compression; the same one written again is one file; spans that were not put together are counted.
+/// Guarantees: each transaction is an envelope in a file of its own with a descriptive name, with any compression.
+/// Writing the same one again leaves one file. Ungrouped spans are counted.
 /// rule: tracing-sdk#envelope
 #[tokio::test]
 async fn one_file_per_transaction() {
@@ -81,7 +81,7 @@ async fn one_file_per_transaction() {
     assert_eq!((prepared.requests.len(), prepared.losses.get(Reason::Unroutable)), (0, Quantities::spans(2)));
 }
 
-/// Guarantees: spans are appended as frames of the bytes that they came as, and as lines of JSON, among profiles.
+/// Guarantees: spans are appended as frames with unchanged bytes, and as JSON lines, together with profiles.
 #[tokio::test]
 async fn appended() {
     let folder = tempfile::tempdir().unwrap();
@@ -102,7 +102,7 @@ async fn appended() {
     assert!(written[1].starts_with("{\"resourceProfiles\":["));
 }
 
-/// Guarantees: no span is lost on the way without being counted, in any format.
+/// Guarantees: no span is lost without being counted, in any format.
 #[test]
 fn conserves() {
     let folder = tempfile::tempdir().unwrap();

@@ -19,7 +19,7 @@ fn target(settings: &Settings) -> String {
     }
 }
 
-/// Guarantees: sections as they stand in a Collector's configuration are taken, by both names of both exporters.
+/// Guarantees: sections from a Collector's configuration are accepted, with both names of both exporters.
 #[test]
 fn collector_sections() {
     for (kind, yaml) in [
@@ -33,8 +33,8 @@ fn collector_sections() {
     }
 }
 
-/// Guarantees: the type says what is spoken, `protocol` may say otherwise, and a path is added to an HTTP endpoint
-/// unless the whole URL is given.
+/// Guarantees: the type chooses the protocol unless `protocol` does, and a path is appended to an HTTP endpoint unless
+/// the complete URL is given.
 /// rule: otlp#send-http-path
 #[test]
 fn targets() {
@@ -62,7 +62,7 @@ fn defaults() {
     assert_eq!(settings.peer.host, "collector:4317");
 }
 
-/// Guarantees: JSON is for HTTP; gRPC has protobuf only, and says so.
+/// Guarantees: JSON is only for HTTP; gRPC supports only protobuf, and the message says so.
 /// rule: otlp#send-http-type
 #[test]
 fn encodings() {
@@ -78,7 +78,7 @@ fn encodings() {
     assert!(problems("otlp_http", "{endpoint: 'http://c:1', encoding: xml}").contains("encoding"));
 }
 
-/// Guarantees: settings that cannot be printed with their headers.
+/// Guarantees: the debug output of settings does not contain header values.
 #[test]
 fn secrets_do_not_print() {
     let settings = settings(Protocol::Grpc, "{endpoint: 'c:1', headers: {authorization: 'Bearer hush'}}");

@@ -18,8 +18,8 @@ use super::peer::collector;
 use super::*;
 use crate::{FACTORY, OTLP_HTTP};
 
-/// Guarantees: behind the engine's queue, what a busy peer puts off arrives once, what it rejects of it is counted
-/// under its reason, and no observation is unaccounted for.
+/// Guarantees: with the engine's queue, a request that a busy peer postpones arrives once, rejected items are counted
+/// under their reason, and every observation is accounted for.
 #[tokio::test]
 async fn a_busy_peer_gets_it_later() {
     let calls = AtomicUsize::new(0);
@@ -57,8 +57,8 @@ async fn a_busy_peer_gets_it_later() {
     assert!(totals.unaccounted.is_none());
 }
 
-/// Guarantees: a request whose answer begins with 200 and then comes no further was taken: it is sent once, and counts
-/// as sent.
+/// Guarantees: a request whose answer starts with 200 and then stalls was accepted: it is sent once, and counts as
+/// sent.
 #[tokio::test]
 async fn an_answer_that_trickles_is_an_answer() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -19,7 +19,7 @@ fn to(address: std::net::SocketAddr, more: &str) -> OtlpExporter {
     exporter(Protocol::Grpc, &format!("{{endpoint: '{address}', tls: {{insecure: true}}, {more}}}"))
 }
 
-/// Guarantees: a real gRPC server gets the message whole, by each compression, with our headers and a deadline.
+/// Guarantees: a real gRPC server receives the complete message with each compression, with our headers and a deadline.
 /// rule: otlp#send-grpc, otlp#send-compression
 #[tokio::test]
 async fn a_server_gets_the_message() {
@@ -38,7 +38,7 @@ async fn a_server_gets_the_message() {
     }
 }
 
-/// Guarantees: each status is treated as the specification's table says, and shown with the peer's words.
+/// Guarantees: each status is handled by the specification's table, and shown with the peer's message.
 /// rule: otlp#retry-grpc, otlp#retry-grpc-others
 #[tokio::test]
 async fn the_retry_table() {
@@ -58,8 +58,7 @@ async fn the_retry_table() {
     }
 }
 
-/// Guarantees: RetryInfo sets the pause, and makes RESOURCE_EXHAUSTED retryable; where the status is final all the
-/// same, it changes nothing.
+/// Guarantees: RetryInfo sets the delay, and makes RESOURCE_EXHAUSTED retryable. For final statuses it changes nothing.
 /// rule: otlp#retry-grpc-exhausted
 #[tokio::test]
 async fn retry_info() {
@@ -82,8 +81,8 @@ async fn retry_info() {
     }
 }
 
-/// Guarantees: rejected profiles are counted as observations by their average, a warning alone rejects nothing, and
-/// neither is an error that would send the request again.
+/// Guarantees: rejected profiles are counted as average observations, a warning alone rejects nothing, and neither is
+/// an error that would cause a retry.
 /// rule: otlp#send-partial-success, otlp#send-warning
 #[tokio::test]
 async fn partial_success() {
@@ -106,8 +105,8 @@ async fn partial_success() {
     }
 }
 
-/// Guarantees: a partial success is read out of an answer that is compressed, as grpc-go's servers compress it: as the
-/// request was. The request announces what can be read.
+/// Guarantees: a partial success is parsed from an answer compressed like the request, as grpc-go's servers send it.
+/// The request announces the accepted encodings.
 /// rule: otlp#send-partial-success
 #[tokio::test]
 async fn compressed_answers() {
@@ -123,8 +122,8 @@ async fn compressed_answers() {
     }
 }
 
-/// Guarantees: an answer whose compression was not asked for, is damaged, or hides more than an answer may have leaves
-/// the request taken, since its status says so, and is said and counted.
+/// Guarantees: if an answer has an encoding that was not requested, is damaged, or expands beyond the limit, the
+/// request counts as accepted, since the status says so, and the answer is logged and counted.
 /// rule: otlp#send-answer-size
 #[tokio::test]
 async fn unreadable_answers_are_counted() {
@@ -154,8 +153,8 @@ fn compressed(encoding: &str, message: &[u8]) -> ::http::Response<super::peer::B
     response
 }
 
-/// Guarantees: what a peer can answer wrongly, or a proxy in its place, has a verdict and no panic: details that are
-/// no base64, an unknown status, a text that is not gRPC, a success without a message, an answer without a status.
+/// Guarantees: all wrong answers of a peer or a proxy lead to a result and no panic: details that are not base64, an
+/// unknown status, an answer that is not gRPC, a success without a message, an answer without a status.
 #[tokio::test]
 async fn strange_answers() {
     let grpc = ("content-type", "application/grpc");
@@ -195,8 +194,8 @@ async fn strange_answers() {
     }
 }
 
-/// Guarantees: an answer of more than 4 MiB is not kept, although it is a good one, and the request counts as taken;
-/// one just below is read.
+/// Guarantees: an answer of more than 4 MiB is not stored, even if it is valid, and the request counts as accepted; one
+/// just below the limit is parsed.
 /// rule: otlp#send-answer-size
 #[tokio::test]
 async fn an_endless_answer_is_bounded() {
@@ -211,7 +210,7 @@ async fn an_endless_answer_is_bounded() {
     }
 }
 
-/// Guarantees: a peer that is not there or hangs up is retried, and named once.
+/// Guarantees: requests to a peer that is unreachable or closes the connection are retried, and the peer is named once.
 /// rule: otlp#no-answer
 #[tokio::test]
 async fn nobody_answers() {
@@ -232,7 +231,7 @@ async fn nobody_answers() {
     assert!(error.message.starts_with(&format!("cannot connect to {address}")), "{error}");
 }
 
-/// Guarantees: an attempt may be dropped at any time; the next one works over the same channel.
+/// Guarantees: an attempt may be dropped at any time; the next one uses the same channel.
 #[tokio::test]
 async fn attempts_may_be_dropped() {
     let calls = AtomicUsize::new(0);
@@ -270,7 +269,7 @@ impl http_body::Body for Endless {
     }
 }
 
-/// Guarantees: a peer that sends our secrets back does not get them into a message, and no message is endless.
+/// Guarantees: a peer that echoes our secrets does not get them into a message, and messages have a limited length.
 #[tokio::test]
 async fn messages_hold_no_secrets() {
     let long = "x".repeat(10_000);

@@ -17,8 +17,8 @@ fn to(address: std::net::SocketAddr, more: &str) -> OtlpExporter {
     exporter(Protocol::Http, &format!("{{endpoint: 'http://{address}', {more}}}"))
 }
 
-/// Guarantees: the message arrives whole by each compression, at the specification's path, with its media type and our
-/// headers.
+/// Guarantees: the complete message arrives with each compression, at the specification's path, with its media type and
+/// our headers.
 /// rule: otlp#send-http-path
 #[tokio::test]
 async fn a_server_gets_the_message() {
@@ -38,7 +38,7 @@ async fn a_server_gets_the_message() {
     }
 }
 
-/// Guarantees: each status is treated as the specification's table says.
+/// Guarantees: each status is handled by the specification's table.
 /// rule: otlp#retry-http
 #[tokio::test]
 async fn the_retry_table() {
@@ -55,7 +55,7 @@ async fn the_retry_table() {
     }
 }
 
-/// Guarantees: Retry-After is honoured where a retry is right, and nowhere else.
+/// Guarantees: Retry-After is used for retryable statuses, and only for those.
 /// rule: otlp#retry-after
 #[tokio::test]
 async fn retry_after() {
@@ -72,7 +72,7 @@ async fn retry_after() {
     assert!(matches!(error.retry, Retry::After(pause) if pause > Duration::from_secs(86_400)), "{error:?}");
 }
 
-/// Guarantees: so it is where the answer's body cannot be read.
+/// Guarantees: the same if the answer's body is unreadable.
 #[tokio::test]
 async fn retry_after_with_an_unreadable_body() {
     for status in [429, 503] {
@@ -83,7 +83,7 @@ async fn retry_after_with_an_unreadable_body() {
     }
 }
 
-/// Guarantees: the message of a `google.rpc.Status` is shown in either form, text as text, anything else not.
+/// Guarantees: the message of a `google.rpc.Status` in either encoding is shown, and plain text, but nothing else.
 /// rule: otlp#error-message
 #[tokio::test]
 async fn error_bodies() {
@@ -103,7 +103,7 @@ async fn error_bodies() {
     }
 }
 
-/// Guarantees: a partial success is counted; a success that cannot be read is a success with a warning.
+/// Guarantees: a partial success is counted; a success that is unreadable is a success with a warning.
 /// rule: otlp#send-answer-size, otlp#send-partial-success
 #[tokio::test]
 async fn successes() {
@@ -128,8 +128,8 @@ async fn successes() {
     }
 }
 
-/// Guarantees: with `encoding: json` the body is JSON and says so, compressed or not, and an answer in JSON is read,
-/// with numbers as strings and as numbers; one in protobuf is read all the same.
+/// Guarantees: with `encoding: json` the body is JSON with the right media type, compressed or not. An answer in JSON
+/// is parsed, with numbers as strings or as numbers, and one in protobuf as well.
 /// rule: otlp#send-http-type
 #[tokio::test]
 async fn json() {
@@ -197,7 +197,7 @@ async fn compressed_answers() {
     }
 }
 
-/// Guarantees: a redirect is final and names where to; it is not followed.
+/// Guarantees: a redirect is final and its target is shown; it is not followed.
 /// rule: otlp#redirects
 #[tokio::test]
 async fn redirects_are_not_followed() {
@@ -207,7 +207,8 @@ async fn redirects_are_not_followed() {
     assert!(error.message.contains("other.invalid:1") && !error.message.contains("secret"), "{error}");
 }
 
-/// Guarantees: a peer that is not there, hangs up or is silent is retried and named, without the path.
+/// Guarantees: requests to a peer that is unreachable, closes the connection or is silent are retried, and the message
+/// names the peer without the path.
 /// rule: otlp#no-answer
 #[tokio::test]
 async fn nobody_answers() {

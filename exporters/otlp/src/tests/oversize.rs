@@ -17,7 +17,7 @@ fn observations(message: &ExportProfilesServiceRequest) -> usize {
     samples.map(|sample| sample.timestamps_unix_nano.len()).sum()
 }
 
-/// A peer that takes messages of at most `limit` bytes, and what it took, in observations.
+/// A peer that accepts messages of at most `limit` bytes, and the observations that it has accepted.
 async fn small(
     limit: usize,
     refuse: fn(usize, usize) -> Status,
@@ -44,7 +44,7 @@ fn tonic_rs(size: usize, limit: usize) -> Status {
     Status::out_of_range(text)
 }
 
-/// Guarantees: what a peer refuses for its size arrives in parts, each observation once, and the next request is small
+/// Guarantees: a request refused as too large arrives in parts, each observation once, and the next request is small
 /// enough from the start.
 #[tokio::test]
 async fn what_is_too_large_is_sent_in_parts() {
@@ -86,7 +86,7 @@ async fn over_http() {
     }
 }
 
-/// Guarantees: the same in JSON, by the size of the JSON.
+/// Guarantees: the same for JSON, by the size of the JSON.
 /// rule: otlp#send-http-type
 #[tokio::test]
 async fn in_json() {
@@ -112,7 +112,7 @@ async fn in_json() {
     }
 }
 
-/// Guarantees: a peer that finds everything too large ends the cutting: the request is refused for good.
+/// Guarantees: if a peer finds everything too large, splitting ends and the request is refused for good.
 #[tokio::test]
 async fn a_peer_that_takes_nothing() {
     let mut peer = raw(None, || response(413, &[], "")).await;
@@ -130,7 +130,7 @@ async fn a_peer_that_takes_nothing() {
     assert_eq!(error.retry, Retry::Never);
 }
 
-/// Guarantees: where a part fails and is tried again, what was taken before it is not sent twice.
+/// Guarantees: if a part fails and is retried, parts that were accepted before are not sent again.
 #[tokio::test]
 async fn retries_go_on_where_they_were() {
     let calls = AtomicUsize::new(0);

@@ -1,4 +1,4 @@
-//! Peers: an OTLP receiver made of the generated gRPC server, and one that answers whatever a test wants.
+//! Test peers: an OTLP receiver built from the generated gRPC server, and one whose answers the test defines.
 
 use std::convert::Infallible;
 use std::io::Write as _;
@@ -30,7 +30,7 @@ use tonic::codec::CompressionEncoding;
 pub(super) type Answer = Result<ExportProfilesServiceResponse, Status>;
 pub(super) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// What messages break of the rules of OTLP. It fails when it is dropped with something in it.
+/// Violations of the rules of OTLP in received messages. Panics when dropped with any of them.
 #[derive(Clone, Default)]
 struct Broken(Arc<Mutex<Vec<String>>>);
 
@@ -47,16 +47,16 @@ impl Drop for Broken {
     }
 }
 
-/// A peer that listens until it is dropped. Then every message that it got must have kept the rules of OTLP.
+/// A peer that listens until it is dropped. Then it checks every received message against the rules of OTLP.
 pub(super) struct Peer<T> {
     pub(super) address: SocketAddr,
-    /// What it got.
+    /// The received requests.
     pub(super) seen: mpsc::UnboundedReceiver<T>,
     _stop: profbridge_net::Trigger,
     _broken: Broken,
 }
 
-/// What a collector saw: the headers and the message.
+/// A request as a collector sees it: headers and message.
 pub(super) type Call = (HeaderMap, ExportProfilesServiceRequest);
 
 struct Collector {
@@ -79,7 +79,7 @@ impl ProfilesService for Collector {
     }
 }
 
-/// The generated gRPC server, which understands gzip and zstd.
+/// The generated gRPC server, which supports gzip and zstd.
 pub(super) async fn collector(
     tls: Option<TlsServerConfig>,
     answer: impl Fn() -> Answer + Send + Sync + 'static,
@@ -106,10 +106,10 @@ pub(super) async fn collector_that(
     Peer { address, seen, _stop: stop, _broken: broken }
 }
 
-/// What a raw peer saw: the request's head and body.
+/// A request as a raw peer sees it: head and body.
 pub(super) type Raw = (::http::request::Parts, Bytes);
 
-/// A peer that reads each request and answers what the test says.
+/// A peer that reads each request and answers as the test defines.
 pub(super) async fn raw(
     tls: Option<TlsServerConfig>,
     answer: impl Fn() -> Response<Body> + Send + Sync + 'static,
@@ -166,7 +166,7 @@ pub(super) fn response(status: u16, headers: &[(&'static str, &str)], body: impl
     response
 }
 
-/// A gRPC response with a message's bytes as they are, and trailers.
+/// A gRPC response with the given bytes as message, and trailers.
 pub(super) fn grpc_response(body: impl AsRef<[u8]>, trailers: &[(&'static str, &str)]) -> Response<Body> {
     let mut map = HeaderMap::new();
     for (name, value) in trailers {

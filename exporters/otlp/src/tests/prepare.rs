@@ -18,7 +18,7 @@ fn conserves() {
     }
 }
 
-/// Guarantees: each key that says what requests are like has its effect; what they are then, the codec's tests say.
+/// Guarantees: each configuration key for requests has an effect. The codec's tests check the details.
 #[test]
 fn every_key() {
     let came = decoded(otlp::encode(&batch(&[2000]), &EncodeOptions::default()));
@@ -49,8 +49,8 @@ fn every_key() {
     assert_ne!(Some(&body("attribute_references: resolve")), by_reference.received.as_ref());
 }
 
-/// Guarantees: an envelope leaves as the profiles that were understood of it, one without any as nothing, and a batch
-/// without profiles makes no empty request.
+/// Guarantees: an envelope is sent as the profiles parsed from it, and an envelope or a batch without profiles makes no
+/// request.
 #[test]
 fn views() {
     let exporter = exporter(Protocol::Grpc, "endpoint: c:1");

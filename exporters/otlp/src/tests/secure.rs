@@ -13,7 +13,7 @@ use super::peer::{collector, raw, response};
 use super::*;
 use crate::settings::Target;
 
-/// An authority, and a server's certificate for 127.0.0.1.
+/// A certificate authority, and a server certificate for 127.0.0.1.
 struct Authority {
     folder: TempDir,
 }
@@ -46,7 +46,7 @@ impl Authority {
     }
 }
 
-/// Guarantees: both protocols work over TLS with an authority of one's own.
+/// Guarantees: both protocols work over TLS with a private authority.
 #[tokio::test]
 async fn tls() {
     let authority = Authority::new();
@@ -59,8 +59,8 @@ async fn tls() {
     assert_eq!(send(&exporter(Protocol::Http, &yaml), &batch(&[1])).await, Ok(Accepted::default()));
 }
 
-/// Guarantees: a server of an unknown authority gets nothing, and the cause is told. It is retried, since a certificate
-/// may be renewed.
+/// Guarantees: nothing is sent to a server with an unknown authority, and the message says why. The request is retried,
+/// since a certificate may be renewed.
 #[tokio::test]
 async fn unknown_authority() {
     let (authority, other) = (Authority::new(), Authority::new());
@@ -74,8 +74,8 @@ async fn unknown_authority() {
     assert!(peer.seen.try_recv().is_err());
 }
 
-/// Guarantees: where a server asks for a certificate and the client has none, or one of another authority, the error
-/// names the certificate, although all that a client of TLS 1.3 is sure to see is a connection that ends.
+/// Guarantees: if a server requires a client certificate and the client has none, or one of another authority, the
+/// message mentions the certificate, although a TLS 1.3 client may see only a closed connection.
 #[tokio::test]
 async fn refused_client_certificate() {
     let (authority, other) = (Authority::new(), Authority::new());
@@ -100,7 +100,7 @@ async fn refused_client_certificate() {
     assert!(peer.seen.try_recv().is_err());
 }
 
-/// Guarantees: files that cannot be used fail the start and are named.
+/// Guarantees: unusable certificate files fail the start, and the message names them.
 #[tokio::test]
 async fn bad_files_fail_the_start() {
     for (protocol, endpoint) in [(Protocol::Grpc, "127.0.0.1:1"), (Protocol::Http, "https://127.0.0.1:1")] {
@@ -114,7 +114,7 @@ async fn bad_files_fail_the_start() {
     }
 }
 
-/// Guarantees: a proxy is used where there is one: gRPC goes through a tunnel, plain HTTP is forwarded.
+/// Guarantees: a configured proxy is used: gRPC goes through a tunnel, plain HTTP is forwarded.
 #[tokio::test]
 async fn proxies() {
     let peer = collector(None, || Ok(ExportProfilesServiceResponse::default())).await;

@@ -14,8 +14,8 @@ async fn error_of(reply: Reply) -> (SendError, String) {
     (error, message)
 }
 
-/// Guarantees: each status is final or repeated as Sentry's rules say, is counted under its reason, and its message
-/// names the host, the project and what to do.
+/// Guarantees: each status is final or retried by Sentry's rules and counted under its reason. The message names the
+/// host, the project and what to do.
 #[tokio::test]
 async fn every_status() {
     for (status, retry, reason, says) in [
@@ -39,14 +39,14 @@ async fn every_status() {
     }
 }
 
-/// Guarantees: an outage that says when it ends is not asked again before.
+/// Guarantees: if an outage announces its end, no attempt is made before.
 #[tokio::test]
 async fn retry_after() {
     let (error, _) = error_of(Reply::status(503).with("retry-after", "17")).await;
     assert_eq!(error.retry, Retry::After(std::time::Duration::from_secs(17)));
 }
 
-/// Guarantees: so it is where the answer's body does not come.
+/// Guarantees: the same if the answer's body does not arrive.
 #[tokio::test]
 async fn retry_after_without_the_body() {
     let server = Server::always(Reply::Trickle { status: 503, headers: vec![("retry-after", "17".to_owned())] }).await;
@@ -56,7 +56,7 @@ async fn retry_after_without_the_body() {
     assert_eq!(error.retry, Retry::After(std::time::Duration::from_secs(17)));
 }
 
-/// Guarantees: what the server explains is passed on, on one line and without the keys that it repeats.
+/// Guarantees: the server's explanation is shown on one line, without the keys that it repeats.
 #[tokio::test]
 async fn explanations() {
     let body = json!({"detail": format!("bad key {KEY}\nand"), "causes": [SECRET]}).to_string();
@@ -76,7 +76,7 @@ async fn redirects() {
     assert!(!message.contains("next"), "{message}");
 }
 
-/// Guarantees: a server that closes, hangs, is not there or speaks something else is an outage.
+/// Guarantees: a server that closes the connection, hangs, is unreachable or speaks another protocol is an outage.
 #[tokio::test]
 async fn outages() {
     let (error, message) = error_of(Reply::Close).await;
@@ -100,19 +100,19 @@ async fn outages() {
     assert!(error.message.contains("refused"), "{error}");
 }
 
-/// Guarantees: what is accepted says what Sentry will bill.
+/// Guarantees: the result of an accepted request includes the time that Sentry will bill.
 #[tokio::test]
 async fn accepted() {
     let server = Server::always(Reply::status(200).saying("{}")).await;
     let exporter = exporter_to(&server, "").await;
     let accepted = exporter.send(&request(&exporter)).await.unwrap();
-    // From 0 to 150 ms, and the 50 ms that the last observation stands for.
+    // From 0 to 150 ms, and the 50 ms that the last observation represents.
     assert_eq!(accepted.billed.as_millis(), 200);
     assert_eq!((accepted.rejected.total(), accepted.message), (0, None));
 }
 
-/// Guarantees: what the server refused for good is reported with the next envelope, and no more than once a minute; what
-/// it limited is not, and a report that did not arrive is not lost.
+/// Guarantees: requests refused for good are reported with the next envelope, at most once a minute. Rate-limited ones
+/// are not reported, and a report that did not arrive is kept.
 #[tokio::test]
 async fn client_reports() {
     let statuses = std::sync::Mutex::new(vec![200, 200, 400, 429, 413, 400].into_iter());
@@ -126,21 +126,21 @@ async fn client_reports() {
     let reported = |n: usize| server.received()[n].item("client_report")["discarded_events"].clone();
     let items = |n: usize| server.received()[n].envelope().items.len();
     let events = |quantity: u64| json!([{"reason": "send_error", "category": "profile_chunk", "quantity": quantity}]);
-    // 400, then 413 with the report of it.
+    // 400, then 413 for the request with its report.
     assert!(!send(0).await && !send(0).await);
     assert_eq!((items(0), reported(1)), (1, events(1)));
-    // Within the minute nothing is told: 429. After it both are: 400.
+    // Within a minute no report is sent: 429. Later, both 400s are reported.
     assert!(!send(59).await && !send(60).await);
     assert_eq!((items(2), reported(3)), (1, events(2)));
     assert!(send(119).await && send(120).await);
-    // The 429 counts for nothing.
+    // The 429 is not reported.
     assert_eq!((items(4), reported(5)), (1, events(3)));
     assert_eq!(server.received()[5].item("client_report")["timestamp"], json!(1_767_225_600.0));
     exporter.close().await;
     assert_eq!(server.received().len(), 6, "all was told");
 }
 
-/// Guarantees: what the engine lost is reported under Sentry's name for it, at the latest when the exporter closes.
+/// Guarantees: losses in the engine are reported with Sentry's reason, at the latest when the exporter closes.
 #[tokio::test]
 async fn last_words() {
     let server = Server::always(Reply::status(200)).await;

@@ -8,7 +8,7 @@ use profbridge_wire::sentry::chunk::{LoneSamples, Prefer};
 use super::{KEY, settings};
 use crate::{FACTORY, SentryExporter};
 
-/// Guarantees: a section in which nothing is written is valid and sends nothing anywhere.
+/// Guarantees: an empty section is valid and sends nothing.
 #[test]
 fn defaults() {
     let settings = settings("");
@@ -21,7 +21,7 @@ fn defaults() {
     assert!((FACTORY.create)(&Section::defaults()).is_ok());
 }
 
-/// Guarantees: every key has its effect, and one project named twice is one destination.
+/// Guarantees: every key has its effect, and a project named twice is one destination.
 #[test]
 fn every_key() {
     let dsn = |project: u64| format!("https://{KEY}@sentry.example/prefix/{project}");
@@ -49,8 +49,7 @@ fn every_key() {
     assert_eq!((chunk.lone_samples, chunk.prefer), (LoneSamples::Drop, Prefer::Cpu));
 }
 
-/// Guarantees: a file that TLS needs and that is not there fails the start, by its name, but only where a DSN needs
-/// TLS.
+/// Guarantees: a missing TLS file fails the start and is named, but only if a DSN uses TLS.
 #[tokio::test]
 async fn missing_files() {
     for (scheme, fails) in [("https", true), ("http", false)] {

@@ -37,7 +37,7 @@ fn soon() -> Stop {
     Stop { deadline, close_by: deadline + Duration::from_secs(5) }
 }
 
-/// Guarantees: through the queue, an outage is waited out, and what was billed is counted once.
+/// Guarantees: with the queue, an outage is waited out, and billed time is counted once.
 #[tokio::test]
 async fn an_outage_is_waited_out() {
     let replies = Mutex::new(vec![Reply::status(200), Reply::status(503), Reply::Close, Reply::status(502)]);
@@ -57,8 +57,8 @@ async fn an_outage_is_waited_out() {
     assert!(bodies.iter().all(|body| *body == bodies[0]), "a retry overwrites itself");
 }
 
-/// Guarantees: behind a limit the queue is emptied without being sent, each loss is counted, and the server is told at
-/// the end about what it does not know: the envelopes that it limited itself are not among them.
+/// Guarantees: during a rate limit the queue is drained without sending and each loss is counted. At shutdown, the
+/// server receives a report of the losses that it does not know: not the envelopes that it rejected by the limit.
 #[tokio::test]
 async fn behind_a_limit() {
     let server = Server::always(Reply::status(429).with("x-sentry-rate-limits", "60:profile_chunk:organization")).await;
@@ -75,8 +75,8 @@ async fn behind_a_limit() {
     assert_eq!(telemetry.totals().requests, 0);
 }
 
-/// Guarantees: what a server does not take before the end lies in files where that is asked for: the bodies as they
-/// would have been sent, below a folder with the DSN, which nobody else may read; it is counted as kept.
+/// Guarantees: requests that are unsent at shutdown are written to files if configured: the bodies as they would have
+/// been sent, in a folder with the DSN, readable only for the owner. They are counted as kept.
 #[tokio::test]
 async fn keeps_what_is_unsent() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -109,7 +109,7 @@ async fn keeps_what_is_unsent() {
     assert!(bodies.iter().all(|body| received.iter().any(|sent| sent.body == *body)));
 }
 
-/// Guarantees: every request says that it went through this process.
+/// Guarantees: every request names this process as one that it passed.
 #[tokio::test]
 async fn says_where_it_came_through() {
     let server = Server::always(Reply::status(200)).await;
@@ -119,7 +119,7 @@ async fn says_where_it_came_through() {
     assert_eq!(server.received()[0].header("x-profbridge-via"), Some("0000000000000001"));
 }
 
-/// Guarantees: a server that hangs is given up after the timeout, and the shutdown's deadline ends the retries.
+/// Guarantees: an attempt to a hanging server ends at the timeout, and the shutdown's deadline ends the retries.
 #[tokio::test]
 async fn a_hanging_server() {
     let server = Server::always(Reply::Hang).await;
@@ -137,8 +137,8 @@ async fn a_hanging_server() {
     assert!(losses.get(Reason::Shutdown).total() >= 4, "{losses}");
 }
 
-/// Guarantees: an envelope whose answer begins with 200 and then comes no further was taken: it is sent once, and
-/// counts as sent.
+/// Guarantees: an envelope whose answer starts with 200 and then stalls was accepted: it is sent once, and counts as
+/// sent.
 #[tokio::test]
 async fn an_answer_that_trickles_is_an_answer() {
     let server = Server::always(Reply::Trickle { status: 200, headers: vec![] }).await;

@@ -9,7 +9,7 @@ fn encodings(server: &Server) -> Vec<String> {
     server.received().iter().map(name).collect()
 }
 
-/// A server that takes no zstd and answers it with a status.
+/// A server that answers zstd with a given status.
 async fn without_zstd(status: u16) -> Server {
     Server::start(move |request| match request.header("content-encoding") {
         Some("zstd") => Reply::status(status),
@@ -18,7 +18,7 @@ async fn without_zstd(status: u16) -> Server {
     .await
 }
 
-/// Guarantees: each setting is what is sent, and what is sent can be read.
+/// Guarantees: each setting is used, and the sent body can be decompressed.
 #[tokio::test]
 async fn each_setting() {
     for (setting, encoding) in [("auto", "zstd"), ("zstd", "zstd"), ("gzip", "gzip"), ("none", "none")] {
@@ -34,8 +34,8 @@ async fn each_setting() {
     }
 }
 
-/// Guarantees: a server that answers zstd with 415 gets the same envelope as gzip at once and gzip from then on, also
-/// what waited in the queue as zstd.
+/// Guarantees: a server that answers zstd with 415 gets the same envelope as gzip at once, and only gzip afterwards,
+/// including requests that were queued as zstd.
 #[tokio::test]
 async fn falls_back() {
     let server = without_zstd(415).await;
@@ -49,8 +49,8 @@ async fn falls_back() {
     assert!(received[1..].iter().all(|request| request.plain() == received[0].plain()));
 }
 
-/// Guarantees: a server that takes zstd for a broken envelope is found out too, but a 400 that gzip does not cure, or
-/// that comes after zstd was accepted once, says nothing about zstd.
+/// Guarantees: a server that takes zstd for a malformed envelope is recognized as well. A 400 for gzip too, or one
+/// after zstd was accepted, says nothing about zstd.
 #[tokio::test]
 async fn a_400_may_mean_zstd() {
     let server = without_zstd(400).await;
@@ -79,7 +79,7 @@ async fn a_400_may_mean_zstd() {
     assert_eq!(encodings(&server), ["zstd", "zstd"]);
 }
 
-/// Guarantees: who asks for zstd gets zstd, and is told when the server does not take it.
+/// Guarantees: if zstd is configured, only zstd is sent, and the message says so if the server refuses it.
 #[tokio::test]
 async fn zstd_means_zstd() {
     let server = without_zstd(415).await;

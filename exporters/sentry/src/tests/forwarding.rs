@@ -29,7 +29,7 @@ fn envelope(text: &str) -> Envelope {
     envelope
 }
 
-/// Guarantees: an envelope arrives byte for byte, with what its client said about itself, under our key.
+/// Guarantees: an envelope arrives unchanged, with its client's headers, under our key.
 /// rule: profiles-sdk#v1-association, profiles-sdk#v1-envelope, event-schema#forwarded, tracing-sdk#envelope
 #[tokio::test]
 async fn unchanged() {
@@ -58,8 +58,8 @@ fn without_secret(dsn: &str) -> String {
     dsn.parse::<Dsn>().unwrap().without_secret()
 }
 
-/// Guarantees: a DSN in the header that is not the destination's is replaced by that, since Relay refuses the
-/// difference; everything else of the header stays, byte for byte.
+/// Guarantees: a DSN in the header that differs from the destination's is replaced, since Relay refuses the difference;
+/// all other bytes of the header stay.
 /// rule: transport#header-dsn-replaced
 #[tokio::test]
 async fn foreign_dsn() {
@@ -76,8 +76,7 @@ async fn foreign_dsn() {
     assert_eq!(server.received()[1].plain(), readdressed);
 }
 
-/// Guarantees: an envelope that had to be written anew is sent again as gzip where the server does not take zstd, as
-/// chunks are.
+/// Guarantees: an envelope that had to be encoded again is resent as gzip if the server refuses zstd, like chunks.
 #[tokio::test]
 async fn written_anew() {
     let server = Server::start(|received| match received.header("content-encoding") {
@@ -93,8 +92,8 @@ async fn written_anew() {
     assert_eq!(server.received()[1].plain(), TEXT);
 }
 
-/// Attack: what a client determines beside the body, headers of any length and items of which hundreds are some bytes
-/// when they are compressed, counts in the memory budget.
+/// Attack: data that a client controls beside the body counts towards the memory budget: headers of any length, and
+/// items of which hundreds take only some bytes compressed.
 #[tokio::test]
 async fn what_clients_determine_is_counted() {
     let server = Server::always(Reply::status(200)).await;
@@ -109,8 +108,8 @@ async fn what_clients_determine_is_counted() {
     assert!(bytes(envelope(&many)) > 500 * 32);
 }
 
-/// Guarantees: an event, a transaction, and a chunk become requests of one exporter, and so of its one queue, in the
-/// order in which they came, the first two as the envelopes they were.
+/// Guarantees: an event, a transaction, and a chunk become requests of one exporter and one queue, in order of arrival,
+/// the first two as unchanged envelopes.
 /// rule: tracing-sdk#queue
 #[tokio::test]
 async fn events_and_transactions_go_one_way() {
@@ -127,8 +126,8 @@ async fn events_and_transactions_go_one_way() {
     assert_eq!(received[2].item("profile_chunk")["version"], "2");
 }
 
-/// Guarantees: an envelope counts the observations of its views and the items without one, follows their routing
-/// attribute, and is refused only where every item of it is limited.
+/// Guarantees: an envelope counts the observations of its views and the items without a view, follows their routing
+/// attribute, and is blocked only if every item is rate limited.
 /// rule: transport#client-reports, tracing-sdk#rate-limits
 #[tokio::test]
 async fn views_and_limits() {
@@ -141,7 +140,7 @@ async fn views_and_limits() {
     let mut unknown = envelope(TEXT);
     unknown.views = vec![View::profiles(0, batch("other"))];
     let prepared = prepare(&exporter, known);
-    // Of its three items, one was read.
+    // One of its three items was parsed.
     let quantities = Quantities { observations: 4, ..Quantities::items(2) };
     assert_eq!((prepared.requests[0].quantities, prepared.requests[0].samples), (quantities, 1));
     let lost = prepare(&exporter, unknown);
@@ -165,8 +164,8 @@ async fn views_and_limits() {
     );
 }
 
-/// Guarantees: an envelope goes out as the bytes that it came as; one that had to wait goes out as if it had been sent
-/// so much later, since Sentry takes the time in between for a clock that is wrong.
+/// Guarantees: an envelope is sent unchanged. If it had to wait, its time of sending is moved by the delay, since
+/// Sentry would take the delay for a wrong clock.
 #[tokio::test]
 async fn after_an_outage() {
     let server = Server::always(Reply::status(200)).await;
@@ -190,9 +189,8 @@ async fn after_an_outage() {
 const V1: &[u8] =
     include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
 
-/// Guarantees: where V1 profiles are upgraded, the profile goes out as a chunk, and its transaction names the chunk's
-/// profiler and one of its threads; everything else of the transaction stays. Otherwise the envelope goes out as it
-/// came.
+/// Guarantees: if V1 profiles are upgraded, the profile is sent as a chunk, and its transaction names the chunk's
+/// profiler and one of its threads. Everything else in the transaction stays. Otherwise the envelope is sent unchanged.
 #[tokio::test]
 async fn v1_profiles() {
     let server = Server::always(Reply::status(200)).await;
@@ -225,8 +223,8 @@ async fn v1_profiles() {
     }
 }
 
-/// Guarantees: of an envelope whose spans were thinned out those that are left are sent, and they are what is counted
-/// where it is lost; one of which nothing is left is not sent.
+/// Guarantees: if some spans of an envelope were sampled out, the others are sent, and only they are counted if it is
+/// lost. An envelope without any remaining item is not sent.
 #[tokio::test]
 async fn thinned_out_spans() {
     const SPANS: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-11.1-span.envelope");
@@ -249,8 +247,8 @@ async fn thinned_out_spans() {
     }
 }
 
-/// Guarantees: a transaction that is lost is reported as one and as its spans, and its limit is that of transactions; a
-/// container is reported as its spans.
+/// Guarantees: a lost transaction is reported as one transaction and as its spans, and only a rate limit on
+/// transactions blocks it. A container is reported as its spans.
 #[tokio::test]
 async fn lost_transactions() {
     const TRANSACTION: &[u8] =

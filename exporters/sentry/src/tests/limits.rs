@@ -7,7 +7,7 @@ use profbridge_testkit::ManualClock;
 use super::server::{Reply, Server};
 use super::{batch, exporter, prepare, request};
 
-/// Guarantees: a limit on an answer of any status stops chunks from there on, until it ends.
+/// Guarantees: a rate limit in an answer of any status blocks chunks until it ends.
 #[tokio::test]
 async fn limits_on_a_200() {
     let header = "60:profile_duration:organization:quota, 5:error:key";
@@ -24,7 +24,7 @@ async fn limits_on_a_200() {
     assert_eq!(exporter.refuses(&request), None);
 }
 
-/// Guarantees: limits on other data stop nothing; several header lines are one list.
+/// Guarantees: rate limits on other data block nothing; several header lines are one list.
 /// rule: tracing-sdk#rate-limits
 #[tokio::test]
 async fn categories() {
@@ -43,7 +43,7 @@ async fn categories() {
     }
 }
 
-/// Guarantees: a 429 without a word stops everything for a minute, with `Retry-After` for as long as that says.
+/// Guarantees: a 429 without details blocks everything for a minute, or as long as `Retry-After` says.
 #[tokio::test]
 async fn too_many_requests() {
     for (reply, seconds) in [(Reply::status(429), 60), (Reply::status(429).with("retry-after", "7"), 7)] {
@@ -59,7 +59,7 @@ async fn too_many_requests() {
     }
 }
 
-/// Guarantees: the limits of one project are not those of another.
+/// Guarantees: rate limits of one project do not apply to another.
 #[tokio::test]
 async fn per_dsn() {
     let server = Server::start(|request| match request.line.contains("/api/1/") {

@@ -9,11 +9,11 @@ use super::server::{Reply, Server};
 use super::{KEY, SECRET, batch, exporter, exporter_to, prepare, request};
 
 thread_local! {
-    /// What is logged on this thread, on which a test's runtime lives.
+    /// Log lines of this thread, which also runs the test's runtime.
     static LOG: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Writes to the log of the thread.
+/// Writes to the log of the current thread.
 struct ThreadLog;
 
 impl io::Write for ThreadLog {
@@ -27,8 +27,8 @@ impl io::Write for ThreadLog {
     }
 }
 
-/// Keeps lines of every level. One subscriber serves all tests: with one for each, a line that another thread reaches
-/// first is switched off for all.
+/// Collects lines of every level. All tests share one subscriber: with one per test, a line first reached on another
+/// thread would be disabled for all.
 pub(super) fn install() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
@@ -45,7 +45,7 @@ pub(super) fn logged() -> String {
     LOG.with_borrow(|log| String::from_utf8(log.clone()).unwrap())
 }
 
-/// Guarantees: the first envelope that is accepted is logged for what it is, with where to look, and no other is.
+/// Guarantees: only the first accepted envelope is logged, with what that means and where to look.
 #[tokio::test]
 async fn first_success() {
     let server = Server::always(Reply::status(200)).await;
@@ -60,7 +60,7 @@ async fn first_success() {
     }
 }
 
-/// Guarantees: that zstd is given up is logged once, and so is a limit while it holds.
+/// Guarantees: giving up zstd is logged once, and so is a rate limit while it lasts.
 #[tokio::test]
 async fn changes_are_logged_once() {
     let server = Server::start(|request| match request.header("content-encoding") {
@@ -77,7 +77,7 @@ async fn changes_are_logged_once() {
     assert_eq!(text.matches("sentry limits profiles").count(), 1, "{text}");
 }
 
-/// Guarantees: whatever the server does, no key appears in a log line of any level, an error, or a `Debug`.
+/// Guarantees: whatever the server does, no key appears in a log line of any level, an error, or `Debug` output.
 #[tokio::test]
 async fn keys_stay_secret() {
     let leaky = format!("{{\"detail\":\"{KEY} {}\",\"causes\":[\"{SECRET}\"]}}", KEY.to_uppercase());

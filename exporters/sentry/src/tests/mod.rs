@@ -1,4 +1,4 @@
-//! The exporter against a server that misbehaves. What all tests need is here.
+//! Tests the exporter against a misbehaving server. Shared helpers are here.
 
 mod answers;
 mod config;
@@ -33,7 +33,7 @@ pub(crate) fn settings(yaml: &str) -> Settings {
     Config::read(&section).unwrap().check(&section).unwrap()
 }
 
-/// An exporter on a clock that stands, without a proxy, started.
+/// A started exporter with a stopped clock and without a proxy.
 pub(crate) async fn exporter(yaml: &str, clock: &ManualClock) -> SentryExporter {
     logs::install();
     let exporter = SentryExporter::with(settings(yaml), clock.clock(), Proxies::none());
@@ -41,7 +41,7 @@ pub(crate) async fn exporter(yaml: &str, clock: &ManualClock) -> SentryExporter 
     exporter
 }
 
-/// An exporter whose DSN leads to a server.
+/// An exporter whose DSN points to a server.
 pub(crate) async fn exporter_to(server: &Server, more: &str) -> SentryExporter {
     exporter(&format!("dsn: {}\n{more}", server.dsn(42)), &ManualClock::default()).await
 }
@@ -76,7 +76,7 @@ pub(crate) fn prepare(exporter: &SentryExporter, telemetry: impl Into<Telemetry>
     exporter.prepare(&telemetry.into(), Now { monotonic_nano: 0, unix_nano: START_UNIX_NANO })
 }
 
-/// The only request that a batch becomes.
+/// The only request made from a batch.
 pub(crate) fn request(exporter: &SentryExporter) -> Request<Meta> {
     let mut requests = prepare(exporter, batch("shop")).requests;
     assert_eq!(requests.len(), 1);

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::server::{Reply, Server};
 use super::{KEY, START_UNIX_NANO, batch, exporter, exporter_to, observed, prepare, request};
 
-/// Guarantees: a batch becomes an envelope that Relay accepts: one chunk on one line, its platform in the item's
+/// Guarantees: a batch becomes an envelope that Relay accepts: one chunk on one line, with its platform in the item's
 /// header.
 /// rule: differences#item-platform, differences#one-line, sample-format-v2#envelope, profiles-sdk#v2-envelope
 /// rule: profiles-sdk#v2-item-platform
@@ -36,8 +36,7 @@ async fn an_envelope() {
     assert_eq!(envelope::read(received.plain()).unwrap().envelope.items.len(), 1);
 }
 
-/// Guarantees: a window with a long pause becomes two envelopes, which share the samples in OTLP's sense and lose none
-/// of the observations.
+/// Guarantees: a window with a long pause becomes two envelopes, which together contain all samples and observations.
 #[tokio::test]
 async fn several_chunks() {
     let server = Server::always(Reply::status(200)).await;
@@ -50,7 +49,7 @@ async fn several_chunks() {
     assert!(prepared.losses.is_none());
 }
 
-/// Guarantees: profiles go where their attribute says, else to the default, else are counted as unroutable.
+/// Guarantees: profiles are sent to the project of their attribute, else to the default, else counted as unroutable.
 #[tokio::test]
 async fn routing() {
     let server = Server::always(Reply::status(200)).await;
@@ -85,7 +84,7 @@ async fn routing() {
     assert_eq!(prepare(&exporter, batch("any")).requests.len(), 1);
 }
 
-/// Guarantees: for any telemetry, cut for a process or not, in = out + lost, and no request is empty.
+/// Guarantees: for any telemetry, split by process or not, in = out + lost, and no request is empty.
 #[tokio::test]
 async fn conservation() {
     let server = Server::always(Reply::status(200)).await;
@@ -110,7 +109,7 @@ async fn conservation() {
     }
 }
 
-/// Guarantees: without a DSN the exporter says that it is switched off, and does not fail.
+/// Guarantees: without a DSN, the exporter reports that it is disabled, and does not fail.
 #[tokio::test]
 async fn switched_off() {
     let made = |yaml: &str| (crate::FACTORY.create)(&Section::from_yaml(yaml).unwrap()).unwrap();
@@ -121,8 +120,8 @@ async fn switched_off() {
     off.close().await;
 }
 
-/// Guarantees: what only the profiled program says of itself does not choose the DSN; with the same value from
-/// elsewhere it does.
+/// Guarantees: a claim that only the profiled program makes does not choose the DSN; the same value from another source
+/// does.
 #[tokio::test]
 async fn claims_do_not_route() {
     let server = Server::always(Reply::status(200)).await;
@@ -146,7 +145,7 @@ async fn claims_do_not_route() {
     }
 }
 
-/// One thread, observed twice, of the process whose resource was begun.
+/// One thread, observed twice, in the process of the current resource.
 fn observed_in(mut builder: Builder) -> Profiles {
     builder.scope("test", "");
     builder.on_cpu(20);

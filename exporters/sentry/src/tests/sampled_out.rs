@@ -1,4 +1,4 @@
-//! What sampling has left out on the way is reported to the project that it would have gone to.
+//! Sampled-out data is reported to the project that it would have been sent to.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -22,7 +22,7 @@ fn of_client(project: u64, counts: SampledOutCounts) -> SampledOut {
     SampledOut { whose: Whose::Client { meta, profiles: None }, counts }
 }
 
-/// Left out of the spans of a service.
+/// Counts of sampled-out spans of a service.
 fn of_service(service: &str, spans: u64) -> SampledOut {
     let value = Some(AnyValue { value: Some(Any::StringValue(service.to_owned())) });
     let attributes = vec![KeyValue { key: "service.name".to_owned(), value, ..KeyValue::default() }];
@@ -38,8 +38,8 @@ fn entry(reason: &str, category: &str, quantity: u64) -> Value {
     json!({"reason": reason, "category": category, "quantity": quantity})
 }
 
-/// Guarantees: what was left out of a client's envelopes makes no request; it adds up and goes to that client's
-/// project, before the next envelope of it, each category by its own number.
+/// Guarantees: counts of sampled-out data from a client's envelopes make no request. They add up and are sent to that
+/// client's project before its next envelope, per category.
 /// rule: transport#client-reports-sample-rate
 #[tokio::test]
 async fn clients() {
@@ -74,8 +74,8 @@ async fn clients() {
     assert_eq!((discarded(0), discarded(2)), (expected(8), expected(3)));
 }
 
-/// Guarantees: what was left out of the spans of a process goes to the project that its resource says, or to none;
-/// a client that nothing is known of, to the DSN that is configured. It joins the exporter's own losses.
+/// Guarantees: counts of a process's sampled-out spans are sent to the project of its resource, or to none. For an
+/// unknown client, they are sent to the configured DSN. They are added to the exporter's own losses.
 /// rule: transport#client-reports-sample-rate
 #[tokio::test]
 async fn processes() {

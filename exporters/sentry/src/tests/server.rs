@@ -1,4 +1,4 @@
-//! A server that speaks just enough HTTP to answer whatever it is told to, or not to answer.
+//! A minimal HTTP server that answers as the test defines, or not at all.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -14,14 +14,14 @@ use tokio::sync::watch;
 
 use super::{KEY, SECRET};
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Reply {
     /// Answers.
     Answer { status: u16, headers: Vec<(&'static str, String)>, body: String },
     /// Never answers, and keeps the connection.
     Hang,
-    /// Answers with a head that announces a body, of which nothing comes while the connection is kept.
+    /// Sends a head that announces a body, then nothing, and keeps the connection open.
     Trickle { status: u16, headers: Vec<(&'static str, String)> },
     /// Closes the connection without an answer.
     Close,
@@ -47,7 +47,7 @@ impl Reply {
     }
 }
 
-/// A request as it came.
+/// A received request.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) line: String,
@@ -60,7 +60,7 @@ impl Received {
         self.headers.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 
-    /// The body without its compression.
+    /// The decompressed body.
     pub(crate) fn plain(&self) -> Bytes {
         let coding = Coding::parse(self.header("content-encoding")).unwrap();
         decompress(coding, self.body.clone(), 64 << 20).unwrap()
@@ -107,7 +107,7 @@ impl Server {
         Self { address, received, count }
     }
 
-    /// A server that always answers the same.
+    /// A server that always sends the same answer.
     pub(crate) async fn always(reply: Reply) -> Self {
         Self::start(move |_| reply.clone()).await
     }
@@ -124,7 +124,7 @@ impl Server {
         self.received.lock().unwrap().clone()
     }
 
-    /// Waits until so many requests came.
+    /// Waits until this many requests have arrived.
     pub(crate) async fn until(&self, requests: usize) {
         self.count.clone().wait_for(|&count| count >= requests).await.unwrap();
     }

@@ -1,4 +1,4 @@
-//! Spans that leave as transactions.
+//! Spans that are sent as transactions.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
@@ -23,7 +23,7 @@ fn attribute(key: &str, value: &str) -> KeyValue {
     KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
 }
 
-/// A transaction of each of these services, with so many spans, the root included.
+/// A transaction of each of these services, with `spans` spans including the root.
 fn transactions(services: &[(&str, usize)]) -> Spans {
     let mut segments = Vec::new();
     let resource_spans = services.iter().enumerate().map(|(number, (service, count))| {
@@ -51,8 +51,8 @@ fn transactions(services: &[(&str, usize)]) -> Spans {
     Spans::new(came.form(), came.bytes().clone(), resources, scopes, spans.collect(), true).unwrap()
 }
 
-/// Guarantees: each transaction is an envelope of its own that keeps the rules of Sentry's schema, in the name of the
-/// project that it goes to, whatever the compression.
+/// Guarantees: each transaction is a separate envelope that follows Sentry's schema and names the project that it is
+/// sent to, with any compression.
 /// rule: tracing-sdk#envelope
 #[tokio::test]
 async fn an_envelope_each() {
@@ -80,8 +80,8 @@ async fn an_envelope_each() {
     assert!(!logged().contains("accepted for processing"), "that is said of profiles");
 }
 
-/// Guarantees: transactions of one batch go where their resources say, each in the name of its own project; what goes
-/// nowhere is counted.
+/// Guarantees: transactions of one batch are sent to the project of their resource, with the key of that project. Those
+/// without a destination are counted.
 #[tokio::test]
 async fn routing() {
     let server = Server::always(Reply::status(200)).await;
@@ -97,7 +97,7 @@ async fn routing() {
     assert!(!logged().contains("put together"));
 }
 
-/// Guarantees: spans that no processor put together are counted as unroutable, and what is missing is said once.
+/// Guarantees: ungrouped spans are counted as unroutable, and the missing processor is logged once.
 #[tokio::test]
 async fn ungrouped() {
     let server = Server::always(Reply::status(200)).await;
@@ -117,8 +117,8 @@ async fn ungrouped() {
     assert_eq!(logged().matches("add the processor `transactions`").count(), 1, "{}", logged());
 }
 
-/// Guarantees: a limit on transactions stops those and no profiles, one on profiles or spans stops no transactions, and
-/// it is logged once.
+/// Guarantees: a rate limit on transactions blocks those and no profiles, one on profiles or spans blocks no
+/// transactions, and it is logged once.
 /// rule: tracing-sdk#rate-limits
 #[tokio::test]
 async fn limits() {
@@ -139,7 +139,7 @@ async fn limits() {
     assert_eq!(logged().matches("sentry limits transactions").count(), 2, "{}", logged());
 }
 
-/// Guarantees: a transaction that is lost is reported as itself and as its spans, in an envelope before the next one.
+/// Guarantees: a lost transaction is reported as one transaction and as its spans, in an envelope before the next one.
 #[tokio::test]
 async fn client_reports() {
     let server = Server::always(Reply::status(200)).await;
@@ -158,7 +158,7 @@ async fn client_reports() {
     );
 }
 
-/// Spans that were streamed by an SDK of a service and came as OTLP.
+/// Spans that an SDK of a service streamed, received as OTLP.
 fn streamed(service: &str, count: u64) -> Spans {
     let spans = (0..count).map(|span| Span {
         trace_id: vec![7; 16],
@@ -176,9 +176,8 @@ fn streamed(service: &str, count: u64) -> Spans {
     traces::decode(request.encode_to_vec().into(), &Limits::default()).unwrap().spans
 }
 
-/// Guarantees: spans that were streamed are sent as containers to their project, with nobody having put them together
-/// and without a word about that; they are stopped by a limit on spans and by none on transactions, and lost ones count
-/// as spans alone.
+/// Guarantees: streamed spans are sent as containers to their project, without grouping and without a log line about
+/// it. A rate limit on spans blocks them, one on transactions does not, and lost ones count only as spans.
 #[tokio::test]
 async fn containers() {
     let server = Server::always(Reply::status(200).with("x-sentry-rate-limits", "60:transaction:organization")).await;
@@ -210,7 +209,7 @@ async fn containers() {
     assert_eq!(exporter.refuses(&request), Some(Reason::RateLimited));
 }
 
-/// Guarantees: for spans put together, streamed or neither, in = out + lost, and no request is empty.
+/// Guarantees: for grouped, streamed and other spans, in = out + lost, and no request is empty.
 #[tokio::test]
 async fn conservation() {
     let server = Server::always(Reply::status(200)).await;
@@ -234,7 +233,7 @@ async fn conservation() {
     }
 }
 
-/// Guarantees: spans beyond what Sentry takes of a transaction are counted as lost, and what was left out is a note.
+/// Guarantees: spans above Sentry's limit per transaction are counted as lost, and removed data is a note.
 #[tokio::test]
 async fn too_many() {
     let server = Server::always(Reply::status(200)).await;

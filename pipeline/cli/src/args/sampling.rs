@@ -230,7 +230,7 @@ fn rate(text: &str) -> Result<f64, String> {
 mod tests {
     use super::*;
 
-    /// Guarantees: times are read with and without a unit, and nothing that is no time is taken for one.
+    /// Guarantees: durations are parsed with and without a unit, and invalid ones are refused.
     #[test]
     fn durations() {
         let good = [("10", 10_000), ("0.5", 500), ("10s", 10_000), ("1m30s", 90_000), ("250ms", 250)];
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: only rates that the sampler keeps are taken.
+    /// Guarantees: only rates that the sampler supports are accepted.
     #[test]
     fn rates() {
         assert_eq!((rate("1"), rate("99.9"), rate("1000")), (Ok(1.0), Ok(99.9), Ok(1000.0)));

@@ -1,4 +1,4 @@
-//! A file's content.
+//! Reads input files.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -19,7 +19,7 @@ pub(super) fn read(path: &Path, limit: usize) -> Result<Bytes, Failure> {
     Ok(bytes.into())
 }
 
-/// A file's bytes, or those of standard input; one byte more than `limit` where there are more.
+/// The bytes of a file or of standard input, up to one byte more than `limit`.
 fn content(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = limit as u64 + 1;

@@ -1,4 +1,4 @@
-//! Where the converted profiles and spans go.
+//! Outputs of a conversion.
 
 use std::path::{Path, PathBuf};
 
@@ -11,12 +11,11 @@ use crate::Failure;
 use crate::args::ConvertArgs;
 use crate::destination::{self, Destination, FORMATS_IN_WORDS, Format, Undecided};
 use crate::files;
-use crate::output::{EnvelopeDestination, Envelopes, Made, Otlp, Output, Pprof, Stacks, View};
+use crate::output::{EnvelopeContents, EnvelopeDestination, Envelopes, Otlp, Output, Pprof, Stacks, View};
 use crate::terminal::{self, STANDARD, counted, shown};
 use crate::views::flamegraph::Layout;
 
-/// Opens an output, as far as that needs no result yet: finds out whether it can be written, and leaves what is there as
-/// it is.
+/// Opens an output: checks that it is writable, without changing anything that exists.
 pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Failure> {
     let (path, layout) = (arguments.output.clone(), arguments.graph);
     let Settings { processor, transactions, identity, chunk } = Settings::read(&arguments.set, format)?;
@@ -39,7 +38,7 @@ pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Fa
     })
 }
 
-/// Why something was left out of an output, and what to do instead.
+/// Why an output leaves some data out, and what to do instead.
 pub(super) fn holds(output: &Output) -> String {
     let what = match output {
         Output::Sentry(_) => return "envelopes hold everything".to_owned(),
@@ -54,7 +53,7 @@ pub(super) fn holds(output: &Output) -> String {
     format!("{what}\nhint: spans have a place in OTLP and in Sentry envelopes, `--to otlp|otlp-json|sentry`")
 }
 
-/// Writes what is left and says what was written. `None` where there is nothing to write: what was there before stays.
+/// Writes the rest and describes what was written. `None` if there was no data, so that existing files stay.
 pub(super) fn close(mut output: Output, tally: &mut Tally) -> Result<Option<String>, Failure> {
     let files = output.close(None, &mut tally.report)?;
     let Some((path, _)) = files.first() else { return Ok(None) };
@@ -75,11 +74,11 @@ pub(super) fn close(mut output: Output, tally: &mut Tally) -> Result<Option<Stri
     }))
 }
 
-/// What to write: what was asked for, else what the output's ending says.
+/// The format: the requested one, or else by the output's extension.
 ///
 /// # Errors
 ///
-/// Nothing says it, or the two contradict each other.
+/// If neither decides, or they contradict each other.
 pub(super) fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, Failure> {
     let said = if path.is_dir() { Ok(Format::Sentry) } else { destination::format_of(path) };
     let standard = path.as_os_str() == STANDARD;
@@ -94,7 +93,7 @@ pub(super) fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, F
         }
         (Some(asked_for), _) => Ok(asked_for),
         (None, Ok(said)) => Ok(said),
-        // A name without an ending is a folder's.
+        // A name without an extension is a folder.
         (None, Err(Undecided::NoEnding)) if !standard => Ok(Format::Sentry),
         (None, Err(undecided @ Undecided::Unknown(_))) => {
             let hint = format!("{}; a name without an ending is a folder, for Sentry envelopes", undecided.hint());
@@ -104,7 +103,7 @@ pub(super) fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, F
     }
 }
 
-/// Finds out whether envelopes can be written to a path.
+/// Checks whether envelopes can be written to a path.
 fn envelope_destination(path: PathBuf) -> Result<EnvelopeDestination, Failure> {
     match destination::format_of(&path) {
         Ok(format) if !path.is_dir() => {
@@ -119,9 +118,9 @@ fn envelope_destination(path: PathBuf) -> Result<EnvelopeDestination, Failure> {
     }
 }
 
-/// Says which envelopes were written.
+/// Describes the envelopes that were written.
 fn envelopes_written(envelopes: &Envelopes, files: usize) -> String {
-    let Made { forwarded, samples, synthesized, transactions, containers, spans } = &envelopes.made;
+    let EnvelopeContents { forwarded, samples, synthesized, transactions, containers, spans } = &envelopes.made;
     let destination = match envelopes.destination() {
         EnvelopeDestination::Folder(folder) => shown(folder),
         EnvelopeDestination::Files(destination) if files > 1 => {

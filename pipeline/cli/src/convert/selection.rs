@@ -1,5 +1,5 @@
-//! What is taken of the inputs: one type of values where `--type` names one, and profiles at the time of `--at` where
-//! they do not say when they were made, or cannot mean it.
+//! Selects from the inputs: values of the type of `--type`. Sets the time of `--at` on profiles without a plausible
+//! time.
 
 use std::collections::BTreeSet;
 
@@ -13,34 +13,34 @@ use profbridge_wire::sentry::timestamp::Timestamp;
 use crate::Failure;
 use crate::terminal;
 
-/// The most types that are named where none is the one that was asked for.
+/// The most types that are listed if the requested one does not exist.
 const MOST_TYPES: usize = 32;
 
-/// What is taken, and what was met.
+/// What to select, and what was found.
 #[derive(Debug)]
 pub(super) struct Selection {
-    /// The name of the type that is taken.
+    /// Name of the requested type.
     kind: Option<String>,
-    /// The time of profiles that do not say it, in nanoseconds since the Unix epoch.
+    /// Time for profiles without one, in nanoseconds since the Unix epoch.
     at: Option<u64>,
-    /// When the conversion began.
+    /// When the conversion started.
     now: u64,
     types: BTreeSet<ShownType>,
     is_met: bool,
     not_shown: NotShown,
-    /// How many profiles cannot have been made when they say, and the first time of them.
+    /// Number of profiles with implausible times, and the first such time.
     wrong: u64,
     first_wrong: Option<u64>,
 }
 
 impl Selection {
-    /// Nothing was met so far.
+    /// Nothing has been found yet.
     pub(super) fn new(kind: Option<String>, at: Option<u64>, now: u64) -> Self {
         let (types, not_shown) = (BTreeSet::new(), NotShown::default());
         Self { kind, at, now, types, is_met: false, not_shown, wrong: 0, first_wrong: None }
     }
 
-    /// Telemetry with what is taken of its profiles; `None` where nothing is left.
+    /// Applies the selection to telemetry; `None` if nothing is left.
     pub(super) fn take(&mut self, telemetry: Telemetry, report: &mut Report) -> Option<Telemetry> {
         Some(match telemetry {
             Telemetry::Profiles(profiles) => self.profiles(profiles, report)?.into(),
@@ -60,7 +60,7 @@ impl Selection {
     fn profiles(&mut self, batch: Profiles, report: &mut Report) -> Option<Profiles> {
         let batch = self.of_type(batch, report)?;
         let latest = self.now.saturating_add(profbridge_model::skew::DAY);
-        // Files may be of any age.
+        // Old files are plausible.
         let is_wrong = |time: u64| time != 0 && is_wrong(time, time.min(latest));
         for profile in batch.profiles() {
             let first = batch.samples(profile).find_map(|sample| sample.timestamps().next());
@@ -96,11 +96,11 @@ impl Selection {
         batch.retain(|_, profile, _, _| is_it(profile))
     }
 
-    /// Whether anything is of the type that was asked for.
+    /// Checks that the requested type was found.
     ///
     /// # Errors
     ///
-    /// Nothing is, with the types that there are.
+    /// If it was not, with a list of the types that exist.
     pub(super) fn check(&self) -> Result<(), Failure> {
         let Some(kind) = self.kind.as_ref().filter(|_| !self.is_met && !self.types.is_empty()) else { return Ok(()) };
         let types: Vec<String> = self.types.iter().map(ShownType::to_string).collect();
@@ -108,7 +108,7 @@ impl Selection {
         Err(Failure(format!("{what}\nhint: there are: {}", types.join(", "))))
     }
 
-    /// Adds what was left out to a report, and says which times are wrong.
+    /// Adds what was left out to a report, and the implausible times.
     pub(super) fn say(&self, report: &mut Report) {
         report.not_shown.extend(self.not_shown.in_words());
         let Some(time) = self.first_wrong else { return };
@@ -121,7 +121,7 @@ impl Selection {
     }
 }
 
-/// Reads a time: RFC 3339 (`2026-01-31T08:00:00Z`), or a number of seconds since 1970.
+/// Parses a time: RFC 3339 (`2026-01-31T08:00:00Z`), or a number of seconds since 1970.
 pub(crate) fn unix_nano(text: &str) -> Result<u64, String> {
     const WRONG: &str = "it must be a time such as 2026-01-31T08:00:00Z, or a number of seconds since 1970";
     let nano = match text.parse::<u64>() {
@@ -135,7 +135,7 @@ pub(crate) fn unix_nano(text: &str) -> Result<u64, String> {
 mod tests {
     use super::*;
 
-    /// Guarantees: times are read in both forms, and what is no date is none.
+    /// Guarantees: times are parsed in both formats, and invalid dates are refused.
     #[test]
     fn times() {
         for (text, seconds) in [

@@ -1,4 +1,4 @@
-//! `--set`: the keys of the configuration that a conversion can follow, by the paths that they have in the file.
+//! `--set`: the configuration keys that apply to a conversion, by their paths in the configuration file.
 
 use std::collections::BTreeMap;
 
@@ -13,19 +13,19 @@ use crate::Failure;
 use crate::destination::Format;
 use crate::output::MERGE;
 
-/// What an output is made by.
+/// The configuration of an output.
 pub(super) struct Settings {
     /// The section of the processor that the output needs: `chunk` for Sentry, `dedup` for OTLP.
     pub(super) processor: Section,
-    /// The section of the processor that puts spans together for Sentry.
+    /// The section of the processor that groups spans for Sentry.
     pub(super) transactions: Section,
-    /// Who processes are, and where their windows end.
+    /// Identifies processes and their windows.
     pub(super) identity: Rules,
-    /// How chunks are made.
+    /// How chunks are created.
     pub(super) chunk: chunk::Settings,
 }
 
-/// The sections whose keys have a meaning, by what is written.
+/// The sections that apply, by output format.
 fn sections(format: Format) -> &'static [(&'static str, &'static str)] {
     match format {
         Format::Sentry => {
@@ -36,7 +36,7 @@ fn sections(format: Format) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// The paths that have a meaning, in words.
+/// The paths that apply, as a list for messages.
 fn in_words(format: Format) -> String {
     match format {
         Format::Sentry => {
@@ -55,18 +55,18 @@ fn in_words(format: Format) -> String {
 }
 
 impl Settings {
-    /// Reads the assignments.
+    /// Parses the assignments.
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with them, and what has no meaning where this is written, each at its place.
+    /// Everything wrong with them, including keys that do not apply to the format, each at its place.
     pub(super) fn read(assignments: &[String], format: Format) -> Result<Self, Failure> {
         Self::check(assignments, format)
             .map_err(|problems| Failure(format!("{problems} in what `--set` says; nothing was converted")))
     }
 
     fn check(assignments: &[String], format: Format) -> Result<Self, Problems> {
-        // What holds where nobody says otherwise.
+        // The defaults of a conversion.
         let built_in = match format {
             Format::Otlp | Format::OtlpJson => {
                 Some(Source::Text { name: "convert".to_owned(), text: format!("processors: {{dedup: {MERGE}}}") })
@@ -92,7 +92,7 @@ impl Settings {
             }
         };
         let transactions = root.below("processors.transactions");
-        // Each is made once for what it says of its section.
+        // Creates each component once to check its section.
         for (section, create) in
             [(&processor, create), (&transactions, profbridge_processor_transactions::FACTORY.create)]
         {
@@ -103,7 +103,7 @@ impl Settings {
     }
 }
 
-/// Finds everything that is written and has no meaning, but for keys of the components that have one.
+/// Reports all keys that do not apply, except those in sections of components that do.
 fn meaningless(root: &Section, format: Format, problems: &mut Vec<Problem>) -> Result<(), Problems> {
     let hint = in_words(format);
     for (part, _) in root.extract::<BTreeMap<String, IgnoredAny>>()? {
@@ -126,7 +126,7 @@ fn meaningless(root: &Section, format: Format, problems: &mut Vec<Problem>) -> R
     Ok(())
 }
 
-/// The keys of the Sentry exporter that say how chunks are made. Its others are about sending.
+/// The keys of the Sentry exporter for creating chunks. Its other keys are about sending.
 fn chunk_settings(section: &Section, format: Format, problems: &mut Vec<Problem>) -> chunk::Settings {
     let found = match section.extract::<ChunkConfig>() {
         Ok(config) => return config.check(section, problems),
@@ -156,7 +156,7 @@ mod tests {
         Settings::read(&assignments, format).map_err(|Failure(why)| why)
     }
 
-    /// Guarantees: without assignments the defaults hold: for chunks those of the exporter, for OTLP one long window.
+    /// Guarantees: the defaults without assignments are those of the exporter for chunks, and one long window for OTLP.
     #[test]
     fn defaults() {
         for format in [Format::Sentry, Format::Otlp, Format::OtlpJson, Format::Folded, Format::Svg] {
@@ -166,8 +166,8 @@ mod tests {
         assert_eq!(dedup.window.get(), Duration::from_secs(600));
     }
 
-    /// Guarantees: keys have the paths of the configuration file; a value is YAML; the last assignment wins; and a
-    /// default of the conversion stays where only another key of its section is set.
+    /// Guarantees: keys have the paths of the configuration file, values are YAML, and the last assignment wins. A
+    /// default of the conversion stays if only another key of its section is set.
     #[test]
     fn keys_are_those_of_the_file() {
         let assignments = [
@@ -189,7 +189,7 @@ mod tests {
         assert_eq!((dedup.window.get().as_secs(), dedup.resends), (600, profbridge_processor_dedup::Resends::Keep));
     }
 
-    /// Guarantees: the page of the command line names every key of chunks, and the components that have a meaning.
+    /// Guarantees: the page of the command line names every key for chunks, and all components that apply.
     #[test]
     fn documented() {
         let page = include_str!("../../README.md");
@@ -200,8 +200,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: every assignment that is wrong, or has no meaning where this is written, is named at its place, all
-    /// at once, with what has one.
+    /// Guarantees: every wrong assignment, and every one that does not apply to the format, is reported with its place,
+    /// all at once, together with the keys that apply.
     #[test]
     fn problems() {
         let wrong = [

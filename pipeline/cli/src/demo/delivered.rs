@@ -1,10 +1,10 @@
-//! What became of the demo's profile in the exporters of a running pipeline, by the counters that it serves.
+//! Follows the demo's profile through the exporters of a running pipeline, by their metrics.
 
 use std::collections::BTreeMap;
 
 use profbridge_model::Reason;
 
-/// What an exporter has counted, in observations.
+/// The counters of an exporter, in observations.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Counted {
     inbound: u64,
@@ -14,10 +14,10 @@ pub(super) struct Counted {
     dropped: BTreeMap<String, u64>,
 }
 
-/// The counters of some exporters by their ids.
+/// The counters of exporters, by id.
 pub(super) type Counters = BTreeMap<String, Counted>;
 
-/// The counters of these exporters on a metrics page (OpenMetrics text).
+/// Parses the counters of these exporters from a metrics page (OpenMetrics text).
 pub(super) fn read(page: &str, exporters: &[String]) -> Counters {
     let mut counters: Counters = exporters.iter().map(|id| (id.clone(), Counted::default())).collect();
     for line in page.lines() {
@@ -32,7 +32,7 @@ pub(super) fn read(page: &str, exporters: &[String]) -> Counters {
         }
         let Some(counted) = label("component").and_then(|id| counters.get_mut(id)) else { continue };
         let Some(value) = value.split(' ').next().and_then(|value| value.parse().ok()) else { continue };
-        // OpenMetrics adds `_total` to the name of a counter.
+        // OpenMetrics appends `_total` to counter names.
         match name.strip_suffix("_total").unwrap_or(name) {
             "profbridge_observations_in" => counted.inbound = value,
             "profbridge_synthesized_observations" => counted.added = value,
@@ -47,8 +47,8 @@ pub(super) fn read(page: &str, exporters: &[String]) -> Counters {
     counters
 }
 
-/// Whether each exporter has got something since, and all that it ever got was sent or dropped. That it holds nothing
-/// does not say so: a page may be read between two of its counters.
+/// Whether each exporter has received something since, and has sent or dropped everything it ever received. An empty
+/// queue is not enough: a page may be read between the updates of two counters.
 pub(super) fn is_settled(before: &Counters, after: &Counters) -> bool {
     after.iter().all(|(id, after)| {
         let before = before.get(id).map_or(0, |before| before.inbound);
@@ -57,8 +57,8 @@ pub(super) fn is_settled(before: &Counters, after: &Counters) -> bool {
     })
 }
 
-/// What each exporter did since with what came to it of so many observations, in words and figures that add up, and
-/// whether each of them has sent all of it, but for what was left out on purpose.
+/// Describes what each exporter has done with the generated observations, in words and with figures that add up.
+/// Returns whether each of them has sent everything, except for what was sampled out on purpose.
 pub(super) fn describe(generated: u64, before: &Counters, after: &Counters) -> (Vec<String>, bool) {
     let mut lines = Vec::new();
     let mut delivered = true;
@@ -122,8 +122,8 @@ profbridge_observations_out_total{component=\"file\",kind=\"exporter\"} 100
         ["file", "sentry"].map(str::to_owned).to_vec()
     }
 
-    /// Guarantees: what an exporter refused is told with what it means, what it sent is not, and what other
-    /// components count is neither.
+    /// Guarantees: refused observations are shown with the meaning of the reason, sent ones are not, and counters of
+    /// other components are ignored.
     #[test]
     fn refused() {
         let before = read(BEFORE, &ids());
@@ -150,7 +150,7 @@ profbridge_observations_out_total{component=\"file\",kind=\"exporter\"} 100
         assert!(all.iter().all(|line| line.contains("has not come to it")), "{all:?}");
     }
 
-    /// Guarantees: what was generated, left out before, added and sent adds up; what was dropped on purpose is no failure.
+    /// Guarantees: generated, sampled-out, added and sent observations add up, and intended drops are no failure.
     #[test]
     fn adds_up() {
         let before = read(BEFORE, &["sentry".to_owned()]);
@@ -165,7 +165,7 @@ profbridge_observations_out_total{component=\"file\",kind=\"exporter\"} 100
         assert!(lines[2].starts_with("  2 dropped as off_cpu"), "{lines:?}");
     }
 
-    /// Guarantees: what waits to be sent is not taken for sent, and what never came is told.
+    /// Guarantees: queued observations do not count as sent, and missing ones are reported.
     #[test]
     fn waits() {
         let before = read(BEFORE, &ids());

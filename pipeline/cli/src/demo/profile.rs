@@ -1,7 +1,8 @@
-//! The profile that `profbridge demo` sends: a web shop in Python under load, as an OpenTelemetry profiler sees it.
+//! The profile that `profbridge demo` sends: a web shop in Python under load, as an OpenTelemetry profiler would see
+//! it.
 //!
-//! Generated, but with the shape of the real thing: several threads at 101 Hz that work in bursts and wait between
-//! them, deep stacks with a shared root, frames of the application, of the standard library and of native libraries.
+//! It is generated, but realistic: several threads at 101 Hz that work in bursts and wait in between, deep stacks with
+//! a shared root, frames of the application, of the standard library and of native libraries.
 
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::{AttributeSetId, Builder, LocationId, Mapping, Profiles};
@@ -11,7 +12,7 @@ const HERTZ: u64 = 101;
 const NANOS: u64 = 1_000_000_000;
 const WORKERS: u64 = 4;
 
-/// The service the demo pretends to be.
+/// The service that the demo pretends to be.
 pub(crate) const SERVICE: &str = "demo-shop";
 
 /// A frame: function, file, line; a native frame has an address instead of a line.
@@ -79,8 +80,8 @@ const PATHS: &[(u8, &[Frame])] = &[
     ),
 ];
 
-/// Generates `seconds` of work that ends at `end_unix_nano`. The same `seed` gives the same work; `instance` tells one
-/// run of the demo from another.
+/// Generates `seconds` of work that ends at `end_unix_nano`. The same `seed` generates the same work; `instance`
+/// distinguishes runs of the demo.
 pub(crate) fn generate(seconds: u32, end_unix_nano: u64, seed: u64, instance: &str) -> Result<Profiles, Invalid> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut builder = Builder::new();
@@ -89,8 +90,8 @@ pub(crate) fn generate(seconds: u32, end_unix_nano: u64, seed: u64, instance: &s
         ("service.version", env!("CARGO_PKG_VERSION").into()),
         ("service.instance.id", instance.into()),
         ("deployment.environment.name", "demo".into()),
-        // What `chunk` looks at first: whatever host.id the receiver adds, the process stays the one that the demo
-        // waits for.
+        // The first attribute that `chunk` uses: even if the receiver adds a host.id, the process keeps the id that the
+        // demo waits for.
         ("container.id", instance.into()),
         ("process.pid", 4242.into()),
         ("process.executable.name", "python3.12".into()),
@@ -123,7 +124,8 @@ pub(crate) fn generate(seconds: u32, end_unix_nano: u64, seed: u64, instance: &s
         ]);
         let mut tick = 0;
         while tick < u64::from(seconds) * HERTZ {
-            // A request keeps the processor for a while, a few ticks of it in each stage, then waits for the next one.
+            // A request uses the CPU for a while, a few ticks in each stage, then the thread waits for the next
+            // request.
             let (_, path) = pick(&paths, &mut random);
             for _ in 0..random.u64(3..18) {
                 if tick >= u64::from(seconds) * HERTZ {
@@ -153,7 +155,7 @@ fn pick<'a, T>(paths: &'a [(u8, T)], random: &mut fastrand::Rng) -> &'a (u8, T) 
     &paths[0]
 }
 
-/// A location of a frame: a negative line stands for an address in a native library without symbols.
+/// The location of a frame: a negative line stands for an address in a native library without symbols.
 fn location(
     builder: &mut Builder,
     (function, filename, line): Frame,
@@ -186,13 +188,13 @@ fn location(
 mod tests {
     use super::*;
 
-    /// Guarantees: the shares add up to the whole, so the flame graph shows what the table says.
+    /// Guarantees: the shares add up to 100 percent, so the flame graph matches the table.
     #[test]
     fn shares_are_percent() {
         assert_eq!(PATHS.iter().map(|(share, _)| u32::from(*share)).sum::<u32>(), 100);
     }
 
-    /// Guarantees: the demo's profile lies in its own time range, on its own threads, and is the same for a seed.
+    /// Guarantees: the demo's profile stays in its time range and on its threads, and depends only on the seed.
     #[test]
     fn generates_what_it_says() {
         let end = 1_764_000_000 * NANOS;

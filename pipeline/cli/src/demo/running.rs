@@ -1,4 +1,4 @@
-//! The pipeline that already runs on this machine with the same configuration.
+//! Uses the pipeline that already runs on this machine with the same configuration.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,24 +19,24 @@ use crate::components::REGISTRY;
 use crate::configuration;
 use crate::output::{self, Stage};
 
-/// How long the loopback may take to answer.
+/// Timeout for requests on the loopback interface.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The largest page of metrics that is read, in bytes.
+/// The largest metrics page that is read, in bytes.
 const LARGEST_PAGE: usize = 16 << 20;
 
-/// What the demo needs to know of a running pipeline.
+/// What the demo needs to know about a running pipeline.
 #[derive(Debug)]
 pub(super) struct RunningPipeline {
-    /// Where it takes OTLP over HTTP.
+    /// Its OTLP/HTTP endpoint.
     pub(super) endpoint: String,
-    /// The folder into which it writes envelopes.
+    /// The folder to which it writes envelopes.
     pub(super) envelopes: Option<PathBuf>,
-    /// The time after which a window that holds data is closed.
+    /// How long until a window with data is closed.
     pub(super) closes_within: Duration,
-    /// The exporters that get what it takes over OTLP.
+    /// The exporters that receive data from the OTLP receiver.
     exporters: Vec<String>,
-    /// Where it serves metrics, if it does.
+    /// Address of its metrics, if it serves any.
     metrics: Option<String>,
     chunk: Section,
     identity: Rules,
@@ -67,13 +67,13 @@ impl RunningPipeline {
         })
     }
 
-    /// What its exporters have counted so far; `None` where it does not say.
+    /// The current counters of its exporters; `None` if they are not available.
     pub(super) async fn counters(&self) -> Option<Counters> {
         let page = get(self.metrics.as_ref()?, "/metrics").await?;
         Some(delivered::read(&page, &self.exporters))
     }
 
-    /// The id under which the running pipeline files the process of a batch: the same rule gives the same id.
+    /// The profiler id that the running pipeline gives to the process of a batch: both derive it by the same rule.
     pub(super) fn profiler_id(&self, profiles: &Profiles) -> Result<String, Failure> {
         let mut chunk = Stage::new(profbridge_processor_chunk::FACTORY, &self.chunk, &self.identity)?;
         let out = [chunk.take(profiles.clone()), chunk.flush()].map(|out| output::profiles(out.telemetry));
@@ -82,12 +82,12 @@ impl RunningPipeline {
     }
 }
 
-/// The section of the first component of a kind.
+/// The section of the first component of a type.
 fn section(components: &config::Ordered<config::ComponentId, Section>, kind: &str) -> Option<Section> {
     components.iter().find(|(id, _)| id.kind == kind).map(|(_, section)| section.clone())
 }
 
-/// The exporters that get what comes over OTLP, without those that are switched off.
+/// The enabled exporters that receive data from the OTLP receiver.
 fn exporters(config: &Config, plan: &Plan) -> Vec<String> {
     let fed =
         config.pipelines.iter().filter(|(_, pipeline)| pipeline.receivers.iter().any(|from| from.id.kind == "otlp"));
@@ -112,7 +112,7 @@ fn envelopes(config: &Config) -> Option<PathBuf> {
     })
 }
 
-/// A client for the loopback: no proxy, no TLS.
+/// An HTTP client for the loopback interface: no proxy, no TLS.
 fn client() -> Result<HttpClient, Failure> {
     let config = HttpClientConfig {
         tls: None,
@@ -124,7 +124,7 @@ fn client() -> Result<HttpClient, Failure> {
     HttpClient::new(&config).map_err(|error| Failure::new("no client", &error))
 }
 
-/// A page of the loopback.
+/// Fetches a page over the loopback interface.
 async fn get(address: &str, path: &str) -> Option<String> {
     let url = format!("http://{address}{path}").parse::<Uri>().ok()?;
     let response = client().ok()?.send(Method::GET, &url, HeaderMap::new(), Bytes::new()).await.ok()?;

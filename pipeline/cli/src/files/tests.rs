@@ -16,8 +16,8 @@ fn write(path: &Path, text: &str) -> Result<u64, Failure> {
     write_file(path, |file| file.write_all(text.as_bytes()))
 }
 
-/// Guarantees: links that somebody planted, under the result's name and under one with `.part`, lead nowhere and are
-/// not replaced: what they point to stays as it is, and the way out is said.
+/// Guarantees: links planted under the result's name, or under a name with `.part`, are neither followed nor replaced:
+/// their targets are unchanged, and the message says what to do.
 #[test]
 fn planted_links() {
     let folder = tempfile::tempdir().unwrap();
@@ -36,7 +36,7 @@ fn planted_links() {
     assert_eq!(names(folder.path()), ["a.svg", "a.svg.part", "b.svg", "passwd"]);
 }
 
-/// Guarantees: no file is created through a link, neither one that leads to a file nor one that leads nowhere.
+/// Guarantees: no file is created through a link, whether it leads to a file or to nothing.
 #[test]
 fn links_are_not_followed() {
     let folder = tempfile::tempdir().unwrap();
@@ -50,8 +50,8 @@ fn links_are_not_followed() {
     assert_eq!(names(folder.path()), ["nowhere", "passwd", "there"]);
 }
 
-/// Guarantees: somebody's own file that ends with `.part` survives, whether the result is written or fails, and a
-/// failure leaves nothing behind, nor harms the result from before.
+/// Guarantees: a foreign file with the extension `.part` survives, whether writing succeeds or fails. A failure leaves
+/// no partial file, and keeps the existing result.
 #[test]
 fn nothing_else_is_touched() {
     let folder = tempfile::tempdir().unwrap();
@@ -67,12 +67,12 @@ fn nothing_else_is_touched() {
     assert_eq!(fs::read_to_string(inside("a.svg")).unwrap(), "graph");
     assert_eq!(fs::read_to_string(inside("a.svg.part")).unwrap(), "mine");
     assert_eq!(names(folder.path()), ["a.svg", "a.svg.part"]);
-    // Whoever panics while writing leaves nothing either.
+    // A panic while writing leaves no partial file either.
     drop(Unfinished::beside(&inside("b.svg")).unwrap());
     assert_eq!(names(folder.path()), ["a.svg", "a.svg.part"]);
 }
 
-/// Guarantees: a result has the mode of any new file: 0666 without what the umask takes.
+/// Guarantees: a result has the mode of any new file: 0666 minus the umask.
 #[test]
 fn mode() {
     let folder = tempfile::tempdir().unwrap();
@@ -82,7 +82,7 @@ fn mode() {
     assert_eq!(mode("a.svg"), mode("usual"));
 }
 
-/// Guarantees: a pipe gets the result and stays the pipe it was, also behind a link, whose own name stays as well.
+/// Guarantees: a result is written to a pipe in place, also through a link, which stays as well.
 #[test]
 fn pipes() {
     use nix::sys::stat::Mode;
@@ -107,8 +107,8 @@ fn pipes() {
     assert_eq!(names(folder.path()), ["link", "pipe"]);
 }
 
-/// Guarantees: a device gets the result and stays the device it was. Needs the right to make one; without it the test
-/// says so.
+/// Guarantees: a result is written to a device in place. Needs the right to create a device; without it, the test
+/// prints a message.
 #[test]
 fn devices() {
     use nix::sys::stat::{Mode, SFlag, makedev, mknod};
@@ -128,8 +128,8 @@ fn devices() {
     assert_eq!(names(folder.path()), ["null"]);
 }
 
-/// Guarantees: that nobody reads standard output to its end is no error, as of lines that are written there; that it
-/// takes nothing is one. What is said of it is not that it was written.
+/// Guarantees: it is no error if the reader of standard output stops early, as for printed lines, but it is one if
+/// nothing can be written. The message then does not claim that the result was written.
 #[test]
 fn standard_output() {
     let text = vec![b'x'; 1 << 20];
@@ -147,7 +147,7 @@ fn standard_output() {
     assert_eq!(error.kind(), std::io::ErrorKind::StorageFull);
 }
 
-/// Guarantees: a folder and a socket are refused in words, and stay.
+/// Guarantees: a folder and a socket are refused with a clear message, and stay.
 #[test]
 fn neither_file_nor_stream() {
     let folder = tempfile::tempdir().unwrap();
@@ -162,8 +162,8 @@ fn neither_file_nor_stream() {
     assert_eq!(names(folder.path()), ["folder", "socket"]);
 }
 
-/// Guarantees: several results get their names together: where one cannot be written, or has no place, what was there
-/// before is all there is; a pipe gets its own at once.
+/// Guarantees: several results are renamed together: if one cannot be written or renamed, only the existing files
+/// remain. A pipe is written at once.
 #[test]
 fn results() {
     let folder = tempfile::tempdir().unwrap();
@@ -181,7 +181,7 @@ fn results() {
     fs::write(inside("a"), "before").unwrap();
     assert!(all(&["a", "b"], true).is_err());
     assert_eq!((fs::read_to_string(inside("a")).unwrap().as_str(), names(folder.path())), ("before", vec!["a".into()]));
-    // In the way before it is written, and once it is.
+    // The obstacle exists before writing, or appears afterwards.
     fs::create_dir(inside("c")).unwrap();
     let Failure(why) = all(&["a", "c"], false).unwrap_err();
     assert!(why.contains("c: it is a folder"), "{why}");

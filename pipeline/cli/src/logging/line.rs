@@ -1,4 +1,4 @@
-//! How a line looks: time, level, words, fields.
+//! Formats a line: time, level, message, fields.
 
 use std::fmt::{Debug, Display, Write};
 
@@ -9,8 +9,8 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use crate::terminal::is_unprintable;
 
-/// A line that begins now.
-pub(super) fn of(level: Level, colors: bool, content: impl FnOnce(&mut String)) -> String {
+/// Formats a line with the current time.
+pub(super) fn format_line(level: Level, colors: bool, content: impl FnOnce(&mut String)) -> String {
     let mut line = String::with_capacity(160);
     let (dim, color, end) = match (colors, level) {
         (false, _) => ("", "", ""),
@@ -29,7 +29,7 @@ pub(super) fn of(level: Level, colors: bool, content: impl FnOnce(&mut String)) 
     line
 }
 
-/// Writes an event's words and fields.
+/// Appends an event's message and fields.
 pub(super) fn fields(text: &mut String, colors: bool, event: &Event<'_>) {
     event.record(&mut Fields { text, colors });
 }
@@ -50,7 +50,7 @@ impl Fields<'_> {
             let (italic, dim, end) = if self.colors { ("\x1b[3m", "\x1b[2m", "\x1b[0m") } else { ("", "", "") };
             write!(self.text, "{italic}{name}{end}{dim}={end}").ok();
         }
-        Plain(self.text).write_fmt(value).ok();
+        EscapingWriter(self.text).write_fmt(value).ok();
     }
 }
 
@@ -67,10 +67,10 @@ impl Visit for Fields<'_> {
     }
 }
 
-/// Writes text so that it does nothing but being read, and stays on one line.
-struct Plain<'a>(&'a mut String);
+/// Escapes control characters and line ends.
+struct EscapingWriter<'a>(&'a mut String);
 
-impl Write for Plain<'_> {
+impl Write for EscapingWriter<'_> {
     fn write_str(&mut self, text: &str) -> std::fmt::Result {
         for c in text.chars() {
             if is_unprintable(c) { self.0.extend(c.escape_default()) } else { self.0.push(c) }
@@ -79,7 +79,7 @@ impl Write for Plain<'_> {
     }
 }
 
-/// Text between quotes, without the escapes that the log adds to all text anyway.
+/// Quotes text without escaping it, since the log escapes all text anyway.
 struct Quoted<'a>(&'a str);
 
 impl Display for Quoted<'_> {

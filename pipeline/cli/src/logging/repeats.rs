@@ -1,4 +1,4 @@
-//! Lines that come again and again: the first ones are written, the others counted, and the count is a line.
+//! Limits repeated lines: writes the first ones, counts the rest, and logs the count.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 use tracing::Level;
 use tracing::callsite::Identifier;
 
-/// The time for which lines of one kind are counted together.
+/// How long lines of one kind are counted together.
 const WINDOW: Duration = Duration::from_secs(60);
 
-/// How many lines from one place in a library are written in that time. Whoever reaches a port can make libraries write
-/// a line for each of the frames that they send.
+/// How many lines from one place in a library are written in that time. A peer could make libraries log a line for each
+/// frame that it sends.
 const FROM_ONE_PLACE: u64 = 5;
 
-/// How many equal lines of our own are written in that time.
+/// How many equal lines of profbridge itself are written in that time.
 const EQUAL: u64 = 20;
 
-/// The most kinds of lines that are counted at the same time. Beyond it lines are written and not counted.
+/// The most kinds of lines that are counted at the same time. Lines of further kinds are written without counting.
 const MOST_KINDS: usize = 256;
 
-/// What makes lines be of one kind.
+/// Identifies a kind of lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     of: u64,
     limit: u64,
 }
 
-/// What was not written.
+/// Describes lines that were not written.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Summary {
     pub(super) level: Level,
@@ -45,43 +45,43 @@ impl fmt::Display for Summary {
 /// The lines of the last minute, by kind.
 #[derive(Debug, Default)]
 pub(super) struct Repeats {
-    kinds: HashMap<Key, Kind>,
+    kinds: HashMap<Key, LineKind>,
     hashing: RandomState,
 }
 
 #[derive(Debug)]
-struct Kind {
+struct LineKind {
     since: Instant,
     lines: u64,
     level: Level,
-    /// The last one that was written.
+    /// The last line that was written.
     like: String,
 }
 
 impl Repeats {
-    /// The kind of lines from one place in the code.
+    /// The kind for lines from one place in the code.
     pub(super) fn of_place(&self, place: &Identifier) -> Key {
         Key { of: self.hashing.hash_one(place), limit: FROM_ONE_PLACE }
     }
 
-    /// The kind of lines that are equal.
+    /// The kind for equal lines.
     pub(super) fn of_text(&self, place: &Identifier, text: &str) -> Key {
         Key { of: self.hashing.hash_one((place, text)), limit: EQUAL }
     }
 
-    /// Counts a line, and says whether it is to be written.
+    /// Counts a line, and returns whether to write it.
     pub(super) fn admits(&mut self, key: Key, now: Instant) -> bool {
         if let Some(kind) = self.kinds.get_mut(&key) {
             kind.lines += 1;
             return kind.lines <= key.limit;
         }
         if self.kinds.len() < MOST_KINDS {
-            self.kinds.insert(key, Kind { since: now, lines: 1, level: Level::INFO, like: String::new() });
+            self.kinds.insert(key, LineKind { since: now, lines: 1, level: Level::INFO, like: String::new() });
         }
         true
     }
 
-    /// Keeps a line that was written, for the one that sums up those that were not.
+    /// Stores a written line, to quote it in the summary.
     pub(super) fn written(&mut self, key: Key, level: Level, text: &str) {
         if let Some(kind) = self.kinds.get_mut(&key) {
             kind.level = level;
@@ -90,24 +90,24 @@ impl Repeats {
         }
     }
 
-    /// Ends the counting of what began a minute ago.
+    /// Removes the kinds whose minute is over, and returns their summaries.
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<Summary> {
         self.take(|kind| now.saturating_duration_since(kind.since) >= WINDOW)
     }
 
-    /// Ends all counting.
+    /// Removes all kinds, and returns their summaries.
     pub(super) fn take_all(&mut self) -> Vec<Summary> {
         self.take(|_| true)
     }
 
-    /// How long until there is something to sum up; `None` where there is nothing.
+    /// Time until the next summary is due; `None` if there is none.
     pub(super) fn next_due(&self, now: Instant) -> Option<Duration> {
         let kinds = self.kinds.iter().filter(|(key, kind)| kind.lines > key.limit);
         let first = kinds.map(|(_, kind)| kind.since + WINDOW).min()?;
         Some(first.saturating_duration_since(now))
     }
 
-    fn take(&mut self, ends: impl Fn(&Kind) -> bool) -> Vec<Summary> {
+    fn take(&mut self, ends: impl Fn(&LineKind) -> bool) -> Vec<Summary> {
         let mut summaries = Vec::new();
         for (key, kind) in self.kinds.extract_if(|_, kind| ends(kind)) {
             let more = kind.lines.saturating_sub(key.limit);
@@ -120,7 +120,7 @@ impl Repeats {
     }
 }
 
-/// A number with a comma between its thousands.
+/// Formats a number with commas between thousands.
 fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::with_capacity(digits.len() + digits.len() / 3);

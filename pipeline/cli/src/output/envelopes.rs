@@ -1,6 +1,6 @@
-//! Sentry envelopes: one for each chunk, since Sentry takes no two chunks in one (getsentry/relay
-//! `relay-server/src/utils/sizes.rs`), and one for each transaction, in the same way. A chunk is at most a minute of
-//! one process, a transaction is what one process did for one request.
+//! Sentry envelopes: one for each chunk, since Sentry does not accept two chunks in one envelope (getsentry/relay
+//! `relay-server/src/utils/sizes.rs`), and one for each transaction, for the same reason. A chunk is at most one minute
+//! of one process; a transaction is what one process did for one request.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,45 +19,43 @@ use crate::Failure;
 use crate::destination::Destination;
 use crate::files::Results;
 
-/// Writes envelopes, each into a file of its own. They are written as they become ready, and get their names together
-/// at the end.
+/// Writes envelopes to files of their own as soon as they are ready. The files get their names together at the end.
 pub(crate) struct Envelopes {
     destination: EnvelopeDestination,
     chunk: Stage,
-    /// What puts spans together; where nobody asked for it, spans are lost.
+    /// Groups spans into transactions. `None` if spans are not requested; then they are lost.
     transactions: Option<Stage>,
     encoder: sentry::Encoder,
     results: Results,
-    /// What is in the files.
-    pub(crate) made: Made,
+    /// The contents of the files.
+    pub(crate) made: EnvelopeContents,
 }
 
-/// What is in files of envelopes.
+/// The contents of files with envelopes.
 #[derive(Debug, Default)]
-pub(crate) struct Made {
-    /// Envelopes as they came in.
+pub(crate) struct EnvelopeContents {
+    /// Envelopes that were written unchanged.
     pub(crate) forwarded: u64,
-    /// Samples in the others, and how many of them were synthesized.
+    /// Samples in the other envelopes, and how many of them were synthesized.
     pub(crate) samples: u64,
     pub(crate) synthesized: u64,
-    /// Transactions among them that were put together here, containers of spans that came back from OTLP, and the spans
-    /// in both.
+    /// Transactions that were grouped here, containers of spans that were received as OTLP, and the spans in both.
     pub(crate) transactions: u64,
     pub(crate) containers: u64,
     pub(crate) spans: u64,
 }
 
-/// Where envelopes go.
+/// Where to write envelopes.
 pub(crate) enum EnvelopeDestination {
-    /// Into a folder, which is made with the first of them.
+    /// Into a folder, which is created with the first envelope.
     Folder(PathBuf),
-    /// Into this file, and further ones beside it.
+    /// Into this file, and numbered ones next to it.
     Files(Destination),
 }
 
 impl Envelopes {
-    /// An output for a place. `chunk` is the section of the processor that cuts, `identity` says who processes are and
-    /// where their windows end, `settings` say how chunks are made.
+    /// Opens an output. `chunk` configures the processor that splits profiles, `identity` identifies processes and
+    /// their windows, and `settings` say how chunks are created.
     pub(crate) fn open(
         destination: EnvelopeDestination,
         chunk: &Section,
@@ -66,28 +64,28 @@ impl Envelopes {
     ) -> Result<Self, Failure> {
         let chunk = Stage::new(profbridge_processor_chunk::FACTORY, chunk, identity)?;
         let encoder = sentry::Encoder::new(settings);
-        let (transactions, results, made) = (None, Results::default(), Made::default());
+        let (transactions, results, made) = (None, Results::default(), EnvelopeContents::default());
         Ok(Self { destination, chunk, transactions, encoder, results, made })
     }
 
-    /// The same for spans as well, which the processor of this section puts together.
+    /// Accepts spans as well. The section configures the processor that groups them.
     pub(crate) fn with_transactions(self, transactions: &Section) -> Result<Self, Failure> {
         let factory = profbridge_processor_transactions::FACTORY;
         Ok(Self { transactions: Some(Stage::new(factory, transactions, &Rules::default())?), ..self })
     }
 
-    /// Where they go.
+    /// Where the envelopes are written.
     pub(crate) fn destination(&self) -> &EnvelopeDestination {
         &self.destination
     }
 
-    /// Takes a batch.
+    /// Adds a batch of profiles.
     pub(crate) fn take(&mut self, batch: Profiles, report: &mut Report) -> Result<(), Failure> {
         let out = self.chunk.take(batch);
         self.write(out, report)
     }
 
-    /// Takes a batch of OTLP spans.
+    /// Adds a batch of OTLP spans.
     pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut Report) -> Result<(), Failure> {
         match &mut self.transactions {
             Some(transactions) => {
@@ -98,7 +96,7 @@ impl Envelopes {
         }
     }
 
-    /// Writes what is left, and gives all files their names. Returns them with their sizes in bytes.
+    /// Writes the rest, and renames all files. Returns their paths and sizes in bytes.
     pub(super) fn close(&mut self, report: &mut Report) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let out = self.chunk.flush();
         self.write(out, report)?;
@@ -108,7 +106,7 @@ impl Envelopes {
         std::mem::take(&mut self.results).finish()
     }
 
-    /// Writes an envelope that came in as it is.
+    /// Writes a received envelope unchanged.
     pub(crate) fn forward(&mut self, envelope: &Envelope, report: &mut Report) -> Result<(), Failure> {
         let encoded = self.encoder.envelope(envelope, None, Compression::None);
         report.merge(encoded.report);
@@ -125,7 +123,7 @@ impl Envelopes {
             match telemetry {
                 Telemetry::Profiles(batch) => self.write_chunks(&batch, report)?,
                 Telemetry::Spans(spans) => self.write_spans(&spans, report)?,
-                // Processors are given none here.
+                // Processors receive no envelopes here.
                 Telemetry::Envelope(envelope) => self.forward(&envelope, report)?,
             }
         }

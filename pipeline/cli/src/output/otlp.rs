@@ -1,5 +1,5 @@
-//! OTLP: one `ProfilesData`, one `TracesData`; frames or lines of several where there are both, or where one would be
-//! too large.
+//! OTLP: one `ProfilesData` or one `TracesData`. Several, as frames or lines, if there are both or if one would be too
+//! large.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -26,26 +26,26 @@ pub(crate) struct Otlp {
     encoder: Encoder,
     encoding: Encoding,
     messages: Vec<(Signal, Bytes)>,
-    /// What is in them.
+    /// The contents of the messages.
     pub(crate) quantities: Quantities,
 }
 
-/// How batches become one message: they are held until the end, since no time passes.
+/// Merges batches into one message: with a clock that stands still, they stay in the window until the end.
 pub(crate) const MERGE: &str = "{window: 10m, resends: drop}";
 
-/// Whether there is one batch of profiles alone. Merging it with nothing would leave out what nothing refers to, such
-/// as mappings that no location lies in, which pprof has and which are to come back.
+/// Whether there is only one batch of profiles. Merging a single batch would drop elements that nothing refers to, such
+/// as pprof mappings without locations, which must be kept.
 enum Alone {
-    /// None came so far.
+    /// None so far.
     Nothing,
-    /// One, and what the processor has put out of it so far.
+    /// One, and the processor's output for it so far.
     One(Box<(Profiles, Outbox)>),
-    /// There are others.
+    /// Several.
     Not,
 }
 
 impl Otlp {
-    /// An output that writes nothing before its end. `dedup` is the section of the processor that merges.
+    /// Opens an output that writes only at the end. `dedup` configures the processor that merges.
     pub(crate) fn open(path: PathBuf, dedup: &Section, encoding: Encoding) -> Result<Self, Failure> {
         let dedup = Stage::new(profbridge_processor_dedup::FACTORY, dedup, &Rules::default())?;
         let framing = match encoding {
@@ -57,9 +57,9 @@ impl Otlp {
         Ok(Self { path, dedup, alone: Alone::Nothing, encoder, encoding, messages: Vec::new(), quantities })
     }
 
-    /// Takes what becomes a part of the message.
+    /// Adds profiles to the message.
     pub(crate) fn take(&mut self, mut batch: Profiles, report: &mut Report) {
-        // All files are one source here: what tells processes apart are their attributes.
+        // All files count as one peer; attributes identify the processes.
         batch.peer = None;
         match std::mem::replace(&mut self.alone, Alone::Not) {
             Alone::Nothing => {
@@ -74,7 +74,7 @@ impl Otlp {
         self.encode_all(out, report);
     }
 
-    /// Takes spans, which are written as they are.
+    /// Adds spans, unchanged.
     pub(crate) fn take_spans(&mut self, spans: Spans, report: &mut Report) {
         let encoded = self.encoder.encode(&spans.into());
         self.add(encoded, report);
@@ -90,7 +90,7 @@ impl Otlp {
 
     fn add(&mut self, encoded: Encoded<Batch>, report: &mut Report) {
         let Encoded { messages, report: made } = encoded;
-        // Which messages left as they came says nothing here.
+        // How many messages were passed on unchanged is not interesting here.
         report.merge(Report { notes: Vec::new(), ..made });
         for Message { body, quantities, meta, samples: _ } in messages {
             self.quantities += quantities;
@@ -98,14 +98,14 @@ impl Otlp {
         }
     }
 
-    /// Writes the message, unless there is nothing for it, and returns the file with its size in bytes.
+    /// Writes the message and returns the file's path and size in bytes; `None` if there is no data.
     pub(super) fn close(&mut self, report: &mut Report) -> Result<Option<(PathBuf, u64)>, Failure> {
         let mut out = self.dedup.flush();
         if let Alone::One(first) = std::mem::replace(&mut self.alone, Alone::Not) {
             let (batch, before) = *first;
             out.telemetry.splice(..0, before.telemetry);
             out.losses.merge(&before.losses);
-            // What came is what goes out, in whatever tables.
+            // The data is complete, though perhaps in other tables.
             let is_whole = out.losses.is_none() && matches!(out.telemetry[..], [_]);
             if is_whole && out.telemetry[0].observations() == batch.observations() {
                 out.telemetry = vec![batch.into()];
@@ -136,8 +136,8 @@ impl Otlp {
     }
 }
 
-/// The messages, those of spans as one where readers take that much in a message: protobuf joins messages by putting
-/// one behind the other (protobuf.dev "Encoding", "Last One Wins"), and a request of spans is a list of resources.
+/// Joins all messages of spans into one, as far as readers accept its size: concatenated protobuf messages are merged
+/// (protobuf.dev "Encoding", "Last One Wins"), and a request of spans is a list of resources.
 fn joined(messages: Vec<(Signal, Bytes)>) -> Vec<Bytes> {
     let traces = || messages.iter().filter(|(signal, _)| *signal == Signal::Traces).map(|(_, body)| body);
     let size: usize = traces().map(Bytes::len).sum();

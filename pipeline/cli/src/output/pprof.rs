@@ -1,4 +1,4 @@
-//! pprof: one file, and further ones beside it where there are several profiles.
+//! pprof: one file, and numbered ones next to it if there are several profiles.
 
 use std::cmp::Reverse;
 use std::io::Write;
@@ -21,11 +21,11 @@ use crate::terminal::{STANDARD, shown};
 pub(crate) struct Pprof {
     destination: Destination,
     dedup: Option<Stage>,
-    /// The profiles, each with its observations.
+    /// The encoded profiles, each with its number of observations.
     profiles: Vec<(u64, Bytes)>,
-    /// The observations in them.
+    /// The total number of observations.
     pub(crate) observations: u64,
-    /// Where the profiles of a run go that cannot go to standard output, since they are as many files.
+    /// Where to write a run's profiles if standard output was requested, which can take only one of several.
     rescue: PathBuf,
 }
 
@@ -33,19 +33,19 @@ pub(crate) struct Pprof {
 const RESCUE: &str = "profbridge.pprof";
 
 impl Pprof {
-    /// An output that writes nothing before its end, and each batch by itself.
+    /// Opens an output that writes only at the end, one profile per batch.
     pub(crate) fn open(destination: Destination) -> Self {
         let rescue = PathBuf::from(RESCUE);
         Self { destination, dedup: None, profiles: Vec::new(), observations: 0, rescue }
     }
 
-    /// As [`open`](Self::open), for the parts of a run, which are put together by the processor of this section.
+    /// Like [`open`](Self::open), for the parts of a run, which the processor of this section merges.
     pub(crate) fn merging(destination: Destination, dedup: &Section) -> Result<Self, Failure> {
         let dedup = Stage::new(profbridge_processor_dedup::FACTORY, dedup, &Rules::default())?;
         Ok(Self { dedup: Some(dedup), ..Self::open(destination) })
     }
 
-    /// Takes a batch.
+    /// Adds a batch.
     pub(crate) fn take(&mut self, batch: &Profiles, report: &mut Report) {
         match &mut self.dedup {
             None => self.encode(batch, report),
@@ -70,28 +70,28 @@ impl Pprof {
         }
     }
 
-    /// Writes the files, and returns them with their sizes in bytes.
+    /// Writes the files, and returns their paths and sizes in bytes.
     pub(super) fn close(&mut self, report: &mut Report) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let is_run = self.dedup.is_some();
         if let Some(mut dedup) = self.dedup.take() {
             let out = dedup.flush();
             self.encode_all(out, report);
-            // Of the processes of a run the one that did most stands in the file that was named; a command that starts
-            // another one does next to nothing.
+            // The busiest process of a run gets the requested file; a command that only starts another one does very
+            // little.
             self.profiles.sort_by_key(|&(observations, _)| Reverse(observations));
         }
         if self.profiles.len() > 1 && self.destination.path.as_os_str() == STANDARD {
             let what =
                 format!("error: {} pprof profiles are as many files, which cannot go there", self.profiles.len());
             let hint = "hint: name a file; the others are written beside it";
-            // A conversion can be done again, and a run cannot.
+            // Unlike a conversion, a run cannot be repeated.
             let instead = if is_run { self.rescue()? } else { String::new() };
             return Err(Failure(format!("{what}{instead}\n{hint}")));
         }
         self.write()
     }
 
-    /// Writes the profiles to files that nobody named, and says which.
+    /// Writes the profiles to fallback files, and returns a message with their names.
     fn rescue(&mut self) -> Result<String, Failure> {
         let with_number = |number: u64| {
             let path = Destination { path: self.rescue.clone(), ..self.destination.clone() }.part(number);
@@ -100,7 +100,7 @@ impl Pprof {
         let is_free = |destination: &Destination| {
             (1..).zip(&self.profiles).all(|(number, _)| destination.part(number).symlink_metadata().is_err())
         };
-        // What stands there was not named by anybody, so it is not replaced.
+        // Nobody chose these names, so existing files are not replaced.
         let free = (1..100).map(with_number).find(is_free);
         self.destination = free.ok_or_else(|| Failure(format!("error: {} is taken", shown(&self.rescue))))?;
         let files = self.write()?;

@@ -1,4 +1,4 @@
-//! Collapsed stacks: what threads did, the process where there are several, the thread, and its functions.
+//! Collapsed stacks: thread state, process if there are several, thread, and functions.
 
 use std::path::PathBuf;
 
@@ -16,12 +16,12 @@ pub(crate) struct Stacks {
 }
 
 impl Stacks {
-    /// An output that writes nothing before its end.
+    /// Opens an output that writes only at the end.
     pub(crate) fn open(path: PathBuf, called_by: CalledBy) -> Self {
         Self { path, folded: Folded::new(Threads::Apart).with_states().with_processes(called_by) }
     }
 
-    /// Writes the file, unless there is nothing for it, and returns its size in bytes.
+    /// Writes the file and returns its path and size in bytes; `None` if there is no data.
     pub(super) fn close(&mut self, report: &mut Report) -> Result<Option<(PathBuf, u64)>, Failure> {
         report.losses.merge(self.folded.losses());
         report.not_shown.extend(self.folded.not_shown().in_words());
@@ -32,7 +32,7 @@ impl Stacks {
         Ok(Some((self.path.clone(), size)))
     }
 
-    /// What it holds, in words.
+    /// The contents, for messages.
     pub(crate) fn holds(&self) -> String {
         let of = self.folded.shown_type().map_or_else(String::new, |of| format!(" of {of}"));
         counted(self.folded.lines().count() as u64, "stack") + &of

@@ -1,4 +1,4 @@
-//! Files for people to look at: flame graphs, and what speedscope and the Firefox Profiler open.
+//! Outputs for people: flame graphs, and files for speedscope and the Firefox Profiler.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,14 +18,14 @@ use crate::views::{firefox, speedscope};
 
 /// Collects profiles, and writes them at the end.
 pub(crate) struct View {
-    /// Where they go.
+    /// Where to write.
     destination: Destination,
     of: Of,
-    /// What was written, in words.
+    /// What was written, for messages.
     pub(crate) holds: String,
 }
 
-/// What is kept of profiles.
+/// Collected data, by format.
 enum Of {
     Sums(FlameGraph),
     Times(Timeline),
@@ -41,7 +41,7 @@ impl Of {
 }
 
 impl View {
-    /// An output that writes nothing before its end.
+    /// Opens an output that writes only at the end.
     pub(crate) fn open(destination: Destination, called_by: CalledBy) -> Self {
         let mut of = match destination.format {
             Format::Speedscope | Format::Firefox => Of::Times(Timeline::default()),
@@ -51,7 +51,7 @@ impl View {
         Self { destination, of, holds: String::new() }
     }
 
-    /// Takes a batch.
+    /// Adds a batch.
     pub(super) fn take(&mut self, batch: &Profiles) {
         match &mut self.of {
             Of::Sums(graph) => graph.add(batch),
@@ -59,8 +59,8 @@ impl View {
         }
     }
 
-    /// Writes the file, called `title`, or else as the profiles say. Returns it with its size in bytes; `None` where
-    /// there is nothing to write.
+    /// Writes the file, with the title `title` or one derived from the profiles. Returns its path and size in bytes;
+    /// `None` if there is no data.
     pub(super) fn close(
         &mut self,
         title: Option<&str>,

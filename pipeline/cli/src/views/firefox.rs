@@ -1,12 +1,12 @@
 //! The Firefox Profiler's format (firefox-devtools/profiler `docs-developer/processed-profile-format.md`), by the crate
 //! `fxprof-processed-profile`.
 //!
-//! Each thread is a track with its samples at their times, and what it ran for between them, of which the viewer draws
-//! how busy it was. Waiting time stands in tracks of its own, which the viewer hides until somebody chooses them, and so
-//! does each type of values that is no time of threads. Weights may be below zero.
+//! Each thread is a track with its samples in time and the CPU time between them, from which the viewer draws the
+//! activity graph. Waiting time is in separate tracks that the viewer hides until the user selects them, and so is each
+//! type of values that is not thread time. Weights may be negative.
 //!
-//! The crate knows names and categories of functions and whole numbers as weights: a source file stands behind the
-//! name, and times are milliseconds, rounded so that their sum is that of the thread.
+//! The format has no source file per function, so it is appended to the name. Weights are integers, so times are in
+//! milliseconds, rounded so that their sum matches the thread's total.
 
 use std::collections::HashMap;
 use std::io;
@@ -22,57 +22,57 @@ use super::reading::{State, Unit};
 use super::stacks::{Node, Stacks};
 use super::timeline::{Timeline, Track, thread_name};
 
-/// The nanoseconds of one unit of weight where weights are times.
+/// The nanoseconds per unit of weight, if weights are times.
 const MILLISECOND: u64 = 1_000_000;
 
-/// A sample of the format weighs less than 2^31, so what weighs more is written as several samples. So many more than
-/// there are observations may be in a file; an observation that would need more than are left is lost.
+/// The weight of a sample is below 2^31, so a heavier observation is written as several samples. This is the most
+/// additional samples in a file; an observation that would need more is lost.
 const MOST_FURTHER_SAMPLES: u64 = 1 << 16;
 
-/// What the viewer takes as the time between samples where there are not two of them.
+/// The sampling interval assumed by the viewer if there are fewer than two samples.
 const USUAL_INTERVAL: u64 = 10 * MILLISECOND;
 
-/// What a file is made of.
+/// A profile in the crate's form.
 #[derive(Debug)]
 pub(crate) struct File {
     profile: Profile,
-    /// How many observations are in it.
+    /// Number of observations in the file.
     pub(crate) taken: u64,
-    /// How many are left out, because they are heavier than the format has room for.
+    /// Number of observations that were too heavy for the format.
     pub(crate) lost: u64,
 }
 
 impl File {
-    /// Of a timeline. `title` is the name of what was profiled.
+    /// Converts a timeline. `title` is the name of what was profiled.
     pub(crate) fn new(timeline: &mut Timeline, title: &str) -> Self {
         timeline.sort();
         Writer::new(timeline, title).file()
     }
 
-    /// Writes it.
+    /// Writes the file.
     ///
     /// # Errors
     ///
-    /// What the writer fails with.
+    /// The error of the writer.
     pub(crate) fn write(&self, out: impl io::Write) -> io::Result<()> {
         serde_json::to_writer(out, &self.profile).map_err(io::Error::from)
     }
 }
 
-/// Makes the crate's profile of a timeline.
+/// Builds the crate's profile from a timeline.
 struct Writer<'a> {
     timeline: &'a Timeline,
     tracks: Vec<&'a Track>,
     profile: Profile,
-    /// The first of all samples, in nanoseconds since the Unix epoch.
+    /// Time of the first sample, in nanoseconds since the Unix epoch.
     start: u64,
-    /// What each function is called, and whose it is.
+    /// Name and category of each function.
     labels: Vec<(StringHandle, CategoryHandle)>,
-    /// The processes, by their numbers.
+    /// The processes, by number.
     processes: Vec<Option<ProcessHandle>>,
-    /// How many samples there may still be beyond one of each observation.
+    /// How many additional samples may still be written.
     further: u64,
-    /// The observations that were taken, and those that were left out.
+    /// Number of observations that were written, and that were lost.
     taken: u64,
     lost: u64,
 }
@@ -85,7 +85,7 @@ impl<'a> Writer<'a> {
         let reference: SystemTime = UNIX_EPOCH + Duration::from_nanos(start);
         let interval = SamplingInterval::from_nanos(interval(&tracks));
         let mut profile = Profile::new(title, reference.into(), interval);
-        // Names are there; nobody is to be asked for them.
+        // Names are complete, so the viewer need not look them up.
         profile.set_symbolicated(true);
         let categories = Kind::ALL.map(|kind| profile.add_category(kind.name(), color(kind)));
         let labels = timeline.reading.stacks.functions().map(|(function, _)| {
@@ -105,7 +105,7 @@ impl<'a> Writer<'a> {
         let first = self.tracks.first().map(|track| track.state);
         for (number, track) in std::mem::take(&mut self.tracks).into_iter().enumerate() {
             let thread = self.thread(track);
-            // The first kind of state that there is any time of is what one sees.
+            // The tracks of the first state with any time are visible initially.
             if Some(track.state) == first {
                 self.profile.add_initial_visible_thread(thread);
             }
@@ -128,7 +128,7 @@ impl<'a> Writer<'a> {
         let profile = &mut self.profile;
         let handle = *self.processes[at].get_or_insert_with(|| profile.add_process(&process.label, pid, begins));
         let tid = thread.id.parse().unwrap_or_default();
-        // A main thread would be shown under its process's name instead of its own.
+        // The viewer would label a main thread with the process's name.
         let handle = profile.add_thread(handle, tid, begins, false);
         let mut name = match thread_name(thread) {
             name if name.is_empty() => "all threads".to_owned(),
@@ -149,15 +149,15 @@ impl<'a> Writer<'a> {
 
     fn samples(&mut self, track: &Track, thread: ThreadHandle) {
         let stacks = &self.timeline.reading.stacks;
-        let mut interned = Interned::default();
+        let mut handles = ThreadHandles::default();
         let is_time = self.timeline.unit(track) == Unit::Nanoseconds;
         let scale = if is_time { MILLISECOND as i64 } else { 1 };
         let (mut sum, mut written) = (0i64, 0i64);
-        // When the observation before was made, and for how long it ran from then on.
+        // Time of the previous observation, and the running time from then on.
         let mut before = (0, 0);
         for one in &track.observations {
             let since_start = one.time_unix_nano.saturating_sub(self.start);
-            // Rounding down each would lose a part of every sample.
+            // Rounds the running sum and not each weight, so that errors do not add up.
             let mut weight = (sum.saturating_add(one.weight) / scale).saturating_sub(written);
             let further = weight.unsigned_abs().saturating_sub(1) / i32::MAX as u64;
             let Some(left) = self.further.checked_sub(further) else {
@@ -168,9 +168,9 @@ impl<'a> Writer<'a> {
             self.taken += 1;
             sum = sum.saturating_add(one.weight);
             written += weight;
-            let stack = self.stack(&mut interned, stacks, thread, one.node);
+            let stack = self.stack(&mut handles, stacks, thread, one.node);
             let ran = if track.state == State::Running { one.weight.max(0).unsigned_abs() } else { 0 };
-            // The viewer takes it for the time since the sample before.
+            // The viewer interprets this as the CPU time since the previous sample.
             let mut cpu = CpuDelta::from_nanos(before.1.min(since_start.saturating_sub(before.0)));
             before = (since_start, ran);
             loop {
@@ -186,10 +186,10 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// The stack of a node in a thread, made from the root on, each caller once.
+    /// The stack of a node in a thread. Creates all callers once, from the root.
     fn stack(
         &mut self,
-        interned: &mut Interned,
+        handles: &mut ThreadHandles,
         stacks: &Stacks,
         thread: ThreadHandle,
         node: Node,
@@ -197,36 +197,36 @@ impl<'a> Writer<'a> {
         let mut missing = Vec::new();
         let mut at = node;
         while let Some((caller, function)) = stacks.edge(at)
-            && !interned.stacks.contains_key(&at)
+            && !handles.stacks.contains_key(&at)
         {
             missing.push((at, function));
             at = caller;
         }
-        let mut stack = interned.stacks.get(&at).copied();
+        let mut stack = handles.stacks.get(&at).copied();
         for (at, function) in missing.into_iter().rev() {
             let (label, category) = self.labels[function as usize];
             let profile = &mut self.profile;
-            let frame = *interned.frames.entry(function).or_insert_with(|| {
+            let frame = *handles.frames.entry(function).or_insert_with(|| {
                 let frame = Frame::Label(label);
                 let info = FrameInfo { frame, category_pair: category.into(), flags: FrameFlags::empty() };
                 profile.intern_frame(thread, info)
             });
             let made = profile.intern_stack(thread, stack, frame);
-            interned.stacks.insert(at, made);
+            handles.stacks.insert(at, made);
             stack = Some(made);
         }
         stack
     }
 }
 
-/// What the crate knows of one thread, by the numbers of functions and nodes.
+/// The crate's ids for one thread, by numbers of functions and nodes.
 #[derive(Default)]
-struct Interned {
+struct ThreadHandles {
     frames: HashMap<u32, FrameHandle>,
     stacks: HashMap<Node, StackHandle>,
 }
 
-/// The usual time between two samples of a thread: the middle one of the heaviest track, in nanoseconds.
+/// The typical sampling interval of a thread in nanoseconds: the median of the heaviest track.
 fn interval(tracks: &[&Track]) -> u64 {
     let Some(track) = tracks.first() else { return USUAL_INTERVAL };
     let pairs = track.observations.windows(2);
@@ -236,7 +236,7 @@ fn interval(tracks: &[&Track]) -> u64 {
     gaps.get(gaps.len() / 2).copied().unwrap_or(USUAL_INTERVAL)
 }
 
-/// The colour of a category, those of the flame graph as far as the viewer has them.
+/// The colour of a category: that of the flame graph, if the viewer has it.
 fn color(kind: Kind) -> CategoryColor {
     match kind {
         Kind::Own => CategoryColor::Orange,

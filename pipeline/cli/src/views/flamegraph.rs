@@ -1,9 +1,8 @@
-//! Flame graphs: stacks one above the other, each function as wide as its time.
+//! Flame graphs: stacks as columns of cells, each function as wide as its time.
 //!
-//! Running time is what is seen first; waiting time is a picture of its own in the same file, which a button shows, and
-//! so are values that are no time, each type by itself. The
-//! picture is ours because the crate `inferno` draws one set of stacks in colours by language: it has no second
-//! picture, no legend, and times as whole numbers.
+//! Running time is shown first. Waiting time, and each type of values that is not time, is another picture in the same
+//! file, selected by a button. The crate `inferno` is not used, because it draws only one picture, colours by language,
+//! has no legend, and shows times as integers.
 
 mod cells;
 mod picture;
@@ -21,7 +20,7 @@ use super::stacks::Node;
 use cells::Cells;
 use picture::{Picture, View};
 
-/// Where the outermost functions are.
+/// Position of the outermost functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Layout {
     /// At the top, and what they call below them.
@@ -31,19 +30,19 @@ pub(crate) enum Layout {
     Flame,
 }
 
-/// The stacks of any number of batches, added up.
+/// The summed stacks of any number of batches.
 #[derive(Debug, Default)]
 pub(crate) struct FlameGraph {
-    /// What was read, and what was not.
+    /// Resolved samples, and what was lost.
     pub(crate) reading: Reading,
-    /// By state and process.
+    /// Weights of stacks, by state and process.
     weights: BTreeMap<(State, u32), HashMap<Node, u64>>,
     /// The sum of all values.
     sum: u64,
 }
 
 impl FlameGraph {
-    /// Takes a batch.
+    /// Adds a batch.
     pub(crate) fn add(&mut self, batch: &Profiles) {
         let Self { reading, weights, sum } = self;
         let mut observed = Vec::new();
@@ -74,23 +73,23 @@ impl FlameGraph {
         }
     }
 
-    /// How many stacks are drawn; `None` where there are none.
+    /// How many stacks are drawn; `None` if there are none.
     pub(crate) fn stacks(&self) -> Option<usize> {
         let count = self.weights.values().flat_map(HashMap::values).filter(|&&weight| weight > 0).count();
         (count > 0).then_some(count)
     }
 
-    /// The types of values that are drawn and no time of threads, in words.
+    /// The names of the drawn value types that are not thread time.
     pub(crate) fn types(&self) -> String {
         let types: Vec<String> = self.reading.types.iter().map(ToString::to_string).collect();
         if types.is_empty() { String::new() } else { format!(" of {}", types.join(" and ")) }
     }
 
-    /// Draws it as SVG.
+    /// Writes the graph as SVG.
     ///
     /// # Errors
     ///
-    /// There is nothing to draw, or `out` cannot be written.
+    /// If there is nothing to draw, or `out` cannot be written.
     pub(crate) fn draw(&self, title: &str, layout: Layout, out: &mut impl io::Write) -> io::Result<()> {
         let several = self.weights.keys().map(|&(_, process)| process).collect::<BTreeSet<_>>().len() > 1;
         let states: BTreeSet<State> = self.weights.keys().map(|&(state, _)| state).collect();

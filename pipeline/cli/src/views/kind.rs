@@ -1,25 +1,25 @@
-//! Whose code a function is, as a person who looks for time tells it: by colours in a graph, by order in a list.
+//! Classifies functions by the origin of their code, for colours and sorting.
 
 use profbridge_model::{Dictionary, Location, Value};
 
-/// Whose code a function is.
+/// The origin of a function's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Kind {
-    /// The program's own.
+    /// The profiled program.
     Own,
-    /// A library's: of the system, of a language, of a package.
+    /// A library of the system, a language or a package.
     Library,
     /// Machine code of an interpreter or a virtual machine.
     Interpreter,
-    /// The kernel's.
+    /// The kernel.
     Kernel,
 }
 
 impl Kind {
-    /// All of them, the one that matters most first.
+    /// All kinds, most important first.
     pub(crate) const ALL: [Self; 4] = [Self::Own, Self::Library, Self::Interpreter, Self::Kernel];
 
-    /// What it is called.
+    /// The name in legends.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Own => "own code",
@@ -29,7 +29,7 @@ impl Kind {
         }
     }
 
-    /// Of a function by its name, the file that its machine code lies in, its source file, and its location.
+    /// Classifies a function by its name, the file with its machine code, its source file, and its location.
     pub(crate) fn of(dictionary: &Dictionary, location: &Location, name: &str, file: &str, source: &str) -> Self {
         let module = file.rsplit('/').next().unwrap_or_default();
         let frame_type = match dictionary.find(location.attributes, "profile.frame.type") {
@@ -39,11 +39,11 @@ impl Kind {
         if frame_type == "kernel" || module.starts_with("[kernel") || module == "vmlinux" {
             return Self::Kernel;
         }
-        // Functions that an interpreter runs lie in no file of machine code, or are said to be of a language.
+        // Interpreted functions have no file of machine code, or have a language as frame type.
         if matches!(frame_type, "" | "native") && is_interpreter(module) {
             return Self::Interpreter;
         }
-        // An interpreter's extensions are told by where they lie, and not by their names.
+        // Extensions of an interpreter are recognized by their path, not their name.
         let is_extension = || module.contains(".so") && is_library_source(file);
         if is_system_library(module) || is_extension() || is_standard_library(name) || is_library_source(source) {
             return Self::Library;
@@ -52,8 +52,7 @@ impl Kind {
     }
 }
 
-/// Files that hold an interpreter or a virtual machine, by the base names that they have on Linux, with a version or
-/// without.
+/// Files with an interpreter or a virtual machine, by their base names on Linux, with or without a version.
 fn is_interpreter(module: &str) -> bool {
     const PROGRAMS: [&str; 16] = [
         "python", "pypy", "node", "nodejs", "deno", "bun", "ruby", "perl", "php", "php-fpm", "php-cgi", "java",
@@ -76,14 +75,14 @@ fn is_interpreter(module: &str) -> bool {
     PROGRAMS.contains(&base) || LIBRARIES.iter().any(|library| module.starts_with(library))
 }
 
-/// Libraries of the system, by the names they have on Linux.
+/// System libraries, by their names on Linux.
 fn is_system_library(module: &str) -> bool {
     let shared = module.starts_with("lib") && (module.ends_with(".so") || module.contains(".so."));
     shared || module.starts_with("ld-") || module.contains("vdso")
 }
 
-/// Source files that are not the program's: of a language's library, of packages, of the system's headers. Their
-/// functions are in the program's own file where they were inlined or linked statically.
+/// Source files that do not belong to the program: of a language's library, of packages, of system headers. Inlining
+/// and static linking put their functions into the program's own file.
 fn is_library_source(path: &str) -> bool {
     const FOLDERS: [&str; 11] = [
         "/rustc/",
@@ -98,12 +97,12 @@ fn is_library_source(path: &str) -> bool {
         "/dist-packages/",
         "/node_modules/",
     ];
-    // Modules that are part of Python's and of Node's executables.
+    // Modules built into the executables of Python and Node.
     let built_in = ["<frozen ", "node:"].iter().any(|prefix| path.starts_with(prefix));
     built_in || FOLDERS.iter().any(|folder| path.contains(folder))
 }
 
-/// Functions of the libraries that languages bring, and those that a program starts with.
+/// Functions of standard libraries, and the functions that start a program.
 fn is_standard_library(name: &str) -> bool {
     const PREFIXES: [&str; 8] = ["std::", "core::", "alloc::", "<std::", "<core::", "<alloc::", "__rust", "runtime."];
     const START: [&str; 4] = ["_start", "__libc_start_main", "__libc_start_call_main", "clone3"];

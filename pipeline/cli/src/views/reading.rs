@@ -1,4 +1,4 @@
-//! What batches say of where time went: whose it is, in which state its thread was, and in which stack.
+//! Resolves samples for views: process, thread, thread state and stack.
 
 use std::collections::HashMap;
 
@@ -9,19 +9,19 @@ use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
 use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::pprof::pruned;
 
-use super::stacks::{Node, OfBatch, Stacks, clean};
+use super::stacks::{Node, StackCache, Stacks, clean};
 use crate::terminal;
 
-/// What a thread did in the time that is shown, or what is shown instead of time.
+/// The state of a thread, or the type of values that are shown instead of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum State {
-    /// It ran, or nothing is known but that it was sampled.
+    /// Running, or sampled by a profiler that reports no state.
     Running,
-    /// It was sampled whether it ran or not, and nothing says which.
+    /// Sampled on wall clock, without a known state.
     Wall,
     /// It was blocked.
     Waiting,
-    /// Values of the type with this number, which are no time of threads.
+    /// Values that are not thread time, with the number of their type.
     Type(u32),
 }
 
@@ -34,21 +34,21 @@ impl From<thread::State> for State {
     }
 }
 
-/// What a weight is a number of.
+/// The unit of weights.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Unit {
     /// Nanoseconds.
     Nanoseconds,
     /// Bytes.
     Bytes,
-    /// What has this name, such as `samples`.
+    /// A count of things with this name, such as `samples`.
     Count(Box<str>),
 }
 
 /// A process.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Process {
-    /// Its name and its id, as far as they are known.
+    /// Name and id, if known.
     pub(crate) label: Box<str>,
     /// Its id.
     pub(crate) pid: Option<u32>,
@@ -59,30 +59,30 @@ pub(crate) struct Process {
 pub(crate) struct Thread {
     /// The number of its process.
     pub(crate) process: u32,
-    /// Its name; empty where it has none.
+    /// The name; empty if unknown.
     pub(crate) name: Box<str>,
-    /// Its id; empty where nothing tells threads apart.
+    /// The id; empty if threads are not distinguished.
     pub(crate) id: Box<str>,
 }
 
-/// A sample with its place.
+/// A sample, resolved.
 #[derive(Debug)]
 pub(crate) struct Observed<'a> {
     /// The number of its thread.
     pub(crate) thread: u32,
-    /// What the thread did.
+    /// State of the thread.
     pub(crate) state: State,
     scale: u64,
     /// Its stack.
     pub(crate) node: Node,
-    /// When its profile begins, for samples without a time.
+    /// Start of the profile, for samples without timestamps.
     start: u64,
     sample: Sample<'a>,
 }
 
 impl Observed<'_> {
-    /// Each time at which it was observed, in nanoseconds since the Unix epoch, with its weight, which is below zero
-    /// where its value is.
+    /// Calls `take` for each observation, with its time in nanoseconds since the Unix epoch and its weight. Weights
+    /// have the sign of the value.
     pub(crate) fn each(&self, mut take: impl FnMut(u64, i128)) {
         let mut values = self.sample.values();
         if self.sample.timestamps_bytes().is_empty() {
@@ -100,41 +100,41 @@ impl Observed<'_> {
     }
 }
 
-/// The most that all weights of a view are together: 292 years, or 8 EiB. What exceeds it is lost, so that no sum of
-/// them overflows, neither here nor in what reads a file.
+/// The largest sum of all weights of a view: 292 years, or 8 EiB. Observations beyond it are lost, so that no sum
+/// overflows, neither here nor in readers of the file.
 pub(crate) const MOST_WEIGHT: u64 = i64::MAX as u64;
 
-/// Reads batches, and keeps what their samples refer to.
+/// Reads batches, and stores what their samples refer to.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     /// The stacks.
     pub(crate) stacks: Stacks,
-    /// The processes, by their numbers.
+    /// The processes, by number.
     pub(crate) processes: Vec<Process>,
     pub(super) process_numbers: HashMap<Process, u32>,
-    /// The threads, by their numbers.
+    /// The threads, by number.
     pub(crate) threads: Vec<Thread>,
     pub(super) thread_numbers: HashMap<Thread, u32>,
-    /// The types that are no time of threads, by their numbers.
+    /// The types of values that are not thread time, by number.
     pub(crate) types: Vec<ShownType>,
-    /// What processes are called by.
+    /// How processes are named.
     pub(crate) called_by: CalledBy,
-    /// Whether all types are read, the chosen one of each scope first, and not only that.
+    /// Whether to read all types, starting with the preferred one of each scope, and not only that one.
     pub(crate) all_types: bool,
     /// The types that were left out.
     pub(crate) not_shown: NotShown,
-    /// What was not taken, and why.
+    /// What was lost, by reason.
     pub(crate) losses: Losses,
 }
 
-/// The most types that are told apart.
+/// The most types that are distinguished.
 const MOST_TYPES: usize = 256;
 
-/// The most processes, and the most threads, that are told apart. Further ones are lost.
+/// The most processes, and the most threads, that are distinguished. Further ones are lost.
 const MOST_THREADS: usize = 1 << 20;
 
 impl Reading {
-    /// What is shown, in words: what threads did, or the name of a type.
+    /// The name of a state or type, for people.
     pub(crate) fn name(&self, state: State) -> Box<str> {
         match state {
             State::Running => "running".into(),
@@ -147,7 +147,7 @@ impl Reading {
         }
     }
 
-    /// What weights are a number of.
+    /// The unit of weights.
     pub(crate) fn unit(&self, state: State) -> Unit {
         let State::Type(number) = state else { return Unit::Nanoseconds };
         let of = &self.types[number as usize];
@@ -158,7 +158,7 @@ impl Reading {
         }
     }
 
-    /// The number of a type; `None` where there are too many.
+    /// The number of a type; `None` if there are too many.
     fn number_of(&mut self, own: ShownType) -> Option<u32> {
         let number = self.types.iter().position(|known| *known == own).unwrap_or(self.types.len());
         if number == self.types.len() && number < MOST_TYPES {
@@ -167,15 +167,15 @@ impl Reading {
         (number < self.types.len()).then_some(number as u32)
     }
 
-    /// What all of it is called: a process and how many there are beside it; `None` where none has a name.
+    /// The title of the view: one process and the number of others; `None` if no process has a name.
     pub(crate) fn title(&self) -> Option<String> {
         let mut labels: Vec<&str> = self.processes.iter().map(|process| &*process.label).collect();
         labels.retain(|label| !label.is_empty());
         Some(terminal::with_others(labels.first()?, labels.len() - 1))
     }
 
-    /// Reads a batch, without the frames that pprof's `drop_frames` says are not to be shown. Of the types of a scope
-    /// the chosen ones are taken ([`profbridge_wire::folded::choice`]), behind them the others where all are read.
+    /// Reads a batch, without the frames that pprof's `drop_frames` hides. Reads the preferred type of each scope
+    /// ([`profbridge_wire::folded::choice`]) and, with `all_types`, the others after it.
     pub(crate) fn read(&mut self, batch: &Profiles, mut take: impl FnMut(&Observed<'_>)) {
         match pruned(batch) {
             Some(pruned) => self.read_all(&pruned.batch, &mut take),
@@ -184,7 +184,7 @@ impl Reading {
     }
 
     fn read_all(&mut self, batch: &Profiles, take: &mut impl FnMut(&Observed<'_>)) {
-        let mut of_batch = OfBatch::new(batch);
+        let mut cache = StackCache::new(batch);
         for resource in batch.resources() {
             let mut threads = HashMap::new();
             for scope in &resource.scopes {
@@ -194,7 +194,7 @@ impl Reading {
                     for (profile, shown) in of {
                         if chosen || self.all_types {
                             let place = Place { resource: &resource.resource, profile, shown };
-                            self.read_profile(batch, place, &mut of_batch, &mut threads, take);
+                            self.read_profile(batch, place, &mut cache, &mut threads, take);
                         } else {
                             let observations = self.not_shown.add(batch, profile);
                             self.losses.add_observations(Reason::OtherType, observations);
@@ -209,8 +209,8 @@ impl Reading {
         &mut self,
         batch: &Profiles,
         place: Place<'_>,
-        of: &mut OfBatch,
-        threads: &mut HashMap<Attributes, Whose>,
+        of: &mut StackCache,
+        threads: &mut HashMap<Attributes, ThreadAndState>,
         take: &mut impl FnMut(&Observed<'_>),
     ) {
         let Place { profile, shown, .. } = place;
@@ -229,7 +229,7 @@ impl Reading {
             },
         };
         for sample in batch.samples(profile) {
-            // A sample that does not say its thread is of the one that its profile says.
+            // A sample without thread attributes belongs to the thread of its profile.
             let (thread, told) = *threads.entry((sample.attributes, profile.attributes)).or_insert_with(|| {
                 let told = thread::State::of(batch.dictionary(), sample.attributes);
                 (self.thread(batch, &place, sample.attributes), told)
@@ -247,7 +247,7 @@ impl Reading {
         }
     }
 
-    /// The number of the thread of a sample's attributes; `None` where there are too many.
+    /// The number of the thread that attributes identify; `None` if there are too many.
     fn thread(&mut self, batch: &Profiles, place: &Place<'_>, attributes: Option<AttributeSetId>) -> Option<u32> {
         let dictionary = batch.dictionary();
         let process = self.process(folded::Process::of(batch, place.resource, attributes, self.called_by))?;
@@ -277,14 +277,14 @@ fn number<T: Clone + Eq + std::hash::Hash>(all: &mut Vec<T>, numbers: &mut HashM
     Some(new)
 }
 
-/// What says whose a sample of a resource is: its own attributes, and those of its profile.
+/// The attributes that identify a sample's thread within a resource: its own, and those of its profile.
 type Attributes = (Option<AttributeSetId>, Option<AttributeSetId>);
 
-/// What the attributes of a sample say: the number of its thread, `None` where there are too many, and what the thread
-/// did, where that is said.
-type Whose = (Option<u32>, Option<thread::State>);
+/// What a sample's attributes say: number of the thread (`None` if there are too many), and state of the thread, if
+/// given.
+type ThreadAndState = (Option<u32>, Option<thread::State>);
 
-/// A profile of a batch.
+/// A profile in a batch.
 #[derive(Clone, Copy)]
 struct Place<'a> {
     resource: &'a Resource,

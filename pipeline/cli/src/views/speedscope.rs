@@ -1,8 +1,8 @@
-//! speedscope's file format (speedscope.app `file-format-schema.json`): a `sampled` profile of each thread.
+//! speedscope's file format (speedscope.app `file-format-schema.json`), with a `sampled` profile for each thread.
 //!
-//! It shows one profile at a time and opens the first, so running time comes first and waiting time stands in profiles
-//! of its own, behind it each type of values that is no time of threads. Weights are not below zero there, and are put
-//! one behind the other: when a sample was taken is its order, and no gap.
+//! speedscope shows one profile at a time, the first one initially. So running time comes first, then waiting time as
+//! separate profiles, then each type of values that is not thread time. Weights must not be negative. The viewer puts
+//! samples one after the other, so their times give only the order, and gaps are not visible.
 
 use std::io;
 
@@ -11,25 +11,25 @@ use serde::{Serialize, Serializer};
 use super::reading::Unit;
 use super::timeline::{Observation, Timeline, Track};
 
-/// Where the format is described, as its files say.
+/// The schema's address, required in each file.
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 
-/// Writes a timeline. `title` is what the file is called in the viewer.
+/// Writes a timeline. `title` is the file's title in the viewer.
 ///
 /// # Errors
 ///
-/// What the writer fails with.
+/// The error of the writer.
 pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -> io::Result<()> {
     timeline.sort();
     let (timeline, tracks) = (&*timeline, timeline.tracks());
-    let frames = Each(|| {
+    let frames = SerializeEach(|| {
         timeline.reading.stacks.functions().map(|(function, line)| {
             let in_source = !function.file.is_empty();
             let file = if in_source { &function.file } else { &function.module };
             Frame { name: &function.name, file, line: line.filter(|_| in_source) }
         })
     });
-    let profiles = Each(|| {
+    let profiles = SerializeEach(|| {
         tracks.iter().map(|track| Sampled {
             kind: "sampled",
             name: timeline.name(track),
@@ -40,8 +40,8 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -
             },
             start: 0,
             end: track.weight(),
-            samples: Each(|| runs(track).map(|run| timeline.reading.stacks.path(run[0].node))),
-            weights: Each(|| {
+            samples: SerializeEach(|| runs(track).map(|run| timeline.reading.stacks.path(run[0].node))),
+            weights: SerializeEach(|| {
                 runs(track).map(|run| run.iter().fold(0u64, |sum, one| sum.saturating_add(one.weight.unsigned_abs())))
             }),
         })
@@ -51,7 +51,7 @@ pub(crate) fn write(timeline: &mut Timeline, title: &str, out: impl io::Write) -
     serde_json::to_writer(out, &file).map_err(io::Error::from)
 }
 
-/// Observations of the same stack one after another, as one.
+/// Groups consecutive observations of the same stack.
 fn runs(track: &Track) -> impl Iterator<Item = &[Observation]> {
     track.observations.chunk_by(|one, next| one.node == next.node)
 }
@@ -77,7 +77,7 @@ struct Shared<F: Serialize> {
 #[derive(Serialize)]
 struct Frame<'a> {
     name: &'a str,
-    /// The source file, else the file of the machine code, which the viewer shows behind the name.
+    /// The source file, or else the file of the machine code. The viewer shows it after the name.
     #[serde(skip_serializing_if = "str::is_empty")]
     file: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,10 +98,10 @@ struct Sampled<S: Serialize, W: Serialize> {
     weights: W,
 }
 
-/// A list that is never held as a whole.
-struct Each<F>(F);
+/// A list that is serialized without being in memory as a whole.
+struct SerializeEach<F>(F);
 
-impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for Each<F> {
+impl<F: Fn() -> I, I: IntoIterator<Item: Serialize>> Serialize for SerializeEach<F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq((self.0)())
     }

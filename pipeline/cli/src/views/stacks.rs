@@ -1,7 +1,7 @@
-//! The functions and stacks of any number of batches, each once: what is drawn or written in other tools' formats.
+//! Interns the functions and stacks of any number of batches, to draw them or to write them in other tools' formats.
 //!
-//! A stack is a node of a tree, whose path from the root is the stack. Names come from what was profiled, so there is a
-//! bound on how many are kept, and nothing in them is a control character.
+//! A stack is a node in a tree: the path from the root is the stack. Names come from the profiled process, so their
+//! total size is limited and control characters are removed.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -12,48 +12,48 @@ use profbridge_wire::folded::{MAX_DEPTH, frame_name, shortened};
 use super::kind::Kind;
 use crate::terminal::is_unprintable;
 
-/// The most bytes of names that are kept.
+/// The most bytes of names.
 const MOST_BYTES: usize = 128 << 20;
 
-/// The most nodes: 32 bytes each with what finds them.
+/// The most nodes, 32 bytes each including the lookup table.
 const MOST_NODES: usize = 4 << 20;
 
-/// What stands for the frames nearer to the root of a stack that is deeper than any that is kept.
+/// Replaces the outermost frames of a stack that is too deep.
 const DEEPER: &str = "[deeper frames left out]";
 
 /// A function.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Function {
-    /// Its name, or the file it lies in, in brackets.
+    /// Its name, or its file in brackets.
     pub(crate) name: Box<str>,
-    /// Its source file; empty where it is not known.
+    /// Its source file; empty if unknown.
     pub(crate) file: Box<str>,
-    /// The base name of the file that its machine code lies in; empty for code outside of any file.
+    /// Base name of the file with its machine code; empty if there is no such file.
     pub(crate) module: Box<str>,
-    /// The line that it starts at; 0 where that is not known.
+    /// Its first line; 0 if unknown.
     pub(crate) start: u32,
-    /// Whose code it is.
+    /// The kind of code.
     pub(crate) kind: Kind,
 }
 
 impl Function {
-    /// Where it lies in a word: the file of its machine code, or the base name of its source file. Empty where neither
-    /// is known, or the name says it already.
+    /// Where the function is, in short: the file with its machine code, or the base name of its source file. Empty if
+    /// neither is known, or if the name contains it already.
     pub(crate) fn place(&self) -> &str {
         let file = self.file.rsplit('/').next().unwrap_or_default();
-        // What an interpreter runs is told by its source, whatever file the interpreter lies in.
+        // Interpreted code is identified by its source, whichever file contains the interpreter.
         let place =
             if self.module.is_empty() || self.kind == Kind::Own && is_script(file) { file } else { &self.module };
         if self.name.starts_with('[') && self.name.contains(place) { "" } else { place }
     }
 }
 
-/// Whether a source file is one that no compiler makes machine code of.
+/// Whether a source file is interpreted, and not compiled to machine code.
 fn is_script(file: &str) -> bool {
     matches!(file.rsplit_once('.'), Some((_, "py" | "js" | "mjs" | "cjs" | "ts" | "rb" | "php" | "pl" | "pm" | "lua")))
 }
 
-/// A stack: the place of its innermost function in the tree. A caller's is less than those of what it calls.
+/// A stack: the tree node of its innermost function. Callers have smaller numbers than their callees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Node(u32);
 
@@ -70,10 +70,10 @@ impl Node {
 #[derive(Debug)]
 pub(crate) struct Stacks {
     functions: Vec<Function>,
-    /// The first of its lines that was seen; 0 where none was.
+    /// For each function, the line of its first frame; 0 if none has a line.
     lines: Vec<u32>,
     numbers: HashMap<Function, u32>,
-    /// The caller's node and the function of each.
+    /// The caller's node and the function of each node.
     nodes: Vec<(Node, u32)>,
     children: HashMap<(Node, u32), Node>,
     bytes: usize,
@@ -96,18 +96,18 @@ impl Default for Stacks {
     }
 }
 
-/// What is known of the stacks of one batch.
+/// Caches for the stacks of one batch.
 #[derive(Debug)]
-pub(crate) struct OfBatch {
-    /// The functions of each location that was met, as places in `numbers`.
+pub(crate) struct StackCache {
+    /// For each location so far, the range of its functions in `numbers`.
     locations: Vec<Option<Range<usize>>>,
-    /// The functions, the innermost first; `None` where there are too many.
+    /// Numbers of functions, innermost first; `None` if there are too many.
     numbers: Vec<Option<u32>>,
     nodes: HashMap<Option<StackId>, Result<Node, Reason>>,
 }
 
-impl OfBatch {
-    /// Nothing yet.
+impl StackCache {
+    /// An empty cache.
     pub(crate) fn new(batch: &Profiles) -> Self {
         let locations = vec![None; batch.dictionary().tables().locations.len()];
         Self { locations, numbers: Vec::new(), nodes: HashMap::new() }
@@ -115,21 +115,21 @@ impl OfBatch {
 }
 
 impl Stacks {
-    /// With other bounds.
+    /// With other limits.
     #[cfg(test)]
     pub(super) fn bounded(most_bytes: usize, most_nodes: usize) -> Self {
         Self { most_bytes, most_nodes, ..Self::default() }
     }
 
-    /// The functions of a location, as places in `numbers`.
-    fn location(&mut self, of: &mut OfBatch, dictionary: &Dictionary, id: LocationId) -> Range<usize> {
+    /// The range of a location's functions in `numbers`.
+    fn location(&mut self, of: &mut StackCache, dictionary: &Dictionary, id: LocationId) -> Range<usize> {
         if let Some(known) = &of.locations[id.index()] {
             return known.clone();
         }
         let location = dictionary.location(id);
         let lines = dictionary.lines(location);
         let start = of.numbers.len();
-        // A location without lines is a frame as well, without a function.
+        // A location without lines is still a frame, with an unnamed function.
         for at in 0..lines.len().max(1) {
             let number = self.number(dictionary, location, lines.get(at));
             of.numbers.push(number);
@@ -162,7 +162,7 @@ impl Stacks {
         Some(number)
     }
 
-    /// The number of a function; `None` where there is no room for another one.
+    /// The number of a function; `None` if there is no room for another one.
     fn function(&mut self, function: Function) -> Option<u32> {
         if let Some(&number) = self.numbers.get(&function) {
             return Some(number);
@@ -179,12 +179,17 @@ impl Stacks {
         Some(number)
     }
 
-    /// The node of a stack of a batch.
+    /// The node for a stack of a batch.
     ///
     /// # Errors
     ///
-    /// It has no frames, or there is no room for it.
-    pub(crate) fn node(&mut self, of: &mut OfBatch, batch: &Profiles, stack: Option<StackId>) -> Result<Node, Reason> {
+    /// If it has no frames, or there is no room for it.
+    pub(crate) fn node(
+        &mut self,
+        of: &mut StackCache,
+        batch: &Profiles,
+        stack: Option<StackId>,
+    ) -> Result<Node, Reason> {
         if let Some(known) = of.nodes.get(&stack) {
             return *known;
         }
@@ -193,7 +198,12 @@ impl Stacks {
         node
     }
 
-    fn new_node(&mut self, of: &mut OfBatch, dictionary: &Dictionary, stack: Option<StackId>) -> Result<Node, Reason> {
+    fn new_node(
+        &mut self,
+        of: &mut StackCache,
+        dictionary: &Dictionary,
+        stack: Option<StackId>,
+    ) -> Result<Node, Reason> {
         let mut leaf_first: Vec<Option<u32>> = Vec::new();
         for location in dictionary.stack(stack).flatten() {
             let functions = self.location(of, dictionary, location);
@@ -232,7 +242,7 @@ impl Stacks {
         Some(node)
     }
 
-    /// All functions, by their numbers, each with the line that it starts at, or the first of its lines that was seen.
+    /// All functions by number, each with its first line or else the line of its first frame.
     pub(crate) fn functions(&self) -> impl ExactSizeIterator<Item = (&Function, Option<u32>)> {
         self.functions.iter().zip(&self.lines).map(|(function, &seen)| {
             let line = if function.start > 0 { function.start } else { seen };
@@ -240,17 +250,17 @@ impl Stacks {
         })
     }
 
-    /// The caller's node of a node, and the number of its function; `None` of the root.
+    /// The caller's node and the function's number; `None` for the root.
     pub(crate) fn edge(&self, node: Node) -> Option<(Node, u32)> {
         (node != Node::ROOT).then(|| self.nodes[node.number()])
     }
 
-    /// The innermost function of a stack; `None` of the empty one.
+    /// The innermost function of a stack; `None` for the empty stack.
     pub(crate) fn innermost(&self, node: Node) -> Option<&Function> {
         self.edge(node).and_then(|(_, function)| self.functions.get(function as usize))
     }
 
-    /// The numbers of a stack's functions, the root's first.
+    /// The numbers of a stack's functions, outermost first.
     pub(crate) fn path(&self, node: Node) -> Vec<u32> {
         let mut path = Vec::new();
         let mut at = node;
@@ -263,8 +273,8 @@ impl Stacks {
     }
 }
 
-/// Text as it may be shown anywhere: without what commands a terminal or turns text about, and not too long; what is
-/// too long is still told from others.
+/// Makes text safe to show: removes characters that control a terminal or change the direction of text, and shortens
+/// long text so that different texts stay different.
 pub(crate) fn clean(text: &str) -> Box<str> {
     let text = shortened(text.trim());
     if !text.contains(is_unprintable) {

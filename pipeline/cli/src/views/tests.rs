@@ -1,4 +1,4 @@
-//! What is the same of every view: the weights of all stacks, whatever the format.
+//! Checks common to all views: the weights of all stacks, in every format.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{firefox, speedscope};
 const T0: u64 = 1_790_000_000_000_000_000;
 const MS: u64 = 1_000_000;
 
-/// An observation of a thread, in a stack of functions by their numbers, the root's first.
+/// An observation of a thread, in a stack of functions given by number, outermost first.
 #[derive(Debug, Clone)]
 struct One {
     thread: u8,
@@ -42,7 +42,7 @@ fn begin(builder: &mut Builder, kind: &str, unit: &str) {
     builder.profile(Profile { sample_type, time_unix_nano: T0, ..Profile::default() });
 }
 
-/// The profiles of what waits, or of what does not.
+/// The profiles with either the waiting or the running observations.
 fn profiles(ones: &[One], waits: bool) -> Profiles {
     let mut builder = Builder::new();
     begin(&mut builder, if waits { "off_cpu" } else { "cpu" }, "nanoseconds");
@@ -56,7 +56,7 @@ fn profiles(ones: &[One], waits: bool) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// The weight of each stack of each track, in nanoseconds.
+/// The weight of each stack in each track, in nanoseconds.
 type Sums = BTreeMap<(String, String), u64>;
 
 fn expected(ones: &[One]) -> Sums {
@@ -113,7 +113,7 @@ fn read_speedscope(file: &Value) -> Sums {
     sums
 }
 
-/// The sums of tracks alone, in milliseconds.
+/// The sums of the tracks, in milliseconds.
 fn read_firefox(file: &Value) -> Sums {
     let mut sums = Sums::new();
     for thread in list(&file["threads"]) {
@@ -141,7 +141,7 @@ fn read_firefox(file: &Value) -> Sums {
 }
 
 proptest! {
-    /// Guarantees: speedscope has each stack of each thread with its exact time, and running time first.
+    /// Guarantees: the speedscope file has each stack of each thread with its exact time, running time first.
     #[test]
     fn speedscope_has_everything(ones in ones()) {
         let file = json(&mut timeline(&ones), |timeline, title, out| speedscope::write(timeline, title, out));
@@ -154,8 +154,8 @@ proptest! {
         prop_assert_eq!(&file["activeProfileIndex"], &Value::from(0));
     }
 
-    /// Guarantees: the Firefox Profiler has each stack of each thread, a thread's time to a millisecond, and that of a
-    /// stack to a millisecond for each of its samples; times of samples are their own.
+    /// Guarantees: the Firefox Profiler file has each stack of each thread. A thread's time is exact to a millisecond,
+    /// that of a stack to a millisecond per sample. Samples have their own times.
     #[test]
     fn firefox_has_everything(ones in ones()) {
         let file = json(&mut timeline(&ones), firefox);
@@ -187,8 +187,8 @@ proptest! {
         }
     }
 
-    /// Guarantees: a flame graph says how long threads ran and waited, and each function's time is that of all stacks
-    /// through it.
+    /// Guarantees: a flame graph shows how long threads ran and waited, and each function's time is the sum of all
+    /// stacks through it.
     #[test]
     fn flame_graph_has_everything(ones in ones()) {
         let mut graph = FlameGraph::default();
@@ -202,7 +202,7 @@ proptest! {
             let whole = format!("<title>{name}\n{said} ms, 100.00 %</title>");
             prop_assert_eq!(svg.contains(&whole), sum > 0, "{}", whole);
         }
-        // Of the outermost functions, each stands once in each view.
+        // Each outermost function occurs once per view.
         for (waits, root) in ones.iter().map(|one| (one.waits, one.stack[0])) {
             let of = ones.iter().filter(|one| one.waits == waits);
             let all: u64 = of.clone().map(|one| u64::from(one.weight)).sum();
@@ -225,7 +225,7 @@ fn draw(graph: &FlameGraph, layout: Layout) -> String {
     String::from_utf8(svg).unwrap()
 }
 
-/// A location of a file with a function.
+/// A location in a file, with a function.
 fn frame(builder: &mut Builder, module: &str, name: &str, source: &str, kind: &str) -> Option<LocationId> {
     let filename = builder.string(module);
     let mapping = builder.mapping(Mapping { filename, memory_limit: 1 << 20, ..Mapping::default() });
@@ -235,7 +235,7 @@ fn frame(builder: &mut Builder, module: &str, name: &str, source: &str, kind: &s
     builder.location(Location { mapping, attributes, ..Location::default() }, &[Line { function, line: 9, column: 0 }])
 }
 
-/// Guarantees: code is coloured by whose it is, with a legend of the kinds that there are, and of these alone.
+/// Guarantees: code is coloured by its origin, and the legend lists exactly the kinds that occur.
 #[test]
 fn colours() {
     let mut builder = Builder::new();
@@ -261,7 +261,7 @@ fn colours() {
 }
 
 /// Guarantees: an icicle has the outermost function at the top below the title, a flame graph at the bottom above it,
-/// and neither leaves more than a row of the page empty.
+/// and neither leaves more than one row of the page empty.
 #[test]
 fn layouts() {
     let ones = [One { thread: 0, waits: false, stack: vec![0, 1, 2], time: 0, weight: 5_000_000 }];
@@ -283,7 +283,7 @@ fn layouts() {
     }
 }
 
-/// Guarantees: nothing that a program calls itself is markup, or a part of the script.
+/// Guarantees: no name in a profile becomes markup or part of the script.
 #[test]
 fn hostile_names() {
     let hostile = "</title><script>alert(1)</script>]]>&amp;\"'\u{202e}\u{0}\u{ffff}";
@@ -311,8 +311,8 @@ fn hostile_names() {
     assert!(file["shared"]["frames"][0]["name"].as_str().unwrap().contains("<script>alert(1)</script>"));
 }
 
-/// Guarantees: a frame has its source file and the line that its function starts at, or the first that was seen; one
-/// without source has the file of its code.
+/// Guarantees: a frame has its source file and the function's first line, or else the line of its first frame. Without
+/// a source file, it has the file of its code.
 #[test]
 fn places() {
     let mut builder = Builder::new();
@@ -338,7 +338,7 @@ fn places() {
     assert_eq!(file["profiles"][0]["name"], "app (pid 7)");
 }
 
-/// Guarantees: what is no time is not called one: bytes are bytes under the name of their type, beside time.
+/// Guarantees: values that are not time are not shown as time: bytes have the name of their type, next to time.
 #[test]
 fn units() {
     let of = |kind: &str, unit: &str| {
@@ -366,8 +366,8 @@ fn units() {
     );
 }
 
-/// Guarantees: the sum of each type is what was given, in every form: those that hold all types have all of them, the
-/// others the chosen ones, and name the rest; what is below zero is shown where the form can, and counted elsewhere.
+/// Guarantees: the sum of each type is correct in every format. Formats for all types contain all of them, the others
+/// contain the preferred ones and list the rest. Negative values are shown if the format allows, and counted otherwise.
 #[test]
 fn every_form_has_what_was_given() {
     let mut builder = Builder::new();
@@ -400,7 +400,7 @@ fn every_form_has_what_was_given() {
         [("", running), (" [waiting]", waiting), (" [samples]", samples), (" [alloc_space]", space)]
     };
     let expected = all([5, 20, 3, 6]).map(|(suffix, sum)| (format!("all threads{suffix}"), sum));
-    // The crate that writes these files orders threads by their names.
+    // The crate that writes these files sorts threads by name.
     let found: std::collections::BTreeMap<_, _> = list(&file["threads"]).iter().map(sum).collect();
     assert_eq!(found, expected.into());
     timeline.leave_out_negative();
@@ -434,8 +434,7 @@ fn every_form_has_what_was_given() {
     assert_eq!(written, [3, 5 * MS as i64, 20, 6]);
 }
 
-/// Guarantees: where there is no room for more names or stacks, what is not taken is counted, and what is known is
-/// still taken.
+/// Guarantees: without room for more names or stacks, the lost observations are counted, and known stacks still grow.
 #[test]
 fn bounds() {
     let ones: Vec<One> = (0..6u8)
@@ -453,8 +452,8 @@ fn bounds() {
     }
 }
 
-/// Guarantees: text is cut between characters, and has no end that shows nothing; two texts that begin in the same way
-/// are two, however long the beginning is.
+/// Guarantees: text is cut between characters and has no invisible end. Two different texts stay different, however
+/// long their common start is.
 #[test]
 fn clean_text() {
     assert_eq!(&*clean(" a\u{1b}b\u{202e}c\n"), "a b c");
@@ -465,9 +464,8 @@ fn clean_text() {
     assert_eq!(&*clean("\0"), "");
 }
 
-/// Guarantees: time on the wall of which samples say that their thread ran, or waited, is shown as that, running first;
-/// where nothing says it, it is either; and a profile of another type is what its type says, whatever an attribute
-/// claims.
+/// Guarantees: wall-clock time is shown as running or waiting if samples have that state, running first. Without a
+/// state, it is wall time. A profile of another type is shown as that type, whatever its attributes claim.
 #[test]
 fn told_states() {
     let told = |kind: &str| {
@@ -502,8 +500,8 @@ fn told_states() {
     assert_eq!(names, ["running", "running or waiting", "waiting"]);
 }
 
-/// Guarantees: samples that do not say their thread are each of the one that their profile says, whatever profiles the
-/// process has beside it.
+/// Guarantees: samples without thread attributes belong to the thread of their profile, whatever other profiles the
+/// process has.
 #[test]
 fn threads_of_profiles() {
     let mut builder = Builder::new();
@@ -525,7 +523,7 @@ fn threads_of_profiles() {
     assert_eq!(names, ["main", "pool"]);
 }
 
-/// A function for each weight, below one that calls them all.
+/// One function for each weight, all called by one function.
 fn weighted(unit: &str, weights: &[(String, i64)]) -> Profiles {
     let mut builder = Builder::new();
     begin(&mut builder, if unit == "bytes" { "space" } else { "cpu" }, unit);
@@ -538,8 +536,8 @@ fn weighted(unit: &str, weights: &[(String, i64)]) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: a flame graph says how much time is in functions that are too narrow to be drawn, and nothing where all
-/// are; however short a time is, it is not called none.
+/// Guarantees: a flame graph shows the time of functions that are too narrow to draw, and nothing if all are drawn. A
+/// short time is never shown as zero.
 #[test]
 fn what_is_too_narrow_is_said() {
     let mut weights: Vec<_> = (0..50).map(|n| (format!("f{n}"), 3)).collect();
@@ -559,8 +557,8 @@ fn what_is_too_narrow_is_said() {
     assert!(svg.contains("data-amount=\"1000.0 ms\"") && !svg.contains("0.0000 ms"), "{svg}");
 }
 
-/// Guarantees: however many functions there are of nearly the same width, a picture has a size that a browser opens,
-/// and says what is not in it.
+/// Guarantees: with any number of functions of similar width, the picture stays small enough for browsers, and shows
+/// how much is left out.
 #[test]
 fn too_many_cells() {
     let mut builder = Builder::new();
@@ -577,11 +575,11 @@ fn too_many_cells() {
     assert!(
         svg.contains("2000.0 ms, of which 2000.0 ms (100.00 %) are in functions too narrow or too many to be drawn")
     );
-    // The outermost of each are there.
+    // The outermost functions of each are included.
     assert!(svg.contains("<title>f0.99\n") && svg.contains("<title>f1999.60\n") && !svg.contains("<title>f0.0\n"));
 }
 
-/// Guarantees: functions whose long names begin in the same way are drawn and listed each by itself.
+/// Guarantees: functions whose long names have the same start are drawn and listed separately.
 #[test]
 fn long_names_that_begin_in_the_same_way() {
     let long = |end: &str| format!("{}{end}", "vector<".repeat(300));
@@ -596,8 +594,8 @@ fn long_names_that_begin_in_the_same_way() {
     assert_eq!(list(&file["shared"]["frames"]).len(), 3);
 }
 
-/// Guarantees: a weight that one sample of the Firefox Profiler cannot hold is several samples of the same stack, up to
-/// a bound; what is beyond it is counted, and the rest is there.
+/// Guarantees: a weight above the limit of a sample in the Firefox Profiler becomes several samples of the same stack,
+/// up to a limit. The excess is counted, and the rest is there.
 #[test]
 fn heavy_weights_for_firefox() {
     let most = i64::from(i32::MAX);
@@ -615,12 +613,12 @@ fn heavy_weights_for_firefox() {
     assert!(stacks[..4].iter().all(|stack| *stack == stacks[0]) && stacks[4] != stacks[0]);
 }
 
-/// Guarantees: weights whose sum is more than any number holds are left out and counted, whatever is made of them.
+/// Guarantees: weights whose sum would overflow are left out and counted, in every format.
 #[test]
 fn sums_that_overflow() {
     let weights = [("a", i64::MAX - 9), ("b", 5), ("c", i64::MAX), ("d", 4), ("e", 1)];
     let weights = weights.map(|(name, weight)| (name.to_owned(), weight));
-    // Of seconds no number holds as many nanoseconds.
+    // In nanoseconds, these seconds would overflow.
     for (unit, left, lost) in
         [("nanoseconds", i64::MAX as u64, 2), ("bytes", i64::MAX as u64, 2), ("s", 10_000_000_000, 2)]
     {

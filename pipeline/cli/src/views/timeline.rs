@@ -1,5 +1,4 @@
-//! Samples in the order of their times, thread by thread, and running time apart from waiting time: what viewers with
-//! a time axis are given.
+//! Observations sorted by time, per thread and with running and waiting time separated, for viewers with a time axis.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -9,47 +8,47 @@ use profbridge_model::{Profiles, Reason};
 use super::reading::{MOST_WEIGHT, Process, Reading, State, Thread, Unit};
 use super::stacks::Node;
 
-/// The most observations that are held, of 24 bytes each.
+/// The most observations, 24 bytes each.
 const MOST_OBSERVATIONS: usize = 8 << 20;
 
 /// An observation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Observation {
-    /// When it was made, in nanoseconds since the Unix epoch; 0 where that is not known.
+    /// Time in nanoseconds since the Unix epoch; 0 if unknown.
     pub(crate) time_unix_nano: u64,
     /// The stack.
     pub(crate) node: Node,
-    /// For how long the stack stood, or how much it counts; below zero in a difference.
+    /// Duration or count; negative in a difference of profiles.
     pub(crate) weight: i64,
 }
 
-/// What a thread did in one state.
+/// The observations of one thread in one state.
 #[derive(Debug)]
 pub(crate) struct Track {
-    /// The number of the thread.
+    /// Number of the thread.
     thread: u32,
-    /// What it did.
+    /// State of the thread.
     pub(crate) state: State,
     /// The observations.
     pub(crate) observations: Vec<Observation>,
 }
 
 impl Track {
-    /// The sum of all weights, whatever their signs.
+    /// The sum of the absolute weights.
     pub(crate) fn weight(&self) -> u64 {
         self.observations.iter().fold(0, |sum, one| sum.saturating_add(one.weight.unsigned_abs()))
     }
 }
 
-/// The samples of any number of batches.
+/// The observations of any number of batches.
 #[derive(Debug)]
 pub(crate) struct Timeline {
-    /// What was read, and what was not.
+    /// Resolved samples, and what was lost.
     pub(crate) reading: Reading,
     tracks: Vec<Track>,
     numbers: HashMap<(u32, State), usize>,
     held: usize,
-    /// The sum of all weights, whatever their signs.
+    /// The sum of the absolute weights.
     weight: u64,
 }
 
@@ -62,7 +61,7 @@ impl Default for Timeline {
 }
 
 impl Timeline {
-    /// Takes a batch.
+    /// Adds a batch.
     pub(crate) fn add(&mut self, batch: &Profiles) {
         let Self { reading, tracks, numbers, held, weight: sum } = self;
         let mut refused = 0;
@@ -88,12 +87,12 @@ impl Timeline {
         reading.losses.add_observations(Reason::LimitExceeded, refused);
     }
 
-    /// What the weights of a track are a number of.
+    /// The unit of a track's weights.
     pub(crate) fn unit(&self, track: &Track) -> Unit {
         self.reading.unit(track.state)
     }
 
-    /// Leaves out, and counts, what has a weight below zero.
+    /// Drops and counts observations with negative weights.
     pub(crate) fn leave_out_negative(&mut self) {
         let mut count = 0;
         for track in &mut self.tracks {
@@ -105,19 +104,18 @@ impl Timeline {
         self.reading.losses.add_observations(Reason::NegativeValue, count);
     }
 
-    /// Whether nothing in it has any weight.
+    /// Whether all weights are zero.
     pub(crate) fn is_empty(&self) -> bool {
         self.weight == 0
     }
 
-    /// The thread of a track, and its process.
+    /// The thread and process of a track.
     pub(crate) fn thread(&self, track: &Track) -> (&Thread, &Process) {
         let thread = &self.reading.threads[track.thread as usize];
         (thread, &self.reading.processes[thread.process as usize])
     }
 
-    /// What a track is called: its process where that is known, its thread, and its state where it is not the first
-    /// that a person looks for.
+    /// The label of a track: process if known, thread, and the state unless it is the default one.
     pub(crate) fn name(&self, track: &Track) -> String {
         let (thread, process) = self.thread(track);
         let parts = [process.label.to_string(), thread_name(thread)];
@@ -128,7 +126,7 @@ impl Timeline {
         name + &self.suffix(track)
     }
 
-    /// What stands behind the name of a thread, where a track is not of the state that a person looks for first.
+    /// The suffix of a thread's name if the track's state is not the default one.
     pub(crate) fn suffix(&self, track: &Track) -> String {
         match track.state {
             State::Running => String::new(),
@@ -136,14 +134,14 @@ impl Timeline {
         }
     }
 
-    /// Puts the observations of each track into the order of their times.
+    /// Sorts the observations of each track by time.
     pub(crate) fn sort(&mut self) {
         for track in &mut self.tracks {
             track.observations.sort_by_key(|one| (one.time_unix_nano, one.node));
         }
     }
 
-    /// The tracks: running time first, and of each state the heaviest first.
+    /// All tracks: running time first, and within each state by descending weight.
     pub(crate) fn tracks(&self) -> Vec<&Track> {
         let mut tracks: Vec<&Track> = self.tracks.iter().filter(|track| !track.observations.is_empty()).collect();
         tracks.sort_by_cached_key(|track| (track.state, Reverse(track.weight()), self.name(track)));
@@ -151,7 +149,7 @@ impl Timeline {
     }
 }
 
-/// What a thread is called; empty where nothing is known of it.
+/// The label of a thread; empty if nothing is known.
 pub(crate) fn thread_name(thread: &Thread) -> String {
     match (&*thread.name, &*thread.id) {
         ("", "") => String::new(),

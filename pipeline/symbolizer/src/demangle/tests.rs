@@ -1,6 +1,6 @@
 use super::*;
 
-/// Guarantees: each kind of name becomes what its language calls it, and a name of no kind stays.
+/// Guarantees: mangled names of each language are demangled, and other names stay.
 #[test]
 fn kinds_of_names() {
     for (name, expected) in [
@@ -20,8 +20,7 @@ fn kinds_of_names() {
     }
 }
 
-/// Guarantees: a short name that stands for one of gigabytes stays short: each substitution doubles what the one before
-/// stands for.
+/// Guarantees: a short name that expands to gigabytes stays short: each substitution doubles the previous one.
 #[test]
 fn substitutions_do_not_explode() {
     let mut name = String::from("_Z1fSt4pairIiiE");
@@ -33,7 +32,7 @@ fn substitutions_do_not_explode() {
     assert!(demangle(&name).len() <= MAX_NAME);
 }
 
-/// Guarantees: names that nest without end are left as they are, on the stack that the thread has.
+/// Guarantees: endlessly nested names are left unchanged, without overflowing the stack.
 #[test]
 fn nesting_is_limited() {
     for part in ["P", "I", "N", "L_Z", "X", "F", "Dp", "cv", "sr", "B"] {

@@ -1,30 +1,30 @@
-//! What reading DWARF may cost.
+//! Bounds the work of reading DWARF.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// How often all of the DWARF may be read for one batch of addresses. An honest file needs less than two: each unit's
-/// functions once, and the lines of those that are asked about.
+/// How many times all of the DWARF may be read for one batch. A well-formed file needs less than two: the functions of
+/// each unit once, and the lines of the units that contain addresses.
 const READINGS: u64 = 8;
-/// What is allowed in any case, since small files may need a multiple of their size.
+/// The minimum allowance, since small files may need a multiple of their size.
 const LEAST: u64 = 16 << 20;
-/// The longest texts of one batch together, in bytes.
+/// The most bytes of texts that are kept for one batch.
 const MAX_TEXT: usize = 64 << 20;
 
-/// What reading DWARF may still cost. A unit of work is about a byte read, or an attribute skipped.
+/// The work left. A unit is about one byte read, or one attribute skipped.
 #[derive(Debug)]
 pub(crate) struct Budget<'a> {
     left: u64,
     text: usize,
-    /// The symbolizer is being dropped.
+    /// Set when the symbolizer is dropped.
     stop: &'a AtomicBool,
 }
 
-/// Why something was not read.
+/// Why a read failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Error {
-    /// It takes more work or memory than its size explains.
+    /// Reading needs more work or memory than the file's size justifies.
     GaveUp,
-    /// It makes no sense.
+    /// The DWARF is malformed.
     Malformed,
 }
 
@@ -39,13 +39,13 @@ impl<'a> Budget<'a> {
         Self { left: 0, text: MAX_TEXT, stop }
     }
 
-    /// Starts anew, for DWARF of a size.
+    /// Resets the budget for DWARF of a given size.
     pub(super) fn allow(&mut self, bytes: usize) {
         self.left = LEAST.saturating_add((bytes as u64).saturating_mul(READINGS));
         self.text = MAX_TEXT;
     }
 
-    /// Allows more, for further DWARF of a size.
+    /// Adds budget for further DWARF of a given size.
     pub(super) fn add(&mut self, bytes: usize) {
         self.left = self.left.saturating_add((bytes as u64).saturating_mul(READINGS));
     }
@@ -60,7 +60,7 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Pays for a text that will be kept.
+    /// Charges a text that will be kept.
     pub(super) fn keep(&mut self, text: &str) -> Result<(), Error> {
         self.text = self.text.checked_sub(text.len()).ok_or(Error::GaveUp)?;
         self.spend(text.len())

@@ -1,4 +1,4 @@
-//! What was inlined into a function at some addresses.
+//! Functions inlined into a function at given addresses.
 
 use gimli::UnitOffset;
 
@@ -7,10 +7,10 @@ use super::lines::file_index;
 use super::unit::{Extent, Opened, Reference};
 use super::{Position, Reader};
 
-/// How many functions may be inlined into each other. The limits of compilers are a fraction of it.
+/// Maximum depth of inlining. Compilers stop at a fraction of it.
 const MAX_NESTED: usize = 128;
 
-/// What was inlined, for each of the addresses that were asked about.
+/// The inlined functions at each requested address.
 #[derive(Debug)]
 pub(super) struct Inlines {
     at: Vec<Vec<Inline>>,
@@ -20,14 +20,14 @@ pub(super) struct Inlines {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Inline {
     depth: isize,
-    /// Where its name is.
+    /// Where the name is stored.
     pub(super) origin: Option<Reference>,
-    /// Where it was called.
+    /// The position of the call.
     pub(super) call: Position,
 }
 
 impl Inlines {
-    /// Goes through a function once. `addresses` lie in it and are in ascending order.
+    /// Scans a function once. `addresses` must lie in it, in ascending order.
     pub(super) fn read(
         dwarf: &gimli::Dwarf<Reader<'_>>,
         opened: &Opened<'_>,
@@ -40,7 +40,7 @@ impl Inlines {
         let depth = entries.next_depth();
         let root = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
         entries.skip_attributes(root.attributes())?;
-        // The depth of what is being skipped with all that is in it.
+        // Depth of the entry whose whole subtree is being skipped.
         let mut skipped = None;
         while !entries.is_empty() && entries.next_depth() > depth {
             let here = entries.next_depth();
@@ -50,7 +50,7 @@ impl Inlines {
             let Some(abbreviation) = entries.read_abbreviation()? else { continue };
             budget.spend(1 + abbreviation.attributes().len())?;
             if skipped.is_some() || abbreviation.tag() != gimli::DW_TAG_inlined_subroutine {
-                // A function inside of this one has its own place in the index.
+                // A nested function has its own entry in the index.
                 if skipped.is_none() && abbreviation.tag() == gimli::DW_TAG_subprogram {
                     skipped = Some(here);
                 }
@@ -67,7 +67,7 @@ impl Inlines {
                     gimli::DW_AT_call_file => inline.call.file = file_index(&attribute),
                     gimli::DW_AT_call_line => inline.call.line = u32::try_from(number()).unwrap_or(0),
                     gimli::DW_AT_call_column => inline.call.column = u32::try_from(number()).unwrap_or(0),
-                    name => extent.take(name, attribute.value()),
+                    name => extent.set_attribute(name, attribute.value()),
                 }
             }
             let mut hit = false;
@@ -76,7 +76,7 @@ impl Inlines {
                 let last = addresses.partition_point(|&address| address < end);
                 budget.spend(last - first)?;
                 for inlines in &mut at[first..last] {
-                    // Two beside each other have no address in common, unless the file makes no sense.
+                    // Siblings share no address in a well-formed file.
                     let nests = inlines.last().is_none_or(|outer: &Inline| outer.depth < here);
                     if nests && inlines.len() < MAX_NESTED {
                         inlines.push(inline);
@@ -92,7 +92,7 @@ impl Inlines {
         Ok(Self { at })
     }
 
-    /// What was inlined at the address with this position, the outermost first.
+    /// The functions inlined at `addresses[position]`, outermost first.
     pub(super) fn at(&self, position: usize) -> &[Inline] {
         &self.at[position]
     }

@@ -1,5 +1,5 @@
-//! Which unit, and which function in it, an address belongs to. It holds offsets and no references, so it is kept
-//! beside the sections.
+//! Maps addresses to units and to the functions in them. The index holds offsets instead of references, so it can be
+//! stored beside the sections.
 
 use crate::intervals::Intervals;
 
@@ -8,16 +8,16 @@ use super::sections::Sections;
 use super::unit::{self, Extent, Opened};
 use super::{MAX_CLAIMS, MAX_STEPS, Reader};
 
-/// What the index may have beside the size of the sections it is about, in bytes.
+/// How much larger than its sections the index may be, in bytes.
 const SLACK: usize = 16 << 20;
 
 #[derive(Debug)]
 pub(super) struct Index {
-    /// Where code is, in order.
+    /// Address ranges of code, in order.
     code: Vec<(u64, u64)>,
-    /// In order of their offsets.
+    /// Units in order of their offsets.
     units: Vec<Unit>,
-    /// Addresses to positions in `units`.
+    /// Address ranges and positions in `units`.
     ranges: Intervals,
     bytes: usize,
     limit: usize,
@@ -25,9 +25,9 @@ pub(super) struct Index {
 
 #[derive(Debug)]
 struct Unit {
-    /// In `.debug_info`.
+    /// Offset in `.debug_info`.
     offset: usize,
-    /// Addresses to offsets in the unit, once they were needed.
+    /// Address ranges and offsets in the unit. Loaded when first needed.
     functions: Option<Intervals>,
 }
 
@@ -37,7 +37,7 @@ impl Index {
         let limit = sections.bytes().saturating_add(SLACK);
         let mut index = Self { code, units: Vec::new(), ranges: Intervals::default(), bytes: 0, limit };
         let mut headers = dwarf.debug_info.units();
-        // A header that makes no sense hides all units behind it; those before it are good.
+        // A malformed header hides all units after it; the units before it are usable.
         while let Ok(Some(header)) = headers.next() {
             let Some(offset) = header.debug_info_offset() else { continue };
             index.grow(size_of::<Unit>())?;
@@ -52,8 +52,8 @@ impl Index {
         Ok(index)
     }
 
-    /// The index of a single unit, at an offset of `.debug_info`, whose functions are yet to be found. It is thrown away
-    /// with its file, whose size is `bytes`.
+    /// The index of a single unit at an offset of `.debug_info`, with its functions not loaded yet. `bytes` is the size
+    /// of the file that contains the unit.
     pub(super) fn of_unit(offset: usize, code: &[(u64, u64)], bytes: usize) -> Self {
         let units = vec![Unit { offset, functions: None }];
         Self { code: code.to_vec(), units, ranges: Intervals::default(), bytes: 0, limit: bytes.saturating_add(SLACK) }
@@ -79,7 +79,7 @@ impl Index {
             self.add_range(start, end, position)
         })?;
         if !any {
-            // What the root leaves out, its functions say.
+            // Uses the ranges of the functions if the unit itself has none.
             let mut ranges = Vec::new();
             self.each_function(dwarf, &opened, budget, |index, start, end, _| {
                 index.grow(Intervals::BYTES)?;
@@ -119,7 +119,7 @@ impl Index {
         self.units[unit].offset
     }
 
-    /// The offset of the unit that an offset of `.debug_info` lies in.
+    /// The offset of the unit that contains an offset of `.debug_info`.
     pub(super) fn unit_around(&self, offset: usize) -> Option<usize> {
         let after = self.units.partition_point(|unit| unit.offset <= offset);
         after.checked_sub(1).map(|at| self.units[at].offset)
@@ -129,12 +129,13 @@ impl Index {
         self.ranges.find(address, MAX_STEPS).take(MAX_CLAIMS)
     }
 
-    /// The offset of the function in a unit whose functions are loaded; of several, the one that starts last.
+    /// The offset of the function at an address in a unit whose functions are loaded. If several match, the one that
+    /// starts last.
     pub(super) fn function_at(&self, unit: usize, address: u64) -> Option<usize> {
         self.units[unit].functions.as_ref()?.find(address, MAX_STEPS).next()
     }
 
-    /// Finds the functions of a unit, once.
+    /// Loads the functions of a unit, once.
     pub(super) fn load_functions(
         &mut self,
         unit: usize,
@@ -152,7 +153,7 @@ impl Index {
             Ok(())
         });
         functions.sort();
-        // What makes no sense ends the unit; what came before it is good.
+        // Malformed data ends the unit, but the functions before it are usable.
         self.units[unit].functions = Some(functions);
         match result {
             Err(Error::GaveUp) => Err(Error::GaveUp),
@@ -179,7 +180,7 @@ impl Index {
             let mut extent = Extent::default();
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
-                extent.take(attribute.name(), attribute.value());
+                extent.set_attribute(attribute.name(), attribute.value());
             }
             let result = extent.each(dwarf, &opened.unit, budget, |_, start, end| {
                 if self.is_code(start) { each(self, start, end, offset.0) } else { Ok(()) }

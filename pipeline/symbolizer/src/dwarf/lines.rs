@@ -1,4 +1,4 @@
-//! Files and lines.
+//! Source files and lines.
 
 use std::sync::Arc;
 
@@ -12,10 +12,10 @@ use super::unit::{self, Opened};
 use super::{Name, Position, Reader, SourceFrame};
 
 /// The longest header of a line program, in bytes: it names all files of a unit. In memory it is up to 150 times as
-/// much.
+/// large.
 const MAX_HEADER: u64 = 1 << 20;
 
-/// The lines of some addresses, and the files of their unit.
+/// The lines of given addresses, and the files of their unit.
 #[derive(Debug)]
 pub(super) struct Lines<'a> {
     at: Vec<Position>,
@@ -24,7 +24,7 @@ pub(super) struct Lines<'a> {
 }
 
 impl<'a> Lines<'a> {
-    /// Runs the line program of a unit, and keeps what is about `addresses`, which are in ascending order.
+    /// Runs the line program of a unit, and keeps the rows for `addresses`, which must be in ascending order.
     pub(super) fn read(
         dwarf: &gimli::Dwarf<Reader<'a>>,
         opened: &Opened<'a>,
@@ -37,7 +37,7 @@ impl<'a> Lines<'a> {
         let Some(offset) = opened.lines else { return Ok(lines) };
         match lines.run(dwarf, opened, offset, addresses, is_code, budget) {
             Err(Error::GaveUp) => Err(Error::GaveUp),
-            // Functions have names even where lines make no sense.
+            // Functions have names even if the lines are malformed.
             Ok(()) | Err(Error::Malformed) => Ok(lines),
         }
     }
@@ -56,7 +56,7 @@ impl<'a> Lines<'a> {
         self.header = Some(program.header().clone());
 
         let mut rows = program.rows();
-        // The row before, which goes up to the next.
+        // The previous row, which is valid up to the next one.
         let mut before: Option<(u64, Position)> = None;
         let mut starts = true;
         let mut removed = false;
@@ -95,12 +95,12 @@ impl<'a> Lines<'a> {
         Ok(())
     }
 
-    /// What the address with this position belongs to.
+    /// The source position of `addresses[position]`.
     pub(super) fn at(&self, position: usize) -> Position {
         self.at[position]
     }
 
-    /// A function at a position.
+    /// A frame for a function at a source position.
     pub(super) fn frame(
         &mut self,
         dwarf: &gimli::Dwarf<Reader<'a>>,
@@ -113,7 +113,7 @@ impl<'a> Lines<'a> {
             Some(index) => self.file(dwarf, opened, index, budget)?,
             None => None,
         };
-        // Without a line there is no column.
+        // A column is useless without a line.
         let column = if position.line == 0 { 0 } else { position.column };
         Ok(SourceFrame { name, file, line: position.line, column })
     }
@@ -140,7 +140,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Opens a line program, whose header is paid for.
+/// Opens a line program, and charges its header to the budget.
 fn program<'a>(
     dwarf: &gimli::Dwarf<Reader<'a>>,
     opened: &Opened<'a>,
@@ -156,7 +156,7 @@ fn program<'a>(
     Ok(dwarf.debug_line.program(offset, unit.header.address_size(), unit.comp_dir, unit.name)?)
 }
 
-/// The number of a file that an attribute has.
+/// The file number in an attribute.
 pub(super) fn file_index(attribute: &gimli::Attribute<Reader<'_>>) -> Option<u64> {
     match attribute.value() {
         gimli::AttributeValue::FileIndex(file) => Some(file),
@@ -164,7 +164,7 @@ pub(super) fn file_index(attribute: &gimli::Attribute<Reader<'_>>) -> Option<u64
     }
 }
 
-/// The path of a file of a unit whose lines are not read.
+/// The path of a file in a unit whose lines are not read.
 pub(super) fn file_name<'a>(
     dwarf: &gimli::Dwarf<Reader<'a>>,
     opened: &Opened<'a>,
@@ -176,8 +176,8 @@ pub(super) fn file_name<'a>(
     path(dwarf, opened, program.header(), index, budget)
 }
 
-/// The path of a file: the compilation's folder, the file's folder, its name; each absolute one replaces what comes
-/// before.
+/// The path of a file: compilation folder, file's folder, and name are joined. An absolute part replaces the parts
+/// before it.
 fn path<'a>(
     dwarf: &gimli::Dwarf<Reader<'a>>,
     opened: &Opened<'a>,
@@ -185,7 +185,7 @@ fn path<'a>(
     index: u64,
     budget: &mut Budget<'_>,
 ) -> Result<Option<Arc<str>>, Error> {
-    // Up to DWARF 4 the index 0 is no file.
+    // Up to DWARF 4, index 0 means no file.
     if index == 0 && header.version() < 5 {
         return Ok(None);
     }
@@ -211,13 +211,13 @@ fn path<'a>(
     Ok((!path.is_empty()).then(|| path.into()))
 }
 
-/// How long the header of a line program claims to be (DWARF 5, 6.2.4).
+/// The header length that a line program claims (DWARF 5, 6.2.4).
 fn header_length(dwarf: &gimli::Dwarf<Reader<'_>>, offset: gimli::DebugLineOffset) -> Result<u64, Error> {
     let mut reader = *dwarf.debug_line.reader();
     reader.skip(offset.0)?;
     let (_, format) = reader.read_initial_length()?;
     if reader.read_u16()? >= 5 {
-        // The sizes of addresses and of segment selectors.
+        // Skips the sizes of addresses and of segment selectors.
         reader.skip(2)?;
     }
     Ok(reader.read_length(format)? as u64)

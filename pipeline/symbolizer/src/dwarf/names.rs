@@ -1,4 +1,4 @@
-//! The names of functions.
+//! Names of functions.
 
 use std::sync::Arc;
 
@@ -10,69 +10,69 @@ use crate::text::{clean, cut};
 use super::budget::{Budget, Error};
 use super::index::Index;
 use super::lines::{self, file_index};
-use super::unit::{self, Reference, Shared};
+use super::unit::{self, Reference, SharedUnit};
 use super::{Name, Position, Reader};
 
-/// How many units are kept open. References lead to few.
+/// How many units are kept open. References lead to few units.
 const MAX_OPEN: usize = 16;
-/// How far a name may be: an inlined function's is with its definition, that one's with its declaration.
+/// The longest chain of references to a name: inlined function, definition, declaration.
 const MAX_REFERENCES: usize = 16;
 
-/// A file with DWARF, and the one that has what it shares with others.
+/// A file with DWARF, and the file with its shared data.
 #[derive(Clone, Copy)]
 pub(super) struct Files<'b, 'a> {
     pub(super) own: (&'b gimli::Dwarf<Reader<'a>>, &'b Index),
     pub(super) shared: Option<(&'b gimli::Dwarf<Reader<'a>>, &'b Index)>,
-    /// Names the source files of its units by their numbers, where another file does that.
+    /// Resolves file numbers for units whose file names are in another file.
     pub(super) source_files: Option<SourceFiles<'b>>,
 }
 
 pub(super) type SourceFiles<'b> = &'b dyn Fn(u64, &mut Budget<'_>) -> Result<Option<Arc<str>>, Error>;
 
-/// Something in a unit.
+/// The place of a DWARF entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Place {
-    /// The unit is one of the shared file.
+    /// Whether the unit is in the shared file.
     pub(super) shared: bool,
     /// The offset of the unit in `.debug_info`.
     pub(super) unit: usize,
-    /// In the unit.
+    /// Offset in the unit.
     pub(super) offset: usize,
 }
 
 impl<'b, 'a> Files<'b, 'a> {
-    fn of(&self, place: Place) -> Result<(&'b gimli::Dwarf<Reader<'a>>, &'b Index), Error> {
+    fn resolve(&self, place: Place) -> Result<(&'b gimli::Dwarf<Reader<'a>>, &'b Index), Error> {
         if place.shared { self.shared.ok_or(Error::Malformed) } else { Ok(self.own) }
     }
 
-    /// What is referred to from a place.
+    /// Resolves a reference from a place.
     pub(super) fn follow(&self, from: Place, reference: Reference) -> Option<Place> {
         let (shared, offset) = match reference {
             Reference::Here(offset) => return Some(Place { offset, ..from }),
             Reference::Anywhere(offset) => (from.shared, offset),
             Reference::Shared(offset) => (true, offset),
         };
-        let unit = self.of(Place { shared, ..from }).ok()?.1.unit_around(offset)?;
+        let unit = self.resolve(Place { shared, ..from }).ok()?.1.unit_around(offset)?;
         Some(Place { shared, unit, offset: offset - unit })
     }
 }
 
-/// Finds names, and remembers them for one batch.
+/// Finds names, and caches them for one batch.
 #[derive(Debug, Default)]
 pub(super) struct Names<'a> {
-    /// By whether they are of the shared file, and the offset in `.debug_info`.
-    units: HashMap<(bool, usize), Shared<'a>>,
+    /// Open units, by whether they are in the shared file and their offset in `.debug_info`.
+    units: HashMap<(bool, usize), SharedUnit<'a>>,
     known: HashMap<Place, Option<Name>>,
 }
 
 impl<'a> Names<'a> {
-    /// The unit that a place is in.
+    /// Opens the unit that contains a place.
     pub(super) fn open(
         &mut self,
         dwarf: &gimli::Dwarf<Reader<'a>>,
         place: Place,
         budget: &mut Budget<'_>,
-    ) -> Result<Shared<'a>, Error> {
+    ) -> Result<SharedUnit<'a>, Error> {
         let key = (place.shared, place.unit);
         if let Some(unit) = self.units.get(&key) {
             return Ok(Arc::clone(unit));
@@ -85,15 +85,15 @@ impl<'a> Names<'a> {
         Ok(unit)
     }
 
-    /// A unit of the file itself that is open already.
-    pub(super) fn with_unit(offset: usize, unit: Shared<'a>) -> Self {
+    /// Starts with a unit of the file itself that is open already.
+    pub(super) fn with_unit(offset: usize, unit: SharedUnit<'a>) -> Self {
         let mut names = Self::default();
         names.units.insert((false, offset), unit);
         names
     }
 
     /// The name of the function at a place.
-    pub(super) fn of(
+    pub(super) fn function_name(
         &mut self,
         files: Files<'_, 'a>,
         place: Place,
@@ -117,7 +117,7 @@ impl<'a> Names<'a> {
         let mut next = Some(place);
         for _ in 0..MAX_REFERENCES {
             let Some(here) = next.take() else { break };
-            let (dwarf, _) = files.of(here)?;
+            let (dwarf, _) = files.resolve(here)?;
             let opened = self.open(dwarf, here, budget)?;
             let mut entries = opened.unit.entries_raw(Some(UnitOffset(here.offset)))?;
             let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
@@ -158,8 +158,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// The class of a method that is only known by its source's name, from the parameter for its object. One without a
-    /// name, as each lambda has one, is told apart by its place: all their methods have the same name.
+    /// The class of a method that has only a source name, found by the type of its `this` parameter. Unnamed classes,
+    /// such as those of lambdas, are named by their source position, since all their methods have the same name.
     fn class(
         &mut self,
         files: Files<'_, 'a>,
@@ -169,7 +169,7 @@ impl<'a> Names<'a> {
     ) -> Result<Option<String>, Error> {
         for _ in 0..MAX_REFERENCES {
             let Some(here) = next.take() else { break };
-            let (dwarf, _) = files.of(here)?;
+            let (dwarf, _) = files.resolve(here)?;
             let opened = self.open(dwarf, here, budget)?;
             let mut entries = opened.unit.entries_raw(Some(UnitOffset(here.offset)))?;
             let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;

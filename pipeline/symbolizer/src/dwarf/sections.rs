@@ -1,4 +1,4 @@
-//! The sections that functions and lines are in.
+//! The DWARF sections with functions and lines.
 
 use gimli::Reader as _;
 
@@ -7,7 +7,7 @@ use crate::elf::Elf;
 
 use super::Reader;
 
-/// What is read; `.debug_loc` and the like, which are about variables, are not.
+/// The sections that are read. `.debug_loc` and others about variables are not.
 const WANTED: [gimli::SectionId; 9] = [
     gimli::SectionId::DebugInfo,
     gimli::SectionId::DebugAbbrev,
@@ -30,7 +30,7 @@ pub(super) struct Sections {
 impl Sections {
     pub(super) fn load(elf: &Elf, limit: usize) -> Result<Self, Unknown> {
         let found = WANTED.map(|id| elf.debug_section(id.name()));
-        // All sizes come before any allocation.
+        // Checks all sizes before any allocation.
         let mut total = 0_u64;
         for section in found.iter().flatten() {
             total = total.saturating_add(elf.uncompressed_size(section)?.max(section.size));
@@ -47,7 +47,7 @@ impl Sections {
         Ok(Self { data, endian: elf.reader(&[]).endian() })
     }
 
-    /// The sections of a unit that was split off, as `read` has them.
+    /// The sections of a split unit, loaded by `read`.
     pub(super) fn of_split(
         elf: &Elf,
         limit: usize,
@@ -72,12 +72,12 @@ impl Sections {
         self.reader(WANTED.iter().position(|&wanted| wanted == id).map_or(&[][..], |at| &self.data[at]))
     }
 
-    /// Reads bytes in the order of these sections.
+    /// Wraps bytes for gimli, in the byte order of these sections.
     pub(super) fn reader<'a>(&self, bytes: &'a [u8]) -> Reader<'a> {
         gimli::EndianSlice::new(bytes, self.endian)
     }
 
-    /// A view for gimli. Costs nothing: nothing is read yet.
+    /// A view for gimli. It is cheap, since gimli parses later.
     pub(super) fn dwarf(&self) -> gimli::Dwarf<Reader<'_>> {
         let Ok(dwarf) = gimli::Dwarf::load(|id| Ok::<_, std::convert::Infallible>(self.get(id)));
         dwarf

@@ -1,5 +1,5 @@
-//! Split DWARF: units that are in files of their own (`.dwo`), or packed together with others (`.dwp`), of which the
-//! program has skeletons (DWARF 5, 3.1.2 and 7.3.5; before that a GNU extension).
+//! Split DWARF: units in files of their own (`.dwo`) or packed together (`.dwp`). The program has a skeleton of each
+//! (DWARF 5, 3.1.2 and 7.3.5; before that a GNU extension).
 
 use std::path::{Path, PathBuf};
 
@@ -10,18 +10,18 @@ use super::unit::{self, Opened};
 use crate::Unknown;
 use crate::elf::Elf;
 
-/// What trying to open a file costs, in units of work.
+/// What an attempt to open a file costs, in units of work.
 const OPENING: usize = 256 << 10;
 
-/// What a skeleton says about where its unit is.
+/// Where the split unit of a skeleton is, by the skeleton's attributes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Skeleton<'a> {
-    /// The file's path, relative to the folder of the compilation.
+    /// The file's path, relative to the compilation folder.
     pub(super) name: Option<Reader<'a>>,
     pub(super) id: gimli::DwoId,
 }
 
-/// The units of a program that are packed together.
+/// A `.dwp` file with the split units of a program.
 #[derive(Debug)]
 pub(super) struct Package {
     file: Elf,
@@ -30,7 +30,7 @@ pub(super) struct Package {
 }
 
 impl Package {
-    /// Reads what all units share.
+    /// Reads the parts that all units share.
     pub(super) fn load(file: Elf, limit: usize) -> Result<Self, Unknown> {
         let read =
             |name: &str| file.section(name.as_bytes()).map_or(Ok(Vec::new()), |section| file.data(section, limit));
@@ -42,7 +42,7 @@ impl Package {
         self.index.len() + self.strings.len()
     }
 
-    /// The sections of one unit, without the strings that all share.
+    /// The sections of one unit, without the shared strings.
     fn unit(&self, id: gimli::DwoId, limit: usize) -> Option<Sections> {
         let index = gimli::DebugCuIndex::from(self.file.reader(&self.index)).index().ok()?;
         let parts: Vec<_> = index.sections(index.find(id.0)?).ok()?.collect();
@@ -61,23 +61,23 @@ impl Package {
     }
 }
 
-/// The sections of a unit, and its strings where it shares them with others.
+/// The sections of a split unit, and the strings that it shares with others.
 pub(super) type Split<'b> = (Sections, Option<&'b [u8]>);
 
-/// How the units of skeletons are found.
+/// Finds the split units of skeletons.
 pub(super) struct Splits<'b> {
     pub(super) package: Option<&'b Package>,
-    /// Opens a file by its path, where that may be.
+    /// Opens a file at a path, if that is allowed.
     pub(super) open: &'b dyn Fn(&Path) -> Option<Elf>,
-    /// What may still be read for one batch of addresses, in bytes.
+    /// How many bytes may still be read for one batch.
     pub(super) left: usize,
 }
 
 impl Splits<'_> {
-    /// Reads the unit of a skeleton.
+    /// Reads the split unit of a skeleton.
     pub(super) fn load(&mut self, skeleton: &Opened<'_>, budget: &mut Budget<'_>) -> Result<Option<Split<'_>>, Error> {
         let Some(Skeleton { name, id }) = skeleton.skeleton else { return Ok(None) };
-        // An index that makes no sense is looked through to its end.
+        // In a malformed index, a search can visit every entry.
         budget.spend(OPENING + self.package.map_or(0, |package| package.index.len() / 64))?;
         let packed = self.package.and_then(|package| package.unit(id, self.left));
         let alone = || {
@@ -98,7 +98,7 @@ impl Splits<'_> {
     }
 }
 
-/// The unit with an id, opened, and its offset.
+/// Opens the unit with an id and returns its offset as well.
 pub(super) fn open_unit<'a>(
     dwarf: &gimli::Dwarf<Reader<'a>>,
     id: gimli::DwoId,

@@ -1,4 +1,4 @@
-//! Opening a unit: its header, its abbreviations, and what its root says.
+//! Opens a unit: header, abbreviations, and attributes of the root entry.
 
 use std::sync::Arc;
 
@@ -8,25 +8,25 @@ use super::Reader;
 use super::budget::{Budget, Error};
 use super::split::Skeleton;
 
-/// The longest table of abbreviations of one unit, in bytes. Compilers make some kilobytes; in memory it is thirty
-/// times as much.
+/// The longest table of abbreviations of one unit, in bytes. Compilers write a few kilobytes; in memory it is thirty
+/// times as large.
 const MAX_ABBREVIATIONS: usize = 256 << 10;
 
-/// A unit that was opened. gimli would read the header of its line program with it, whose length nobody limits.
+/// An opened unit. gimli's own unit would also read the header of the line program, without any limit.
 #[derive(Debug)]
 pub(super) struct Opened<'a> {
     pub(super) unit: gimli::Unit<Reader<'a>>,
-    /// Where its code is.
+    /// The unit's code.
     pub(super) extent: Extent<'a>,
-    /// Where its line program is.
+    /// The unit's line program.
     pub(super) lines: Option<gimli::DebugLineOffset>,
-    /// The unit itself is in another file.
+    /// Set if this is only a skeleton and the unit is in another file.
     pub(super) skeleton: Option<Skeleton<'a>>,
-    /// It has code of its own; otherwise others refer to it.
+    /// Whether the unit has code of its own. Otherwise other units refer to it.
     pub(super) has_code: bool,
 }
 
-/// The attributes that say where code is (DWARF 5, 2.17).
+/// The attributes that give a range of code (DWARF 5, 2.17).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extent<'a> {
     low: Option<AttributeValue<Reader<'a>>>,
@@ -35,8 +35,8 @@ pub(super) struct Extent<'a> {
 }
 
 impl<'a> Extent<'a> {
-    /// Takes an attribute, if it is one of them.
-    pub(super) fn take(&mut self, name: gimli::DwAt, value: AttributeValue<Reader<'a>>) {
+    /// Stores an attribute if it is one of them.
+    pub(super) fn set_attribute(&mut self, name: gimli::DwAt, value: AttributeValue<Reader<'a>>) {
         match name {
             gimli::DW_AT_low_pc => self.low = Some(value),
             gimli::DW_AT_high_pc => self.high = Some(value),
@@ -45,7 +45,7 @@ impl<'a> Extent<'a> {
         }
     }
 
-    /// Calls `each` with every range.
+    /// Calls `each` for every range.
     pub(super) fn each(
         &self,
         dwarf: &gimli::Dwarf<Reader<'a>>,
@@ -69,7 +69,7 @@ impl<'a> Extent<'a> {
         let Some(low) = dwarf.attr_address(unit, low)? else { return Ok(()) };
         let high = match self.high {
             None => return Ok(()),
-            // A constant is a length.
+            // A constant is a length, and not an address.
             Some(high) => match high.udata_value() {
                 Some(length) => low.checked_add(length),
                 None => dwarf.attr_address(unit, high)?,
@@ -122,7 +122,7 @@ pub(super) fn open<'a>(
     for &specification in root.attributes() {
         let attribute = entries.read_attribute(specification)?;
         let value = attribute.value();
-        extent.take(attribute.name(), value);
+        extent.set_attribute(attribute.name(), value);
         match (attribute.name(), value) {
             (gimli::DW_AT_name, _) => name = Some(value),
             (gimli::DW_AT_comp_dir, _) => folder = Some(value),
@@ -151,7 +151,7 @@ pub(super) fn open<'a>(
     Ok(Opened { unit, extent, lines, skeleton, has_code })
 }
 
-/// A text that an attribute refers to. Finding its end is paid for, also where it has none.
+/// The string that an attribute refers to. The search for its end is charged to the budget, even if there is none.
 pub(super) fn text<'a>(
     dwarf: &gimli::Dwarf<Reader<'a>>,
     unit: &gimli::Unit<Reader<'a>>,
@@ -173,7 +173,7 @@ pub(super) fn text<'a>(
     }
 }
 
-/// Where an attribute refers to: the unit itself or, by an offset of `.debug_info`, any, or any of the shared file.
+/// The target of a reference: an offset in the same unit, in `.debug_info`, or in the shared file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reference {
     Here(usize),
@@ -192,7 +192,7 @@ impl Reference {
     }
 }
 
-/// How long a table of abbreviations is, found without keeping anything of it (DWARF 5, 7.5.3).
+/// The length of a table of abbreviations, found without storing any of it (DWARF 5, 7.5.3).
 fn length_of_abbreviations(table: &Reader<'_>) -> Result<usize, Error> {
     let mut reader = *table;
     reader.truncate(reader.len().min(MAX_ABBREVIATIONS))?;
@@ -203,7 +203,7 @@ fn length_of_abbreviations(table: &Reader<'_>) -> Result<usize, Error> {
         }
         Ok(reader.read_uleb128()?)
     };
-    // The end of the section is an end, too.
+    // The table may also end with the section.
     while !reader.is_empty() {
         if read(&mut reader)? == 0 {
             break;
@@ -223,5 +223,5 @@ fn length_of_abbreviations(table: &Reader<'_>) -> Result<usize, Error> {
     Ok(whole - reader.len())
 }
 
-/// Keeps the abbreviations of units that are opened again and again.
-pub(super) type Shared<'a> = Arc<Opened<'a>>;
+/// A unit that is opened often and shared.
+pub(super) type SharedUnit<'a> = Arc<Opened<'a>>;

@@ -1,8 +1,8 @@
 //! Opening files by path.
 //!
-//! A path is first resolved to a descriptor that can do nothing (`O_PATH`), and only a regular file is opened through
-//! it: so no device is opened, whose opening may have an effect (a watchdog starts, a tape rewinds), and no pipe, which
-//! blocks.
+//! A path is first resolved to a descriptor without any rights (`O_PATH`), and only a regular file is then opened
+//! through it. So no device is opened, which may have side effects (a watchdog starts, a tape rewinds), and no pipe,
+//! which blocks.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -13,22 +13,22 @@ use nix::sys::stat::Mode;
 
 use crate::Unknown;
 
-/// Opens a path of this machine; one on FUSE, which a program serves that may never answer, only with `fuse`.
+/// Opens a path on this machine. A file on FUSE, whose server may never answer, is opened only with `fuse`.
 ///
 /// # Errors
 ///
-/// There is no such regular file.
+/// If there is no such regular file.
 pub fn open_on_this_machine(path: &Path, fuse: bool) -> Result<File, Unknown> {
     let resolved = openat(AT_FDCWD, path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty());
     reopen(File::from(resolved.map_err(|_| Unknown::NoFile)?), fuse)
 }
 
-/// Opens a path inside of a root folder, which nothing leads out of: `..` and absolute symbolic links stay inside, and
-/// links of `/proc`, which lead anywhere, are refused (`openat2(2)`, `RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`).
+/// Opens a path inside a root folder. It cannot lead out of the folder: `..` and absolute symbolic links stay inside,
+/// and magic links of `/proc` are refused (`openat2(2)`, `RESOLVE_IN_ROOT`, `RESOLVE_NO_MAGICLINKS`).
 ///
 /// # Errors
 ///
-/// There is no such regular file.
+/// If there is no such regular file.
 pub fn open_in_root(root: &File, path: &Path, fuse: bool) -> Result<File, Unknown> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
@@ -36,7 +36,7 @@ pub fn open_in_root(root: &File, path: &Path, fuse: bool) -> Result<File, Unknow
     reopen(File::from(openat2(root, path, how).map_err(|_| Unknown::NoFile)?), fuse)
 }
 
-/// Opens what a descriptor without rights stands for.
+/// Opens the file behind an `O_PATH` descriptor for reading.
 fn reopen(resolved: File, fuse: bool) -> Result<File, Unknown> {
     super::check(&resolved, fuse)?;
     File::open(format!("/proc/self/fd/{}", resolved.as_raw_fd())).map_err(|_| Unknown::NoFile)

@@ -2,14 +2,14 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// A map that is as long as it ever gets.
+/// A map at its full length.
 fn map(text: &str) -> PerfMap {
     let mut map = PerfMap { lengths: Arc::new(vec![u32::MAX]), ..PerfMap::default() };
-    map.take(text.as_bytes());
+    map.parse(text.as_bytes());
     map
 }
 
-/// Guarantees: lines that make no sense are counted and name nothing.
+/// Guarantees: malformed lines are counted and name nothing.
 #[test]
 fn malformed_lines() {
     let text =
@@ -26,31 +26,31 @@ fn endless_lines() {
     let mut map = map("");
     let step = vec![b'a'; STEP];
     for _ in 0..10 {
-        assert_eq!(map.take(&step), STEP);
+        assert_eq!(map.parse(&step), STEP);
     }
     assert_eq!(map.malformed_lines, 1);
-    map.take(b"rest\n1000 10 f\n");
+    map.parse(b"rest\n1000 10 f\n");
     assert_eq!(map.find(0x1000), Some(&b"f"[..]));
     assert!(map.bytes() < 1000);
 }
 
-/// Guarantees: as many ranges as allowed are kept, however many the file has.
+/// Guarantees: the number of stored ranges is limited, however many the file has.
 #[test]
 fn ranges_are_limited() {
     let mut map = PerfMap::default();
     let lines: String = (0..MAX_RANGES as u64 + 10).map(|number| format!("{:x} 1 f\n", number * 2)).collect();
-    map.take(lines.as_bytes());
+    map.parse(lines.as_bytes());
     assert!(map.full);
     assert!(map.ranges.len() <= MAX_RANGES);
 }
 
-/// Guarantees: what is replaced for ever takes a bounded amount of memory, and the last names stay.
+/// Guarantees: replaced ranges take a bounded amount of memory, and current names stay.
 #[test]
 fn past_ranges_are_limited() {
     let mut map = map("0 10000000 whole\n");
     let lines: String = (0..10_000_u64).map(|number| format!("{:x} 1 f{number}\n", number * 2)).collect();
     for _ in 0..MAX_PAST / 10_000 + 2 {
-        map.take(lines.as_bytes());
+        map.parse(lines.as_bytes());
         assert!(map.past.len() <= MAX_PAST);
     }
     assert!(!map.full && map.ranges.len() <= 20_001);
@@ -58,7 +58,7 @@ fn past_ranges_are_limited() {
     assert_eq!(map.find(4_001), Some(&b"whole"[..]));
 }
 
-/// A jitdump file's header, of its length.
+/// A jitdump header that has the given length.
 fn dump_header() -> Vec<u8> {
     [&b"DTiJ"[..], &1_u32.to_le_bytes(), &40_u32.to_le_bytes(), &[0; 28]].concat()
 }
@@ -69,12 +69,12 @@ fn dump_record(kind: u32, numbers: &[u64], rest: &[u8]) -> Vec<u8> {
     [&kind.to_le_bytes()[..], &(16 + body.len() as u32).to_le_bytes(), &[0; 8], &body].concat()
 }
 
-/// Reads a file in pieces, as it grows.
+/// Parses a file in pieces, as it grows.
 fn grown(bytes: &[u8], step: usize, lengths: Vec<u32>) -> PerfMap {
     let mut map = PerfMap { lengths: Arc::new(lengths), ..PerfMap::default() };
     for end in (0..=bytes.len()).step_by(step).chain([bytes.len()]) {
         while let Some(rest) = bytes.get(usize::try_from(map.offset).unwrap()..end) {
-            let used = map.take(rest) as u64;
+            let used = map.parse(rest) as u64;
             map.offset += used;
             if used == 0 {
                 break;
@@ -84,8 +84,8 @@ fn grown(bytes: &[u8], step: usize, lengths: Vec<u32>) -> PerfMap {
     map
 }
 
-/// Guarantees: a jitdump file names code as a perf map does, each name from when its record was whole; its code is not
-/// read, records of other kinds are nothing, and moved code keeps its name.
+/// Guarantees: a jitdump file names code like a perf map, each name from the time when its record was complete. Its
+/// code is not read, other record types are ignored, and moved code keeps its name.
 #[test]
 fn dumps() {
     let load = |start, name: &str, code| {
@@ -112,7 +112,7 @@ fn dumps() {
         assert_eq!([0, 1, 2, 3, 6].map(|moment| name(0x10ff, moment).unwrap()), ["old", "old", "old", "new", "newest"]);
         assert_eq!((name(0x5000, 6), name(0x1100, 6), map.malformed_lines), (Some("new"), None, 1), "{step}");
     }
-    // Nothing is found behind a record without a length.
+    // A record without a length hides everything after it.
     bytes.extend([0; 16]);
     bytes.extend(load(0x9000, "behind\0", 0));
     let map = grown(&bytes, 1 << 20, vec![u32::MAX]);
@@ -120,7 +120,7 @@ fn dumps() {
 }
 
 proptest! {
-    /// Guarantees: no records of a jitdump file make it panic or read for ever, however they are cut into pieces.
+    /// Guarantees: no jitdump file causes a panic or an endless loop, however it is split.
     #[test]
     fn any_dump(
         records in prop::collection::vec((0_u32..4, prop::collection::vec(any::<u64>(), 0..9), any::<[u8; 9]>()), 0..9),
@@ -134,8 +134,8 @@ proptest! {
         grown(&bytes, step, vec![u32::MAX]);
     }
 
-    /// Guarantees: at every moment, each address has the name that the last line by then gives it; at earlier moments
-    /// than any line for it, that of the first one. A moment is a length of the file, wherever in a line that ends.
+    /// Guarantees: at every moment, each address has the name of the last line written by then, or of its first line
+    /// for earlier moments. A moment is a length of the file, which may end within a line.
     #[test]
     fn the_last_line_by_then(
         lines in prop::collection::vec((0_u64..64, 1_u64..32), 1..30), lengths in prop::collection::vec(0_u32..300, 5)
@@ -145,7 +145,7 @@ proptest! {
         let mut map = PerfMap { lengths: Arc::new(lengths.clone()), ..PerfMap::default() };
         let mut ends = Vec::new();
         for line in &lines {
-            map.offset += map.take(line.as_bytes()) as u64;
+            map.offset += map.parse(line.as_bytes()) as u64;
             ends.push(u32::try_from(map.offset).unwrap());
         }
         for (moment, length) in lengths.into_iter().enumerate() {
@@ -163,13 +163,13 @@ proptest! {
         }
     }
 
-    /// Guarantees: no bytes make it panic, however they are cut into pieces.
+    /// Guarantees: no bytes cause a panic, however they are split.
     #[test]
     fn any_bytes(bytes in prop::collection::vec(prop_oneof![Just(b'\n'), Just(b' '), Just(b'f'), any::<u8>()], 0..300)) {
         let mut map = PerfMap::default();
         let mut at = 0;
         for end in (0..=bytes.len()).step_by(7) {
-            at += map.take(&bytes[at..end.max(at)]);
+            at += map.parse(&bytes[at..end.max(at)]);
         }
     }
 }

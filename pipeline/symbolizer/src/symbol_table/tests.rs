@@ -31,7 +31,7 @@ fn find(table: &SymbolTable, address: u64) -> Option<&str> {
     table.find(address).map(|name| std::str::from_utf8(name).unwrap())
 }
 
-/// Guarantees: of several symbols at one address, the documented one is taken.
+/// Guarantees: among several symbols at one address, the one with the documented precedence is chosen.
 #[test]
 fn aliases() {
     let aliases = |names: &[(&str, u64, bool, bool)]| {
@@ -53,8 +53,8 @@ fn aliases() {
     }
 }
 
-/// Guarantees: a public name without a size has that of its alias, and what is behind it is not its code; the other names
-/// of an address are known as such, anywhere in the symbol.
+/// Guarantees: a public name without a size gets the size of its alias, and no code behind that. The other names are
+/// known as aliases for any address in the symbol.
 #[test]
 fn sizes_and_names_of_aliases() {
     let table =
@@ -64,8 +64,8 @@ fn sizes_and_names_of_aliases() {
     assert!(!table.is_alias(20, b"public") && !table.is_alias(30, b"__alias") && !table.is_alias(19, b"__alias"));
 }
 
-/// Guarantees: a symbol without a size reaches to the next one, not past its section; a label inside of a function is
-/// none; what lies in no code is left out.
+/// Guarantees: a symbol without a size extends to the next one, but not beyond its section. A label inside of a
+/// function is ignored, and so are symbols outside of all code.
 #[test]
 fn without_sizes() {
     let table = table(&[
@@ -99,8 +99,8 @@ fn without_sizes() {
     }
 }
 
-/// Guarantees: names that would take more memory than allowed, since a file lets them lie inside of each other, are
-/// refused.
+/// Guarantees: names are refused if they would take more memory than allowed, which is possible because names may
+/// overlap in a file.
 #[test]
 fn names_inside_of_each_other() {
     let mut builder = Builder::new(vec![(0, u64::MAX)], 1 << 16);
@@ -109,7 +109,7 @@ fn names_inside_of_each_other() {
     assert_eq!(refused, Some(16));
 }
 
-/// What the table shall say, found by looking at every symbol.
+/// The expected result, found by scanning all symbols.
 fn oracle(given: &[Given], address: u64) -> Option<&str> {
     let end_of_code = |address: u64| CODE.iter().find(|code| (code.0..code.1).contains(&address)).map(|code| code.1);
     let preferred = |a: &&Given, b: &&Given| {
@@ -157,7 +157,8 @@ fn given() -> impl Strategy<Value = Given> {
 }
 
 proptest! {
-    /// Guarantees: whatever nests, overlaps or has aliases, each address has the name that a scan of all symbols finds.
+    /// Guarantees: with nested and overlapping symbols and aliases, each address has the name that a scan of all
+    /// symbols finds.
     #[test]
     fn as_a_scan_finds_it(given in prop::collection::vec(given(), 0..30)) {
         let table = table(&given);

@@ -1,9 +1,9 @@
-//! Where an object's file is, and its separate debug file.
+//! Finds an object's file and its separate debug file.
 //!
 //! The rules are GDB's (its documentation, "Debugging Information in Separate Files"): by build id in `.build-id` of a
 //! debug folder; by the debug link's name beside the object, in `.debug` beside it, and at the object's path below a
-//! debug folder. A file found by a link must have the link's checksum, one found by a build id must have that. What is
-//! not on this machine may come from a [`DebugFileServer`], by its build id.
+//! debug folder. A file found by a link must match the link's checksum, one found by a build id must have that build
+//! id. A [`DebugFileServer`] can supply files that are not on this machine, by build id.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -19,29 +19,28 @@ use crate::elf::{DebugLink, Elf};
 use crate::input::{self, Input};
 use crate::{DebugFileServer, Key, Requested, Settings, Source, Unknown};
 
-/// The debug folder of a root folder that is not this machine's.
+/// The debug folder inside a root folder other than this machine's.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
-/// How much is read at a time for a checksum, in bytes.
+/// Bytes read at a time to compute a checksum.
 const STEP: usize = 1 << 20;
 
-/// A server, and the build ids of what it was asked for since the last look that may still come.
+/// A server, and the build ids requested since the last check whose files may still arrive.
 #[derive(Debug, Default)]
-pub(super) struct Elsewhere {
+pub(super) struct RemoteFiles {
     pub(super) server: Option<Arc<dyn DebugFileServer>>,
     pub(super) coming: RefCell<Vec<Box<[u8]>>>,
 }
 
-/// Looks for files.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Finder<'a> {
-    pub(super) elsewhere: &'a Elsewhere,
+    pub(super) remote: &'a RemoteFiles,
     pub(super) settings: &'a Settings,
     pub(super) counting: &'a Counting,
     pub(super) stop: &'a AtomicBool,
 }
 
 impl Finder<'_> {
-    /// Opens an object's file, and checks that it is the one that the key means.
+    /// Opens an object's file, and checks that it matches the key.
     pub(super) fn object(self, origin: &Origin) -> Result<Elf, Unknown> {
         let file = match &origin.source {
             Source::File(file) => file.try_clone().map_err(|_| Unknown::NoFile)?,
@@ -49,7 +48,7 @@ impl Finder<'_> {
             Source::InRoot { root, path } => input::open_in_root(root, path, self.settings.fuse)?,
             Source::BuildId => return self.by_build_id_key(origin),
         };
-        let elf = self.read(file)?;
+        let elf = self.read_elf(file)?;
         let same = match &origin.key {
             Key::BuildId(id) => elf.build_id().as_deref() == Some(id),
             Key::File(identity) => elf.input.identity().as_ref() == Some(identity),
@@ -58,26 +57,26 @@ impl Finder<'_> {
         if same { Ok(elf) } else { Err(Unknown::NoFile) }
     }
 
-    /// The object itself is worth more than its debug file, which has all names that there are, too.
+    /// Prefers the object to its debug file, which also has all names.
     fn by_build_id_key(self, origin: &Origin) -> Result<Elf, Unknown> {
         let Key::BuildId(id) = &origin.key else { return Err(Unknown::NoFile) };
         let found = ["", ".debug"].iter().find_map(|suffix| self.by_build_id(origin, id, suffix));
-        found.or_else(|| self.brought(id)).ok_or(Unknown::NoFile)
+        found.or_else(|| self.find_on_server(id)).ok_or(Unknown::NoFile)
     }
 
-    /// The separate debug file of an object, where it has one.
+    /// The separate debug file of an object, if there is one.
     pub(super) fn debug_file(self, origin: &Origin, object: &Elf) -> Option<Elf> {
         let id = object.build_id();
         let by_id = id.as_ref().and_then(|id| self.by_build_id(origin, id, ".debug"));
         let found = by_id.or_else(|| self.by_link(origin, &object.debug_link()?));
-        // A file that has debug information is worth no file from elsewhere.
+        // A file with debug information of its own needs no download.
         let wanted = id.filter(|_| !self.settings.dwarf || !Dwarf::is_in(object));
-        let found = found.or_else(|| self.brought(&wanted?))?;
+        let found = found.or_else(|| self.find_on_server(&wanted?))?;
         Counting::add(&self.counting.debug_files, 1);
         Some(found)
     }
 
-    /// The files with the DWARF of an object, of which `file` is the one with its units.
+    /// All files with the DWARF of an object. `file` has the compilation units.
     pub(super) fn sources(self, origin: &Origin, file: Elf) -> Sources {
         let shared = file.shared_debug_link().and_then(|(path, id)| self.shared_file(origin, &path, &id));
         let path = if let Source::Path(path) = &origin.source { path.as_os_str() } else { origin.path.as_ref() };
@@ -87,9 +86,9 @@ impl Finder<'_> {
         Sources { file, shared, package }
     }
 
-    /// The file that dwz made of what several debug files share.
+    /// The file into which dwz moved what several debug files share.
     fn shared_file(self, origin: &Origin, path: &str, id: &[u8]) -> Option<Elf> {
-        // Debug folders have a folder for these files, which the path is relative to.
+        // Debug folders keep these files in `.dwz`, and the rest of the path is relative to it.
         let below_folder = path.rsplit_once(".dwz/").map(|(_, below)| below);
         let below_folder = below_folder.map(|path| below(Path::new(".dwz"), Path::new(path)));
         let in_root = || self.in_root(root_of(origin)?, &Path::new(DEBUG_FOLDER).join(below_folder.as_ref()?));
@@ -102,10 +101,11 @@ impl Finder<'_> {
         let found = self.by_build_id(origin, id, ".debug").or_else(|| in_root().filter(accept));
         let found = found.or_else(|| in_folders().filter(accept));
         let found = found.or_else(|| self.beside(origin, Path::new(path)).filter(accept));
-        found.or_else(|| self.brought(id))
+        found.or_else(|| self.find_on_server(id))
     }
 
-    /// A file that an object, or its debug information, names by a path: where the path has its meaning.
+    /// Opens a file at a path that an object or its debug information names, in the root folder that the path refers
+    /// to.
     pub(super) fn beside(self, origin: &Origin, path: &Path) -> Option<Elf> {
         let path = folder_of(origin).join(path);
         match root_of(origin) {
@@ -125,15 +125,15 @@ impl Finder<'_> {
         in_root.into_iter().chain(in_folders).flatten().find(accept)
     }
 
-    fn brought(self, id: &[u8]) -> Option<Elf> {
-        match self.elsewhere.server.as_ref()?.request(id) {
+    fn find_on_server(self, id: &[u8]) -> Option<Elf> {
+        match self.remote.server.as_ref()?.request(id) {
             Requested::Here(file) => {
-                let found = self.read(file).ok().filter(|elf| elf.build_id().as_deref() == Some(id));
+                let found = self.read_elf(file).ok().filter(|elf| elf.build_id().as_deref() == Some(id));
                 self.accept(found.is_some());
                 found
             }
             Requested::Coming { .. } => {
-                self.elsewhere.coming.borrow_mut().push(id.into());
+                self.remote.coming.borrow_mut().push(id.into());
                 None
             }
             Requested::Missing => None,
@@ -147,7 +147,7 @@ impl Finder<'_> {
         let in_root = root_of(origin)
             .into_iter()
             .flat_map(|root| beside.iter().chain([&below]).map(move |path| self.in_root(root, path)));
-        // A path that a target made up is no path of this machine.
+        // A path chosen by the profiled process must not be opened outside of that process's root.
         let trusted = matches!(origin.source, Source::Path(_));
         let on_this_machine = beside.iter().filter(|_| trusted).map(|path| self.on_this_machine(path));
         let folders = self.settings.debug_folders.iter();
@@ -164,18 +164,18 @@ impl Finder<'_> {
     }
 
     fn in_root(self, root: &File, path: &Path) -> Option<Elf> {
-        self.read(input::open_in_root(root, path, self.settings.fuse).ok()?).ok()
+        self.read_elf(input::open_in_root(root, path, self.settings.fuse).ok()?).ok()
     }
 
     fn on_this_machine(self, path: &Path) -> Option<Elf> {
-        self.read(input::open_on_this_machine(path, self.settings.fuse).ok()?).ok()
+        self.read_elf(input::open_on_this_machine(path, self.settings.fuse).ok()?).ok()
     }
 
-    fn read(self, file: File) -> Result<Elf, Unknown> {
+    fn read_elf(self, file: File) -> Result<Elf, Unknown> {
         Elf::read(Input::new(file, self.settings)?)
     }
 
-    /// The CRC-32 of a whole file, unless there is more of it than could be used.
+    /// The CRC-32 of a whole file, or `None` if the file is larger than allowed.
     fn checksum(self, input: &Input) -> Option<u32> {
         let limit = self.settings.max_dwarf_bytes.saturating_add(self.settings.max_symbol_bytes).saturating_mul(4);
         if input.len() > limit as u64 {
@@ -196,7 +196,7 @@ impl Finder<'_> {
     }
 }
 
-/// The root folder in which an object's path has its meaning.
+/// The root folder in which an object's path is valid.
 fn root_of(origin: &Origin) -> Option<&File> {
     match &origin.source {
         Source::InRoot { root, .. } => Some(origin.root.as_deref().unwrap_or(root)),
@@ -204,7 +204,7 @@ fn root_of(origin: &Origin) -> Option<&File> {
     }
 }
 
-/// The folder that an object is in.
+/// The folder that contains an object.
 fn folder_of(origin: &Origin) -> PathBuf {
     let path = match &origin.source {
         Source::Path(path) | Source::InRoot { path, .. } => path,
@@ -213,7 +213,7 @@ fn folder_of(origin: &Origin) -> PathBuf {
     path.parent().map(Path::to_owned).unwrap_or_default()
 }
 
-/// A folder's place below a debug folder. Parts that would lead out of it are left out.
+/// Appends `folder` to a debug folder, without the parts that would lead out of it.
 fn below(debug: &Path, folder: &Path) -> PathBuf {
     let parts = folder.components().filter_map(|part| match part {
         Component::Normal(name) => Some(OsString::from(name)),

@@ -1,4 +1,4 @@
-//! What the handles and the thread know together: objects, what waits, and the answers.
+//! State shared between the handles and the thread: objects, waiting addresses, answers.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -11,15 +11,15 @@ use hashbrown::hash_map::Entry as MapEntry;
 use crate::counters::Counting;
 use crate::{Answer, Key, Object, ObjectId, Settings, Source, Symbols, Unknown};
 
-/// What an answer costs beside its frames: its place in the table, and the counts of its reference.
+/// What an answer costs beside its frames: its entry in the table and the reference counts, in bytes.
 const SLOT_BYTES: usize = 64;
-/// How many addresses the thread takes at a time: what they refer to is in memory together.
+/// How many addresses one task has at most: all data that they need is in memory at once.
 const MAX_SYMBOLS_TASK: usize = 1 << 14;
 const MAX_DWARF_TASK: usize = 1 << 15;
-/// In how many steps answers age: an eighth of the room is new, an eighth older, and so on.
+/// Answers age in steps: each age covers an eighth of the allowed bytes.
 const AGES: usize = 8;
 
-/// What makes two objects the same, of any kind.
+/// What identifies an object of any kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) enum Identity {
     Object(Key),
@@ -35,7 +35,7 @@ pub(super) enum Content {
     Vdso,
 }
 
-/// Where an ELF file comes from: [`Object`], to be shared.
+/// Where an ELF file comes from: the parts of an [`Object`], shared.
 #[derive(Debug)]
 pub(crate) struct Origin {
     pub(crate) key: Key,
@@ -50,7 +50,7 @@ impl Content {
         Self::Elf(Arc::new(Origin { key, source, root, path }))
     }
 
-    /// Whether it keeps a file open.
+    /// Whether this keeps a file open.
     fn holds_file(&self) -> bool {
         match self {
             Self::Elf(origin) => matches!(origin.source, Source::File(_)) || origin.root.is_some(),
@@ -60,49 +60,49 @@ impl Content {
     }
 }
 
-/// An object.
+/// A registered object.
 #[derive(Debug)]
-struct Entry {
+struct ObjectEntry {
     identity: Identity,
-    /// `None` once its file was closed to make room.
+    /// `None` after the file was closed to make room.
     content: Option<Content>,
     answers: HashMap<u64, Slot>,
     /// Addresses that wait for the symbol table.
     for_symbols: Vec<u64>,
     /// Addresses that wait for DWARF.
     for_dwarf: Vec<u64>,
-    /// Addresses that wait for a debug file from elsewhere.
+    /// Addresses that wait for a debug file from a server.
     for_file: Vec<u64>,
-    /// How many addresses the thread has taken and not answered.
+    /// How many addresses the thread is working on.
     taken: usize,
     used: u64,
 }
 
-impl Entry {
+impl ObjectEntry {
     fn waiting(&self) -> usize {
         self.for_symbols.len() + self.for_dwarf.len() + self.for_file.len() + self.taken
     }
 }
 
-/// An answer and when it was last looked at.
+/// An answer and when it was last used.
 #[derive(Debug)]
 struct Slot {
     answer: Answer,
     age: u64,
 }
 
-/// What one address becomes.
+/// The outcome for one address.
 #[derive(Debug, Clone)]
-pub(super) enum Verdict {
-    /// It stands as it is.
+pub(super) enum LookupResult {
+    /// Final.
     Settled(Result<Arc<Symbols>, Unknown>),
-    /// What the symbol table says; DWARF comes.
+    /// The symbol table's answer. DWARF will be read next.
     Continued(Option<Arc<Symbols>>),
-    /// What is known without a debug file that may come soon.
+    /// The answer without a debug file that may arrive soon.
     Postponed(Option<Arc<Symbols>>),
 }
 
-/// What the thread shall do.
+/// Work for the thread.
 #[derive(Debug)]
 pub(super) enum Task {
     Symbols(ObjectId, Option<Content>, Vec<u64>),
@@ -111,27 +111,27 @@ pub(super) enum Task {
 
 #[derive(Debug)]
 pub(super) struct State {
-    objects: HashMap<ObjectId, Entry>,
+    objects: HashMap<ObjectId, ObjectEntry>,
     identities: HashMap<Identity, ObjectId>,
     next: u64,
     clock: u64,
     symbol_queue: VecDeque<ObjectId>,
     dwarf_queue: VecDeque<ObjectId>,
-    /// Addresses that wait for anything.
+    /// Addresses that wait for anything, of all objects.
     pub(super) waiting: usize,
     pub(super) stop: bool,
-    /// Objects of which the thread need not keep anything.
+    /// Objects whose tables the thread can drop.
     pub(super) forgotten: Vec<ObjectId>,
     open_files: usize,
-    /// Of answers, without their strings.
+    /// Bytes of answers, without their strings.
     answer_bytes: usize,
-    /// Of strings, which answers share.
+    /// Bytes of the strings that answers share.
     string_bytes: usize,
-    /// Answers were dropped: there may be strings that nobody needs.
+    /// Answers were dropped, so some strings may be unused.
     pub(super) sweep: bool,
     answer_limit: usize,
     age: u64,
-    /// Bytes of answers that came in this age.
+    /// Bytes of answers that were added in this age.
     age_bytes: usize,
     max_objects: usize,
     max_open_files: usize,
@@ -167,7 +167,7 @@ impl State {
             && let Some(entry) = self.objects.get_mut(&id)
         {
             entry.used = self.clock;
-            // A perf map may have been replaced by another file; every other object stays what it is.
+            // The file of a perf map may have been replaced. All other objects keep their first file.
             if entry.content.is_none() || matches!(content, Content::PerfMap(..)) {
                 self.open_files -= usize::from(entry.content.as_ref().is_some_and(Content::holds_file));
                 self.open_files += usize::from(content.holds_file());
@@ -177,7 +177,7 @@ impl State {
             return id;
         }
         while self.objects.len() >= self.max_objects {
-            // One that nobody waits for, if there is one.
+            // Prefers an object for which no address is waiting.
             let Some(oldest) = self.oldest(|entry| entry.waiting() == 0).or_else(|| self.oldest(|_| true)) else {
                 break;
             };
@@ -189,7 +189,7 @@ impl State {
         self.next += 1;
         self.open_files += usize::from(content.holds_file());
         self.identities.insert(identity.clone(), id);
-        let entry = Entry {
+        let entry = ObjectEntry {
             identity,
             content: Some(content),
             answers: HashMap::default(),
@@ -204,13 +204,13 @@ impl State {
         id
     }
 
-    fn oldest(&self, which: impl Fn(&Entry) -> bool) -> Option<ObjectId> {
+    fn oldest(&self, which: impl Fn(&ObjectEntry) -> bool) -> Option<ObjectId> {
         self.objects.iter().filter(|(_, entry)| which(entry)).min_by_key(|(_, entry)| entry.used).map(|(&id, _)| id)
     }
 
     fn close_files(&mut self) {
         while self.open_files > self.max_open_files {
-            let holds = |entry: &Entry| entry.content.as_ref().is_some_and(Content::holds_file);
+            let holds = |entry: &ObjectEntry| entry.content.as_ref().is_some_and(Content::holds_file);
             let Some(oldest) = self.oldest(|entry| holds(entry) && entry.waiting() == 0).or_else(|| self.oldest(holds))
             else {
                 break;
@@ -229,7 +229,7 @@ impl State {
         self.waiting -= entry.waiting();
         self.open_files -= usize::from(entry.content.as_ref().is_some_and(Content::holds_file));
         self.sweep = true;
-        self.answer_bytes -= entry.answers.values().map(|slot| bytes_of(&slot.answer)).sum::<usize>();
+        self.answer_bytes -= entry.answers.values().map(|slot| answer_size(&slot.answer)).sum::<usize>();
     }
 
     pub(super) fn ask(
@@ -251,7 +251,7 @@ impl State {
             if let MapEntry::Occupied(slot) = &place {
                 let again = match slot.get().answer {
                     Answer::Unknown(Unknown::Refused | Unknown::NotAsked) => true,
-                    // The file may have come since, and a perf map may have grown.
+                    // The file may exist by now, and a perf map may have grown.
                     Answer::Unknown(Unknown::NoFile) => entry.content.is_some(),
                     Answer::Unknown(_) | Answer::Final(_) => grows,
                     Answer::Pending | Answer::Symbols(_) => false,
@@ -274,17 +274,17 @@ impl State {
             };
             let slot = Slot { answer, age: self.age };
             match place {
-                // A perf map's earlier answer stands until the next.
+                // A perf map's previous answer stays valid until the next one.
                 MapEntry::Occupied(mut place) => {
                     if !(grows && matches!(place.get().answer, Answer::Final(_))) {
-                        self.answer_bytes -= bytes_of(&place.get().answer);
-                        self.answer_bytes += bytes_of(&slot.answer);
+                        self.answer_bytes -= answer_size(&place.get().answer);
+                        self.answer_bytes += answer_size(&slot.answer);
                         place.insert(slot);
                     }
                 }
                 MapEntry::Vacant(place) => {
-                    self.answer_bytes += bytes_of(&slot.answer);
-                    self.age_bytes += bytes_of(&slot.answer);
+                    self.answer_bytes += answer_size(&slot.answer);
+                    self.age_bytes += answer_size(&slot.answer);
                     place.insert(slot);
                 }
             }
@@ -306,13 +306,13 @@ impl State {
         })
     }
 
-    /// The objects with addresses that wait for a debug file from elsewhere.
+    /// The objects with addresses that wait for a debug file from a server.
     pub(super) fn postponed(&self) -> Vec<ObjectId> {
         self.objects.iter().filter(|(_, entry)| !entry.for_file.is_empty()).map(|(&id, _)| id).collect()
     }
 
-    /// Has addresses of an object looked up again: those that waited for a debug file and, where it has `arrived`, all
-    /// others that were answered without it. Their answers stand until there are better ones.
+    /// Looks addresses of an object up again: those that waited for a debug file and, if it has `arrived`, all others
+    /// that were answered without it. The previous answers stay until better ones replace them.
     pub(super) fn resume(&mut self, object: ObjectId, arrived: bool) {
         let Some(entry) = self.objects.get_mut(&object) else { return };
         let queued = !entry.for_symbols.is_empty();
@@ -328,11 +328,11 @@ impl State {
         }
     }
 
-    /// What is to be done next: the symbols of any object come before the DWARF of any.
-    pub(super) fn take(&mut self) -> Option<Task> {
+    /// The next task. Symbol tables of all objects come before any DWARF.
+    pub(super) fn next_task(&mut self) -> Option<Task> {
         while let Some(id) = self.symbol_queue.pop_front() {
             let Some(entry) = self.objects.get_mut(&id) else { continue };
-            let addresses = some_of(&mut entry.for_symbols, MAX_SYMBOLS_TASK);
+            let addresses = take_up_to(&mut entry.for_symbols, MAX_SYMBOLS_TASK);
             if addresses.is_empty() {
                 continue;
             }
@@ -344,7 +344,7 @@ impl State {
         }
         while let Some(id) = self.dwarf_queue.pop_front() {
             let Some(entry) = self.objects.get_mut(&id) else { continue };
-            let addresses = some_of(&mut entry.for_dwarf, MAX_DWARF_TASK);
+            let addresses = take_up_to(&mut entry.for_dwarf, MAX_DWARF_TASK);
             if addresses.is_empty() {
                 continue;
             }
@@ -359,45 +359,45 @@ impl State {
         None
     }
 
-    /// Files what the thread found out. All strings of all answers have `string_bytes` now.
-    pub(super) fn settle(
+    /// Stores the thread's results. `string_bytes` is the new size of all strings of all answers.
+    pub(super) fn store_results(
         &mut self,
         object: ObjectId,
-        verdicts: Vec<(u64, Verdict)>,
+        results: Vec<(u64, LookupResult)>,
         string_bytes: usize,
         counting: &Counting,
     ) {
         self.string_bytes = string_bytes;
-        // Whoever was forgotten meanwhile is not waited for any more.
+        // The object may have been forgotten meanwhile.
         let Some(entry) = self.objects.get_mut(&object) else { return };
         let queued = !entry.for_dwarf.is_empty();
-        for (address, verdict) in verdicts {
+        for (address, verdict) in results {
             entry.taken -= 1;
             let answer = match verdict {
-                Verdict::Settled(result) => {
+                LookupResult::Settled(result) => {
                     self.waiting -= 1;
                     result.map_or_else(Answer::Unknown, Answer::Final)
                 }
-                // What waits cannot make room: where it fills all of it, there is no DWARF.
-                Verdict::Continued(symbols) | Verdict::Postponed(symbols)
+                // A waiting address cannot be evicted. If waiting addresses fill all the room, DWARF is skipped.
+                LookupResult::Continued(symbols) | LookupResult::Postponed(symbols)
                     if self.answer_bytes + self.string_bytes > self.answer_limit =>
                 {
                     self.waiting -= 1;
                     symbols.map_or(Answer::Unknown(Unknown::Refused), Answer::Final)
                 }
-                Verdict::Continued(symbols) => {
+                LookupResult::Continued(symbols) => {
                     entry.for_dwarf.push(address);
                     symbols.map_or(Answer::Pending, Answer::Symbols)
                 }
-                Verdict::Postponed(symbols) => {
+                LookupResult::Postponed(symbols) => {
                     entry.for_file.push(address);
                     symbols.map_or(Answer::Pending, Answer::Symbols)
                 }
             };
-            self.answer_bytes += bytes_of(&answer);
-            self.age_bytes += bytes_of(&answer);
+            self.answer_bytes += answer_size(&answer);
+            self.age_bytes += answer_size(&answer);
             if let Some(before) = entry.answers.insert(address, Slot { answer, age: self.age }) {
-                self.answer_bytes -= bytes_of(&before.answer);
+                self.answer_bytes -= answer_size(&before.answer);
             }
         }
         if !queued && !entry.for_dwarf.is_empty() {
@@ -406,7 +406,7 @@ impl State {
         self.make_room(counting);
     }
 
-    /// Drops what was not looked at for longest, until an eighth of the room is free.
+    /// Evicts the answers that were not used for longest, until an eighth of the room is free.
     fn make_room(&mut self, counting: &Counting) {
         if self.age_bytes > self.answer_limit / AGES {
             self.age += 1;
@@ -417,12 +417,12 @@ impl State {
             let mut by_age: HashMap<u64, usize> = HashMap::default();
             for slot in self.objects.values().flat_map(|entry| entry.answers.values()) {
                 if !slot.answer.is_late() {
-                    *by_age.entry(slot.age).or_default() += bytes_of(&slot.answer);
+                    *by_age.entry(slot.age).or_default() += answer_size(&slot.answer);
                 }
             }
             let mut ages: Vec<_> = by_age.into_iter().collect();
             ages.sort_unstable();
-            // Strings go with about as large a share of the answers.
+            // Assumes that strings shrink in proportion to the answers.
             let surplus = total - self.answer_limit + self.answer_limit / AGES;
             let surplus = (surplus as u128 * self.answer_bytes as u128 / total as u128) as usize;
             let mut freed = 0;
@@ -440,7 +440,7 @@ impl State {
                     let keep = slot.age >= limit || slot.answer.is_late();
                     if !keep {
                         dropped += 1;
-                        self.answer_bytes -= bytes_of(&slot.answer);
+                        self.answer_bytes -= answer_size(&slot.answer);
                     }
                     keep
                 });
@@ -452,12 +452,12 @@ impl State {
     }
 }
 
-/// Takes up to `count` from the end.
-fn some_of(addresses: &mut Vec<u64>, count: usize) -> Vec<u64> {
+/// Removes up to `count` elements from the end.
+fn take_up_to(addresses: &mut Vec<u64>, count: usize) -> Vec<u64> {
     if addresses.len() <= count { mem::take(addresses) } else { addresses.split_off(addresses.len() - count) }
 }
 
-/// What an answer costs, without its strings.
-fn bytes_of(answer: &Answer) -> usize {
+/// Size of an answer in bytes, without its strings.
+fn answer_size(answer: &Answer) -> usize {
     SLOT_BYTES + answer.symbols().map_or(0, |symbols| size_of_val(&*symbols.frames))
 }

@@ -1,4 +1,4 @@
-//! What the thread has read of files and keeps for the next question.
+//! Symbol tables, DWARF and perf maps that the thread keeps for later questions.
 
 use std::fs::File;
 use std::path::Path;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hashbrown::{HashMap, HashSet};
 
-use super::debug_file::{Elsewhere, Finder};
+use super::debug_file::{Finder, RemoteFiles};
 use super::state::{Content, Origin};
 use crate::counters::Counting;
 use crate::dwarf::{Budget, Dwarf, Error, Failure, SourceFrames, Sources};
@@ -20,31 +20,31 @@ use crate::symbol_table::{Builder, SymbolTable};
 use crate::unwind_table::UnwindTable;
 use crate::{FileIdentity, ObjectId, Requested, Settings, Unknown, plt, vdso};
 
-/// How many files stay open between the symbol table and DWARF; beyond, they are opened a second time.
+/// How many files stay open between reading the symbol table and DWARF. Further ones are opened again.
 const MAX_KEPT_OPEN: usize = 32;
-/// A server that sends nothing for so long is not waited for.
+/// After this time without any data, answers no longer wait for the server.
 const MAX_IDLE: Duration = Duration::from_secs(10);
-/// How many objects are remembered as complained about.
+/// How many pairs of object and reason are remembered to log each only once.
 const MAX_COMPLAINTS: usize = 1 << 14;
 
-/// Symbol tables, DWARF and perf maps, bounded in bytes: what was used least recently makes room.
+/// Symbol tables, DWARF and perf maps, bounded in bytes: the least recently used ones are evicted.
 #[derive(Debug)]
 pub(super) struct Store<'a> {
     settings: &'a Settings,
     counting: &'a Counting,
     stop: &'a AtomicBool,
-    elsewhere: &'a Elsewhere,
-    /// The debug files that may still come, by the objects that are read anew when they do.
+    remote: &'a RemoteFiles,
+    /// Build ids of debug files that may still arrive, by the object that is read again when they do.
     coming: HashMap<ObjectId, Vec<Box<[u8]>>>,
-    entries: HashMap<ObjectId, Entry>,
+    entries: HashMap<ObjectId, CachedObject>,
     clock: u64,
     limit: usize,
-    /// Objects with a log line already.
+    /// Objects and reasons that were logged already.
     complaints: HashSet<(ObjectId, &'static str)>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct CachedObject {
     names: Names,
     used: u64,
 }
@@ -57,16 +57,16 @@ enum Names {
         map: PerfMap,
         identity: FileIdentity,
     },
-    /// Reading it panicked: once is enough.
+    /// Reading the file panicked and is not tried again.
     Broken,
 }
 
 #[derive(Debug)]
 struct ElfNames {
     symbols: SymbolTable,
-    /// Of a file that Go made, if no symbol table is known.
+    /// Go's function table, only if no symbol table was found.
     go: Option<GoTable>,
-    /// If no symbol table is known.
+    /// Function starts, only if no symbol table was found.
     unwind: UnwindTable,
     /// The base name of the file.
     name: String,
@@ -76,7 +76,7 @@ struct ElfNames {
 
 #[derive(Debug)]
 enum DwarfState {
-    /// There is some, in this file, or in one that has to be opened again.
+    /// There is DWARF that was not read yet. `None` if its file has to be opened again.
     Unread(Option<Box<Sources>>),
     Read(Box<Dwarf>),
     None,
@@ -90,16 +90,16 @@ impl ElfNames {
     }
 }
 
-/// Names that can be looked up.
+/// The names of one object, to look addresses up in.
 #[derive(Debug)]
-pub(super) struct Found<'s> {
+pub(super) struct LoadedNames<'s> {
     names: &'s Names,
-    /// A debug file may come soon that says more.
+    /// A debug file with better names may arrive soon.
     pub(super) waits: bool,
 }
 
-impl Found<'_> {
-    /// The name for an address, as it stands in the file.
+impl LoadedNames<'_> {
+    /// The mangled name for an address.
     pub(super) fn find(&self, address: u64) -> Option<&[u8]> {
         match self.names {
             Names::Elf(elf) => elf.symbols.find(address),
@@ -109,17 +109,17 @@ impl Found<'_> {
         }
     }
 
-    /// Whether a name is another one of the symbol that an address belongs to.
+    /// Whether `name` is another name of the symbol that contains an address.
     pub(super) fn is_alias(&self, address: u64, name: &str) -> bool {
         matches!(self.names, Names::Elf(elf) if elf.symbols.is_alias(address, name.as_bytes()))
     }
 
-    /// The function that has an address, by Go's own table.
+    /// The function that contains an address, by Go's own table.
     pub(super) fn go_function(&self, address: u64) -> Option<go_table::Function<'_>> {
         self.go()?.function(address)
     }
 
-    /// File and line of an address of such a function.
+    /// File and line of an address in a function of Go's table.
     pub(super) fn go_line(
         &self,
         function: &go_table::Function<'_>,
@@ -136,7 +136,7 @@ impl Found<'_> {
         }
     }
 
-    /// The base name of the file and where the function starts that has an address, by the unwind table.
+    /// The base name of the file and the start of the function that contains an address, by the unwind table.
     pub(super) fn start(&self, address: u64) -> Option<(&str, u64)> {
         match self.names {
             Names::Elf(elf) if !elf.name.is_empty() => Some((&elf.name, elf.unwind.start(address)?)),
@@ -144,12 +144,12 @@ impl Found<'_> {
         }
     }
 
-    /// Whether DWARF may say more.
+    /// Whether DWARF may have more to say.
     pub(super) fn has_dwarf(&self) -> bool {
         matches!(self.names, Names::Elf(elf) if !matches!(elf.dwarf, DwarfState::None))
     }
 
-    /// Whether names are those of symbols, and not of a runtime.
+    /// Whether names are linker symbols, and not names that a runtime wrote to a perf map.
     pub(super) fn is_mangled(&self) -> bool {
         !matches!(self.names, Names::PerfMap { .. })
     }
@@ -160,15 +160,15 @@ impl<'a> Store<'a> {
         settings: &'a Settings,
         counting: &'a Counting,
         stop: &'a AtomicBool,
-        elsewhere: &'a Elsewhere,
+        remote: &'a RemoteFiles,
     ) -> Self {
         let limit = settings.cache_bytes / 4 * 3;
         let (coming, entries, complaints) = (HashMap::default(), HashMap::default(), HashSet::default());
-        Self { settings, counting, stop, elsewhere, coming, entries, clock: 0, limit, complaints }
+        Self { settings, counting, stop, remote, coming, entries, clock: 0, limit, complaints }
     }
 
     fn finder(&self) -> Finder<'a> {
-        Finder { elsewhere: self.elsewhere, settings: self.settings, counting: self.counting, stop: self.stop }
+        Finder { remote: self.remote, settings: self.settings, counting: self.counting, stop: self.stop }
     }
 
     pub(super) fn forget(&mut self, object: ObjectId) {
@@ -176,25 +176,26 @@ impl<'a> Store<'a> {
         self.coming.remove(&object);
     }
 
-    /// Whether any debug file may still come.
+    /// Whether any requested debug file may still arrive.
     pub(super) fn is_expecting(&self) -> bool {
         !self.coming.is_empty()
     }
 
-    /// Whether a debug file of an object may come soon enough for answers to wait for it.
+    /// Whether a debug file of an object may arrive soon enough for answers to wait for it.
     pub(super) fn is_worth_waiting(&self, object: ObjectId) -> bool {
-        let (Some(ids), Some(server)) = (self.coming.get(&object), &self.elsewhere.server) else { return false };
+        let (Some(ids), Some(server)) = (self.coming.get(&object), &self.remote.server) else { return false };
         ids.iter().any(|id| match server.request(id) {
             Requested::Coming { since, idle } => since < self.settings.patience && idle < MAX_IDLE,
-            // It is read at the next look.
+            // The next check opens it.
             Requested::Here(_) | Requested::Missing => true,
         })
     }
 
-    /// The objects that wait for no debug file any more, and whether one came: then they are read anew.
+    /// The objects whose debug files have all arrived or are missing, and whether at least one arrived: such an object
+    /// is read again.
     pub(super) fn arrived(&mut self) -> Vec<(ObjectId, bool)> {
-        let Self { elsewhere, coming, entries, counting, .. } = self;
-        let Some(server) = &elsewhere.server else { return Vec::new() };
+        let Self { remote, coming, entries, counting, .. } = self;
+        let Some(server) = &remote.server else { return Vec::new() };
         counting.debug_files_failed.store(server.failures(), Ordering::Relaxed);
         let mut arrived = Vec::new();
         coming.retain(|&object, ids| {
@@ -215,18 +216,18 @@ impl<'a> Store<'a> {
         arrived
     }
 
-    /// After a panic over an object, its DWARF or all of it is not touched again.
+    /// After a panic, stops using an object's DWARF or the object as a whole.
     pub(super) fn give_up(&mut self, object: ObjectId, only_dwarf: bool) {
         match self.entries.get_mut(&object) {
-            Some(Entry { names: Names::Elf(elf), .. }) if only_dwarf => elf.dwarf = DwarfState::None,
+            Some(CachedObject { names: Names::Elf(elf), .. }) if only_dwarf => elf.dwarf = DwarfState::None,
             _ => {
-                self.entries.insert(object, Entry { names: Names::Broken, used: self.clock });
+                self.entries.insert(object, CachedObject { names: Names::Broken, used: self.clock });
             }
         }
     }
 
-    /// The symbols of an object, read if they are not here.
-    pub(super) fn symbols(&mut self, object: ObjectId, content: Option<&Content>) -> Result<Found<'_>, Unknown> {
+    /// The symbols of an object. Reads its file if they are not in memory.
+    pub(super) fn symbols(&mut self, object: ObjectId, content: Option<&Content>) -> Result<LoadedNames<'_>, Unknown> {
         self.clock += 1;
         if !self.entries.contains_key(&object) {
             let names = match content {
@@ -238,12 +239,12 @@ impl<'a> Store<'a> {
                 }
                 Some(Content::Vdso) => vdso::read().and_then(|bytes| self.read_vdso(bytes)),
             };
-            let coming = self.elsewhere.coming.take();
+            let coming = self.remote.coming.take();
             if !coming.is_empty() {
                 self.coming.insert(object, coming);
             }
             let names = names.inspect_err(|&why| self.complain(object, content, why))?;
-            self.entries.insert(object, Entry { names, used: 0 });
+            self.entries.insert(object, CachedObject { names, used: 0 });
         }
         let (settings, counting, clock) = (self.settings, self.counting, self.clock);
         let waits = self.is_worth_waiting(object);
@@ -258,7 +259,7 @@ impl<'a> Store<'a> {
         if matches!(entry.names, Names::Broken) {
             return Err(Unknown::Failed);
         }
-        Ok(Found { names: &entry.names, waits })
+        Ok(LoadedNames { names: &entry.names, waits })
     }
 
     fn read_elf(&self, origin: &Origin, object: ObjectId) -> Result<Names, Unknown> {
@@ -281,7 +282,7 @@ impl<'a> Store<'a> {
         let inner = inner.and_then(|inner| inner.inspect_err(|&why| skipped(why)).ok());
         let mut builder = Builder::new(code.clone(), limit);
         for file in [Some(&elf), debug.as_ref(), inner.as_ref()].into_iter().flatten() {
-            // Without a symbol table there may still be DWARF.
+            // A file without a symbol table may still have DWARF.
             builder.add_elf(file).unwrap_or_else(skipped);
         }
         plt::add_stubs(&elf, &mut builder, limit).unwrap_or_else(skipped);
@@ -295,9 +296,10 @@ impl<'a> Store<'a> {
         let source = [Some(elf), debug].into_iter().flatten().find(Dwarf::is_in);
         let dwarf = match source.filter(|_| self.settings.dwarf) {
             Some(file) => {
-                let open = |entry: &&Entry| matches!(&entry.names, Names::Elf(elf) if matches!(elf.dwarf, DwarfState::Unread(Some(_))));
+                let is_open = |dwarf: &DwarfState| matches!(dwarf, DwarfState::Unread(Some(_)));
+                let open = |cached: &&CachedObject| matches!(&cached.names, Names::Elf(elf) if is_open(&elf.dwarf));
                 let keep = self.entries.values().filter(open).count() < MAX_KEPT_OPEN;
-                // Also what is not kept may have to come from elsewhere first.
+                // Even DWARF that is not kept may need a file from the server first.
                 let sources = Box::new(self.finder().sources(origin, file));
                 DwarfState::Unread(keep.then_some(sources))
             }
@@ -306,7 +308,7 @@ impl<'a> Store<'a> {
         Ok(Names::Elf(Box::new(ElfNames { symbols: builder.build(), go, unwind, name, code, dwarf })))
     }
 
-    /// What a stripped file still has: Go's own table, and where functions start.
+    /// The tables that stripping leaves: Go's own table, and function starts.
     fn without_symbols(
         &self,
         origin: &Origin,
@@ -331,17 +333,18 @@ impl<'a> Store<'a> {
         Ok(Names::Table(builder.build()))
     }
 
-    /// What DWARF says about addresses, in ascending order. `None` where there is none, or none that can be read.
+    /// What DWARF says about addresses, which must be in ascending order. `None` if there is no DWARF or it cannot be
+    /// read.
     pub(super) fn places(
         &mut self,
         object: ObjectId,
         content: Option<&Content>,
         addresses: &[u64],
     ) -> Option<Vec<Option<SourceFrames>>> {
-        // It may have made room meanwhile.
+        // The symbols may have been evicted meanwhile.
         self.symbols(object, content).ok()?;
         let finder = self.finder();
-        let Some(Entry { names: Names::Elf(elf), .. }) = self.entries.get_mut(&object) else { return None };
+        let Some(CachedObject { names: Names::Elf(elf), .. }) = self.entries.get_mut(&object) else { return None };
         let origin = match content {
             Some(Content::Elf(origin)) => Some(&**origin),
             _ => None,
@@ -354,7 +357,7 @@ impl<'a> Store<'a> {
         });
         match result {
             Ok(places) => places,
-            // It was cut off in the middle, and says nothing about the file.
+            // Reading was interrupted, which says nothing about the file.
             Err(_) if self.stop.load(Ordering::Relaxed) => None,
             Err(failure) => {
                 elf.dwarf = DwarfState::None;
@@ -366,9 +369,9 @@ impl<'a> Store<'a> {
         }
     }
 
-    /// Lets go of what was used least recently, until the rest is small enough.
+    /// Evicts the least recently used entries until the rest fits.
     pub(super) fn make_room(&mut self) {
-        let mut bytes: usize = self.entries.values().map(Entry::bytes).sum();
+        let mut bytes: usize = self.entries.values().map(CachedObject::bytes).sum();
         while bytes > self.limit {
             let oldest = self.entries.iter().filter(|(_, entry)| entry.bytes() > 0).min_by_key(|(_, entry)| entry.used);
             let Some((&oldest, entry)) = oldest else { break };
@@ -412,7 +415,7 @@ impl<'a> Store<'a> {
         Counting::add(counter, 1);
     }
 
-    /// One count and one log line for each object and reason.
+    /// Counts and logs each object and reason once.
     fn complain(&mut self, object: ObjectId, content: Option<&Content>, why: Unknown) {
         if self.complaints.len() >= MAX_COMPLAINTS {
             self.complaints.clear();
@@ -437,7 +440,7 @@ impl<'a> Store<'a> {
     }
 }
 
-impl Entry {
+impl CachedObject {
     fn bytes(&self) -> usize {
         match &self.names {
             Names::Elf(elf) => elf.bytes(),
@@ -449,7 +452,7 @@ impl Entry {
 }
 
 impl ElfNames {
-    /// The DWARF, read if it is not here.
+    /// The DWARF. Reads it if it is not in memory.
     fn read_dwarf(
         &mut self,
         finder: Finder<'_>,
@@ -473,7 +476,7 @@ impl ElfNames {
     }
 }
 
-/// The last part of a path; one that was deleted meanwhile has a remark behind it (`proc_pid_maps(5)`).
+/// The last part of a path, without the ` (deleted)` that Linux appends to deleted files (`proc_pid_maps(5)`).
 fn basename(path: &str) -> &str {
     let path = path.strip_suffix(" (deleted)").unwrap_or(path);
     path.rsplit('/').next().unwrap_or(path)
@@ -494,7 +497,7 @@ fn read_perf_map(
 ) -> Result<(), Unknown> {
     let length = input::check(file, settings.fuse)?;
     let now = FileIdentity::of(file).map_err(|_| Unknown::NoFile)?;
-    // Another file, or one that was cut and is written anew.
+    // Another file, or one that was truncated and rewritten.
     if (now.device, now.inode) != (identity.device, identity.inode) || length < identity.size {
         *map = PerfMap::default();
     }

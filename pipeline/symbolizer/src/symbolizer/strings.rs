@@ -1,4 +1,4 @@
-//! The strings of answers, each once.
+//! Interned strings of answers.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use hashbrown::HashSet;
 
 use crate::demangle::demangle;
 
-/// What a string costs beside its bytes: the counts of its reference, and its place in the table.
+/// What a string costs beside its content: the reference counts and its entry in the table, in bytes.
 const STRING_BYTES: usize = 48;
 
-/// The strings of all answers: names and files repeat from address to address.
+/// Interns the strings of all answers: many addresses have the same names and files.
 #[derive(Debug, Default)]
 pub(super) struct Strings {
     strings: HashSet<Arc<str>>,
@@ -17,7 +17,7 @@ pub(super) struct Strings {
 }
 
 impl Strings {
-    /// The one string that is equal to `text`.
+    /// The interned copy of `text`.
     pub(super) fn keep(&mut self, text: &str) -> Arc<str> {
         let before = self.strings.len();
         let string = Arc::clone(self.strings.get_or_insert_with(text, |text| text.into()));
@@ -27,7 +27,7 @@ impl Strings {
         string
     }
 
-    /// A name, demangled, and as it stands in the file.
+    /// A name, demangled and as the file has it.
     pub(super) fn names(&mut self, system_name: &str, demangles: bool) -> (Arc<str>, Arc<str>) {
         let system = self.keep(system_name);
         if !demangles {
@@ -36,7 +36,7 @@ impl Strings {
         (self.keep(&demangle(system_name)), system)
     }
 
-    /// Drops what no answer has any more.
+    /// Drops the strings that no answer uses any more.
     pub(super) fn sweep(&mut self) {
         self.strings.retain(|string| {
             let keep = Arc::strong_count(string) > 1;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 
-use super::Shared;
-use super::debug_file::Elsewhere;
-use super::state::{Content, Task, Verdict};
+use super::SharedState;
+use super::debug_file::RemoteFiles;
+use super::state::{Content, LookupResult, Task};
 use super::store::Store;
 use super::strings::Strings;
 use crate::counters::Counting;
@@ -20,23 +20,23 @@ use crate::go_table::Steps;
 use crate::text::clean;
 use crate::{DebugFileServer, Frame, NamedBy, ObjectId, Symbols, Unknown};
 
-/// What glibc's names for calls to itself begin with.
+/// Prefix of the aliases by which glibc calls its own functions.
 const HIDDEN_ALIAS: &str = "__GI_";
 
-/// The thread's stack: demanglers recurse, to a limited depth.
+/// Size of the thread's stack. Demanglers recurse, to a limited depth.
 const STACK_BYTES: usize = 8 << 20;
 
-/// How often is looked whether a debug file has come.
+/// How often to check for arrived debug files.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub(super) fn start(shared: Arc<Shared>, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<()> {
-    let elsewhere = Elsewhere { server, ..Elsewhere::default() };
-    let run = move || run(&shared, &elsewhere);
+pub(super) fn start(shared: Arc<SharedState>, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<()> {
+    let remote = RemoteFiles { server, ..RemoteFiles::default() };
+    let run = move || run(&shared, &remote);
     thread::Builder::new().name("symbolize".into()).stack_size(STACK_BYTES).spawn(run).map(drop)
 }
 
-fn run(shared: &Shared, elsewhere: &Elsewhere) {
-    let store = Store::new(&shared.settings, &shared.counting, &shared.stop, elsewhere);
+fn run(shared: &SharedState, remote: &RemoteFiles) {
+    let store = Store::new(&shared.settings, &shared.counting, &shared.stop, remote);
     let mut worker = Worker { shared, store, strings: Strings::default() };
     loop {
         let (task, forgotten) = {
@@ -46,7 +46,7 @@ fn run(shared: &Shared, elsewhere: &Elsewhere) {
                     return;
                 }
                 let forgotten = std::mem::take(&mut state.forgotten);
-                match state.take() {
+                match state.next_task() {
                     Some(task) => break (Some(task), forgotten),
                     None if !forgotten.is_empty() => break (None, forgotten),
                     None if worker.store.is_expecting() => {
@@ -63,10 +63,10 @@ fn run(shared: &Shared, elsewhere: &Elsewhere) {
             worker.store.forget(object);
         }
         let Some(task) = task else { continue };
-        let (object, verdicts) = worker.perform(task);
+        let (object, results) = worker.perform(task);
         worker.store.make_room();
         let mut state = shared.state();
-        state.settle(object, verdicts, worker.strings.bytes(), &shared.counting);
+        state.store_results(object, results, worker.strings.bytes(), &shared.counting);
         let sweep = std::mem::take(&mut state.sweep);
         if state.waiting == 0 {
             shared.idle.notify_all();
@@ -79,15 +79,15 @@ fn run(shared: &Shared, elsewhere: &Elsewhere) {
 }
 
 struct Worker<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedState,
     store: Store<'a>,
     strings: Strings,
 }
 
-type Verdicts = Vec<(u64, Verdict)>;
+type LookupResults = Vec<(u64, LookupResult)>;
 
 impl Worker<'_> {
-    /// Goes on with what waited for debug files, where they came or are not worth waiting any more.
+    /// Resumes addresses that waited for debug files which have arrived or are not worth waiting for any more.
     fn look_for_files(&mut self) {
         let arrived = self.store.arrived();
         let mut state = self.shared.state();
@@ -103,48 +103,49 @@ impl Worker<'_> {
         }
     }
 
-    /// Does a task. Where that panics, whatever it was about gets no name, now and later.
-    fn perform(&mut self, task: Task) -> (ObjectId, Verdicts) {
+    /// Performs a task. If it panics, its addresses get no name, now and later.
+    fn perform(&mut self, task: Task) -> (ObjectId, LookupResults) {
         match task {
             Task::Symbols(object, content, addresses) => {
-                let verdicts = catch_unwind(AssertUnwindSafe(|| self.symbols(object, content.as_ref(), &addresses)));
-                let failed = || addresses.iter().map(|&address| (address, Verdict::Settled(Err(Unknown::Failed))));
-                (object, verdicts.unwrap_or_else(|_| self.panicked(object, false, failed().collect())))
+                let results = catch_unwind(AssertUnwindSafe(|| self.symbols(object, content.as_ref(), &addresses)));
+                let failed = || addresses.iter().map(|&address| (address, LookupResult::Settled(Err(Unknown::Failed))));
+                (object, results.unwrap_or_else(|_| self.panicked(object, false, failed().collect())))
             }
             Task::Dwarf(object, content, known) => {
-                let verdicts = catch_unwind(AssertUnwindSafe(|| self.dwarf(object, content.as_ref(), &known)));
-                let as_known = || known.iter().map(|(address, known)| (*address, Verdict::Settled(settled(known))));
-                (object, verdicts.unwrap_or_else(|_| self.panicked(object, true, as_known().collect())))
+                let results = catch_unwind(AssertUnwindSafe(|| self.dwarf(object, content.as_ref(), &known)));
+                let as_known =
+                    || known.iter().map(|(address, known)| (*address, LookupResult::Settled(settled(known))));
+                (object, results.unwrap_or_else(|_| self.panicked(object, true, as_known().collect())))
             }
         }
     }
 
-    fn panicked(&mut self, object: ObjectId, only_dwarf: bool, verdicts: Verdicts) -> Verdicts {
+    fn panicked(&mut self, object: ObjectId, only_dwarf: bool, results: LookupResults) -> LookupResults {
         Counting::add(&self.shared.counting.panics, 1);
         tracing::error!(object = object.0, "reading a file panicked, which is a defect; it is not read again");
         self.store.give_up(object, only_dwarf);
-        verdicts
+        results
     }
 
-    fn symbols(&mut self, object: ObjectId, content: Option<&Content>, addresses: &[u64]) -> Verdicts {
+    fn symbols(&mut self, object: ObjectId, content: Option<&Content>, addresses: &[u64]) -> LookupResults {
         let found = match self.store.symbols(object, content) {
             Ok(found) => found,
             Err(why) => {
                 let waits = self.store.is_worth_waiting(object);
-                let verdict = || if waits { Verdict::Postponed(None) } else { Verdict::Settled(Err(why)) };
+                let verdict = || if waits { LookupResult::Postponed(None) } else { LookupResult::Settled(Err(why)) };
                 return addresses.iter().map(|&address| (address, verdict())).collect();
             }
         };
         let waits = found.waits;
         let has_dwarf = found.has_dwarf();
         let demangles = self.shared.settings.demangle && found.is_mangled();
-        // Addresses of the same function share what is said about them.
+        // Addresses in the same function share one result.
         let mut known: HashMap<&[u8], Arc<Symbols>> = HashMap::default();
         let mut starts: HashMap<u64, Arc<Symbols>> = HashMap::default();
         let mut steps = Steps::new();
         let (mut missed, mut by_go, mut by_unwind) = (0, 0, 0);
         let strings = &mut self.strings;
-        let verdicts = addresses.iter().map(|&address| {
+        let results = addresses.iter().map(|&address| {
             let symbols = found.find(address).map(|name| {
                 let symbols = known.entry(name).or_insert_with(|| {
                     let names = strings.names(&clean(name), demangles);
@@ -170,18 +171,18 @@ impl Worker<'_> {
                 Some(Arc::clone(symbols))
             });
             let verdict = match symbols {
-                symbols if waits => Verdict::Postponed(symbols),
-                symbols if has_dwarf => Verdict::Continued(symbols),
-                symbols => Verdict::Settled(settled(&symbols)),
+                symbols if waits => LookupResult::Postponed(symbols),
+                symbols if has_dwarf => LookupResult::Continued(symbols),
+                symbols => LookupResult::Settled(settled(&symbols)),
             };
             (address, verdict)
         });
-        let verdicts = verdicts.collect();
+        let results = results.collect();
         Counting::add(&self.shared.counting.symbols_missed, missed);
         Counting::add(&self.shared.counting.named_by_go_table, by_go);
         Counting::add(&self.shared.counting.named_by_unwind_table, by_unwind);
         Counting::add(&self.shared.counting.symbols_found, addresses.len() - missed);
-        verdicts
+        results
     }
 
     fn dwarf(
@@ -189,7 +190,7 @@ impl Worker<'_> {
         object: ObjectId,
         content: Option<&Content>,
         known: &[(u64, Option<Arc<Symbols>>)],
-    ) -> Verdicts {
+    ) -> LookupResults {
         let mut known: Vec<_> = known.iter().collect();
         known.sort_unstable_by_key(|(address, _)| *address);
         let addresses: Vec<_> = known.iter().map(|(address, _)| *address).collect();
@@ -199,33 +200,33 @@ impl Worker<'_> {
         let (strings, demangle) = (&mut self.strings, self.shared.settings.demangle);
         let mut combiner = Combiner { strings, demangle, known: HashMap::default() };
         let mut found = 0;
-        let verdicts = known.into_iter().map(|(address, symbols)| {
+        let results = known.into_iter().map(|(address, symbols)| {
             let place = places.next().flatten();
             found += usize::from(place.is_some());
             let is_alias = |name: &str| table.as_ref().is_some_and(|table| table.is_alias(*address, name));
             let better = place.and_then(|place| combiner.combine(place, symbols.as_deref(), is_alias));
-            (*address, Verdict::Settled(better.map_or_else(|| settled(symbols), Ok)))
+            (*address, LookupResult::Settled(better.map_or_else(|| settled(symbols), Ok)))
         });
-        let verdicts: Verdicts = verdicts.collect();
+        let results: LookupResults = results.collect();
         Counting::add(&self.shared.counting.dwarf_found, found);
-        Counting::add(&self.shared.counting.dwarf_missed, verdicts.len() - found);
-        verdicts
+        Counting::add(&self.shared.counting.dwarf_missed, results.len() - found);
+        results
     }
 }
 
-/// Puts together what DWARF and the symbol table say.
+/// Combines what DWARF and the symbol table say.
 struct Combiner<'a> {
     strings: &'a mut Strings,
     demangle: bool,
-    /// What DWARF's names become, demangled and as they stand in the file.
+    /// Names from DWARF, demangled and as the file has them.
     known: HashMap<Arc<str>, (Arc<str>, Arc<str>)>,
 }
 
 impl Combiner<'_> {
-    /// The outermost function is the one whose symbol it is. DWARF's name for it is better, since cloned functions
-    /// (`f.cold`) have odd symbols, and languages mangle; but where DWARF has only the source's name (`size`), a mangled
-    /// symbol says more (`std::vector<int>::size() const`), and where it has another name of the symbol, or one by which
-    /// only glibc calls itself (`__GI___libc_malloc`), the symbol is what everybody knows (`malloc`).
+    /// The symbol names the outermost function. DWARF's name for that function is usually better: cloned functions
+    /// (`f.cold`) have odd symbols, and languages mangle. There are two exceptions. If DWARF has only the short name
+    /// (`size`), a mangled symbol says more (`std::vector<int>::size() const`). If DWARF has an alias of the symbol, or
+    /// one that only glibc uses (`__GI___libc_malloc`), the symbol is the better known name (`malloc`).
     fn combine(
         &mut self,
         place: SourceFrames,
@@ -241,7 +242,7 @@ impl Combiner<'_> {
             let says_more = |name: &Option<Name>, symbol: &Frame| match name {
                 None => true,
                 Some(Name { linkage: false, .. }) if is_mangled(&symbol.system_name) => true,
-                // Of mangled names each is as public, and DWARF's is the one of the source that it tells.
+                // All mangled aliases are equally public, so DWARF's is used: it matches the source position.
                 Some(Name { text, .. }) => text.starts_with(HIDDEN_ALIAS) || !is_mangled(text) && is_alias(text),
             };
             let (function, system_name) = match (frame.name, symbol) {
@@ -254,7 +255,7 @@ impl Combiner<'_> {
                     let names = self.known.entry(name.text).or_insert_with_key(|text| strings.names(text, demangles));
                     (Arc::clone(&names.0), Arc::clone(&names.1))
                 }
-                // Nobody can tell two functions without names apart.
+                // A function without a name cannot be told from others.
                 (None, _) => continue,
             };
             let file = frame.file.map(|file| self.strings.keep(&file));
@@ -264,7 +265,7 @@ impl Combiner<'_> {
     }
 }
 
-/// A function, and where in its source.
+/// A single frame: a function and its source position.
 fn one_frame(
     (function, system_name): (Arc<str>, Arc<str>),
     line: Option<(Arc<str>, u32)>,

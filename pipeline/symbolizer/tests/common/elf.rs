@@ -1,10 +1,10 @@
-//! ELF files made by hand, since no compiler makes such ones.
+//! Handmade ELF files, which no compiler produces.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-/// Where the code of such a file is.
+/// Address of the code in such a file.
 pub(crate) const CODE: (u64, u64) = (0x1000, 0x100_0000);
 
-/// A section of a file made by hand.
+/// A section of a handmade file.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) name: &'static str,
@@ -12,9 +12,9 @@ pub(crate) struct Part {
     pub(crate) flags: u64,
     pub(crate) address: u64,
     pub(crate) data: Vec<u8>,
-    /// What the header claims, where that is not the data's length.
+    /// The size in the header, if it differs from the data's length.
     pub(crate) size: Option<u64>,
-    /// What the header claims, where that is not where the data is.
+    /// The offset in the header, if it differs from the data's position.
     pub(crate) offset: Option<u64>,
     pub(crate) link: u32,
 }
@@ -25,13 +25,13 @@ impl Part {
         Self { name, kind: 1, flags: 0, address: 0, data, size: None, offset: None, link: 0 }
     }
 
-    /// The section with the code, which has no content.
+    /// The section for code, without content.
     pub(crate) fn code() -> Self {
         let size = Some(CODE.1 - CODE.0);
         Self { kind: 8, flags: 6, address: CODE.0, size, ..Self::debug(".text", Vec::new()) }
     }
 
-    /// A symbol table whose strings are in the section with the number `link`.
+    /// A symbol table whose strings are in section `link`.
     pub(crate) fn symbols(symbols: &[(u32, u64, u64)], link: u32) -> Self {
         let mut data = Vec::new();
         for &(name, address, size) in symbols {
@@ -50,7 +50,7 @@ impl Part {
     }
 }
 
-/// A file of sections. The first one gets the number 1.
+/// Builds a file from sections. The first one gets number 1.
 pub(crate) fn file(parts: &[Part]) -> Vec<u8> {
     let mut names = vec![0];
     let mut body: Vec<u8> = Vec::new();
@@ -94,7 +94,7 @@ pub(crate) fn file(parts: &[Part]) -> Vec<u8> {
     file
 }
 
-/// A number as DWARF writes it (LEB128).
+/// Encodes an integer as LEB128.
 pub(crate) fn uleb(mut number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     loop {

@@ -1,23 +1,23 @@
-//! Go's table of functions, made by hand in each of its forms.
+//! Handmade function tables of Go, in each format.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-/// The forms, by their first four bytes.
+/// The formats, by their first four bytes.
 pub(crate) const VERSIONS: [u32; 4] = [0xffff_fffb, 0xffff_fffa, 0xffff_fff0, 0xffff_fff1];
 
-/// A function of such a table: what is said about addresses up to an offset from its start.
+/// A function in such a table. Lines and inlining are given for offsets from its start.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Function<'a> {
     pub(crate) name: &'a str,
     pub(crate) file: &'a str,
     pub(crate) start: u64,
     pub(crate) end: u64,
-    /// Up to which offset, and on which line.
+    /// End offset and line of each range.
     pub(crate) lines: &'a [(u32, i32)],
-    /// Up to which offset, and the number of the inlined function; -1 for the function itself.
+    /// End offset and number of the inlined function of each range; -1 for the function itself.
     pub(crate) inlined: &'a [(u32, i32)],
 }
 
-/// Runs of values, as Go writes them: changes from -1 on, and how far each reaches.
+/// Encodes runs as Go does: the change of the value, starting from -1, and the length of the run.
 fn runs(values: &[(u32, i32)]) -> Vec<u8> {
     let (mut bytes, mut before, mut reached) = (Vec::new(), -1, 0);
     for &(upto, value) in values {
@@ -30,13 +30,13 @@ fn runs(values: &[(u32, i32)]) -> Vec<u8> {
     bytes
 }
 
-/// A table of functions in order of their starts, for 64-bit addresses counted in bytes.
+/// A table of functions, in order of their starts, for 64-bit addresses with a quantum of one byte.
 pub(crate) fn table(magic: u32, functions: &[Function<'_>]) -> Vec<u8> {
     let (old, relative) = (magic == VERSIONS[0], magic <= VERSIONS[3] && magic >= VERSIONS[2]);
     let text = functions[0].start;
     let end = functions[functions.len() - 1].end;
     let entry = if relative { 4 } else { 8 };
-    // Offsets of runs and texts must not be 0, which is none.
+    // Offset 0 means none, so runs and strings must not start there.
     let (mut names, mut files, mut units, mut all_runs) = (vec![0], vec![0], Vec::new(), vec![0]);
     let mut described = Vec::new();
     for function in functions {
@@ -63,10 +63,10 @@ pub(crate) fn table(magic: u32, functions: &[Function<'_>]) -> Vec<u8> {
         64
     };
     let starts = count * 2 * entry + entry;
-    // The first form has everything count from its start, and texts and runs where they fit.
+    // In the first format, all offsets are relative to the table's start.
     let fixed = 4 * (10 + usize::from(magic == VERSIONS[3]) + 2);
     let description = entry + fixed;
-    // The first form has the place of its files there.
+    // The first format stores the offset of its files here.
     let mut at = header + starts + if old { 8 } else { 0 };
     let mut room = |size: usize| {
         let place = at;

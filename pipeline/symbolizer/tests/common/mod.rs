@@ -1,4 +1,4 @@
-//! What the tests have in common: programs to build, tools to compare with, and files made by hand.
+//! Shared by the tests: building programs, running tools, and handmade files.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::ffi::OsStr;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use profbridge_symbolizer::{Answer, Frame, Key, Object, ObjectId, Settings, Source, Symbolizer};
 
-/// How long any test waits for the thread; far more than it needs.
+/// Timeout for the background thread, far longer than needed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Whether a tool is on this machine. Says so where it is not, since the test then proves nothing.
+/// Whether a tool is installed. Prints a message if not, since the test then proves nothing.
 pub(crate) fn has(tool: &str) -> bool {
     let found = Command::new(tool).arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
@@ -42,12 +42,12 @@ pub(crate) fn build(compiler: &str, source: &str, out: &Path, options: &[&str]) 
     out.to_owned()
 }
 
-/// Settings that look nowhere on this machine.
+/// Settings without any folders of this machine.
 pub(crate) fn settings() -> Settings {
     Settings { debug_folders: Vec::new(), ..Settings::default() }
 }
 
-/// An object that is only told apart by its path.
+/// An object identified only by its path.
 pub(crate) fn object_at(path: &Path) -> Object {
     Object {
         key: Key::Other(path.to_string_lossy().into()),
@@ -57,7 +57,7 @@ pub(crate) fn object_at(path: &Path) -> Object {
     }
 }
 
-/// A symbolizer and one object of it.
+/// A symbolizer with one object.
 pub(crate) struct One {
     pub(crate) symbolizer: Symbolizer,
     pub(crate) object: ObjectId,
@@ -70,7 +70,7 @@ impl One {
         Self { symbolizer, object }
     }
 
-    /// Asks, waits, and takes the final answers.
+    /// Asks, waits, and returns the final answers.
     pub(crate) fn answers(&self, addresses: &[u64]) -> Vec<Answer> {
         assert_eq!(self.symbolizer.ask(self.object, addresses), addresses.len());
         assert!(self.symbolizer.wait(LIMIT), "{:?}", self.symbolizer.counters());
@@ -104,7 +104,7 @@ pub(crate) struct Symbol {
     pub(crate) name: String,
 }
 
-/// The functions of a file that have a size, by `nm`.
+/// The functions of a file with a size, by `nm`.
 pub(crate) fn nm(path: &Path, options: &[&str]) -> Vec<Symbol> {
     let mut arguments = vec![OsStr::new("--print-size"), OsStr::new("--defined-only")];
     arguments.extend(options.iter().map(OsStr::new));
@@ -121,7 +121,7 @@ fn symbol(line: &str) -> Option<Symbol> {
     matches!(kind, "t" | "T" | "w" | "W").then_some(Symbol { address, size, name })
 }
 
-/// The address of the one symbol with a name.
+/// The address of the only symbol with a name.
 pub(crate) fn address_of(path: &Path, name: &str) -> u64 {
     nm(path, &[]).into_iter().find(|symbol| symbol.name == name).unwrap_or_else(|| panic!("no {name}")).address
 }

@@ -55,8 +55,8 @@ fn observed(batch: &Profiles, all: &mut Observed) -> usize {
 }
 
 proptest! {
-    /// Guarantees: what is merged is what a plain map would hold: every observation at its identity, in order of
-    /// arrival, in one sample per identity, in one batch with one dictionary without anything twice.
+    /// Guarantees: the merged data equals a plain map: every observation at its identity, in order of arrival, in one
+    /// sample per identity, in one batch whose dictionary has no duplicates.
     /// rule: otep-0239#aggregation
     #[test]
     fn merges_as_a_map_does(requests in prop::collection::vec(prop::collection::vec(
@@ -88,7 +88,7 @@ proptest! {
     }
 }
 
-/// Guarantees: merging twice as many requests is at most twice the work, whether they repeat each other or not.
+/// Guarantees: merging twice as many requests is at most twice the work, whether or not they repeat each other.
 #[test]
 fn merging_is_linear() {
     let work = |requests: u64, distinct: bool| {
@@ -113,8 +113,8 @@ fn merging_is_linear() {
     }
 }
 
-/// Guarantees: what a peer passes on of several machines is not merged: resources that are equal may be of different
-/// ones.
+/// Guarantees: requests relayed for several machines are not merged, since equal resources may be of different
+/// machines.
 #[test]
 fn relayed_requests_are_not_merged() {
     let mut dedup = dedup("window: 10s");
@@ -126,7 +126,7 @@ fn relayed_requests_are_not_merged() {
     assert_eq!(dedup.due(), None);
 }
 
-/// Guarantees: a request with a chunk of Sentry's in it goes on as it came.
+/// Guarantees: a request that contains a Sentry chunk is passed on unchanged.
 /// rule: round-trip#whole
 #[test]
 fn chunks_are_not_merged() {
@@ -139,7 +139,7 @@ fn chunks_are_not_merged() {
     assert_eq!(observations(&out), [1]);
 }
 
-/// Guarantees: a window closes when its length has passed since its first request, and each sender has its own.
+/// Guarantees: a window closes when its length has passed since its first request, and each peer has its own.
 #[test]
 fn windows_close_by_age() {
     let mut dedup = dedup("window: 10s");
@@ -161,7 +161,7 @@ fn windows_close_by_age() {
     assert_eq!(dedup.due(), None);
 }
 
-/// Guarantees: a window closes early at its bounds, splitting a sample if need be, and nothing is lost.
+/// Guarantees: a window closes early at its limits, splitting a sample if necessary, and nothing is lost.
 #[test]
 fn windows_close_early() {
     let mut by_count = dedup("window: 10s\nmax_observations: 10");
@@ -182,7 +182,7 @@ fn windows_close_early() {
     assert!(left > 0);
 }
 
-/// Guarantees: when memory is short the largest window goes first.
+/// Guarantees: under memory pressure, the largest window is closed first.
 #[test]
 fn relief_closes_the_largest_window() {
     let mut dedup = dedup("window: 10s");
@@ -198,14 +198,13 @@ fn relief_closes_the_largest_window() {
     assert_eq!(dedup.held().quantities.total(), 20);
 }
 
-/// Guarantees: a profile whose payload is left out is counted once, wherever the steps end in which a request is taken
-/// in.
+/// Guarantees: a profile whose payload is removed is counted once, wherever the steps of accepting its request end.
 #[test]
 fn payloads_are_counted_once() {
     let mut dedup = dedup("window: 10s");
     let mut builder = Builder::new();
     let payload = builder.bytes(b"the profiler's own file");
-    // A step ends behind the samples of the first profile.
+    // A step ends after the samples of the first profile.
     for samples in [8192, 1] {
         builder.profile(Profile { original_payload: payload, time_unix_nano: T, ..Profile::default() });
         for n in 0..samples {

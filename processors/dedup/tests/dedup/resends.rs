@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Guarantees: a profile that says the same at the same time is dropped and counted, however its tables are ordered.
+/// Guarantees: a profile with equal content and time is dropped and counted, whatever the order of its tables.
 #[test]
 fn resends_are_dropped() {
     let mut dedup = dedup("");
@@ -64,7 +64,7 @@ fn equal_ids_are_no_resend() {
     assert_eq!(process(&mut dedup, part(T), at(0)).losses.get(Reason::Resent).total(), 1);
 }
 
-/// Guarantees: of a request only the resends are dropped, also those of its own; the rest keeps its place.
+/// Guarantees: only the resends in a request are dropped, including duplicates within it; the rest keeps its order.
 #[test]
 fn the_rest_of_a_request_goes_on() {
     let mut builder = Builder::new();
@@ -81,7 +81,7 @@ fn the_rest_of_a_request_goes_on() {
     assert!(left[0].received.is_none());
 }
 
-/// Guarantees: a profile is remembered for as long as is said since it last came, and not longer.
+/// Guarantees: a profile is remembered for `resend_memory` since it was last received, and not longer.
 #[test]
 fn memory_ends() {
     let mut dedup = dedup("resend_memory: 10s");
@@ -93,7 +93,7 @@ fn memory_ends() {
     assert_eq!(resent(&mut dedup, 28), 0);
 }
 
-/// Guarantees: memory is bounded; what is forgotten early is counted, and what is kept is the latest.
+/// Guarantees: memory is limited. Profiles dropped early are counted, and the most recent ones are kept.
 #[test]
 fn memory_is_bounded() {
     let mut dedup = dedup("max_resend_entries: 100");
@@ -106,7 +106,7 @@ fn memory_is_bounded() {
     assert!(dedup.held().bytes < 16 << 10, "{:?}", dedup.held());
     let again = |dedup: &mut _, n| process(dedup, batch(T + n, &["f"], &[T], false), at(1000)).losses.total().total();
     assert_eq!((again(&mut dedup, 999), again(&mut dedup, 0)), (1, 0));
-    // It is not held: nothing waits for it.
+    // It is not buffered.
     assert_eq!((dedup.held().quantities.total(), dedup.due()), (0, None));
 }
 
@@ -120,7 +120,7 @@ fn resends_can_be_kept() {
     assert_eq!(dedup.held().bytes, 0);
 }
 
-/// Guarantees: an envelope passes as it came, twice if it comes twice.
+/// Guarantees: an envelope is passed on unchanged, twice if it is received twice.
 #[test]
 fn envelopes_pass() {
     let mut dedup = dedup("window: 5s");
@@ -139,7 +139,7 @@ proptest! {
         let yaml = ["", "resends: keep", "window: 5s\nmax_observations: 7", "window: 30s\nmax_bytes: 8KiB\nmax_resend_entries: 3"];
         let mut last = None;
         testing::check_processor(&mut dedup(yaml[settings]), seed, |random, now| {
-            // Some requests come again.
+            // Some requests are resent.
             if random.u8(0..3) > 0 || last.is_none() {
                 last = Some(testing::telemetry(random, 20, now));
             }

@@ -1,4 +1,4 @@
-//! Profiles in, profiles out, and what is to be seen in them.
+//! Test helpers: builds profiles, and reads the output.
 
 use profbridge_engine::component::{Now, Outbox, process_all};
 use profbridge_engine::config::Section;
@@ -10,7 +10,7 @@ pub(crate) const S: u64 = 1_000_000_000;
 /// When the tests take place.
 pub(crate) const T: u64 = 1_767_225_600 * S;
 
-/// A processor with these settings, in YAML.
+/// A processor configured in YAML.
 pub(crate) fn dedup(yaml: &str) -> Dedup {
     let section = Section::from_yaml(yaml).unwrap();
     Dedup::new(section.extract::<Config>().unwrap().check(&section).unwrap())
@@ -21,8 +21,8 @@ pub(crate) fn at(nanos: u64) -> Now {
     Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
 }
 
-/// A batch of one profile that starts at `start` and has these frames and times. The names come in another order in the
-/// tables if `turned`.
+/// A batch of one profile that starts at `start` and has these frames and times. With `turned`, the tables have another
+/// order.
 pub(crate) fn batch(start: u64, frames: &[&str], times: &[u64], turned: bool) -> Profiles {
     let mut builder = Builder::new();
     if turned {
@@ -39,14 +39,14 @@ pub(crate) fn batch(start: u64, frames: &[&str], times: &[u64], turned: bool) ->
     builder.finish().unwrap()
 }
 
-/// Hands telemetry to a processor.
+/// Passes telemetry to a processor.
 pub(crate) fn process(dedup: &mut Dedup, batch: impl Into<Telemetry>, now: Now) -> Outbox {
     let mut out = Outbox::default();
     process_all(dedup, batch.into(), now, &mut out);
     out
 }
 
-/// All that left, in order.
+/// The output, in order.
 pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
     let profiles = |telemetry: &Telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles.clone()),
@@ -55,7 +55,7 @@ pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
     out.telemetry.iter().filter_map(profiles).collect()
 }
 
-/// The number of observations that left.
+/// The number of sent observations.
 pub(crate) fn observations(out: &Outbox) -> Vec<u64> {
     batches(out).iter().map(Profiles::observations).collect()
 }

@@ -28,8 +28,8 @@ fn every_key_has_a_default() {
     assert_eq!(problems(rules), [""; 0]);
 }
 
-/// Guarantees: rates that are none are refused with the configuration, wherever they stand: not a number, NaN,
-/// infinite, below 0 and above 1.
+/// Guarantees: invalid rates anywhere in the configuration are rejected: not a number, NaN, infinite, below 0 and above
+/// 1.
 /// rule: profiles-sdk#session-sample-rate, tracing-sdk#sample-rate
 #[test]
 fn invalid_rates_are_refused() {

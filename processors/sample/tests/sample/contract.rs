@@ -24,7 +24,7 @@ fn spans(random: &mut fastrand::Rng) -> profbridge_model::Spans {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Guarantees: nothing vanishes, whatever comes in whatever order, at one batch for each call.
+    /// Guarantees: nothing is lost, in whatever order data arrives, and each call sends at most one batch.
     #[test]
     fn conservation(seed: u64, lifecycle: bool, small: bool, rate in prop::option::of(0.0f64..=1.0)) {
         let mut yaml = format!("profile_lifecycle: {}\n", if lifecycle { "trace" } else { "manual" });

@@ -15,7 +15,7 @@ use crate::support::{T, at, dropped, noted, process, sample, trace_id};
 const ROOT: &str =
     r#"{"type":"transaction","transaction":"/cart","contexts":{"trace":{"op":"http.server"}},"spans":[{}]}"#;
 
-/// A view of a transaction with one span below it, as the receiver makes it.
+/// A view of a transaction with one child span, as the receiver creates it.
 fn transaction(trace: u64) -> Spans {
     let place = |text: &str| ByteRange { start: ROOT.find(text).unwrap() as u32, len: text.len() as u32 };
     let span = |id: u8, parent: Option<u8>, at| Span {
@@ -39,7 +39,7 @@ fn transaction(trace: u64) -> Spans {
         .unwrap()
 }
 
-/// A profile of format V1, which belongs to the transaction.
+/// A profile of format V1 that belongs to the transaction.
 fn v1() -> Profiles {
     let mut builder = Builder::new();
     builder.on_cpu(101);
@@ -49,8 +49,7 @@ fn v1() -> Profiles {
     builder.finish().unwrap()
 }
 
-/// An envelope with a transaction, its V1 profile and an event of which nothing was read, whose header has this
-/// `trace`.
+/// An envelope with a transaction, its V1 profile and an event that was not parsed. Its header has this `trace`.
 fn made(trace: &str) -> Envelope {
     let item = |kind: &str| Item { header: format!(r#"{{"type":"{kind}"}}"#).into(), payload: Bytes::new().into() };
     Envelope {
@@ -69,8 +68,8 @@ fn only(telemetry: &[Telemetry]) -> &Envelope {
     }
 }
 
-/// Guarantees: a transaction that is dropped leaves the envelope with all its spans and its V1 profile, which are
-/// counted, as is the transaction; other items stay, and the envelope does not leave as it came.
+/// Guarantees: a dropped transaction is removed from its envelope with all its spans and its V1 profile, and all of
+/// them are counted. Other items stay, and the envelope is no longer sent unchanged.
 /// rule: tracing-sdk#sampled-once
 #[test]
 fn a_dropped_transaction_takes_its_profile_along() {
@@ -86,8 +85,8 @@ fn said(out: &Outbox) -> Vec<SampledOutCounts> {
     out.sampled_out.iter().map(|said| said.counts).collect()
 }
 
-/// Guarantees: a transaction that is dropped is said as one, as its spans and itself, and as what went with it, to
-/// whoever its client's envelope would have gone to; what is kept is not said.
+/// Guarantees: a dropped transaction is reported as one transaction, as its spans including the root, and as its
+/// profile, for the destination of its envelope. Kept ones are not reported.
 /// rule: transport#client-reports-sample-rate
 #[test]
 fn what_is_dropped_is_said() {
@@ -105,10 +104,10 @@ fn what_is_dropped_is_said() {
     }
 }
 
-/// Guarantees: with a transaction go the attachments of its envelope and its profile, read or not, which are counted by
-/// the reason of sampling, whether the envelope came compressed or not; what is of its own stays: sessions, reports of
-/// the client, logs, metrics, check-ins, replays and chunks of profiles. Beside an event nobody knows whose attachments
-/// are, and they stay.
+/// Guarantees: a dropped transaction takes along the attachments of its envelope and its profile, parsed or not,
+/// whether the envelope was compressed or not. They are counted as sampled out. Independent items stay: sessions,
+/// client reports, logs, metrics, check-ins, replays and profile chunks. Next to an event, the owner of attachments is
+/// unknown, so they stay.
 /// rule: transport#attachments
 #[test]
 fn what_belongs_to_a_transaction_goes_with_it() {
@@ -149,7 +148,7 @@ fn what_belongs_to_a_transaction_goes_with_it() {
     }
 }
 
-/// Guarantees: an envelope of which nothing is left does not leave.
+/// Guarantees: an envelope without any remaining item is not sent.
 #[test]
 fn nothing_left_is_no_envelope() {
     let mut envelope = made("{}");
@@ -159,7 +158,7 @@ fn nothing_left_is_no_envelope() {
     assert_eq!(out.losses.total(), Quantities { spans: 2, ..Quantities::observations(2) });
 }
 
-/// Guarantees: what is kept whole leaves as it came.
+/// Guarantees: an envelope whose items are all kept is sent unchanged.
 #[test]
 fn a_kept_envelope_is_not_changed() {
     for yaml in ["", "traces_sample_rate: 1", "traces_rules: [{sampled: true}]"] {
@@ -170,8 +169,8 @@ fn a_kept_envelope_is_not_changed() {
     }
 }
 
-/// Guarantees: the decision in the header of the envelope comes before rules and rate; without one the number in it
-/// decides, in the part of the rate in it, and the rates are multiplied.
+/// Guarantees: the decision in the envelope's header takes precedence over rules and rate. Without it, the header's
+/// random number decides, relative to the header's rate, and the rates are multiplied.
 /// rule: tracing-sdk#precedence
 #[test]
 fn the_header_decides() {
@@ -192,8 +191,8 @@ fn the_header_decides() {
     assert_eq!(kept("traces_rules: [{name: other, sampled: false}]", "{}"), Some(None));
 }
 
-/// Guarantees: of the spans in a container those of one trace share its fate, which the first root span among them
-/// decides, wherever it stands. They are no transactions, and are not said as such.
+/// Guarantees: spans of one trace in a container share a decision, made by the first root span among them, wherever it
+/// is. They are not transactions and are not reported as such.
 #[test]
 fn containers_are_decided_by_their_first_root() {
     const ITEMS: &str = r#"{"items":[{"name":"child"},{"name":"later"},{"name":"first"}]}"#;
@@ -225,7 +224,7 @@ fn containers_are_decided_by_their_first_root() {
     assert_eq!(decide("traces_rules: [{name: later, sampled: false}, {name: child, sampled: false}]"), (0, vec![]));
 }
 
-/// Guarantees: transactions of a rate are those whose traces OTLP spans are kept of: forms agree.
+/// Guarantees: a rate keeps transactions of the same traces as OTLP spans, so the formats agree.
 #[test]
 fn forms_agree() {
     let mut seen = [0, 0];
@@ -241,8 +240,8 @@ fn forms_agree() {
     assert!(seen.iter().all(|count| *count > 10), "{seen:?}");
 }
 
-/// Guarantees: of an envelope of an SDK, read and written as the receiver and the exporter do it, a dropped transaction
-/// and its V1 profile are gone; the decision that the SDK hands on keeps it, whatever the rate.
+/// Guarantees: in an SDK's envelope, parsed and written as by receiver and exporter, a dropped transaction and its V1
+/// profile are gone. If the SDK passes on a positive decision, it is kept, whatever the rate.
 #[test]
 fn a_real_envelope() {
     let real = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");

@@ -9,7 +9,7 @@ use crate::support::{S, T, advance, at, batch, bool, flush, int, noted, process,
 
 const TRACE: &str = "profile_lifecycle: trace\nprofile_wait: 60s\n";
 
-/// A profile of a process with a sample every second of a minute.
+/// A profile of a process with one sample per second for a minute.
 fn minute(attributes: &[(&str, Any<'_>)]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(attributes);
@@ -35,22 +35,22 @@ fn spans(spans: Vec<Span>) -> profbridge_model::Spans {
     batch(spans, vec![text("container.id", "c1"), int("process.pid", 7)])
 }
 
-/// The seconds of the observations that left.
+/// The seconds of the sent observations.
 fn seconds(out: &Outbox) -> Vec<u64> {
     let batches = profiles(out);
     let samples = batches.iter().flat_map(|batch| batch.profiles().flat_map(|profile| batch.samples(profile)));
     samples.flat_map(|sample| sample.timestamps().map(|time| (time - T) / S).collect::<Vec<_>>()).collect()
 }
 
-/// What is left of a minute of process 7 when its time has come.
+/// The kept seconds of a minute of process 7, at the deadline.
 fn left(sample: &mut Sample, now: u64) -> (Vec<u64>, u64) {
     let mut out = advance(sample, at(now));
     out.telemetry.retain(|telemetry| !telemetry.quantities().is_observations_only() || telemetry.observations() > 0);
     (seconds(&out), out.losses.get(Reason::NoSampledSpan).observations)
 }
 
-/// Guarantees: kept is what was observed while a sampled root span was open, until the last one of those that overlap
-/// has ended, whether spans or profiles come first; children do not count.
+/// Guarantees: observations are kept while a sampled root span was open, until the last of several overlapping ones
+/// ended, whether spans or profiles arrive first. Child spans do not count.
 /// rule: profiles-sdk#lifecycle, profiles-sdk#lifecycle-trace
 #[test]
 fn overlapping_roots() {
@@ -71,8 +71,8 @@ fn overlapping_roots() {
     }
 }
 
-/// Guarantees: a root span that is not sampled keeps nothing, by the rate, a rule or its own decision; each root span
-/// is evaluated by itself.
+/// Guarantees: a root span that is not sampled keeps nothing, whether by the rate, a rule or its own decision. Each
+/// root span is evaluated independently.
 /// rule: profiles-sdk#lifecycle-trace
 #[test]
 fn only_sampled_roots_count() {
@@ -84,7 +84,7 @@ fn only_sampled_roots_count() {
     assert_eq!(left(&mut sample, 60 * S), (vec![30, 31, 32], 57));
 }
 
-/// Guarantees: spans of another process keep nothing, and a process that cannot be told is none's.
+/// Guarantees: spans of another process keep nothing, and neither do spans of an unidentified process.
 /// rule: profiles-sdk#lifecycle-trace
 #[test]
 fn only_the_same_process_counts() {
@@ -96,8 +96,8 @@ fn only_the_same_process_counts() {
     assert_eq!(left(&mut sample, 60 * S), (vec![], 120));
 }
 
-/// Guarantees: a root span that names the profiler of its process keeps that one's profiles, and so does one whose
-/// process's profiler id it is.
+/// Guarantees: a root span that names its profiler keeps the profiles of that profiler, and so does one whose process
+/// has that profiler id.
 #[test]
 fn spans_find_their_profiler() {
     let named = "00112233445546778899aabbccddeeff";
@@ -118,7 +118,7 @@ fn spans_find_their_profiler() {
     assert_eq!(left(&mut sample, 60 * S).0, [10, 11]);
 }
 
-/// Guarantees: what has no times is kept as a whole where a sampled root span was open in the range of its profile.
+/// Guarantees: a profile without timestamps is kept as a whole if a sampled root span was open in its range.
 #[test]
 fn profiles_without_times() {
     for (from, kept) in [(5, true), (25, false)] {
@@ -137,7 +137,7 @@ fn profiles_without_times() {
     }
 }
 
-/// Guarantees: the session's rate comes first: of one that is not sampled nothing is kept, whatever its spans.
+/// Guarantees: the session's rate takes precedence: nothing of an unsampled session is kept, whatever its spans.
 /// rule: profiles-sdk#lifecycle-trace
 #[test]
 fn sessions_come_first() {
@@ -148,7 +148,7 @@ fn sessions_come_first() {
     assert_eq!(sample.held().quantities.observations, 0);
 }
 
-/// Guarantees: the lifecycle `manual` keeps everything at once, whatever spans say.
+/// Guarantees: the lifecycle `manual` keeps everything at once, whatever the spans.
 /// rule: profiles-sdk#lifecycle
 #[test]
 fn manual_keeps_all() {
@@ -156,8 +156,8 @@ fn manual_keeps_all() {
     assert_eq!(seconds(&process(&mut sample, minute(&process_7()), at(0))).len(), 60);
 }
 
-/// Guarantees: what waits is bounded in bytes and in time; beyond that the oldest goes first, by the spans that are
-/// known, and is counted; at the end everything goes.
+/// Guarantees: the waiting profiles are limited in bytes and time. Beyond that, the oldest is released by the spans
+/// known so far, and counted. At shutdown, all are released.
 #[test]
 fn bounds() {
     let mut sample = sample(&format!("{TRACE}max_bytes: 16KiB"));
@@ -181,7 +181,7 @@ fn bounds() {
 fn roots_are_forgotten() {
     let mut sample = sample(TRACE);
     process(&mut sample, spans(vec![root(1, 0..60)]), at(0));
-    // What comes later is what makes it look.
+    // A later batch triggers the check.
     process(&mut sample, spans(vec![root(2, 70..71)]), at(90 * S));
     process(&mut sample, minute(&process_7()), at(91 * S));
     assert_eq!(left(&mut sample, 200 * S), (vec![], 60));

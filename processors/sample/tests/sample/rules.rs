@@ -6,7 +6,7 @@ use crate::support::{
     REMOTE, SAMPLED, at, batch, bool, double, dropped, ids, int, left, noted, of_process, process, sample, span, text,
 };
 
-/// Whether a root span stays, and with which rate.
+/// Whether a root span is kept, and its rate.
 fn decide(yaml: &str, span: Span, resource: Vec<KeyValue>) -> Option<Option<f64>> {
     let mut sample = sample(yaml);
     let out = process(&mut sample, batch(vec![span], resource), at(0));
@@ -21,7 +21,7 @@ fn with(attributes: Vec<KeyValue>) -> Span {
 
 const KEPT: Option<Option<f64>> = Some(None);
 
-/// Guarantees: without a rate and without rules every span stays, as it came, whatever was decided elsewhere.
+/// Guarantees: without a rate and rules, every span is sent unchanged, whatever others decided.
 /// rule: tracing-sdk#opt-in
 #[test]
 fn nothing_configured_keeps_all() {
@@ -32,7 +32,7 @@ fn nothing_configured_keeps_all() {
     assert!(spans.received().is_some());
 }
 
-/// Guarantees: a decision in the root span's attribute comes before rules, the parent and the rate.
+/// Guarantees: a decision in the root span's attribute takes precedence over rules, the parent and the rate.
 /// rule: tracing-sdk#precedence
 #[test]
 fn explicit_decisions_come_first() {
@@ -43,7 +43,7 @@ fn explicit_decisions_come_first() {
     assert_eq!(decide("traces_sample_rate: 1\ntraces_rules: [{sampled: true}]", no(), vec![]), None);
 }
 
-/// Guarantees: rules come before the parent and the rate, and of several that fit the first decides.
+/// Guarantees: rules take precedence over the parent and the rate, and the first matching rule decides.
 /// rule: tracing-sdk#precedence
 #[test]
 fn rules_come_before_the_parent() {
@@ -56,8 +56,8 @@ fn rules_come_before_the_parent() {
     assert_eq!(decide(two, Span { name: "third".to_owned(), ..span(1, 1, 0) }, vec![]), None);
 }
 
-/// Guarantees: where no rule fits, the parent's decision is inherited: the flag of W3C of a span that has a parent, or
-/// what its program says of it.
+/// Guarantees: if no rule matches, the parent's decision is inherited: W3C's sampled flag of a span with a parent, or
+/// the program's attribute.
 /// rule: tracing-sdk#precedence, tracing-sdk#propagation
 #[test]
 fn the_parent_comes_before_the_rate() {
@@ -70,8 +70,8 @@ fn the_parent_comes_before_the_rate() {
     assert_eq!(decide("traces_sample_rate: 1", child(refused(), SAMPLED), vec![]), None);
 }
 
-/// Guarantees: a condition on name, op, service, attributes of the span or its resource, or the parent's decision holds
-/// where it should, and a rule needs all of its conditions.
+/// Guarantees: conditions on name, op, service, attributes of span or resource, and the parent's decision match as
+/// documented, and a rule needs all of its conditions.
 /// rule: tracing-sdk#sampler, tracing-sdk#sampling-context
 #[test]
 fn conditions() {
@@ -113,8 +113,8 @@ fn conditions() {
     assert!(fits("parent_sampled: false", child(vec![bool("sentry.parent_sampled", false)])));
 }
 
-/// Guarantees: the rate of an attribute is what it says, in numbers, text or yes and no; a span without it does not fit
-/// the rule; one whose attribute says no rate is dropped, which is counted.
+/// Guarantees: a rate from an attribute may be a number, text, or a boolean. A span without the attribute does not
+/// match the rule. If the attribute has no valid rate, the span is dropped and counted.
 /// rule: tracing-sdk#sampler, tracing-sdk#sampling-context
 #[test]
 fn rates_of_attributes() {
@@ -135,8 +135,8 @@ fn rates_of_attributes() {
     }
 }
 
-/// Guarantees: a rate keeps that part of traces, within four standard deviations, and the same traces in every replica;
-/// a higher rate keeps all that a lower one keeps.
+/// Guarantees: a rate keeps its share of traces, within four standard deviations, and the same traces in every replica.
+/// A higher rate keeps everything that a lower one keeps.
 /// rule: tracing-sdk#sample-rate
 #[test]
 fn rates_hold_and_replicas_agree() {
@@ -154,8 +154,8 @@ fn rates_hold_and_replicas_agree() {
     assert_eq!((kept(0.0).len(), kept(1.0).len()), (0, 5000));
 }
 
-/// Guarantees: the number that a program drew for a trace decides, where there is one, and in the part of the rate with
-/// which the trace was kept.
+/// Guarantees: if a program drew a number for a trace, that number decides, relative to the rate by which the program
+/// kept the trace.
 #[test]
 fn the_number_of_the_program_decides() {
     let drawn = |number: f64, before: Option<f64>| {
@@ -169,8 +169,8 @@ fn the_number_of_the_program_decides() {
     assert_eq!(drawn(0.11, Some(0.2)), None);
 }
 
-/// Guarantees: what is kept by chance says the rate in its root span, multiplied with the one that it came with; what
-/// is kept for another reason says nothing new.
+/// Guarantees: the root span of a trace that is kept by chance carries the rate, multiplied with the received rate.
+/// Traces kept for another reason are unchanged.
 #[test]
 fn rates_are_multiplied() {
     let traces =

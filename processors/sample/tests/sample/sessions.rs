@@ -6,7 +6,7 @@ use profbridge_processor_sample::V1_EXEMPT;
 
 use crate::support::{S, T, at, noted, process, profiles, sample, sample_with};
 
-/// A profile of each of these processes, with a sample each.
+/// A profile of each of these processes, with one sample each.
 fn batch(pids: impl Iterator<Item = i64>, time: u64) -> Profiles {
     let mut builder = Builder::new();
     for pid in pids {
@@ -17,7 +17,7 @@ fn batch(pids: impl Iterator<Item = i64>, time: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// The processes of which something left.
+/// The processes whose profiles were kept.
 fn kept(yaml: &str, rules: &Rules, batch: Profiles) -> Vec<i64> {
     let out = process(&mut sample_with(yaml, rules), batch.clone(), at(0));
     let left: Vec<Profiles> = profiles(&out);
@@ -31,8 +31,8 @@ fn kept(yaml: &str, rules: &Rules, batch: Profiles) -> Vec<i64> {
     left.iter().flat_map(|batch| batch.resources().iter().map(|of| pid(batch, &of.resource.attributes))).collect()
 }
 
-/// Guarantees: a rate keeps that part of sessions, within four standard deviations; the same in every replica, and for
-/// whatever time, as long as the session lasts; a higher rate keeps what a lower one keeps.
+/// Guarantees: a rate keeps its share of sessions, within four standard deviations. The decision is the same in every
+/// replica and at all times within a session, and a higher rate keeps what a lower one keeps.
 /// rule: profiles-sdk#session-sample-rate
 #[test]
 fn sessions_are_kept_or_not() {
@@ -48,7 +48,7 @@ fn sessions_are_kept_or_not() {
     assert_eq!((of(0.0, T).len(), of(1.0, T).len()), (0, 2000));
 }
 
-/// Guarantees: where sessions have a length, each is decided anew.
+/// Guarantees: with limited session length, each session is decided independently.
 /// rule: profiles-sdk#session
 #[test]
 fn each_session_is_decided_anew() {
@@ -59,7 +59,7 @@ fn each_session_is_decided_anew() {
     assert!(first.iter().filter(|pid| second.contains(pid)).count() > 60);
 }
 
-/// Guarantees: processes that only their samples name are decided one by one.
+/// Guarantees: processes that are identified only by sample attributes are decided individually.
 #[test]
 fn processes_of_samples() {
     let mut builder = Builder::new();
@@ -86,7 +86,7 @@ fn v1() -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: profiles of format V1 are exempt, alone and in envelopes, which is counted.
+/// Guarantees: profiles of format V1 are exempt, alone and in envelopes, and are counted.
 /// rule: profiles-sdk#profiles-sample-rate
 #[test]
 fn v1_is_exempt() {
@@ -99,8 +99,8 @@ fn v1_is_exempt() {
     assert_eq!((profiles(&out)[0].observations(), out.losses.is_none()), (2, true));
 }
 
-/// Guarantees: a chunk of an SDK's in an envelope is of the session that it names; one that is not sampled does not
-/// leave.
+/// Guarantees: an SDK's chunk in an envelope belongs to the session that it names, and is dropped if that is not
+/// sampled.
 /// rule: profiles-sdk#session-sample-rate
 #[test]
 fn chunks_in_envelopes() {

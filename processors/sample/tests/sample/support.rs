@@ -1,4 +1,4 @@
-//! Spans and profiles in, and what is left of them.
+//! Test helpers: spans and profiles, and reading the output.
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -20,11 +20,11 @@ pub(crate) const S: u64 = 1_000_000_000;
 /// When the tests take place.
 pub(crate) const T: u64 = 1_767_225_600 * S;
 
-/// W3C's flag, and those of OTLP that say that the parent is in another process.
+/// W3C's sampled flag, and OTLP's flags for a parent in another process.
 pub(crate) const SAMPLED: u32 = 1;
 pub(crate) const REMOTE: u32 = 0x300;
 
-/// A processor with these settings, in YAML.
+/// A processor configured in YAML.
 pub(crate) fn sample(yaml: &str) -> Sample {
     sample_with(yaml, &Rules::default())
 }
@@ -59,12 +59,12 @@ fn attribute(key: &str, value: any_value::Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
-/// The id of a trace by its number.
+/// The id of trace `number`.
 pub(crate) fn trace_id(trace: u64) -> Vec<u8> {
     (u128::from(trace) + 1).to_be_bytes().to_vec()
 }
 
-/// A span of a trace, by their numbers, with the number of its parent; 0 is none.
+/// A span of a trace, by their numbers, with the number of its parent; 0 means none.
 pub(crate) fn span(trace: u64, id: u64, parent: u64) -> ProtoSpan {
     let parent_span_id = if parent == 0 { Vec::new() } else { parent.to_be_bytes().to_vec() };
     ProtoSpan {
@@ -89,19 +89,19 @@ pub(crate) fn batch(spans: Vec<ProtoSpan>, resource: Vec<KeyValue>) -> Spans {
     decoded.spans
 }
 
-/// A request of a process that can be told from others.
+/// A request of a process that can be identified.
 pub(crate) fn of_process(spans: Vec<ProtoSpan>) -> Spans {
     batch(spans, vec![text("container.id", "c1"), int("process.pid", 7), text("service.name", "shop")])
 }
 
-/// Hands telemetry to a processor.
+/// Passes telemetry to a processor.
 pub(crate) fn process(sample: &mut Sample, telemetry: impl Into<Telemetry>, now: Now) -> Outbox {
     let mut out = Outbox::default();
     process_all(sample, telemetry.into(), now, &mut out);
     out
 }
 
-/// Lets a processor do what is due.
+/// Lets a processor do everything that is due.
 pub(crate) fn advance(sample: &mut Sample, now: Now) -> Outbox {
     let mut out = Outbox::default();
     while sample.due().is_some_and(|due| due <= now.monotonic_nano) {
@@ -116,7 +116,7 @@ pub(crate) fn flush(sample: &mut Sample, now: Now) -> Outbox {
     out
 }
 
-/// All spans that left: the last byte of the trace's id less one, the span's number, and its rate.
+/// All sent spans: last byte of the trace id minus one, span number, and rate.
 pub(crate) fn left(out: &Outbox) -> Vec<(u64, u64, Option<f64>)> {
     let batches = out.telemetry.iter().filter_map(|telemetry| match telemetry {
         Telemetry::Spans(spans) => Some(spans),
@@ -134,7 +134,7 @@ pub(crate) fn left(out: &Outbox) -> Vec<(u64, u64, Option<f64>)> {
     left
 }
 
-/// The numbers of the spans that left.
+/// The numbers of the sent spans.
 pub(crate) fn ids(out: &Outbox) -> Vec<u64> {
     left(out).into_iter().map(|(_, span, _)| span).collect()
 }
@@ -144,7 +144,7 @@ pub(crate) fn dropped(out: &Outbox) -> u64 {
     out.losses.get(Reason::SampleRate).spans
 }
 
-/// What was said to be left out: the `service.name` of each process, with how many transactions and spans.
+/// The reported counts: `service.name` of each process, with numbers of transactions and spans.
 pub(crate) fn said(out: &Outbox) -> Vec<(String, u64, u64)> {
     let of = |said: &SampledOut| {
         let Whose::Process(spans) = &said.whose else { panic!("{said:?}") };
@@ -162,7 +162,7 @@ pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {
     out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
 }
 
-/// The profiles that left.
+/// The sent profiles.
 pub(crate) fn profiles(out: &Outbox) -> Vec<Profiles> {
     out.telemetry.iter().flat_map(|telemetry| telemetry.profiles().cloned().collect::<Vec<_>>()).collect()
 }

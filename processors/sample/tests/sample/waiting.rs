@@ -18,8 +18,8 @@ fn root(trace: u64, id: u64, name: &str) -> Span {
     Span { name: name.to_owned(), ..span(trace, id, 0) }
 }
 
-/// Guarantees: children that come before their root span wait for it and share its fate, and so do those that come
-/// after it; a trace that is not decided does not hold up others.
+/// Guarantees: children wait for their root span and share its decision, whether they arrive before or after it. An
+/// undecided trace does not delay others.
 /// rule: tracing-sdk#sampled-once, tracing-sdk#propagation
 #[test]
 fn children_wait_for_their_root() {
@@ -33,9 +33,9 @@ fn children_wait_for_their_root() {
     assert_eq!((ids(&late), dropped(&late)), (vec![12], 1));
 }
 
-/// Guarantees: what is dropped is said for each process as the transactions and the spans that Sentry would have got: a
-/// transaction for each local root, none for spans of a container that came as OTLP; in the call in which it is
-/// dropped, whether it had waited or not. What is kept, and what waits, is not said.
+/// Guarantees: dropped spans are reported per process as the transactions and spans that Sentry would have received:
+/// one transaction per local root, none for spans of a container received as OTLP. The report is made in the call that
+/// drops them, whether they had waited or not. Kept and waiting spans are not reported.
 /// rule: transport#client-reports-sample-rate
 #[test]
 fn what_is_dropped_is_said() {
@@ -55,7 +55,7 @@ fn what_is_dropped_is_said() {
     assert_eq!(said(&other), [said_of("cart", 1, 1)]);
     let streamed = Span { attributes: vec![text("sentry.form", "span_v2")], ..root(9, 90, "drop") };
     assert_eq!(said(&process(&mut sample, of("shop", vec![streamed]), at(2 * S))), [said_of("shop", 0, 1)]);
-    // Without their root, by the rate, when their time has come or at the end.
+    // Without their root span: by the rate, at the deadline or at shutdown.
     let mut sample = crate::support::sample("traces_sample_rate: 0\ndecision_wait: 1s");
     process(&mut sample, of("shop", vec![span(1, 11, 10), span(1, 12, 10)]), at(0));
     assert_eq!(said(&advance(&mut sample, at(2 * S))), [said_of("shop", 0, 2)]);
@@ -64,7 +64,7 @@ fn what_is_dropped_is_said() {
     assert_eq!((sample.held().quantities.spans, sample.due()), (0, None));
 }
 
-/// Guarantees: what waited leaves as it came: what it says, its resource, and its peer.
+/// Guarantees: buffered spans are sent with unchanged content, resource and peer.
 #[test]
 fn what_waited_says_the_same() {
     let mut sample = sample(RULE);
@@ -92,8 +92,8 @@ fn what_waited_says_the_same() {
     assert_eq!(said(waited), said(&spans));
 }
 
-/// Guarantees: a trace is decided by process: the same trace in another process waits for that one's root span, and
-/// each decides by its own.
+/// Guarantees: a trace is decided per process: in another process, it waits for the root span there, and each decides
+/// independently.
 #[test]
 fn processes_decide_for_themselves() {
     let mut sample = sample(RULE);
@@ -106,7 +106,7 @@ fn processes_decide_for_themselves() {
     assert_eq!(ids(&process(&mut sample, of(1, vec![remote]), at(S))), [10, 11]);
 }
 
-/// Guarantees: of several root spans of a trace in a process the first one decides, whatever their order.
+/// Guarantees: if a trace has several root spans in a process, the earliest decides, whatever their order of arrival.
 /// rule: tracing-sdk#propagation
 #[test]
 fn the_first_root_decides() {
@@ -120,8 +120,8 @@ fn the_first_root_decides() {
     assert_eq!(ids(&process(&mut sample(RULE), spans, at(0))), [10, 11, 12]);
 }
 
-/// Guarantees: spans whose root span does not come are decided after a while by what their resource says and by the
-/// rate, never by names, and what comes late follows; each that is kept by chance says the rate.
+/// Guarantees: spans without their root span are decided at the deadline by their resource and by the rate, never by
+/// names. Late spans get the same decision, and each span kept by chance carries the rate.
 #[test]
 fn what_has_no_root_is_decided_without() {
     let yaml = "decision_wait: 10s\ntraces_rules: [{name: '*', sampled: false}, {op: '*', sampled: false}, \
@@ -139,7 +139,7 @@ fn what_has_no_root_is_decided_without() {
     assert_eq!(left(&late), [(1, 10, Some(0.999_999)), (1, 13, Some(0.999_999))]);
 }
 
-/// Guarantees: a decision is forgotten after a while; the trace is then decided anew.
+/// Guarantees: a decision is forgotten after some time; the trace is then decided again.
 #[test]
 fn decisions_are_forgotten() {
     let mut sample = sample(&format!("{RULE}\ndecision_wait: 10s"));
@@ -150,7 +150,7 @@ fn decisions_are_forgotten() {
     assert_eq!(sample.held().quantities.spans, 1);
 }
 
-/// Guarantees: what waits is bounded in traces and in bytes; beyond that the oldest traces are decided early, without
+/// Guarantees: the number and size of waiting traces are limited. Beyond that, the oldest are decided early, without
 /// their root spans, and counted; nothing is lost.
 #[test]
 fn bounds() {
@@ -168,8 +168,8 @@ fn bounds() {
     assert!(held.quantities.spans < 400 && noted(&out, DECIDED_EARLY) > 9000, "{held:?}");
 }
 
-/// Guarantees: a hundred thousand open traces, and a trace of a hundred thousand spans, are held in proportion to what
-/// they say, and all of it is let go at the end.
+/// Guarantees: the memory for a hundred thousand open traces, and for a trace of a hundred thousand spans, is
+/// proportional to their content, and all of it is released at shutdown.
 #[test]
 fn many_traces_and_long_ones() {
     for spread in [100_000, 1] {
@@ -182,7 +182,7 @@ fn many_traces_and_long_ones() {
             assert!(out.telemetry.is_empty() && out.losses.is_none());
             held = sample.held().bytes;
         }
-        // A span of the tests has some 70 bytes, and 128 beside them.
+        // Test spans have about 70 bytes of content, and 128 bytes of fields.
         assert!(held < 100_000 * 900, "{held} bytes");
         let mut out = Outbox::default();
         while sample.flush(at(S), &mut out) {}
@@ -191,8 +191,8 @@ fn many_traces_and_long_ones() {
     }
 }
 
-/// Guarantees: a resource is held once for all that wait with it, and let go with the last of them, whether they leave
-/// or are dropped, with their root span or without it.
+/// Guarantees: a resource is stored once for all spans that wait with it, and released with the last of them, whether
+/// they are sent or dropped, with or without their root span.
 #[test]
 fn resources_are_let_go() {
     let large = || vec![text("container.id", "c1"), int("process.pid", 7), text("large", &"x".repeat(1 << 20))];
@@ -207,7 +207,7 @@ fn resources_are_let_go() {
     assert!(sample.held().bytes - empty < 256 << 10, "{}", sample.held().bytes);
 }
 
-/// Guarantees: a request of which much has to wait is taken in piece by piece.
+/// Guarantees: a request with many waiting spans is accepted in steps.
 #[test]
 fn large_requests_are_taken_in_steps() {
     let mut sample = sample(RULE);
@@ -220,8 +220,8 @@ fn large_requests_are_taken_in_steps() {
     assert_eq!(ids(&flush(&mut sample, at(0))).len(), 30_000);
 }
 
-/// Guarantees: spans that the processor `transactions` has put together wait for nothing: each transaction is decided
-/// by its root span, or by its first span where it has none.
+/// Guarantees: spans grouped by the processor `transactions` do not wait: each transaction is decided by its root span,
+/// or else by its first span.
 /// rule: tracing-sdk#sampled-once
 #[test]
 fn transactions_are_decided_at_once() {
@@ -244,8 +244,8 @@ fn transactions_are_decided_at_once() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Guarantees: in whatever order spans come, and in however many requests, those leave whose root span says so,
-    /// each once, as long as nothing waits for too long; all others are said to be left out, each once.
+    /// Guarantees: in whatever order and requests spans arrive, exactly those whose root span was kept are sent, each
+    /// once, if nothing waits too long. All others are reported as sampled out, each once.
     #[test]
     fn any_order_of_spans(
         fates in prop::collection::vec(any::<bool>(), 1..8),
@@ -286,7 +286,7 @@ proptest! {
     }
 }
 
-/// The numbers of the spans for which a test holds, in order.
+/// The numbers of the spans that match a condition, in order.
 fn left_of(spans: &[Span], test: impl Fn(&Span) -> bool) -> Vec<u64> {
     let number = |span: &Span| u64::from_be_bytes(span.span_id.as_slice().try_into().unwrap());
     let mut left: Vec<u64> = spans.iter().filter(|span| test(span)).map(number).collect();

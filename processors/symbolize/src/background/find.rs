@@ -1,9 +1,9 @@
-//! Finds a file on this machine, through the processes that have it mapped.
+//! Finds a file on this machine through the processes that map it.
 //!
-//! What a profile says about its process is a claim that anybody can make, so it only decides where to look: a file is
-//! taken only if it has the id of the mapping. Nothing is opened that a symbolic link could have chosen: paths are
-//! resolved inside of the process's root, and a path is a descriptor without rights (`O_PATH`) until it was seen that
-//! it is a regular file (opening a device or a pipe may have effects, or block).
+//! A profile's claims about its process are not trustworthy, so they only decide where to search: a file is accepted
+//! only if it has the id of the mapping. A symbolic link must not lead to another file, so paths are resolved inside
+//! the process's root. A path is opened as a descriptor without rights (`O_PATH`) until it is known to be a regular
+//! file, since opening a device or a pipe may have side effects or block.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -18,17 +18,17 @@ use super::identify;
 use crate::config::Settings;
 use crate::names::{MappedFile, Process};
 
-/// Memory maps are read up to here, in bytes.
+/// How many bytes of a process's memory map are read.
 const MAX_MAPS: u64 = 16 << 20;
 
-/// So many mappings with a file's name are tried in one process.
+/// How many mappings with the file's name are tried in one process.
 const MAX_TRIES: usize = 8;
 
 /// A file that has the right id.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct VerifiedFile {
     pub(super) file: File,
-    /// The root folder of its process.
+    /// Root folder of its process.
     pub(super) root: File,
     pub(super) path: String,
 }
@@ -38,12 +38,12 @@ pub(super) struct Found {
 pub(super) struct Finder {
     processes: bool,
     fuse: bool,
-    /// What this machine is called.
+    /// Names and ids of this machine.
     hosts: Vec<String>,
 }
 
 impl Finder {
-    /// Asks the machine for its names.
+    /// Determines the names of this machine.
     pub(super) fn new(settings: &Settings) -> Self {
         let name = |path: &str| {
             let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -55,30 +55,30 @@ impl Finder {
     }
 
     /// Finds a file.
-    pub(super) fn find(&self, file: &MappedFile) -> Option<Found> {
+    pub(super) fn find(&self, file: &MappedFile) -> Option<VerifiedFile> {
         if !self.processes {
             return None;
         }
         file.processes.iter().filter(|process| self.is_here(process)).find_map(|process| {
             let by_pid = process.pid.and_then(|pid| self.in_process(file, process, pid));
-            // The process may have ended. Without its root, a container's path means nothing.
+            // The process may have ended. A path inside a container is useless without the container's root.
             by_pid.or_else(|| if process.contained { None } else { self.at_executable(file, process, Path::new("/")) })
         })
     }
 
-    /// Whether a process may be one of this machine: its host says so or, where it names none, its sender is.
+    /// Whether a process may run on this machine: by its host attributes or, without any, by its peer.
     fn is_here(&self, process: &Process) -> bool {
         if !process.hosts.is_empty() {
             return process.hosts.iter().any(|host| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host)));
         }
         match process.peer.as_deref().map(str::parse::<IpAddr>) {
             Some(Ok(address)) => address.to_canonical().is_loopback(),
-            // No sender, or one that is no machine: a file.
+            // No peer, or a peer that is not a network address, such as a file.
             Some(Err(_)) | None => true,
         }
     }
 
-    fn in_process(&self, file: &MappedFile, process: &Process, pid: u32) -> Option<Found> {
+    fn in_process(&self, file: &MappedFile, process: &Process, pid: u32) -> Option<VerifiedFile> {
         let folder = format!("/proc/{pid}");
         let root = format!("{folder}/root");
         if let Some(found) = self.at_executable(file, process, Path::new(&root)) {
@@ -95,34 +95,34 @@ impl Finder {
             if tries > MAX_TRIES {
                 break;
             }
-            let taken = |opened: Option<File>| opened.filter(|opened| identify::is(opened, &file.id));
-            // The link leads to the file that is mapped, even where another one has its name by now or none has. It
-            // needs a right that the path does not need.
+            let taken = |opened: Option<File>| opened.filter(|opened| identify::has_id(opened, &file.id));
+            // This link leads to the mapped file even if that was replaced or deleted. It needs more privileges than
+            // the path.
             let link = format!("{folder}/map_files/{range}");
             let opened = taken(open_on_this_machine(Path::new(&link), self.fuse).ok());
             let root = root_folder(Path::new(&root))?;
             let opened = opened.or_else(|| taken(open_in_root(&root, Path::new(&path), self.fuse).ok()));
             if let Some(file) = opened {
-                return Some(Found { file, root, path });
+                return Some(VerifiedFile { file, root, path });
             }
         }
         None
     }
 
-    /// The process's executable, if that is the file.
-    fn at_executable(&self, file: &MappedFile, process: &Process, root: &Path) -> Option<Found> {
+    /// The process's executable, if it is the file.
+    fn at_executable(&self, file: &MappedFile, process: &Process, root: &Path) -> Option<VerifiedFile> {
         let path = process.executable.as_deref().filter(|path| path.starts_with('/'))?;
         if !file.filename.is_empty() && Path::new(path).file_name() != Path::new(&*file.filename).file_name() {
             return None;
         }
         let root = root_folder(root)?;
         let opened = open_in_root(&root, Path::new(path), self.fuse).ok();
-        let opened = opened.filter(|opened| identify::is(opened, &file.id))?;
-        Some(Found { file: opened, root, path: path.to_owned() })
+        let opened = opened.filter(|opened| identify::has_id(opened, &file.id))?;
+        Some(VerifiedFile { file: opened, root, path: path.to_owned() })
     }
 }
 
-/// Range and path of a line of `/proc/PID/maps`: `START-END PERMS OFFSET DEVICE INODE PATH` (`proc_pid_maps(5)`).
+/// Range and path from a line of `/proc/PID/maps`: `START-END PERMS OFFSET DEVICE INODE PATH` (`proc_pid_maps(5)`).
 fn mapping(line: &[u8]) -> Option<(String, String)> {
     let line = std::str::from_utf8(line).ok()?;
     let path = &line[line.find('/')?..];
@@ -130,7 +130,7 @@ fn mapping(line: &[u8]) -> Option<(String, String)> {
     Some((range.to_owned(), path.strip_suffix(" (deleted)").unwrap_or(path).to_owned()))
 }
 
-/// The root folder of a process, good for resolving paths in it only.
+/// The root folder of a process, as a descriptor that can only be used to resolve paths.
 fn root_folder(path: &Path) -> Option<File> {
     let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
     openat(AT_FDCWD, path, flags, Mode::empty()).ok().map(File::from)

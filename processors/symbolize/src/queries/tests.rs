@@ -3,7 +3,7 @@ use profbridge_symbolizer::Answer;
 
 use super::*;
 
-/// Wants to know processes, and nothing else.
+/// Asks for the processes of every file.
 struct Curious;
 
 impl Names for Curious {
@@ -18,8 +18,8 @@ impl Names for Curious {
     }
 }
 
-/// Guarantees: a file's processes are those with a sample in it, at most four of them; a sample's own attributes stand
-/// before its resource's, and a process of which nothing is known helps nobody.
+/// Guarantees: a file's processes are those with a sample in it, at most four. A sample's attributes override its
+/// resource's, and a process without any usable attribute is ignored.
 #[test]
 fn processes_of_a_file() {
     let mut builder = Builder::new();

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Random telemetry: what the engine makes, or native frames of one of two senders.
+/// Random telemetry: any that the engine generates, or native frames of two peers.
 fn telemetry(random: &mut fastrand::Rng, now: Now) -> Telemetry {
     if random.bool() {
         return testing::telemetry(random, 20, now);
@@ -18,14 +18,14 @@ fn telemetry(random: &mut fastrand::Rng, now: Now) -> Telemetry {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Guarantees: the contract of processors: every observation comes out once, nothing is due in the past, the end
-    /// leaves nothing.
+    /// Guarantees: the contract of processors: every observation is sent once, no deadline is in the past, and nothing
+    /// remains after the flush.
     #[test]
     fn keeps_the_contract(seed: u64, yaml in prop::sample::select(vec!["", "timeout: 0s", "max_bytes: 4KiB", "timeout: 30s"])) {
         let (mut symbolize, fake) = symbolize(yaml);
         let mut answered = 0;
         testing::check_processor(&mut symbolize, seed, |random, now| {
-            // Now and then somebody finds out another name.
+            // From time to time, another name becomes known.
             if random.u8(0..3) == 0 {
                 fake.set(ID, 0x1000 + answered % 8, known("f"));
                 answered += 1;
@@ -34,7 +34,7 @@ proptest! {
         });
     }
 
-    /// Guarantees: the same holds with the threads that read files.
+    /// Guarantees: the same holds with the real background threads.
     #[test]
     fn keeps_the_contract_in_the_background(seed: u64) {
         let mut symbolize = Symbolize::new(&settings(""));

@@ -4,7 +4,8 @@ use profbridge_symbolizer::Answer;
 
 use crate::support::*;
 
-/// Guarantees: a batch waits until its last address is answered, and is due until then; nothing is held behind it.
+/// Guarantees: a batch waits until all of its addresses have final answers, and a poll is due until then. Other batches
+/// are not delayed.
 #[test]
 fn waits_for_the_last_name() {
     let (mut symbolize, fake) = symbolize("timeout: 5s");
@@ -17,7 +18,7 @@ fn waits_for_the_last_name() {
         assert!(advance(&mut symbolize, at(moment * MS)).telemetry.is_empty());
         assert!(symbolize.due().unwrap() > at(moment * MS).monotonic_nano);
     }
-    // A name without a line is not yet all.
+    // A name without a line is not final.
     fake.set(ID, 0x1200, Answer::Symbols(symbols("g", None, 0)));
     assert!(advance(&mut symbolize, at(920 * MS)).telemetry.is_empty());
     fake.set(ID, 0x1200, known("g"));
@@ -28,7 +29,7 @@ fn waits_for_the_last_name() {
     assert_eq!((symbolize.due(), symbolize.held().quantities.total(), symbolize.held().bytes), (None, 0, 0));
 }
 
-/// Guarantees: at the deadline a batch goes on with what there is: a name without a line, or none. Both are counted as
+/// Guarantees: at the deadline, a batch is sent with what is known: a name without a line, or none. Both are counted as
 /// late.
 #[test]
 fn the_deadline_ends_waiting() {
@@ -43,13 +44,13 @@ fn the_deadline_ends_waiting() {
     assert_eq!(symbolize.due(), None);
 }
 
-/// Guarantees: batches of one sender stay in order, and do not hold up those of others.
+/// Guarantees: batches of one peer stay in order, and do not delay those of other peers.
 #[test]
 fn senders_keep_their_order() {
     let (mut symbolize, fake) = symbolize("");
     fake.set(ID, 0x1100, known("f"));
     assert!(process(&mut symbolize, batch("a", &[native(0x1200)]), at(0)).telemetry.is_empty());
-    // Nothing of these waits, but an earlier batch of "a" does.
+    // These could be sent at once, but an earlier batch of "a" is waiting.
     assert!(process(&mut symbolize, batch("a", &[native(0x1100)]), at(1)).telemetry.is_empty());
     assert!(process(&mut symbolize, batch("a", &[]), at(2)).telemetry.is_empty());
     assert_eq!(senders(&process(&mut symbolize, batch("b", &[native(0x1100)]), at(3))), ["b"]);
@@ -63,7 +64,7 @@ fn senders_keep_their_order() {
     assert_eq!(addresses, [Some(0x1200), Some(0x1100), None]);
 }
 
-/// Guarantees: without a timeout nothing is held, and what is known is used.
+/// Guarantees: without a timeout, nothing is buffered, and known names are used.
 #[test]
 fn no_timeout_holds_nothing() {
     let (mut symbolize, fake) = symbolize("timeout: 0s");
@@ -74,7 +75,8 @@ fn no_timeout_holds_nothing() {
     assert_eq!(symbolize.due(), None);
 }
 
-/// Guarantees: above the bound the oldest batches go on early, counted, and what is held stays below it.
+/// Guarantees: above the size limit, the oldest batches are sent early and counted, and the buffer stays below the
+/// limit.
 #[test]
 fn the_bound_lets_the_oldest_go() {
     let (mut symbolize, _) = symbolize("max_bytes: 4KiB");
@@ -91,7 +93,8 @@ fn the_bound_lets_the_oldest_go() {
     assert_eq!((left, early), (expected.clone(), expected.len() as u64));
 }
 
-/// Guarantees: short memory lets everything go at once, counted as early, and so does the end, in order.
+/// Guarantees: under memory pressure, all batches are sent at once and counted as early; at shutdown, they are sent in
+/// order.
 #[test]
 fn relief_and_flush_empty_it() {
     for on_memory_pressure in [true, false] {

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Guarantees: what is known at once names a batch at once: inlined functions innermost first, with file and line.
+/// Guarantees: known names are added at once: inlined functions innermost first, with file and line.
 #[test]
 fn known_names_are_written() {
     let (mut symbolize, fake) = symbolize("");
@@ -29,9 +29,8 @@ fn known_names_are_written() {
     assert_eq!((note(&out, NAMED), note(&out, UNKNOWN), note(&out, LATE)), (1, 1, 0));
 }
 
-/// Guarantees: only machine code is asked for: no bytecode index, nothing that has lines, no address outside of its
-/// mapping, nothing without a file that can be told from others. What is not named passes unchanged, with the request
-/// it came in.
+/// Guarantees: only native code is asked for: no bytecode index, no location with lines, no address outside of its
+/// mapping, no file without an id. Batches without such locations pass unchanged, with the original request.
 /// rule: otlp-profiles#machine-code
 #[test]
 fn other_frames_are_left_alone() {
@@ -59,8 +58,8 @@ fn other_frames_are_left_alone() {
     assert_eq!(note(&out, UNKNOWN), 3, "one without an id, two outside of their file");
 }
 
-/// Guarantees: kernel, Go and Rust frames without names are asked for, too, and those without a type; addresses go file
-/// by file, each once, with the process that has the file mapped.
+/// Guarantees: unnamed kernel, Go and Rust frames, and frames without a type, are asked for as well. Addresses are
+/// asked for file by file, each once, with the process that maps the file.
 #[test]
 fn machine_code_is_asked_for() {
     let (mut symbolize, fake) = symbolize("");
@@ -86,8 +85,8 @@ fn machine_code_is_asked_for() {
     assert_eq!(process.peer.as_deref(), Some("10.0.0.1"));
 }
 
-/// Guarantees: a file without a GNU build id is told by its htlhash; where addresses of memory stand, the place in the
-/// file is asked for, wherever the process has the file.
+/// Guarantees: a file without a GNU build id is identified by its htlhash. For addresses in memory, the file offset is
+/// asked for, wherever the process maps the file.
 /// rule: otlp-profiles#build-ids
 #[test]
 fn files_are_told_by_hash() {
@@ -130,8 +129,8 @@ fn envelopes_pass() {
 const KINDS: [&str; 6] = ["native", "kernel", "", "cpython", "go", "beam"];
 
 proptest! {
-    /// Guarantees: whatever a batch has in it and whatever is known, each location says afterwards what a list of rules
-    /// says it must, and samples and all else are what they were.
+    /// Guarantees: for any batch and any answers, each location has the result that a list of rules requires, and
+    /// everything else is unchanged.
     #[test]
     fn agrees_with_an_oracle(
         places in prop::collection::vec((0..KINDS.len(), 0..3_usize, 0xffe_u64..0x1004, any::<bool>()), 0..12),
@@ -158,7 +157,7 @@ proptest! {
         let after = &batches(&out)[0];
         let said = lines(after);
         prop_assert_eq!(said.len(), before.dictionary().tables().locations.len() - 1);
-        // The table's order is that of the first use.
+        // The table is in order of first use.
         let mut at = HashMap::new();
         for place in &list {
             let next = at.len();

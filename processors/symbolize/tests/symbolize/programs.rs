@@ -1,4 +1,4 @@
-//! With programs that a compiler made here, and the threads that read them.
+//! Symbolizes programs compiled by the tests, with the real background threads.
 
 use std::fs;
 use std::io::Read;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::support::*;
 
-/// `work` lies at a place that does not depend on the compiler: it is called and never inlined.
+/// `work` is called and never inlined, so its position does not depend on the compiler.
 const SOURCE: &str = "#include <unistd.h>
 static volatile int sum;
 static inline __attribute__((always_inline)) int inner(int n) { sum += n; return sum * 3; }
@@ -60,15 +60,15 @@ impl Program {
         String::from_utf8(done.stdout).unwrap()
     }
 
-    /// The address of a function, in the file.
+    /// The file address of a function.
     fn address(&self, function: &str) -> u64 {
         let symbols = self.run("nm", &["app"]);
         let line = symbols.lines().find(|line| line.ends_with(&format!(" {function}"))).unwrap();
         u64::from_str_radix(line.split(' ').next().unwrap(), 16).unwrap()
     }
 
-    /// Runs until its standard input is closed. It has said something before: when a program was only just executed,
-    /// its files may not be mapped yet.
+    /// Runs until its standard input is closed. Waits for output first: directly after exec, the files may not be
+    /// mapped yet.
     fn start(&self) -> Child {
         let mut child = Command::new(self.path()).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
@@ -76,14 +76,13 @@ impl Program {
     }
 }
 
-/// What a profiler in the kernel sends of a process: base name and build id of the file, and an address in it; over
-/// OTLP.
+/// A profile as a kernel profiler sends it over OTLP: base name and build id of the file, and an address in it.
 fn request(program: &Program, pid: Option<u32>, executable: Option<&Path>, address: u64) -> Profiles {
     let whole = Mapping { memory_start: 0, memory_limit: 1 << 30, ..Mapping::default() };
     mapped(program, pid, executable, whole, address)
 }
 
-/// The same of an address in this mapping.
+/// The same for an address in a given mapping.
 fn mapped(program: &Program, pid: Option<u32>, executable: Option<&Path>, mapping: Mapping, address: u64) -> Profiles {
     let mut builder = Builder::new();
     let mut process = Vec::new();
@@ -105,14 +104,14 @@ fn mapped(program: &Program, pid: Option<u32>, executable: Option<&Path>, mappin
     received
 }
 
-/// Hands a batch to a processor and waits until it comes out.
+/// Passes a batch to a processor and waits for the output.
 fn through(symbolize: &mut Symbolize, batch: Profiles) -> Outbox {
     let started = Instant::now();
     let mut out = process(symbolize, batch, at(0));
     while out.telemetry.is_empty() {
         assert!(started.elapsed() < Duration::from_secs(60), "the batch is still held");
         std::thread::yield_now();
-        // The deadline does not come.
+        // The deadline is not reached.
         symbolize.advance(at(1), &mut out);
     }
     out
@@ -127,8 +126,8 @@ fn in_source(line: &str, function: &str) -> bool {
     line.starts_with(&format!("{function}@/")) && line.contains("/app.c:")
 }
 
-/// Guarantees: an address of a program, as a profiler sends it, comes out with function, file and line, by the path of
-/// the executable; the named batch is a valid request that says the same.
+/// Guarantees: an address in a program, found by the path of its executable, gets function, file and line. The
+/// resulting batch is a valid request with the same content.
 #[test]
 fn by_the_executables_path() {
     let program = Program::compile("00112233445566778899aabbccddeeff00112233");
@@ -141,12 +140,12 @@ fn by_the_executables_path() {
     let sent = otlp::encode(&batches(&out)[0], &otlp::EncodeOptions::default());
     let again = otlp::decode(sent.into(), &otlp::Limits::default()).unwrap().profiles;
     assert_eq!(lines(&again).remove(0).1, found);
-    // What was found out is known from then on.
+    // The names are cached now.
     let at_once = process(&mut symbolize, request(&program, None, Some(&program.path()), address), at(0));
     assert_eq!(said(&at_once), found);
 }
 
-/// Guarantees: a running process is enough, whatever its executable is called by now.
+/// Guarantees: a running process is enough, even if its executable was renamed.
 #[test]
 fn by_the_process() {
     let program = Program::compile("11112233445566778899aabbccddeeff00112233");
@@ -160,10 +159,9 @@ fn by_the_process() {
     assert!(found.iter().any(|line| in_source(line, "work")), "{found:?}");
 }
 
-/// Guarantees: an address of a process's memory is named, as pprof has it, with the mapping that Linux says it lies in:
-/// of a program that may lie anywhere, of one that may not, and of one whose code is linked further behind its place in
-/// the file than the rest, as LLD does. A debug file, which does not say where in the file the code was, names nothing
-/// wrongly.
+/// Guarantees: an address in a process's memory, as in pprof, is named by the mapping that Linux reports: for
+/// position-independent programs, for others, and for those that LLD links with code shifted against its file offset. A
+/// debug file, which lacks the file offsets of code, does not cause wrong names.
 #[test]
 fn by_the_memory_of_a_process() {
     for (number, options) in [&["-pie"][..], &["-no-pie"], &["-pie", "-Wl,-Ttext=0x53000"]].into_iter().enumerate() {
@@ -185,7 +183,7 @@ fn by_the_memory_of_a_process() {
                 (parse(start), parse(limit), parse(fields[2]))
             })
             .collect();
-        // The file's first part is mapped where its first byte was moved to.
+        // The first segment is mapped at the address of its first byte.
         let moved = if options[0] == "-pie" { rows[0].0 } else { 0 };
         let address = program.address("work") + moved;
         let row = rows.iter().find(|row| (row.0..row.1).contains(&address));
@@ -208,7 +206,7 @@ fn by_the_memory_of_a_process() {
     }
 }
 
-/// Guarantees: with folders of debug files no process is needed, as in a gateway; `processes: false` looks at none.
+/// Guarantees: with debug folders no process is needed, as in a gateway; `processes: false` searches no process.
 #[test]
 fn by_a_folder_of_debug_files() {
     let program = Program::compile("22222233445566778899aabbccddeeff00112233");
@@ -227,7 +225,7 @@ fn by_a_folder_of_debug_files() {
     assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
 }
 
-/// Guarantees: no name is taken from a file with another build id, and none for a process of another machine.
+/// Guarantees: a file with another build id gives no names, and neither does a process of another machine.
 /// rule: otlp-profiles#build-ids
 #[test]
 fn never_by_another_file() {
@@ -242,8 +240,8 @@ fn never_by_another_file() {
     assert_eq!((said(&out).len(), note(&out, UNKNOWN)), (0, 1));
 }
 
-/// Guarantees: in the real capture of an eBPF profiler every frame that is not native says what it said, although its
-/// names could all be answered, and every native frame of a file is named.
+/// Guarantees: in a real capture of an eBPF profiler, every non-native frame stays unchanged, although all names could
+/// be answered, and every native frame in a file gets a name.
 /// rule: otlp-profiles#machine-code
 #[test]
 fn the_real_capture() {
@@ -280,7 +278,7 @@ fn the_real_capture() {
     assert_eq!(after.observations(), before.observations());
 }
 
-/// Knows everything.
+/// Has a name for every address.
 struct Omniscient;
 
 impl profbridge_processor_symbolize::Names for Omniscient {

@@ -1,4 +1,4 @@
-//! Profiles in, profiles out, and somebody who knows names.
+//! Test helpers: profiles, and a fake source of names.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -16,15 +16,15 @@ pub(crate) const MS: u64 = 1_000_000;
 /// A GNU build id.
 pub(crate) const ID: &str = "0011223344556677";
 
-/// Somebody who knows what a test tells them.
+/// A source of names that the test defines.
 #[derive(Clone, Default)]
 pub(crate) struct Fake(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 pub(crate) struct Known {
-    /// What is answered; [`Answer::Pending`] to all else, if asked.
+    /// The answers; [`Answer::Pending`] for all other addresses that were asked for.
     pub(crate) answers: HashMap<(FileId, Address), Answer>,
-    /// What was asked, in order.
+    /// The queries, in order.
     pub(crate) asked: Vec<(MappedFile, Vec<Address>)>,
 }
 
@@ -73,13 +73,13 @@ pub(crate) fn settings(yaml: &str) -> Settings {
     section.extract::<Config>().unwrap().check(&section).unwrap()
 }
 
-/// A processor with these settings, in YAML, and whom it asks.
+/// A processor configured in YAML, and its source of names.
 pub(crate) fn symbolize(yaml: &str) -> (Symbolize, Fake) {
     let fake = Fake::default();
     (Symbolize::with_names(&settings(yaml), Box::new(fake.clone())), fake)
 }
 
-/// A location of a frame type, with a mapping of this build id unless it is empty.
+/// A location with a frame type, in a mapping with this build id unless that is empty.
 pub(crate) struct Place<'a> {
     pub(crate) kind: &'a str,
     pub(crate) build_id: &'a str,
@@ -91,7 +91,7 @@ pub(crate) const fn native(address: u64) -> Place<'static> {
     Place { kind: "native", build_id: ID, address, name: "" }
 }
 
-/// A batch of a sender, with one sample whose stack has these places.
+/// A batch of a peer, with one sample whose stack has these locations.
 pub(crate) fn batch(peer: &str, places: &[Place<'_>]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("process.pid", 7.into()), ("process.executable.path", "/usr/bin/app".into())]);
@@ -146,7 +146,7 @@ pub(crate) fn advance(processor: &mut Symbolize, now: Now) -> Outbox {
     out
 }
 
-/// All profiles that left, in order.
+/// All profiles in the output, in order.
 pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
     let profiles = |telemetry: &Telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles.clone()),
@@ -155,7 +155,7 @@ pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
     out.telemetry.iter().filter_map(profiles).collect()
 }
 
-/// The senders of what left, in order.
+/// The peers of the output, in order.
 pub(crate) fn senders(out: &Outbox) -> Vec<String> {
     batches(out).iter().map(|profiles| profiles.peer.as_deref().unwrap_or("").to_owned()).collect()
 }

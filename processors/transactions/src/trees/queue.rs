@@ -1,38 +1,38 @@
-//! Trees in the order in which they are due.
+//! Trees ordered by deadline.
 //!
-//! All that is put into a queue waits for the same time, so what comes first is due first. A tree knows its neighbours,
-//! so it can leave, or make place for another, wherever it stands.
+//! All trees in a queue wait equally long, so their order of arrival is the order of their deadlines. A tree links to
+//! its neighbours, so it can be removed or replaced anywhere in the queue.
 
 use super::tree::Tree;
 
-/// No tree.
+/// Marks the end of a list.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// Which queue a tree is in.
+/// The queue of a tree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) enum Which {
-    /// That of trees whose local root has come, or has left.
+pub(super) enum WaitKind {
+    /// For trees whose local root has arrived or has left.
     Soon,
-    /// That of all others.
+    /// For all other trees.
     #[default]
     Later,
 }
 
-/// The place of a tree in its queue.
+/// A tree's neighbours in its queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Links {
-    pub(super) queue: Which,
+    pub(super) queue: WaitKind,
     before: u32,
     after: u32,
 }
 
 impl Default for Links {
     fn default() -> Self {
-        Self { queue: Which::default(), before: NONE, after: NONE }
+        Self { queue: WaitKind::default(), before: NONE, after: NONE }
     }
 }
 
-/// The two ends of a queue.
+/// First and last tree of a queue.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Queue {
     first: u32,
@@ -52,15 +52,15 @@ fn links(slots: &mut Slots, at: u32) -> Option<&mut Links> {
 }
 
 impl Queue {
-    /// The tree that is due first.
+    /// The tree with the earliest deadline.
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)
     }
 
-    /// Puts a tree, which is in no queue, behind all others.
-    pub(super) fn push(&mut self, slots: &mut Slots, at: u32, which: Which) {
+    /// Appends a tree that is in no queue.
+    pub(super) fn push(&mut self, slots: &mut Slots, at: u32, kind: WaitKind) {
         if let Some(own) = links(slots, at) {
-            *own = Links { queue: which, before: self.last, after: NONE };
+            *own = Links { queue: kind, before: self.last, after: NONE };
         }
         match links(slots, self.last) {
             Some(last) => last.after = at,
@@ -69,13 +69,13 @@ impl Queue {
         self.last = at;
     }
 
-    /// Takes a tree of this queue out of it.
+    /// Removes a tree from this queue.
     pub(super) fn remove(&mut self, slots: &mut Slots, at: u32) {
         let Some(own) = links(slots, at).map(std::mem::take) else { return };
         self.join(slots, own.before, own.after);
     }
 
-    /// Puts a tree, which is in no queue, in the place of one that is in this queue.
+    /// Replaces a tree of this queue by one that is in no queue.
     pub(super) fn replace(&mut self, slots: &mut Slots, old: u32, new: u32) {
         let Some(own) = links(slots, old).map(std::mem::take) else { return };
         if let Some(new) = links(slots, new) {

@@ -1,36 +1,36 @@
-//! Spans that belong together: a transaction in the making.
+//! Connected spans: a transaction that is not complete yet.
 
 use profbridge_model::spans::{Segment, SpanChanges};
 use profbridge_model::{ByteRange, Span, SpanId, SpanKind, TraceId};
 
 use super::queue::Links;
 
-/// Spans of one trace and process that are connected by their parents, local roots by nothing above them.
+/// Spans of one trace and process that are connected by their parents. A local root has no parent in the process.
 ///
-/// Whoever goes from any of them from parent to parent ends at the same place, its top. So a tree has one local root at
-/// most, and lacks one parent at most.
+/// All paths from span to parent end at the same place, the top of the tree. So a tree has at most one local root, and
+/// lacks at most one parent.
 #[derive(Debug)]
 pub(crate) struct Tree {
-    /// The number of their resource.
+    /// Index of the spans' resource.
     pub(crate) resource: u32,
-    /// Their trace.
+    /// The spans' trace.
     pub(crate) trace_id: TraceId,
-    /// The spans, in the order in which they came.
-    pub(crate) spans: Vec<HeldSpan>,
-    /// How long their messages are together, in bytes.
-    pub(crate) said: usize,
+    /// The spans, in order of arrival.
+    pub(crate) spans: Vec<BufferedSpan>,
+    /// Total length of the encoded spans, in bytes.
+    pub(crate) encoded_bytes: usize,
     pub(crate) top: Top,
-    /// When it is due, in monotonic nanoseconds.
+    /// Deadline in monotonic nanoseconds.
     pub(crate) deadline: u64,
     pub(super) links: Links,
-    /// The memory of what was found out about the spans, in bytes.
+    /// Heap size of the changes that processors made to the spans, in bytes.
     changes: usize,
 }
 
-/// A span that is held: a [`Span`] without what its tree says for all of them, and without a place, which is that of
-/// another batch.
+/// A buffered span: a [`Span`] without the fields that are the same for the whole tree, and without its byte range,
+/// which refers to another batch.
 #[derive(Debug)]
-pub(crate) struct HeldSpan {
+pub(crate) struct BufferedSpan {
     pub(crate) span_id: SpanId,
     parent_span_id: Option<SpanId>,
     start_unix_nano: u64,
@@ -41,14 +41,15 @@ pub(crate) struct HeldSpan {
     is_streamed: bool,
     /// Whether it is the local root.
     is_root: bool,
-    /// Its origin.
+    /// Index of its origin.
     pub(crate) scope: u32,
     changes: Option<Box<SpanChanges>>,
-    /// Its message. One block for each: what grows would be copied again and again, and be larger than it has to be.
+    /// The encoded span. Each has its own allocation: a shared buffer would be copied when it grows, and have unused
+    /// room.
     pub(crate) bytes: Box<[u8]>,
 }
 
-impl HeldSpan {
+impl BufferedSpan {
     fn new(span: Span, bytes: &[u8]) -> Self {
         let Span { trace_id: _, span_id, parent_span_id, start_unix_nano, end_unix_nano, kind, .. } = span;
         let Span { parent_is_remote, sampled, is_streamed, scope, at: _, segment, changes, .. } = span;
@@ -69,7 +70,8 @@ impl HeldSpan {
         }
     }
 
-    /// The span of this trace in the segment with this number, without a place, and its message.
+    /// Turns this back into a span of a trace and segment. Returns its encoded bytes as well; its byte range is not
+    /// set.
     pub(crate) fn leave(self, trace_id: TraceId, number: u32) -> (Span, Box<[u8]>) {
         let Self { span_id, parent_span_id, start_unix_nano, end_unix_nano, kind, .. } = self;
         let Self { parent_is_remote, sampled, is_streamed, is_root, scope, changes, bytes, .. } = self;
@@ -92,23 +94,23 @@ impl HeldSpan {
     }
 }
 
-/// Where one ends who goes from parent to parent.
+/// The end of all paths from span to parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Top {
-    /// At the local root.
+    /// The local root.
     Root,
-    /// At a span that has not come.
+    /// A parent that has not arrived.
     Missing {
-        /// Which.
+        /// The parent's id.
         parent: SpanId,
-        /// Whether it came and has left.
+        /// Whether the parent arrived and has been sent already.
         has_left: bool,
     },
-    /// Nowhere: the parents make a circle.
+    /// None: the parents form a cycle.
     Circle,
 }
 
-/// What the allocator takes for a block beside what is in it, in bytes.
+/// Overhead of the allocator per block, in bytes.
 const BLOCK: usize = 16;
 
 impl Tree {
@@ -117,7 +119,7 @@ impl Tree {
             resource,
             trace_id,
             spans: Vec::new(),
-            said: 0,
+            encoded_bytes: 0,
             top: Top::Circle,
             deadline: 0,
             links: Links::default(),
@@ -125,13 +127,13 @@ impl Tree {
         }
     }
 
-    /// Its memory, in bytes.
+    /// Heap size in bytes.
     pub(crate) fn size(&self) -> usize {
-        let spans = self.spans.capacity() * size_of::<HeldSpan>() + self.spans.len() * BLOCK + self.said;
+        let spans = self.spans.capacity() * size_of::<BufferedSpan>() + self.spans.len() * BLOCK + self.encoded_bytes;
         size_of::<Self>() + 2 * BLOCK + spans + self.changes
     }
 
-    /// The parent that has not come.
+    /// The parent that has not arrived.
     pub(super) fn missing(&self) -> Option<SpanId> {
         match self.top {
             Top::Missing { parent, .. } => Some(parent),
@@ -139,28 +141,28 @@ impl Tree {
         }
     }
 
-    /// Puts a span behind the others. Returns its position.
-    pub(super) fn add(&mut self, span: Span, bytes: &[u8]) -> u32 {
-        self.said += bytes.len();
+    /// Appends a span. Returns its index.
+    pub(super) fn push(&mut self, span: Span, bytes: &[u8]) -> u32 {
+        self.encoded_bytes += bytes.len();
         self.changes += span.changes.as_ref().map_or(0, |_| size_of::<SpanChanges>());
         make_room(&mut self.spans, 1);
-        self.spans.push(HeldSpan::new(span, bytes));
+        self.spans.push(BufferedSpan::new(span, bytes));
         (self.spans.len() - 1) as u32
     }
 
-    /// Puts the spans of another tree behind its own.
+    /// Appends the spans of another tree.
     pub(super) fn append(&mut self, other: Tree) {
         make_room(&mut self.spans, other.spans.len());
         self.spans.extend(other.spans);
-        self.said += other.said;
+        self.encoded_bytes += other.encoded_bytes;
         self.changes += other.changes;
     }
 
-    /// Puts the spans into the order in which they leave: the local root first, or the spans whose parent never came;
-    /// each then by its beginning. The order in which they came makes no difference.
+    /// Sorts spans into output order: first the local root, or the spans whose parent never arrived; then by start
+    /// time. The result does not depend on the order of arrival.
     pub(crate) fn sort(&mut self) {
         let missing = self.missing();
-        let key = |span: &HeldSpan| {
+        let key = |span: &BufferedSpan| {
             let is_first = span.is_root || (missing.is_some() && span.parent_span_id == missing);
             (!is_first, span.start_unix_nano, span.span_id)
         };
@@ -168,8 +170,7 @@ impl Tree {
     }
 }
 
-/// Makes room for `more` elements, two at first and then half of what is there: most trees are small, and there are
-/// many.
+/// Reserves room for `more` elements: two at first, then half of the length. Most trees are small, and there are many.
 fn make_room<T>(column: &mut Vec<T>, more: usize) {
     if column.capacity() - column.len() < more {
         column.reserve_exact(more.max(column.len() / 2).max(2));

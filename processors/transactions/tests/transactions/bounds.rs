@@ -8,7 +8,7 @@ use crate::support::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Hands over a request call by call, as the engine does, and looks at what each call comes to.
+/// Passes a request in as many calls as the engine would, and checks the result of each.
 fn step_by_step(
     processor: &mut Transactions,
     given: &[Given],
@@ -28,7 +28,7 @@ fn step_by_step(
     }
 }
 
-/// Guarantees: a transaction with as many spans as there may be leaves at once, and what comes behind it is late.
+/// Guarantees: a transaction that reaches the span limit is sent at once, and later spans are late.
 #[test]
 fn spans_of_one_transaction() {
     let mut processor = processor("max_spans: 3");
@@ -38,8 +38,8 @@ fn spans_of_one_transaction() {
     assert_eq!((ids(&out), noted(&out, LATE)), (vec![vec![4]], 1));
 }
 
-/// Guarantees: what is held stays within its bound, or within half of the memory for all data; those that are due next
-/// leave for others, counted.
+/// Guarantees: buffered data stays within its limit, or within half of the memory for all data. The transactions with
+/// the earliest deadlines are sent early and counted.
 #[test]
 fn bytes() {
     bounded(processor("max_bytes: 64KiB"));
@@ -54,7 +54,7 @@ fn bounded(mut processor: Transactions) {
     for trace in 1..=500 {
         let given = [span(1, None).trace(trace).says(&text), span(2, 1).trace(trace).says(&text)];
         step_by_step(&mut processor, &given, 0, |processor, _, out| {
-            // Besides, what left last is remembered.
+            // The memory of recently sent spans comes in addition.
             assert!(processor.held().bytes <= (64 << 10) + (96 << 10), "{:?}", processor.held());
             left.extend(transactions(&out).iter().map(|one| one.spans[0].trace));
             early += noted(&out, CLOSED_EARLY);
@@ -64,12 +64,12 @@ fn bounded(mut processor: Transactions) {
     assert!(left.is_sorted());
 }
 
-/// Guarantees: when memory is short the transactions that are due next leave, until half of what was held is left; the
-/// others go on waiting.
+/// Guarantees: under memory pressure, transactions are sent by deadline until half of the size is left; the others keep
+/// waiting.
 #[test]
 fn relief() {
     let mut processor = processor("");
-    // The first waits for its root, for longer than the others for their children.
+    // The first waits for its root, longer than the others wait for their children.
     send(&mut processor, &[span(2, 1).trace(1000)], at(0));
     for trace in 1..=100 {
         send(&mut processor, &[span(1, None).trace(trace)], at(trace * S / 100));
@@ -84,8 +84,8 @@ fn relief() {
     assert_eq!(transactions(&out).len(), 101 - left.len());
 }
 
-/// Guarantees: a million spans of one trace are held in pieces that are bounded, each call takes in about a megabyte
-/// and puts out no more than one piece, and all of them leave.
+/// Guarantees: a million spans of one trace are buffered in pieces of limited size. Each call accepts about a megabyte
+/// and sends at most one piece, and all spans are sent.
 #[test]
 fn a_million_spans_of_one_trace() {
     const SPANS: u64 = 1_000_000;
@@ -104,14 +104,14 @@ fn a_million_spans_of_one_trace() {
         });
     }
     assert!(most < 12 * MIB, "{most}");
-    // A part of them hangs below others that have left.
+    // Some are children of spans that were sent already.
     assert!(early >= SPANS / 10_000 - 1, "{early}");
     let out = flush(&mut processor, at(0));
     left += out.telemetry.iter().map(|out| out.quantities().spans).sum::<u64>();
     assert_eq!(left, SPANS);
 }
 
-/// Guarantees: a hundred thousand open traces are held in not much more than their spans take, and within the bound.
+/// Guarantees: a hundred thousand open traces take not much more memory than their spans, and stay within the limit.
 #[test]
 fn a_hundred_thousand_open_traces() {
     const TRACES: u64 = 100_000;
@@ -126,7 +126,7 @@ fn a_hundred_thousand_open_traces() {
     }
     let held = processor.held();
     assert_eq!(held.quantities.spans, 2 * TRACES);
-    // 200 bytes and what the model knows of a span, 80 bytes; the rest is places, trees and the allocator's.
+    // 200 bytes of content and 80 bytes of fields; the rest is places, trees and allocator overhead.
     let each = held.bytes / held.quantities.spans;
     assert!((280..450).contains(&each), "{each} bytes for each span");
     let out = wait_until(&mut processor, at(10 * S));
@@ -136,7 +136,7 @@ fn a_hundred_thousand_open_traces() {
     assert!(processor.held().bytes < 5 * MIB, "{:?}", processor.held());
 }
 
-/// Guarantees: the request is let go as soon as its spans are held.
+/// Guarantees: a request is released as soon as its spans are buffered.
 #[test]
 fn requests_are_let_go() {
     let mut processor = processor("");
@@ -147,8 +147,8 @@ fn requests_are_let_go() {
     assert!(bytes.is_unique());
 }
 
-/// Guarantees: what many transactions have in common, such as a huge resource, is held once, and is copied for each
-/// megabyte of them at most, not for each of them, also where two take turns.
+/// Guarantees: data that many transactions share, such as a huge resource, is stored once and copied at most once per
+/// megabyte of transactions, even if two resources alternate.
 #[test]
 fn large_resources_are_not_multiplied() {
     const TRACES: u64 = 20_000;
@@ -158,7 +158,7 @@ fn large_resources_are_not_multiplied() {
         let traces = (1..=TRACES).filter(|trace| trace % 2 == parity);
         traces.map(|trace| span(1, None).trace(trace).of(Arc::clone(&resource))).collect::<Vec<_>>()
     };
-    // Each resource is there once, and the spans go back and forth between the two.
+    // There are two resources, and the spans alternate between them.
     let apart = request(&[of(one.into(), 0), of(two.into(), 1)].concat());
     let (first, second) = apart.spans().split_at(TRACES as usize / 2);
     let in_turn = first.iter().zip(second).flat_map(|(one, two)| [one.clone(), two.clone()]).collect();

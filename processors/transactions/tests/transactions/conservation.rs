@@ -14,7 +14,7 @@ const SETTINGS: [&str; 5] = [
     "wait: 10s\norphan_wait: 10s\nmax_bytes: 16KiB\nmax_spans: 1",
 ];
 
-/// Any spans: few ids, so that they meet, come again and have others' ids.
+/// Arbitrary spans with few ids, so that they are related, resent, or share ids.
 fn any_spans(random: &mut Rng) -> Vec<Given> {
     let one = |random: &mut Rng| {
         let parent = random.bool().then(|| random.u64(1..20));
@@ -23,7 +23,7 @@ fn any_spans(random: &mut Rng) -> Vec<Given> {
         given.scope = ["s", ""][random.usize(0..2)].to_owned();
         given.is_server = random.u8(0..5) == 0;
         given.is_streamed = random.u8(0..8) == 0;
-        // What a span says is all of it, so that one that differs in anything says something else.
+        // The content covers all fields, so spans that differ in any field have different content.
         let long = "x".repeat(random.usize(0..3) * random.usize(0..200));
         let Given { parent, is_server, is_streamed, start, .. } = &given;
         given.text = format!("{parent:?} {is_server} {is_streamed} {start} {long}");
@@ -35,8 +35,8 @@ fn any_spans(random: &mut Rng) -> Vec<Given> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
-    /// Guarantees: every call accounts for every span, whatever the stream, the settings and the times, puts out one
-    /// batch at most, and nothing is due or held after a flush.
+    /// Guarantees: every call accounts for every span, whatever the stream, settings and times, and sends at most one
+    /// batch. After a flush, nothing is due or buffered.
     #[test]
     fn conserves(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
         let mut processor = processor(SETTINGS[settings]);
@@ -44,13 +44,12 @@ proptest! {
             0 => testing::telemetry(random, 20, now),
             _ => Telemetry::Spans(request(&any_spans(random))),
         });
-        // What is left is the memory of spans that have left.
+        // Only the memory of sent spans remains.
         prop_assert!(processor.held().bytes < 128 << 10, "{:?}", processor.held());
     }
 
-    /// Guarantees: what left is what came, span by span, with its resource, scope and words, but for what came twice;
-    /// no transaction has more spans than it may. Streamed spans are in none, and leave with the request that brought
-    /// them.
+    /// Guarantees: each span is sent with its resource, scope and content unchanged, except for resends. No transaction
+    /// exceeds the span limit. Streamed spans are in no transaction, and are sent in the call that received them.
     #[test]
     fn keeps_every_span(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
         let mut random = Rng::with_seed(seed);

@@ -9,16 +9,16 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Where one ends who goes from a span of one process from parent to parent.
+/// The end of the path from a span to its ancestors in the process.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Top {
     Root(u64),
     Missing(u64),
-    /// The least id of a circle.
+    /// The smallest id in a cycle.
     Circle(u64),
 }
 
-/// What one ends at from each span, by looking at all of them.
+/// Finds the end for each span, by searching all spans.
 fn top(spans: &[&Given], of: &Given) -> Top {
     let mut seen = vec![of];
     loop {
@@ -35,7 +35,7 @@ fn top(spans: &[&Given], of: &Given) -> Top {
     }
 }
 
-/// The transactions of spans by brute force, each with its root if it has one.
+/// The transactions of spans by brute force, with their root if they have one.
 fn expected(spans: &[Given]) -> BTreeSet<(Option<u64>, BTreeSet<Given>)> {
     let mut processes: BTreeMap<_, Vec<&Given>> = BTreeMap::new();
     for span in spans {
@@ -55,7 +55,7 @@ fn expected(spans: &[Given]) -> BTreeSet<(Option<u64>, BTreeSet<Given>)> {
     all
 }
 
-/// Spans of a few traces and processes, with parents anywhere: before, behind, in other processes, in circles, nowhere.
+/// Spans of a few traces and processes, with arbitrary parents: earlier, later, in other processes, in cycles, missing.
 fn spans(random: &mut Rng) -> Vec<Given> {
     let count = random.u64(1..60);
     let reach = random.u64(1..8);
@@ -76,7 +76,7 @@ fn spans(random: &mut Rng) -> Vec<Given> {
     all
 }
 
-/// Cuts spans into requests anywhere.
+/// Splits spans into requests at arbitrary places.
 fn cut<'a>(random: &mut Rng, mut spans: &'a [Given]) -> Vec<&'a [Given]> {
     let mut requests = Vec::new();
     while !spans.is_empty() {
@@ -90,8 +90,8 @@ fn cut<'a>(random: &mut Rng, mut spans: &'a [Given]) -> Vec<&'a [Given]> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
-    /// Guarantees: in whatever order spans come, and however they are cut into requests, they leave as the same
-    /// transactions, in the same order of spans, and each says what it said, if all of them come in time.
+    /// Guarantees: however spans are ordered and split into requests, they are sent in the same transactions, in the
+    /// same order and unchanged, if all of them arrive in time.
     #[test]
     fn as_by_brute_force(seed in any::<u64>()) {
         let mut random = Rng::with_seed(seed);
@@ -119,20 +119,19 @@ proptest! {
     }
 }
 
-/// Guarantees: a span belongs to the nearest local root above it, and of a trace each process makes its own
-/// transactions.
+/// Guarantees: a span belongs to the nearest local root above it, and each process of a trace has its own transactions.
 #[test]
 fn nearest_local_root() {
     let mut processor = processor("");
     let given = [
         span(1, None),
         span(2, 1),
-        // A call of another process, and what that does: its first span has a remote parent or is a server's.
+        // A call of another process and its work: the first span there has a remote parent or is a server span.
         span(3, 2).of("stock").remote(),
         span(4, 3).of("stock"),
         span(5, 2).of("stock").server(),
         span(6, 5).of("stock"),
-        // And one within a process.
+        // A local root within a process.
         span(7, 2).server(),
         span(8, 7),
         // In another trace.
@@ -144,8 +143,8 @@ fn nearest_local_root() {
     assert_eq!(found, [vec![1, 2], vec![3, 4], vec![5, 6], vec![7, 8], vec![9]]);
 }
 
-/// Guarantees: a transaction without its root begins with the spans whose parent is missing, the earliest first, and
-/// one whose parents make a circle is one transaction without a root.
+/// Guarantees: a transaction without its root starts with the spans whose parent is missing, earliest first. A cycle of
+/// parents is one transaction without a root.
 #[test]
 fn without_root() {
     let mut processor = processor("");
@@ -166,8 +165,8 @@ fn without_root() {
     assert_eq!(noted(&out, WITHOUT_ROOT), 3);
 }
 
-/// Guarantees: a span that comes again while it is held is dropped as resent; one that has its id and says something
-/// else goes with it, as no root, and is counted.
+/// Guarantees: a span that is resent while the first is buffered is dropped as resent. A span with the same id and
+/// other content joins the transaction, but not as root, and is counted.
 #[test]
 fn equal_ids() {
     let mut processor = processor("");
@@ -184,7 +183,7 @@ fn equal_ids() {
     assert_eq!((texts(0), texts(1)), (vec!["span 1", "other", "span 2"], vec!["span 2"]));
 }
 
-/// Guarantees: what is no OTLP span passes at once, as it came.
+/// Guarantees: everything except OTLP spans passes at once, unchanged.
 #[test]
 fn other_telemetry_passes() {
     let others: [Telemetry; 4] = [
@@ -208,8 +207,8 @@ fn other_telemetry_passes() {
     }
 }
 
-/// Guarantees: spans that came to Sentry in containers pass at once, alone as they came, and belong to no transaction,
-/// even where one of them is the parent of another span; those beside them are grouped.
+/// Guarantees: spans received in Sentry containers pass at once, in a batch of their own, and belong to no transaction,
+/// even if another span has one of them as parent. Other spans of the request are grouped.
 #[test]
 fn streamed_spans_pass() {
     let mut processor = processor("wait: 1s");
@@ -223,7 +222,7 @@ fn streamed_spans_pass() {
     assert_eq!(ids(&flush(&mut processor, at(0))), [vec![10, 12], vec![13]]);
 }
 
-/// Guarantees: a request without spans leaves nothing behind.
+/// Guarantees: a request without spans leaves nothing in memory.
 #[test]
 fn empty() {
     let mut processor = processor("");

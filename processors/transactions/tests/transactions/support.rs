@@ -1,4 +1,4 @@
-//! Batches of spans, and what became of them.
+//! Test helpers: builds batches of spans, and reads transactions from the output.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use profbridge_processor_transactions::{Config, Transactions};
 /// A second in nanoseconds.
 pub(crate) const S: u64 = 1_000_000_000;
 
-/// What a span says, in the bytes that stand for its message.
+/// The encoded content of a span.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Given {
     pub(crate) resource: Arc<str>,
@@ -28,7 +28,7 @@ pub(crate) struct Given {
     pub(crate) start: u64,
 }
 
-/// A span of the trace 1, with a parent in the same process if it has one.
+/// A span of trace 1, with a parent in the same process if there is one.
 pub(crate) fn span(id: u64, parent: impl Into<Option<u64>>) -> Given {
     let (resource, scope, text) = ("shop".into(), "http".to_owned(), format!("span {id}"));
     let parent = parent.into();
@@ -66,7 +66,7 @@ impl Given {
     }
 }
 
-/// One request with these spans, each resource and scope there once for those that stand next to each other.
+/// One request with these spans. Adjacent spans share their resource and scope.
 pub(crate) fn request(given: &[Given]) -> Spans {
     let (mut bytes, mut resources, mut scopes, mut spans) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut put = |text: &str| {
@@ -120,7 +120,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_be_bytes(bytes[..8].try_into().unwrap())
 }
 
-/// What a span that left says.
+/// The content of a sent span.
 fn given(batch: &Spans, span: &Span) -> Given {
     let text = |parts: &[ByteRange]| {
         let bytes: Vec<u8> = parts.iter().flat_map(|part| batch.get(*part)).copied().collect();
@@ -140,7 +140,7 @@ fn given(batch: &Spans, span: &Span) -> Given {
     }
 }
 
-/// The streamed spans that left, in order.
+/// The sent streamed spans, in order.
 pub(crate) fn streamed(out: &Outbox) -> Vec<Given> {
     let batches = out.telemetry.iter().filter_map(|telemetry| match telemetry {
         Telemetry::Spans(batch) if batch.form() == SpanForm::Otlp => Some(batch),
@@ -150,8 +150,8 @@ pub(crate) fn streamed(out: &Outbox) -> Vec<Given> {
     spans.filter(|span| span.is_streamed).collect()
 }
 
-/// The transactions that left, in order. Checks what holds for all: the spans of a transaction stand together, have a
-/// number that no other of the batch has, one resource, one root at most, and that stands first.
+/// The sent transactions, in order. Checks general rules: the spans of a transaction are adjacent, and share a number
+/// that is unique in the batch and one resource. There is at most one root, which comes first.
 pub(crate) fn transactions(out: &Outbox) -> Vec<Transaction> {
     let mut all = Vec::new();
     for telemetry in &out.telemetry {
@@ -182,19 +182,19 @@ pub(crate) fn processor(yaml: &str) -> Transactions {
     Transactions::new(section.extract::<Config>().unwrap().check(&section).unwrap())
 }
 
-/// So many nanoseconds after an hour of running.
+/// A number of nanoseconds after an hour of uptime.
 pub(crate) fn at(nanos: u64) -> Now {
     Now { monotonic_nano: 3600 * S + nanos, unix_nano: 1_767_225_600 * S + nanos }
 }
 
-/// Hands a request to a processor, and lets it do all that is due.
+/// Passes a request to a processor, and lets it do everything that is due.
 pub(crate) fn send(processor: &mut Transactions, given: &[Given], now: Now) -> Outbox {
     let mut out = Outbox::default();
     process_all(processor, request(given).into(), now, &mut out);
     out
 }
 
-/// Lets a processor do all that is due.
+/// Lets a processor do everything that is due.
 pub(crate) fn wait_until(processor: &mut Transactions, now: Now) -> Outbox {
     let mut out = Outbox::default();
     while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
@@ -210,12 +210,12 @@ pub(crate) fn flush(processor: &mut Transactions, now: Now) -> Outbox {
     out
 }
 
-/// The ids of the transactions that left, in order.
+/// The ids of the sent transactions, in order.
 pub(crate) fn ids(out: &Outbox) -> Vec<Vec<u64>> {
     transactions(out).iter().map(Transaction::ids).collect()
 }
 
-/// What was noted under a name.
+/// The total of a note.
 pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {
     out.notes.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }

@@ -8,8 +8,8 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Guarantees: a transaction leaves when its local root has waited for late children, whenever these came; what is due
-/// within a quarter of a second leaves together, never before its time.
+/// Guarantees: a transaction is sent when `wait` has passed since its local root arrived, whenever late children
+/// arrive. Transactions due within a quarter of a second are sent together, never early.
 #[test]
 fn waits_for_children() {
     let mut processor = processor("wait: 2s");
@@ -24,14 +24,14 @@ fn waits_for_children() {
     assert_eq!(processor.due(), None);
 }
 
-/// Guarantees: spans whose local root does not come leave without it after `orphan_wait`, from the first of them on,
-/// and the root by itself when it comes after all.
+/// Guarantees: spans without their local root are sent `orphan_wait` after the first of them, and the root on its own
+/// if it arrives later.
 #[test]
 fn waits_for_roots() {
     let mut processor = processor("wait: 2s\norphan_wait: 10s");
     send(&mut processor, &[span(2, 1)], at(0));
     send(&mut processor, &[span(4, 3)], at(4 * S));
-    // Connects the two, and both wait for 1 from now on.
+    // Connects the two trees, and both wait for 1 from now on.
     send(&mut processor, &[span(3, 1)], at(9 * S));
     assert!(wait_until(&mut processor, at(10 * S - 1)).telemetry.is_empty());
     let out = wait_until(&mut processor, at(10 * S));
@@ -41,7 +41,7 @@ fn waits_for_roots() {
     assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![1]], 0));
 }
 
-/// Guarantees: whichever of two parts that become one is larger, they wait as long as the part that came first.
+/// Guarantees: when two trees merge, they wait as long as the older one, whichever is larger.
 #[test]
 fn connected_parts_wait_from_the_first() {
     for larger in [true, false] {
@@ -61,8 +61,8 @@ fn connected_parts_wait_from_the_first() {
     }
 }
 
-/// Guarantees: children that come after their transaction has left are one transaction, which waits no longer than for
-/// late children and is counted as late, not as one without a root.
+/// Guarantees: children that arrive after their transaction was sent form one transaction, which waits only for `wait`
+/// and is counted as late, not as one without a root.
 #[test]
 fn late_children() {
     let mut processor = processor("wait: 2s");
@@ -70,7 +70,7 @@ fn late_children() {
     assert_eq!(ids(&wait_until(&mut processor, at(2 * S))), [[1, 2]]);
     send(&mut processor, &[span(3, 2)], at(3 * S));
     send(&mut processor, &[span(4, 3), span(5, 2)], at(4 * S));
-    // The other way round: the child comes before the span that connects it with what has left.
+    // In the other order: the child arrives before the span that connects it to a sent span.
     send(&mut processor, &[span(7, 6)], at(4 * S));
     send(&mut processor, &[span(6, 1)], at(4 * S));
     let out = wait_until(&mut processor, at(5 * S));
@@ -79,8 +79,8 @@ fn late_children() {
     assert_eq!((ids(&out), noted(&out, LATE)), (vec![vec![6, 7]], 1));
 }
 
-/// Guarantees: a request that is sent again after its transactions have left is dropped as resent; the same ids in
-/// another process, or saying something else, are no resend.
+/// Guarantees: a request that is resent after its transactions were sent is dropped as resent. The same ids in another
+/// process, or with other content, are no resend.
 #[test]
 fn resent_after_leaving() {
     let mut processor = processor("wait: 2s");
@@ -96,7 +96,7 @@ fn resent_after_leaving() {
     assert_eq!(found, [[1], [1], [2]]);
 }
 
-/// Guarantees: at the end everything leaves at once, with its root or without.
+/// Guarantees: at shutdown, everything is sent at once, with or without a root.
 #[test]
 fn flushes() {
     let mut processor = processor("");
@@ -105,7 +105,7 @@ fn flushes() {
     assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![1, 2], vec![4]], 1));
 }
 
-/// The first quarter of a second that is not before a time.
+/// The first quarter of a second at or after a time.
 fn quarter(time: u64) -> u64 {
     time.next_multiple_of(S / 4)
 }
@@ -113,9 +113,9 @@ fn quarter(time: u64) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Guarantees: whenever spans come, and whatever they connect, a transaction with its root leaves `wait` after that
-    /// came; one without leaves `orphan_wait` after the first of its spans, and no later than `wait` behind that where
-    /// it became late in between.
+    /// Guarantees: whenever spans arrive and whatever they connect, a transaction with its root is sent `wait` after
+    /// the root arrived. One without a root is sent `orphan_wait` after its first span, or `wait` after it became late
+    /// if that is earlier.
     #[test]
     fn leaves_in_time(seed in any::<u64>()) {
         const WAIT: u64 = 2 * S;
@@ -125,12 +125,12 @@ proptest! {
         let count = random.u64(2..40);
         let mut left_of: Vec<u64> = (1..=count).collect();
         random.shuffle(&mut left_of);
-        // When each span came, and those that have left.
+        // When each span arrived, and which spans were sent.
         let (mut came, mut left) = (BTreeMap::new(), BTreeSet::new());
         let mut time = 0;
         while processor.due().is_some() || !left_of.is_empty() {
             let next = if left_of.is_empty() { 1000 * S } else { time + random.u64(0..4 * S) };
-            // All that is due before, each at its time.
+            // Sends everything that is due before, each at its time.
             while let Some(due) = processor.due().filter(|due| *due <= at(next).monotonic_nano) {
                 let now = due - at(0).monotonic_nano;
                 let mut out = Outbox::default();

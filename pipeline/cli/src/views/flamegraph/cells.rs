@@ -1,4 +1,4 @@
-//! Where each function of a flame graph stands, in its own unit: how deep, from where, and how wide.
+//! Computes the layout of a flame graph in the unit of its weights: depth, left edge and width of each function.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -6,44 +6,44 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use crate::views::kind::Kind;
 use crate::views::stacks::{Node, Stacks};
 
-/// What is narrower than this part of the whole is left out: a tenth of a pixel on most screens.
+/// Narrower cells than this fraction of the total are left out: a tenth of a pixel on most screens.
 const NARROWEST: u64 = 10_000;
 
-/// The most cells of a picture, of some 250 bytes each. Where there would be more, the narrowest are left out: deep
-/// stacks that are all about as wide as the narrowest would make a file that no browser opens.
+/// The most cells in a picture, about 250 bytes each. Beyond that, the narrowest are left out: deep stacks with equal
+/// widths would make a file too large for browsers.
 pub(super) const MOST_CELLS: usize = 100_000;
 
-/// A function in its place.
+/// A function's cell.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Cell<'a> {
-    /// How many others it stands on.
+    /// Number of cells below it.
     pub(super) depth: usize,
-    /// Where it begins.
+    /// The left edge.
     pub(super) left: u64,
-    /// How wide it is.
+    /// The width.
     pub(super) width: u64,
-    /// What it is called.
+    /// The label.
     pub(super) name: &'a str,
-    /// Where it lies; empty where the name is enough.
+    /// Where its code is; empty if the name says enough.
     pub(super) place: &'a str,
-    /// Whose code it is; `None` of what is no code.
+    /// The kind of code; `None` if the cell is not code.
     pub(super) kind: Option<Kind>,
 }
 
-/// The cells of a picture.
+/// All cells of a picture.
 #[derive(Debug, Default)]
 pub(super) struct Cells<'a> {
-    /// Callers first.
+    /// Callers come first.
     pub(super) cells: Vec<Cell<'a>>,
-    /// How much of the whole is in functions that are too narrow to be among them, or for which there are too many.
+    /// Total width of the functions that were left out because they are too narrow or too many.
     pub(super) narrow: u64,
 }
 
-/// What a process is called, where there are several, and what each of its stacks weighs.
+/// A process's label, if there are several processes, and the weight of each stack.
 pub(super) type Weighed<'a> = (Option<&'a str>, Vec<(Node, u64)>);
 
-/// The cells of processes, each with its stacks' weights. What all stand on is called `root`, what the stacks of a
-/// process stand on as the process. The widest stand on the left. Empty where nothing has any weight.
+/// Computes the cells of processes from the weights of their stacks. `root` labels the cell below everything else, and
+/// each process gets a cell. Wider cells are further left. Empty if all weights are zero.
 pub(super) fn cells<'a>(stacks: &'a Stacks, root: &'a str, processes: Vec<Weighed<'a>>) -> Cells<'a> {
     let mut sums: Vec<(Option<&str>, Sums)> =
         processes.into_iter().map(|(label, weights)| (label, Sums::of(stacks, weights))).collect();
@@ -67,7 +67,7 @@ pub(super) fn cells<'a>(stacks: &'a Stacks, root: &'a str, processes: Vec<Weighe
             Some(_) => open.push(outermost),
         }
     }
-    // The widest comes first, and what it calls is no wider.
+    // Takes the widest cell first. Its callees are no wider.
     while let Some(next) = open.pop() {
         let Open { width, depth: Reverse(depth), left: Reverse(left), process: Reverse(process), node } = next;
         let Some((label, of)) = sums.get(process).filter(|_| cells.len() < MOST_CELLS) else {
@@ -86,8 +86,7 @@ pub(super) fn cells<'a>(stacks: &'a Stacks, root: &'a str, processes: Vec<Weighe
     Cells { cells, narrow }
 }
 
-/// A function that has a place and is not among the cells yet. The widest is the greatest, of these the outermost, and
-/// of these the one on the left.
+/// A function with a position that is not yet a cell. Ordered by width, then outermost first, then leftmost first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Open {
     width: u64,
@@ -104,7 +103,7 @@ impl Open {
     }
 }
 
-/// What stacks weigh together with all that they call.
+/// The weight of each stack, including everything that it calls.
 struct Sums {
     totals: HashMap<Node, u64>,
     children: HashMap<Node, Vec<Node>>,
@@ -118,7 +117,7 @@ impl Sums {
             let sum = open.entry(node).or_default();
             *sum = sum.saturating_add(weight);
         }
-        // A caller's number is less than those of what it calls, so by then it has all of their weight.
+        // Callers have smaller numbers than their callees, so a node is complete when it is reached.
         while let Some((node, weight)) = open.pop_last() {
             sums.totals.insert(node, weight);
             if let Some((caller, _)) = stacks.edge(node) {
@@ -128,7 +127,7 @@ impl Sums {
             }
         }
         for children in sums.children.values_mut() {
-            // Which of several equals came first must not show.
+            // Equal weights are ordered by name, so that the order of input does not show.
             let name = |node: &Node| stacks.innermost(*node).map(|function| &*function.name);
             children.sort_by_key(|node| (Reverse(sums.totals.get(node)), name(node), *node));
         }
@@ -139,8 +138,8 @@ impl Sums {
         self.totals.get(&Node::ROOT).copied().unwrap_or_default()
     }
 
-    /// Opens what a function calls, or the outermost functions, with the place that `at` has. Returns how much of it is
-    /// too narrow.
+    /// Opens the callees of a function, or the outermost functions, within the cell `at`. Returns the total width of
+    /// those that are too narrow.
     fn open_called(&self, at: &Open, least: u64, open: &mut BinaryHeap<Open>) -> u64 {
         let (mut left, mut narrow) = (at.left.0, 0);
         for &child in self.children.get(&at.node.0).into_iter().flatten() {

@@ -1,8 +1,7 @@
-//! The picture itself: SVG that any browser and any viewer of pictures shows, and a script in it for those that run
-//! one.
+//! Writes the SVG, which any browser or viewer can show, with a script for browsers that run it.
 //!
-//! Without the script it is as wide as a page and shows the first view. The script makes it as wide as the window, and
-//! adds what needs somebody who clicks: the other view, zooming in, searching.
+//! Without the script, it has a fixed width and shows the first view. The script fits it to the window, and adds what
+//! needs clicks: switching views, zooming, searching.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -13,38 +12,38 @@ use crate::terminal::{self, is_unprintable};
 use crate::views::kind::Kind;
 use crate::views::reading::Unit;
 
-/// The width without a script, in pixels.
+/// Width without the script, in pixels.
 const WIDTH: f64 = 1200.0;
 
-/// What is left free on both sides.
+/// Margin on both sides, in pixels.
 const MARGIN: f64 = 10.0;
 
-/// The height of a row, and of what stands in it.
+/// Height of a row, and of the cell in it, in pixels.
 const ROW: usize = 17;
 const CELL: usize = 16;
 
-/// The height of the title, the legend and the line about a function.
+/// Height of title, legend and details line, in pixels.
 const HEAD: usize = 74;
 
-/// The width of a character of a monospaced font of 12 pixels: fonts have 0.6 of their size, hardly more.
+/// Width of a character in a monospaced font of 12 pixels: 0.6 of the size in most fonts.
 const CHARACTER: f64 = 7.25;
 
-/// What a name is away from the edges of its cell.
+/// Space between a name and the edges of its cell, in pixels.
 const PADDING: f64 = 3.0;
 
 const SCRIPT: &str = include_str!("script.js");
 const STYLE: &str = include_str!("style.css");
 
-/// One state of threads.
+/// One thread state or value type.
 #[derive(Debug)]
 pub(super) struct View<'a> {
-    /// What it is called.
+    /// The view's name.
     pub(super) name: &'a str,
-    /// What its cells' widths are a number of.
+    /// The unit of the cells' widths.
     pub(super) unit: Unit,
-    /// Its cells; the first is the whole.
+    /// The cells; the first one is the total.
     pub(super) cells: Vec<Cell<'a>>,
-    /// How much of the whole is in functions that are too narrow to be among them.
+    /// Total width of the functions that were too narrow to show.
     pub(super) narrow: u64,
 }
 
@@ -53,7 +52,7 @@ impl View<'_> {
         self.cells.first().map_or(0, |root| root.width)
     }
 
-    /// How much it is, and how much of that cannot be seen.
+    /// The total, and how much of it is not shown.
     fn amount(&self) -> String {
         let whole = amount(self.total(), &self.unit);
         if self.narrow == 0 {
@@ -69,12 +68,12 @@ impl View<'_> {
     }
 }
 
-/// All that is drawn.
+/// Everything that is drawn.
 #[derive(Debug)]
 pub(super) struct Picture<'a> {
     pub(super) title: &'a str,
     pub(super) layout: Layout,
-    /// What is shown, the first without being asked for.
+    /// The views; the first one is shown initially.
     pub(super) views: &'a [View<'a>],
 }
 
@@ -84,7 +83,7 @@ impl Picture<'_> {
         let rows = self.views.iter().map(View::rows).max().unwrap_or_default();
         let graph = rows * ROW;
         let height = HEAD + graph + 10;
-        // What the page shows without scrolling is never empty: the head stands beside the outermost functions.
+        // Shows something without scrolling: the title is next to the outermost functions.
         let (head, first, class) = match self.layout {
             Layout::Icicle => (0, HEAD, "icicle"),
             Layout::Flame => (graph + 10, graph + 5 - ROW, "flame"),
@@ -122,7 +121,7 @@ impl Picture<'_> {
         writeln!(out, "<script><![CDATA[{SCRIPT}]]></script>\n</svg>")
     }
 
-    /// The kinds of code that there are, with their colours.
+    /// Draws the legend: the kinds of code that occur, with their colours.
     fn legend(&self, y: usize, out: &mut impl Write) -> io::Result<()> {
         let mut x = MARGIN;
         let cells = || self.views.iter().flat_map(|view| &view.cells);
@@ -166,17 +165,17 @@ impl Picture<'_> {
     }
 }
 
-/// The class of the colour of a kind of code: the first word of its name.
+/// CSS class for a kind of code: the first word of its name.
 fn class(kind: Option<Kind>) -> &'static str {
     kind.and_then(|kind| kind.name().split(' ').next()).unwrap_or("whole")
 }
 
-/// Which of three shades a function has, so that neighbours are told apart.
+/// One of three shades for a function, to distinguish neighbours.
 fn shade(name: &str) -> u32 {
     name.bytes().fold(7u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 3
 }
 
-/// A part of a whole, which is not called nothing where it is something.
+/// A percentage that is never shown as zero unless it is zero.
 fn percent(part: u64, whole: u64) -> String {
     match part as f64 / whole as f64 * 100.0 {
         percent if part > 0 && percent < 0.005 => "less than 0.01 %".to_owned(),
@@ -184,7 +183,7 @@ fn percent(part: u64, whole: u64) -> String {
     }
 }
 
-/// A weight for a person.
+/// Formats a weight.
 fn amount(weight: u64, unit: &Unit) -> String {
     match unit {
         Unit::Nanoseconds if weight < 1_000 => format!("{:.6} ms", weight as f64 / 1e6),
@@ -196,10 +195,10 @@ fn amount(weight: u64, unit: &Unit) -> String {
     }
 }
 
-/// As much of the start of a name as has room; `None` where that would say nothing.
+/// The start of a name that fits into a cell; `None` if too little fits.
 fn label(name: &str, width: f64) -> Option<Cow<'_, str>> {
     let room = ((width - 2.0 * PADDING) / CHARACTER).max(0.0) as usize;
-    // Most characters beyond these are as wide as two of the others.
+    // Most characters from here on are two columns wide.
     let columns = |c: char| if c < '\u{1100}' { 1 } else { 2 };
     if name.chars().map(columns).sum::<usize>() <= room {
         return Some(Cow::Borrowed(name));
@@ -215,8 +214,8 @@ fn label(name: &str, width: f64) -> Option<Cow<'_, str>> {
     (start.chars().count() >= 2).then(|| Cow::Owned(start + "…"))
 }
 
-/// Text as it stands in XML: what is markup is escaped, and what XML has no character for (XML 1.0, 2.2) or would turn
-/// the text around it about is replaced.
+/// Escapes text for XML. Replaces characters that XML does not allow (XML 1.0, 2.2) or that change the direction of the
+/// text around them.
 fn xml(text: &str) -> Cow<'_, str> {
     let special = |c: char| matches!(c, '<' | '>' | '&' | '"' | '\'' | '\u{fffe}' | '\u{ffff}') || is_unprintable(c);
     if !text.contains(special) {

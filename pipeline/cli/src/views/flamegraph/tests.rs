@@ -4,7 +4,7 @@ use profbridge_model::{Builder, Profile};
 
 use super::{FlameGraph, Layout};
 
-/// Where the cells of functions are in a picture, as parts of the whole, by their names.
+/// The position and width of each function's cells in a picture, relative to the total.
 fn cells(svg: &str) -> HashMap<&str, (f64, f64)> {
     let cells = svg.split("<g><title>").skip(1).map(|cell| {
         let attribute = |name: &str| -> f64 {
@@ -17,8 +17,8 @@ fn cells(svg: &str) -> HashMap<&str, (f64, f64)> {
     cells.collect()
 }
 
-/// Guarantees: by the tolerance that the script has when it zooms in, what a function calls lies within it, however
-/// places were rounded, and its neighbours do not, however narrow they are.
+/// Guarantees: with the script's tolerance for zooming, callees are inside their caller, whatever the rounding, and
+/// neighbours are not, however narrow they are.
 #[test]
 fn tolerance() {
     let (_, tolerance) = include_str!("script.js").split_once("tiny = ").unwrap();
@@ -29,7 +29,7 @@ fn tolerance() {
     let names = |caller: i64, called: i64| (format!("caller{caller}"), format!("called{caller}.{called}"));
     for caller in 0..300 {
         for called in 0..3 {
-            // The narrowest are hardly wider than what is left out.
+            // The narrowest cells are hardly wider than those left out.
             let weight = 1_000 + (caller * 7_919 + called * 104_729) % (if caller < 100 { 1_000 } else { 30_000 });
             let (outer, inner) = names(caller, called);
             let frames = [inner, outer].map(|name| builder.frame(&name, "", 1));

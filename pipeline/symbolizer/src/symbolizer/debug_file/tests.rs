@@ -1,6 +1,6 @@
 use super::*;
 
-/// Guarantees: whatever path a target claims, the place below a debug folder is below it.
+/// Guarantees: for any path from the profiled process, the result is inside the debug folder.
 #[test]
 fn paths_stay_below() {
     for (path, expected) in [

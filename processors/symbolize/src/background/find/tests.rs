@@ -7,7 +7,8 @@ fn finder(hosts: &[&str]) -> Finder {
     Finder { processes: true, fuse: true, hosts: hosts.iter().map(|&host| host.to_owned()).collect() }
 }
 
-/// Guarantees: a process is looked for where its host is this one or, if it names none, its sender is on this machine.
+/// Guarantees: a process is searched for if its host is this machine or, without a host, if its peer is on this
+/// machine.
 #[test]
 fn processes_of_this_machine() {
     let finder = finder(&["Node-1", "0123456789abcdef"]);
@@ -32,8 +33,8 @@ fn processes_of_this_machine() {
     }
 }
 
-/// Guarantees: lines of a memory map are understood, with spaces in the path, deleted files included; others are not
-/// taken.
+/// Guarantees: lines of a memory map are parsed, including paths with spaces and deleted files; other lines are
+/// ignored.
 #[test]
 fn lines_of_a_memory_map() {
     let found = |line: &str| mapping(line.as_bytes());
@@ -45,7 +46,7 @@ fn lines_of_a_memory_map() {
     assert_eq!(found("1000-2000 rw-p 0 00:00 0"), None);
 }
 
-/// Guarantees: a link cannot lead out of a root, and nothing but regular files is opened: a pipe would block.
+/// Guarantees: a link cannot lead out of a root, and only regular files are opened: a pipe would block.
 #[test]
 fn nothing_leads_out_of_a_root() {
     let folder = tempfile::tempdir().unwrap();
@@ -70,8 +71,8 @@ fn nothing_leads_out_of_a_root() {
     }
 }
 
-/// Guarantees: this very process finds its own executable by base name and id, through its memory map; nothing is found
-/// with another id, nor where processes are switched off.
+/// Guarantees: this process finds its own executable by base name and id, through its memory map. With another id, or
+/// with processes switched off, nothing is found.
 #[test]
 fn finds_a_mapped_file() {
     let own = std::env::current_exe().unwrap();
@@ -82,7 +83,7 @@ fn finds_a_mapped_file() {
     let file = |id: FileId| MappedFile { id, filename: name.into(), processes: vec![process.clone()] };
     let found = finder(&[]).find(&file(hash.clone())).unwrap();
     assert_eq!(Path::new(&found.path), own);
-    assert!(identify::is(&found.file, &hash));
+    assert!(identify::has_id(&found.file, &hash));
     assert!(finder(&[]).find(&file(FileId::Htlhash("00".repeat(16).into()))).is_none());
     assert!(Finder { processes: false, ..finder(&[]) }.find(&file(hash)).is_none());
 }

@@ -1,4 +1,4 @@
-//! Holds batches while their addresses are being looked up.
+//! Buffers batches while their addresses are looked up.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -12,20 +12,20 @@ use crate::config::Settings;
 use crate::names::Names;
 use crate::queries::{Queries, Query};
 
-/// How often a batch that waits is looked after.
+/// How often a waiting batch is checked.
 const POLL_NANO: u64 = 20_000_000;
 
-/// A batch that waits.
+/// A waiting batch.
 struct Waiting {
     profiles: Profiles,
     queries: Queries,
-    /// Queries before this one are answered for good.
+    /// Queries before this index have final answers.
     answered: usize,
     deadline: u64,
     bytes: u64,
 }
 
-/// The processor, with the batches that wait, in the order in which they came.
+/// The processor. Batches wait in order of arrival.
 pub struct Symbolize {
     timeout: u64,
     max_bytes: u64,
@@ -36,12 +36,12 @@ pub struct Symbolize {
 }
 
 impl Symbolize {
-    /// A processor that holds nothing yet. Its threads start with the first address.
+    /// A processor without any data. Its threads start with the first query.
     pub fn new(settings: &Settings) -> Self {
         Self::with_names(settings, Box::new(Background::new(settings)))
     }
 
-    /// A processor that asks somebody else.
+    /// A processor with the given source of names.
     pub fn with_names(settings: &Settings, names: Box<dyn Names>) -> Self {
         Self {
             timeout: settings.timeout,
@@ -53,12 +53,13 @@ impl Symbolize {
         }
     }
 
-    /// Whether more is held than may be: the oldest batches have to go on first.
+    /// Whether the size limit is exceeded, so that the oldest batches must be released.
     fn is_over_full(&self) -> bool {
         self.held.bytes > self.max_bytes
     }
 
-    /// Takes a batch; one that waits for nothing goes on at once, unless an earlier one of its sender waits.
+    /// Accepts a batch. If it has nothing to wait for, it is sent at once, unless an earlier batch of the same peer
+    /// waits.
     fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         let queries = Queries::of(&profiles, &*self.names);
         self.ask(&queries);
@@ -68,7 +69,7 @@ impl Symbolize {
         let mut new = Waiting { profiles, queries, answered: 0, deadline, bytes };
         let ready = self.timeout == 0 || new.is_answered(&mut *self.names);
         if ready && !self.waiting.iter().any(|earlier| earlier.profiles.peer == new.profiles.peer) {
-            return self.put_out(new, out);
+            return self.send(new, out);
         }
         if self.waiting.is_empty() {
             self.next_poll = now.monotonic_nano.saturating_add(POLL_NANO);
@@ -96,25 +97,25 @@ impl Symbolize {
         }
     }
 
-    /// Puts out the oldest batch with what is known. Returns whether there is another.
+    /// Sends the oldest batch with the names known so far. Returns whether there is another batch.
     fn release(&mut self, early: bool, out: &mut Outbox) -> bool {
-        if let Some(waiting) = self.take_out(0) {
+        if let Some(waiting) = self.remove(0) {
             if early {
                 out.note(crate::RELEASED_EARLY, 1);
             }
-            self.put_out(waiting, out);
+            self.send(waiting, out);
         }
         !self.waiting.is_empty()
     }
 
-    fn take_out(&mut self, at: usize) -> Option<Waiting> {
+    fn remove(&mut self, at: usize) -> Option<Waiting> {
         let waiting = self.waiting.remove(at)?;
         self.held.bytes -= waiting.bytes;
         self.held.quantities.observations -= waiting.profiles.observations();
         Some(waiting)
     }
 
-    fn put_out(&mut self, waiting: Waiting, out: &mut Outbox) {
+    fn send(&mut self, waiting: Waiting, out: &mut Outbox) {
         let named = answers::write(waiting.profiles, &waiting.queries, &mut *self.names, out);
         out.send(named);
     }
@@ -132,8 +133,8 @@ impl Processor for Symbolize {
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         match telemetry {
             Telemetry::Profiles(profiles) => self.take(profiles, now, out),
-            // Spans have no addresses. An envelope is one unit of delivery, and what is in it was named where it was
-            // made.
+            // Spans have no addresses. An envelope is delivered as a whole, and its contents were symbolized by their
+            // sender.
             other => out.send(other),
         }
     }
@@ -142,11 +143,11 @@ impl Processor for Symbolize {
         if self.is_over_full() {
             return Some(0);
         }
-        // The first one has the earliest deadline.
+        // The oldest batch has the earliest deadline.
         self.waiting.front().map(|first| first.deadline.min(self.next_poll))
     }
 
-    /// Puts out the first batch that is answered, has waited long enough, or has to go because too much is held.
+    /// Sends the first batch that is answered, has waited long enough, or exceeds the size limit.
     fn advance(&mut self, now: Now, out: &mut Outbox) {
         if self.is_over_full() {
             self.release(true, out);
@@ -157,10 +158,10 @@ impl Processor for Symbolize {
             let waiting = &mut self.waiting[at];
             let over = waiting.deadline <= now.monotonic_nano;
             let free = !blocked.contains(&waiting.profiles.peer);
-            // Deadlines are in the order of arrival: what is over is never blocked.
+            // Deadlines are in order of arrival, so an expired batch is never blocked by an earlier one.
             if free && (over || waiting.is_answered(&mut *self.names)) {
-                if let Some(ready) = self.take_out(at) {
-                    self.put_out(ready, out);
+                if let Some(ready) = self.remove(at) {
+                    self.send(ready, out);
                 }
                 return;
             }
@@ -183,7 +184,7 @@ impl Processor for Symbolize {
 }
 
 impl Waiting {
-    /// Whether all its addresses are answered. Costs what was answered since the last time.
+    /// Whether all addresses have final answers. Only checks those that had none at the last call.
     fn is_answered(&mut self, names: &mut dyn Names) -> bool {
         while let Some(query) = self.queries.queries.get(self.answered) {
             if names.answer(&self.queries.files[query.file as usize].id, query.address, false).is_late() {

@@ -1,5 +1,5 @@
-//! Spans that need no waiting: transactions and spans of Sentry's, which come as their program put them together, and
-//! spans that the processor `transactions` has put together.
+//! Decides about spans that are already complete: Sentry transactions and spans, which arrive as their program grouped
+//! them, and spans that the processor `transactions` has grouped.
 
 use std::collections::HashMap;
 
@@ -9,45 +9,45 @@ use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::spans::SpanView;
 
 use crate::decision::Decision;
-use crate::left_out::OfBatch;
+use crate::sampled_out::BatchCounts;
 use crate::sampler::rate_before;
-use crate::traces::Asking;
+use crate::traces::DecisionContext;
 
-/// The spans that are decided together.
+/// Spans that share one decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Group {
-    /// Those that are one transaction.
+    /// Spans of one transaction.
     Segment(u32),
-    /// Those of one trace that have one resource, given by its position.
+    /// Spans of one trace and one resource, which is given by its index.
     Trace(u32, TraceId),
-    /// Those of one item that is a transaction.
+    /// Spans of one item that is a transaction.
     Transaction,
 }
 
 impl Group {
-    /// Whether the spans are one transaction, or will be.
+    /// Whether the spans are a transaction or will become one.
     fn is_transaction(self) -> bool {
         matches!(self, Self::Segment(_) | Self::Transaction)
     }
 }
 
 #[derive(Debug)]
-struct Known {
-    /// The span that stands for the others: the root span, else the first.
+struct GroupDecision {
+    /// The span that decides: the root span, or else the first span.
     first: usize,
     is_root: bool,
     decision: Decision,
 }
 
-/// Leaves out the spans that are not kept, and counts them. `header` is what their envelope says of their trace. What
-/// was left out is the caller's to say.
+/// Drops the spans that are not kept, and counts them. `header` is the trace context in their envelope's header. The
+/// caller reports the counts.
 pub(crate) fn decide(
     spans: &mut Spans,
     header: &TraceHeader,
-    asking: &mut Asking<'_>,
+    context: &mut DecisionContext<'_>,
     now: Now,
     out: &mut Outbox,
-) -> OfBatch {
+) -> BatchCounts {
     let group = |position: usize| {
         if spans.form() == SpanForm::SentryTransaction {
             return Group::Transaction;
@@ -58,11 +58,11 @@ pub(crate) fn decide(
     };
     let groups: Vec<Group> = (0..spans.spans().len()).map(group).collect();
     let is_root = |span: &Span| span.segment.map_or_else(|| span.is_local_root(), |segment| segment.is_root);
-    let mut known: HashMap<Group, Known> = HashMap::new();
+    let mut known: HashMap<Group, GroupDecision> = HashMap::new();
     for (position, span) in spans.spans().iter().enumerate() {
-        let new = || Known { first: position, is_root: is_root(span), decision: Decision::KEPT };
+        let new = || GroupDecision { first: position, is_root: is_root(span), decision: Decision::KEPT };
         let of = known.entry(groups[position]).or_insert_with(new);
-        // Of several root spans of a trace the first one decides: the others are below it.
+        // If a trace has several root spans, the earliest decides: the others are below it.
         let is_earlier = || span.start_unix_nano < spans.spans()[of.first].start_unix_nano;
         if is_root(span) && (!of.is_root || is_earlier()) {
             (of.first, of.is_root) = (position, true);
@@ -71,28 +71,28 @@ pub(crate) fn decide(
     let mut rates = Vec::new();
     for of in known.values_mut() {
         let view = SpanView::of(spans, &spans.spans()[of.first]);
-        of.decision = asking.sampler.decide(&view, of.is_root, header, out);
+        of.decision = context.sampler.decide(&view, of.is_root, header, out);
         if let Decision { kept: true, rate: Some(rate), .. } = of.decision {
             rates.push((of.first, rate * rate_before(&view, header).unwrap_or(1.0)));
         }
     }
-    if let Some(lifecycle) = &mut asking.lifecycle {
+    if let Some(lifecycle) = &mut context.lifecycle {
         let kept = |(position, span): &(usize, &Span)| is_root(span) && known[&groups[*position]].decision.kept;
         for (_, span) in spans.spans().iter().enumerate().filter(kept) {
-            let names = asking.processes.names(&SpanView::of(spans, span), spans);
+            let names = context.processes.names(&SpanView::of(spans, span), spans);
             lifecycle.add_root(&names, span, now, out);
         }
     }
     rates.into_iter().for_each(|(position, rate)| spans.change(position, |of| of.sample_rate = Some(rate)));
     let is_kept = |position: usize| known[&groups[position]].decision.kept;
-    let mut left_out = OfBatch::default();
+    let mut sampled_out = BatchCounts::default();
     let dropped = spans.spans().iter().enumerate().filter(|(position, _)| !is_kept(*position));
-    dropped.for_each(|(_, span)| left_out.add(spans, span));
+    dropped.for_each(|(_, span)| sampled_out.add(spans, span));
     for (_, of) in known.iter().filter(|(group, of)| group.is_transaction() && !of.decision.kept) {
         let first = &spans.spans()[of.first];
-        left_out.add_transaction(spans.scope_of(first).resource);
+        sampled_out.add_transaction(spans.scope_of(first).resource);
     }
     spans.retain(|position, _| is_kept(position));
-    out.drop(Reason::SampleRate, Quantities::spans(left_out.total().spans));
-    left_out
+    out.drop(Reason::SampleRate, Quantities::spans(sampled_out.total().spans));
+    sampled_out
 }

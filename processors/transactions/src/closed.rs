@@ -1,6 +1,6 @@
-//! Transactions that are closed, on their way out.
+//! Closed transactions that wait to be sent.
 //!
-//! Those of one resource leave together, so that a large resource is not copied for each of its transactions.
+//! Transactions of one resource are sent together, so that a large resource is not copied for each of them.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -11,30 +11,30 @@ use profbridge_model::{Quantities, Reason, Span, Spans};
 
 use crate::trees::Tree;
 
-/// A batch is put out when its spans take so much, in bytes.
+/// A batch is sent when its spans reach this size, in bytes.
 const BATCH: usize = 1 << 20;
 
-/// What a span takes beside what it says, roughly, in bytes.
+/// Approximate overhead per span, in bytes.
 const SPAN: usize = size_of::<Span>();
 
 /// Closed transactions.
 #[derive(Debug, Default)]
-pub(crate) struct Leaving {
-    /// By the numbers of their resources, which are ours, so nobody can choose them.
+pub(crate) struct ClosedTransactions {
+    /// Transactions by resource index. The indexes are assigned here, so an attacker cannot choose colliding keys.
     by_resource: HashMap<u32, VecDeque<Tree>, FixedState>,
-    /// The resources of which there are any.
+    /// Indexes of the resources that have transactions.
     order: VecDeque<u32>,
     spans: u64,
     bytes: usize,
 }
 
-impl Leaving {
-    /// How many spans are in them.
+impl ClosedTransactions {
+    /// Number of spans.
     pub(crate) fn spans(&self) -> u64 {
         self.spans
     }
 
-    /// Their memory, in bytes.
+    /// Heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -44,12 +44,12 @@ impl Leaving {
         self.order.is_empty()
     }
 
-    /// Whether there are enough for a batch.
+    /// Whether there are enough spans for a batch.
     pub(crate) fn are_enough(&self) -> bool {
         self.bytes >= BATCH
     }
 
-    /// Puts one behind the others of its resource.
+    /// Appends a transaction to those of its resource.
     pub(crate) fn push(&mut self, tree: Tree) {
         self.spans += tree.spans.len() as u64;
         self.bytes += tree.size();
@@ -61,12 +61,12 @@ impl Leaving {
         of_resource.push_back(tree);
     }
 
-    /// Takes out as many as make a batch. `None` where there are none, or what there is makes no batch.
+    /// Removes as many transactions as fit into a batch. `None` if there are none, or if they form no valid batch.
     pub(crate) fn batch(&mut self, origins: &mut Origins, out: &mut Outbox) -> Option<Spans> {
         let mut batch = Batch::default();
         let mut last = None;
         while let Some(&resource) = self.order.front() {
-            // Another resource that is large begins a batch of its own.
+            // A second large resource starts a batch of its own.
             let is_other = last.is_some_and(|last| last != resource);
             if is_other && batch.assembly.bytes() + origins.resource_len(resource) > BATCH {
                 break;
@@ -85,7 +85,7 @@ impl Leaving {
                 break;
             }
         }
-        // What the last one left empty is nothing that waits.
+        // Removes resources without transactions from the front.
         while self.order.front().is_some_and(|resource| self.by_resource.get(resource).is_none_or(VecDeque::is_empty)) {
             if let Some(resource) = self.order.pop_front() {
                 self.by_resource.remove(&resource);
@@ -95,22 +95,22 @@ impl Leaving {
     }
 }
 
-/// A batch in the making.
+/// A batch that is being built.
 #[derive(Debug, Default)]
 struct Batch {
     assembly: Assembly,
-    /// The number of the next transaction.
+    /// Index of the next transaction.
     number: u32,
-    /// What its spans take, in bytes, without what made them.
+    /// Size of its spans in bytes, without their origins.
     taken: usize,
 }
 
 impl Batch {
-    /// Puts a transaction behind the others. Its origins are used by it no more.
+    /// Appends a transaction, and releases its origins.
     fn add(&mut self, mut tree: Tree, origins: &mut Origins, out: &mut Outbox) {
         tree.sort();
-        self.assembly.reserve(tree.spans.len(), tree.said);
-        self.taken += tree.spans.len() * SPAN + tree.said;
+        self.assembly.reserve(tree.spans.len(), tree.encoded_bytes);
+        self.taken += tree.spans.len() * SPAN + tree.encoded_bytes;
         for held in tree.spans {
             let origin = Origin::of(held.scope);
             let (span, bytes) = held.leave(tree.trace_id, self.number);

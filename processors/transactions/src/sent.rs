@@ -1,7 +1,6 @@
-//! Remembers spans that have left, to know those that come again and the children that come behind them.
+//! Remembers sent spans, to recognize resends and late children.
 //!
-//! Of each there are two hashes, of what it is called and of what it says. So many are remembered as there may be, the
-//! last ones.
+//! Stores two hashes per span: of its identity and of its content. Only the most recent spans are remembered.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -9,44 +8,44 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use profbridge_model::{SpanId, TraceId};
 
-/// How a span is called in its process: whose it is, by a hash of the resource, and its ids.
-pub(crate) type Name = (u64, TraceId, SpanId);
+/// Identifies a span in its process: a hash of the resource, the trace id and the span id.
+pub(crate) type SpanIdentity = (u64, TraceId, SpanId);
 
-/// The spans that left last.
+/// The most recently sent spans.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct SentSpans {
     max: usize,
     state: DefaultHashBuilder,
-    /// What each said, by how it was called.
+    /// Hash of each span's content, by the hash of its identity.
     known: HashMap<u64, u64>,
-    /// In the order in which they left.
+    /// Spans in the order in which they were sent.
     order: VecDeque<u64>,
 }
 
-impl Left {
+impl SentSpans {
     pub(crate) fn new(max: usize) -> Self {
         Self { max, ..Self::default() }
     }
 
-    /// The memory of it, in bytes.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let entry = size_of::<(u64, u64)>() + 1;
         self.known.capacity() * entry * 8 / 7 + self.order.capacity() * size_of::<u64>()
     }
 
-    /// Whether a span of this name has left.
-    pub(crate) fn has(&self, name: Name) -> bool {
+    /// Whether a span with this identity was sent.
+    pub(crate) fn has(&self, name: SpanIdentity) -> bool {
         !self.known.is_empty() && self.known.contains_key(&self.state.hash_one(name))
     }
 
-    /// Whether a span of this name has left that said the same. `scope` is a hash of what made it.
-    pub(crate) fn has_equal(&self, name: Name, scope: u64, bytes: &[u8]) -> bool {
+    /// Whether a span with this identity and equal content was sent. `scope` is a hash of its scope.
+    pub(crate) fn has_equal(&self, name: SpanIdentity, scope: u64, bytes: &[u8]) -> bool {
         let said = (!self.known.is_empty()).then(|| self.known.get(&self.state.hash_one(name))).flatten();
         said.is_some_and(|said| *said == self.state.hash_one((scope, bytes)))
     }
 
-    /// Remembers a span from now on.
-    pub(crate) fn remember(&mut self, name: Name, scope: u64, bytes: &[u8]) {
+    /// Remembers a span.
+    pub(crate) fn remember(&mut self, name: SpanIdentity, scope: u64, bytes: &[u8]) {
         if self.max == 0 {
             return;
         }

@@ -1,4 +1,4 @@
-//! What stands at a path, and what may be done with it.
+//! The type of file at a path, and how to open it.
 
 use std::fs::{self, DirBuilder, File, FileType, OpenOptions};
 use std::io;
@@ -8,29 +8,29 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 
-/// The rights of a new file: others read nothing. The umask of the process may take more away.
+/// Permissions of a new file: none for others. The umask may remove more.
 const FILE_MODE: u32 = 0o640;
 
-/// The rights of a new folder, in the same way.
+/// Permissions of a new folder, chosen in the same way.
 const FOLDER_MODE: u32 = 0o750;
 
-/// What can be written to.
+/// The types of files that can be written to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A file, or nothing yet, which becomes one.
+pub(crate) enum FileKind {
+    /// A regular file, or nothing yet: then a file is created.
     File,
-    /// A pipe that has a name: it has to be open at its other end.
+    /// A named pipe. It can be written to only while a reader has it open.
     Pipe,
     /// A character device, such as a terminal or `/dev/null`.
     Device,
 }
 
-impl Kind {
-    /// What stands at a path, behind any links.
+impl FileKind {
+    /// The type of file at a path, following symbolic links.
     ///
     /// # Errors
     ///
-    /// It is nothing that messages can be appended to, or cannot be looked at.
+    /// If it is not writable by appending, or cannot be inspected.
     pub(crate) fn at(path: &Path) -> io::Result<Self> {
         match fs::metadata(path) {
             Ok(found) => Self::of(found.file_type()),
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// As a person calls it.
+    /// The type's name in messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::File => "file",
@@ -66,14 +66,13 @@ impl Kind {
     }
 }
 
-/// Opens what stands at a path for appending, and says what it is. A file is made where there is nothing, with its
-/// folder.
+/// Opens a path for appending, and returns its type. Creates the file and its folder if there is nothing.
 ///
 /// # Errors
 ///
-/// What the system says; for a pipe that nobody reads [`nobody_reads`] knows the error.
-pub(crate) fn append(path: &Path) -> io::Result<(File, Kind)> {
-    if Kind::at(path)? == Kind::File {
+/// The system's error. [`nobody_reads`] recognizes a pipe without a reader.
+pub(crate) fn append(path: &Path) -> io::Result<(File, FileKind)> {
+    if FileKind::at(path)? == FileKind::File {
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(FILE_MODE);
         let opened = match options.open(path) {
@@ -84,30 +83,30 @@ pub(crate) fn append(path: &Path) -> io::Result<(File, Kind)> {
             other => other,
         };
         let file = opened?;
-        // Somebody may have put something else there meanwhile.
-        let kind = Kind::of(file.metadata()?.file_type())?;
+        // The type may have changed since it was checked.
+        let kind = FileKind::of(file.metadata()?.file_type())?;
         return Ok((file, kind));
     }
-    // Without waiting, since a pipe is opened only once somebody reads it; the writes wait again. A pipe is not
-    // opened for reading: profbridge would be its own reader, and what it wrote would be lost when it ends.
+    // Opens without blocking, since a pipe would block until it has a reader; writes block again. A pipe must not be
+    // opened for reading as well: profbridge would be its own reader, and data would be lost when it ends.
     let mut options = OpenOptions::new();
     options.append(true).custom_flags(OFlag::O_NONBLOCK.bits() | OFlag::O_NOCTTY.bits());
     let file = options.open(path)?;
     fcntl(&file, FcntlArg::F_SETFL(OFlag::O_APPEND))?;
-    let kind = Kind::of(file.metadata()?.file_type())?;
+    let kind = FileKind::of(file.metadata()?.file_type())?;
     Ok((file, kind))
 }
 
-/// Whether opening failed because no process has the other end of a pipe open.
+/// Whether opening failed because no process has the pipe open for reading.
 pub(crate) fn nobody_reads(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::ENXIO as i32)
 }
 
-/// Makes a folder and those above it, where they are missing.
+/// Creates a folder and its missing parents.
 ///
 /// # Errors
 ///
-/// What the system says, in words where something else has the name.
+/// The system's error, with a clear text if the name belongs to something else.
 pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     if path.as_os_str().is_empty() {
         return Ok(());
@@ -120,11 +119,11 @@ pub(crate) fn make_folder(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Creates a file that is new, so that a link of that name is not followed.
+/// Creates a new file. Fails if the name exists, so a symbolic link is not followed.
 ///
 /// # Errors
 ///
-/// What the system says.
+/// The system's error.
 pub(crate) fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(path)
 }

@@ -1,97 +1,97 @@
-//! Takes in spans, closes the transactions that are due, and puts them out.
+//! Accepts spans, closes transactions that are due, and sends them.
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_model::spans::origins::Intake;
 use profbridge_model::spans::{Origin, Origins};
 use profbridge_model::{Quantities, Reason, Span, SpanForm, Spans, Telemetry};
 
+use crate::closed::ClosedTransactions;
 use crate::config::Settings;
-use crate::leaving::Leaving;
-use crate::left::Left;
-use crate::trees::{Deadlines, New, Put, Top, Tree, Trees};
+use crate::sent::SentSpans;
+use crate::trees::{AddResult, Deadlines, NewSpan, Top, Tree, Trees};
 use crate::{CLOSED_EARLY, EQUAL_IDS, LATE, WITHOUT_ROOT};
 
-/// So many spans are taken in by one step, or so many bytes of them.
+/// How many spans, and how many bytes of them, one step accepts.
 const STEP: (usize, usize) = (4096, 1 << 20);
 
-/// A transaction with so many bytes goes out early: Sentry takes a megabyte of JSON.
+/// A larger transaction is sent early: Sentry accepts a megabyte of JSON.
 const MAX_TREE_BYTES: usize = 4 << 20;
 
-/// What becomes due within so many nanoseconds leaves together: batches are larger, and there are fewer of them.
+/// Trees that become due within this many nanoseconds are sent together, to get fewer and larger batches.
 const TOGETHER: u64 = 250_000_000;
 
-/// The processor, with the spans that it holds.
+/// The processor with its buffered spans.
 #[derive(Debug)]
 pub struct Transactions {
     settings: Settings,
     origins: Origins,
     trees: Trees,
-    leaving: Leaving,
-    left: Left,
-    /// The request that is being taken in.
-    under_way: Option<Box<UnderWay>>,
-    /// While memory is short: what trees may take when that is over, in bytes.
-    relieve_to: Option<usize>,
+    closed: ClosedTransactions,
+    sent: SentSpans,
+    /// A request that is accepted in steps.
+    pending: Option<Box<PendingRequest>>,
+    /// During memory pressure: target size of the trees, in bytes.
+    pressure_target: Option<usize>,
 }
 
-/// A request that is being taken in.
+/// A request that is accepted in steps.
 #[derive(Debug)]
-struct UnderWay {
+struct PendingRequest {
     spans: Spans,
-    /// The position of the next span.
+    /// Index of the next span.
     next: usize,
     intake: Intake,
 }
 
-impl UnderWay {
+impl PendingRequest {
     fn left(&self) -> u64 {
         (self.spans.spans().len() - self.next) as u64
     }
 }
 
 impl Transactions {
-    /// A processor that holds nothing yet.
+    /// A processor without any data.
     pub fn new(settings: Settings) -> Self {
-        let left = Left::new(settings.max_left);
+        let sent = SentSpans::new(settings.max_sent);
         Self {
             settings,
             origins: Origins::default(),
             trees: Trees::default(),
-            leaving: Leaving::default(),
-            left,
-            under_way: None,
-            relieve_to: None,
+            closed: ClosedTransactions::default(),
+            sent,
+            pending: None,
+            pressure_target: None,
         }
     }
 
-    /// Is about to take in the spans of a request.
+    /// Prepares to accept the spans of a request.
     fn begin(&mut self, spans: Spans) {
-        self.under_way = Some(Box::new(UnderWay { spans, next: 0, intake: Intake::default() }));
+        self.pending = Some(Box::new(PendingRequest { spans, next: 0, intake: Intake::default() }));
     }
 
-    /// Holds the spans of a request, or the first of them.
+    /// Buffers the spans of a request, or the first of them.
     fn take(&mut self, spans: Spans, now: Now, out: &mut Outbox) {
         self.begin(spans);
         self.absorb(now, out);
-        self.put_out(out);
+        self.send(out);
     }
 
-    /// The memory of what is bounded by `max_bytes`, in bytes.
+    /// Heap size of everything that `max_bytes` limits, in bytes.
     fn open_bytes(&self) -> usize {
         self.trees.size() + self.origins.bytes()
     }
 
-    /// Takes in as much of a request as fits into one step.
+    /// Accepts as much of the pending request as one step allows.
     fn absorb(&mut self, now: Now, out: &mut Outbox) {
-        let Some(mut work) = self.under_way.take() else { return };
+        let Some(mut work) = self.pending.take() else { return };
         let together = |after: u64| {
             let deadline = now.monotonic_nano.saturating_add(after);
             deadline.checked_next_multiple_of(TOGETHER).unwrap_or(deadline)
         };
         let deadlines = Deadlines { soon: together(self.settings.wait), later: together(self.settings.orphan_wait) };
         let (mut spans, mut bytes) = STEP;
-        while spans > 0 && bytes > 0 && !self.leaving.are_enough() {
-            let UnderWay { spans: request, next, intake } = &mut *work;
+        while spans > 0 && bytes > 0 && !self.closed.are_enough() {
+            let PendingRequest { spans: request, next, intake } = &mut *work;
             let Some(span) = request.spans().get(*next) else { break };
             *next += 1;
             spans -= 1;
@@ -103,7 +103,7 @@ impl Transactions {
         if work.left() == 0 {
             self.origins.end(work.intake);
         } else {
-            self.under_way = Some(work);
+            self.pending = Some(work);
         }
     }
 
@@ -111,25 +111,25 @@ impl Transactions {
         let resource = self.origins.resource_of(origin);
         let bytes = request.get(span.at);
         let (resource_hash, scope_hash) = (self.origins.resource_hash(resource), self.origins.hash_of(origin));
-        let new = New { span, bytes, resource, resource_hash, scope_hash };
-        let tree = match self.trees.put(new, deadlines, &self.left) {
-            Put::In(tree) => tree,
-            Put::WithEqualId(tree) => {
+        let new = NewSpan { span, bytes, resource, resource_hash, scope_hash };
+        let tree = match self.trees.add(new, deadlines, &self.sent) {
+            AddResult::Added(tree) => tree,
+            AddResult::WithEqualId(tree) => {
                 out.note(EQUAL_IDS, 1);
                 tree
             }
-            Put::Resent => {
+            AddResult::Resent => {
                 out.drop(Reason::Resent, Quantities::spans(1));
                 return self.origins.release(origin);
             }
         };
-        let is_full = |tree: &Tree| tree.spans.len() >= self.settings.max_spans || tree.said >= MAX_TREE_BYTES;
+        let is_full = |tree: &Tree| tree.spans.len() >= self.settings.max_spans || tree.encoded_bytes >= MAX_TREE_BYTES;
         if self.trees.get(tree).is_some_and(is_full) {
             out.note(CLOSED_EARLY, 1);
             self.close(tree, out);
         }
         let max_bytes = self.settings.max_bytes as usize;
-        while self.open_bytes() > max_bytes && !self.trees.is_empty() && !self.leaving.are_enough() {
+        while self.open_bytes() > max_bytes && !self.trees.is_empty() && !self.closed.are_enough() {
             self.close_next_early(out);
         }
     }
@@ -139,7 +139,7 @@ impl Transactions {
         self.close_next(out);
     }
 
-    /// Closes the transaction that is due next.
+    /// Closes the transaction with the earliest deadline.
     fn close_next(&mut self, out: &mut Outbox) {
         if let Some(tree) = self.trees.first_due() {
             self.close(tree, out);
@@ -156,20 +156,21 @@ impl Transactions {
         let resource = self.origins.resource_hash(tree.resource);
         for span in &tree.spans {
             let scope = self.origins.hash_of(Origin::of(span.scope));
-            self.left.remember((resource, tree.trace_id, span.span_id), scope, &span.bytes);
+            self.sent.remember((resource, tree.trace_id, span.span_id), scope, &span.bytes);
         }
-        self.leaving.push(tree);
+        self.closed.push(tree);
     }
 
-    fn put_out(&mut self, out: &mut Outbox) {
-        if let Some(batch) = self.leaving.batch(&mut self.origins, out) {
+    fn send(&mut self, out: &mut Outbox) {
+        if let Some(batch) = self.closed.batch(&mut self.origins, out) {
             out.send(batch);
         }
     }
 }
 
-/// Spans that belong to no transaction, since they came to Sentry in containers and become such again, and the others.
-fn apart(mut spans: Spans) -> (Option<Spans>, Spans) {
+/// Splits off spans that belong to no transaction: they were received in Sentry containers and will be sent in such
+/// again.
+fn split_container_spans(mut spans: Spans) -> (Option<Spans>, Spans) {
     if !spans.spans().iter().any(|span| span.is_streamed) {
         return (None, spans);
     }
@@ -182,77 +183,77 @@ fn apart(mut spans: Spans) -> (Option<Spans>, Spans) {
 impl Processor for Transactions {
     fn fit_memory(&mut self, limit: u64) {
         self.settings.fit_memory(limit);
-        self.left = Left::new(self.settings.max_left);
+        self.sent = SentSpans::new(self.settings.max_sent);
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         match telemetry {
-            Telemetry::Spans(spans) if spans.form() == SpanForm::Otlp => match apart(spans) {
+            Telemetry::Spans(spans) if spans.form() == SpanForm::Otlp => match split_container_spans(spans) {
                 (None, spans) => self.take(spans, now, out),
                 (Some(streamed), others) => {
                     out.send(streamed);
-                    // One batch leaves in a call, so the others are taken in by the next.
+                    // One call sends one batch, so the others are accepted in the next call.
                     if !others.is_empty() {
                         self.begin(others);
                     }
                 }
             },
-            // Sentry's SDKs make transactions themselves, and their spans of version 2 are none.
+            // Sentry's SDKs create transactions themselves, and their standalone spans (version 2) belong to none.
             other => out.send(other),
         }
     }
 
     fn is_absorbing(&self) -> bool {
-        self.under_way.is_some()
+        self.pending.is_some()
     }
 
     fn due(&self) -> Option<u64> {
-        if self.is_absorbing() || !self.leaving.is_empty() { Some(0) } else { self.trees.due() }
+        if self.is_absorbing() || !self.closed.is_empty() { Some(0) } else { self.trees.due() }
     }
 
-    /// Puts out what is due, and takes in more of the request that is being taken in.
+    /// Sends what is due, and accepts more of the pending request.
     fn advance(&mut self, now: Now, out: &mut Outbox) {
-        while !self.leaving.are_enough() && self.trees.due().is_some_and(|due| due <= now.monotonic_nano) {
+        while !self.closed.are_enough() && self.trees.due().is_some_and(|due| due <= now.monotonic_nano) {
             self.close_next(out);
         }
         self.absorb(now, out);
-        self.put_out(out);
+        self.send(out);
     }
 
-    /// Puts out transactions because memory is short, those that are due next, until half of what was held is left.
-    /// Returns whether there is more to do.
+    /// Sends transactions, earliest deadline first, because memory is short, until half of the size is left. Returns
+    /// whether there is more to do.
     fn on_memory_pressure(&mut self, _now: Now, out: &mut Outbox) -> bool {
-        let enough = *self.relieve_to.get_or_insert(self.trees.tree_bytes() / 2);
-        while !self.leaving.are_enough() && self.trees.tree_bytes() > enough {
+        let enough = *self.pressure_target.get_or_insert(self.trees.tree_bytes() / 2);
+        while !self.closed.are_enough() && self.trees.tree_bytes() > enough {
             self.close_next_early(out);
         }
-        self.put_out(out);
-        let more = !self.leaving.is_empty() || self.trees.tree_bytes() > enough;
+        self.send(out);
+        let more = !self.closed.is_empty() || self.trees.tree_bytes() > enough;
         if !more {
-            self.relieve_to = None;
+            self.pressure_target = None;
         }
         more
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
-        self.relieve_to = None;
+        self.pressure_target = None;
         if self.is_absorbing() {
             self.advance(now, out);
             return true;
         }
-        while !self.leaving.are_enough() && !self.trees.is_empty() {
+        while !self.closed.are_enough() && !self.trees.is_empty() {
             self.close_next(out);
         }
-        self.put_out(out);
-        !self.leaving.is_empty() || !self.trees.is_empty()
+        self.send(out);
+        !self.closed.is_empty() || !self.trees.is_empty()
     }
 
-    /// What is held. What a request takes is charged to whoever sent it.
+    /// What is buffered. The size of a pending request is charged to its sender.
     fn held(&self) -> Held {
-        let under_way = self.under_way.as_deref();
-        let spans = self.trees.spans() + self.leaving.spans() + under_way.map_or(0, UnderWay::left);
-        let request = under_way.map_or(0, |work| size_of::<UnderWay>() + work.intake.bytes());
-        let bytes = self.open_bytes() + self.leaving.bytes() + self.left.bytes() + request;
+        let pending = self.pending.as_deref();
+        let spans = self.trees.spans() + self.closed.spans() + pending.map_or(0, PendingRequest::left);
+        let request = pending.map_or(0, |work| size_of::<PendingRequest>() + work.intake.bytes());
+        let bytes = self.open_bytes() + self.closed.bytes() + self.sent.bytes() + request;
         Held { quantities: Quantities::spans(spans), bytes: bytes as u64 }
     }
 }

@@ -1,4 +1,4 @@
-//! Spans apart from the requests in which they came, and those among them that go out next.
+//! Buffers spans independently of the requests that contained them, and queues those that are sent next.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use profbridge_model::spans::origins::Intake;
 use profbridge_model::spans::{Assembly, Origin, Origins, SpanChanges};
 use profbridge_model::{ByteRange, Quantities, Reason, Span, Spans};
 
-use crate::left_out::OfHeld;
+use crate::sampled_out::BufferedCounts;
 
-/// Spans of one trace. Their places are in `bytes`, and their scopes are [`Origin`]s.
+/// Buffered spans of one trace. Their byte ranges refer to `bytes`, and their scopes are [`Origin`]s.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct BufferedSpans {
     peer: Option<Arc<str>>,
     spans: Vec<Span>,
     bytes: Vec<u8>,
-    /// So many of the spans are put out already.
+    /// How many of the spans have been sent.
     done: usize,
 }
 
-impl Held {
-    /// Nothing yet, of this sender.
+impl BufferedSpans {
+    /// An empty buffer for spans of this peer.
     pub(crate) fn of(peer: Option<&Arc<str>>) -> Self {
         Self { peer: peer.cloned(), ..Self::default() }
     }
@@ -31,7 +31,7 @@ impl Held {
         self.spans.len() as u64
     }
 
-    /// The memory of it, in bytes.
+    /// Approximate heap size in bytes.
     pub(crate) fn memory(&self) -> usize {
         self.bytes.capacity() + self.spans.capacity() * size_of::<Span>()
     }
@@ -39,13 +39,13 @@ impl Held {
     /// Copies a span out of its batch.
     pub(crate) fn push(&mut self, origins: &mut Origins, intake: &mut Intake, batch: &Spans, span: &Span) {
         let (origin, said) = (origins.hold(intake, batch, span.scope), batch.get(span.at));
-        // What is held is bounded far below 4 GiB.
+        // The configured limit is far below 4 GiB.
         let at = ByteRange { start: self.bytes.len() as u32, len: said.len() as u32 };
         self.bytes.extend_from_slice(said);
         self.spans.push(Span { scope: origin.number(), at, ..span.clone() });
     }
 
-    /// Says of each span that it was kept by a rate: none of them stands for the others.
+    /// Sets the sampling rate on each span, since no span represents the others.
     pub(crate) fn set_rate(&mut self, rate: Option<f64>) {
         let Some(rate) = rate else { return };
         for span in &mut self.spans {
@@ -62,9 +62,9 @@ impl Held {
         Some(batch.finish())
     }
 
-    /// Counts the spans, which are dropped, and lets go of what made them.
-    pub(crate) fn leave_out(&self, origins: &mut Origins, left_out: &mut OfHeld) {
-        self.spans.iter().for_each(|span| left_out.add(origins, span));
+    /// Counts all spans as sampled out, and releases their origins.
+    pub(crate) fn count_as_sampled_out(&self, origins: &mut Origins, sampled_out: &mut BufferedCounts) {
+        self.spans.iter().for_each(|span| sampled_out.add(origins, span));
     }
 
     fn get(&self, at: ByteRange) -> &[u8] {
@@ -72,60 +72,60 @@ impl Held {
     }
 }
 
-/// What goes out next, in order.
+/// The queue of spans to be sent, in order.
 #[derive(Debug, Default)]
-pub(crate) struct Ready {
-    queue: VecDeque<Held>,
+pub(crate) struct SendQueue {
+    queue: VecDeque<BufferedSpans>,
     spans: u64,
     memory: usize,
 }
 
-impl Ready {
+impl SendQueue {
     /// How many spans there are.
     pub(crate) fn spans(&self) -> u64 {
         self.spans
     }
 
-    /// The memory of the spans, in bytes.
+    /// Heap size of the spans in bytes.
     pub(crate) fn memory(&self) -> usize {
-        self.memory + self.queue.capacity() * size_of::<Held>()
+        self.memory + self.queue.capacity() * size_of::<BufferedSpans>()
     }
 
-    /// Whether nothing goes out.
+    /// Whether the queue is empty.
     pub(crate) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Puts spans behind the others.
-    pub(crate) fn push(&mut self, held: Held) {
-        self.spans += held.len();
-        self.memory += held.memory();
-        self.queue.push_back(held);
+    /// Appends spans to the queue.
+    pub(crate) fn push(&mut self, buffered: BufferedSpans) {
+        self.spans += buffered.len();
+        self.memory += buffered.memory();
+        self.queue.push_back(buffered);
     }
 
-    /// Puts out one batch: spans of one sender, about as many bytes as this.
-    pub(crate) fn put_out(&mut self, origins: &mut Origins, bytes: usize, out: &mut Outbox) {
+    /// Sends one batch of about `bytes` bytes with spans of one peer.
+    pub(crate) fn send(&mut self, origins: &mut Origins, bytes: usize, out: &mut Outbox) {
         let Some(peer) = self.queue.front().map(|first| first.peer.clone()) else { return };
         let mut batch = Assembly::default();
-        while let Some(held) = self.queue.front_mut().filter(|held| held.peer == peer) {
+        while let Some(buffered) = self.queue.front_mut().filter(|buffered| buffered.peer == peer) {
             while batch.bytes() < bytes
-                && let Some(span) = held.spans.get(held.done)
+                && let Some(span) = buffered.spans.get(buffered.done)
             {
                 self.spans -= 1;
-                if batch.push(origins, span.clone(), held.get(span.at)).is_err() {
+                if batch.push(origins, span.clone(), buffered.get(span.at)).is_err() {
                     out.drop(Reason::LimitExceeded, Quantities::spans(1));
                 }
                 origins.release(Origin::of(span.scope));
-                held.done += 1;
+                buffered.done += 1;
             }
-            if held.done < held.spans.len() {
+            if buffered.done < buffered.spans.len() {
                 break;
             }
-            self.memory -= held.memory();
+            self.memory -= buffered.memory();
             self.queue.pop_front();
         }
         if self.queue.is_empty() {
-            // What a burst took is given back.
+            // Releases the memory that a burst needed.
             self.queue = VecDeque::new();
         }
         if !batch.is_empty() {
