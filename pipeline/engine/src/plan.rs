@@ -1,5 +1,5 @@
-//! The plan: what the configuration means. Every component is made and every rule is checked; nothing of the world is
-//! touched yet, so making a plan and throwing it away is all that `validate` does.
+//! The plan: the meaning of a configuration. It makes every component and checks every rule without I/O, so `validate`
+//! simply makes a plan and drops it.
 
 use std::collections::BTreeSet;
 
@@ -24,9 +24,9 @@ pub struct Plan {
     pub(crate) receivers: Vec<(String, Box<dyn Receiver>)>,
     pub(crate) pipelines: Vec<PlannedPipeline>,
     pub(crate) exporters: Vec<(String, Box<dyn DynExporter>)>,
-    /// The exporters that have nothing to do, and why.
+    /// The disabled exporters, and why.
     pub disabled: Vec<(String, String)>,
-    /// What is odd about the configuration and keeps nothing from starting.
+    /// Questionable settings that do not prevent the start.
     pub warnings: Vec<Problem>,
 }
 
@@ -50,7 +50,7 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// All that is wrong, each problem with its position; warnings are among them.
+    /// All problems with their positions, warnings included.
     pub fn new(config: &Config, registry: &Registry) -> Result<Self, Problems> {
         let mut maker = Maker { registry, identity: Rules::default(), problems: known_problems(config, registry) };
         let service = maker.keep(ServiceSettings::new(&config.service)).unwrap_or_default();
@@ -82,7 +82,7 @@ impl Plan {
         })
     }
 
-    /// A plan of components that exist already.
+    /// A plan of existing components.
     #[cfg(test)]
     pub(crate) fn of(
         service: ServiceSettings,
@@ -105,12 +105,12 @@ fn kinds<F>(factories: &[Factory<F>]) -> Vec<&'static str> {
     factories.iter().map(|factory| factory.description.kind).collect()
 }
 
-/// `profiles, Sentry envelopes`.
+/// Names kinds in a list: `profiles, Sentry envelopes`.
 fn nouns(kinds: &[TelemetryKind]) -> String {
     kinds.iter().map(|kind| kind.noun()).collect::<Vec<_>>().join(", ")
 }
 
-/// Makes a component of its section.
+/// Makes a component from its section.
 type Create<T> = fn(&Section) -> Result<T, Problems>;
 
 /// A component as a pipeline names it.
@@ -118,11 +118,11 @@ struct Used<'a> {
     key_path: String,
     reference: &'a Reference,
     description: &'static Description,
-    /// `None` where it is configured nowhere, which has been reported.
+    /// `None` if it is not configured, which was reported.
     section: Option<&'a Section>,
 }
 
-/// The components that a pipeline names in one of its lists. What is of no known type has been reported.
+/// The components in one list of a pipeline. Unknown types were reported.
 fn used<'a, C>(
     pipeline: (&PipelineId, &str, &'a [Reference]),
     factories: &'static [Factory<C>],
@@ -144,7 +144,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// The value, or its problems among the others.
+    /// Returns the value, or collects its problems.
     fn keep<T>(&mut self, made: Result<T, Problems>) -> Option<T> {
         match made {
             Ok(value) => Some(value),
@@ -160,7 +160,7 @@ impl Maker<'_> {
         self.problems.push(Problem { position, key_path, message, hint: Some(hint.into()), severity });
     }
 
-    /// The components of sections, each with its id.
+    /// The components of a list of sections, each with its id.
     fn components<T>(
         &mut self,
         factories: &'static [Factory<Create<T>>],
@@ -168,7 +168,7 @@ impl Maker<'_> {
     ) -> Vec<(String, T)> {
         let mut components = Vec::new();
         for (id, section) in sections.iter() {
-            // An unknown type has been reported.
+            // Unknown types were reported.
             let Some(factory) = find(factories, &id.kind) else { continue };
             components.extend(self.keep((factory.create)(section)).map(|component| (id.to_string(), component)));
         }
@@ -205,7 +205,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Processors in no pipeline are checked all the same.
+    /// Processors that no pipeline uses are checked too.
     fn unused_processors(&mut self, config: &Config) {
         for (id, section) in config.processors.iter() {
             let used = config.pipelines.iter().any(|(_, p)| p.processors.iter().any(|reference| reference.id == *id));
@@ -215,18 +215,18 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether each processor may stand behind those that are named before it.
+    /// Checks that each processor may come after those named before it.
     fn check_order(&mut self, processors: &[Used<'_>]) {
         for (position, used) in processors.iter().enumerate() {
             let kind = used.description.kind;
             let in_the_way = |earlier: &Description| earlier.kind == kind || earlier.behind.contains(&kind);
-            // Of several the one that belongs behind the others, so that the hint is right for all of them.
+            // Of several conflicts picks the processor that belongs last, so that the hint resolves all of them.
             let mut conflict: Option<&Used<'_>> = None;
             for earlier in processors[..position].iter().filter(|earlier| in_the_way(earlier.description)) {
                 let last = conflict.filter(|last| last.description.behind.contains(&earlier.description.kind));
                 conflict = last.or(Some(earlier));
             }
-            // One that is named twice has been reported.
+            // Processors named twice were reported.
             let Some(earlier) = conflict.filter(|earlier| earlier.reference.id != used.reference.id) else { continue };
             let (id, other) = (&used.reference.id, &earlier.reference.id);
             let (message, hint) = if earlier.description.kind == kind {
@@ -238,7 +238,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether the processors are there without which an exporter cannot send what comes to it.
+    /// Checks that the processors exist that an exporter needs to send its telemetry.
     fn check_needs(&mut self, id: &PipelineId, pipeline: &PipelineConfig, exporters: &[Used<'_>]) {
         for used in exporters {
             for (kind, needed) in used.section.map_or(&[][..], used.description.needs) {
@@ -254,7 +254,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether telemetry of a kind comes into a pipeline. What an unknown receiver emits nobody knows.
+    /// Whether telemetry of a kind may enter a pipeline. An unknown receiver may emit anything.
     fn comes(&self, id: &PipelineId, pipeline: &PipelineConfig, kind: TelemetryKind) -> bool {
         let emits = |reference: &Reference| {
             let factory = find(self.registry.receivers, &reference.id.kind);
@@ -263,8 +263,7 @@ impl Maker<'_> {
         id.carries().includes(kind) && (pipeline.receivers.is_empty() || pipeline.receivers.iter().any(emits))
     }
 
-    /// Whether something comes into the pipeline without which a processor does not work. In an envelope there may be
-    /// anything.
+    /// Checks that a kind that a processor requires can enter the pipeline. Envelopes may contain anything.
     fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[Used<'_>]) {
         for used in processors {
             for wanted in used.section.map_or(&[][..], used.description.wants) {
@@ -282,10 +281,10 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether the pipeline carries anything of what its receivers emit, and of what its exporters take.
+    /// Checks that the pipeline carries something that its receivers emit and something that its exporters accept.
     fn check_kinds(&mut self, id: &PipelineId, receivers: &[Used<'_>], exporters: &[Used<'_>]) {
         let carries = id.carries();
-        // That nothing here handles its signal has been reported.
+        // Unsupported signals were reported.
         if carries == Carries::Unsupported {
             return;
         }
@@ -305,7 +304,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether an exporter sends to a receiver of this process, which would take the same for ever.
+    /// Checks that no exporter sends to a receiver of this process, which would loop forever.
     fn check_circles(
         &mut self,
         config: &Config,
@@ -330,7 +329,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Leaves out exporters that have nothing to do, and pipelines that have none left.
+    /// Removes disabled exporters, and pipelines that have no others.
     fn without_exporters(
         &mut self,
         config: &Config,

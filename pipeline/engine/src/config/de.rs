@@ -1,9 +1,8 @@
-//! Reads a node as whatever type is wanted.
+//! Deserializes a node into the requested type.
 //!
-//! The wanted type decides: where text is wanted, `0123`, `1.10` and `yes` are given as written; where a number is
-//! wanted, they are refused with a hint. Null is a map, a list or a struct with nothing in it, so that `grpc:` alone
-//! means the defaults. Nodes in `pruned` are treated as if they were not there, which is how all problems of a section
-//! are found one after the other.
+//! The requested type decides: as text, `0123`, `1.10` and `yes` stay as written; as a number they are refused with a
+//! hint. Null is an empty map, list or struct, so that `grpc:` alone means the defaults. Nodes in `pruned` are treated
+//! as absent; that is how all problems of a section are found one after the other.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +16,10 @@ use super::de_error::{DeError, DeKind, Hint};
 use super::node::{Entry, Kind, Node, Scalar};
 use super::scalar::{self, Integer, Plain};
 
-/// Paths that are not there any more.
+/// Paths of nodes that are treated as absent.
 pub(super) type Pruned = BTreeSet<Vec<String>>;
 
-/// A node on its way to a type.
+/// A deserializer positioned at one node.
 #[derive(Clone)]
 pub(super) struct De<'a> {
     node: &'a Node,
@@ -55,7 +54,7 @@ impl<'a> De<'a> {
         DeError::new(kind).at(&self.path)
     }
 
-    /// The scalar that must be here.
+    /// The scalar at this node, which must be one.
     fn scalar(&self, expected: &dyn Expected) -> Result<&'a Scalar> {
         let Kind::Scalar(scalar) = &self.node.kind else { return Err(self.mismatch(expected, None)) };
         match &scalar.broken {
@@ -67,12 +66,12 @@ impl<'a> De<'a> {
         }
     }
 
-    /// The plain scalar that must be here where a number or boolean is wanted.
+    /// The plain scalar at this node, where a number or boolean is expected.
     fn plain(&self, expected: &dyn Expected) -> Result<&'a str> {
         let scalar = self.scalar(expected)?;
         if !scalar.plain {
             let hint = if scalar.from_env {
-                // A plain scalar of a flow collection cannot hold the braces of a reference.
+                // A plain scalar inside a flow collection cannot contain the braces of a reference.
                 "delete the quotes around it; where it stands inside `{}` or `[]`, which need them, write it in block \
                  style, on a line of its own"
             } else {
@@ -91,7 +90,7 @@ impl<'a> De<'a> {
         Ok(&scalar.text)
     }
 
-    /// The text that must be here. Null is not text, except where the environment left nothing.
+    /// The text at this node, where text is expected. Null is not text, unless an environment variable was empty.
     fn text(&self, expected: &dyn Expected) -> Result<&'a str> {
         let scalar = self.scalar(expected)?;
         if scalar.is_null() && !scalar.from_env {
@@ -126,7 +125,7 @@ impl<'a> De<'a> {
     }
 }
 
-/// Methods that all do what one does.
+/// Forwards several methods to one.
 macro_rules! forward {
     ($to:ident: $($method:ident)*) => {
         $(fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
@@ -277,7 +276,7 @@ impl<'a> Deserializer<'a> for De<'a> {
     }
 }
 
-/// The entries of a map that are still there.
+/// The entries of a map, without pruned ones.
 struct Entries<'a> {
     parent: De<'a>,
     entries: std::slice::Iter<'a, Entry>,
@@ -310,7 +309,7 @@ impl<'a> MapAccess<'a> for Entries<'a> {
     }
 }
 
-/// The items of a list that are still there.
+/// The items of a list, without pruned ones.
 struct Items<'a> {
     parent: De<'a>,
     items: std::iter::Enumerate<std::slice::Iter<'a, std::sync::Arc<Node>>>,

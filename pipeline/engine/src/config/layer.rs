@@ -1,7 +1,8 @@
-//! Merging: one figment provider per source.
+//! Merges the sources, each as one figment provider.
 //!
-//! figment decides what wins (later sources, maps merged, everything else replaced). It is given maps whose leaves are
-//! numbers of nodes, not values: so it can neither retype a value, nor split a key at its dots, nor print anything.
+//! figment decides precedence (later sources win, maps are merged, everything else is replaced). It only sees maps
+//! whose leaves are node indexes instead of values, so it can neither change a type, nor split a key at its dots, nor
+//! print a value.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -28,24 +29,24 @@ impl Provider for Layer {
     }
 }
 
-/// Where a key was written, and in which order keys first appeared.
+/// Where a key was written, and the order in which keys first appeared.
 struct Written {
     order: usize,
     at: Vec<Pos>,
 }
 
-/// Merges trees in the order in which they are given.
+/// Merges trees in the given order.
 #[derive(Default)]
 pub(super) struct Merger {
     figment: Figment,
-    /// What the numbers that figment merges stand for.
+    /// The nodes whose indexes figment merges.
     leaves: Vec<Arc<Node>>,
     written: HashMap<Vec<String>, Written>,
     root: Pos,
 }
 
 impl Merger {
-    /// Adds a source whose root is a map.
+    /// Adds a source whose root must be a map.
     pub(super) fn add(&mut self, name: Arc<str>, root: &Node) {
         let mut path = Vec::new();
         self.root = root.at;
@@ -73,7 +74,7 @@ impl Merger {
         dict
     }
 
-    /// The merged tree. There is always one: providers that hand out maps do not fail.
+    /// The merged tree. It always exists, because providers that return maps do not fail.
     pub(super) fn finish(self) -> Option<Node> {
         let merged = self.figment.data().ok()?.remove(&Profile::Default).unwrap_or_default();
         let mut path = Vec::new();

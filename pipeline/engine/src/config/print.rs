@@ -1,4 +1,4 @@
-//! Prints the merged tree for people, without its secrets.
+//! Prints the merged tree without its secrets.
 
 use super::expand;
 use super::node::{Kind, Node, Scalar};
@@ -49,7 +49,7 @@ impl Printer<'_> {
         }
     }
 
-    /// What follows a colon or a dash.
+    /// Writes what follows a colon or a dash.
     fn value(&mut self, node: &Node, depth: usize) {
         match &node.kind {
             Kind::Map(entries) if entries.is_empty() => self.out.push_str(" {}\n"),
@@ -88,7 +88,7 @@ fn key(key: &str) -> String {
     if plain { key } else { quoted(&key) }
 }
 
-/// Double quotes: JSON strings are YAML (YAML 1.2.2, 7.3.1).
+/// Quotes a text: JSON strings are valid YAML (YAML 1.2.2, 7.3.1).
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_else(|_| format!("\"{REDACTED}\""))
 }

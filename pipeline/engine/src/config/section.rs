@@ -1,4 +1,4 @@
-//! A part of the configuration, read on its own: a component's settings, or `service.telemetry`.
+//! A part of the configuration that is read on its own: a component's settings, or `service.telemetry`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use super::source::{self, Source};
 use super::suggest;
 use super::text::Sources;
 
-/// One subtree of the configuration. Cheap to clone; `Debug` shows where it is, not what it says.
+/// One subtree of the configuration. Cheap to clone; `Debug` shows its place, not its content.
 #[derive(Clone)]
 pub struct Section {
     inner: Arc<Inner>,
@@ -34,7 +34,7 @@ struct Inner {
     at: Pos,
 }
 
-/// So many problems of one section are reported; each costs a pass over it.
+/// At most this many problems of one section are reported, because each costs another pass over it.
 const MAX_PROBLEMS: usize = 100;
 
 impl Section {
@@ -43,17 +43,18 @@ impl Section {
         Self { inner: Arc::new(inner) }
     }
 
-    /// A section in which nothing is written.
+    /// An empty section.
     #[must_use]
     pub fn defaults() -> Self {
         let node = Arc::new(Node::null(Pos::whole(0)));
         Self::new(&Arc::new(Sources::default()), &node, &[], Pos::whole(0))
     }
 
-    /// A section from YAML, for tests and built-in settings. References to the environment have no values here.
+    /// A section from YAML, for tests and built-in settings. Environment references have no values here.
     ///
     /// # Errors
-    /// What is wrong with the text as YAML.
+    ///
+    /// The text is not valid YAML.
     pub fn from_yaml(yaml: &str) -> Result<Self, Problems> {
         if yaml.trim().is_empty() {
             return Ok(Self::defaults());
@@ -62,10 +63,11 @@ impl Section {
     }
 
     /// The root of sources that are no whole configuration, such as some assignments; `env` looks up environment
-    /// variables. Without sources nothing is written in it.
+    /// variables. Without sources the section is empty.
     ///
     /// # Errors
-    /// What is wrong with the sources as YAML.
+    ///
+    /// The sources are not valid YAML.
     pub fn load(sources: &[Source], env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problems> {
         if sources.is_empty() {
             return Ok(Self::defaults());
@@ -79,7 +81,7 @@ impl Section {
         Ok(Self::new(&Arc::new(merged.sources), &root, &[], at))
     }
 
-    /// The section of a key below this one; where the key is not written, one in which nothing is.
+    /// The section of a key below this one; empty if the key is not written.
     #[must_use]
     pub fn below(&self, key_path: &str) -> Self {
         let (mut node, mut path, mut at) = (self.inner.node.clone(), self.inner.path.clone(), self.inner.at);
@@ -103,24 +105,26 @@ impl Section {
         self.inner.sources.position(self.inner.at)
     }
 
-    /// Reads the section as `T`. A section in which nothing is written is read as a map without entries.
+    /// Deserializes the section as `T`. An empty section is a map without entries.
     ///
     /// Types should have `deny_unknown_fields` on every struct, and [`super::Optional`] for parts that are switched on
-    /// by being written. They should not use `flatten` and `untagged`: serde then reads values before it knows what is
-    /// wanted, so that `1.10` becomes a number, and problems are reported at the map instead of the value.
+    /// by their key. They should not use `flatten` and `untagged`: serde then reads values before it knows the expected
+    /// type, so that `1.10` becomes a number, and problems are reported at the map instead of the value.
     ///
     /// # Errors
-    /// All unknown keys, all values of the wrong type and all missing keys, as far as they can be known: what is inside
-    /// of a value that has the wrong type as a whole is not looked at.
+    ///
+    /// All unknown keys, wrong types and missing keys that can be found. The inside of a value of the wrong type is not
+    /// checked.
     pub fn extract<T: DeserializeOwned>(&self) -> Result<T, Problems> {
         self.extract_without(&Pruned::new(), &[])
     }
 
-    /// Reads the section as two types that share it: keys of `B` are given to `B`, all others to `A`. What `flatten`
-    /// would be for; with `deny_unknown_fields` on both an unknown key is reported once, with the keys of both as what
-    /// is valid.
+    /// Deserializes the section as two types that share it: `B` gets its own keys, `A` all others. It replaces
+    /// `flatten`; with `deny_unknown_fields` on both types an unknown key is reported once, with the keys of both as
+    /// valid ones.
     ///
     /// # Errors
+    ///
     /// Those of [`Section::extract`], for both parts.
     pub fn extract_parts<A: DeserializeOwned, B: DeserializeOwned>(&self) -> Result<(A, B), Problems> {
         let (first, second) = (keys::<A>(), keys::<B>());
@@ -136,7 +140,7 @@ impl Section {
         }
     }
 
-    /// Reads the section as if what is at `hidden` were not written; `valid` are the keys that somebody else reads.
+    /// Deserializes the section as if the nodes in `hidden` were not written; `valid` are the keys of the other type.
     fn extract_without<T: DeserializeOwned>(&self, hidden: &Pruned, valid: &[&'static str]) -> Result<T, Problems> {
         let mut pruned = hidden.clone();
         let mut problems: Vec<Problem> = Vec::new();
@@ -149,7 +153,7 @@ impl Section {
             if !is_consequence(&error.kind, &path, pruned.difference(hidden)) {
                 problems.push(self.complaint(&error, &path, valid));
             }
-            // What is wrong is taken out, so that the next pass gets to what is behind it.
+            // Removes the wrong node, so that the next pass finds the problems after it.
             if problems.len() >= MAX_PROBLEMS || !prune(path, &mut pruned) {
                 let fallback = || Problems::from(self.complaint(&error, &[], valid));
                 return Err(Problems::new(problems).unwrap_or_else(fallback));
@@ -158,8 +162,9 @@ impl Section {
     }
 
     /// A problem at a key of this section, for rules that types cannot express. `key_path` is relative to the section,
-    /// with quotes around keys that have a dot and indexes for lists (`routes.0.dsn`); the nearest key that exists is
-    /// shown. Where `message` quotes a secret value of that key, the value is masked. An empty `hint` is none.
+    /// with quotes around keys that contain a dot and indexes for lists (`routes.0.dsn`); the excerpt shows the nearest
+    /// key that exists. If `message` quotes a secret value of that key, the value is masked. An empty `hint` means
+    /// none.
     #[must_use]
     pub fn problem(&self, key_path: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
         let path = match key_path::parse(key_path, None) {
@@ -169,7 +174,8 @@ impl Section {
         self.report(&path, &message.into(), Some(hint.into()))
     }
 
-    /// The problems of rules, each with whether it is broken, its key, message and hint, as for [`Section::problem`].
+    /// The problems of broken rules. Each rule is given as whether it is broken, its key, message and hint, as for
+    /// [`Section::problem`].
     #[must_use]
     pub fn broken_rules(&self, rules: &[(bool, &str, &str, &str)]) -> Vec<Problem> {
         let broken = rules.iter().filter(|(broken, ..)| *broken);
@@ -191,8 +197,8 @@ impl Section {
         self.own(path, self.scrub(path, message), hint)
     }
 
-    /// An error in words that are this module's own and quote nothing that must not be shown. They are not scrubbed,
-    /// since a word of theirs may happen to be a value: `false`, or one of the values that are possible.
+    /// A problem whose text is this module's own and quotes nothing secret. It is not scrubbed, because one of its
+    /// words may happen to equal a value, such as `false`.
     fn own(&self, path: &[String], message: String, hint: Option<String>) -> Problem {
         Problem {
             position: self.inner.sources.position(self.nearest(path)),
@@ -203,12 +209,12 @@ impl Section {
         }
     }
 
-    /// A text of somebody else about what stands at a path, without the secrets there.
+    /// Removes the secrets at a path from a text about it that other code wrote.
     fn scrub(&self, path: &[String], text: &str) -> String {
         self.inner.sources.scrub(text, &self.full_path(path), self.inner.node.find(path))
     }
 
-    /// Where to point for a path: at a scalar itself, else at the key, else at the nearest key above.
+    /// The position to show for a path: the scalar itself, else the key, else the nearest key above.
     fn nearest(&self, path: &[String]) -> Pos {
         if let Some(node) = self.inner.node.find(path)
             && matches!(node.kind, Kind::Scalar(_))
@@ -239,7 +245,7 @@ impl Section {
         self.inner.at
     }
 
-    /// Puts what serde says into words. `others` are further keys that the section may have.
+    /// Turns a serde error into a problem. `others` are further keys that the section may have.
     fn complaint(&self, error: &DeError, path: &[String], others: &[&'static str]) -> Problem {
         let node = self.inner.node.find(path);
         match &error.kind {
@@ -295,7 +301,7 @@ impl Section {
         }
     }
 
-    /// The text of a scalar, where it may be shown.
+    /// The text of a scalar, if it may be shown.
     fn harmless_text(&self, path: &[String], node: Option<&Node>) -> Option<String> {
         const SHOWN: usize = 40;
         let node = node?;
@@ -306,7 +312,7 @@ impl Section {
         shown.then(|| scalar.text.clone())
     }
 
-    /// What stands at a path, in words. `seen` is what serde saw, which may be something inside of it.
+    /// Describes the value at a path. `seen` is what serde saw, which may be nested inside of it.
     fn found(&self, path: &[String], node: Option<&Node>, seen: &str) -> String {
         let Some(node) = node else { return seen.to_owned() };
         let scalar = match &node.kind {
@@ -328,7 +334,7 @@ impl Section {
     }
 }
 
-/// Takes out what is at `path`, or, where that did not help, what is around it; `false` when nothing is left.
+/// Prunes the node at `path`, or its parent if that did not help; returns `false` when nothing is left.
 fn prune(mut path: Vec<String>, pruned: &mut Pruned) -> bool {
     while !path.is_empty() {
         if pruned.insert(path.clone()) {
@@ -339,7 +345,7 @@ fn prune(mut path: Vec<String>, pruned: &mut Pruned) -> bool {
     false
 }
 
-/// Whether a complaint only comes from something that has been taken out before, which is in `gone`.
+/// Whether an error merely results from a node that was pruned before; `gone` has the pruned paths.
 fn is_consequence<'a>(kind: &DeKind, path: &[String], mut gone: impl Iterator<Item = &'a Vec<String>>) -> bool {
     match kind {
         DeKind::UnknownKey { .. } | DeKind::Broken { .. } => false,

@@ -1,4 +1,4 @@
-//! Where configurations come from, and reading them into one tree.
+//! The sources of a configuration, and how they become one tree.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use super::yaml::{self, Fault};
 pub enum Source {
     /// A YAML file.
     File(PathBuf),
-    /// YAML that is at hand, such as built-in defaults.
+    /// YAML in memory, such as built-in defaults.
     Text {
-        /// What problems call it.
+        /// Its name in problems.
         name: String,
         /// The YAML.
         text: String,
@@ -31,7 +31,7 @@ pub enum Source {
 }
 
 impl std::fmt::Debug for Source {
-    /// Shows where the source is, not what it says: that may be a secret.
+    /// Shows where the source is, not its content, which may be a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
@@ -41,10 +41,10 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// A source may be this long: a thousand times a real configuration.
+/// Maximum length of a source in bytes: a thousand times a real configuration.
 const MAX_SOURCE_BYTES: usize = 1024 * 1024;
 
-/// What an empty configuration is told.
+/// The hint for an empty configuration.
 pub(super) const MINIMAL: &str = "a minimal configuration is\n\
     receivers:\n\
     \x20 otlp:\n\
@@ -56,7 +56,7 @@ pub(super) const MINIMAL: &str = "a minimal configuration is\n\
     \x20     receivers: [otlp]\n\
     \x20     exporters: [debug]";
 
-/// The merged tree, and what was wrong on the way.
+/// The merged tree, and the problems found on the way.
 pub(super) struct Merged {
     pub(super) sources: Sources,
     /// The tree; `None` when a source could not be read to its end.
@@ -106,7 +106,7 @@ impl Reading<'_> {
     }
 
     fn document(&mut self, index: u32, name: String, text: String) {
-        // A byte order mark is no part of the text (YAML 1.2.2, 5.2).
+        // A byte order mark is not part of the text (YAML 1.2.2, 5.2).
         let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
         if text.len() > MAX_SOURCE_BYTES {
             self.sources.all.push(SourceText::new(name, String::new()));
@@ -118,7 +118,7 @@ impl Reading<'_> {
         self.faults.extend(parsed.faults);
         self.complete &= parsed.complete;
         let root = parsed.root;
-        // Of a text that is no configuration at all, only guesses can be made.
+        // A text that is no configuration at all has no known secrets, only guessed ones.
         if parsed.complete && matches!(root.kind, Kind::Map(_)) {
             source.learn(index, &root, &parsed.dropped);
         }
@@ -177,7 +177,7 @@ impl Reading<'_> {
         self.sources.all.push(source);
     }
 
-    /// A problem after which there is no tree.
+    /// Reports a problem that leaves no tree to check.
     fn fault(&mut self, at: Pos, message: &str, hint: &str) {
         self.complete = false;
         self.faults.push(Fault { at, first: None, message: message.to_owned(), hint: hint.to_owned() });

@@ -1,7 +1,7 @@
-//! From YAML text to nodes.
+//! Parses YAML text into nodes.
 //!
-//! Reads the events of the parser that serde-saphyr is built on, instead of deserializing through it: only the events
-//! tell how a scalar was quoted and where a key stands, and all duplicate keys of a file can be reported at once.
+//! Uses the events of the parser beneath serde-saphyr instead of deserializing: only the events say how a scalar was
+//! quoted and where a key stands, and they allow all duplicate keys of a file to be reported at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,24 +12,25 @@ use super::expand::{self, Env};
 use super::node::{Dropped, Entry, Kind, Node, Scalar};
 use super::position::Pos;
 
-/// Maps and lists may be nested this deep. The merge and the readers recurse, so this bounds the stack.
+/// Maximum nesting depth of maps and lists. Merging and reading recurse, so this bounds the stack.
 pub(super) const MAX_DEPTH: usize = 64;
-/// Nodes of one source after aliases are replaced: far above any configuration, far below what alias bombs make.
+/// Maximum number of nodes of a source after aliases are expanded: far above any configuration, far below an alias
+/// bomb.
 const MAX_NODES: usize = 20_000;
 
-/// With more faults than this the rest of the text is not read.
+/// Parsing stops after this many faults.
 const MAX_FAULTS: usize = 100;
 
-/// A problem of the text itself, before it has a position.
+/// A problem in the text itself, before its position is resolved.
 pub(super) struct Fault {
     pub(super) at: Pos,
-    /// Another position that the hint names by its line.
+    /// A second position, whose line the hint mentions.
     pub(super) first: Option<Pos>,
     pub(super) message: String,
     pub(super) hint: String,
 }
 
-/// A container that is being read.
+/// A map or list that is not closed yet.
 struct Open {
     at: Pos,
     anchor: usize,
@@ -43,7 +44,7 @@ struct Open {
 struct Builder<'a> {
     text: &'a str,
     source: u32,
-    /// Where the YAML begins in the source.
+    /// The byte offset of the YAML within the source.
     base: usize,
     env: Env<'a>,
     stack: Vec<Open>,
@@ -55,12 +56,12 @@ struct Builder<'a> {
     dropped: Vec<Dropped>,
 }
 
-/// What became of a text.
+/// The result of parsing.
 pub(super) struct Parsed {
-    /// The tree; null where there is none.
+    /// The tree; null if there is none.
     pub(super) root: Node,
     pub(super) faults: Vec<Fault>,
-    /// The text was read to its end. Otherwise the tree says nothing.
+    /// Whether the text was parsed to its end. If not, the tree is incomplete.
     pub(super) complete: bool,
     pub(super) dropped: Vec<Dropped>,
 }
@@ -121,11 +122,11 @@ impl Builder<'_> {
         }
     }
 
-    /// Takes one event; `false` when there is no point in going on.
+    /// Processes one event; returns `false` if parsing should stop.
     fn event(&mut self, event: Event<'_>, at: Pos) -> bool {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                // The parser writes `~` for a value that is not there.
+                // The parser reports a missing value as `~`.
                 let text = if at.start == at.end { "" } else { &*text };
                 let node = self.scalar(text, style, tag.as_deref(), at);
                 self.finish(Arc::new(node), anchor)
@@ -174,7 +175,7 @@ impl Builder<'_> {
 
     fn close(&mut self, open: Open, end: Pos) -> bool {
         let mut at = open.at;
-        // A flow collection ends with its bracket; a block collection with the last of its values.
+        // A flow collection ends with its bracket; a block collection ends with its last value.
         at.end = if self.text.as_bytes().get(at.start as usize).is_some_and(|b| matches!(b, b'[' | b'{')) {
             end.end.max(at.start)
         } else {
@@ -187,7 +188,7 @@ impl Builder<'_> {
         self.finish(Arc::new(Node { at, kind }), open.anchor)
     }
 
-    /// Puts a complete node where it belongs; `false` when there is no point in going on.
+    /// Adds a finished node to its parent; returns `false` if parsing should stop.
     fn finish(&mut self, node: Arc<Node>, anchor: usize) -> bool {
         self.nodes = self.nodes.saturating_add(1);
         if !self.within_limit(node.at) {
@@ -209,7 +210,7 @@ impl Builder<'_> {
             return true;
         };
         match entries.iter().find(|entry| entry.key == key && !merge).map(Entry::pos) {
-            // The key was refused already.
+            // The key was refused before.
             None if key.is_empty() => self.drop_value(key, node),
             None => entries.push(Entry { key, at: vec![at], value: node }),
             Some(first) => {
@@ -221,13 +222,13 @@ impl Builder<'_> {
         true
     }
 
-    /// Remembers a value that does not get into the tree.
+    /// Keeps a value that is not part of the tree, because it may be a secret.
     fn drop_value(&mut self, key: String, node: Arc<Node>) {
         let open = self.stack.iter().filter_map(|open| open.key.as_ref()).map(|(key, ..)| key.clone());
         self.dropped.push(Dropped { path: open.chain([key]).collect(), node });
     }
 
-    /// Takes a node as the key of the next entry.
+    /// Uses a node as the key of the next entry.
     fn key(&mut self, node: Arc<Node>) {
         let key = match &node.kind {
             Kind::Scalar(scalar) if scalar.raw.is_empty() => {
@@ -246,7 +247,7 @@ impl Builder<'_> {
         }
     }
 
-    /// Replaces the merge keys `<<` (YAML 1.1 type `merge`): keys that stand in the map itself win.
+    /// Expands the merge keys `<<` (YAML 1.1 type `merge`); keys in the map itself win.
     fn merge_keys(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
         let (merges, mut own): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| entry.key == "<<");
         for merge in merges {
@@ -280,7 +281,7 @@ impl Builder<'_> {
             None => {}
             Some((Some("str"), _)) => plain = false,
             Some((Some("int" | "float" | "bool" | "null"), _)) => plain = true,
-            // The non-specific tag `!` makes text of a plain scalar (YAML 1.2.2, 6.9.1).
+            // The non-specific tag `!` makes a plain scalar text (YAML 1.2.2, 6.9.1).
             Some((None, tag)) if tag.handle().is_empty() && tag.suffix() == "!" => plain = false,
             Some(_) => self.fault(at, "this tag is not supported", "delete the word that begins with `!`"),
         }
@@ -353,7 +354,7 @@ impl Builder<'_> {
             marker.byte_offset().unwrap_or_default().saturating_add(self.base).min(self.text.len())
         };
         let (start, end) = (byte(&span.start), byte(&span.end));
-        // The span of a block scalar reaches to the next token; what is shown ends with the text.
+        // The span of a block scalar extends to the next token; the excerpt ends with the text.
         let end = match self.text.get(start..end) {
             Some(text) => start + text.trim_end().len(),
             None => start,

@@ -15,23 +15,23 @@ impl Intake {
     ///
     /// # Errors
     ///
-    /// The memory budget is used up: the sender may come back. Or `bytes` alone is more than the budget: it may not.
+    /// The memory budget is used up: the sender may retry. Or `bytes` alone exceeds the budget: it must not retry.
     pub fn admit(&self, bytes: u64) -> Result<Permit, Rejected> {
         self.shared.budget.admit(bytes).map_err(out_of_memory)
     }
 
-    /// As [`Intake::admit`], and waits for memory where the request may wait.
+    /// Like [`Intake::admit`], but waits for memory if the request may wait.
     ///
     /// # Errors
     ///
-    /// As [`Intake::admit`], when the deadline has passed.
+    /// As [`Intake::admit`], once the deadline has passed.
     pub async fn admitted(&self, bytes: u64) -> Result<Permit, Rejected> {
         let mut permit = self.shared.budget.charge(0);
         self.grown(&mut permit, bytes).await?;
         Ok(permit)
     }
 
-    /// As [`Intake::grown`], for a thread that may block and belongs to a runtime.
+    /// Like [`Intake::grown`], for a runtime thread that may block.
     ///
     /// # Errors
     ///
@@ -45,12 +45,12 @@ impl Intake {
         }
     }
 
-    /// As [`Intake::grow`], and waits for memory where the request may wait. A large request then leaves memory for
-    /// small ones, which pass it.
+    /// Like [`Intake::grow`], but waits for memory if the request may wait. A large request then leaves memory to small
+    /// ones, which overtake it.
     ///
     /// # Errors
     ///
-    /// As [`Intake::grow`], when the deadline has passed.
+    /// As [`Intake::grow`], once the deadline has passed.
     pub async fn grown(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
         self.grown_leaving(permit, more, self.may_wait()).await
     }
@@ -64,7 +64,7 @@ impl Intake {
             result => return result,
         };
         loop {
-            // Asked for before the next attempt, so that what is given back in between is not missed.
+            // Registered before the attempt, so that memory released in between is not missed.
             let mut freed = pin!(self.shared.budget.freed());
             freed.as_mut().enable();
             if self.try_grow(permit, more, leaves).is_ok() {
@@ -78,11 +78,11 @@ impl Intake {
         }
     }
 
-    /// Waits for the turn of a request that grows large without having said how large.
+    /// Waits until no other request grows large without an announced length.
     ///
     /// # Errors
     ///
-    /// Another has not ended within the deadline.
+    /// The other request has not ended before the deadline.
     pub(crate) async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, Rejected> {
         tokio::select! {
             turn = self.shared.budget.turn() => Ok(turn),
@@ -93,11 +93,11 @@ impl Intake {
         }
     }
 
-    /// Takes more memory for a request that turned out larger, by decompression or decoding.
+    /// Takes more memory for a request that grew by decompression or decoding.
     ///
     /// # Errors
     ///
-    /// As [`Intake::admit`]. The permit is as it was.
+    /// As [`Intake::admit`]. The permit is unchanged.
     pub fn grow(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
         self.try_grow(permit, more, false)
     }
@@ -106,19 +106,20 @@ impl Intake {
         let all = permit.bytes().saturating_add(more);
         let grown = if leaves { permit.grow_beside_small(more) } else { permit.grow(more) };
         grown.map_err(|exhausted| {
-            // What the request has already counts too: one that never fits must not come back for ever.
+            // The memory that the request already has counts too: a request that can never fit must not be retried
+            // forever.
             let wanted = if all > exhausted.limit { all } else { more };
             out_of_memory(Exhausted { wanted, ..exhausted })
         })
     }
 
-    /// The memory that all data may take, in bytes.
+    /// The memory limit of all data, in bytes.
     pub fn memory_limit(&self) -> u64 {
         self.shared.budget.limit()
     }
 
-    /// Says that a large request is gone without a pipeline having seen it: what it took is given back to the system,
-    /// if it is much together with what went before.
+    /// Reports that a large request ended before a pipeline saw it: its memory is returned to the system, if enough has
+    /// been released.
     pub fn refused_large(&self) {
         self.shared.budget.give_back_freed();
     }

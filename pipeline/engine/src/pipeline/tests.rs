@@ -27,7 +27,7 @@ fn around() -> Context {
     Context { budget, share: MEMORY, clock, health, metrics, host: Host::Thread }
 }
 
-/// For tests that pause the time.
+/// A context for tests with paused time.
 fn paused() -> Context {
     Context { host: Host::Task, ..around() }
 }
@@ -72,7 +72,7 @@ fn intake(around: &Context, pipelines: &[&Pipeline]) -> (Intake, Edge) {
     let edge = around.metrics.edge(ComponentKind::Receiver, "test", "");
     let entrances = pipelines.iter().map(|pipeline| pipeline.entrance.clone()).collect();
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
-    // Dropped, it would be a shutdown.
+    // Dropping it would trigger the shutdown.
     std::mem::forget(trigger);
     let end = End { shutdown: shutdown.clone(), last_call: shutdown };
     (Intake::new(entrances, around.budget.clone(), edge.clone(), around.health.clone(), end), edge)
@@ -84,8 +84,8 @@ async fn consume(intake: &Intake, observations: u64) -> Result<(), crate::compon
 }
 
 proptest! {
-    /// Guarantees: over random streams, times and processors in a row, what goes into a chain comes out, is counted as
-    /// lost or is held; memory is charged for exactly what is held; after a flush nothing is held and nothing is due.
+    /// Guarantees: for random streams, times and chains of processors, everything that enters a chain leaves it, counts
+    /// as lost or is held; the charged memory matches the held data; after a flush nothing is held and nothing is due.
     #[test]
     fn chain_conserves(
         windows in proptest::collection::vec(0u64..30, 0..4),
@@ -125,7 +125,7 @@ proptest! {
             prop_assert_eq!(totals.held, chain.held());
             prop_assert!(around.budget.used() >= totals.held.bytes);
             if chain.is_absorbing() {
-                // What one processor has put out and the next has not taken is counted and charged as well.
+                // Batches between two processors are counted and charged too.
                 let settled = outbound + totals.dropped.total() + totals.held.quantities;
                 prop_assert!(settled.saturating_sub(inbound + totals.synthesized).is_none());
             } else {
@@ -146,7 +146,7 @@ proptest! {
         prop_assert_eq!((chain.held(), chain.due(), around.budget.used()), (Held::default(), None, 0));
     }
 
-    /// Guarantees: the checker for processors is content with one that keeps its contract.
+    /// Guarantees: the processor checker accepts a processor that keeps its contract.
     #[test]
     fn checker_accepts(seed: u64) {
         testing::check_processor(&mut Holder::new(Duration::from_secs(20)), seed, |random, now| {
@@ -155,8 +155,8 @@ proptest! {
     }
 }
 
-/// Guarantees: for want of memory no processor is asked for what the next one would have to take in behind a request
-/// that it is still taking in: all of that would be taken in first.
+/// Guarantees: memory pressure flushes no processor before one that is still absorbing a request, because that one
+/// would have to absorb its whole request first.
 #[test]
 fn relief_ends_at_what_is_being_taken_in() {
     let around = around();
@@ -177,12 +177,12 @@ fn relief_ends_at_what_is_being_taken_in() {
             break;
         }
     }
-    // First the splitter, which has nothing, then the holder, whose first batch the splitter takes in from there on.
+    // The splitter is empty, so the holder follows; then the splitter absorbs the holder's first batch.
     assert_eq!(steps, [(0, 10), (1, 9), (0, 9)]);
     assert!(chain.is_absorbing());
 }
 
-/// Guarantees: the checker for processors finds one that loses observations without a word.
+/// Guarantees: the processor checker detects silently lost observations.
 #[test]
 #[should_panic(expected = "held after 0")]
 fn checker_finds_a_loss() {
@@ -192,7 +192,7 @@ fn checker_finds_a_loss() {
     }
 }
 
-/// Guarantees: debug builds stop at the call that loses observations without a word.
+/// Guarantees: debug builds panic at the call that silently loses observations.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "in 5 + synthesized 0")]
@@ -204,8 +204,7 @@ fn unaccounted_loss_is_asserted() {
     chain.process(batch(5).into(), ManualClock::default().now());
 }
 
-/// Guarantees: debug builds stop at the call that loses an envelope of which nothing was read, which has no
-/// observations that could be missed.
+/// Guarantees: debug builds panic at the call that silently loses an unread envelope, which has no observations.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "in 1 item + synthesized 0")]
@@ -217,7 +216,7 @@ fn unaccounted_envelope_is_asserted() {
     chain.process(envelope(1).into(), ManualClock::default().now());
 }
 
-/// Guarantees: the checker for processors finds one that loses envelopes of which nothing was read.
+/// Guarantees: the processor checker detects lost unread envelopes.
 #[test]
 #[should_panic(expected = "held after 0")]
 fn checker_finds_a_lost_envelope() {
@@ -227,8 +226,8 @@ fn checker_finds_a_lost_envelope() {
     }
 }
 
-/// Guarantees: `Ok` is said once the processors have it. The request's memory is then given back, and what is held is
-/// charged instead. When the window is over it is handed on without anybody asking.
+/// Guarantees: `Ok` is returned once the processors have the data. The request's memory is then released, and the held
+/// data is charged instead. When the window closes, it is handed on without further input.
 #[tokio::test(start_paused = true)]
 async fn acknowledged_on_admission() {
     let around = paused();
@@ -249,7 +248,7 @@ async fn acknowledged_on_admission() {
     assert_eq!(around.budget.used(), 0);
 }
 
-/// Guarantees: at the end of a pipeline all that it holds is handed on, and what had been taken before is not refused.
+/// Guarantees: at the end a pipeline hands on everything it holds, and requests accepted before are not refused.
 #[tokio::test]
 async fn stop_flushes() {
     let around = around();
@@ -268,8 +267,8 @@ async fn stop_flushes() {
     assert_eq!(around.health.states()[0].2, ComponentState::Stopped);
 }
 
-/// Guarantees: a processor that panics ends its pipeline: its sender is told to come back, what was held is counted,
-/// health says so. It does not touch another pipeline of the same receiver, which goes on, while the loss is counted.
+/// Guarantees: a panicking processor ends its pipeline: its sender may retry, the held data is counted, health reports
+/// it. Another pipeline of the same receiver continues, while the loss is counted.
 #[tokio::test]
 async fn panic_ends_one_pipeline() {
     let around = around();
@@ -301,7 +300,7 @@ async fn panic_ends_one_pipeline() {
     assert_eq!(consume(&alone, 5).await.unwrap_err().reason, Reason::Internal);
 }
 
-/// Guarantees: an exporter that panics while it prepares ends the pipeline, and what it was handed is counted.
+/// Guarantees: a panic in an exporter's `prepare` ends the pipeline, and the batch is counted.
 #[tokio::test]
 async fn panic_while_preparing() {
     let around = around();
@@ -315,8 +314,8 @@ async fn panic_while_preparing() {
     assert_eq!(pipeline.counters.edge.totals().dropped.get(Reason::Internal).total(), 9);
 }
 
-/// Guarantees: an exporter that drops what does not fit costs its own queue and nothing else while its destination
-/// hangs: the others get everything, and senders do not wait.
+/// Guarantees: with `drop_on_overflow` a hanging destination affects only its own queue: the other exporters get
+/// everything, and senders do not wait.
 #[tokio::test]
 async fn slow_exporter_stalls_nobody() {
     let around = around();
@@ -332,8 +331,8 @@ async fn slow_exporter_stalls_nobody() {
     assert_eq!(lost.edge().totals().dropped.get(Reason::QueueFull).total(), 28);
 }
 
-/// Guarantees: while a queue is full a request is refused before it is taken: its sender may come back, and nothing of
-/// it is counted. What was taken is sent when the destination is back, all of it, and requests are taken again.
+/// Guarantees: while a queue is full a request is refused before it is accepted: its sender may retry, and it is not
+/// counted. Accepted data is sent completely when the destination recovers, and then requests are accepted again.
 #[tokio::test]
 async fn a_full_queue_refuses() {
     let around = around();
@@ -365,7 +364,7 @@ async fn a_full_queue_refuses() {
     assert!(sent.edge().totals().dropped.is_none());
 }
 
-/// Guarantees: a request that waits for room is let go with the shutdown, and its sender may come back.
+/// Guarantees: a request that waits for room is refused at the shutdown, and its sender may retry.
 #[tokio::test]
 async fn waiting_for_room_ends_with_the_shutdown() {
     let around = around();
@@ -387,7 +386,7 @@ async fn waiting_for_room_ends_with_the_shutdown() {
     assert_eq!((rejected.reason, rejected.retry), (Reason::Shutdown, Retry::Later));
 }
 
-/// Guarantees: with `block_on_overflow` senders wait for a destination that is slow, and nothing is lost.
+/// Guarantees: with `block_on_overflow` senders wait for a slow destination, and nothing is lost.
 #[tokio::test(start_paused = true)]
 async fn blocking_exporter_is_backpressure() {
     let around = paused();
@@ -399,14 +398,14 @@ async fn blocking_exporter_is_backpressure() {
     for _ in 0..40 {
         consume(&intake, 1).await.unwrap();
     }
-    // 40 taken; one may be on its way, one waits for room, and as many as the channel has room for wait before that.
+    // Of 40 requests one may be in flight, one waits for room, and the channel holds `WAITING` more.
     assert!(began.elapsed() >= Duration::from_secs(40 - 3 - WAITING as u64), "{:?}", began.elapsed());
     slow.attempts(40).await;
     assert!(sent.edge().totals().dropped.is_none());
 }
 
-/// Guarantees: when memory becomes short, or a request was refused for want of memory, processors put out what they
-/// hold, without waiting for the next request.
+/// Guarantees: when memory becomes short, or a request was refused for lack of memory, processors flush without waiting
+/// for the next request.
 #[tokio::test]
 async fn short_memory_relieves() {
     let around = around();
@@ -417,7 +416,7 @@ async fn short_memory_relieves() {
     let (intake, _) = intake(&around, &[&pipeline]);
     consume(&intake, 5).await.unwrap();
     assert_eq!(fake.made(), 0);
-    // A request of another size takes the rest.
+    // A request of another size uses up the rest.
     let big = intake.admit(MEMORY / 10 * 4).unwrap();
     fake.attempts(1).await;
     drop(big);
@@ -429,7 +428,7 @@ async fn short_memory_relieves() {
     assert!(matches!(rejected.retry, Retry::After(pause) if !pause.is_zero()));
 }
 
-/// Guarantees: telemetry that no pipeline of the receiver carries is refused for good.
+/// Guarantees: telemetry that no pipeline of the receiver carries is refused permanently.
 #[tokio::test]
 async fn signals() {
     let around = around();
@@ -448,7 +447,7 @@ async fn signals() {
     assert_eq!((rejected.reason, rejected.retry), (Reason::Unroutable, Retry::Never));
 }
 
-/// Guarantees: a sender that goes away while it waits changes nothing in what is counted.
+/// Guarantees: a sender that disconnects while it waits does not change the counters.
 #[tokio::test]
 async fn cancelled_sender() {
     let around = around();
@@ -461,7 +460,7 @@ async fn cancelled_sender() {
         let intake = intake.clone();
         senders.spawn(async move { consume(&intake, 1).await });
     }
-    // One is on its way; the others wait until they are let in, or for the thread, which waits for room.
+    // One is in flight; the others wait in the channel or for the thread, which waits for room.
     fake.attempts(1).await;
     senders.join_next().await.unwrap().unwrap().unwrap();
     senders.shutdown().await;

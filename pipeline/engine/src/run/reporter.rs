@@ -1,5 +1,5 @@
-//! What the log says while nothing special happens: a line per pipeline and minute when something moved, one
-//! per receiver when requests were not taken, and, while nothing arrives, what profbridge waits for.
+//! Regular log lines: one per pipeline and minute if data moved, one per receiver if requests were refused, and, while
+//! nothing arrives, a line about what profbridge waits for.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use super::running::Address;
 use crate::pipeline::{Chain, Counters};
 use crate::telemetry::{EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
 
-/// Between two lines of a pipeline.
+/// The interval between two lines of a pipeline.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long nothing has to arrive before the log says so, first and then each further time. The first is soon, for the
-/// person who has just started it; after that only for the one who comes to look.
+/// How long nothing must arrive before the log says so, for the first and each further line. The first comes early, for
+/// the person who has just started profbridge; later ones are for someone who looks at the log.
 const SILENCES: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(600), Duration::from_secs(3600)];
 
 /// A pipeline and its exporters.
@@ -26,21 +26,21 @@ pub(super) struct Watched {
     pub(super) exporters: Vec<ExporterTelemetry>,
 }
 
-/// What a line says, and what the next is compared with.
+/// The figures of a line, with which the next line is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 struct Figures {
     inbound: Quantities,
     outbound: Quantities,
     dropped: Losses,
     held: Quantities,
-    /// By exporter: sent, and dropped.
+    /// Per exporter: sent, and dropped.
     exporters: Vec<(Quantities, Losses)>,
 }
 
 #[derive(Debug)]
 pub(super) struct Reporter {
     pipelines: Vec<(Watched, Figures)>,
-    /// With its requests at the last line.
+    /// Each receiver with its request counts at the last line.
     receivers: Vec<(ReceiverTelemetry, [u64; 3])>,
     listening: Vec<Address>,
 }
@@ -55,7 +55,7 @@ impl Watched {
         Figures { inbound, outbound, dropped, held: chain.held.quantities, exporters }
     }
 
-    /// The line that says what changed; `None` where nothing did.
+    /// The line about changes; `None` if there are none.
     fn line(&self, before: &Figures, after: &Figures) -> Option<String> {
         let moved = after.inbound != before.inbound || after.outbound != before.outbound;
         if !moved && after.exporters == before.exporters && after.dropped == before.dropped {
@@ -76,13 +76,13 @@ impl Watched {
     }
 }
 
-/// The line that says how many requests were not taken between two times; `None` where all were.
+/// The line about requests refused between two times; `None` if there were none.
 fn requests(before: [u64; 3], after: [u64; 3]) -> Option<String> {
     let [accepted, refused, failed] = [0, 1, 2].map(|outcome| after[outcome] - before[outcome]);
     (refused + failed > 0).then(|| format!("{accepted} requests taken, {refused} refused, {failed} failed"))
 }
 
-/// What was lost between two times, by reason: `, dropped 3 resent`, or nothing.
+/// Losses between two times, by reason: `, dropped 3 resent`, or nothing.
 fn lost(before: &Losses, after: &Losses) -> String {
     let mut losses = Losses::default();
     for &reason in Reason::ALL {
@@ -109,7 +109,7 @@ impl Reporter {
                 () = sleep_until(wake) => {}
             }
             let now = Instant::now();
-            // A receiver that listens nowhere fetches what it hands on, and says itself when there is nothing.
+            // A receiver that does not listen fetches its data, and itself logs when there is none.
             if silence.is_worth_a_line(now, self.requests()) && !self.listening.is_empty() {
                 let addresses: Vec<String> = self.listening.iter().map(Address::to_string).collect();
                 tracing::info!(
@@ -152,7 +152,7 @@ impl Reporter {
 struct Silence {
     requests: u64,
     level: usize,
-    /// When to look again.
+    /// When to check again.
     next: Instant,
 }
 
@@ -161,7 +161,7 @@ impl Silence {
         Self { requests, level: 0, next: now + SILENCES[0] }
     }
 
-    /// Whether to say now that nothing arrives.
+    /// Whether to log now that nothing arrives.
     fn is_worth_a_line(&mut self, now: Instant, requests: u64) -> bool {
         if now < self.next {
             return false;
@@ -181,7 +181,7 @@ mod tests {
     use crate::component::Held;
     use crate::telemetry::{ComponentKind, Metrics};
 
-    /// Guarantees: a line says what changed since the last one, by reason, and nothing is said where nothing did.
+    /// Guarantees: a line contains the changes since the last one, by reason, and there is no line without changes.
     #[test]
     fn line_per_pipeline() {
         let metrics = Metrics::new(Budget::new(1));
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(line.as_deref(), Some("1 item in, 0 out, 9 held; sentry: 0 sent, dropped 1 item unroutable"));
     }
 
-    /// Guarantees: a minute in which requests were not taken has a line that says so, and no other has.
+    /// Guarantees: a minute with refused requests has a line about them, and no other minute has.
     #[test]
     fn requests_that_were_not_taken() {
         assert_eq!(requests([1, 0, 0], [9, 0, 0]), None);
@@ -219,7 +219,7 @@ mod tests {
         assert_eq!(line.as_deref(), Some("0 requests taken, 116 refused, 1 failed"));
     }
 
-    /// Guarantees: silence is told after 5 s, then after 10 minutes, then hourly, and not while requests arrive.
+    /// Guarantees: silence is logged after 5 s, then after 10 minutes, then hourly, and not while requests arrive.
     #[test]
     fn silence() {
         let start = Instant::now();

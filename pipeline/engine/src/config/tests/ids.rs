@@ -30,7 +30,8 @@ fn ids_follow_the_collectors_rules() {
     assert_eq!(format!("a/{}", "é".repeat(1025)).parse::<ComponentId>(), Err(BadId::Name));
 }
 
-/// Guarantees: the part before the slash limits a pipeline to a signal; any other name carries everything.
+/// Guarantees: the part before the slash limits a pipeline to a signal; a pipeline with any other name carries
+/// everything.
 #[test]
 fn pipelines_carry_what_their_name_says() {
     for (name, carries) in [
@@ -47,8 +48,8 @@ fn pipelines_carry_what_their_name_says() {
     }
 }
 
-/// Guarantees: an envelope, which may hold anything, goes only through pipelines that carry everything, and nothing
-/// goes through one whose signal nothing here handles.
+/// Guarantees: an envelope, which may contain anything, goes only through pipelines that carry everything; a pipeline
+/// for an unsupported signal carries nothing.
 #[test]
 fn telemetry_goes_where_it_is_carried() {
     let profiles = Telemetry::from(crate::fakes::batch(1));

@@ -10,14 +10,14 @@ use crate::budget::Budget;
 use crate::component::{BoxFuture, Now};
 use crate::delivery::Sink;
 
-/// A sink that remembers how much memory was charged whenever it got a batch.
+/// A sink that records the charged memory at each batch.
 struct Watcher {
     budget: Budget,
     has_room: AtomicBool,
-    /// Has no room any more once it got a batch.
+    /// Has no room after its first batch.
     takes_one: AtomicBool,
     freed: Notify,
-    /// The memory charged, and the observations of the batch.
+    /// The charged memory, and the observations of the batch.
     seen: Mutex<Vec<(u64, u64)>>,
 }
 
@@ -85,9 +85,9 @@ fn splitter() -> (String, Box<dyn Processor>) {
     ("splitter".to_owned(), Box::new(Splitter::default()))
 }
 
-/// Guarantees: a request that becomes a hundred batches is never more than one under way, which is charged beside the
-/// request and what is left of it until the exporters have it; the sender is answered when all of it is taken in, and
-/// then its memory is given back.
+/// Guarantees: if a request expands to a hundred batches, only one is in flight at a time, charged in addition to the
+/// request and its rest until the exporters have it; the sender is answered when the request is fully absorbed, and
+/// then its memory is released.
 #[tokio::test(start_paused = true)]
 async fn one_batch_under_way() {
     let around = paused();
@@ -97,7 +97,7 @@ async fn one_batch_under_way() {
     consume(&intake, 100).await.unwrap();
     let size = batch(1).size_bytes();
     assert!(size > 0);
-    // The first comes straight out of the request, whose memory is the larger of the two.
+    // The first batch comes directly from the request, whose permit is the larger of the two.
     let expected: Vec<_> =
         (0..100).map(|n| (100 + 99 - n + if n == 0 { size.saturating_sub(100) } else { size }, 1)).collect();
     assert_eq!(sink.seen(), expected);
@@ -105,8 +105,8 @@ async fn one_batch_under_way() {
     assert_eq!(around.budget.used(), 0);
 }
 
-/// Guarantees: what there is no room for stays in the processors however long it is due, and goes on when there is
-/// room, each batch alone.
+/// Guarantees: data without room at the exporters stays in the processors, even if it is due, and continues one batch
+/// at a time when there is room.
 #[tokio::test(start_paused = true)]
 async fn waits_in_the_processors() {
     let around = paused();
@@ -126,7 +126,7 @@ async fn waits_in_the_processors() {
     assert_eq!(around.budget.used(), 0);
 }
 
-/// Guarantees: while much is put out, those who send are answered in between.
+/// Guarantees: senders are answered in between while much data is put out.
 #[tokio::test(start_paused = true)]
 async fn answers_in_between() {
     let around = paused();
@@ -144,8 +144,8 @@ async fn answers_in_between() {
     assert!(sink.seen().len() < 50, "{}", sink.seen().len());
 }
 
-/// Guarantees: the end of a pipeline is no longer than the shutdown's deadline, whatever there still is to put out, and
-/// what is left is counted as lost to the shutdown, a request that is being taken in among it.
+/// Guarantees: a pipeline ends by the shutdown's deadline, however much is left to put out; the rest counts as lost to
+/// the shutdown, including a request that is being absorbed.
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_flush() {
     let around = paused();
@@ -165,7 +165,7 @@ async fn the_deadline_ends_a_flush() {
     assert_eq!((counters.unsettled().total(), around.budget.used()), (0, 0));
 }
 
-/// Guarantees: what a pipeline does after it was given up is counted no more: neither lost and handed on, nor twice.
+/// Guarantees: after a pipeline was given up nothing is counted any more, neither as lost and handed on, nor twice.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_counted_after_the_end() {
     let around = paused();
@@ -188,7 +188,7 @@ async fn nothing_is_counted_after_the_end() {
     assert_eq!(counters.stages[0].totals().held, Held::default());
 }
 
-/// Gives the pipeline up while it is being given a batch.
+/// Gives the pipeline up while it accepts a batch.
 struct GivesUp {
     counters: std::sync::OnceLock<Counters>,
     given: Mutex<u64>,
@@ -217,8 +217,7 @@ impl Sink for GivesUp {
     }
 }
 
-/// Guarantees: a batch that an exporter is just preparing when the pipeline is given up is the exporter's, and is not
-/// lost in the pipeline as well.
+/// Guarantees: a batch that an exporter prepares while the pipeline is given up is counted by the exporter only.
 #[tokio::test(start_paused = true)]
 async fn what_is_being_handed_on_is_not_lost() {
     let around = paused();
@@ -237,7 +236,7 @@ async fn what_is_being_handed_on_is_not_lost() {
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 19);
 }
 
-/// Holds what comes, and puts it out with the next batch, as one.
+/// Holds a batch, and puts it out together with the next one.
 #[derive(Default)]
 struct Pairs {
     held: u64,
@@ -256,8 +255,8 @@ impl Processor for Pairs {
     }
 }
 
-/// Guarantees: what a processor held and puts out with an arrival is charged while the next one takes it in, beside the
-/// arrival's own memory.
+/// Guarantees: data that a processor held and puts out with an arrival is charged while the next processor absorbs it,
+/// in addition to the arrival's own memory.
 #[tokio::test(start_paused = true)]
 async fn what_an_arrival_brings_out_is_charged() {
     let around = paused();
@@ -268,7 +267,7 @@ async fn what_an_arrival_brings_out_is_charged() {
     consume(&intake, 5000).await.unwrap();
     consume(&intake, 10).await.unwrap();
     let merged = batch(5010).size_bytes() - batch(10).size_bytes();
-    // The last batch leaves when all was taken in.
+    // The last batch leaves when everything was absorbed.
     let seen = sink.seen();
     assert_eq!(seen.len(), 5010);
     assert!(seen[..5009].iter().all(|(charged, _)| *charged >= merged), "{:?}, {merged}", &seen[..3]);
