@@ -1,8 +1,7 @@
 //! Outgoing connections: one connector, and the HTTP and gRPC clients on top of it.
 //!
-//! Both clients share what is hard to get right twice: TCP_NODELAY, TLS with our roots and
-//! `server_name_override`, the proxies of the environment, a deadline over all of it, and errors
-//! without secrets.
+//! Both clients share TCP_NODELAY, TLS with our roots and `server_name_override`, the proxies of the environment, one
+//! deadline for connecting, and errors without secrets.
 
 mod connector;
 mod error;

@@ -26,7 +26,7 @@ use super::{Kept, Peer, ServerLimits, ServerStats};
 use crate::tls::{HttpVersions, speaks_plaintext};
 use crate::{BoxError, Shutdown};
 
-/// What every connection of a server shares.
+/// State that all connections of a server share.
 pub(super) struct Connections<S> {
     pub(super) service: S,
     pub(super) tls: Option<TlsAcceptor>,
@@ -47,7 +47,7 @@ impl<S> Connections<S> {
         };
         match shaken {
             Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
-            // Whoever only looks whether the port is open, as load balancers do, is no reason for a complaint.
+            // Load balancers connect only to check whether the port is open, which needs no log line.
             Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
                 tracing::debug!(peer = %addr, %error, "tls handshake failed");
             }
@@ -72,7 +72,7 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    /// Serves one connection to its end, and says in `activity` what it does.
+    /// Serves one connection to its end, and records its activity in `activity`.
     pub(super) async fn run(self: Arc<Self>, stream: TcpStream, addr: SocketAddr, activity: Arc<Activity>) {
         let _open = self.stats.opened();
         let own = stream.local_addr().ok();
@@ -83,7 +83,7 @@ where
     }
 
     async fn serve(&self, stream: Stream, peer: Peer, activity: Arc<Activity>) {
-        // Requests of an HTTP/2 connection are tasks of their own; they end with it.
+        // Requests of an HTTP/2 connection run in their own tasks, which end with it.
         let (_streams_end, streams) = Shutdown::pair();
         let service =
             Observing { service: self.service.clone(), peer, kept: Kept::default(), activity: Arc::clone(&activity) };
@@ -98,7 +98,7 @@ where
         let age = tokio::time::sleep(self.limits.max_connection_age.map_or(FOREVER, varied));
         tokio::pin!(age);
         let mut draining = false;
-        // Set once the peer used up a deadline: the connection may say goodbye until then.
+        // Set once the peer missed a deadline: a graceful close may take until then.
         let mut closing: Option<Instant> = None;
         loop {
             tokio::select! {
@@ -145,7 +145,7 @@ where
                             timer.as_mut().reset(end);
                             connection.as_mut().graceful_shutdown();
                         }
-                        // The shorter of the two timeouts bounds how late a deadline is noticed.
+                        // The shorter of the two timeouts limits how late a missed deadline is noticed.
                         deadline => timer.as_mut().reset(self.next_look(now, deadline)),
                     }
                 }
@@ -153,8 +153,8 @@ where
         }
     }
 
-    /// When to look at the deadline again. It can come closer meanwhile (a request's first byte
-    /// replaces the idle deadline by the header deadline), so never later than a header timeout.
+    /// When to check the deadline again. It may move closer in between (a request's first byte replaces the idle
+    /// deadline by the header deadline), so at the latest after the header timeout.
     fn next_look(&self, now: Instant, deadline: Option<Instant>) -> Instant {
         let latest = now + self.limits.header_timeout;
         deadline.map_or(latest, |deadline| deadline.min(latest))
@@ -164,7 +164,7 @@ where
 /// Longer than any process runs.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A time that is up to a tenth shorter or longer.
+/// The time, randomly up to a tenth shorter or longer.
 fn varied(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX))
 }
@@ -213,7 +213,7 @@ where
     }
 }
 
-/// The service as the connection sees it: it hands in the peer and reports its activity.
+/// Wraps the service for one connection: it adds the peer to requests and records their activity.
 struct Observing<S> {
     service: S,
     peer: Peer,
