@@ -1,4 +1,4 @@
-//! One export call, after it was read and before it is answered: unpacked, decoded, handed to the pipelines.
+//! One export call between reading and answering: decompress, decode, hand over to the pipelines.
 
 mod profiles;
 mod traces;
@@ -25,38 +25,38 @@ use crate::fault::{Fault, Kind, shortened};
 use crate::form::Form;
 use crate::origin::Origin;
 
-/// Up to so many bytes a request is decoded where it was read: that takes some tens of microseconds, less than to hand
-/// it to another thread and back. Not where it is compressed, since it may become a thousand times as much.
+/// Up to this size in bytes an uncompressed request is decoded on the socket's thread: that takes some tens of
+/// microseconds, less than moving it to another thread. Compressed requests always move, because they may expand a
+/// thousandfold.
 const SMALL: usize = 32 * 1024;
 
-/// The same for spans in protobuf, which are read several times as fast: somewhat more than what an SDK hands over at
-/// once.
+/// The same limit for spans in protobuf, which decode several times as fast. It exceeds the usual batch of an SDK.
 const SMALL_OF_SPANS: usize = 256 * 1024;
 
-/// What the calls of one transport share. Cheap to clone.
+/// Settings shared by the calls of one transport. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) intake: Intake,
     pub(crate) telemetry: TransportTelemetry,
-    /// The largest request in bytes, as it is decoded.
+    /// Maximum size of a request in bytes, after decompression.
     pub(crate) max_bytes: usize,
-    /// How many requests are unpacked and decoded at the same time.
+    /// Limits how many requests are decompressed and decoded at the same time.
     pub(crate) slots: Arc<Semaphore>,
-    /// What the peers are, and what their resources get.
+    /// Information about peers, and attributes for their resources.
     pub(crate) origin: Arc<Origin>,
 }
 
-/// What a request holds, by the path or the service that it was sent to.
+/// The kind of data in a request, determined by its path or service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// Profiles; in this layout, where the request came with one.
+    /// Profiles, in this layout if the request named one.
     Profiles(Option<Layout>),
     /// Spans.
     Traces,
 }
 
 impl Content {
-    /// The message of a request.
+    /// The protobuf message of the request.
     pub(crate) const fn request(self) -> Message {
         match self {
             Self::Profiles(_) => Message::ProfilesRequest,
@@ -64,7 +64,7 @@ impl Content {
         }
     }
 
-    /// What it becomes.
+    /// The kind of telemetry it is decoded to.
     pub(crate) const fn kind(self) -> TelemetryKind {
         match self {
             Self::Profiles(_) => TelemetryKind::Profiles,
@@ -73,29 +73,29 @@ impl Content {
     }
 }
 
-/// What became of a request that the pipelines took.
+/// The result of a request that the pipelines accepted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
-    /// What they took.
+    /// The number of accepted items.
     pub(crate) items: ItemCounts,
-    /// What was refused, as far as it could be read.
+    /// The number of rejected items, if they could be counted.
     pub(crate) refused_items: ItemCounts,
-    /// How many profiles or spans were refused, which is what an answer says.
+    /// The number of rejected profiles or spans, for the answer.
     pub(crate) refused: u64,
-    /// Why, or a warning about what was taken; `None` where everything was taken as it is.
+    /// Why some were rejected, or a warning about accepted data; `None` if everything was accepted unchanged.
     pub(crate) complaint: Option<String>,
 }
 
-/// A request that was read: what it amounts to, and what goes to the pipelines, where anything does.
+/// A decoded request: its result, and the telemetry for the pipelines, if any.
 type Understood = (Taken, Option<Telemetry>);
 
 impl Caller {
-    /// Whether a pipeline takes traces.
+    /// Whether a pipeline accepts traces.
     pub(crate) fn takes_traces(&self) -> bool {
         self.intake.takes(TelemetryKind::Spans)
     }
 
-    /// Who sends a request, and how its content is packed, as the header with this name says.
+    /// The sender of a request, and its content coding, from the header `encoding`.
     pub(crate) fn sender<B>(&self, request: &Request<B>, encoding: &str) -> Result<(Peer, Coding), Fault> {
         let peer = request.extensions().get::<Peer>().copied();
         let peer = peer.ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
@@ -110,7 +110,7 @@ impl Caller {
         Ok((peer, coding))
     }
 
-    /// Unpacks, decodes and hands over a request.
+    /// Decompresses, decodes and hands over a request.
     pub(crate) async fn call(
         &self,
         received: Received,
@@ -156,7 +156,7 @@ impl Caller {
     }
 }
 
-/// Counts a call under its outcome, and says in the log why it failed.
+/// Counts a call by its outcome, and logs why it failed.
 pub(crate) fn count(outcome: &Result<Taken, Fault>, telemetry: &TransportTelemetry, peer: Option<IpAddr>) {
     match outcome {
         Ok(taken) => {
@@ -173,7 +173,7 @@ pub(crate) fn count(outcome: &Result<Taken, Fault>, telemetry: &TransportTelemet
     }
 }
 
-/// The first of what breaks a rule, and how much more does.
+/// The first broken rule, and the number of further ones.
 fn complaint(first: &Invalid, more: u64) -> String {
     let more = match more {
         0 => String::new(),
@@ -182,8 +182,7 @@ fn complaint(first: &Invalid, more: u64) -> String {
     shortened(format!("{}: {}", first.place, first.rule)) + &more
 }
 
-/// Who sent it: the peer's address without its port, which changes with every connection of the same sender. Behind a
-/// proxy that is the proxy.
+/// The sender's address without its port, which changes with every connection. Behind a proxy it is the proxy's.
 fn sender(peer: Peer) -> IpAddr {
     peer.addr.ip().to_canonical()
 }

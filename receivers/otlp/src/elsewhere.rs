@@ -1,9 +1,9 @@
-//! Requests of signals that are not taken here, handed on untouched to a server that takes them.
+//! Forwards requests of unsupported signals unchanged to another server.
 //!
-//! Whoever sets `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sends every signal of a service here. With a server
-//! named for the others its traces, metrics and logs arrive as before: method, path, headers and body go on as they
-//! came, and the server's answer comes back as it is, so its limits and its refusals reach the sender. Nothing is
-//! repeated here; the sender does that, as OTLP has it.
+//! If `OTEL_EXPORTER_OTLP_ENDPOINT` names this receiver, a service sends every signal here. With a server configured
+//! for the others, its traces, metrics and logs arrive as before: method, path, headers and body are forwarded
+//! unchanged, and so is the server's answer, so its limits and refusals reach the sender. Nothing is retried here; in
+//! OTLP the sender retries.
 
 use std::time::Duration;
 
@@ -21,13 +21,14 @@ use profbridge_net::tls::TlsClientConfig;
 use crate::call::Caller;
 use crate::fault::Fault;
 
-/// How long an answer may take to begin, with all of the request's body; SDKs give up after 10 s by default.
+/// How long the head of an answer may take, including the time to send the request's body; SDKs give up after 10 s by
+/// default.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Requests that were handed on.
+/// Counts forwarded requests.
 const HANDED_ON: &str = "otlp_requests_handed_on";
 
-/// Where requests of other signals go.
+/// Forwards requests of other signals to a server.
 #[derive(Debug, Clone)]
 pub(crate) struct Elsewhere {
     passage: Passage,
@@ -35,7 +36,8 @@ pub(crate) struct Elsewhere {
 }
 
 impl Elsewhere {
-    /// A server that is not connected to yet, which speaks `grpc` or `http`. The paths of signals come behind its URL.
+    /// A forwarder to a server that speaks `grpc` or `http`; it does not connect yet. The signals' paths are appended
+    /// to the server's URL.
     ///
     /// # Errors
     ///
@@ -48,8 +50,8 @@ impl Elsewhere {
         Ok(Self { passage: passage.map_err(failed)?, server })
     }
 
-    /// Hands a request on, and answers with what comes back. What `failure` makes of a fault is the answer where the
-    /// request is too large, or nobody answered.
+    /// Forwards a request and returns the answer. If the request is too large, or no answer came, the result of
+    /// `failure` is returned instead.
     pub(crate) async fn answer<B>(
         &self,
         request: Request<Incoming>,
@@ -67,7 +69,7 @@ impl Elsewhere {
         }
     }
 
-    /// Hands a request on, as its body comes.
+    /// Forwards a request, streaming its body.
     async fn pass(
         &self,
         request: Request<Incoming>,

@@ -1,4 +1,4 @@
-//! Why a call failed, in words that gRPC and HTTP share. The statuses of both are in one place, here.
+//! Why a call failed, with the statuses of gRPC and HTTP.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,50 +14,49 @@ use profbridge_net::compression::{CodingError, DecompressError};
 use profbridge_wire::otlp::DecodeError;
 use tonic::Code;
 
-/// The delay for a sender that may come back when it likes. A delay is always given, since one that is missing means
-/// something else for some codes.
+/// The default delay before a retry. A delay is always sent, because for some codes its absence has another meaning.
 const LATER: Duration = Duration::from_secs(1);
 
-/// The longest text in an answer, in bytes. gRPC sends it in headers, of which clients accept 8 KiB at the least
-/// (gRPC `PROTOCOL-HTTP2.md`), and sends it twice.
+/// Maximum length of an answer's text in bytes. gRPC sends it twice, in headers, of which clients accept at least 8 KiB
+/// (gRPC `PROTOCOL-HTTP2.md`).
 const LONGEST_TEXT: usize = 1024;
 
-/// What kind of failure it is. Whether the sender may send the same again follows from it
-/// (opentelemetry-proto `docs/specification.md`, "Failures" and "Failures 1").
+/// The kind of a failure. It decides whether the sender may retry (opentelemetry-proto `docs/specification.md`,
+/// "Failures" and "Failures 1").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The request breaks a rule.
     Invalid,
     /// The request is larger than a limit, compressed or not.
     TooLarge,
-    /// The request came too slowly. The same may pass on another day.
+    /// The request arrived too slowly. A retry may succeed.
     TooSlow,
-    /// The sender ended the request before its end.
+    /// The sender stopped in the middle of the request.
     Aborted,
-    /// The request is compressed in a way that is not supported.
+    /// The request's content coding is not supported.
     Coding,
-    /// The request is not in a format that is supported.
+    /// The request's format is not supported.
     Format,
-    /// There is no such path, service or method.
+    /// The path, service or method does not exist.
     Unknown,
-    /// It is a request of another signal: traces, metrics or logs.
+    /// The request is of an unsupported signal: traces, metrics or logs.
     Signal,
     /// The HTTP method is not POST.
     Method,
-    /// There is no room at the moment, or profbridge is shutting down.
+    /// There is no room now, or profbridge is shutting down.
     Busy,
-    /// profbridge is configured so that it cannot take the request, or has a defect.
+    /// The configuration prevents the request from being accepted, or profbridge has a defect.
     Internal,
 }
 
 impl Kind {
-    /// One word for the log, the status in gRPC, and the status in HTTP.
+    /// One word for the log, the gRPC status, and the HTTP status.
     fn answers(self) -> (&'static str, Code, StatusCode) {
         match self {
             Kind::Invalid => ("malformed", Code::InvalidArgument, StatusCode::BAD_REQUEST),
             Kind::TooLarge => ("too_large", Code::ResourceExhausted, StatusCode::PAYLOAD_TOO_LARGE),
-            // A 408 would be lost data: OTLP clients repeat nothing but 429, 502, 503 and 504. 504 is what google.rpc's
-            // code.proto maps DEADLINE_EXCEEDED to.
+            // Not 408, which would lose data: OTLP clients retry only 429, 502, 503 and 504. google.rpc's code.proto
+            // maps DEADLINE_EXCEEDED to 504.
             Kind::TooSlow => ("too_slow", Code::DeadlineExceeded, StatusCode::GATEWAY_TIMEOUT),
             Kind::Aborted => ("aborted", Code::Cancelled, StatusCode::BAD_REQUEST),
             Kind::Coding => ("compression", Code::Unimplemented, StatusCode::UNSUPPORTED_MEDIA_TYPE),
@@ -71,18 +70,18 @@ impl Kind {
     }
 }
 
-/// A signal of OpenTelemetry's that is not taken here.
+/// A signal of OpenTelemetry that is not accepted here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signal {
-    /// What it is, in the plural.
+    /// Its name in the plural.
     pub(crate) name: &'static str,
-    /// The variable that says where an SDK sends it
-    /// (opentelemetry-specification `specification/protocol/exporter.md`).
+    /// The environment variable with an SDK's endpoint for it (opentelemetry-specification
+    /// `specification/protocol/exporter.md`).
     pub(crate) variable: &'static str,
 }
 
 impl Signal {
-    /// The signal of a path of OTLP over HTTP, or of a service of OTLP over gRPC.
+    /// The signal of an OTLP/HTTP path or an OTLP/gRPC service.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let known = [
             ("/v1/traces", "opentelemetry.proto.collector.trace.", "traces", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
@@ -100,13 +99,13 @@ pub(crate) struct Fault {
     pub(crate) kind: Kind,
     /// What happened, for a person.
     pub(crate) message: String,
-    /// Which part of the request breaks which rule.
+    /// The place in the request, and the rule that it breaks.
     pub(crate) violation: Option<Invalid>,
-    /// When the sender may come back; set exactly for [`Kind::Busy`].
+    /// When the sender may retry; set exactly for [`Kind::Busy`].
     pub(crate) retry_after: Option<Duration>,
-    /// The reason of what refused it behind the receiver: the memory budget, a pipeline, a full queue.
+    /// Why a part behind the receiver refused it: the memory budget, a pipeline, a full queue.
     pub(crate) refused: Option<Reason>,
-    /// How much was lost with it, if that could be counted.
+    /// The items lost with it, if they could be counted.
     pub(crate) items: ItemCounts,
 }
 
@@ -116,14 +115,14 @@ impl Fault {
         Self { kind, message, violation: None, retry_after: None, refused: None, items: ItemCounts::NONE }
     }
 
-    /// The request breaks a rule at a place.
+    /// The request breaks a rule at this place.
     pub(crate) fn invalid(place: impl Into<String>, rule: impl Into<String>) -> Self {
         let (place, rule) = (shortened(place.into()), shortened(rule.into()));
         let message = shortened(format!("{place}: {rule}"));
         Self { violation: Some(Invalid { place, rule }), ..Self::new(Kind::Invalid, message) }
     }
 
-    /// It cannot be taken at the moment; the sender may come back.
+    /// There is no room now; the sender may retry.
     pub(crate) fn later(message: String) -> Self {
         Self { retry_after: Some(LATER), ..Self::new(Kind::Busy, message) }
     }
@@ -132,8 +131,8 @@ impl Fault {
         Self::new(Kind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
     }
 
-    /// The request belongs to a signal that is not taken here. Whoever set `OTEL_EXPORTER_OTLP_ENDPOINT` to this
-    /// receiver sent all of them here, and would lose the others.
+    /// The signal is not accepted here. A sender that set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sends all
+    /// signals here, and would lose the others, so the message names the variable to set.
     pub(crate) fn another_signal(signal: Signal, what: &str, takes_traces: bool) -> Self {
         let Signal { name, variable } = signal;
         let takes = if takes_traces { "profiles and traces" } else { "profiles" };
@@ -149,7 +148,7 @@ impl Fault {
         Self::new(Kind::Signal, message)
     }
 
-    /// What the log says of it.
+    /// The fault as a log entry.
     pub(crate) fn refusal(&self, peer: Option<IpAddr>) -> Refusal {
         let reason = self.refused.map_or_else(|| self.kind.answers().0, Reason::as_str);
         let retry = match (self.retry_after, self.kind) {
@@ -160,12 +159,12 @@ impl Fault {
         Refusal { reason, peer, message: self.message.clone(), retry }
     }
 
-    /// The status in gRPC.
+    /// The gRPC status.
     pub(crate) fn code(&self) -> Code {
         self.kind.answers().1
     }
 
-    /// The status in HTTP.
+    /// The HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         self.kind.answers().2
     }
@@ -241,7 +240,7 @@ impl From<DecodeError> for Fault {
     }
 }
 
-/// The text, cut where it is longer than an answer's text may be.
+/// The text, cut to the maximum length.
 pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > LONGEST_TEXT {
         let end = (0..=LONGEST_TEXT).rev().find(|&end| text.is_char_boundary(end));
@@ -255,7 +254,7 @@ pub(crate) fn shortened(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    /// Guarantees: a text that is too long for headers is cut between characters, and a short one is left alone.
+    /// Guarantees: a text that is too long for headers is cut between characters, and a short one stays.
     /// rule: otlp#answer-size
     #[test]
     fn texts_are_bounded() {

@@ -1,8 +1,8 @@
-//! The messages that the receiver writes.
+//! The messages that the receiver sends.
 //!
 //! `ExportProfilesServiceResponse` is opentelemetry-proto
 //! `opentelemetry/proto/collector/profiles/v1development/profiles_service.proto`, and `ExportTraceServiceResponse` of
-//! `collector/trace/v1/trace_service.proto` has the same fields by other names; `google.rpc.Status` and its details
+//! `collector/trace/v1/trace_service.proto` has the same fields under other names; `google.rpc.Status` and its details
 //! come from tonic-types.
 
 use bytes::Bytes;
@@ -26,8 +26,8 @@ struct PartialSuccess {
     error_message: String,
 }
 
-/// The answer to a call that succeeded, perhaps in part. `partial_success` stays unset in full success, as
-/// opentelemetry-proto `docs/specification.md` demands ("Full Success").
+/// The answer to a fully or partly successful call. `partial_success` stays unset in full success, as
+/// opentelemetry-proto `docs/specification.md` requires ("Full Success").
 pub(crate) fn response(taken: &Taken) -> Bytes {
     let partial_success = taken.complaint.as_ref().map(|complaint| PartialSuccess {
         rejected: i64::try_from(taken.refused).unwrap_or(i64::MAX),
@@ -36,7 +36,7 @@ pub(crate) fn response(taken: &Taken) -> Bytes {
     ExportResponse { partial_success }.encode_to_vec().into()
 }
 
-/// A fault as gRPC tells it.
+/// A fault as a gRPC status.
 pub(crate) fn grpc_status(fault: &Fault) -> tonic::Status {
     let mut details = ErrorDetails::new();
     if let Some(violation) = &fault.violation {
@@ -51,12 +51,11 @@ pub(crate) fn grpc_status(fault: &Fault) -> tonic::Status {
     tonic::Status::with_error_details(fault.code(), fault.message.clone(), details)
 }
 
-/// A fault as the `google.rpc.Status` that HTTP answers carry (opentelemetry-proto `docs/specification.md`,
-/// "Failures 1").
+/// A fault as the `google.rpc.Status` in HTTP answers (opentelemetry-proto `docs/specification.md`, "Failures 1").
 pub(crate) fn http_status(fault: &Fault) -> Bytes {
     let status = grpc_status(fault);
     if !status.details().is_empty() {
-        // The details of a gRPC status are the whole `google.rpc.Status`.
+        // The details of a gRPC status contain the whole `google.rpc.Status`.
         return Bytes::copy_from_slice(status.details());
     }
     let status = Status { code: fault.code() as i32, message: fault.message.clone(), details: Vec::new() };

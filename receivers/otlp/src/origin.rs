@@ -1,9 +1,8 @@
-//! Whose profiles they are: gives resources what they came without, and finds out where that cannot be known.
+//! Adds missing attributes to resources, and detects peers whose profiles cannot be attributed to a host.
 //!
-//! A peer on the loopback is this machine, so what does not name its host gets the name of this one. What
-//! `resource.insert` says is of all that send here. A peer that passes on the profiles of several machines is neither
-//! helped by the one nor told apart by the other: its batches are marked ([`Profiles::relayed`]), so that nothing
-//! without a name is put together.
+//! A loopback peer is on this machine, so its resources get this host's name unless they name a host. `resource.insert`
+//! applies to all senders. If a peer forwards the profiles of several machines, neither helps to tell those machines
+//! apart: its batches are marked ([`Profiles::relayed`]), so that profiles without a host are not merged.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -18,19 +17,19 @@ use crate::config::ResourceSettings;
 use crate::host::ThisHost;
 use crate::senders::{Host, Senders, Sighting, Told, Trait};
 
-/// What an attribute takes that a resource was given, beside its texts, in bytes.
+/// Memory in bytes that an added attribute takes, apart from its texts.
 const ADDED: usize = 64;
 
-/// How often the log says that profiles are not put together.
+/// How often the log may say that profiles are not merged.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// What the peers of a receiver are, and what their resources get.
+/// What is known of a receiver's peers, and the attributes to add to their resources.
 #[derive(Debug)]
 pub(crate) struct Origin {
-    /// The receiver, for the log.
+    /// The receiver's id, for the log.
     receiver: String,
     insert: Vec<(String, String)>,
-    /// This machine, where its name is to be given.
+    /// This host, if its name is to be added.
     host: Option<ThisHost>,
     state: Mutex<State>,
 }
@@ -39,21 +38,21 @@ pub(crate) struct Origin {
 struct State {
     senders: Senders,
     warned: Option<Instant>,
-    /// Observations that were not put together since the last warning.
+    /// Observations that were not merged since the last warning.
     alone: u64,
 }
 
-/// What is to be done with a batch.
+/// What to do with a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
     insertions: Vec<Insertion>,
     relayed: bool,
-    /// For the log.
+    /// A line for the log.
     pub(crate) warning: Option<String>,
 }
 
 impl Findings {
-    /// The memory that applying them takes at most, in bytes: the attributes of a resource are copied once for it.
+    /// The memory that applying the findings takes at most, in bytes: a resource's attributes are copied once for it.
     pub(crate) fn memory(&self, profiles: &Profiles) -> usize {
         let touched = self.insertions.chunk_by(|one, other| one.resource == other.resource);
         let resource = |at: u32| profiles.resources().get(at as usize).map_or(0, |of| of.resource.attributes.len());
@@ -62,7 +61,7 @@ impl Findings {
     }
 }
 
-/// What tells processes apart, as far as attributes say it. Of several attributes with one key the first counts.
+/// The attributes that identify a process. If several have the same key, the first counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Said<'a> {
     host: Host<'a>,
@@ -75,7 +74,7 @@ struct Said<'a> {
     inside: [Option<&'a str>; 2],
 }
 
-/// The variable of its environment by which a process is told its service's name, as the eBPF profiler sends it.
+/// A process's environment variable for its service name, as the eBPF profiler reports it.
 const SERVICE_VARIABLE: &str = "process.environment_variable.OTEL_SERVICE_NAME";
 
 impl<'a> Said<'a> {
@@ -109,12 +108,12 @@ impl<'a> Said<'a> {
             }
         }
         said.executable = path.or(name);
-        // What SDKs say where nobody told them (opentelemetry semantic conventions, `service.name`).
+        // The placeholder that SDKs use without a configured name (opentelemetry semantic conventions, `service.name`).
         said.service = said.service.filter(|name| !name.starts_with("unknown_service")).or(variable);
         said
     }
 
-    /// What is said here, and else there.
+    /// Fills fields that are missing here from `other`.
     fn or(self, other: Self) -> Self {
         Self {
             host: Host {
@@ -131,7 +130,7 @@ impl<'a> Said<'a> {
         }
     }
 
-    /// Whether it identifies a process, see the processor `chunk`.
+    /// Whether the attributes identify a process, see the processor `chunk`.
     fn identifies(&self) -> bool {
         self.instance || (self.pid.is_some() && (self.container || self.host.is_named()))
     }
@@ -143,21 +142,21 @@ impl Origin {
         Self { receiver, insert: settings.insert, host, state: Mutex::default() }
     }
 
-    /// Whether the peer is on this machine and its profiles get this machine's names.
+    /// This host, if the peer is on it and its profiles get its name.
     fn local(&self, peer: IpAddr) -> Option<&ThisHost> {
         self.host.as_ref().filter(|_| peer.is_loopback())
     }
 
-    /// Looks at a batch of a peer, whose address has no port and is not mapped into another family.
+    /// Examines a batch of a peer, whose address must be canonical and without a port.
     pub(crate) fn look_at(&self, profiles: &Profiles, peer: IpAddr, now: Instant) -> Findings {
         let local = self.local(peer);
         let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
         let inserted: Said<'_> = self.inserted();
         let dictionary = profiles.dictionary();
-        // Where no sample says any of it, its resource says it all.
+        // If no sample has such an attribute, the resource has them all.
         let on_samples = Said::of(dictionary, dictionary.tables().attributes.iter()) != Said::default();
         let (mut told, mut weak, mut insertions) = (Told::default(), 0, Vec::new());
-        // Resources that name no host, themselves or in their samples.
+        // Indexes of resources that name no host, neither themselves nor in their samples.
         let mut nameless = Vec::new();
         for (at, resource) in profiles.resources().iter().enumerate() {
             let own = &resource.resource.attributes;
@@ -214,11 +213,11 @@ impl Origin {
         Findings { insertions, relayed, warning }
     }
 
-    /// Does what was found to be done. A batch that gets nothing stays the request that it was received as.
+    /// Applies the findings. A batch that gets no attributes remains the received request.
     ///
     /// # Errors
     ///
-    /// The batch would be larger than 4 GiB.
+    /// The batch would exceed 4 GiB.
     pub(crate) fn settle(&self, profiles: Profiles, findings: &Findings) -> Result<Profiles, Invalid> {
         let inserted = self.insert.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let attributes: Vec<(&str, &str)> = inserted.chain(Self::host_names(self.host.as_ref())).collect();
@@ -227,10 +226,11 @@ impl Origin {
         Ok(profiles)
     }
 
-    /// Gives the resources of spans what they came without, as those of profiles. The memory that it took, in bytes.
+    /// Adds missing attributes to the resources of spans, as to those of profiles. Returns the memory that this took,
+    /// in bytes.
     ///
-    /// Spans are not put together by what their resources say, so nothing is decided about the peer that is not known
-    /// of it already or said by the hosts that it names.
+    /// Spans are not merged by their resources, so the only new information about the peer comes from the hosts that it
+    /// names.
     pub(crate) fn complete_spans(&self, spans: &mut Spans, peer: IpAddr, now: Instant) -> usize {
         let local = self.local(peer);
         if self.insert.is_empty() && local.is_none() {
@@ -275,7 +275,7 @@ impl Origin {
         memory
     }
 
-    /// What a machine is called, as attributes.
+    /// The attributes with this host's names.
     fn host_names(host: Option<&ThisHost>) -> Vec<(&'static str, &str)> {
         let names = [
             ("host.id", host.and_then(|host| host.id.as_deref())),
@@ -284,7 +284,7 @@ impl Origin {
         names.into_iter().filter_map(|(key, name)| Some((key, name?))).collect()
     }
 
-    /// What `resource.insert` says of every process.
+    /// The identifying attributes in `resource.insert`.
     fn inserted(&self) -> Said<'_> {
         let find = |key: &str| self.insert.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
         Said {
@@ -306,11 +306,12 @@ impl Origin {
     }
 }
 
-/// A part of a resource's samples that say the same of their process: what they say, when, and how many observations.
+/// A group of a resource's samples with the same identifying attributes: the attributes, the time range, and the number
+/// of observations.
 type Part<'a> = (Said<'a>, Option<(u64, u64)>, u64);
 
-/// The parts of a resource: one, or one for each list of attributes that its samples carry. Where it is known whose
-/// they are nobody wants to know when they were.
+/// The groups of a resource: one, or one per list of attributes that its samples have. The time range is only
+/// determined if the process is not `known`.
 fn parts<'a>(profiles: &'a Profiles, resource: &ResourceProfiles, on_samples: bool, known: bool) -> Vec<Part<'a>> {
     if known {
         return vec![(Said::default(), None, 0)];

@@ -1,4 +1,4 @@
-//! The receiver as the engine sees it.
+//! Implements the engine's receiver contract.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,14 +25,14 @@ pub const FACTORY: ReceiverFactory = ReceiverFactory {
     create: |section| Ok(Box::new(Otlp::new(Settings::read(section)?))),
 };
 
-/// What it emits.
+/// The kinds of telemetry it emits.
 const EMITS: &[TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Spans];
 
 /// The receiver `otlp`.
 #[derive(Debug, Clone)]
 pub struct Otlp {
     settings: Settings,
-    /// This machine; `None` where it is read at the start.
+    /// This host; `None` if it is read at the start.
     host: Option<ThisHost>,
 }
 
@@ -42,7 +42,7 @@ impl Otlp {
         Self { settings, host: None }
     }
 
-    /// A receiver that has not started, on a machine that is named so.
+    /// A receiver that has not started, on the given host.
     pub fn on(host: ThisHost, settings: Settings) -> Self {
         Self { settings, host: Some(host) }
     }
@@ -106,7 +106,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
 
 fn server_of(transport: &'static str, keys: &'static str, settings: ProtocolSettings) -> HttpServer {
     let ProtocolSettings { endpoint, tls, server: limits, .. } = settings;
-    // gRPC is spoken by no page.
+    // Web pages cannot use gRPC.
     let cors_origins = (transport == "http").then(Vec::new);
     HttpServer { transport, keys, takes: "telemetry", endpoint, tls, limits, cors_origins }
 }

@@ -1,13 +1,12 @@
-//! What is known of the peers that send: whether one passes on the profiles of several machines.
+//! Detects peers that forward the profiles of several machines.
 //!
-//! A Collector in front of many machines is one peer. Where its profiles do not say whose they are, processes of
-//! different machines cannot be told apart, although their ids are equal. Such a peer gives itself away: it names
-//! several hosts, or one process id executes two programs, or is of two services, at the same time. A program that
-//! executes another one is not taken for that, nor is a service that is named late or renamed: the second begins where
-//! the first ends.
+//! A Collector in front of many machines is a single peer. If its profiles name no host, processes of different
+//! machines with equal ids cannot be distinguished. Such a peer can be detected: it names several hosts, or one process
+//! id runs two programs, or belongs to two services, at the same time. A program that executes another one does not
+//! count, nor does a service that is named late or renamed: there the second begins when the first ends.
 //!
-//! Two pods with one process id are no such sign: containers of one machine number their processes anew. So a process
-//! id is compared within its pod and container, where these are said.
+//! Two pods that share a process id do not count either: containers of one machine number their processes separately.
+//! So process ids are compared within their pod and container, if those are known.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,20 +14,20 @@ use std::hash::{DefaultHasher, Hash, Hasher as _};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// For so long a peer is taken for what it gave itself away as.
+/// For this long a peer counts as a relay after it was detected.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// A process id that has not been what it was for so long may have been given to another process since, in nanoseconds.
+/// After this time without a sighting, a process id may belong to another process; in nanoseconds.
 const SAME_PROCESS: u64 = 600_000_000_000;
 
-/// So many peers and traits of processes are remembered. Beyond that some are forgotten: about 6 MiB at most.
+/// Maximum number of peers, and of process traits, that are remembered, about 6 MiB in all. Beyond it some are dropped.
 const MAX_PEERS: usize = 4096;
 const MAX_TRAITS: usize = 32_768;
 
-/// Longer names are no names of hosts, in bytes (RFC 1035: 255).
+/// Longer names cannot be host names, in bytes (RFC 1035: 255).
 const MAX_NAME: usize = 256;
 
-/// The names of a host, as far as they are said.
+/// The known names of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Host<'a> {
     /// `host.id`.
@@ -44,13 +43,13 @@ impl<'a> Host<'a> {
         self.id.is_some() || self.name.is_some() || self.node.is_some()
     }
 
-    /// What people call it.
+    /// The name to show to a person.
     fn label(&self) -> &'a str {
         self.name.or(self.node).or(self.id).unwrap_or_default()
     }
 
-    /// The first of their names that differ, where both say one. Each counts: machines that were made of one image
-    /// share an id.
+    /// The first attribute in which both hosts have different names. Each attribute counts, because machines made from
+    /// one image share an id.
     fn difference<'b>(&self, other: &Host<'b>) -> Option<(&'a str, &'b str)> {
         let names = self.name.zip(other.name).filter(|(one, other)| !same_name(one, other));
         let nodes = self.node.zip(other.node).filter(|(one, other)| one != other);
@@ -58,8 +57,8 @@ impl<'a> Host<'a> {
         names.or(nodes).or(ids)
     }
 
-    /// Whether it is another machine than this one, which some know by the id that its cloud gave it, and containers by
-    /// a name of their own. What a cluster calls this machine is not known.
+    /// Whether the host is another machine than `this`. This machine may also be known by a cloud's id, and containers
+    /// by their own name. Its node name in a cluster is unknown.
     fn is_foreign(&self, this: &Host<'_>) -> bool {
         let id = self.id.zip(this.id).map(|(one, other)| one == other);
         let name = self.name.zip(this.name).map(|(one, other)| same_name(one, other));
@@ -68,37 +67,36 @@ impl<'a> Host<'a> {
     }
 }
 
-/// Whether two names are of one host: `web-1` and `web-1.example.com` are.
+/// Whether two names may belong to one host, such as `web-1` and `web-1.example.com`.
 fn same_name(one: &str, other: &str) -> bool {
     let first = |name: &str| name.split('.').next().unwrap_or_default().to_ascii_lowercase();
     let short = !one.contains('.') || !other.contains('.');
     one.eq_ignore_ascii_case(other) || (short && first(one) == first(other))
 }
 
-/// Something of which a process has one at a time.
+/// A property of which a process has only one value at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Trait {
-    /// The program that it executes.
+    /// The program that it runs.
     Executable,
-    /// The name of the service that it is of.
+    /// The name of its service.
     Service,
 }
 
-/// A process that nothing but its id tells apart, in one request.
+/// A value of a trait in one request, for a process that is identified only by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Sighting<'a> {
     pub(crate) pid: i64,
-    /// The pod and the container that it runs in, each of which may number its processes anew.
+    /// The pod and the container in which it runs, each of which may number its processes separately.
     pub(crate) inside: [Option<&'a str>; 2],
     pub(crate) of: Trait,
     pub(crate) value: &'a str,
-    /// The first and the last time that it was observed, in nanoseconds since the Unix epoch; `None` where none is
-    /// said.
+    /// The first and the last time that it was observed, in nanoseconds since the Unix epoch; `None` if unknown.
     pub(crate) times: Option<(u64, u64)>,
 }
 
 impl Sighting<'_> {
-    /// Why processes that are this are not one, in words.
+    /// Explains why the processes cannot be the same one.
     fn why(&self) -> String {
         let (pid, value) = (self.pid, shown(self.value));
         match self.of {
@@ -108,10 +106,10 @@ impl Sighting<'_> {
     }
 }
 
-/// What one request says of its peer.
+/// The information about its peer in one request.
 #[derive(Debug, Default)]
 pub(crate) struct Told<'a> {
-    /// The hosts it names.
+    /// The hosts that it names.
     pub(crate) hosts: Vec<Host<'a>>,
     pub(crate) sightings: Vec<Sighting<'a>>,
 }
@@ -119,21 +117,20 @@ pub(crate) struct Told<'a> {
 /// A peer.
 #[derive(Debug)]
 struct Sender {
-    /// The host that it named last: id, name and node, empty where not known.
+    /// The host that it named last: id, name and node, empty if unknown.
     host: [String; 3],
     host_seen: Instant,
-    /// Until when it counts as one that passes on what several machines send, and why.
+    /// Until when the peer counts as a relay, and why.
     relays: Option<(Instant, String)>,
     seen: Instant,
 }
 
-/// What a process was for a while.
+/// A period in which a trait had one value.
 #[derive(Debug, Clone, Copy)]
 struct Stretch {
-    /// The value, as a hash.
+    /// The hash of the value.
     value: u64,
-    /// The first and the last time that it was observed so, in nanoseconds since the Unix epoch; `None` where none is
-    /// said.
+    /// The first and the last time of the period, in nanoseconds since the Unix epoch; `None` if unknown.
     times: Option<(u64, u64)>,
 }
 
@@ -144,7 +141,7 @@ impl Stretch {
     }
 }
 
-/// The last two values that a trait of a process had.
+/// The last two periods of a process's trait.
 #[derive(Debug, Clone, Copy)]
 struct Turns {
     latest: Stretch,
@@ -152,7 +149,7 @@ struct Turns {
 }
 
 impl Turns {
-    /// Takes in what was seen, and returns whether one process cannot have been so.
+    /// Records a new period. Returns whether it contradicts the assumption of a single process.
     fn take(&mut self, seen: Stretch) -> bool {
         if let Some(before) = self.before.filter(|before| before.value == seen.value) {
             self.before = Some(std::mem::replace(&mut self.latest, before));
@@ -184,13 +181,13 @@ fn hashed(value: impl Hash) -> u64 {
 #[derive(Debug, Default)]
 pub(crate) struct Senders {
     peers: HashMap<IpAddr, Sender>,
-    /// By peer, process id, what it is inside of as a hash, and trait.
+    /// Key: peer, process id, hash of pod and container, trait.
     traits: HashMap<(IpAddr, i64, u64, Trait), Turns>,
 }
 
 impl Senders {
-    /// Takes in what a request says, and returns why its peer is taken for one that passes on what several machines
-    /// send, if it is. `this` is the machine of the peer where that is known.
+    /// Records the information in a request. Returns why its peer counts as a relay, if it does. `this` is the peer's
+    /// machine, if known.
     pub(crate) fn see(
         &mut self,
         peer: IpAddr,
@@ -224,7 +221,7 @@ impl Senders {
         sender.relays.as_ref().map(|(_, why)| why.clone())
     }
 
-    /// Notes what a process is, and returns whether something speaks against its being one process.
+    /// Records a trait of a process. Returns whether it contradicts the assumption of a single process.
     fn conflicts(&mut self, peer: IpAddr, sighting: &Sighting<'_>) -> bool {
         let key = (peer, sighting.pid, hashed(sighting.inside), sighting.of);
         if self.traits.len() >= MAX_TRAITS && !self.traits.contains_key(&key) {
@@ -240,7 +237,7 @@ impl Senders {
         }
     }
 
-    /// Forgets the peer that was heard of least recently where there are too many.
+    /// If there are too many peers, drops the least recently seen one.
     fn make_room(&mut self, peer: IpAddr, now: Instant) {
         if self.peers.len() < MAX_PEERS || self.peers.contains_key(&peer) {
             return;
@@ -255,7 +252,7 @@ impl Senders {
 }
 
 impl Sender {
-    /// Notes a host that the peer names, and returns where it is called other than the one that the peer named before.
+    /// Records a host that the peer names. Returns the conflicting names if the peer named another host before.
     fn name<'a>(&mut self, host: &Host<'a>, now: Instant) -> Option<(String, &'a str)> {
         let [id, name, node] = self.host.each_ref().map(|known| Some(&**known).filter(|known| !known.is_empty()));
         let known = Host { id, name, node };
@@ -278,7 +275,7 @@ fn shortened(text: &str) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// A name that somebody else chose, as it may stand in the log: short, and without characters that control a terminal.
+/// A name chosen by a sender, made safe for the log: short, and without control characters.
 fn shown(text: &str) -> String {
     format!("{:?}", shortened(text))
 }

@@ -1,4 +1,4 @@
-//! What a request of profiles amounts to.
+//! Results of requests with profiles.
 
 use std::net::IpAddr;
 
@@ -10,14 +10,14 @@ use super::{Caller, Taken, Understood, complaint};
 use crate::fault::Fault;
 use crate::producers;
 
-/// Strings in which something that is not UTF-8 was replaced.
+/// Counts strings in which invalid UTF-8 was replaced.
 const REPLACED: &str = "otlp_strings_replaced";
 
-/// Counts what was refused, and says what goes to the pipelines.
+/// Counts rejected profiles, and returns the profiles for the pipelines.
 ///
 /// # Errors
 ///
-/// Nothing of it can be taken.
+/// No profile can be accepted.
 pub(super) fn understood(caller: &Caller, decoded: Decoded, sender: IpAddr) -> Result<Understood, Fault> {
     let Decoded { profiles, refused, replaced_strings, layout, left_out } = decoded;
     producers::note(&caller.telemetry, &profiles, layout, sender);

@@ -22,7 +22,7 @@ fn caller(intake: &Intake, slots: usize) -> Caller {
     Caller { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots, origin: origin() }
 }
 
-/// What gives nothing to anybody.
+/// An origin that adds no attributes.
 fn origin() -> Arc<Origin> {
     let settings = ResourceSettings { local_host: false, insert: Vec::new() };
     Arc::new(Origin::new("otlp".to_owned(), settings, ThisHost::default()))
@@ -49,14 +49,14 @@ fn peer() -> Peer {
     Peer { addr: PEER.parse().unwrap(), own: None, tls: false }
 }
 
-/// A request whose profile carries so many bytes.
+/// A request whose profile contains this many bytes of payload.
 fn heavy(bytes: usize) -> Vec<u8> {
     let builder =
         RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["leaf"], 7, &ms([0])).thread_name("main");
     builder.with_profile(|profile| profile.original_payload = vec![0; bytes]).encode()
 }
 
-/// A request of one profile, whose fields are these bytes.
+/// A request with one profile, given by its encoded fields.
 fn profile(fields: &[u8]) -> Vec<u8> {
     fn nested(field: u8, inner: &[u8]) -> Vec<u8> {
         let mut length = inner.len();
@@ -73,8 +73,8 @@ fn profile(fields: &[u8]) -> Vec<u8> {
     [nested(1, &nested(2, &nested(2, fields))), nested(2, &dictionary)].concat()
 }
 
-/// Guarantees: large and compressed requests are decoded elsewhere and at most as many at once as there are slots,
-/// while small ones pass by.
+/// Guarantees: large and compressed requests are decoded on other threads, at most one per slot at a time, while small
+/// ones overtake them.
 /// rule: otlp#concurrent-requests
 #[tokio::test]
 async fn large_requests_wait_for_a_slot() {
@@ -89,7 +89,7 @@ async fn large_requests_wait_for_a_slot() {
     let mut call = std::pin::pin!(caller.call(large, Coding::Identity, PROFILES, Form::Protobuf, peer()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
-    // Requests are taken at the same time: the next one does not wait for this one.
+    // Requests are accepted concurrently: the next one does not wait for this one.
     let small = received(&intake, heavy(0));
     let (taken, _) =
         tokio::join!(caller.call(small, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
@@ -101,7 +101,7 @@ async fn large_requests_wait_for_a_slot() {
     assert_eq!((caller.slots.available_permits(), consumer.memory_used()), (1, 0));
 }
 
-/// Guarantees: the sender is the address as people write it, without the port.
+/// Guarantees: the sender is printed as a plain address without the port.
 #[tokio::test]
 async fn the_sender_is_an_address() {
     let (intake, mut consumer) = intake(1 << 30);
@@ -113,12 +113,12 @@ async fn the_sender_is_an_address() {
     assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
 }
 
-/// Guarantees: a request that is decoded to several times its size is taken, and its memory is what it really takes,
-/// and what it takes to write it once more.
+/// Guarantees: a request that decodes to several times its size is accepted, and the permit covers its memory and that
+/// of encoding it again.
 #[test]
 fn dense_requests_get_their_memory() {
     let (intake, consumer) = intake(1 << 30);
-    // stack_index 1 and one value: 7 bytes, decoded to 28.
+    // stack_index 1 and one value: 7 bytes that decode to 28.
     let bytes = profile(&[0x12, 5, 0x08, 1, 0x22, 1, 1].repeat(400_000));
     let wire = bytes.len() as u64;
     let Received { bytes, permit } = received(&intake, bytes);
@@ -132,8 +132,8 @@ fn dense_requests_get_their_memory() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: samples of two bytes, each of which would take 28, are refused before their memory is taken: as too
-/// large, not as something to repeat.
+/// Guarantees: samples of two bytes, which would decode to 28 each, are refused before their memory is allocated: as
+/// too large, not as retryable.
 #[test]
 fn amplification_is_refused() {
     let (intake, consumer) = intake(1 << 30);
@@ -144,8 +144,8 @@ fn amplification_is_refused() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: spans in protobuf that came compressed stay so beside what they unpack to, and both are counted; not
-/// where they were changed, nor those in JSON, nor profiles.
+/// Guarantees: compressed spans in protobuf are kept beside their decompressed form, and the permit covers both;
+/// changed spans, spans in JSON and profiles are not kept compressed.
 #[test]
 fn compressed_spans_stay_compressed() {
     let request = profbridge_bench::workload::traces::request(10, 7).encode_to_vec();
@@ -172,7 +172,7 @@ fn compressed_spans_stay_compressed() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: what a request unpacks to is counted, and what it came as no longer.
+/// Guarantees: the permit covers the decompressed request, and no longer the received one.
 #[test]
 fn unpacked_requests_are_counted() {
     let (intake, _consumer) = intake(1 << 30);

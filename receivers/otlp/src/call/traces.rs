@@ -1,4 +1,4 @@
-//! What a request of spans amounts to.
+//! Results of requests with spans.
 
 use profbridge_engine::telemetry::ItemCounts;
 use profbridge_model::{Quantities, Reason};
@@ -7,11 +7,11 @@ use profbridge_wire::otlp::traces::DecodedSpans;
 use super::{Caller, Taken, Understood, complaint};
 use crate::fault::Fault;
 
-/// Counts what was refused, and says what goes to the pipelines.
+/// Counts rejected spans, and returns the spans for the pipelines.
 ///
 /// # Errors
 ///
-/// Nothing of it can be taken.
+/// No span can be accepted.
 pub(super) fn understood(caller: &Caller, decoded: DecodedSpans) -> Result<Understood, Fault> {
     let DecodedSpans { spans, refused, refused_spans } = decoded;
     let mut taken = Taken {

@@ -1,4 +1,4 @@
-//! The part of a call that is computing: it takes no more memory than the budget grants.
+//! The CPU work of a call, which takes only memory that the budget grants.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::fault::Fault;
 use crate::form::{Form, read_json};
 use crate::origin::Origin;
 
-/// How many bytes of memory a byte of a request may turn into, in the attempts to decode it. Real requests take 0.7 and
-/// small ones up to 3; the decoder notices that it is too little before it takes it, mostly after it has counted.
+/// How many bytes of memory one byte of a request may decode to, for the successive attempts. Real requests need 0.7
+/// and small ones up to 3; the decoder detects a too low limit before it allocates more, mostly right after counting.
 const MEMORY_FACTORS: [usize; 3] = [1, 3, 8];
 
-/// The part of a call that is computing.
+/// The CPU work of a call.
 pub(super) struct Work {
     pub(super) intake: Intake,
     pub(super) max_bytes: usize,
@@ -34,7 +34,7 @@ pub(super) struct Work {
     pub(super) sender: IpAddr,
 }
 
-/// A request that was decoded.
+/// A decoded request.
 pub(super) enum Decoded {
     Profiles(Box<otlp::Decoded>),
     Traces(DecodedSpans),
@@ -78,7 +78,7 @@ impl Work {
         Ok((decoded, self.permit))
     }
 
-    /// Gives the resources of profiles what they came without.
+    /// Adds missing attributes to the resources of profiles.
     fn complete(&mut self, profiles: Profiles) -> Result<Profiles, Fault> {
         let findings = self.origin.look_at(&profiles, self.sender, Instant::now());
         if let Some(warning) = &findings.warning {
@@ -91,8 +91,8 @@ impl Work {
         Ok(profiles)
     }
 
-    /// The request, and as what it came where it may leave as that: spans may, in protobuf, which are what a pipeline
-    /// mostly passes on unchanged.
+    /// The decompressed request, and its compressed form if it may be forwarded: only for spans in protobuf, which
+    /// pipelines usually pass on unchanged.
     pub(super) fn unpack(&mut self, bytes: Bytes, coding: Coding) -> Result<(Bytes, Option<Packed>), Fault> {
         let (max_bytes, intake, permit) = (self.max_bytes, &self.intake, &mut self.permit);
         let name = coding.content_encoding().filter(|_| self.content == Content::Traces && self.form == Form::Protobuf);
@@ -126,14 +126,14 @@ impl Work {
             };
             match decoded {
                 Ok(decoded) => {
-                    // Once more as much as it came as, for what it is written as on its way out while it is still here.
+                    // The received size is added once more, for encoding the data again while it is still held.
                     let all = held + decoded.memory() as u64 + request.len() as u64;
                     let more = all.saturating_sub(self.permit.bytes());
                     self.intake.grow(&mut self.permit, more)?;
                     self.permit.set(all);
                     return Ok(decoded);
                 }
-                // The limit that was met is the memory of this attempt.
+                // The limit was this attempt's memory, so the next attempt may succeed.
                 Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory && factors.peek().is_some() => {}
                 Err(error) if self.form == Form::Json => return Err(json::without_offset(error).into()),
                 Err(error) => return Err(error.into()),

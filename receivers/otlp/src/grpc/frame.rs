@@ -1,4 +1,4 @@
-//! The one message of a unary call: a flag, a length of four bytes, and so many bytes.
+//! The frame of a unary call's only message: a flag, a length of four bytes, and the message.
 
 use bytes::{Buf as _, Bytes};
 use http_body::Body;
@@ -10,13 +10,13 @@ use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 
 use crate::fault::Fault;
 
-/// What a broken frame is called in answers.
+/// The name of a broken frame in answers.
 pub(super) const PLACE: &str = "gRPC message";
 
-/// The flag and the length.
+/// The size of the flag and the length in bytes.
 pub(super) const PREFIX: usize = 5;
 
-/// Reads the message; also says whether it is compressed. `limits` is about the message without its prefix.
+/// Reads the message. Also returns whether it is compressed. `limits` apply to the message without its prefix.
 pub(super) async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), Fault>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -56,7 +56,7 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// The flag and the length, once all of them came.
+    /// Parses the flag and the length once both have arrived.
     fn read(&mut self, data: &mut Bytes) -> Result<Option<(bool, usize)>, Fault> {
         let more = data.len().min(PREFIX - self.seen);
         data.copy_to_slice(&mut self.bytes[self.seen..self.seen + more]);

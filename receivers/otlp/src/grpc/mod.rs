@@ -1,10 +1,10 @@
-//! OTLP over gRPC: unary methods, one for each signal.
+//! OTLP over gRPC: unary methods, one per signal.
 //!
-//! tonic's statuses, metadata and details are used, and its server is not: `tonic::server::Grpc` reserves memory for
-//! the length that a message claims, unpacks on the thread that serves the socket, and answers a message that is too
-//! large with OUT_OF_RANGE and a damaged one with INTERNAL. OTLP clients repeat the first for minutes, and both are
-//! against opentelemetry-proto `docs/specification.md`. What is left of a server for one unary method is the frame of a
-//! message (see [`frame`]) and the trailers of the answer (see [`reply`]). Rules: gRPC `doc/PROTOCOL-HTTP2.md`.
+//! Uses tonic's statuses, metadata and details but not its server: `tonic::server::Grpc` reserves memory for the length
+//! that a message claims, decompresses on the socket's thread, and answers a too large message with OUT_OF_RANGE and a
+//! damaged one with INTERNAL. OTLP clients retry the former for minutes, and both violate opentelemetry-proto
+//! `docs/specification.md`. The rest of a server for a unary method is small: the frame of a message (see [`frame`])
+//! and the trailers of the answer (see [`reply`]). Rules: gRPC `doc/PROTOCOL-HTTP2.md`.
 
 mod frame;
 mod reply;
@@ -30,16 +30,16 @@ use crate::fault::{Fault, Kind, Signal};
 use crate::form::Form;
 use crate::version;
 
-/// The method, as a path.
+/// The path of the method.
 pub(crate) const PATH: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
 
-/// The method of opentelemetry-proto 1.3.
+/// The path of the method in opentelemetry-proto 1.3.
 pub(crate) const EXPERIMENTAL: &str = "/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export";
 
-/// The method of traces (opentelemetry-proto `collector/trace/v1/trace_service.proto`).
+/// The path of the method for traces (opentelemetry-proto `collector/trace/v1/trace_service.proto`).
 pub(crate) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// The encodings that a message may have, as the value of `grpc-accept-encoding`.
+/// The supported message encodings, as the value of `grpc-accept-encoding`.
 const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 
 /// The service of one listener.
@@ -47,14 +47,14 @@ const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 pub(crate) struct Service {
     pub(crate) caller: Caller,
     pub(crate) body: BodyLimits,
-    /// Where signals go that are not taken here.
+    /// The server for unsupported signals.
     pub(crate) elsewhere: Option<Elsewhere>,
-    /// How long the rest of a request is read that is not for this service.
+    /// How long the rest of a misdirected request is read.
     pub(crate) linger: Duration,
 }
 
 impl Service {
-    /// Answers a request, or has another server answer it. Never fails.
+    /// Answers a request, or forwards it to another server. Never fails.
     pub(crate) async fn answer(
         self,
         request: Request<Incoming>,
@@ -73,8 +73,8 @@ impl Service {
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Reply> {
-        // What is not for this service is answered behind its end, as over HTTP: frames of a stream that was answered
-        // before are not looked at any more, whatever rule of HTTP/2 they break.
+        // A misdirected request is answered after its end, as over HTTP: frames that arrive after the answer would be
+        // ignored, whatever HTTP/2 rule they break.
         if !speaks_grpc(request.headers()) {
             body::discard_rest(request, self.linger).await;
             return not_grpc();
@@ -122,7 +122,7 @@ impl Service {
         self.caller.call(received, coding, content, Form::Protobuf, peer).await
     }
 
-    /// Whether calls of a method are taken.
+    /// Whether calls of a method are accepted.
     fn takes(&self, path: &str) -> bool {
         match path {
             PATH | EXPERIMENTAL => true,
@@ -132,7 +132,7 @@ impl Service {
     }
 }
 
-/// Whether the content type is that of gRPC with protobuf.
+/// Whether the content type is gRPC with protobuf.
 fn speaks_grpc(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim();
@@ -152,17 +152,17 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
     response
 }
 
-/// The service and the method of a path.
+/// Splits a path into service and method.
 fn parts(path: &str) -> (&str, &str) {
     path.trim_start_matches('/').split_once('/').unwrap_or((path, ""))
 }
 
-/// The signal beside profiles that a path belongs to.
+/// The unsupported signal that a path belongs to.
 fn signal_of(path: &str) -> Option<Signal> {
     Signal::of(parts(path).0)
 }
 
-/// Says what is served instead of a path that is not.
+/// The fault for an unknown path, which names the supported one.
 fn unknown(path: &str, takes_traces: bool) -> Fault {
     let (service, method) = parts(path);
     let (known, _) = parts(PATH);

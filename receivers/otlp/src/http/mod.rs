@@ -1,7 +1,7 @@
-//! OTLP over HTTP, in protobuf or in JSON: the paths of profiles, today's and that of opentelemetry-proto 1.3, and of
+//! OTLP over HTTP, in protobuf or JSON: the current path of profiles, that of opentelemetry-proto 1.3, and that of
 //! traces.
 //!
-//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the
+//! Before a body is refused, its rest is read and discarded for a few seconds, so that its sender gets to read the
 //! answer ([`body::discard_rest`]).
 
 mod media;
@@ -29,13 +29,13 @@ use crate::fault::{Fault, Kind, Signal};
 use crate::message;
 use crate::version;
 
-/// Where profiles go (opentelemetry-proto `profiles_service_http.yaml`).
+/// The path of profiles (opentelemetry-proto `profiles_service_http.yaml`).
 pub(crate) const PATH: &str = "/v1development/profiles";
 
-/// Where they went in opentelemetry-proto 1.3.
+/// The path of profiles in opentelemetry-proto 1.3.
 pub(crate) const EXPERIMENTAL: &str = "/v1experimental/profiles";
 
-/// Where traces go (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP Request").
+/// The path of traces (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP Request").
 pub(crate) const TRACES: &str = "/v1/traces";
 
 /// The service of one listener.
@@ -43,17 +43,17 @@ pub(crate) const TRACES: &str = "/v1/traces";
 pub(crate) struct Service {
     pub(crate) caller: Caller,
     pub(crate) body: BodyLimits,
-    /// Where signals go that are not taken here.
+    /// The server for unsupported signals.
     pub(crate) elsewhere: Option<Elsewhere>,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
 }
 
-/// An answer: the receiver's own, or that of the server that a request was handed on to.
+/// An answer: the receiver's own, or that of the server to which the request was forwarded.
 type Answer = Response<Either<Full<Bytes>, Incoming>>;
 
 impl Service {
-    /// Answers a request, or has another server answer it. Never fails.
+    /// Answers a request, or forwards it to another server. Never fails.
     pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Answer, Infallible> {
         let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| self.is_unsupported(request.uri().path())) else {
             return Ok(self.respond(request).await.map(Either::Left));
@@ -66,7 +66,7 @@ impl Service {
         let media = Media::of(request.headers());
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
         if let Some(fault) = self.misdirected(&request) {
-            // Whoever only looks (a browser, a probe) loses nothing.
+            // Other methods come from browsers and probes, which lose no data.
             if request.method() == Method::POST {
                 self.caller.telemetry.not_taken(fault.refusal(peer));
             }
@@ -102,12 +102,12 @@ impl Service {
         self.caller.call(received, coding, content, form, peer).await
     }
 
-    /// Whether a path is that of a signal which is not taken here.
+    /// Whether a path belongs to an unsupported signal.
     fn is_unsupported(&self, path: &str) -> bool {
         Signal::of(path).is_some() && !self.takes(path)
     }
 
-    /// Whether requests on a path are taken.
+    /// Whether requests on a path are accepted.
     fn takes(&self, path: &str) -> bool {
         match path {
             PATH | EXPERIMENTAL => true,
@@ -116,7 +116,7 @@ impl Service {
         }
     }
 
-    /// Why a request is not for this service.
+    /// The fault of a request that is not for this service.
     fn misdirected(&self, request: &Request<Incoming>) -> Option<Fault> {
         let path = request.uri().path();
         let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);

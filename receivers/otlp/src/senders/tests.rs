@@ -25,12 +25,12 @@ fn hosts<'a>(hosts: &[Host<'a>]) -> Told<'a> {
     Told { hosts: hosts.to_vec(), sightings: Vec::new() }
 }
 
-/// What a request says of process 42.
+/// A request that reports programs of process 42.
 fn runs(executables: &[(&'static str, Option<(u64, u64)>)]) -> Told<'static> {
     seen(Trait::Executable, [None; 2], executables)
 }
 
-/// What a request says of the service of process 42.
+/// A request that reports services of process 42.
 fn serves(services: &[(&'static str, Option<(u64, u64)>)]) -> Told<'static> {
     seen(Trait::Service, [None; 2], services)
 }
@@ -40,26 +40,26 @@ fn seen(of: Trait, inside: [Option<&'static str>; 2], values: &[(&'static str, O
     Told { hosts: Vec::new(), sightings: values.iter().map(sighting).collect() }
 }
 
-/// Whether the last of these requests of one peer finds it to be one that passes on what others send.
+/// Whether the last of these requests makes the peer count as a relay.
 fn relays(requests: &[Told<'_>]) -> bool {
     let (mut senders, now) = (Senders::default(), Instant::now());
     requests.iter().map(|told| senders.see(PEER, None, told, now)).last().flatten().is_some()
 }
 
-/// Guarantees: a peer that names two hosts, in one request or in two, passes on what they send; one that names one host
+/// Guarantees: a peer that names two hosts, in one request or in two, counts as a relay; one that names a single host
 /// in several ways does not.
 #[test]
 fn several_hosts() {
     assert!(relays(&[hosts(&[name("a"), name("b")])]));
     assert!(relays(&[hosts(&[id("1")]), hosts(&[id("2")])]));
     assert!(relays(&[hosts(&[both("1", "a")]), hosts(&[both("2", "a")])]));
-    // The name was learned from the second.
+    // The second request provided the name.
     assert!(relays(&[hosts(&[id("1")]), hosts(&[both("1", "a")]), hosts(&[name("b")])]));
     assert!(!relays(&[hosts(&[name("a")]), hosts(&[name("a")])]));
     assert!(!relays(&[hosts(&[name("web-1"), name("WEB-1.example.com")])]));
     assert!(relays(&[hosts(&[name("web-1.example.com"), name("web-1.example.org")])]));
     assert!(!relays(&[hosts(&[id("1"), name("a")])]));
-    // Copies of one machine's image: each has the same id and a name of its own.
+    // Machines from one image have the same id but different names.
     assert!(relays(&[hosts(&[both("1", "a"), both("1", "b")])]));
     assert!(!relays(&[hosts(&[both("1", "a"), both("1", "a.example.com")])]));
     assert!(relays(&[hosts(&[node("n-1")]), hosts(&[node("n-2")])]));
@@ -68,8 +68,8 @@ fn several_hosts() {
     assert!(!relays(&[hosts(&[])]));
 }
 
-/// Guarantees: a process id that executes two programs at once, or by turns, is of two machines; one whose program
-/// executes another is of one.
+/// Guarantees: a process id that runs two programs at once or in turns belongs to two machines; if one program executes
+/// the other, it belongs to one.
 #[test]
 fn two_programs_at_once() {
     assert!(relays(&[runs(&[("sh", Some((10, 20))), ("python", Some((15, 30)))])]));
@@ -79,18 +79,18 @@ fn two_programs_at_once() {
     assert!(!relays(&[runs(&[("sh", Some((10, 20))), ("python", Some((21, 30)))])]));
     assert!(!relays(&[runs(&[("sh", Some((10, 20)))]), runs(&[("sh", Some((5, 30)))])]));
     assert!(!relays(&[runs(&[("a", None)]), runs(&[("b", None)]), runs(&[("c", None)])]));
-    // What comes late or again is no sign.
+    // Late and repeated reports do not count.
     let late = runs(&[("sh", Some((12, 20)))]);
     assert!(!relays(&[runs(&[("sh", Some((10, 20)))]), runs(&[("python", Some((21, 30)))]), late]));
-    // After so long the process id is another process's.
+    // After this long the process id belongs to another process.
     let days = |first: u64, last: u64| Some((10 + first * 86_400_000_000_000, 10 + last * 86_400_000_000_000));
     let turns = ["sh", "python", "sh", "python"];
     let turns: Vec<_> = turns.into_iter().zip(1..).map(|(program, day)| runs(&[(program, days(day, day))])).collect();
     assert!(!relays(&turns));
 }
 
-/// Guarantees: a process id that is of two services at once is of two machines; one whose service is renamed is of one.
-/// Programs and services do not speak for each other, nor do those of another pod or container.
+/// Guarantees: a process id with two services at once belongs to two machines; if its service is renamed, to one.
+/// Programs and services are compared separately, and so are different pods and containers.
 #[test]
 fn two_services_at_once() {
     assert!(relays(&[serves(&[("shop", Some((10, 20))), ("mail", Some((10, 20)))])]));
@@ -103,8 +103,7 @@ fn two_services_at_once() {
     assert!(relays(&[inside(Some("a"), Some("x"), "shop"), inside(Some("a"), Some("x"), "mail")]));
 }
 
-/// Guarantees: peers do not speak for each other, and one that was found out is trusted again when it gave no reason
-/// for ten minutes.
+/// Guarantees: peers are judged separately, and a relay is trusted again after ten minutes without evidence.
 #[test]
 fn peers_are_remembered_for_a_while() {
     let (mut senders, now) = (Senders::default(), Instant::now());
@@ -114,12 +113,11 @@ fn peers_are_remembered_for_a_while() {
     let later = |seconds| now + Duration::from_secs(seconds);
     assert!(senders.see(PEER, None, &hosts(&[]), later(600)).is_some());
     assert_eq!(senders.see(PEER, None, &hosts(&[]), later(601)), None);
-    // It has moved to another machine meanwhile.
+    // It has moved to another machine in the meantime.
     assert_eq!(senders.see(PEER, None, &hosts(&[name("d")]), later(1300)), None);
 }
 
-/// Guarantees: a peer on this machine that names another one passes on what that sends; what it calls this one does not
-/// matter.
+/// Guarantees: a loopback peer that names another machine counts as a relay; its names for this machine are ignored.
 #[test]
 fn local_peers() {
     let this = Some(both("f00d", "web-1"));
@@ -139,7 +137,7 @@ fn local_peers() {
     }
 }
 
-/// Guarantees: what is remembered has a bound, whoever sends what, and the newest is remembered.
+/// Guarantees: memory is bounded, whatever is sent, and the latest information is kept.
 #[test]
 fn memory_is_bounded() {
     let (mut senders, now) = (Senders::default(), Instant::now());
@@ -156,7 +154,7 @@ fn memory_is_bounded() {
     assert!(senders.traits.len() <= MAX_TRAITS);
 }
 
-/// Guarantees: what a sender writes cannot control the terminal that shows the log, nor fill it.
+/// Guarantees: names from senders can neither control the terminal that shows the log nor flood it.
 #[test]
 fn names_are_harmless_in_the_log() {
     let mut senders = Senders::default();

@@ -6,7 +6,7 @@ use tonic_types::StatusExt as _;
 
 use super::*;
 
-/// Guarantees: a request of the generated client arrives whole, uncompressed and compressed, full success leaves
+/// Guarantees: a request of the generated client arrives completely, uncompressed and compressed, full success leaves
 /// `partial_success` unset, and the sender is the peer's address without its port.
 /// rule: otlp#grpc-service, otlp#success
 #[tokio::test]
@@ -43,7 +43,7 @@ async fn an_empty_request_succeeds() {
     assert_eq!((rig.requests("success", "grpc"), rig.samples("accepted", "grpc")), (2, 0));
 }
 
-/// Guarantees: a message of 40 MB is taken under the default limits, and its memory is given back.
+/// Guarantees: a message of 40 MB is accepted under the default limits, and its memory is released.
 /// rule: otlp#size
 #[tokio::test]
 async fn forty_megabytes_pass() {
@@ -54,14 +54,14 @@ async fn forty_megabytes_pass() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: a message larger than the limit is RESOURCE_EXHAUSTED without RetryInfo, whether it is too large as it
-/// comes, compressed, or after decompression; one of exactly the limit passes.
+/// Guarantees: a message larger than the limit is RESOURCE_EXHAUSTED without RetryInfo, whether it exceeds the limit
+/// compressed or after decompression; one of exactly the limit is accepted.
 /// rule: otlp#size-grpc
 #[tokio::test]
 async fn too_large_is_resource_exhausted() {
     let mut rig = Rig::start(SMALL).await;
     let over = heavy(SMALL_LIMIT);
-    // Does not compress below the limit.
+    // Random data, so that it stays above the limit when compressed.
     let mut noise = heavy(0);
     let mut state = 1_u64;
     let random = std::iter::repeat_with(|| {
@@ -93,8 +93,8 @@ async fn too_large_is_resource_exhausted() {
     rig.export(rig.client(), exact).await;
 }
 
-/// Guarantees: profiles that break a rule are refused by partial success, which counts profiles and names the place;
-/// the others arrive, and the samples and observations that were lost are counted.
+/// Guarantees: profiles that break a rule are rejected by partial success, which counts profiles and names the place;
+/// the others arrive, and the lost samples and observations are counted.
 /// rule: otlp#partial-success
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
@@ -112,7 +112,7 @@ async fn some_profiles_refused_is_partial_success() {
     assert_eq!(totals.dropped.get(profbridge_model::Reason::Malformed).total(), 2);
 }
 
-/// Guarantees: a request of which no profile can be taken is INVALID_ARGUMENT and names the place in its details.
+/// Guarantees: a request without any acceptable profile is INVALID_ARGUMENT with the place in its details.
 /// rule: otlp#bad-data-grpc
 #[tokio::test]
 async fn all_profiles_refused_is_invalid_argument() {

@@ -60,7 +60,7 @@ async fn an_empty_request_succeeds() {
     assert_eq!(answered(&http1(rig.http(), post(None, "{}")).await), (200, json!({})));
 }
 
-/// Guarantees: profiles that break a rule are refused by partial success, whose numbers are strings as in OTLP/JSON.
+/// Guarantees: profiles that break a rule are rejected by partial success, whose numbers are strings as in OTLP/JSON.
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -71,8 +71,8 @@ async fn some_profiles_refused_is_partial_success() {
     assert_eq!(profiles(taken).profiles().count(), 1);
 }
 
-/// Guarantees: what is no JSON, or not that of a request, is 400 with a status in JSON that names the place; what is
-/// too large is 413; and nothing of it keeps memory.
+/// Guarantees: invalid JSON, or JSON of another message, is 400 with a status in JSON that names the place; a too large
+/// body is 413; neither keeps memory.
 /// rule: otlp#http-json
 #[tokio::test]
 async fn bad_requests() {
@@ -96,8 +96,8 @@ async fn bad_requests() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: traces in JSON arrive as the spans that they say, some that break a rule are refused by partial success
-/// in the words of spans, and a request without one that can be taken by 400 with the place.
+/// Guarantees: traces in JSON arrive as spans, those that break a rule are rejected by partial success, which mentions
+/// spans, and a request without an acceptable span is 400 with the place.
 #[tokio::test]
 async fn traces() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -124,7 +124,7 @@ async fn traces() {
     assert!(said["message"].as_str().unwrap().contains("resource_spans[0].scope_spans[0].spans[0].trace_id (at byte "));
 }
 
-/// Guarantees: memory that runs out while JSON is read means later.
+/// Guarantees: if memory runs out while JSON is decoded, the answer allows a retry.
 /// rule: otlp#http-json
 #[tokio::test]
 async fn memory_is_asked_for() {

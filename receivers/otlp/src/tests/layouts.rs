@@ -1,4 +1,4 @@
-//! Earlier layouts of OTLP profiles, as their producers send them.
+//! Earlier layouts of OTLP profiles, in their producers' encoding.
 
 use profbridge_bench::releases::transcode::{Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_9};
 use profbridge_model::content_hash::content_hashes;
@@ -8,7 +8,7 @@ use super::grpc_raw::{call, framed, outcome};
 use super::*;
 use crate::{grpc, http as over_http, version};
 
-/// What a request says, as this receiver reads it.
+/// The data of a request as the receiver decodes it.
 async fn said(rig: &mut Rig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
     let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
     let request = request.body(whole(bytes.to_vec())).unwrap();
@@ -18,7 +18,7 @@ async fn said(rig: &mut Rig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
     (profiles.observations(), content_hashes(&profiles))
 }
 
-/// Guarantees: the same data arrives alike in every layout, and the metric says which came.
+/// Guarantees: the same data arrives equally in every layout, and the metric shows which layout arrived.
 /// rule: otlp#layouts
 #[tokio::test]
 async fn every_layout_is_taken() {
@@ -47,8 +47,7 @@ async fn every_layout_is_taken() {
     }
 }
 
-/// Guarantees: the gRPC service of opentelemetry-proto 1.3 is served, and what comes to it is read as 1.3 and nothing
-/// else.
+/// Guarantees: the gRPC service of opentelemetry-proto 1.3 is served, and its requests are always decoded as 1.3.
 /// rule: otlp#layouts
 #[tokio::test]
 async fn the_experimental_service_is_served() {
@@ -66,8 +65,8 @@ async fn the_experimental_service_is_served() {
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
 }
 
-/// Guarantees: the version in the metadata is honoured: 1 is the current layout, and not looked for another one;
-/// everything else is refused, over gRPC and HTTP.
+/// Guarantees: the version in the metadata is honoured: 1 means the current layout without detection; every other value
+/// is refused, over gRPC and HTTP.
 /// rule: otlp-profiles#development-version, otlp#development-version
 #[tokio::test]
 async fn the_announced_version_is_honoured() {

@@ -1,4 +1,4 @@
-//! Traces, taken, refused and handed on.
+//! Traces that are accepted, rejected and forwarded.
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
@@ -37,8 +37,8 @@ fn spans(telemetry: Option<Telemetry>) -> Spans {
     }
 }
 
-/// Guarantees: traces arrive as the bytes that were sent, over both protocols and in every encoding, with an answer in
-/// which nothing is set, and are counted as spans.
+/// Guarantees: traces arrive as exactly the sent bytes, over both protocols and in every encoding, with an empty
+/// answer, and are counted as spans.
 #[tokio::test]
 async fn traces_arrive() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -63,8 +63,8 @@ async fn traces_arrive() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: spans that break a rule are refused by partial success with their place, the others arrive, and a
-/// request without one that can be taken is refused.
+/// Guarantees: spans that break a rule are rejected by partial success with their place, the others arrive, and a
+/// request without an acceptable span is refused.
 #[tokio::test]
 async fn some_spans_refused_is_partial_success() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -86,8 +86,8 @@ async fn some_spans_refused_is_partial_success() {
     assert_eq!(empty, ExportTraceServiceResponse::default());
 }
 
-/// Guarantees: a resource that names no host and comes from this machine gets its names, behind what it has; one that
-/// names one stays as it is.
+/// Guarantees: a resource from this machine that names no host gets this host's names after its own attributes; one
+/// that names a host stays unchanged.
 #[tokio::test]
 async fn resources_get_what_they_lack() {
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
@@ -112,8 +112,8 @@ async fn resources_get_what_they_lack() {
     assert_eq!(ExportTraceServiceRequest::decode(&*written).unwrap(), sent);
 }
 
-/// Guarantees: where no pipeline takes traces they are refused for good, over both protocols, with what to set instead;
-/// metrics and logs always.
+/// Guarantees: if no pipeline accepts traces, they are refused permanently over both protocols, with advice; metrics
+/// and logs always are.
 #[tokio::test]
 async fn signals_that_nobody_takes() {
     let rig = Rig::start_for_profiles(LOOPBACK).await;
@@ -132,8 +132,8 @@ async fn signals_that_nobody_takes() {
     assert_eq!((answer.status, rig.spans("accepted", "http")), (404, 0));
 }
 
-/// Guarantees: signals that no pipeline takes go on untouched to the server that is named for them, and its answers,
-/// refusals included, come back; the signals that are taken stay here.
+/// Guarantees: signals that no pipeline accepts are forwarded unchanged to the configured server, and its answers are
+/// returned, including refusals; accepted signals are not forwarded.
 #[tokio::test]
 async fn unsupported_signals_are_handed_on() {
     let mut server = Rig::start(LOOPBACK).await;
@@ -153,7 +153,7 @@ async fn unsupported_signals_are_handed_on() {
     let (answer, taken) =
         tokio::join!(http1(rig.http(), post("/v1/traces", Some("gzip"), packed)), server.consumer.take());
     assert_eq!((answer.status, spans(taken).spans().len()), (200, 1));
-    // What the server refuses, in its words.
+    // The server's own refusal, in its words.
     let status = to_rig.export(request(vec![Span::default()])).await.unwrap_err();
     assert_eq!((status.code(), status.message().contains("trace_id: is missing")), (Code::InvalidArgument, true));
     let answer = http1(rig.http(), post("/v1/metrics", None, Vec::new())).await;
@@ -165,8 +165,7 @@ async fn unsupported_signals_are_handed_on() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: while nobody answers at the server that other signals are handed on to, their senders are told to come
-/// back.
+/// Guarantees: while the server for other signals is unreachable, senders are told to retry.
 #[tokio::test]
 async fn handing_on_to_nobody() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
