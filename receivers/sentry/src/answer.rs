@@ -1,4 +1,4 @@
-//! What clients are answered.
+//! Answers to clients.
 //!
 //! Source: getsentry/relay `relay-server/src/endpoints/common.rs` (the bodies), `relay-server/src/middlewares/cors.rs`
 //! (the headers that let browsers send, and read the answer).
@@ -21,14 +21,14 @@ const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
 const JSON: &str = "application/json";
 
-/// The headers that a browser's request may have.
+/// The headers that a browser may send.
 const ALLOWED_HEADERS: &str = "x-sentry-auth, x-requested-with, x-forwarded-for, origin, referer, accept, content-type, \
                                authentication, authorization, content-encoding, transfer-encoding";
 
-/// How long a browser may remember what it is allowed, in seconds.
+/// How long a browser may cache these permissions, in seconds.
 const MAX_AGE: &str = "3600";
 
-/// An answer: the receiver's own, or that of the server that a request was handed on to.
+/// An answer: the receiver's own, or that of the server to which the request was forwarded.
 pub(crate) type Answer = Response<Either<Full<Bytes>, Incoming>>;
 
 fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
@@ -38,7 +38,7 @@ fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
     readable(response)
 }
 
-/// Lets pages read an answer.
+/// Adds the headers that let web pages read an answer.
 fn readable(answer: Response<Full<Bytes>>) -> Answer {
     let mut response = answer.map(Either::Left);
     let headers = response.headers_mut();
@@ -48,7 +48,7 @@ fn readable(answer: Response<Full<Bytes>>) -> Answer {
     response
 }
 
-/// The envelope was taken. It may name the limits that hold for its kinds.
+/// The envelope was accepted. The answer may contain rate limits for its kinds of items.
 pub(crate) fn taken(event_id: Option<&str>, limits: Option<&Limited>) -> Answer {
     let body = event_id.map_or_else(|| json!({}), |id| json!({ "id": id }));
     let mut answer = json(StatusCode::OK, &body);
@@ -58,7 +58,7 @@ pub(crate) fn taken(event_id: Option<&str>, limits: Option<&Limited>) -> Answer 
     answer
 }
 
-/// Sentry would take nothing of the envelope at the moment.
+/// Sentry would currently accept nothing of the envelope.
 pub(crate) fn limited(limits: &Limited) -> Answer {
     let detail = "Sentry limits everything that is in the envelope";
     let mut answer = json(StatusCode::TOO_MANY_REQUESTS, &json!({ "detail": detail }));
@@ -80,7 +80,7 @@ pub(crate) fn refused(fault: &Fault) -> Answer {
     answer
 }
 
-/// A browser asks whether it may send.
+/// Answers a browser's question whether it may send.
 pub(crate) fn preflight() -> Answer {
     let mut answer = json(StatusCode::OK, &json!({}));
     *answer.body_mut() = Either::Left(Full::default());

@@ -1,9 +1,9 @@
-//! Which process of this machine has sent a request: the one that has the socket at the other end.
+//! Finds the process on this machine that sent a request: the one that has the socket at the other end.
 //!
-//! Sentry's SDKs do not say from which process they send. On the loopback the kernel knows: it tells the inode and the
-//! user of the socket that a connection has at its other end (`socket`; where it does not, `/proc/net/tcp` and `tcp6`
-//! list the sockets of this network namespace, kernel.org `Documentation/networking/proc_net_tcp.rst`), and
-//! `/proc/PID/fd` who has it open (proc(5)). The latter takes the right to trace for processes of other users.
+//! Sentry's SDKs do not send their process id. On the loopback the kernel knows it: it reports the inode and the user
+//! of the socket at the other end of a connection (`socket`; as a fallback `/proc/net/tcp` and `tcp6` list the sockets
+//! of this network namespace, kernel.org `Documentation/networking/proc_net_tcp.rst`), and `/proc/PID/fd` shows which
+//! process has it open (proc(5)). For processes of other users that needs the right to trace.
 
 mod socket;
 mod table;
@@ -19,39 +19,39 @@ use profbridge_model::envelope::ClientProcess;
 
 use self::socket::Socket;
 
-/// So many descriptors of all processes are looked at for a connection; reading one takes a microsecond or two.
+/// At most this many descriptors of all processes are examined per connection; reading one takes a microsecond or two.
 const MOST_DESCRIPTORS: usize = 500_000;
 
-/// For how long it is remembered that nobody was found.
+/// For how long a failed search is remembered.
 const NOBODY: Duration = Duration::from_secs(10);
 
-/// Who starts another program shares its sockets with it for a moment, until that is executed; so long it is waited
-/// before they are looked at once more.
+/// A process that starts a program briefly shares its sockets with the child, until the child calls exec; the search
+/// waits this long before it looks once more.
 const STARTING: Duration = Duration::from_millis(20);
 
 /// `CAP_SYS_PTRACE` in the masks of `/proc/PID/status` (Linux, `capability.h`).
 const SYS_PTRACE: u64 = 1 << 19;
 
-/// Finds clients. Cheap to clone.
+/// Finds client processes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Clients {
     proc: PathBuf,
-    /// Whether the kernel is asked for sockets, as is right where `proc` is the kernel's.
+    /// Whether to ask the kernel for sockets, which is right if `proc` is the real one.
     asks: bool,
 }
 
-/// A connection: the client's end and ours, where that is known.
+/// A connection: the client's address and ours, if known.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ends {
     pub(crate) client: SocketAddr,
     pub(crate) own: Option<SocketAddr>,
 }
 
-/// Who has the socket at the other end of a connection, as far as that was looked for. It is kept with the connection.
+/// The process at the other end of a connection, once it was looked up. Stored with the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Owner(Mutex<Option<Looked>>);
 
-/// What was found, and when.
+/// The result of a search, and its time.
 #[derive(Debug)]
 struct Looked {
     found: Option<Found>,
@@ -62,13 +62,13 @@ struct Looked {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Found {
     process: ClientProcess,
-    /// The descriptor, and where its link leads while it is that of the socket.
+    /// The descriptor's path, and its link target as long as it is the socket.
     descriptor: PathBuf,
     link: String,
 }
 
 impl Found {
-    /// Whether the process still has the socket there: it may have handed it on and ended, and its id be another's.
+    /// Whether the process still has the socket open: it may have passed it on and ended, and its id may be reused.
     fn is_still(&self) -> bool {
         fs::read_link(&self.descriptor).is_ok_and(|to| to.as_os_str() == self.link.as_str())
     }
@@ -85,17 +85,17 @@ impl Clients {
         Self { proc, asks: false }
     }
 
-    /// Whether sockets of other users' processes can be looked at: this thread has the right to trace.
+    /// Whether sockets of other users' processes can be examined, because this thread has the right to trace.
     pub(crate) fn sees_other_users(&self) -> bool {
         let status = fs::read_to_string(self.proc.join("thread-self/status")).unwrap_or_default();
         let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
         mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & SYS_PTRACE != 0)
     }
 
-    /// What was found out about a connection; `None` where it was not looked at, or a while ago and nobody was found,
-    /// or who was found has it no more.
+    /// The known result for a connection; `None` if there is none, if a failed search is too old, or if the process no
+    /// longer has the socket.
     pub(crate) fn known(&self, owner: &Owner) -> Option<Option<ClientProcess>> {
-        // Whole after every statement that may panic.
+        // A panic cannot leave the value inconsistent.
         let looked = owner.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Looked { found, since } = looked.as_ref()?;
         match found {
@@ -104,8 +104,8 @@ impl Clients {
         }
     }
 
-    /// Finds out, as [`Clients::process`] does, and remembers it. Where nobody has the socket any more, it is who had
-    /// it.
+    /// Searches like [`Clients::process`], and stores the result. If no process has the socket any more, the last owner
+    /// remains.
     pub(crate) fn look_up(&self, owner: &Owner, ends: Ends) -> Option<ClientProcess> {
         let found = self.process(ends).or_else(|Several| {
             std::thread::sleep(STARTING);
@@ -120,15 +120,15 @@ impl Clients {
         process
     }
 
-    /// The process at the other end of a connection; `None` where it is of another machine, has gone, or may not be
-    /// looked at. Reads the file descriptors of the processes that may have it.
+    /// The process at the other end of a connection; `None` if it is on another machine, has ended, or may not be
+    /// examined. Reads the file descriptors of the processes that may have the socket.
     fn process(&self, ends: Ends) -> Result<Option<Found>, Several> {
         let Some(Socket { inode, user }) = self.socket(ends) else { return Ok(None) };
         let link = format!("socket:[{inode}]");
         let Ok(processes) = fs::read_dir(&self.proc) else { return Ok(None) };
         let pids = processes.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-        // Who was root when it made the socket may be anybody by now. Root's are also the folders of those who changed
-        // their user, or may not be dumped (proc(5)).
+        // A process that was root when it made the socket may have another user by now. Folders of processes that
+        // changed their user, or are not dumpable, belong to root (proc(5)).
         let may_have_it = |pid: &u32| {
             let is_of = |folder: fs::Metadata| [0, user].contains(&folder.uid());
             user == 0 || fs::metadata(self.proc.join(pid.to_string())).is_ok_and(is_of)
@@ -141,12 +141,12 @@ impl Clients {
                 Some((pid, descriptor))
             });
             let Some((pid, descriptor)) = owners.next() else { continue };
-            // A socket that was handed on with a fork says nothing about who wrote into it.
+            // A socket that was inherited by a fork does not show which process wrote to it.
             if owners.next().is_some() {
                 return Err(Several);
             }
             let host = fs::read_to_string(self.proc.join("sys/kernel/hostname"));
-            // Where not all were looked at, others may have it as well.
+            // If some descriptors were not examined, other processes may have the socket too.
             let host = host.ok().filter(|_| left > 0);
             let process = host.map(|host| ClientProcess { pid, host: Arc::from(host.trim()) });
             return Ok(process.map(|process| Found { process, descriptor, link }));
@@ -167,8 +167,7 @@ impl Clients {
 #[derive(Debug, PartialEq, Eq)]
 struct Several;
 
-/// The descriptor by which a process has a file open, among those that are `left` to look at. Without the right to look
-/// there is none.
+/// The descriptor by which a process has a file open, among the next `left` ones. `None` without the right to look.
 fn descriptor(descriptors: &Path, link: &str, left: &mut usize) -> Option<PathBuf> {
     for entry in fs::read_dir(descriptors).ok()?.flatten() {
         *left = left.checked_sub(1)?;
@@ -185,11 +184,11 @@ mod tests {
 
     use super::*;
 
-    /// Held by who looks, and by who starts a program, which has the sockets of all tests for a moment.
+    /// Held during a search and while a program starts, because the new program briefly has the sockets of all tests.
     static STARTS: Mutex<()> = Mutex::new(());
 
-    /// Guarantees: the client of a connection on the loopback is found by the socket's owner, over IPv4, IPv6, and IPv4
-    /// through a socket of IPv6; an address that no socket has is nobody's.
+    /// Guarantees: the client of a loopback connection is found by its socket, over IPv4, IPv6, and IPv4 through an
+    /// IPv6 socket; an address without a socket has no owner.
     #[test]
     fn owners() {
         let _held = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -215,14 +214,14 @@ mod tests {
         }
     }
 
-    /// The next connection, and its ends.
+    /// Accepts a connection, and returns its ends.
     fn accept(listener: &TcpListener) -> (TcpStream, Ends) {
         let (accepted, client) = listener.accept().unwrap();
         let own = accepted.local_addr().ok();
         (accepted, Ends { client, own })
     }
 
-    /// A `/proc` with a socket of inode 4711 and processes 10, 11 and 12, none of which has it.
+    /// A fake `/proc` with a socket of inode 4711 and processes 10, 11 and 12, none of which has it open.
     fn proc(name: &str) -> PathBuf {
         let root = std::env::temp_dir().join(format!("profbridge-{name}-{}", std::process::id()));
         let row = "0: 0100007F:0016 0100007F:D3F2 01 0:0 0:0 0 0 0 4711 1";
@@ -234,7 +233,7 @@ mod tests {
         root
     }
 
-    /// Guarantees: a socket that two processes have, as after a fork, is of neither.
+    /// Guarantees: a socket that two processes share, as after a fork, has no owner.
     #[test]
     #[cfg(target_endian = "little")]
     fn shared_sockets() {
@@ -250,8 +249,8 @@ mod tests {
         fs::remove_dir_all(root).unwrap();
     }
 
-    /// Guarantees: of a connection that was handed on it is known who has it now, once who had it before does no more,
-    /// also where that one's descriptor is another file's by then; where nobody has it, it is who had it last.
+    /// Guarantees: if a connection's socket is passed to another process, the new owner is found once the old one has
+    /// closed it, even if its descriptor is another file by then; if no process has it, the last owner remains.
     #[test]
     #[cfg(target_endian = "little")]
     fn handed_on() {
@@ -274,7 +273,7 @@ mod tests {
         fs::remove_dir_all(root).unwrap();
     }
 
-    /// Guarantees: who is at the other end of a connection is looked for once, also where nobody is found.
+    /// Guarantees: each connection is searched once, even if nothing is found.
     #[test]
     fn connections_are_remembered() {
         let _held = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -293,7 +292,8 @@ mod tests {
         assert_eq!(clients.known(&nobody), Some(None));
     }
 
-    /// A program of another user that connects to a port, with so many others beside it; `None` without the right.
+    /// Starts a program of another user that connects to a port, next to `others` more processes; `None` without the
+    /// right.
     fn of_user(user: u32, port: u16, others: u32) -> Option<std::process::Child> {
         use std::os::unix::process::CommandExt as _;
         use std::process::{Command, Stdio};
@@ -306,8 +306,8 @@ mod tests {
         client.spawn().ok()
     }
 
-    /// Guarantees: a client of another user is found by who has the right to trace, asked for with both ends of the
-    /// connection or with the client's alone; else that is known beforehand.
+    /// Guarantees: with the right to trace, a client of another user is found, given both ends of the connection or
+    /// only the client's; without it `sees_other_users` is false.
     #[test]
     fn other_users() {
         let _held = STARTS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -326,8 +326,8 @@ mod tests {
         client.wait().unwrap();
     }
 
-    /// Prints what it costs to find a client the first time, and afterwards, beside 300 processes of a user: a client
-    /// of that user, one of another, and one of this user.
+    /// Prints the cost of the first and of later searches among 300 processes of another user: for a client of that
+    /// user, of a third one, and of this user.
     #[test]
     #[ignore = "measures"]
     fn cost() {

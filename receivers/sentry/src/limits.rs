@@ -1,4 +1,4 @@
-//! The limits that Sentry has set to a client, as they are handed back to it.
+//! Sentry's rate limits for a client, as they are returned to it.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::rate_limit::{Answer, peer_key};
 use profbridge_wire::sentry::{Category, RateLimits};
 
-/// The limits that hold for a client.
+/// The rate limits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Limited {
     /// The value of `X-Sentry-Rate-Limits`.
     pub(crate) header: String,
     /// When the last of them ends.
     pub(crate) retry_after_seconds: u64,
-    /// Whether they stop every item of the envelope.
+    /// Whether they apply to every item of the envelope.
     pub(crate) everything: bool,
 }
 
-/// The limits that hold for a client, and whether they stop all of an envelope. `None` where there are none.
+/// The rate limits for a client, and whether they apply to a whole envelope. `None` if there are none.
 pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: &Envelope) -> Option<Limited> {
     let held = limits.of(&peer_key(project, public_key));
     let longest = held.iter().map(|(_, left)| *left).max()?;
     let mut header = String::new();
     for (text, left) in &held {
         let comma = if header.is_empty() { "" } else { ", " };
-        // Sentry's Python SDK before 2.0 passes over a limit without the second colon, which is in front of the scope.
+        // Sentry's Python SDK before 2.0 ignores a limit without the second colon, which precedes the scope.
         let scope = if text.contains(':') { "" } else { ":" };
-        // Writing into a string does not fail.
+        // Writing to a string cannot fail.
         write!(header, "{comma}{}:{text}{scope}", whole_seconds(*left)).ok();
     }
     let mut rules = RateLimits::default();
@@ -43,7 +43,7 @@ pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: 
     Some(Limited { header, retry_after_seconds: whole_seconds(longest), everything })
 }
 
-/// Whole seconds, and not before the time has passed.
+/// Seconds, rounded up.
 fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
@@ -56,8 +56,8 @@ mod tests {
 
     const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-    /// Guarantees: a client hears what holds for its project and key, in the form in which Sentry says it, and an
-    /// envelope is stopped only where each of its items is.
+    /// Guarantees: a client gets the limits for its project and key in Sentry's format, and an envelope is refused only
+    /// if they apply to each of its items.
     /// rule: transport#rate-limits
     #[tokio::test(start_paused = true)]
     async fn handed_back() {
@@ -74,7 +74,7 @@ mod tests {
         assert!(of(&limits, 42, KEY, &envelope(&["transaction"])).unwrap().everything);
         assert!(!of(&limits, 42, KEY, &envelope(&[])).unwrap().everything);
         assert_eq!(of(&limits, 43, KEY, &envelope(&["transaction"])), None);
-        // What an answer with 429 and without limits says.
+        // The limit after an answer with 429 and no limits.
         limits.publish(&peer_key(42, KEY), "", Duration::from_secs(5));
         let all = of(&limits, 42, KEY, &envelope(&["event"])).unwrap();
         assert_eq!(all.header, "60:transaction;span:organization:quota, 5::");

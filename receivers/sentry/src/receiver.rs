@@ -1,4 +1,4 @@
-//! The receiver as the engine sees it.
+//! Implements the engine's receiver contract.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::clients::Clients;
 use crate::config::Settings;
 use crate::service::Service;
 
-/// So many requests are served to their end although their connection ends before them. Further ones end with it.
+/// At most this many requests are completed after their connection ended. Further ones are dropped with their
+/// connection.
 const MOST_UNATTENDED: u32 = 1024;
 
 /// Makes receivers of type `sentry`.
@@ -91,7 +92,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
     let (address, served) = server.listen(service, &context).await?;
     let stopped = Box::pin(async move {
         served.await;
-        // Requests whose connection has ended before them.
+        // Waits for requests whose connection has ended.
         drop(unattended.acquire_many(MOST_UNATTENDED).await);
     });
     Ok(RunningReceiver { addresses: vec![("http", address)], stopped })

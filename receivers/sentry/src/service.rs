@@ -1,6 +1,6 @@
 //! Sentry's HTTP endpoints.
 //!
-//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the
+//! Before a body is refused, its rest is read and discarded for a few seconds, so that its sender gets to read the
 //! answer ([`body::discard_rest`]).
 
 use std::convert::Infallible;
@@ -37,8 +37,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Headers that say something about the client, as Relay takes them from a request (getsentry/relay
-/// `relay-server/src/extractors/request_meta.rs`), and go on as they are.
+/// Headers with information about the client, which Relay keeps (getsentry/relay
+/// `relay-server/src/extractors/request_meta.rs`). They are forwarded unchanged.
 const KEPT: [&str; 12] = [
     "user-agent",
     "origin",
@@ -54,11 +54,11 @@ const KEPT: [&str; 12] = [
     "sec-ch-ua-form-factors",
 ];
 
-/// What is done with a request.
+/// What to do with a request.
 enum Course {
-    /// It is read: what its head says, or why it is refused.
+    /// Read it: the contents of its head, or why it is refused.
     Read(Result<Box<Head>, Fault>),
-    /// It goes on unread, under this path.
+    /// Forward it unread, to this path.
     HandOn(String),
 }
 
@@ -69,13 +69,13 @@ pub(crate) struct Service {
     pub(crate) clock: Clock,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
-    /// How many requests may be under way without their connection.
+    /// Limits the requests that run without their connection.
     pub(crate) unattended: Arc<Semaphore>,
 }
 
 impl Service {
-    /// Answers a request. Never fails. It is served to its end although its connection ends, as far as it has come: a
-    /// browser closes with its page, and nobody repeats what it has sent.
+    /// Answers a request. Never fails. A request that has arrived is completed even if its connection ends, because a
+    /// browser closes the connection with its page, and nobody retries.
     pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Answer, Infallible> {
         let Ok(place) = Arc::clone(&self.unattended).try_acquire_owned() else {
             return Ok(self.respond(request).await);
@@ -99,7 +99,7 @@ impl Service {
         if request.method() == Method::OPTIONS && is_read {
             return answer::preflight();
         }
-        // Whoever only looks (a browser, a probe) loses nothing.
+        // Other methods come from browsers and probes, which lose no data.
         let counts = is_read || request.method() == Method::POST || (course.is_ok() && self.caller.way.is_some());
         let tally = counts.then(|| Tally::new(&self.caller.telemetry, address));
         let (mut parts, body) = request.into_parts();
@@ -126,7 +126,7 @@ impl Service {
         }
     }
 
-    /// What is to be done with a request.
+    /// Decides what to do with a request.
     fn course(&self, request: &Request<Incoming>) -> Result<Course, Fault> {
         let path = request.uri().path();
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
@@ -135,7 +135,7 @@ impl Service {
             Endpoint::Envelope(project) => read(project, Form::Envelope, format!("/api/{project}/envelope/{query}")),
             Endpoint::Store(project) => {
                 let path = format!("/api/{project}/store/{query}");
-                // With GET an event stands in the query.
+                // With GET the event is in the query.
                 if self.caller.way.is_some() && request.method() == Method::GET {
                     return Ok(Course::HandOn(path));
                 }
@@ -148,7 +148,7 @@ impl Service {
         }
     }
 
-    /// Hands a request on that is not looked into.
+    /// Forwards a request without reading it.
     async fn hand_on(&self, path: &str, parts: &Parts, body: &mut Option<Guarded<Incoming>>) -> Result<Outcome, Fault> {
         self.caller.intake.came_through(&parts.headers)?;
         if let Some(keys) = &self.caller.settings.keys {
@@ -160,16 +160,16 @@ impl Service {
                 return Err(Fault::new(StatusCode::FORBIDDEN, "key_not_allowed", message));
             }
         }
-        // Where it goes nowhere its sender is answered behind the rest of it.
+        // If it cannot be forwarded, its rest is discarded before the answer.
         let Some(rest) = body.take_if(|_| self.caller.way.is_some()) else { return Err(call::no_way()) };
-        // The server has limits of its own; here it only has to go on.
+        // The server has its own limits; here the body only passes through.
         let limits = BodyLimits { timeout: call::PATIENCE, ..BodyLimits::new(usize::MAX) };
         let rest = Guarded::new(rest.into_inner(), limits);
         let request = Request::from_parts(parts.clone(), Resumed::new(Bytes::new(), rest));
         self.caller.hand_on(None, path, request).await
     }
 
-    /// What the head of a request says.
+    /// Reads a request's head.
     fn head(&self, request: &Request<Incoming>, project: u64, form: Form, path: String) -> Result<Head, Fault> {
         if request.method() != Method::POST {
             let message = format!("{} is not allowed here, envelopes are sent with POST", request.method());
@@ -183,7 +183,7 @@ impl Service {
             query: request.uri().query(),
         };
         let auth = client_auth::read(forms).map_err(fault::unauthenticated)?;
-        // Before the body is read: who may not send costs nothing.
+        // Checked before the body is read, so that unauthorised senders cost nothing.
         auth.iter().try_for_each(|auth| is_allowed(&self.caller.settings, &auth.key))?;
         let peer = request.extensions().get::<Peer>().copied();
         let kept = request.extensions().get::<Kept>().filter(|_| self.caller.clients.is_some());
@@ -195,14 +195,14 @@ impl Service {
             arrival_unix_nano: Some(self.clock.now().unix_nano),
             ..RequestMeta::default()
         };
-        // Relay passes over a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
+        // Relay ignores a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
         let coding = text(headers, &CONTENT_ENCODING).filter(|coding| !coding.trim().eq_ignore_ascii_case("utf-8"));
         let hosts = [HOST, FORWARDED_HOST].iter().filter_map(|name| text(headers, name)).map(str::to_owned).collect();
         Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta, peer, owner, hosts, path })
     }
 }
 
-/// Adds the address of a client to those that it was forwarded for. One on this machine says nothing to a server.
+/// Adds a client's address to `X-Forwarded-For`. A loopback address would tell the server nothing.
 fn add_forwarded(headers: &mut HeaderMap, address: Option<IpAddr>) {
     let Some(address) = address.filter(|address| !address.is_loopback()) else { return };
     let before = shared(headers, FORWARDED_FOR);
@@ -216,18 +216,18 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// A header's value, which need not be ASCII: several of them as one list (RFC 9110, 5.3).
+/// A header's value, which may be non-ASCII; several are joined into a list (RFC 9110, 5.3).
 fn shared(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Arc<str>> {
     let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
     values.reduce(|all, next| format!("{all}, {next}").into()).map(|all| all.as_ref().into())
 }
 
-/// Why a path is not for this service.
+/// The fault of a request that is not for this service.
 fn misdirected(endpoint: Endpoint, path: &str) -> Fault {
     match endpoint {
         Endpoint::NoProject => Fault::new(StatusCode::BAD_REQUEST, "project", "the project in the path is no number"),
         _ => {
-            // A path is whatever a stranger wrote.
+            // The path comes from the client and may be long.
             let path: String = path.chars().take(80).collect();
             let message = format!("nothing is served on {path:?}: envelopes are sent to /api/PROJECT/envelope/");
             Fault::new(StatusCode::NOT_FOUND, "unknown_path", message)

@@ -1,4 +1,4 @@
-//! The sockets of this network namespace, as `/proc/net/tcp` and `tcp6` list them.
+//! The sockets of this network namespace, from `/proc/net/tcp` and `tcp6`.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::socket::Socket;
 
-/// The socket that is connected from `own`, to `other` where that is known.
+/// The socket connected from `own`, and to `other` if that is known.
 pub(super) fn connected(proc: &Path, own: SocketAddr, other: Option<SocketAddr>) -> Option<Socket> {
     let canonical = |of: SocketAddr| SocketAddr::new(of.ip().to_canonical(), of.port());
     let (own, other) = (canonical(own), other.map(canonical));
@@ -17,7 +17,7 @@ pub(super) fn connected(proc: &Path, own: SocketAddr, other: Option<SocketAddr>)
             let is_it =
                 |row: &Row| row.own == own && other.is_none_or(|other| row.other == other) && row.socket.inode != 0;
             match row(line).filter(is_it) {
-                // A port may be used for several connections. Then nobody knows which one it is.
+                // Several connections may share a port; then the right one is unknown.
                 Some(_) if found.is_some() => return None,
                 Some(row) => found = Some(row.socket),
                 None => {}
@@ -27,7 +27,7 @@ pub(super) fn connected(proc: &Path, own: SocketAddr, other: Option<SocketAddr>)
     found
 }
 
-/// A line: of its columns the second, the third, the eighth and the tenth.
+/// The columns 2, 3, 8 and 10 of a line.
 #[derive(Debug, PartialEq, Eq)]
 struct Row {
     own: SocketAddr,
@@ -46,7 +46,7 @@ fn row(line: &str) -> Option<Row> {
     Some(Row { own, other, socket: Socket { inode: columns.nth(1)?.parse().ok()?, user } })
 }
 
-/// An address as the kernel writes it: each 32 bits of it as a number in the machine's byte order.
+/// Parses an address in the kernel's notation: each 32 bits as a number in the machine's byte order.
 fn address(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     match hex.len() {
@@ -66,7 +66,7 @@ fn address(hex: &str) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    /// Guarantees: rows are read as the kernel writes them, and what is none is passed over.
+    /// Guarantees: rows in the kernel's notation are parsed, and invalid ones are skipped.
     #[test]
     fn rows() {
         let at = |address: &str| address.parse::<SocketAddr>().unwrap();

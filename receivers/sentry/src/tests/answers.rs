@@ -1,10 +1,10 @@
-//! Paths, methods, and what clients are answered.
+//! Paths, methods, and answers to clients.
 
 use serde_json::json;
 
 use super::*;
 
-/// Guarantees: the answer names the event's id as Sentry writes it, and nothing where there is none.
+/// Guarantees: the answer contains the event's id in Sentry's notation, and none if the event has none.
 /// rule: transport#header-event-id, transport#answer-id
 #[tokio::test]
 async fn ids() {
@@ -17,8 +17,8 @@ async fn ids() {
     assert_eq!((rig.requests("success"), rig.requests("failure")), (3, 0));
 }
 
-/// Guarantees: the event of an old SDK becomes an envelope with one item, its bytes as they came, and its answer names
-/// its id; it is compressed as any other.
+/// Guarantees: the event of an old SDK becomes an envelope with one item of unchanged bytes, and its answer contains
+/// its id; it may be compressed like any body.
 /// rule: transport#path-store
 #[tokio::test]
 async fn store() {
@@ -41,7 +41,8 @@ async fn store() {
     assert_eq!(rig.refused(post(large).to("/api/42/store/")).await.status, 413);
 }
 
-/// Guarantees: slashes may be left out and repeated; a project that is no number, or leads elsewhere, is none.
+/// Guarantees: slashes may be missing or repeated; a project that is no number, or a path that leads elsewhere, is
+/// refused.
 /// rule: transport#path-envelope
 #[tokio::test]
 async fn paths() {
@@ -65,7 +66,7 @@ async fn paths() {
     }
 }
 
-/// Guarantees: what is neither envelope nor event is refused where there is no way on for it, however large it is.
+/// Guarantees: other endpoints are refused if no exporter can forward their requests, however large the body is.
 #[tokio::test]
 async fn other_endpoints() {
     let rig = Rig::start(LOOPBACK).await;
@@ -76,7 +77,7 @@ async fn other_endpoints() {
 }
 
 /// Guarantees: a browser is told that it may send, with which headers, and which headers of the answer it may read;
-/// other methods are refused with those that are not.
+/// other methods are refused with the list of allowed ones.
 /// rule: transport#cors
 #[tokio::test]
 async fn browsers_and_methods() {

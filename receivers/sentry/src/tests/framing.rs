@@ -1,9 +1,9 @@
-//! Bodies that are no envelopes, and envelopes that Relay refuses.
+//! Invalid envelopes, and envelopes that Relay refuses.
 
 use super::*;
 
-/// Attack: what is no envelope is refused with Relay's status, by the place at which it is wrong, and without a value
-/// of its: a header may hold a key.
+/// Attack: an invalid envelope is refused with Relay's status and the position of the error, but without its contents,
+/// because a header may contain a key.
 /// rule: transport#envelope-length, transport#envelope-malformed, transport#envelope-items, transport#header-event-id
 /// rule: transport#header-sent-at, transport#answer-errors
 #[tokio::test]
@@ -48,7 +48,7 @@ async fn no_envelopes() {
     assert_eq!(rig.requests("failure"), 19);
 }
 
-/// Attack: a header without an end is not searched for keys, and what is no text is refused like anything else.
+/// Attack: an endless header is not searched for keys, and invalid UTF-8 is refused like any error.
 #[tokio::test]
 async fn hostile_headers() {
     let rig = Rig::start(LOOPBACK).await;
@@ -58,7 +58,7 @@ async fn hostile_headers() {
     }
 }
 
-/// Guarantees: what Relay refuses for its size, or for more than one of a kind, is refused with 413 as a whole: two
+/// Guarantees: envelopes that Relay refuses for their size or for duplicates are refused as a whole with 413: two
 /// profiles, two events, an event of more than 1 MiB.
 /// rule: transport#items-once, transport#items-size, transport#answer-errors
 #[tokio::test]
@@ -80,8 +80,8 @@ async fn too_much() {
     }
 }
 
-/// Guarantees: what Relay takes is taken, and handed on byte for byte: no length, no last line's end, keys and types
-/// that nobody knows, an empty payload, no items at all, and a header that is deeper than any stack.
+/// Guarantees: everything that Relay accepts is accepted and forwarded byte for byte: no length, no final line break,
+/// unknown keys and types, an empty payload, no items at all, and a header nested deeper than any stack.
 /// rule: transport#envelope
 #[tokio::test]
 async fn every_form() {

@@ -45,18 +45,18 @@ const PLENTY: u64 = 1 << 30;
 /// A free port, and everything else at its default.
 const LOOPBACK: &str = "endpoint: '127.0.0.1:0'";
 
-/// An envelope that nobody refuses.
+/// An envelope that is always accepted.
 const SMALL: &str =
     "{\"event_id\":\"9ec79c33-ec99-42ab-8353-589fcb2e04dc\"}\n{\"type\":\"event\"}\n{\"message\":\"x\"}\n";
 
-/// What Sentry's Python SDK sends of a continuous profile.
+/// A continuous profile from Sentry's Python SDK.
 const CHUNK: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/python-2.75-profile_chunk.envelope");
 
 fn settings(yaml: &str) -> Settings {
     Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
 }
 
-/// A receiver that runs.
+/// A running receiver.
 struct Rig {
     address: SocketAddr,
     intake: Intake,
@@ -76,7 +76,7 @@ impl Rig {
         Self::start_beside(settings, memory, None).await
     }
 
-    /// A receiver whose exporter offers a way on.
+    /// A receiver with an exporter that may forward requests.
     async fn start_beside(settings: Settings, memory: u64, way: Option<Arc<dyn Onward>>) -> Self {
         let (intake, consumer) = intake(memory);
         let (metrics, limits) = (Metrics::new(Budget::new(memory)), PeerLimits::default());
@@ -98,7 +98,7 @@ impl Rig {
         Self { address, intake, consumer, metrics, limits, trigger, stopped: tokio::spawn(running.stopped) }
     }
 
-    /// Sends a request that is to be refused, and makes sure that nothing is left of it.
+    /// Sends a request that must be refused, and checks that nothing is left of it.
     async fn refused(&self, post: Post) -> Answer {
         let answer = post.send(self.address).await;
         assert!(answer.status >= 400, "{answer:?}");
@@ -106,7 +106,7 @@ impl Rig {
         answer
     }
 
-    /// Sends a request, takes what arrives, and makes sure that nothing else is left of it.
+    /// Sends a request, returns what arrives, and checks that nothing else is left.
     async fn taken(&mut self, post: Post) -> (Answer, Envelope) {
         let (answer, taken) = tokio::join!(post.send(self.address), patiently(self.consumer.take()));
         assert_eq!(self.consumer.memory_used(), 0);
@@ -144,7 +144,7 @@ fn post(body: impl Into<Bytes>) -> Post {
     bare(body).header("x-sentry-auth", auth(KEY))
 }
 
-/// An envelope for project 42 whose sender says nothing of itself.
+/// An envelope for project 42 without authentication.
 fn bare(body: impl Into<Bytes>) -> Post {
     Post {
         method: Method::POST,
@@ -175,7 +175,7 @@ impl Post {
         self
     }
 
-    /// Without an announced length.
+    /// Sends the body without a length.
     fn chunked(mut self) -> Self {
         self.chunked = true;
         self
@@ -183,7 +183,7 @@ impl Post {
 
     async fn send(self, address: SocketAddr) -> Answer {
         let answer = self.exchange(address).await;
-        // Whatever it says, a browser may read it.
+        // Browsers may read every answer.
         assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
         answer
     }
@@ -195,7 +195,7 @@ impl Post {
         }
         let body = Full::new(self.body);
         if self.chunked {
-            // What maps frames does not say how long the body is.
+            // A mapped body has no size hint.
             exchange(address, request.body(body.map_frame(|frame| frame)).unwrap()).await
         } else {
             exchange(address, request.body(body).unwrap()).await
@@ -249,12 +249,12 @@ fn gzip(data: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Waits for something that must happen, and fails instead of hanging.
+/// Waits for something that must happen, and panics after a timeout instead of hanging.
 async fn patiently<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(120), what).await.expect("it happens")
 }
 
-/// Waits until a condition holds that nothing tells.
+/// Polls until a condition holds, for conditions without a notification.
 async fn until(mut reached: impl FnMut() -> bool) {
     patiently(async {
         while !reached() {

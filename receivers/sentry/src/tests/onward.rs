@@ -1,4 +1,4 @@
-//! Requests that go on unread, to a server in this process.
+//! Requests that are forwarded unread to a server in this process.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// A request as it reached the server: its line, its headers, its body.
+/// A request as the server received it: its line, its headers, its body.
 #[derive(Debug, Clone)]
 struct Seen {
     line: String,
@@ -20,7 +20,7 @@ struct Seen {
     body: Bytes,
 }
 
-/// A server, and the way to it.
+/// A server, and the forwarder to it.
 #[derive(Debug)]
 struct Way {
     passage: Passage,
@@ -29,7 +29,7 @@ struct Way {
 }
 
 impl Way {
-    /// A server that answers everything with 202, headers and a body of its own.
+    /// Starts a server that answers everything with 202, its own headers and a body.
     async fn start() -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -87,9 +87,9 @@ async fn rig(yaml: &str, memory: u64) -> (Rig, Arc<Way>) {
     (rig, way)
 }
 
-/// Guarantees: every address that a DSN gives and that is no envelope's reaches the server with method, path, query,
-/// headers and body as they came, behind whatever path the DSN has, and the server's answer comes back as it is. No
-/// header is invented, and none of a connection's own goes on.
+/// Guarantees: requests to every other endpoint of a DSN reach the server with the same method, path, query, headers
+/// and body, whatever prefix the DSN has, and the server's answer is returned unchanged. No header is added, and no
+/// connection header is forwarded.
 /// rule: transport#path-others
 #[tokio::test]
 async fn every_address() {
@@ -129,8 +129,8 @@ async fn every_address() {
     }
 }
 
-/// Guarantees: without an exporter that has a server, what is no envelope is refused by name; with keys, so is what
-/// names none of them, wherever it could stand.
+/// Guarantees: without an exporter that can forward, other endpoints are refused by name; if keys are configured,
+/// requests without an allowed key, wherever it could stand, are refused too.
 /// rule: transport#path-others
 #[tokio::test]
 async fn not_to_anybody() {
@@ -144,7 +144,7 @@ async fn not_to_anybody() {
     assert_eq!(bare("x").to("/api/42/nel/").header("x-sentry-auth", auth(KEY)).exchange(rig.address).await.status, 202);
 }
 
-/// An envelope of one attachment.
+/// An envelope with one attachment.
 fn attachment(size: usize) -> Bytes {
     let head = format!(
         "{{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}}\n{{\"type\":\"attachment\",\"length\":{size}}}\n"
@@ -152,8 +152,8 @@ fn attachment(size: usize) -> Bytes {
     [head.as_bytes(), &vec![b'a'; size], b"\n"].concat().into()
 }
 
-/// Guarantees: a large envelope of which nothing is read goes on as it comes, whatever its coding and whether it says
-/// how long it is, through memory that is a part of it; a small one, and a large one with a profile, is taken.
+/// Guarantees: a large envelope without profiles and spans is forwarded as a stream, in any coding and with or without
+/// a length, in a fraction of its size in memory; a small one, and a large one with a profile, is decoded.
 #[tokio::test]
 async fn large_envelopes() {
     let large = attachment(6 << 20);
@@ -193,7 +193,7 @@ async fn large_envelopes() {
     assert!(way.seen.lock().unwrap().is_empty());
 }
 
-/// Guarantees: a large envelope is refused for its key before it goes on, and so is one that says nothing of it.
+/// Guarantees: a large envelope with a wrong key or without one is refused before it is forwarded.
 #[tokio::test]
 async fn large_and_not_allowed() {
     let (rig, way) = rig(&format!("{{{LOOPBACK}, public_keys: [{OTHER_KEY}]}}"), PLENTY).await;
@@ -202,8 +202,8 @@ async fn large_and_not_allowed() {
     assert!(way.seen.lock().unwrap().is_empty());
 }
 
-/// Guarantees: the DSN in an envelope's header decides between servers; one that names this receiver, under a name that
-/// it has, is for the usual server; any other is refused by its name.
+/// Guarantees: the DSN in an envelope's header selects the server; if it names this receiver, under any of its names,
+/// the default server is used; any other is refused by name.
 #[tokio::test]
 async fn servers() {
     let (mut rig, _way) = rig(LOOPBACK, PLENTY).await;

@@ -1,4 +1,4 @@
-//! What is read of profiles, and what is held.
+//! How profiles and spans are decoded, and how much memory is held.
 
 use profbridge_model::envelope::Payload;
 use profbridge_model::{Quantities, SpanForm};
@@ -12,8 +12,8 @@ const V1: &[u8] =
     include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
 const SPANS: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-11.1-span.envelope");
 
-/// Guarantees: a chunk is read into a view of its item, compressed or not, of Python's SDK or Node's; the envelope
-/// stays as it came, and while the pipelines have it the memory of both is counted.
+/// Guarantees: a chunk is decoded into a view of its item, compressed or not, from Python's SDK and Node's; the
+/// envelope stays unchanged, and while the pipelines have it the memory of both is counted.
 #[tokio::test]
 async fn chunks() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -40,8 +40,8 @@ async fn chunks() {
     }
 }
 
-/// Guarantees: a profile that breaks a rule, or is of a kind that is not read, goes on unread with the items beside it:
-/// what it is worth is for Sentry to say.
+/// Guarantees: a profile that breaks a rule, or is of an unsupported kind, is forwarded unread with the other items:
+/// Sentry decides about it.
 /// rule: transport#unreadable-profile
 #[tokio::test]
 async fn unreadable() {
@@ -74,7 +74,7 @@ async fn unreadable() {
     assert_eq!(rig.taken(post(other_platform)).await.1.views.len(), 0);
 }
 
-/// Attack: a profile of many empty frames is read within the memory that it was given, or not at all.
+/// Attack: a profile with many empty frames is decoded within the granted memory, or not at all.
 #[tokio::test]
 async fn many_frames() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -92,9 +92,8 @@ async fn many_frames() {
     assert_eq!(answer.status, 200);
 }
 
-/// Guarantees: transactions and containers of spans are read into views of their items, beside a profile too; such an
-/// item counts as its spans; the envelope stays as it came, and the memory of both is counted, once where the one is a
-/// part of the other.
+/// Guarantees: transactions and span containers are decoded into views of their items, also beside a profile; such an
+/// item counts as its spans; the envelope stays unchanged, and memory that both share is counted once.
 #[tokio::test]
 async fn spans() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -129,7 +128,7 @@ async fn spans() {
     }
 }
 
-/// Guarantees: of a transaction as an event of its own spans are read as well.
+/// Guarantees: the spans of a transaction that is sent as a single event are decoded too.
 #[tokio::test]
 async fn spans_of_an_event() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -143,8 +142,8 @@ async fn spans_of_an_event() {
     }
 }
 
-/// Guarantees: spans that break a rule, transactions and containers that do, single spans of the older protocol and
-/// containers without spans go on unread, and each such item is counted as one.
+/// Guarantees: spans, transactions and containers that break a rule, single spans of the older protocol and containers
+/// without spans are forwarded unread, and each such item is counted as one.
 #[tokio::test]
 async fn unreadable_spans() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -171,7 +170,7 @@ async fn unreadable_spans() {
     assert_eq!(taken.quantities(), Quantities::spans(1));
 }
 
-/// Attack: a container of as many spans as fit is read within the memory that it was given.
+/// Attack: a container with the maximum number of spans is decoded within the granted memory.
 #[tokio::test]
 async fn many_spans() {
     let mut rig = Rig::start(LOOPBACK).await;
@@ -186,8 +185,8 @@ async fn many_spans() {
     assert_eq!((answer.status, taken.quantities()), (200, Quantities::spans(90_000)));
 }
 
-/// Guarantees: where that is asked for, the process that sent spans is known, over the connection that it has;
-/// otherwise, and of what has no spans, or came through a proxy, it is not looked for.
+/// Guarantees: with `resolve_clients` the process that sent spans is found by its connection; without it, for requests
+/// without spans, and for requests through a proxy, none is looked up.
 #[tokio::test]
 async fn clients() {
     let mut rig = Rig::start(&format!("{{{LOOPBACK}, resolve_clients: true}}")).await;
@@ -198,7 +197,7 @@ async fn clients() {
         assert_eq!(&*client.host, host.trim());
     }
     assert_eq!(rig.taken(post(CHUNK.to_vec())).await.1.meta.client_process, None);
-    // Of another client: what has the socket is a proxy.
+    // Comes from another client: the process that has the socket is a proxy.
     let forwarded = post(SPANS.to_vec()).header("x-forwarded-for", "203.0.113.7");
     assert_eq!(rig.taken(forwarded).await.1.meta.client_process, None);
     let mut rig = Rig::start(LOOPBACK).await;
