@@ -1,4 +1,4 @@
-//! One profile, however it came: unpacked, read, handed to the pipelines.
+//! Processes one profile, pushed or scraped: decompress, decode, hand over to the pipelines.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,46 +19,47 @@ use crate::fault::{self, Fault};
 use crate::ingest::Known;
 use crate::multipart;
 
-/// How many bytes of memory a byte of a profile may turn into, in the attempts to read it. Real ones take one to two.
+/// How many bytes of memory one byte of a profile may decode to, for the successive attempts. Real profiles need one to
+/// two.
 const MEMORY_FACTORS: [usize; 2] = [3, 8];
 
-/// Strings in which something that is not UTF-8 was replaced.
+/// Counts strings in which invalid UTF-8 was replaced.
 const REPLACED: &str = "pprof_strings_replaced";
 
-/// Numbers of labels that have a text as well.
+/// Counts numbers of labels that have a text as well.
 const LEFT_OUT: &str = "pprof_label_numbers_left_out";
 
-/// References to mappings and functions that are not there.
+/// Counts references to missing mappings and functions.
 const LEFT_OUT_REFERENCES: &str = "pprof_references_left_out";
 
-/// Observations whose profile says a time that cannot be.
+/// Counts observations whose profile has an impossible time.
 const TIME_SKEW: &str = "time_skew";
 
-/// What gzip begins with (RFC 1952).
+/// The magic number of gzip (RFC 1952).
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
-/// What all profiles of a receiver share. Cheap to clone.
+/// State shared by all profiles of a receiver. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Caller {
     pub(crate) intake: Intake,
-    /// How many profiles are unpacked and read at the same time.
+    /// Limits how many profiles are decompressed and decoded at the same time.
     pub(crate) slots: Arc<Semaphore>,
-    /// What resources get that they came without.
+    /// Attributes that every resource gets unless it has them.
     pub(crate) insert: Arc<[(String, String)]>,
-    /// Tells when a profile arrives.
+    /// The source of arrival times.
     pub(crate) clock: Clock,
     pub(crate) senders: Senders,
 }
 
-/// Who was warned about for a time that cannot be. Cheap to clone.
+/// The senders that were warned about an impossible time. Cheap to clone.
 #[derive(Clone, Default)]
 pub(crate) struct Senders(Arc<Mutex<HashSet<Arc<str>>>>);
 
 impl Senders {
-    /// So many are known apart; further ones are not warned about.
+    /// Maximum number of remembered senders; further ones get no warning.
     const MOST: usize = 1024;
 
-    /// Warns about the time of a sender's profile, once for each sender.
+    /// Logs that a sender's profile has an impossible time, once per sender.
     fn warn(&self, peer: &Arc<str>, time: u64) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() < Self::MOST && known.insert(Arc::clone(peer)) {
@@ -71,21 +72,21 @@ impl Senders {
     }
 }
 
-/// A profile as it came.
+/// A profile as received.
 pub(crate) struct Arrived {
     pub(crate) received: Received,
     pub(crate) coding: Coding,
-    /// The boundary of the form that it stands in.
+    /// The boundary of the multipart form that contains it, if any.
     pub(crate) boundary: Option<String>,
     pub(crate) known: Known,
-    /// Who sent it.
+    /// The sender.
     pub(crate) peer: Arc<str>,
-    /// The largest size, in bytes.
+    /// Maximum size in bytes.
     pub(crate) max_bytes: usize,
 }
 
 impl Caller {
-    /// Hands a profile to the pipelines, and returns how many samples (`Sample` messages of OTLP) they took.
+    /// Hands a profile to the pipelines, and returns how many samples (`Sample` messages of OTLP) they accepted.
     pub(crate) async fn take(&self, arrived: Arrived) -> Result<u64, Fault> {
         let work = Work {
             intake: self.intake.clone(),
@@ -103,7 +104,7 @@ impl Caller {
     }
 }
 
-/// The part that is computing.
+/// The CPU work of decoding a profile.
 struct Work {
     intake: Intake,
     clock: Clock,
@@ -146,21 +147,21 @@ impl Work {
             self.intake.grow(permit, more)?;
             match decode_with(profile.clone(), &limits, times) {
                 Ok(decoded) => {
-                    // Once more as much as it came as, for what it is written as on its way out while it is still here.
+                    // The received size is added once more, for encoding the data again while it is still held.
                     let all = held + memory(&decoded.profiles) as u64 + profile.len() as u64;
                     let more = all.saturating_sub(permit.bytes());
                     self.intake.grow(permit, more)?;
                     permit.set(all);
                     return Ok(decoded);
                 }
-                // The limit that was met is the memory of this attempt.
+                // The limit was this attempt's memory, so the next attempt may succeed.
                 Err(DecodeError::LimitExceeded { limit, .. }) if limit == most && factors.peek().is_some() => {}
                 Err(error) => return Err(fault::unreadable(&error, &profile)),
             }
         }
     }
 
-    /// Gives the resource its attributes: what the sender said, and behind that what the configuration says.
+    /// Adds attributes to the resource: the sender's, and then the configured ones.
     fn complete(&self, profiles: Profiles, known: Known) -> Result<Profiles, Fault> {
         let said = |key: &str| known.attributes.iter().any(|(known, _)| known == key);
         let inserted = self.insert.iter().filter(|(key, _)| !said(key));
@@ -172,7 +173,7 @@ impl Work {
     }
 }
 
-/// The profile in a form.
+/// Extracts the profile from a multipart form.
 fn of_form(body: &Bytes, boundary: &str) -> Result<Bytes, Fault> {
     let [profile, before] = multipart::parts(body, boundary, ["profile", "prev_profile"])?;
     if before.is_some_and(|before| !before.is_empty()) {

@@ -1,4 +1,4 @@
-//! What the head of a request says of a profile: whose it is, and when it was made.
+//! Metadata of a profile in the request's query: its service and attributes, and its time.
 //!
 //! Source: grafana/pyroscope-go `upstream/remote/remote.go` (the parameters), grafana/pyroscope
 //! `pkg/og/storage/segment/key.go` (names with labels) and `pkg/og/util/attime` (times).
@@ -9,21 +9,22 @@ use profbridge_wire::pprof::Times;
 use crate::config::{INSTANCE, SERVICE};
 use crate::fault::Fault;
 
-/// The most attributes that a request may give, and the longest key and value, in bytes; as for `resource.insert`.
+/// Maximum number of attributes in a request, and maximum length of a key and a value in bytes; the same as for
+/// `resource.insert`.
 const MOST_ATTRIBUTES: usize = 64;
 const LONGEST_KEY: usize = 256;
 const LONGEST_VALUE: usize = 4096;
 
-/// What is known of a profile beside its bytes.
+/// Metadata of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// Attributes of its resource, by keys that differ.
+    /// Attributes of its resource, with distinct keys.
     pub(crate) attributes: Vec<(String, String)>,
-    /// When it was made.
+    /// When it was recorded.
     pub(crate) times: Times,
 }
 
-/// The parameters of a query, decoded.
+/// The decoded parameters of a query.
 fn parameters(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     let decoded = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
     query.split('&').filter(|part| !part.is_empty()).map(move |part| {
@@ -33,7 +34,7 @@ fn parameters(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
 }
 
 impl Known {
-    /// What the query of `/ingest` says.
+    /// Parses the query of `/ingest`.
     pub(crate) fn of_ingest(query: &str) -> Result<Self, Fault> {
         let mut known = Self::default();
         let [mut from, mut until] = [0; 2];
@@ -46,7 +47,7 @@ impl Known {
                     let message = format!("format: only pprof is read, not {value:?}; let the client send pprof");
                     return Err(Fault::new(http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "format", message));
                 }
-                // How its values are shown, which a pprof profile says itself.
+                // The unit and aggregation of values, which a pprof profile contains itself.
                 _ => {}
             }
         }
@@ -54,7 +55,7 @@ impl Known {
         Ok(known)
     }
 
-    /// What the query of the plain endpoint says: attributes, each under its key.
+    /// Parses the query of the plain endpoint: attributes by key.
     pub(crate) fn of_attributes(query: &str) -> Result<Self, Fault> {
         let mut known = Self::default();
         for (key, value) in parameters(query) {
@@ -63,7 +64,7 @@ impl Known {
         Ok(known)
     }
 
-    /// A name with labels: `shop.cart{region=eu,env=prod}`.
+    /// Parses a name with labels: `shop.cart{region=eu,env=prod}`.
     fn name(&mut self, name: &str) -> Result<(), Fault> {
         let (app, labels) = name.split_once('{').unwrap_or((name, "}"));
         let Some(labels) = labels.trim_end().strip_suffix('}') else {
@@ -76,7 +77,7 @@ impl Known {
             let (key, value) = (key.trim(), value.trim().trim_matches('"'));
             match key {
                 "__name__" => {}
-                // pyroscope-go draws one for each process.
+                // pyroscope-go draws a random one per process.
                 "__session_id__" => self.add(INSTANCE.to_owned(), value.to_owned())?,
                 "service_name" => self.add(SERVICE.to_owned(), value.to_owned())?,
                 key => self.add(key.to_owned(), value.to_owned())?,
@@ -85,7 +86,7 @@ impl Known {
         self.add(SERVICE.to_owned(), app.trim().to_owned())
     }
 
-    /// Adds an attribute, unless it is there or says nothing.
+    /// Adds an attribute, unless it exists or the value is empty.
     fn add(&mut self, key: String, value: String) -> Result<(), Fault> {
         if value.is_empty() || self.attributes.iter().any(|(known, _)| *known == key) {
             return Ok(());
@@ -102,8 +103,8 @@ impl Known {
     }
 }
 
-/// A time as a number of seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, which its digits
-/// tell.
+/// Parses a time in seconds, milliseconds, microseconds or nanoseconds since the Unix epoch; its number of digits tells
+/// the unit.
 fn time(name: &str, text: &str) -> Result<u64, Fault> {
     let number = text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     let factor = match text.len() {
@@ -126,7 +127,8 @@ mod tests {
         known.attributes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
-    /// Guarantees: name and labels become attributes, the session the instance; times are read in every unit.
+    /// Guarantees: name and labels become attributes, the session id becomes the instance; times are parsed in every
+    /// unit.
     #[test]
     fn ingest() {
         let query = "name=shop.cart%7Bregion%3Deu%2C+env%3D%22prod%22%2C__session_id__%3D7f%7D&from=1760000000&until=1760000010000&format=pprof&spyName=gospy";
@@ -145,15 +147,15 @@ mod tests {
         assert_eq!(attributes(&named), [("service.name", "b")]);
     }
 
-    /// Guarantees: the plain endpoint takes attributes under their keys; the first value of a key counts, an empty one
-    /// does not.
+    /// Guarantees: parameters of the plain endpoint become attributes; the first value of a key counts, an empty one is
+    /// ignored.
     #[test]
     fn plain() {
         let known = Known::of_attributes("service.name=shop&service.name=b&x=&y&host.id=%C3%A9+1").unwrap();
         assert_eq!(attributes(&known), [("service.name", "shop"), ("host.id", "é 1")]);
     }
 
-    /// Guarantees: what cannot be read is refused by its name, and what is too much as well.
+    /// Guarantees: an invalid parameter is refused by its name, and so are too many or too long ones.
     #[test]
     fn refusals() {
         for (query, said) in [

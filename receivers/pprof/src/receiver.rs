@@ -1,4 +1,4 @@
-//! The receiver as the engine sees it.
+//! Implements the engine's receiver contract.
 
 use hyper::service::service_fn;
 use profbridge_engine::body;
@@ -32,7 +32,7 @@ impl Pprof {
         Self { settings, clock: Clock::system() }
     }
 
-    /// The same, to which another clock says when profiles arrive.
+    /// The same with another clock for arrival times.
     #[cfg(test)]
     pub(crate) fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }

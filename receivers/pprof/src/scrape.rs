@@ -1,4 +1,4 @@
-//! Fetching profiles of programs that serve them, each in a task of its own: one at a time.
+//! Scrapes programs that serve profiles: one task per program, one profile at a time.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ use crate::ingest::Known;
 use crate::schedule::Schedule;
 use crate::standing::{Change, Standing};
 
-/// How much of an answer that is no profile is shown, in characters. Go says there why.
+/// How many characters of an answer without a profile are shown. Go explains the error there.
 const SHOWN: usize = 200;
 
-/// A program, and what its profiles are fetched with.
+/// A scraper for one program.
 pub(crate) struct Scraper {
     pub(crate) target: TargetSettings,
     client: HttpClient,
@@ -37,7 +37,7 @@ pub(crate) struct Scraper {
 }
 
 impl Scraper {
-    /// Makes one; connects nowhere yet.
+    /// Creates a scraper; does not connect yet.
     ///
     /// # Errors
     ///
@@ -61,7 +61,7 @@ impl Scraper {
         Ok(Self { target, client, schedule, duration, max_bytes, caller, telemetry, id: id.to_owned() })
     }
 
-    /// Fetches one profile after the other until the shutdown.
+    /// Scrapes one profile after the other until the shutdown.
     pub(crate) async fn run(mut self, mut shutdown: Shutdown) {
         let start = Instant::now();
         let mut standing = Standing::default();
@@ -72,7 +72,7 @@ impl Scraper {
                 () = sleep(wait) => {}
             }
             let outcome = tokio::select! {
-                // What a program has begun to profile is not waited for.
+                // A shutdown does not wait for a profile that is being recorded.
                 () = shutdown.wait() => return,
                 outcome = self.fetch() => outcome,
             };

@@ -1,6 +1,6 @@
-//! The endpoints that profiles are sent to.
+//! The HTTP endpoints to which profiles are pushed.
 //!
-//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the
+//! Before a body is refused, its rest is read and discarded for a few seconds, so that its sender gets to read the
 //! answer ([`body::discard_rest`]).
 
 use std::convert::Infallible;
@@ -24,10 +24,10 @@ use crate::fault::Fault;
 use crate::ingest::Known;
 use crate::multipart;
 
-/// Where clients of Pyroscope send to.
+/// The endpoint for clients of Pyroscope.
 pub(crate) const INGEST: &str = "/ingest";
 
-/// Where a plain profile is sent to.
+/// The endpoint for plain profiles.
 pub(crate) const PLAIN: &str = "/api/pprof";
 
 /// The service of the listener.
@@ -47,7 +47,7 @@ impl Service {
     pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Answer, Infallible> {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip().to_canonical());
         if let Some(fault) = misdirected(&request) {
-            // Whoever only looks (a browser, a probe) loses nothing.
+            // Other methods come from browsers and probes, which lose no data.
             if request.method() == Method::POST {
                 self.telemetry.not_taken(fault.refusal(peer));
             }
@@ -93,14 +93,14 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     value.map_err(|_| Fault::malformed(format!("{name}: is not text")))
 }
 
-/// Why a request is not for this service.
+/// The fault of a request that is not for this service.
 fn misdirected(request: &Request<Incoming>) -> Option<Fault> {
     let (method, path) = (request.method(), request.uri().path());
     if [INGEST, PLAIN].contains(&path) {
         let message = || format!("{method} is not allowed on {path}, profiles are sent with POST");
         return (method != Method::POST).then(|| Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message()));
     }
-    // A path is whatever a stranger wrote.
+    // The path comes from the client and may be long.
     let path: String = path.chars().take(80).collect();
     let message = format!("nothing is served on {path:?}: profiles are sent to {INGEST} or {PLAIN}");
     Some(Fault::new(StatusCode::NOT_FOUND, "unknown_path", message))

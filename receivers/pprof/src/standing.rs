@@ -1,24 +1,24 @@
-//! Whether a program's profiles can be had, and when that is worth a line in the log: once for each change.
+//! Tracks whether a program can be scraped, and logs only changes.
 
-/// What the last attempt came to.
+/// The results of recent attempts.
 #[derive(Debug, Default)]
 pub(crate) struct Standing {
     error: Option<String>,
-    /// Attempts that failed since the last one that did not.
+    /// Failed attempts since the last success.
     failed: u64,
 }
 
-/// What there is to say.
+/// A change to log.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// It failed, for a reason that was not said before.
+    /// It failed for a new reason.
     Failed(String),
-    /// It worked again, after so many that failed.
+    /// It works again, after this many failures.
     Works(u64),
 }
 
 impl Standing {
-    /// Notes an attempt.
+    /// Records an attempt. Returns the change, if any.
     pub(crate) fn note(&mut self, outcome: Result<(), String>) -> Option<Change> {
         match outcome {
             Ok(()) => {
@@ -41,7 +41,7 @@ impl Standing {
 mod tests {
     use super::*;
 
-    /// Guarantees: an error is said once, another one again, and the end of them with their number.
+    /// Guarantees: an error is reported once, a different error again, and the recovery with the number of failures.
     #[test]
     fn once_for_each_change() {
         let mut standing = Standing::default();
