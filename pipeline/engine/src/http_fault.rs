@@ -162,12 +162,12 @@ pub fn retry_after(delay: Duration) -> HeaderValue {
 /// A request in progress, which is counted exactly once. If it is dropped unfinished because its sender disconnected,
 /// it counts as failed.
 #[derive(Debug)]
-pub struct Tally<'a> {
+pub struct RequestTally<'a> {
     telemetry: Option<&'a TransportTelemetry>,
     peer: Option<IpAddr>,
 }
 
-impl<'a> Tally<'a> {
+impl<'a> RequestTally<'a> {
     /// Starts counting a request of this peer.
     pub fn new(telemetry: &'a TransportTelemetry, peer: Option<IpAddr>) -> Self {
         Self { telemetry: Some(telemetry), peer }
@@ -189,7 +189,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-impl Drop for Tally<'_> {
+impl Drop for RequestTally<'_> {
     fn drop(&mut self) {
         if let Some(telemetry) = self.telemetry {
             telemetry.failed(ItemCounts::NONE);

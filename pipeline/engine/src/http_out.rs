@@ -186,7 +186,7 @@ pub struct HttpOut {
 
 /// The answer of a server; not a redirect.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpAnswer {
     /// The status, which decides the outcome.
     pub status: StatusCode,
     /// The headers.
@@ -195,7 +195,7 @@ pub struct Answer {
     pub body: Result<Bytes, BodyError>,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// How long the server asks to wait (`Retry-After`, RFC 9110 section 10.2.3), given in seconds or as a date.
     /// `since_epoch` is the current time, for dates.
     pub fn retry_after(&self, since_epoch: Duration) -> Option<Duration> {
@@ -278,14 +278,16 @@ impl HttpOut {
         content_type: &'static str,
         coding: Option<&'static str>,
         body: Bytes,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<HttpAnswer, Failure> {
         headers.insert(via::HEADER, self.via.header());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.extend(coding.map(|coding| (CONTENT_ENCODING, HeaderValue::from_static(coding))));
         match self.client.post(url, headers, body).await {
-            Ok(response) => Ok(Answer { status: response.status, headers: response.headers, body: Ok(response.body) }),
+            Ok(response) => {
+                Ok(HttpAnswer { status: response.status, headers: response.headers, body: Ok(response.body) })
+            }
             Err(Failure::Response { status, headers, cause }) => {
-                Ok(Answer { status, headers: *headers, body: Err(cause) })
+                Ok(HttpAnswer { status, headers: *headers, body: Err(cause) })
             }
             Err(failure) => Err(failure),
         }
@@ -321,7 +323,7 @@ mod tests {
         let now = Duration::from_secs(784_111_777);
         let read = |text: &'static str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
-            Answer { status: StatusCode::SERVICE_UNAVAILABLE, headers, body: Ok(Bytes::new()) }.retry_after(now)
+            HttpAnswer { status: StatusCode::SERVICE_UNAVAILABLE, headers, body: Ok(Bytes::new()) }.retry_after(now)
         };
         assert_eq!(read(" 120 "), Some(Duration::from_secs(120)));
         assert_eq!(read("1.5"), Some(Duration::from_millis(1500)));
@@ -339,7 +341,7 @@ mod tests {
         let refused = |status: u16, pause: &'static str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(pause))]);
             let status = StatusCode::from_u16(status).unwrap();
-            let error = Answer { status, headers, body: Ok(Bytes::new()) }.refused(&peer, "no", Duration::ZERO);
+            let error = HttpAnswer { status, headers, body: Ok(Bytes::new()) }.refused(&peer, "no", Duration::ZERO);
             (error.retry, error.reason)
         };
         let after = Retry::After(Duration::from_secs(7));

@@ -16,7 +16,7 @@ use profbridge_net::tls::TlsServerConfig;
 use crate::component::{BoxFuture, StartError};
 use crate::config::{Duration, Problem, Section};
 use crate::receiver::ReceiverContext;
-use crate::web_pages::Pages;
+use crate::web_pages::PageRules;
 
 /// Whether other hosts can reach the address.
 pub fn is_exposed(address: SocketAddr) -> bool {
@@ -110,7 +110,7 @@ impl HttpServer {
         let hosts = context.allowed_hosts.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let peer = request.extensions().get::<Peer>().copied();
-            let pages = cors_origins.as_ref().map(|origins| Pages { hosts: &hosts, origins });
+            let pages = cors_origins.as_ref().map(|origins| PageRules { hosts: &hosts, origins });
             // With TLS the certificate already names the server.
             let own = peer.filter(|peer| !peer.tls).and_then(|peer| peer.own);
             let checked = pages.map_or(Ok(()), |pages| pages.check(&request, own));

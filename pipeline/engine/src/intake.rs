@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 pub use arrivals::{Arrival, Arrivals, channel};
 
-use self::arrivals::{Fate, WithdrawnWhenDropped};
+use self::arrivals::{ClaimState, WithdrawnWhenDropped};
 pub(crate) use self::rejections::queue_full;
 use self::rejections::{broken, circle, stopped, unroutable};
 use crate::budget::{Budget, Permit};
@@ -80,12 +80,12 @@ struct Shared {
     budget: Budget,
     edge: Edge,
     health: Health,
-    end: End,
+    end: ReceiverEnd,
 }
 
 /// How a receiver is stopped.
 #[derive(Debug, Clone)]
-pub struct End {
+pub struct ReceiverEnd {
     /// Triggered when the receiver should stop; nothing waits for room after that.
     pub shutdown: Shutdown,
     /// Triggered shortly before the receiver is cut off. Senders that still wait are answered now, so that the answer
@@ -95,7 +95,7 @@ pub struct End {
 
 impl Intake {
     /// An entrance to these pipelines.
-    pub fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: End) -> Self {
+    pub fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: ReceiverEnd) -> Self {
         Self { shared: Arc::new(Shared { entrances, budget, edge, health, end }), deadline: None }
     }
 
@@ -253,8 +253,8 @@ impl Intake {
             return Err(unroutable(&self.shared.edge, &telemetry));
         }
         let permit = Arc::new(permit);
-        let fate = Arc::new(Fate::default());
-        let _withdrawn = WithdrawnWhenDropped(Arc::clone(&fate));
+        let claim = Arc::new(ClaimState::default());
+        let _withdrawn = WithdrawnWhenDropped(Arc::clone(&claim));
         let mut answers = Vec::with_capacity(slots.len());
         // The last pipeline gets the batch itself instead of a clone: usually there is only one, and cloning copies the
         // decoded parts of spans.
@@ -262,8 +262,8 @@ impl Intake {
         for (position, ((entrance, slot), telemetry)) in slots.into_iter().zip(batches).enumerate() {
             let (taken, answer) = oneshot::channel();
             let source = (position == 0).then(|| self.shared.edge.clone());
-            let (permit, fate) = (Arc::clone(&permit), Arc::clone(&fate));
-            slot.send(Arrival { telemetry, permit, source, taken, fate });
+            let (permit, claim) = (Arc::clone(&permit), Arc::clone(&claim));
+            slot.send(Arrival { telemetry, permit, source, taken, claim });
             answers.push((entrance, answer));
         }
         drop(permit);
@@ -276,7 +276,7 @@ impl Intake {
                     biased;
                     answer = &mut answer => break Some(answer),
                     () = last_call.wait() => {
-                        if fate.withdraw() {
+                        if claim.withdraw() {
                             return Err(stopped(&entrance.pipeline));
                         }
                         // A pipeline has started to take it and will finish, whether or not anyone waits.
@@ -285,7 +285,7 @@ impl Intake {
                     // A pipeline that waits for a full queue does not get to the requests in its channel.
                     () = sleep(LOOK_AFTER) => {
                         if let Err(refused) = self.not_refused(entrance)
-                            && fate.withdraw()
+                            && claim.withdraw()
                         {
                             return Err(refused);
                         }

@@ -18,12 +18,12 @@ pub(crate) struct Ledger {
 struct State {
     closed: bool,
     /// The batches that are being handed over.
-    handing: Quantities,
+    handover: Quantities,
 }
 
 /// A batch that is being handed over. If dropped before `done`, as by a panic, it was not handed over.
 #[derive(Debug)]
-pub(crate) struct Handing<'a> {
+pub(crate) struct Handover<'a> {
     ledger: &'a Ledger,
     quantities: Quantities,
 }
@@ -39,13 +39,13 @@ impl Ledger {
     }
 
     /// Registers a batch that is being handed over. `None` if the ledger is closed.
-    pub(crate) fn hand(&self, quantities: Quantities) -> Option<Handing<'_>> {
+    pub(crate) fn hand(&self, quantities: Quantities) -> Option<Handover<'_>> {
         let mut state = self.state();
         if state.closed {
             return None;
         }
-        state.handing += quantities;
-        Some(Handing { ledger: self, quantities })
+        state.handover += quantities;
+        Some(Handover { ledger: self, quantities })
     }
 
     /// Counts a last time with `count`, which receives the sum of batches being handed over, unless the ledger is
@@ -53,7 +53,7 @@ impl Ledger {
     pub(crate) fn close(&self, count: impl FnOnce(Quantities)) {
         let mut state = self.state();
         if !state.closed {
-            count(state.handing);
+            count(state.handover);
         }
         state.closed = true;
     }
@@ -63,20 +63,20 @@ impl Ledger {
     }
 }
 
-impl Handing<'_> {
+impl Handover<'_> {
     /// Counts the handover with `count`; `None` if closing the ledger already counted it.
     pub(crate) fn done<T>(mut self, count: impl FnOnce() -> T) -> Option<T> {
         let mut state = self.ledger.state();
-        state.handing = state.handing.saturating_sub(std::mem::take(&mut self.quantities));
+        state.handover = state.handover.saturating_sub(std::mem::take(&mut self.quantities));
         (!state.closed).then(count)
     }
 }
 
-impl Drop for Handing<'_> {
+impl Drop for Handover<'_> {
     fn drop(&mut self) {
         if !self.quantities.is_none() {
             let mut state = self.ledger.state();
-            state.handing = state.handing.saturating_sub(self.quantities);
+            state.handover = state.handover.saturating_sub(self.quantities);
         }
     }
 }

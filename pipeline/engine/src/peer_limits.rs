@@ -12,7 +12,7 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use profbridge_net::BoxFuture;
-use profbridge_net::client::Resumed;
+use profbridge_net::client::PartlyReadBody;
 use tokio::time::Instant;
 
 /// Maximum number of keys. Beyond it the keys whose limits end first are dropped: their clients learn them again from
@@ -23,7 +23,7 @@ const MAX_KEYS: usize = 4096;
 const MAX_LIMITS: usize = 64;
 
 /// Forwards requests that a receiver does not read to a server of the same protocol.
-pub trait Onward: std::fmt::Debug + Send + Sync {
+pub trait RequestForwarder: std::fmt::Debug + Send + Sync {
     /// Whether requests can be forwarded to this server, `HOST` or `HOST:PORT`.
     fn knows(&self, server: &str) -> bool;
 
@@ -36,7 +36,7 @@ pub trait Onward: std::fmt::Debug + Send + Sync {
     fn pass<'a>(
         &'a self,
         server: Option<&'a str>,
-        request: Request<Resumed>,
+        request: Request<PartlyReadBody>,
     ) -> BoxFuture<'a, Result<Response<Incoming>, String>>;
 }
 
@@ -44,11 +44,11 @@ pub trait Onward: std::fmt::Debug + Send + Sync {
 #[derive(Debug, Clone, Default)]
 pub struct PeerLimits {
     by_key: Arc<Mutex<HashMap<Arc<str>, Vec<Limit>>>>,
-    onward: Arc<Mutex<Vec<Way>>>,
+    onward: Arc<Mutex<Vec<OfferedForwarder>>>,
 }
 
 /// A forwarder, with the id of the exporter that offers it.
-type Way = (String, Arc<dyn Onward>);
+type OfferedForwarder = (String, Arc<dyn RequestForwarder>);
 
 #[derive(Debug, Clone)]
 struct Limit {
@@ -58,12 +58,12 @@ struct Limit {
 
 impl PeerLimits {
     /// Offers a forwarder to the receivers of this exporter's pipelines.
-    pub fn offer_way(&self, exporter: &str, onward: Arc<dyn Onward>) {
+    pub fn offer_forwarder(&self, exporter: &str, onward: Arc<dyn RequestForwarder>) {
         self.onward.lock().unwrap_or_else(PoisonError::into_inner).push((exporter.to_owned(), onward));
     }
 
     /// The forwarder of the first of these exporters that offers one.
-    pub fn way_of<'a>(&self, exporters: impl IntoIterator<Item = &'a str>) -> Option<Arc<dyn Onward>> {
+    pub fn forwarder_of<'a>(&self, exporters: impl IntoIterator<Item = &'a str>) -> Option<Arc<dyn RequestForwarder>> {
         let offered = self.onward.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |exporter| offered.iter().find(|(id, _)| id == exporter).map(|(_, onward)| Arc::clone(onward));
         exporters.into_iter().find_map(of)

@@ -8,8 +8,8 @@ use profbridge_model::TelemetryKind;
 
 use crate::component::{Processor, Warning};
 use crate::config::{
-    Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Problem, Problems, Reference, Section,
-    Severity, check_references,
+    Carries, ComponentId, Config, KnownComponents, Ordered, PipelineConfig, PipelineId, Problem, Problems, Reference,
+    Section, Severity, check_references,
 };
 use crate::delivery::DynExporter;
 use crate::receiver::Receiver;
@@ -98,7 +98,7 @@ fn known_problems(config: &Config, registry: &Registry) -> Vec<Problem> {
     let receivers = kinds(registry.receivers);
     let processors = kinds(registry.processors);
     let exporters = kinds(registry.exporters);
-    check_references(config, &Known { receivers: &receivers, processors: &processors, exporters: &exporters })
+    check_references(config, &KnownComponents { receivers: &receivers, processors: &processors, exporters: &exporters })
 }
 
 fn kinds<F>(factories: &[Factory<F>]) -> Vec<&'static str> {
@@ -114,7 +114,7 @@ fn nouns(kinds: &[TelemetryKind]) -> String {
 type Create<T> = fn(&Section) -> Result<T, Problems>;
 
 /// A component as a pipeline names it.
-struct Used<'a> {
+struct NamedComponent<'a> {
     key_path: String,
     reference: &'a Reference,
     description: &'static Description,
@@ -127,12 +127,12 @@ fn used<'a, C>(
     pipeline: (&PipelineId, &str, &'a [Reference]),
     factories: &'static [Factory<C>],
     sections: &'a Ordered<ComponentId, Section>,
-) -> Vec<Used<'a>> {
+) -> Vec<NamedComponent<'a>> {
     let (id, list, references) = pipeline;
     let known = |(position, reference): (usize, &'a Reference)| {
         let description = &find(factories, &reference.id.kind)?.description;
         let key_path = format!("service.pipelines.{id}.{list}.{position}");
-        Some(Used { key_path, reference, description, section: sections.get(&reference.id) })
+        Some(NamedComponent { key_path, reference, description, section: sections.get(&reference.id) })
     };
     references.iter().enumerate().filter_map(known).collect()
 }
@@ -155,7 +155,7 @@ impl Maker<'_> {
         }
     }
 
-    fn report(&mut self, of: &Used<'_>, message: String, hint: impl Into<String>, severity: Severity) {
+    fn report(&mut self, of: &NamedComponent<'_>, message: String, hint: impl Into<String>, severity: Severity) {
         let (position, key_path) = (of.reference.position.clone(), of.key_path.clone());
         self.problems.push(Problem { position, key_path, message, hint: Some(hint.into()), severity });
     }
@@ -216,12 +216,12 @@ impl Maker<'_> {
     }
 
     /// Checks that each processor may come after those named before it.
-    fn check_order(&mut self, processors: &[Used<'_>]) {
+    fn check_order(&mut self, processors: &[NamedComponent<'_>]) {
         for (position, used) in processors.iter().enumerate() {
             let kind = used.description.kind;
             let in_the_way = |earlier: &Description| earlier.kind == kind || earlier.behind.contains(&kind);
             // Of several conflicts picks the processor that belongs last, so that the hint resolves all of them.
-            let mut conflict: Option<&Used<'_>> = None;
+            let mut conflict: Option<&NamedComponent<'_>> = None;
             for earlier in processors[..position].iter().filter(|earlier| in_the_way(earlier.description)) {
                 let last = conflict.filter(|last| last.description.behind.contains(&earlier.description.kind));
                 conflict = last.or(Some(earlier));
@@ -239,7 +239,7 @@ impl Maker<'_> {
     }
 
     /// Checks that the processors exist that an exporter needs to send its telemetry.
-    fn check_needs(&mut self, id: &PipelineId, pipeline: &PipelineConfig, exporters: &[Used<'_>]) {
+    fn check_needs(&mut self, id: &PipelineId, pipeline: &PipelineConfig, exporters: &[NamedComponent<'_>]) {
         for used in exporters {
             for (kind, needed) in used.section.map_or(&[][..], used.description.needs) {
                 let is_there = pipeline.processors.iter().any(|processor| processor.id.kind == *needed);
@@ -264,7 +264,7 @@ impl Maker<'_> {
     }
 
     /// Checks that a kind that a processor requires can enter the pipeline. Envelopes may contain anything.
-    fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[Used<'_>]) {
+    fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[NamedComponent<'_>]) {
         for used in processors {
             for wanted in used.section.map_or(&[][..], used.description.wants) {
                 if self.comes(id, pipeline, *wanted) || self.comes(id, pipeline, TelemetryKind::Envelopes) {
@@ -282,7 +282,7 @@ impl Maker<'_> {
     }
 
     /// Checks that the pipeline carries something that its receivers emit and something that its exporters accept.
-    fn check_kinds(&mut self, id: &PipelineId, receivers: &[Used<'_>], exporters: &[Used<'_>]) {
+    fn check_kinds(&mut self, id: &PipelineId, receivers: &[NamedComponent<'_>], exporters: &[NamedComponent<'_>]) {
         let carries = id.carries();
         // Unsupported signals were reported.
         if carries == Carries::Unsupported {

@@ -68,7 +68,7 @@ impl From<LogLevel> for tracing::Level {
 /// The section as written. [`config`] checks unknown keys and the pipelines.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
-struct Written {
+struct WrittenService {
     identity: Identity,
     limits: Limits,
     allowed_hosts: Vec<String>,
@@ -126,7 +126,7 @@ struct Logs {
     level: LogLevel,
 }
 
-impl Default for Written {
+impl Default for WrittenService {
     fn default() -> Self {
         Self {
             identity: Identity::default(),
@@ -163,7 +163,7 @@ impl Default for Health {
 
 impl Default for ServiceSettings {
     fn default() -> Self {
-        Self::understood(Written::default())
+        Self::understood(WrittenService::default())
     }
 }
 
@@ -174,7 +174,7 @@ impl ServiceSettings {
     ///
     /// All problems of the section, except for its pipelines.
     pub fn new(section: &Section) -> Result<Self, Problems> {
-        let written: Written = section.extract()?;
+        let written: WrittenService = section.extract()?;
         let problems = check(&written, section);
         match Problems::new(problems) {
             Some(problems) => Err(problems),
@@ -182,7 +182,7 @@ impl ServiceSettings {
         }
     }
 
-    fn understood(written: Written) -> Self {
+    fn understood(written: WrittenService) -> Self {
         let Metrics { level, address } = written.telemetry.metrics;
         let Health { enabled, address: health, failing_after, queue_full_after } = written.telemetry.health;
         Self {
@@ -198,7 +198,7 @@ impl ServiceSettings {
     }
 }
 
-fn check(written: &Written, section: &Section) -> Vec<Problem> {
+fn check(written: &WrittenService, section: &Section) -> Vec<Problem> {
     let mut problems = written.identity.problems(section);
     if written.limits.memory < SMALLEST_MEMORY {
         let message = format!("the memory limit is smaller than {SMALLEST_MEMORY}");

@@ -13,14 +13,14 @@ use crate::http_fault::HttpFault;
 
 /// The names under which a listener may be reached, and the origins whose pages may access it.
 #[derive(Debug, Clone, Copy)]
-pub struct Pages<'a> {
+pub struct PageRules<'a> {
     /// Names in addition to those of the loopback and the connection's address (`service.allowed_hosts`).
     pub hosts: &'a [String],
     /// Origins of other servers' pages; `*` stands for any characters.
     pub origins: &'a [String],
 }
 
-impl Pages<'_> {
+impl PageRules<'_> {
     /// Checks a request that arrived at the address `own`.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn checked(headers: &[(&str, &str)], own: &str, pages: Pages<'_>) -> Option<(u16, &'static str)> {
+    fn checked(headers: &[(&str, &str)], own: &str, pages: PageRules<'_>) -> Option<(u16, &'static str)> {
         let mut request = Request::builder().uri("/metrics");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -108,14 +108,14 @@ mod tests {
         Some((fault.status.as_u16(), fault.reason))
     }
 
-    const NOBODY: Pages<'static> = Pages { hosts: &[], origins: &[] };
+    const NOBODY: PageRules<'static> = PageRules { hosts: &[], origins: &[] };
 
     /// Attack: a page that points its own name at the loopback is refused, whatever the port; the names of the loopback
     /// and of the list are accepted, and a listener that other hosts can reach accepts any name.
     #[test]
     fn hosts() {
         let hosts = ["relay.internal".to_owned()];
-        let pages = Pages { hosts: &hosts, ..NOBODY };
+        let pages = PageRules { hosts: &hosts, ..NOBODY };
         for host in
             ["localhost", "LOCALHOST:8888", "a.localhost", "127.0.0.1:8888", "127.8.8.8", "[::1]:1", "relay.internal:1"]
         {
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn origins() {
         let origins = ["https://*.shop.example".to_owned(), "http://localhost:*".to_owned()];
-        let pages = Pages { origins: &origins, ..NOBODY };
+        let pages = PageRules { origins: &origins, ..NOBODY };
         let of = |origin: &str| checked(&[("host", "localhost:9000"), ("origin", origin)], "127.0.0.1:9000", pages);
         for origin in
             ["http://localhost:9000", "https://www.shop.example", "HTTPS://a.b.shop.example", "http://localhost:3000"]

@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use profbridge_engine::config::{
-    self, ByteSize, Config, Duration, Known, Optional, Problem, Problems, Secret, Section, Source,
+    self, ByteSize, Config, Duration, KnownComponents, Optional, Problem, Problems, Secret, Section, Source,
 };
 use serde::Deserialize;
 
@@ -121,7 +121,8 @@ struct Logs {
     level: String,
 }
 
-const KNOWN: Known<'_> = Known { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry", "debug"] };
+const KNOWN: KnownComponents<'_> =
+    KnownComponents { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry", "debug"] };
 
 fn read<T: serde::de::DeserializeOwned>(section: &Section, problems: &mut Vec<Problem>) -> Option<T> {
     match section.extract::<T>() {

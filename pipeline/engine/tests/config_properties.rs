@@ -5,12 +5,13 @@
 
 use std::collections::BTreeMap;
 
-use profbridge_engine::config::{self, ByteSize, Config, Duration, Known, Problems, Section, Source};
+use profbridge_engine::config::{self, ByteSize, Config, Duration, KnownComponents, Problems, Section, Source};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde::Deserialize;
 
-const KNOWN: Known<'_> = Known { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry"] };
+const KNOWN: KnownComponents<'_> =
+    KnownComponents { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry"] };
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]

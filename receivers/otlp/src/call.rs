@@ -20,10 +20,10 @@ use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::Message;
 use tokio::sync::Semaphore;
 
-use self::work::{Decoded, Work};
-use crate::fault::{Fault, Kind, shortened};
-use crate::form::Form;
-use crate::origin::Origin;
+use self::work::{DecodeJob, Decoded};
+use crate::fault::{CallFault, FaultKind, shortened};
+use crate::form::RequestEncoding;
+use crate::origin::HostAttribution;
 
 /// Up to this size in bytes an uncompressed request is decoded on the socket's thread: that takes some tens of
 /// microseconds, less than moving it to another thread. Compressed requests always move, because they may expand a
@@ -35,7 +35,7 @@ const SMALL_OF_SPANS: usize = 256 * 1024;
 
 /// Settings shared by the calls of one transport. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Caller {
+pub(crate) struct ExportHandler {
     pub(crate) intake: Intake,
     pub(crate) telemetry: TransportTelemetry,
     /// Maximum size of a request in bytes, after decompression.
@@ -43,19 +43,19 @@ pub(crate) struct Caller {
     /// Limits how many requests are decompressed and decoded at the same time.
     pub(crate) slots: Arc<Semaphore>,
     /// Information about peers, and attributes for their resources.
-    pub(crate) origin: Arc<Origin>,
+    pub(crate) origin: Arc<HostAttribution>,
 }
 
 /// The kind of data in a request, determined by its path or service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum RequestContent {
     /// Profiles, in this layout if the request named one.
     Profiles(Option<Layout>),
     /// Spans.
     Traces,
 }
 
-impl Content {
+impl RequestContent {
     /// The protobuf message of the request.
     pub(crate) const fn request(self) -> Message {
         match self {
@@ -75,7 +75,7 @@ impl Content {
 
 /// The result of a request that the pipelines accepted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct AcceptedRequest {
     /// The number of accepted items.
     pub(crate) items: ItemCounts,
     /// The number of rejected items, if they could be counted.
@@ -87,23 +87,23 @@ pub(crate) struct Taken {
 }
 
 /// A decoded request: its result, and the telemetry for the pipelines, if any.
-type Understood = (Taken, Option<Telemetry>);
+type DecodedRequest = (AcceptedRequest, Option<Telemetry>);
 
-impl Caller {
+impl ExportHandler {
     /// Whether a pipeline accepts traces.
     pub(crate) fn takes_traces(&self) -> bool {
         self.intake.takes(TelemetryKind::Spans)
     }
 
     /// The sender of a request, and its content coding, from the header `encoding`.
-    pub(crate) fn sender<B>(&self, request: &Request<B>, encoding: &str) -> Result<(Peer, Coding), Fault> {
+    pub(crate) fn sender<B>(&self, request: &Request<B>, encoding: &str) -> Result<(Peer, Coding), CallFault> {
         let peer = request.extensions().get::<Peer>().copied();
-        let peer = peer.ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
+        let peer = peer.ok_or_else(|| CallFault::new(FaultKind::Internal, "the connection has no peer"))?;
         let mut values = request.headers().get_all(encoding).iter();
         let name = match values.next().map(|value| value.to_str()) {
             Some(Ok(name)) if values.next().is_none() => Some(name),
             None => None,
-            Some(_) => return Err(Fault::new(Kind::Coding, format!("{encoding} is not one name"))),
+            Some(_) => return Err(CallFault::new(FaultKind::Coding, format!("{encoding} is not one name"))),
         };
         let coding = Coding::parse(name)?;
         self.intake.came_through(request.headers())?;
@@ -115,20 +115,20 @@ impl Caller {
         &self,
         received: Received,
         coding: Coding,
-        content: Content,
-        form: Form,
+        content: RequestContent,
+        form: RequestEncoding,
         peer: Peer,
-    ) -> Result<Taken, Fault> {
+    ) -> Result<AcceptedRequest, CallFault> {
         let (decoded, permit) = self.decode(received, coding, content, form, peer).await?;
         let (taken, telemetry) = match decoded {
-            Decoded::Profiles(decoded) => profiles::understood(self, *decoded, sender(peer))?,
-            Decoded::Traces(decoded) => traces::understood(self, decoded)?,
+            Decoded::Profiles(decoded) => profiles::decoded_request(self, *decoded, sender(peer))?,
+            Decoded::Traces(decoded) => traces::decoded_request(self, decoded)?,
         };
         // An empty request succeeds (opentelemetry-proto docs/specification.md, "Full Success").
         let Some(telemetry) = telemetry else { return Ok(taken) };
         match self.intake.consume(telemetry, permit).await {
             Ok(()) => Ok(taken),
-            Err(rejected) => Err(Fault { items: taken.items, ..rejected.into() }),
+            Err(rejected) => Err(CallFault { items: taken.items, ..rejected.into() }),
         }
     }
 
@@ -136,15 +136,15 @@ impl Caller {
         &self,
         received: Received,
         coding: Coding,
-        content: Content,
-        form: Form,
+        content: RequestContent,
+        form: RequestEncoding,
         peer: Peer,
-    ) -> Result<(Decoded, Permit), Fault> {
+    ) -> Result<(Decoded, Permit), CallFault> {
         let Received { bytes, permit } = received;
         let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
-        let work = Work { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
+        let work = DecodeJob { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
         let small = match (content, form) {
-            (Content::Traces, Form::Protobuf) => SMALL_OF_SPANS,
+            (RequestContent::Traces, RequestEncoding::Protobuf) => SMALL_OF_SPANS,
             _ => SMALL,
         };
         if coding == Coding::Identity && bytes.len() <= small {
@@ -152,12 +152,16 @@ impl Caller {
         }
         let done = body::run_in(&self.slots, &self.intake, move || work.run(bytes, coding)).await;
         let defect = "the request could not be decoded, see the log of profbridge";
-        done.unwrap_or_else(|| Err(Fault::new(Kind::Internal, defect)))
+        done.unwrap_or_else(|| Err(CallFault::new(FaultKind::Internal, defect)))
     }
 }
 
 /// Counts a call by its outcome, and logs why it failed.
-pub(crate) fn count(outcome: &Result<Taken, Fault>, telemetry: &TransportTelemetry, peer: Option<IpAddr>) {
+pub(crate) fn count(
+    outcome: &Result<AcceptedRequest, CallFault>,
+    telemetry: &TransportTelemetry,
+    peer: Option<IpAddr>,
+) {
     match outcome {
         Ok(taken) => {
             telemetry.accepted(taken.items);

@@ -230,7 +230,7 @@ impl Grpc {
             check_positive(section, &path, value, problems);
         }
         let path = "protocols.grpc.forward_unsupported";
-        let forward_unsupported = elsewhere(section, path, &self.forward_unsupported, problems);
+        let forward_unsupported = signal_forwarder(section, path, &self.forward_unsupported, problems);
         ProtocolSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(ByteSize::from_mib(self.max_recv_msg_size_mib).as_usize()),
@@ -264,7 +264,7 @@ impl Http {
         let connections = [self.max_connections, self.max_connections_per_peer];
         check_connections(section, "protocols.http.", connections, problems);
         let path = "protocols.http.forward_unsupported";
-        let forward_unsupported = elsewhere(section, path, &self.forward_unsupported, problems);
+        let forward_unsupported = signal_forwarder(section, path, &self.forward_unsupported, problems);
         ProtocolSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(self.max_request_body_size.as_usize()),
@@ -282,7 +282,7 @@ impl Http {
 }
 
 /// The server for unsupported signals, if one is configured.
-fn elsewhere(section: &Section, path: &str, written: &str, problems: &mut Vec<Problem>) -> Option<Uri> {
+fn signal_forwarder(section: &Section, path: &str, written: &str, problems: &mut Vec<Problem>) -> Option<Uri> {
     if written.is_empty() {
         return None;
     }

@@ -24,7 +24,7 @@ const LONGEST_TEXT: usize = 1024;
 /// The kind of a failure. It decides whether the sender may retry (opentelemetry-proto `docs/specification.md`,
 /// "Failures" and "Failures 1").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// The request breaks a rule.
     Invalid,
     /// The request is larger than a limit, compressed or not.
@@ -49,23 +49,23 @@ pub(crate) enum Kind {
     Internal,
 }
 
-impl Kind {
+impl FaultKind {
     /// One word for the log, the gRPC status, and the HTTP status.
     fn answers(self) -> (&'static str, Code, StatusCode) {
         match self {
-            Kind::Invalid => ("malformed", Code::InvalidArgument, StatusCode::BAD_REQUEST),
-            Kind::TooLarge => ("too_large", Code::ResourceExhausted, StatusCode::PAYLOAD_TOO_LARGE),
+            FaultKind::Invalid => ("malformed", Code::InvalidArgument, StatusCode::BAD_REQUEST),
+            FaultKind::TooLarge => ("too_large", Code::ResourceExhausted, StatusCode::PAYLOAD_TOO_LARGE),
             // Not 408, which would lose data: OTLP clients retry only 429, 502, 503 and 504. google.rpc's code.proto
             // maps DEADLINE_EXCEEDED to 504.
-            Kind::TooSlow => ("too_slow", Code::DeadlineExceeded, StatusCode::GATEWAY_TIMEOUT),
-            Kind::Aborted => ("aborted", Code::Cancelled, StatusCode::BAD_REQUEST),
-            Kind::Coding => ("compression", Code::Unimplemented, StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            Kind::Format => ("format", Code::InvalidArgument, StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            Kind::Unknown => ("unknown_path", Code::Unimplemented, StatusCode::NOT_FOUND),
-            Kind::Signal => ("other_signal", Code::Unimplemented, StatusCode::NOT_FOUND),
-            Kind::Method => ("method", Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED),
-            Kind::Busy => ("busy", Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
-            Kind::Internal => ("internal", Code::Internal, StatusCode::INTERNAL_SERVER_ERROR),
+            FaultKind::TooSlow => ("too_slow", Code::DeadlineExceeded, StatusCode::GATEWAY_TIMEOUT),
+            FaultKind::Aborted => ("aborted", Code::Cancelled, StatusCode::BAD_REQUEST),
+            FaultKind::Coding => ("compression", Code::Unimplemented, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            FaultKind::Format => ("format", Code::InvalidArgument, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            FaultKind::Unknown => ("unknown_path", Code::Unimplemented, StatusCode::NOT_FOUND),
+            FaultKind::Signal => ("other_signal", Code::Unimplemented, StatusCode::NOT_FOUND),
+            FaultKind::Method => ("method", Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED),
+            FaultKind::Busy => ("busy", Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
+            FaultKind::Internal => ("internal", Code::Internal, StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 }
@@ -95,13 +95,13 @@ impl Signal {
 
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) kind: Kind,
+pub(crate) struct CallFault {
+    pub(crate) kind: FaultKind,
     /// What happened, for a person.
     pub(crate) message: String,
     /// The place in the request, and the rule that it breaks.
     pub(crate) violation: Option<Invalid>,
-    /// When the sender may retry; set exactly for [`Kind::Busy`].
+    /// When the sender may retry; set exactly for [`FaultKind::Busy`].
     pub(crate) retry_after: Option<Duration>,
     /// Why a part behind the receiver refused it: the memory budget, a pipeline, a full queue.
     pub(crate) refused: Option<Reason>,
@@ -109,8 +109,8 @@ pub(crate) struct Fault {
     pub(crate) items: ItemCounts,
 }
 
-impl Fault {
-    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+impl CallFault {
+    pub(crate) fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         let message = shortened(message.into());
         Self { kind, message, violation: None, retry_after: None, refused: None, items: ItemCounts::NONE }
     }
@@ -119,16 +119,16 @@ impl Fault {
     pub(crate) fn invalid(place: impl Into<String>, rule: impl Into<String>) -> Self {
         let (place, rule) = (shortened(place.into()), shortened(rule.into()));
         let message = shortened(format!("{place}: {rule}"));
-        Self { violation: Some(Invalid { place, rule }), ..Self::new(Kind::Invalid, message) }
+        Self { violation: Some(Invalid { place, rule }), ..Self::new(FaultKind::Invalid, message) }
     }
 
     /// There is no room now; the sender may retry.
     pub(crate) fn later(message: String) -> Self {
-        Self { retry_after: Some(LATER), ..Self::new(Kind::Busy, message) }
+        Self { retry_after: Some(LATER), ..Self::new(FaultKind::Busy, message) }
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {
-        Self::new(Kind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
+        Self::new(FaultKind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
     }
 
     /// The signal is not accepted here. A sender that set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sends all
@@ -145,7 +145,7 @@ impl Fault {
              OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT to this receiver instead of OTEL_EXPORTER_OTLP_ENDPOINT, which means every \
              signal; or let profbridge hand {name} on with `forward_unsupported`{pipeline}"
         );
-        Self::new(Kind::Signal, message)
+        Self::new(FaultKind::Signal, message)
     }
 
     /// The fault as a log entry.
@@ -153,7 +153,7 @@ impl Fault {
         let reason = self.refused.map_or_else(|| self.kind.answers().0, Reason::as_str);
         let retry = match (self.retry_after, self.kind) {
             (Some(delay), _) => Retry::After(delay),
-            (None, Kind::TooSlow | Kind::Aborted) => Retry::Later,
+            (None, FaultKind::TooSlow | FaultKind::Aborted) => Retry::Later,
             (None, _) => Retry::Never,
         };
         Refusal { reason, peer, message: self.message.clone(), retry }
@@ -170,13 +170,13 @@ impl Fault {
     }
 }
 
-impl From<Rejected> for Fault {
+impl From<Rejected> for CallFault {
     fn from(rejected: Rejected) -> Self {
         let kind = match (rejected.retry, rejected.reason) {
-            (Retry::Later | Retry::After(_), _) => Kind::Busy,
-            (Retry::Never, Reason::Malformed | Reason::Loop) => Kind::Invalid,
-            (Retry::Never, Reason::LimitExceeded | Reason::TooLarge) => Kind::TooLarge,
-            (Retry::Never, _) => Kind::Internal,
+            (Retry::Later | Retry::After(_), _) => FaultKind::Busy,
+            (Retry::Never, Reason::Malformed | Reason::Loop) => FaultKind::Invalid,
+            (Retry::Never, Reason::LimitExceeded | Reason::TooLarge) => FaultKind::TooLarge,
+            (Retry::Never, _) => FaultKind::Internal,
         };
         let retry_after = match rejected.retry {
             Retry::Never => None,
@@ -187,7 +187,7 @@ impl From<Rejected> for Fault {
     }
 }
 
-impl From<ReadError> for Fault {
+impl From<ReadError> for CallFault {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Body(error) => error.into(),
@@ -196,35 +196,35 @@ impl From<ReadError> for Fault {
     }
 }
 
-impl From<UnpackError> for Fault {
+impl From<UnpackError> for CallFault {
     fn from(error: UnpackError) -> Self {
         match error {
             UnpackError::Rejected(rejected) => rejected.into(),
             UnpackError::Decompress(error @ DecompressError::TooLarge { .. }) => {
-                Self::new(Kind::TooLarge, error.to_string())
+                Self::new(FaultKind::TooLarge, error.to_string())
             }
             UnpackError::Decompress(error) => Self::invalid("request", error.to_string()),
         }
     }
 }
 
-impl From<BodyError> for Fault {
+impl From<BodyError> for CallFault {
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::TooLarge { limit } => Self::too_large(limit),
-            BodyError::TimedOut { .. } => Self::new(Kind::TooSlow, error.to_string()),
-            BodyError::Broken { .. } => Self::new(Kind::Aborted, error.to_string()),
+            BodyError::TimedOut { .. } => Self::new(FaultKind::TooSlow, error.to_string()),
+            BodyError::Broken { .. } => Self::new(FaultKind::Aborted, error.to_string()),
         }
     }
 }
 
-impl From<CodingError> for Fault {
+impl From<CodingError> for CallFault {
     fn from(error: CodingError) -> Self {
-        Self::new(Kind::Coding, error.to_string())
+        Self::new(FaultKind::Coding, error.to_string())
     }
 }
 
-impl From<DecodeError> for Fault {
+impl From<DecodeError> for CallFault {
     fn from(error: DecodeError) -> Self {
         let message = error.to_string();
         match error {
@@ -232,7 +232,7 @@ impl From<DecodeError> for Fault {
                 let rule = offset.map_or(rule.clone(), |offset| format!("{rule} (at byte {offset})"));
                 Self { message: shortened(message), ..Self::invalid(place, rule) }
             }
-            DecodeError::LimitExceeded { .. } => Self::new(Kind::TooLarge, message),
+            DecodeError::LimitExceeded { .. } => Self::new(FaultKind::TooLarge, message),
             DecodeError::UnclearLayout { .. } => {
                 Self { message: shortened(message.clone()), ..Self::invalid("request", message) }
             }
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!(shortened("short".to_owned()), "short");
         let long = shortened("é".repeat(LONGEST_TEXT));
         assert!(long.len() <= LONGEST_TEXT + 3 && long.starts_with("éé") && long.ends_with("é…"), "{long}");
-        let fault = Fault::invalid("x".repeat(9_000), "y".repeat(9_000));
+        let fault = CallFault::invalid("x".repeat(9_000), "y".repeat(9_000));
         let violation = fault.violation.unwrap();
         assert!([fault.message, violation.place, violation.rule].iter().all(|text| text.len() < 1_100));
     }

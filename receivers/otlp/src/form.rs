@@ -7,11 +7,11 @@ use profbridge_engine::intake::Intake;
 use profbridge_wire::otlp::Limits;
 use profbridge_wire::otlp::json::{self, Message};
 
-use crate::fault::Fault;
+use crate::fault::CallFault;
 
 /// The encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum RequestEncoding {
     /// Protobuf.
     Protobuf,
     /// JSON, which contains field names and therefore has only one layout.
@@ -26,7 +26,7 @@ pub(crate) fn read_json(
     limits: &Limits,
     intake: &Intake,
     permit: &mut Permit,
-) -> Result<Bytes, Fault> {
+) -> Result<Bytes, CallFault> {
     let came = permit.bytes();
     let mut rejected: Option<Rejected> = None;
     let mut grant = |wanted: usize| {

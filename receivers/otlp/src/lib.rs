@@ -16,17 +16,17 @@
 
 mod call;
 mod config;
-mod elsewhere;
 mod fault;
 mod form;
 mod grpc;
 mod host;
 mod http;
+mod known_peers;
 mod message;
 mod origin;
 mod producers;
 mod receiver;
-mod senders;
+mod signal_forwarder;
 mod version;
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use prost::Message as _;
 use tonic_types::{ErrorDetails, Status, StatusExt as _};
 
-use crate::call::Taken;
-use crate::fault::Fault;
+use crate::call::AcceptedRequest;
+use crate::fault::CallFault;
 
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 struct ExportResponse {
@@ -28,7 +28,7 @@ struct PartialSuccess {
 
 /// The answer to a fully or partly successful call. `partial_success` stays unset in full success, as
 /// opentelemetry-proto `docs/specification.md` requires ("Full Success").
-pub(crate) fn response(taken: &Taken) -> Bytes {
+pub(crate) fn response(taken: &AcceptedRequest) -> Bytes {
     let partial_success = taken.complaint.as_ref().map(|complaint| PartialSuccess {
         rejected: i64::try_from(taken.refused).unwrap_or(i64::MAX),
         error_message: complaint.clone(),
@@ -37,7 +37,7 @@ pub(crate) fn response(taken: &Taken) -> Bytes {
 }
 
 /// A fault as a gRPC status.
-pub(crate) fn grpc_status(fault: &Fault) -> tonic::Status {
+pub(crate) fn grpc_status(fault: &CallFault) -> tonic::Status {
     let mut details = ErrorDetails::new();
     if let Some(violation) = &fault.violation {
         details.add_bad_request_violation(violation.place.clone(), violation.rule.clone());
@@ -52,7 +52,7 @@ pub(crate) fn grpc_status(fault: &Fault) -> tonic::Status {
 }
 
 /// A fault as the `google.rpc.Status` in HTTP answers (opentelemetry-proto `docs/specification.md`, "Failures 1").
-pub(crate) fn http_status(fault: &Fault) -> Bytes {
+pub(crate) fn http_status(fault: &CallFault) -> Bytes {
     let status = grpc_status(fault);
     if !status.details().is_empty() {
         // The details of a gRPC status contain the whole `google.rpc.Status`.

@@ -15,7 +15,7 @@ use profbridge_wire::otlp::traces::read::resource_attributes;
 
 use crate::config::ResourceSettings;
 use crate::host::ThisHost;
-use crate::senders::{Host, Senders, Sighting, Told, Trait};
+use crate::known_peers::{HostNames, KnownPeers, PeerReport, ProcessTrait, TraitSighting};
 
 /// Memory in bytes that an added attribute takes, apart from its texts.
 const ADDED: usize = 64;
@@ -25,7 +25,7 @@ const WARNING: Duration = Duration::from_secs(60);
 
 /// What is known of a receiver's peers, and the attributes to add to their resources.
 #[derive(Debug)]
-pub(crate) struct Origin {
+pub(crate) struct HostAttribution {
     /// The receiver's id, for the log.
     receiver: String,
     insert: Vec<(String, String)>,
@@ -36,7 +36,7 @@ pub(crate) struct Origin {
 
 #[derive(Debug, Default)]
 struct State {
-    senders: Senders,
+    known_peers: KnownPeers,
     warned: Option<Instant>,
     /// Observations that were not merged since the last warning.
     alone: u64,
@@ -44,14 +44,14 @@ struct State {
 
 /// What to do with a batch.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct BatchFindings {
     insertions: Vec<Insertion>,
     relayed: bool,
     /// A line for the log.
     pub(crate) warning: Option<String>,
 }
 
-impl Findings {
+impl BatchFindings {
     /// The memory that applying the findings takes at most, in bytes: a resource's attributes are copied once for it.
     pub(crate) fn memory(&self, profiles: &Profiles) -> usize {
         let touched = self.insertions.chunk_by(|one, other| one.resource == other.resource);
@@ -63,8 +63,8 @@ impl Findings {
 
 /// The attributes that identify a process. If several have the same key, the first counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Said<'a> {
-    host: Host<'a>,
+struct ProcessAttributes<'a> {
+    host: HostNames<'a>,
     container: bool,
     instance: bool,
     pid: Option<i64>,
@@ -77,7 +77,7 @@ struct Said<'a> {
 /// A process's environment variable for its service name, as the eBPF profiler reports it.
 const SERVICE_VARIABLE: &str = "process.environment_variable.OTEL_SERVICE_NAME";
 
-impl<'a> Said<'a> {
+impl<'a> ProcessAttributes<'a> {
     fn of(dictionary: &'a Dictionary, attributes: impl Iterator<Item = &'a Attribute>) -> Self {
         let mut said = Self::default();
         let (mut path, mut name, mut variable) = (None, None, None);
@@ -116,7 +116,7 @@ impl<'a> Said<'a> {
     /// Fills fields that are missing here from `other`.
     fn or(self, other: Self) -> Self {
         Self {
-            host: Host {
+            host: HostNames {
                 id: self.host.id.or(other.host.id),
                 name: self.host.name.or(other.host.name),
                 node: self.host.node.or(other.host.node),
@@ -136,7 +136,7 @@ impl<'a> Said<'a> {
     }
 }
 
-impl Origin {
+impl HostAttribution {
     pub(crate) fn new(receiver: String, settings: ResourceSettings, host: ThisHost) -> Self {
         let host = settings.local_host.then_some(host);
         Self { receiver, insert: settings.insert, host, state: Mutex::default() }
@@ -148,14 +148,15 @@ impl Origin {
     }
 
     /// Examines a batch of a peer, whose address must be canonical and without a port.
-    pub(crate) fn look_at(&self, profiles: &Profiles, peer: IpAddr, now: Instant) -> Findings {
+    pub(crate) fn examine_batch(&self, profiles: &Profiles, peer: IpAddr, now: Instant) -> BatchFindings {
         let local = self.local(peer);
-        let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
-        let inserted: Said<'_> = self.inserted();
+        let this = local.map(|host| HostNames { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
+        let inserted: ProcessAttributes<'_> = self.inserted();
         let dictionary = profiles.dictionary();
         // If no sample has such an attribute, the resource has them all.
-        let on_samples = Said::of(dictionary, dictionary.tables().attributes.iter()) != Said::default();
-        let (mut told, mut weak, mut insertions) = (Told::default(), 0, Vec::new());
+        let on_samples =
+            ProcessAttributes::of(dictionary, dictionary.tables().attributes.iter()) != ProcessAttributes::default();
+        let (mut told, mut weak, mut insertions) = (PeerReport::default(), 0, Vec::new());
         // Indexes of resources that name no host, neither themselves nor in their samples.
         let mut nameless = Vec::new();
         for (at, resource) in profiles.resources().iter().enumerate() {
@@ -166,7 +167,7 @@ impl Origin {
                 }
             }
             let mut named = inserted.host.is_named();
-            let on_resource = Said::of(dictionary, own.iter());
+            let on_resource = ProcessAttributes::of(dictionary, own.iter());
             let known = !on_samples && on_resource.or(inserted).identifies();
             for (on_sample, times, observations) in parts(profiles, resource, on_samples, known) {
                 let said = on_sample.or(on_resource);
@@ -182,16 +183,22 @@ impl Origin {
                 }
                 weak += observations;
                 let Some(pid) = said.pid else { continue };
-                let traits = [(Trait::Executable, said.executable), (Trait::Service, said.service)];
+                let traits = [(ProcessTrait::Executable, said.executable), (ProcessTrait::Service, said.service)];
                 let seen = traits.into_iter().filter_map(|(of, value)| Some((of, value?)));
-                told.sightings.extend(seen.map(|(of, value)| Sighting { pid, inside: said.inside, of, value, times }));
+                told.sightings.extend(seen.map(|(of, value)| TraitSighting {
+                    pid,
+                    inside: said.inside,
+                    of,
+                    value,
+                    times,
+                }));
             }
             if !named && local.is_some() {
                 nameless.push(at as u32);
             }
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let why = state.senders.see(peer, this, &told, now);
+        let why = state.known_peers.record_report(peer, this, &told, now);
         let relayed = why.is_some();
         let warning = why.filter(|_| weak > 0).and_then(|why| {
             state.alone += weak;
@@ -210,7 +217,7 @@ impl Origin {
             insertions.extend(nameless.iter().flat_map(of_host));
             insertions.sort_unstable_by_key(|insertion| (insertion.resource, insertion.attribute));
         }
-        Findings { insertions, relayed, warning }
+        BatchFindings { insertions, relayed, warning }
     }
 
     /// Applies the findings. A batch that gets no attributes remains the received request.
@@ -218,7 +225,7 @@ impl Origin {
     /// # Errors
     ///
     /// The batch would exceed 4 GiB.
-    pub(crate) fn settle(&self, profiles: Profiles, findings: &Findings) -> Result<Profiles, Invalid> {
+    pub(crate) fn apply_findings(&self, profiles: Profiles, findings: &BatchFindings) -> Result<Profiles, Invalid> {
         let inserted = self.insert.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let attributes: Vec<(&str, &str)> = inserted.chain(Self::host_names(self.host.as_ref())).collect();
         let mut profiles = profiles.insert(&attributes, &findings.insertions)?;
@@ -236,9 +243,9 @@ impl Origin {
         if self.insert.is_empty() && local.is_none() {
             return 0;
         }
-        let (mut told, mut missing) = (Told::default(), Vec::new());
+        let (mut told, mut missing) = (PeerReport::default(), Vec::new());
         for (at, resource) in spans.resources().iter().enumerate() {
-            let mut host = Host::default();
+            let mut host = HostNames::default();
             let mut has = vec![false; self.insert.len()];
             for (key, value) in resource_attributes(spans, resource) {
                 let text = value.text().filter(|text| !text.is_empty());
@@ -259,9 +266,9 @@ impl Origin {
             }
             missing.push((at, lacks, !named));
         }
-        let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
+        let this = local.map(|host| HostNames { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let relayed = state.senders.see(peer, this, &told, now).is_some();
+        let relayed = state.known_peers.record_report(peer, this, &told, now).is_some();
         drop(state);
         let names = Self::host_names(local.filter(|_| !relayed));
         let mut memory = 0;
@@ -285,13 +292,13 @@ impl Origin {
     }
 
     /// The identifying attributes in `resource.insert`.
-    fn inserted(&self) -> Said<'_> {
+    fn inserted(&self) -> ProcessAttributes<'_> {
         let find = |key: &str| self.insert.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
-        Said {
-            host: Host { id: find("host.id"), name: find("host.name"), node: find("k8s.node.name") },
+        ProcessAttributes {
+            host: HostNames { id: find("host.id"), name: find("host.name"), node: find("k8s.node.name") },
             container: find("container.id").is_some(),
             instance: find("service.instance.id").is_some(),
-            ..Said::default()
+            ..ProcessAttributes::default()
         }
     }
 
@@ -308,16 +315,21 @@ impl Origin {
 
 /// A group of a resource's samples with the same identifying attributes: the attributes, the time range, and the number
 /// of observations.
-type Part<'a> = (Said<'a>, Option<(u64, u64)>, u64);
+type SampleGroup<'a> = (ProcessAttributes<'a>, Option<(u64, u64)>, u64);
 
 /// The groups of a resource: one, or one per list of attributes that its samples have. The time range is only
 /// determined if the process is not `known`.
-fn parts<'a>(profiles: &'a Profiles, resource: &ResourceProfiles, on_samples: bool, known: bool) -> Vec<Part<'a>> {
+fn parts<'a>(
+    profiles: &'a Profiles,
+    resource: &ResourceProfiles,
+    on_samples: bool,
+    known: bool,
+) -> Vec<SampleGroup<'a>> {
     if known {
-        return vec![(Said::default(), None, 0)];
+        return vec![(ProcessAttributes::default(), None, 0)];
     }
     let dictionary = profiles.dictionary();
-    let (mut parts, mut seen): (Vec<Part<'a>>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
+    let (mut parts, mut seen): (Vec<SampleGroup<'a>>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
     let mut last = None;
     for sample in resource.scopes.iter().flat_map(|scope| &scope.profiles).flat_map(|profile| profiles.samples(profile))
     {
@@ -325,7 +337,7 @@ fn parts<'a>(profiles: &'a Profiles, resource: &ResourceProfiles, on_samples: bo
         let at = match last {
             Some((same, at)) if same == set => at,
             _ => *seen.entry(set).or_insert_with(|| {
-                parts.push((Said::of(dictionary, dictionary.attributes(set)), None, 0));
+                parts.push((ProcessAttributes::of(dictionary, dictionary.attributes(set)), None, 0));
                 parts.len() - 1
             }),
         };

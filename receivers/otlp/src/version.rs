@@ -3,7 +3,7 @@
 use http::HeaderMap;
 use profbridge_wire::otlp::Layout;
 
-use crate::fault::Fault;
+use crate::fault::CallFault;
 
 /// The metadata key for the version of the `v1development` layout (opentelemetry-proto#857). A missing version means 1,
 /// so a forwarded request needs no such header.
@@ -14,20 +14,20 @@ const VERSIONS: [(u32, Layout); 1] = [(1, Layout::V1_10)];
 
 /// The layout that the metadata of a `v1development` request announces. `None` if it announces none; the layout is then
 /// detected, because senders of earlier layouts do not know the header.
-pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Layout>, Fault> {
+pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Layout>, CallFault> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Fault::invalid(HEADER, "stands more than once"));
+        return Err(CallFault::invalid(HEADER, "stands more than once"));
     }
     let text = value.to_str().unwrap_or_default();
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some(number) = digits.then(|| text.parse::<u32>().ok()).flatten() else {
-        return Err(Fault::invalid(HEADER, format!("{:?} is not a number", value)));
+        return Err(CallFault::invalid(HEADER, format!("{:?} is not a number", value)));
     };
     match VERSIONS.iter().find(|(known, _)| *known == number) {
         Some((_, layout)) => Ok(Some(*layout)),
-        None => Err(Fault::invalid(HEADER, format!("{number} is not supported, 1 is"))),
+        None => Err(CallFault::invalid(HEADER, format!("{number} is not supported, 1 is"))),
     }
 }
 

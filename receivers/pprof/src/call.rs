@@ -16,7 +16,7 @@ use profbridge_wire::sentry::timestamp::Timestamp;
 use tokio::sync::Semaphore;
 
 use crate::fault::{self, Fault};
-use crate::ingest::Known;
+use crate::ingest::ProfileMetadata;
 use crate::multipart;
 
 /// How many bytes of memory one byte of a profile may decode to, for the successive attempts. Real profiles need one to
@@ -40,7 +40,7 @@ const GZIP: &[u8] = &[0x1f, 0x8b];
 
 /// State shared by all profiles of a receiver. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Caller {
+pub(crate) struct ProfileHandler {
     pub(crate) intake: Intake,
     /// Limits how many profiles are decompressed and decoded at the same time.
     pub(crate) slots: Arc<Semaphore>,
@@ -48,14 +48,14 @@ pub(crate) struct Caller {
     pub(crate) insert: Arc<[(String, String)]>,
     /// The source of arrival times.
     pub(crate) clock: Clock,
-    pub(crate) senders: Senders,
+    pub(crate) senders: WarnedSenders,
 }
 
 /// The senders that were warned about an impossible time. Cheap to clone.
 #[derive(Clone, Default)]
-pub(crate) struct Senders(Arc<Mutex<HashSet<Arc<str>>>>);
+pub(crate) struct WarnedSenders(Arc<Mutex<HashSet<Arc<str>>>>);
 
-impl Senders {
+impl WarnedSenders {
     /// Maximum number of remembered senders; further ones get no warning.
     const MOST: usize = 1024;
 
@@ -73,22 +73,22 @@ impl Senders {
 }
 
 /// A profile as received.
-pub(crate) struct Arrived {
+pub(crate) struct ReceivedProfile {
     pub(crate) received: Received,
     pub(crate) coding: Coding,
     /// The boundary of the multipart form that contains it, if any.
     pub(crate) boundary: Option<String>,
-    pub(crate) known: Known,
+    pub(crate) known: ProfileMetadata,
     /// The sender.
     pub(crate) peer: Arc<str>,
     /// Maximum size in bytes.
     pub(crate) max_bytes: usize,
 }
 
-impl Caller {
+impl ProfileHandler {
     /// Hands a profile to the pipelines, and returns how many samples (`Sample` messages of OTLP) they accepted.
-    pub(crate) async fn take(&self, arrived: Arrived) -> Result<u64, Fault> {
-        let work = Work {
+    pub(crate) async fn take(&self, arrived: ReceivedProfile) -> Result<u64, Fault> {
+        let work = DecodeJob {
             intake: self.intake.clone(),
             clock: self.clock.clone(),
             senders: self.senders.clone(),
@@ -105,16 +105,17 @@ impl Caller {
 }
 
 /// The CPU work of decoding a profile.
-struct Work {
+struct DecodeJob {
     intake: Intake,
     clock: Clock,
-    senders: Senders,
+    senders: WarnedSenders,
     insert: Arc<[(String, String)]>,
 }
 
-impl Work {
-    fn run(&self, arrived: Arrived) -> Result<(Profiles, Permit), Fault> {
-        let Arrived { received: Received { bytes, mut permit }, coding, boundary, known, peer, max_bytes } = arrived;
+impl DecodeJob {
+    fn run(&self, arrived: ReceivedProfile) -> Result<(Profiles, Permit), Fault> {
+        let ReceivedProfile { received: Received { bytes, mut permit }, coding, boundary, known, peer, max_bytes } =
+            arrived;
         let mut bytes = body::unpack_instead(bytes, coding, max_bytes, &self.intake, &mut permit)?;
         if let Some(boundary) = boundary {
             bytes = of_form(&bytes, &boundary)?;
@@ -162,7 +163,7 @@ impl Work {
     }
 
     /// Adds attributes to the resource: the sender's, and then the configured ones.
-    fn complete(&self, profiles: Profiles, known: Known) -> Result<Profiles, Fault> {
+    fn complete(&self, profiles: Profiles, known: ProfileMetadata) -> Result<Profiles, Fault> {
         let said = |key: &str| known.attributes.iter().any(|(known, _)| known == key);
         let inserted = self.insert.iter().filter(|(key, _)| !said(key));
         let all: Vec<(&str, &str)> =

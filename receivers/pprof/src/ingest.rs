@@ -17,7 +17,7 @@ const LONGEST_VALUE: usize = 4096;
 
 /// Metadata of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct ProfileMetadata {
     /// Attributes of its resource, with distinct keys.
     pub(crate) attributes: Vec<(String, String)>,
     /// When it was recorded.
@@ -33,7 +33,7 @@ fn parameters(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     })
 }
 
-impl Known {
+impl ProfileMetadata {
     /// Parses the query of `/ingest`.
     pub(crate) fn of_ingest(query: &str) -> Result<Self, Fault> {
         let mut known = Self::default();
@@ -123,7 +123,7 @@ fn time(name: &str, text: &str) -> Result<u64, Fault> {
 mod tests {
     use super::*;
 
-    fn attributes(known: &Known) -> Vec<(&str, &str)> {
+    fn attributes(known: &ProfileMetadata) -> Vec<(&str, &str)> {
         known.attributes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
@@ -132,7 +132,7 @@ mod tests {
     #[test]
     fn ingest() {
         let query = "name=shop.cart%7Bregion%3Deu%2C+env%3D%22prod%22%2C__session_id__%3D7f%7D&from=1760000000&until=1760000010000&format=pprof&spyName=gospy";
-        let known = Known::of_ingest(query).unwrap();
+        let known = ProfileMetadata::of_ingest(query).unwrap();
         let expected =
             [("region", "eu"), ("env", "prod"), ("service.instance.id", "7f"), ("service.name", "shop.cart")];
         assert_eq!(attributes(&known), expected);
@@ -140,10 +140,10 @@ mod tests {
             Times { time_unix_nano: 1_760_000_000_000_000_000, duration_nano: 10_000_000_000, ..Times::default() };
         assert_eq!(known.times, times);
         for query in ["from=1760000000000000&until=1760000010000000000", "until=1760000010&from=1760000000000000000"] {
-            assert_eq!(Known::of_ingest(query).unwrap().times, times);
+            assert_eq!(ProfileMetadata::of_ingest(query).unwrap().times, times);
         }
-        assert_eq!(Known::of_ingest("").unwrap(), Known::default());
-        let named = Known::of_ingest("name=a%7Bservice_name=b,__name__=c%7D").unwrap();
+        assert_eq!(ProfileMetadata::of_ingest("").unwrap(), ProfileMetadata::default());
+        let named = ProfileMetadata::of_ingest("name=a%7Bservice_name=b,__name__=c%7D").unwrap();
         assert_eq!(attributes(&named), [("service.name", "b")]);
     }
 
@@ -151,7 +151,7 @@ mod tests {
     /// ignored.
     #[test]
     fn plain() {
-        let known = Known::of_attributes("service.name=shop&service.name=b&x=&y&host.id=%C3%A9+1").unwrap();
+        let known = ProfileMetadata::of_attributes("service.name=shop&service.name=b&x=&y&host.id=%C3%A9+1").unwrap();
         assert_eq!(attributes(&known), [("service.name", "shop"), ("host.id", "é 1")]);
     }
 
@@ -166,12 +166,12 @@ mod tests {
             ("from=+1", "from: "),
             ("format=jfr", "format: only pprof is read, not \"jfr\""),
         ] {
-            let fault = Known::of_ingest(query).unwrap_err();
+            let fault = ProfileMetadata::of_ingest(query).unwrap_err();
             assert!(fault.message.contains(said), "{query}: {}", fault.message);
         }
         let many: String = (0..65).map(|n| format!("k{n}=v&")).collect();
-        assert!(Known::of_attributes(&many).unwrap_err().message.contains("more than 64"));
-        assert!(Known::of_attributes(&format!("k={}", "v".repeat(4097))).is_err());
-        assert!(Known::of_attributes("=v").is_err());
+        assert!(ProfileMetadata::of_attributes(&many).unwrap_err().message.contains("more than 64"));
+        assert!(ProfileMetadata::of_attributes(&format!("k={}", "v".repeat(4097))).is_err());
+        assert!(ProfileMetadata::of_attributes("=v").is_err());
     }
 }

@@ -14,8 +14,8 @@ mod multipart;
 mod receiver;
 mod schedule;
 mod scrape;
+mod scrape_status;
 mod service;
-mod standing;
 
 pub use config::{Config, Settings};
 pub use receiver::{FACTORY, Pprof};

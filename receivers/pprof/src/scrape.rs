@@ -13,12 +13,12 @@ use profbridge_wire::foreign;
 use profbridge_wire::pprof::Times;
 use tokio::time::{Instant, sleep};
 
-use crate::call::{Arrived, Caller};
+use crate::call::{ProfileHandler, ReceivedProfile};
 use crate::config::{ScrapeSettings, TargetSettings};
 use crate::fault::Fault;
-use crate::ingest::Known;
+use crate::ingest::ProfileMetadata;
 use crate::schedule::Schedule;
-use crate::standing::{Change, Standing};
+use crate::scrape_status::{ScrapeStatus, StatusChange};
 
 /// How many characters of an answer without a profile are shown. Go explains the error there.
 const SHOWN: usize = 200;
@@ -30,7 +30,7 @@ pub(crate) struct Scraper {
     schedule: Schedule,
     duration: Duration,
     max_bytes: usize,
-    caller: Caller,
+    caller: ProfileHandler,
     telemetry: TransportTelemetry,
     /// The receiver's id, for the log.
     id: String,
@@ -46,7 +46,7 @@ impl Scraper {
         id: &str,
         settings: &ScrapeSettings,
         target: TargetSettings,
-        caller: Caller,
+        caller: ProfileHandler,
         telemetry: TransportTelemetry,
     ) -> Result<Self, EndpointError> {
         let &ScrapeSettings { interval, duration, timeout, max_bytes, targets: _ } = settings;
@@ -64,7 +64,7 @@ impl Scraper {
     /// Scrapes one profile after the other until the shutdown.
     pub(crate) async fn run(mut self, mut shutdown: Shutdown) {
         let start = Instant::now();
-        let mut standing = Standing::default();
+        let mut scrape_status = ScrapeStatus::default();
         loop {
             let wait = self.schedule.wait(start.elapsed());
             tokio::select! {
@@ -81,12 +81,12 @@ impl Scraper {
                 Err(fault) => fault.count(&self.telemetry),
             }
             let (id, name) = (&self.id, &self.target.name);
-            match standing.note(outcome.map(drop).map_err(|fault| fault.message)) {
+            match scrape_status.note(outcome.map(drop).map_err(|fault| fault.message)) {
                 None => {}
-                Some(Change::Failed(why)) => {
+                Some(StatusChange::Failed(why)) => {
                     tracing::warn!("{id}: no profile of {name} ({}): {why}", self.target.host);
                 }
-                Some(Change::Works(failed)) => {
+                Some(StatusChange::Works(failed)) => {
                     tracing::info!("{id}: profiles of {name} can be had again, {failed} could not");
                 }
             }
@@ -117,11 +117,11 @@ impl Scraper {
         let coding = response.headers.get(http::header::CONTENT_ENCODING).and_then(|coding| coding.to_str().ok());
         let permit = self.caller.intake.admitted(response.body.len() as u64).await?;
         let duration_nano = u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
-        let arrived = Arrived {
+        let arrived = ReceivedProfile {
             received: Received { bytes: response.body, permit },
             coding: Coding::parse(coding)?,
             boundary: None,
-            known: Known {
+            known: ProfileMetadata {
                 attributes: self.target.attributes.clone(),
                 times: Times { time_unix_nano: begun, duration_nano, ..Times::default() },
             },

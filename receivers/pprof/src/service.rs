@@ -13,15 +13,15 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use profbridge_engine::body;
-use profbridge_engine::http_fault::Tally;
+use profbridge_engine::http_fault::RequestTally;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 
-use crate::call::{Arrived, Caller};
+use crate::call::{ProfileHandler, ReceivedProfile};
 use crate::fault::Fault;
-use crate::ingest::Known;
+use crate::ingest::ProfileMetadata;
 use crate::multipart;
 
 /// The endpoint for clients of Pyroscope.
@@ -33,18 +33,18 @@ pub(crate) const PLAIN: &str = "/api/pprof";
 /// The service of the listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: Caller,
+    pub(crate) caller: ProfileHandler,
     pub(crate) telemetry: TransportTelemetry,
     pub(crate) body: BodyLimits,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
 }
 
-type Answer = Response<Full<Bytes>>;
+type HttpAnswer = Response<Full<Bytes>>;
 
 impl Service {
     /// Answers a request. Never fails.
-    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Answer, Infallible> {
+    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<HttpAnswer, Infallible> {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip().to_canonical());
         if let Some(fault) = misdirected(&request) {
             // Other methods come from browsers and probes, which lose no data.
@@ -54,7 +54,7 @@ impl Service {
             body::discard_rest(request, self.linger).await;
             return Ok(refused(&fault));
         }
-        let tally = Tally::new(&self.telemetry, peer);
+        let tally = RequestTally::new(&self.telemetry, peer);
         let outcome = self.take(&mut request, peer).await;
         tally.finish(outcome.as_ref().map(|samples| ItemCounts::samples(*samples)));
         Ok(match outcome {
@@ -70,10 +70,11 @@ impl Service {
         let query = request.uri().query().unwrap_or_default();
         let headers = request.headers();
         let (known, boundary) = match request.uri().path() {
-            INGEST => {
-                (Known::of_ingest(query)?, multipart::boundary(text(headers, &CONTENT_TYPE)?.unwrap_or_default()))
-            }
-            _ => (Known::of_attributes(query)?, None),
+            INGEST => (
+                ProfileMetadata::of_ingest(query)?,
+                multipart::boundary(text(headers, &CONTENT_TYPE)?.unwrap_or_default()),
+            ),
+            _ => (ProfileMetadata::of_attributes(query)?, None),
         };
         let boundary = boundary.transpose()?;
         let coding = Coding::parse(text(headers, &CONTENT_ENCODING)?)?;
@@ -84,7 +85,7 @@ impl Service {
         }
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default().into();
         let max_bytes = self.body.max_bytes;
-        self.caller.take(Arrived { received, coding, boundary, known, peer, max_bytes }).await
+        self.caller.take(ReceivedProfile { received, coding, boundary, known, peer, max_bytes }).await
     }
 }
 
@@ -106,6 +107,6 @@ fn misdirected(request: &Request<Incoming>) -> Option<Fault> {
     Some(Fault::new(StatusCode::NOT_FOUND, "unknown_path", message))
 }
 
-fn refused(fault: &Fault) -> Answer {
+fn refused(fault: &Fault) -> HttpAnswer {
     fault.answer("text/plain; charset=utf-8", format!("{}\n", fault.message), "POST")
 }

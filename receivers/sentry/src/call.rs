@@ -15,13 +15,13 @@ use hyper::body::{Body as _, Incoming};
 use profbridge_engine::body::{self, Buffer, Received};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
-use profbridge_engine::peer_limits::{Onward, PeerLimits};
+use profbridge_engine::peer_limits::{PeerLimits, RequestForwarder};
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
-use profbridge_engine::web_pages::Pages;
+use profbridge_engine::web_pages::PageRules;
 use profbridge_model::envelope::{self, ClientProcess, Payload, PublicKey, RequestMeta};
 use profbridge_model::{Envelope, Profiles, Span, View};
 use profbridge_net::body::{BodyError, Guarded};
-use profbridge_net::client::{IN_PASSING, Resumed};
+use profbridge_net::client::{FORWARDING_BYTES, PartlyReadBody};
 use profbridge_net::compression::{Coding, decompress_into};
 use profbridge_net::server::Peer;
 use profbridge_wire::sentry::chunk_reader::MAX_FRAMES;
@@ -35,10 +35,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::clients::{Clients, Ends, Owner};
+use crate::clients::{CachedOwner, Clients, ConnectionEnds};
 use crate::config::Settings;
 use crate::fault::{self, Fault};
-use crate::limits::{self, Limited};
+use crate::limits::{self, ClientLimits};
 use crate::store;
 
 /// Up to this size in bytes an uncompressed request is decoded on the socket's thread, which takes some tens of
@@ -85,13 +85,13 @@ const NO_CLIENT: &str = "sentry_clients_not_found";
 
 /// State shared by the requests of a receiver. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Caller {
+pub(crate) struct EnvelopeHandler {
     pub(crate) intake: Intake,
     pub(crate) telemetry: TransportTelemetry,
     pub(crate) settings: Arc<Settings>,
     pub(crate) peer_limits: PeerLimits,
     /// Forwards requests that are not read, if an exporter offers that.
-    pub(crate) way: Option<Arc<dyn Onward>>,
+    pub(crate) forwarder: Option<Arc<dyn RequestForwarder>>,
     /// Names of this listener, in addition to those of the loopback.
     pub(crate) allowed_hosts: Arc<[String]>,
     /// Limits how many requests are decompressed and decoded at the same time.
@@ -102,14 +102,14 @@ pub(crate) struct Caller {
 
 /// The kind of a body.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
+pub(crate) enum BodyKind {
     /// An envelope.
     Envelope,
     /// One event.
     Event,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// The number of items that were read from the request.
     pub(crate) fn items(&self) -> ItemCounts {
         match self {
@@ -121,9 +121,9 @@ impl Outcome {
 
 /// The relevant contents of a request's head.
 #[derive(Clone)]
-pub(crate) struct Head {
+pub(crate) struct RequestHead {
     pub(crate) project: u64,
-    pub(crate) form: Form,
+    pub(crate) form: BodyKind,
     pub(crate) auth: Option<ClientAuth>,
     pub(crate) coding: Coding,
     /// Information about the client.
@@ -131,7 +131,7 @@ pub(crate) struct Head {
     /// The client's address.
     pub(crate) peer: Option<Peer>,
     /// The process that was found at the other end of the connection.
-    pub(crate) owner: Option<Arc<Owner>>,
+    pub(crate) owner: Option<Arc<CachedOwner>>,
     /// The names by which the client may know this receiver: the values of `Host` and `X-Forwarded-Host`.
     pub(crate) hosts: Vec<String>,
     /// The path and the query, without the prefix in front of the server's own path.
@@ -140,7 +140,7 @@ pub(crate) struct Head {
 
 /// The result of a request that was not refused.
 #[derive(Debug)]
-pub(crate) enum Outcome {
+pub(crate) enum RequestOutcome {
     /// The pipelines have it. If Sentry's rate limits currently apply to all of it, the client is told so, but other
     /// exporters may accept its profiles, and Sentry's exporter reports the drop to Sentry, because the client does
     /// not.
@@ -150,20 +150,20 @@ pub(crate) enum Outcome {
         /// The number of items that were read.
         items: ItemCounts,
         /// The rate limits for its client.
-        limits: Option<Limited>,
+        limits: Option<ClientLimits>,
     },
     /// It was forwarded unread, and this is the server's answer.
     HandedOn(Response<Incoming>),
 }
 
-impl Caller {
+impl EnvelopeHandler {
     /// Reads a request and hands it to the pipelines, or forwards it. If it is refused, part of its body may be unread.
     pub(crate) async fn call(
         &self,
-        head: Head,
+        head: RequestHead,
         parts: &Parts,
         body: &mut Option<Guarded<Incoming>>,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<RequestOutcome, Fault> {
         let intake = self.waiting();
         intake.room().await?;
         let (received, is_whole) = self.read(&head, &intake, body).await?;
@@ -172,8 +172,8 @@ impl Caller {
         }
         // Behind a proxy the process at the other end would be the proxy.
         let client = head.peer.filter(|_| head.meta.forwarded_for.is_none()).zip(head.owner.clone());
-        let is_packed = head.form == Form::Envelope && head.coding != Coding::Identity;
-        let spare = (is_packed && self.way.is_some()).then(|| (head.clone(), received.bytes.clone()));
+        let is_packed = head.form == BodyKind::Envelope && head.coding != Coding::Identity;
+        let spare = (is_packed && self.forwarder.is_some()).then(|| (head.clone(), received.bytes.clone()));
         let parsed = match (self.parse(&intake, head, received).await, spare) {
             // There will never be enough memory to decompress it.
             (Err(fault), Some((head, bytes))) if fault.refused.is_some() && fault.retry_after.is_none() => {
@@ -182,7 +182,7 @@ impl Caller {
             }
             (parsed, _) => parsed?,
         };
-        let Parsed { mut envelope, permit, event_id } = parsed;
+        let ParsedEnvelope { mut envelope, permit, event_id } = parsed;
         if envelope.spans().next().is_some() {
             envelope.meta.client_process = self.client(client).await;
         }
@@ -196,7 +196,7 @@ impl Caller {
             spans: envelope.spans().map(|spans| spans.spans().len() as u64).sum(),
         };
         intake.consume(envelope, permit).await?;
-        Ok(Outcome::Taken { event_id, items, limits })
+        Ok(RequestOutcome::Taken { event_id, items, limits })
     }
 
     /// An intake that waits for a request that arrived now.
@@ -210,7 +210,7 @@ impl Caller {
     /// Reads a body, or the beginning of a large one that may be forwarded. Returns whether the body is complete.
     async fn read(
         &self,
-        head: &Head,
+        head: &RequestHead,
         intake: &Intake,
         body: &mut Option<Guarded<Incoming>>,
     ) -> Result<(Received, bool), Fault> {
@@ -220,7 +220,7 @@ impl Caller {
         if announced.is_some_and(|length| length > limit) {
             return Err(BodyError::TooLarge { limit }.into());
         }
-        let has_way = self.way.is_some() && head.form == Form::Envelope;
+        let has_way = self.forwarder.is_some() && head.form == BodyKind::Envelope;
         let enough = match announced {
             // An announced length alone must not hold memory.
             Some(length) if length > LARGE => FIRST,
@@ -244,11 +244,11 @@ impl Caller {
     /// Forwards an envelope whose beginning was read.
     async fn hand_on_large(
         &self,
-        head: Head,
+        head: RequestHead,
         parts: &Parts,
         first: Received,
         rest: Option<Guarded<Incoming>>,
-    ) -> Result<Outcome, Fault> {
+    ) -> Result<RequestOutcome, Fault> {
         let Some(rest) = rest else { return Err(Fault::malformed("the body is empty")) };
         let beginning = beginning(&first.bytes, head.coding);
         let header = beginning.split(|byte| *byte == b'\n').next().unwrap_or_default();
@@ -256,7 +256,7 @@ impl Caller {
         let ClientAuth { key, .. } = authenticate(head.auth.clone(), header.dsn.as_deref(), head.project)?;
         is_allowed(&self.settings, &key)?;
         let server = self.server_of(header.dsn.as_deref(), &head)?;
-        let request = Request::from_parts(parts.clone(), Resumed::new(first.bytes.clone(), rest));
+        let request = Request::from_parts(parts.clone(), PartlyReadBody::new(first.bytes.clone(), rest));
         // The permit is held until the request was forwarded.
         self.hand_on(server.as_deref(), &head.path, request).await
     }
@@ -266,19 +266,19 @@ impl Caller {
         &self,
         server: Option<&str>,
         path: &str,
-        mut request: Request<Resumed>,
-    ) -> Result<Outcome, Fault> {
+        mut request: Request<PartlyReadBody>,
+    ) -> Result<RequestOutcome, Fault> {
         let unavailable = |why: &str| {
             let message = format!("the upstream did not take it: {why}");
             Fault::new(http::StatusCode::BAD_GATEWAY, "upstream", message)
         };
-        let Some(way) = &self.way else { return Err(no_way()) };
+        let Some(forwarder) = &self.forwarder else { return Err(no_forwarder()) };
         *request.uri_mut() = path.parse().map_err(|_| Fault::malformed("the path is none"))?;
-        let _memory = self.waiting().admitted(IN_PASSING).await?;
-        let answer = tokio::time::timeout(PATIENCE, way.pass(server, request)).await;
+        let _memory = self.waiting().admitted(FORWARDING_BYTES).await?;
+        let answer = tokio::time::timeout(PATIENCE, forwarder.pass(server, request)).await;
         self.intake.note(HANDED_ON, 1);
         let answer = answer.map_err(|_| unavailable("no answer in time"))?;
-        answer.map(Outcome::HandedOn).map_err(|why| unavailable(&why))
+        answer.map(RequestOutcome::HandedOn).map_err(|why| unavailable(&why))
     }
 
     /// The server in the `dsn` of an envelope's header, unless it is this receiver.
@@ -286,13 +286,15 @@ impl Caller {
     /// # Errors
     ///
     /// No exporter sends to it.
-    fn server_of(&self, dsn: Option<&str>, head: &Head) -> Result<Option<Arc<str>>, Fault> {
-        let (Some(way), Some(dsn)) = (&self.way, dsn.and_then(|dsn| dsn.parse::<Dsn>().ok())) else { return Ok(None) };
+    fn server_of(&self, dsn: Option<&str>, head: &RequestHead) -> Result<Option<Arc<str>>, Fault> {
+        let (Some(forwarder), Some(dsn)) = (&self.forwarder, dsn.and_then(|dsn| dsn.parse::<Dsn>().ok())) else {
+            return Ok(None);
+        };
         let server = dsn.authority();
-        if way.knows(&server) {
+        if forwarder.knows(&server) {
             return Ok(Some(server.into()));
         }
-        let pages = Pages { hosts: &self.allowed_hosts, origins: &[] };
+        let pages = PageRules { hosts: &self.allowed_hosts, origins: &[] };
         let own = head.peer.and_then(|peer| peer.own);
         if pages.is_own(&server, own) || head.hosts.iter().any(|host| host.eq_ignore_ascii_case(&server)) {
             return Ok(None);
@@ -305,14 +307,14 @@ impl Caller {
 
     /// The process on this machine that sent a request, if it can be found. It is looked up once per connection, for as
     /// long as that process has the socket.
-    async fn client(&self, client: Option<(Peer, Arc<Owner>)>) -> Option<ClientProcess> {
+    async fn client(&self, client: Option<(Peer, Arc<CachedOwner>)>) -> Option<ClientProcess> {
         let clients = self.clients.clone()?;
         let found = match client {
             None => None,
             Some((peer, owner)) => match clients.known(&owner) {
                 Some(known) => known,
                 None => {
-                    let ends = Ends { client: peer.addr, own: peer.own };
+                    let ends = ConnectionEnds { client: peer.addr, own: peer.own };
                     let look_up = move || Ok::<_, Infallible>(clients.look_up(&owner, ends));
                     body::run_in(&self.slots, &self.intake, look_up).await.and_then(|Ok(found)| found)
                 }
@@ -324,9 +326,9 @@ impl Caller {
         found
     }
 
-    async fn parse(&self, intake: &Intake, head: Head, received: Received) -> Result<Parsed, Fault> {
+    async fn parse(&self, intake: &Intake, head: RequestHead, received: Received) -> Result<ParsedEnvelope, Fault> {
         let Received { bytes, permit } = received;
-        let mut work = Work { intake: self.intake.clone(), caller: self.clone(), permit, head, bytes };
+        let mut work = EnvelopeJob { intake: self.intake.clone(), caller: self.clone(), permit, head, bytes };
         if work.head.coding == Coding::Identity && work.bytes.len() <= SMALL {
             // Does not wait for memory here, because that would make others wait too.
             match work.run() {
@@ -341,44 +343,44 @@ impl Caller {
 }
 
 /// A decoded envelope.
-struct Parsed {
+struct ParsedEnvelope {
     envelope: Envelope,
     permit: Permit,
     event_id: Option<String>,
 }
 
 /// The CPU work of a request. It can be repeated after it failed for lack of memory.
-struct Work {
+struct EnvelopeJob {
     intake: Intake,
-    caller: Caller,
+    caller: EnvelopeHandler,
     permit: Permit,
-    head: Head,
+    head: RequestHead,
     bytes: Bytes,
 }
 
-impl Work {
-    fn finish(self, (envelope, event_id): (Envelope, Option<Uuid>)) -> Parsed {
+impl EnvelopeJob {
+    fn finish(self, (envelope, event_id): (Envelope, Option<Uuid>)) -> ParsedEnvelope {
         let Self { mut permit, .. } = self;
         permit.set(envelope.size_bytes());
-        Parsed { envelope, permit, event_id: event_id.map(|id| id.simple().to_string()) }
+        ParsedEnvelope { envelope, permit, event_id: event_id.map(|id| id.simple().to_string()) }
     }
 
     /// Decodes the envelope and the id of its event.
     fn run(&mut self) -> Result<(Envelope, Option<Uuid>), Fault> {
-        let Head { project, form, coding, .. } = self.head;
+        let RequestHead { project, form, coding, .. } = self.head;
         let came = self.bytes.clone();
         let mut plain = match coding {
             Coding::Identity => came.clone(),
             coding => self.unpacked(came.clone(), coding)?,
         };
-        if form == Form::Event
+        if form == BodyKind::Event
             && let Some(packed) = store::packed(&plain)
         {
             plain = self.unpacked(packed, Coding::Deflate)?;
         }
         let mut envelope = match form {
-            Form::Envelope => read_envelope(plain.clone()).map_err(fault::unreadable)?.envelope,
-            Form::Event => store::envelope(plain.clone(), self.head.meta.arrival_unix_nano.unwrap_or(0))?,
+            BodyKind::Envelope => read_envelope(plain.clone()).map_err(fault::unreadable)?.envelope,
+            BodyKind::Event => store::envelope(plain.clone(), self.head.meta.arrival_unix_nano.unwrap_or(0))?,
         };
         let header = Header::read(&envelope.header).unwrap_or_default();
         let ClientAuth { key, client } = authenticate(self.head.auth.clone(), header.dsn.as_deref(), project)?;
@@ -403,19 +405,19 @@ impl Work {
             envelope.header = Bytes::copy_from_slice(&envelope.header);
             // An event is a single item, which its spans have copied already.
             let copied = envelope.spans().next().map(|spans| spans.bytes().clone());
-            if form == Form::Envelope {
+            if form == BodyKind::Envelope {
                 // A body that is forwarded unchanged need not also be held decompressed.
                 envelope.pack(&plain);
             }
             for item in &mut envelope.items {
                 item.header = Bytes::copy_from_slice(&item.header);
-                if let (Form::Event, Payload::Plain(plain)) = (form, &item.payload) {
+                if let (BodyKind::Event, Payload::Plain(plain)) = (form, &item.payload) {
                     // Copies the payload to drop the unused capacity of the decompression buffer.
                     item.payload = copied.clone().unwrap_or_else(|| Bytes::copy_from_slice(plain)).into();
                 }
             }
         }
-        if form == Form::Envelope {
+        if form == BodyKind::Envelope {
             let content_encoding = coding.content_encoding();
             envelope.received = Some(envelope::Received { body: came, content_encoding, changed: false });
         }
@@ -489,7 +491,7 @@ impl Work {
 }
 
 /// The fault if no exporter can forward an unread request.
-pub(crate) fn no_way() -> Fault {
+pub(crate) fn no_forwarder() -> Fault {
     let message = "this receiver takes envelopes and events; for everything else its pipelines need an exporter \
                    `sentry` with an `upstream`";
     Fault::new(http::StatusCode::NOT_FOUND, "other_endpoint", message)

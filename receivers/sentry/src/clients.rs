@@ -42,32 +42,32 @@ pub(crate) struct Clients {
 
 /// A connection: the client's address and ours, if known.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ends {
+pub(crate) struct ConnectionEnds {
     pub(crate) client: SocketAddr,
     pub(crate) own: Option<SocketAddr>,
 }
 
 /// The process at the other end of a connection, once it was looked up. Stored with the connection.
 #[derive(Debug, Default)]
-pub(crate) struct Owner(Mutex<Option<Looked>>);
+pub(crate) struct CachedOwner(Mutex<Option<LookupResult>>);
 
 /// The result of a search, and its time.
 #[derive(Debug)]
-struct Looked {
-    found: Option<Found>,
+struct LookupResult {
+    found: Option<SocketOwner>,
     since: Instant,
 }
 
 /// A process, and its descriptor of a socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
+struct SocketOwner {
     process: ClientProcess,
     /// The descriptor's path, and its link target as long as it is the socket.
     descriptor: PathBuf,
     link: String,
 }
 
-impl Found {
+impl SocketOwner {
     /// Whether the process still has the socket open: it may have passed it on and ended, and its id may be reused.
     fn is_still(&self) -> bool {
         fs::read_link(&self.descriptor).is_ok_and(|to| to.as_os_str() == self.link.as_str())
@@ -94,10 +94,10 @@ impl Clients {
 
     /// The known result for a connection; `None` if there is none, if a failed search is too old, or if the process no
     /// longer has the socket.
-    pub(crate) fn known(&self, owner: &Owner) -> Option<Option<ClientProcess>> {
+    pub(crate) fn known(&self, owner: &CachedOwner) -> Option<Option<ClientProcess>> {
         // A panic cannot leave the value inconsistent.
         let looked = owner.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Looked { found, since } = looked.as_ref()?;
+        let LookupResult { found, since } = looked.as_ref()?;
         match found {
             Some(found) => found.is_still().then(|| Some(found.process.clone())),
             None => (since.elapsed() < NOBODY).then_some(None),
@@ -106,8 +106,8 @@ impl Clients {
 
     /// Searches like [`Clients::process`], and stores the result. If no process has the socket any more, the last owner
     /// remains.
-    pub(crate) fn look_up(&self, owner: &Owner, ends: Ends) -> Option<ClientProcess> {
-        let found = self.process(ends).or_else(|Several| {
+    pub(crate) fn look_up(&self, owner: &CachedOwner, ends: ConnectionEnds) -> Option<ClientProcess> {
+        let found = self.process(ends).or_else(|SharedSocket| {
             std::thread::sleep(STARTING);
             self.process(ends)
         });
@@ -116,13 +116,13 @@ impl Clients {
         let before = looked.take().and_then(|looked| looked.found).filter(|_| !is_shared);
         let found = found.unwrap_or_default().or(before);
         let process = found.as_ref().map(|found| found.process.clone());
-        *looked = Some(Looked { found, since: Instant::now() });
+        *looked = Some(LookupResult { found, since: Instant::now() });
         process
     }
 
     /// The process at the other end of a connection; `None` if it is on another machine, has ended, or may not be
     /// examined. Reads the file descriptors of the processes that may have the socket.
-    fn process(&self, ends: Ends) -> Result<Option<Found>, Several> {
+    fn process(&self, ends: ConnectionEnds) -> Result<Option<SocketOwner>, SharedSocket> {
         let Some(Socket { inode, user }) = self.socket(ends) else { return Ok(None) };
         let link = format!("socket:[{inode}]");
         let Ok(processes) = fs::read_dir(&self.proc) else { return Ok(None) };
@@ -143,19 +143,19 @@ impl Clients {
             let Some((pid, descriptor)) = owners.next() else { continue };
             // A socket that was inherited by a fork does not show which process wrote to it.
             if owners.next().is_some() {
-                return Err(Several);
+                return Err(SharedSocket);
             }
             let host = fs::read_to_string(self.proc.join("sys/kernel/hostname"));
             // If some descriptors were not examined, other processes may have the socket too.
             let host = host.ok().filter(|_| left > 0);
             let process = host.map(|host| ClientProcess { pid, host: Arc::from(host.trim()) });
-            return Ok(process.map(|process| Found { process, descriptor, link }));
+            return Ok(process.map(|process| SocketOwner { process, descriptor, link }));
         }
         Ok(None)
     }
 
     /// The socket at the client's end.
-    fn socket(&self, Ends { client, own }: Ends) -> Option<Socket> {
+    fn socket(&self, ConnectionEnds { client, own }: ConnectionEnds) -> Option<Socket> {
         match own.filter(|_| self.asks).map(|own| socket::connected(client, own)) {
             Some(Ok(found)) => found,
             Some(Err(_)) | None => table::connected(&self.proc, client, own),
@@ -165,7 +165,7 @@ impl Clients {
 
 /// Several processes have the socket.
 #[derive(Debug, PartialEq, Eq)]
-struct Several;
+struct SharedSocket;
 
 /// The descriptor by which a process has a file open, among the next `left` ones. `None` without the right to look.
 fn descriptor(descriptors: &Path, link: &str, left: &mut usize) -> Option<PathBuf> {
@@ -204,21 +204,21 @@ mod tests {
             let (accepted, peer) = listener.accept().unwrap();
             let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
             for own in [accepted.local_addr().ok(), None] {
-                let client = clients.process(Ends { client: peer, own }).unwrap().unwrap().process;
+                let client = clients.process(ConnectionEnds { client: peer, own }).unwrap().unwrap().process;
                 assert_eq!(client.pid, std::process::id(), "{listen} {connect} {own:?}");
                 assert_eq!(&*client.host, host.trim());
                 let nobody = SocketAddr::new(peer.ip(), 1);
-                assert_eq!(clients.process(Ends { client: nobody, own }), Ok(None));
+                assert_eq!(clients.process(ConnectionEnds { client: nobody, own }), Ok(None));
             }
             drop(stream);
         }
     }
 
     /// Accepts a connection, and returns its ends.
-    fn accept(listener: &TcpListener) -> (TcpStream, Ends) {
+    fn accept(listener: &TcpListener) -> (TcpStream, ConnectionEnds) {
         let (accepted, client) = listener.accept().unwrap();
         let own = accepted.local_addr().ok();
-        (accepted, Ends { client, own })
+        (accepted, ConnectionEnds { client, own })
     }
 
     /// A fake `/proc` with a socket of inode 4711 and processes 10, 11 and 12, none of which has it open.
@@ -241,11 +241,14 @@ mod tests {
         std::os::unix::fs::symlink("socket:[4711]", root.join("10/fd/3")).unwrap();
         std::os::unix::fs::symlink("socket:[47110]", root.join("11/fd/3")).unwrap();
         let clients = Clients::of(root.clone());
-        let client = Ends { client: "127.0.0.1:22".parse().unwrap(), own: None };
+        let client = ConnectionEnds { client: "127.0.0.1:22".parse().unwrap(), own: None };
         let found = clients.process(client).unwrap().unwrap();
         assert_eq!(found.process, ClientProcess { pid: 10, host: "web".into() });
         std::os::unix::fs::symlink("socket:[4711]", root.join("12/fd/9")).unwrap();
-        assert_eq!((clients.process(client), clients.look_up(&Owner::default(), client)), (Err(Several), None));
+        assert_eq!(
+            (clients.process(client), clients.look_up(&CachedOwner::default(), client)),
+            (Err(SharedSocket), None)
+        );
         fs::remove_dir_all(root).unwrap();
     }
 
@@ -257,8 +260,8 @@ mod tests {
         let root = proc("handed-on");
         let link = |from: &str, to: &str| std::os::unix::fs::symlink(to, root.join(from)).unwrap();
         link("10/fd/3", "socket:[4711]");
-        let (clients, owner) = (Clients::of(root.clone()), Owner::default());
-        let client = Ends { client: "127.0.0.1:22".parse().unwrap(), own: None };
+        let (clients, owner) = (Clients::of(root.clone()), CachedOwner::default());
+        let client = ConnectionEnds { client: "127.0.0.1:22".parse().unwrap(), own: None };
         let pid = |found: Option<ClientProcess>| found.map(|found| found.pid);
         assert_eq!(pid(clients.look_up(&owner, client)), Some(10));
         link("11/fd/5", "socket:[4711]");
@@ -280,14 +283,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (_accepted, peer) = accept(&listener);
-        let (clients, owner, nobody) = (Clients::default(), Owner::default(), Owner::default());
+        let (clients, owner, nobody) = (Clients::default(), CachedOwner::default(), CachedOwner::default());
         let own = std::process::id();
         assert_eq!(clients.known(&owner), None);
         assert_eq!(clients.look_up(&owner, peer).map(|client| client.pid), Some(own));
         assert_eq!(clients.clone().known(&owner).unwrap().map(|client| client.pid), Some(own));
         drop(stream);
         assert_eq!(clients.look_up(&owner, peer).map(|client| client.pid), Some(own), "though it is gone");
-        let elsewhere = Ends { client: "192.0.2.1:1".parse().unwrap(), ..peer };
+        let elsewhere = ConnectionEnds { client: "192.0.2.1:1".parse().unwrap(), ..peer };
         assert_eq!(clients.look_up(&nobody, elsewhere), None);
         assert_eq!(clients.known(&nobody), Some(None));
     }
@@ -319,7 +322,7 @@ mod tests {
         let (_accepted, ends) = accept(&listener);
         let clients = Clients::default();
         for own in [ends.own, None] {
-            let found = clients.process(Ends { own, ..ends }).unwrap().map(|found| found.process.pid);
+            let found = clients.process(ConnectionEnds { own, ..ends }).unwrap().map(|found| found.process.pid);
             assert_eq!(found, clients.sees_other_users().then_some(client.id()));
         }
         drop(client.stdin.take());
@@ -350,7 +353,7 @@ mod tests {
         for (whose, (_accepted, ends), program) in [("of this user", accept(&listener), None)].into_iter().chain(others)
         {
             for (how, own) in [("asked of the kernel", ends.own), ("read from the table", None)] {
-                let (owner, ends) = (Owner::default(), Ends { own, ..ends });
+                let (owner, ends) = (CachedOwner::default(), ConnectionEnds { own, ..ends });
                 let start = Instant::now();
                 (0..TIMES).for_each(|_| assert!(clients.look_up(&owner, ends).is_some()));
                 let first = start.elapsed() / TIMES;

@@ -11,7 +11,7 @@ use profbridge_wire::sentry::{Category, RateLimits};
 
 /// The rate limits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Limited {
+pub(crate) struct ClientLimits {
     /// The value of `X-Sentry-Rate-Limits`.
     pub(crate) header: String,
     /// When the last of them ends.
@@ -21,7 +21,7 @@ pub(crate) struct Limited {
 }
 
 /// The rate limits for a client, and whether they apply to a whole envelope. `None` if there are none.
-pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: &Envelope) -> Option<Limited> {
+pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: &Envelope) -> Option<ClientLimits> {
     let held = limits.of(&peer_key(project, public_key));
     let longest = held.iter().map(|(_, left)| *left).max()?;
     let mut header = String::new();
@@ -40,7 +40,7 @@ pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: 
             .items
             .iter()
             .all(|item| ItemHeader::read(&item.header).is_ok_and(|header| is_blocked(Category::of_item(&header))));
-    Some(Limited { header, retry_after_seconds: whole_seconds(longest), everything })
+    Some(ClientLimits { header, retry_after_seconds: whole_seconds(longest), everything })
 }
 
 /// Seconds, rounded up.

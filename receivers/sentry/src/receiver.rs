@@ -11,7 +11,7 @@ use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, ENVELOPES, ReceiverFactory};
 use tokio::sync::Semaphore;
 
-use crate::call::Caller;
+use crate::call::EnvelopeHandler;
 use crate::clients::Clients;
 use crate::config::Settings;
 use crate::service::Service;
@@ -59,11 +59,11 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         limits: settings.server.clone(),
         cors_origins: Some(settings.cors_origins.clone()),
     };
-    let way = context.peer_limits.way_of(context.next.exporters());
+    let forwarder = context.peer_limits.forwarder_of(context.next.exporters());
     if settings.cors_origins.iter().any(|origin| origin == "*") {
         tracing::warn!("{}: with `*` in `cors_origins` every web page that its users open may send", context.id);
     }
-    if way.is_some() && settings.keys.is_none() {
+    if forwarder.is_some() && settings.keys.is_none() {
         tracing::warn!(
             "{}: whoever reaches it can send to any project of the `upstream`: name the keys of yours in `public_keys`",
             context.id
@@ -76,13 +76,13 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
              trace them (CAP_SYS_PTRACE)"
         );
     }
-    let caller = Caller {
+    let caller = EnvelopeHandler {
         intake: context.next.clone(),
         telemetry: context.telemetry.transport("http"),
         clients,
         settings: Arc::new(settings),
         peer_limits: context.peer_limits.clone(),
-        way,
+        forwarder,
         allowed_hosts: Arc::clone(&context.allowed_hosts),
         slots: body::slots(),
     };

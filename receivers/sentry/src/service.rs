@@ -16,19 +16,19 @@ use http_body_util::Either;
 use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
-use profbridge_engine::http_fault::Tally;
+use profbridge_engine::http_fault::RequestTally;
 use profbridge_model::envelope::RequestMeta;
 use profbridge_net::body::{BodyLimits, Guarded};
-use profbridge_net::client::Resumed;
+use profbridge_net::client::PartlyReadBody;
 use profbridge_net::compression::Coding;
-use profbridge_net::server::{Kept, Peer};
+use profbridge_net::server::{ConnectionState, Peer};
 use profbridge_wire::sentry::auth;
 use profbridge_wire::sentry::client_auth::{self, Forms};
 use profbridge_wire::sentry::envelope;
 use tokio::sync::Semaphore;
 
-use crate::answer::{self, Answer};
-use crate::call::{self, Caller, Form, Head, Outcome, is_allowed};
+use crate::answer::{self, HttpAnswer};
+use crate::call::{self, BodyKind, EnvelopeHandler, RequestHead, RequestOutcome, is_allowed};
 use crate::endpoint::Endpoint;
 use crate::fault::{self, Fault};
 
@@ -55,9 +55,9 @@ const KEPT: [&str; 12] = [
 ];
 
 /// What to do with a request.
-enum Course {
+enum Disposition {
     /// Read it: the contents of its head, or why it is refused.
-    Read(Result<Box<Head>, Fault>),
+    Read(Result<Box<RequestHead>, Fault>),
     /// Forward it unread, to this path.
     HandOn(String),
 }
@@ -65,7 +65,7 @@ enum Course {
 /// The service of the listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: Caller,
+    pub(crate) caller: EnvelopeHandler,
     pub(crate) clock: Clock,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
@@ -76,7 +76,7 @@ pub(crate) struct Service {
 impl Service {
     /// Answers a request. Never fails. A request that has arrived is completed even if its connection ends, because a
     /// browser closes the connection with its page, and nobody retries.
-    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<HttpAnswer, Infallible> {
         let Ok(place) = Arc::clone(&self.unattended).try_acquire_owned() else {
             return Ok(self.respond(request).await);
         };
@@ -91,32 +91,33 @@ impl Service {
         }))
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Answer {
+    async fn respond(&self, request: Request<Incoming>) -> HttpAnswer {
         let peer = request.extensions().get::<Peer>().copied();
         let address = peer.map(|peer| peer.addr.ip().to_canonical());
-        let course = self.course(&request);
-        let is_read = matches!(course, Ok(Course::Read(_)));
+        let disposition = self.disposition(&request);
+        let is_read = matches!(disposition, Ok(Disposition::Read(_)));
         if request.method() == Method::OPTIONS && is_read {
             return answer::preflight();
         }
         // Other methods come from browsers and probes, which lose no data.
-        let counts = is_read || request.method() == Method::POST || (course.is_ok() && self.caller.way.is_some());
-        let tally = counts.then(|| Tally::new(&self.caller.telemetry, address));
+        let counts =
+            is_read || request.method() == Method::POST || (disposition.is_ok() && self.caller.forwarder.is_some());
+        let tally = counts.then(|| RequestTally::new(&self.caller.telemetry, address));
         let (mut parts, body) = request.into_parts();
         add_forwarded(&mut parts.headers, address);
         let mut body = Some(Guarded::new(body, self.caller.settings.body));
-        let outcome = match course {
-            Ok(Course::Read(Ok(head))) => self.caller.call(*head, &parts, &mut body).await,
-            Ok(Course::HandOn(path)) => self.hand_on(&path, &parts, &mut body).await,
-            Ok(Course::Read(Err(fault))) | Err(fault) => Err(fault),
+        let outcome = match disposition {
+            Ok(Disposition::Read(Ok(head))) => self.caller.call(*head, &parts, &mut body).await,
+            Ok(Disposition::HandOn(path)) => self.hand_on(&path, &parts, &mut body).await,
+            Ok(Disposition::Read(Err(fault))) | Err(fault) => Err(fault),
         };
         if let Some(tally) = tally {
-            tally.finish(outcome.as_ref().map(Outcome::items));
+            tally.finish(outcome.as_ref().map(RequestOutcome::items));
         }
         match outcome {
-            Ok(Outcome::Taken { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
-            Ok(Outcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
-            Ok(Outcome::HandedOn(response)) => response.map(Either::Right),
+            Ok(RequestOutcome::Taken { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
+            Ok(RequestOutcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
+            Ok(RequestOutcome::HandedOn(response)) => response.map(Either::Right),
             Err(fault) => {
                 if let Some(rest) = body {
                     body::discard_rest(Request::from_parts(parts, rest.into_inner()), self.linger).await;
@@ -127,29 +128,36 @@ impl Service {
     }
 
     /// Decides what to do with a request.
-    fn course(&self, request: &Request<Incoming>) -> Result<Course, Fault> {
+    fn disposition(&self, request: &Request<Incoming>) -> Result<Disposition, Fault> {
         let path = request.uri().path();
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
-        let read = |project, form, path| Ok(Course::Read(self.head(request, project, form, path).map(Box::new)));
+        let read = |project, form, path| Ok(Disposition::Read(self.head(request, project, form, path).map(Box::new)));
         match Endpoint::of(path) {
-            Endpoint::Envelope(project) => read(project, Form::Envelope, format!("/api/{project}/envelope/{query}")),
+            Endpoint::Envelope(project) => {
+                read(project, BodyKind::Envelope, format!("/api/{project}/envelope/{query}"))
+            }
             Endpoint::Store(project) => {
                 let path = format!("/api/{project}/store/{query}");
                 // With GET the event is in the query.
-                if self.caller.way.is_some() && request.method() == Method::GET {
-                    return Ok(Course::HandOn(path));
+                if self.caller.forwarder.is_some() && request.method() == Method::GET {
+                    return Ok(Disposition::HandOn(path));
                 }
                 let is_envelope =
                     text(request.headers(), &CONTENT_TYPE).is_some_and(|kind| kind.starts_with(envelope::CONTENT_TYPE));
-                read(project, if is_envelope { Form::Envelope } else { Form::Event }, path)
+                read(project, if is_envelope { BodyKind::Envelope } else { BodyKind::Event }, path)
             }
-            Endpoint::Unread(start) => Ok(Course::HandOn(format!("{}{query}", &path[start..]))),
+            Endpoint::Unread(start) => Ok(Disposition::HandOn(format!("{}{query}", &path[start..]))),
             elsewhere => Err(misdirected(elsewhere, path)),
         }
     }
 
     /// Forwards a request without reading it.
-    async fn hand_on(&self, path: &str, parts: &Parts, body: &mut Option<Guarded<Incoming>>) -> Result<Outcome, Fault> {
+    async fn hand_on(
+        &self,
+        path: &str,
+        parts: &Parts,
+        body: &mut Option<Guarded<Incoming>>,
+    ) -> Result<RequestOutcome, Fault> {
         self.caller.intake.came_through(&parts.headers)?;
         if let Some(keys) = &self.caller.settings.keys {
             // Some of these endpoints have the key in their path, others in a header or the query.
@@ -161,16 +169,22 @@ impl Service {
             }
         }
         // If it cannot be forwarded, its rest is discarded before the answer.
-        let Some(rest) = body.take_if(|_| self.caller.way.is_some()) else { return Err(call::no_way()) };
+        let Some(rest) = body.take_if(|_| self.caller.forwarder.is_some()) else { return Err(call::no_forwarder()) };
         // The server has its own limits; here the body only passes through.
         let limits = BodyLimits { timeout: call::PATIENCE, ..BodyLimits::new(usize::MAX) };
         let rest = Guarded::new(rest.into_inner(), limits);
-        let request = Request::from_parts(parts.clone(), Resumed::new(Bytes::new(), rest));
+        let request = Request::from_parts(parts.clone(), PartlyReadBody::new(Bytes::new(), rest));
         self.caller.hand_on(None, path, request).await
     }
 
     /// Reads a request's head.
-    fn head(&self, request: &Request<Incoming>, project: u64, form: Form, path: String) -> Result<Head, Fault> {
+    fn head(
+        &self,
+        request: &Request<Incoming>,
+        project: u64,
+        form: BodyKind,
+        path: String,
+    ) -> Result<RequestHead, Fault> {
         if request.method() != Method::POST {
             let message = format!("{} is not allowed here, envelopes are sent with POST", request.method());
             return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message));
@@ -186,8 +200,8 @@ impl Service {
         // Checked before the body is read, so that unauthorised senders cost nothing.
         auth.iter().try_for_each(|auth| is_allowed(&self.caller.settings, &auth.key))?;
         let peer = request.extensions().get::<Peer>().copied();
-        let kept = request.extensions().get::<Kept>().filter(|_| self.caller.clients.is_some());
-        let owner = kept.and_then(Kept::get);
+        let kept = request.extensions().get::<ConnectionState>().filter(|_| self.caller.clients.is_some());
+        let owner = kept.and_then(ConnectionState::get);
         let meta = RequestMeta {
             client_address: peer.map(|peer| peer.addr.ip().to_canonical()),
             forwarded_for: shared(headers, FORWARDED_FOR),
@@ -198,7 +212,7 @@ impl Service {
         // Relay ignores a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
         let coding = text(headers, &CONTENT_ENCODING).filter(|coding| !coding.trim().eq_ignore_ascii_case("utf-8"));
         let hosts = [HOST, FORWARDED_HOST].iter().filter_map(|name| text(headers, name)).map(str::to_owned).collect();
-        Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta, peer, owner, hosts, path })
+        Ok(RequestHead { project, form, auth, coding: Coding::parse(coding)?, meta, peer, owner, hosts, path })
     }
 }
 

@@ -13,7 +13,7 @@ use serde::de::{
 };
 
 use super::de_error::{DeError, DeKind, Hint};
-use super::node::{Entry, Kind, Node, Scalar};
+use super::node::{Entry, Node, NodeKind, Scalar};
 use super::scalar::{self, Integer, Plain};
 
 /// Paths of nodes that are treated as absent.
@@ -46,9 +46,9 @@ impl<'a> De<'a> {
 
     fn mismatch_with(&self, expected: &dyn Expected, hint: Option<Hint>) -> DeError {
         let found = match &self.node.kind {
-            Kind::Map(_) => "a map",
-            Kind::Seq(_) => "a list",
-            Kind::Scalar(_) => "text",
+            NodeKind::Map(_) => "a map",
+            NodeKind::Seq(_) => "a list",
+            NodeKind::Scalar(_) => "text",
         };
         let kind = DeKind::Mismatch { found, expected: expected.to_string(), hint };
         DeError::new(kind).at(&self.path)
@@ -56,7 +56,7 @@ impl<'a> De<'a> {
 
     /// The scalar at this node, which must be one.
     fn scalar(&self, expected: &dyn Expected) -> Result<&'a Scalar> {
-        let Kind::Scalar(scalar) = &self.node.kind else { return Err(self.mismatch(expected, None)) };
+        let NodeKind::Scalar(scalar) = &self.node.kind else { return Err(self.mismatch(expected, None)) };
         match &scalar.broken {
             None => Ok(scalar),
             Some((message, hint)) => {
@@ -140,9 +140,9 @@ impl<'a> Deserializer<'a> for De<'a> {
     fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
         let path = self.path.clone();
         match &self.node.kind {
-            Kind::Map(_) => self.deserialize_map(visitor),
-            Kind::Seq(_) => self.deserialize_seq(visitor),
-            Kind::Scalar(_) => {
+            NodeKind::Map(_) => self.deserialize_map(visitor),
+            NodeKind::Seq(_) => self.deserialize_seq(visitor),
+            NodeKind::Scalar(_) => {
                 let scalar = self.scalar(&visitor)?;
                 let kind = if scalar.plain { scalar::plain(&scalar.text) } else { Plain::Text };
                 match kind {
@@ -216,7 +216,7 @@ impl<'a> Deserializer<'a> for De<'a> {
 
     fn deserialize_seq<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
         let Some(items) = self.node.items() else {
-            let hint = matches!(self.node.kind, Kind::Scalar(_)).then_some("write `[` and `]` around it");
+            let hint = matches!(self.node.kind, NodeKind::Scalar(_)).then_some("write `[` and `]` around it");
             return Err(self.scalar(&visitor).err().unwrap_or_else(|| self.mismatch(&visitor, hint)));
         };
         let path = self.path.clone();
@@ -234,7 +234,7 @@ impl<'a> Deserializer<'a> for De<'a> {
 
     fn deserialize_map<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
         let Some(entries) = self.node.entries() else {
-            let broken = if matches!(self.node.kind, Kind::Scalar(_)) { self.scalar(&visitor).err() } else { None };
+            let broken = if matches!(self.node.kind, NodeKind::Scalar(_)) { self.scalar(&visitor).err() } else { None };
             return Err(broken.unwrap_or_else(|| self.mismatch(&visitor, None)));
         };
         visitor.visit_map(self.map_access(entries)).map_err(|error: DeError| error.at(&self.path))
@@ -257,13 +257,13 @@ impl<'a> Deserializer<'a> for De<'a> {
     ) -> Result<V::Value> {
         let path = self.path.clone();
         match &self.node.kind {
-            Kind::Map(entries) if entries.len() == 1 => {
+            NodeKind::Map(entries) if entries.len() == 1 => {
                 let entry = &entries[0];
                 let value = self.below(&entry.key, &entry.value);
                 visitor.visit_enum(Variant { name: &entry.key, value: Some(value) })
             }
-            Kind::Map(_) | Kind::Seq(_) => return Err(self.mismatch(&visitor, None)),
-            Kind::Scalar(_) => {
+            NodeKind::Map(_) | NodeKind::Seq(_) => return Err(self.mismatch(&visitor, None)),
+            NodeKind::Scalar(_) => {
                 let name = self.text(&visitor)?;
                 visitor.visit_enum(Variant { name, value: None })
             }

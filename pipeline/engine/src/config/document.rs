@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::id::{BadId, ComponentId, PipelineId};
 use super::key_path;
-use super::node::{Entry, Kind, Node};
+use super::node::{Entry, Node, NodeKind};
 use super::ordered::Ordered;
 use super::position::{Pos, SourcePosition};
 use super::print;
@@ -236,8 +236,8 @@ impl Reader<'_> {
             let path = below(path, &index.to_string());
             let what = role.trim_end_matches('s');
             match &item.kind {
-                Kind::Scalar(scalar) if scalar.broken.is_some() => {}
-                Kind::Scalar(scalar) => match scalar.text.parse() {
+                NodeKind::Scalar(scalar) if scalar.broken.is_some() => {}
+                NodeKind::Scalar(scalar) => match scalar.text.parse() {
                     Ok(id) => references.push(Reference { id, position: self.sources.position(item.at) }),
                     Err(bad) => {
                         let shown =
@@ -245,7 +245,7 @@ impl Reader<'_> {
                         self.bad_id(item.at, &path, what, shown, bad);
                     }
                 },
-                Kind::Map(_) | Kind::Seq(_) => {
+                NodeKind::Map(_) | NodeKind::Seq(_) => {
                     let hint = format!("write the name alone, `- name`, and the settings below the {what} itself");
                     self.fault(item.at, &path, format!("expected a name, of one of the {role}"), Some(hint));
                 }

@@ -27,7 +27,7 @@ pub enum BadId {
     EmptyKind,
     /// A type with characters it must not have, or too long.
     #[error("a type begins with a letter and has only letters, digits and `_`, at most {MAX_KIND_CHARS}")]
-    Kind,
+    NodeKind,
     /// A slash with nothing behind it.
     #[error("the name after the slash is empty; write `type` or `type/name`")]
     EmptyName,
@@ -60,7 +60,7 @@ impl FromStr for ComponentId {
             || !kind.chars().all(word)
             || kind.len() > MAX_KIND_CHARS
         {
-            return Err(BadId::Kind);
+            return Err(BadId::NodeKind);
         }
         match name {
             Some("") => Err(BadId::EmptyName),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use figment::value::{Dict, Map, Num, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
-use super::node::{Entry, Kind, Node};
+use super::node::{Entry, Node, NodeKind};
 use super::position::Pos;
 
 /// A parsed source.
@@ -30,7 +30,7 @@ impl Provider for Layer {
 }
 
 /// Where a key was written, and the order in which keys first appeared.
-struct Written {
+struct WrittenKey {
     order: usize,
     at: Vec<Pos>,
 }
@@ -41,7 +41,7 @@ pub(super) struct Merger {
     figment: Figment,
     /// The nodes whose indexes figment merges.
     leaves: Vec<Arc<Node>>,
-    written: HashMap<Vec<String>, Written>,
+    written: HashMap<Vec<String>, WrittenKey>,
     root: Pos,
 }
 
@@ -59,11 +59,11 @@ impl Merger {
         for entry in entries {
             path.push(entry.key.clone());
             let order = self.written.len();
-            let written = self.written.entry(path.clone()).or_insert(Written { order, at: Vec::new() });
+            let written = self.written.entry(path.clone()).or_insert(WrittenKey { order, at: Vec::new() });
             written.at.extend_from_slice(&entry.at);
             let value = match &entry.value.kind {
-                Kind::Map(entries) => Value::Dict(Tag::Default, self.dict(entries, path)),
-                Kind::Scalar(_) | Kind::Seq(_) => {
+                NodeKind::Map(entries) => Value::Dict(Tag::Default, self.dict(entries, path)),
+                NodeKind::Scalar(_) | NodeKind::Seq(_) => {
                     self.leaves.push(entry.value.clone());
                     Value::Num(Tag::Default, Num::USize(self.leaves.len() - 1))
                 }
@@ -98,6 +98,6 @@ impl Merger {
             entries.push((order, Entry { key, at: written.to_vec(), value }));
         }
         entries.sort_by_key(|(order, _)| *order);
-        Node { at, kind: Kind::Map(entries.into_iter().map(|(_, entry)| entry).collect()) }
+        Node { at, kind: NodeKind::Map(entries.into_iter().map(|(_, entry)| entry).collect()) }
     }
 }

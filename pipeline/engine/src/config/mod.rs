@@ -72,7 +72,7 @@ pub use optional::Optional;
 pub use ordered::Ordered;
 pub use position::{Excerpt, SourcePosition};
 pub use problem::{Problem, Problems, Severity};
-pub use references::{Known, check_references};
+pub use references::{KnownComponents, check_references};
 pub use secret::Secret;
 pub use section::Section;
 pub use source::Source;

@@ -10,11 +10,11 @@ use super::scalar;
 /// A value and its position. In a merged map the position is that of its key.
 pub(super) struct Node {
     pub(super) at: Pos,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
 }
 
 /// What a node is.
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Scalar(Scalar),
     Seq(Vec<Arc<Node>>),
     Map(Vec<Entry>),
@@ -66,7 +66,7 @@ impl Entry {
 impl Node {
     /// An empty value, such as the one after `otlp:` with nothing under it.
     pub(super) fn null(at: Pos) -> Self {
-        let kind = Kind::Scalar(Scalar {
+        let kind = NodeKind::Scalar(Scalar {
             text: String::new(),
             raw: String::new(),
             plain: true,
@@ -78,14 +78,14 @@ impl Node {
 
     /// Whether YAML reads it as null.
     pub(super) fn is_null(&self) -> bool {
-        matches!(&self.kind, Kind::Scalar(scalar) if scalar.is_null())
+        matches!(&self.kind, NodeKind::Scalar(scalar) if scalar.is_null())
     }
 
     /// The entries of a map; empty if the node is null; `None` if it is something else.
     pub(super) fn entries(&self) -> Option<&[Entry]> {
         match &self.kind {
-            Kind::Map(entries) => Some(entries),
-            Kind::Scalar(scalar) if scalar.is_null() => Some(&[]),
+            NodeKind::Map(entries) => Some(entries),
+            NodeKind::Scalar(scalar) if scalar.is_null() => Some(&[]),
             _ => None,
         }
     }
@@ -93,8 +93,8 @@ impl Node {
     /// The items of a list; empty if the node is null; `None` if it is something else.
     pub(super) fn items(&self) -> Option<&[Arc<Node>]> {
         match &self.kind {
-            Kind::Seq(items) => Some(items),
-            Kind::Scalar(scalar) if scalar.is_null() => Some(&[]),
+            NodeKind::Seq(items) => Some(items),
+            NodeKind::Scalar(scalar) if scalar.is_null() => Some(&[]),
             _ => None,
         }
     }
@@ -108,18 +108,18 @@ impl Node {
     pub(super) fn find(&self, path: &[String]) -> Option<&Node> {
         let Some((first, rest)) = path.split_first() else { return Some(self) };
         match &self.kind {
-            Kind::Map(_) => self.entry(first)?.value.find(rest),
-            Kind::Seq(items) => items.get(first.parse::<usize>().ok()?)?.find(rest),
-            Kind::Scalar(_) => None,
+            NodeKind::Map(_) => self.entry(first)?.value.find(rest),
+            NodeKind::Seq(items) => items.get(first.parse::<usize>().ok()?)?.find(rest),
+            NodeKind::Scalar(_) => None,
         }
     }
 
     /// The number of nesting levels; 1 for a scalar.
     pub(super) fn depth(&self) -> usize {
         let below = match &self.kind {
-            Kind::Scalar(_) => 0,
-            Kind::Seq(items) => items.iter().map(|item| item.depth()).max().unwrap_or(0),
-            Kind::Map(entries) => entries.iter().map(|entry| entry.value.depth()).max().unwrap_or(0),
+            NodeKind::Scalar(_) => 0,
+            NodeKind::Seq(items) => items.iter().map(|item| item.depth()).max().unwrap_or(0),
+            NodeKind::Map(entries) => entries.iter().map(|entry| entry.value.depth()).max().unwrap_or(0),
         };
         below + 1
     }
@@ -127,9 +127,9 @@ impl Node {
     /// The number of nodes, including this one.
     pub(super) fn weight(&self) -> usize {
         let below: usize = match &self.kind {
-            Kind::Scalar(_) => 0,
-            Kind::Seq(items) => items.iter().map(|item| item.weight()).sum(),
-            Kind::Map(entries) => entries.iter().map(|entry| entry.value.weight()).sum(),
+            NodeKind::Scalar(_) => 0,
+            NodeKind::Seq(items) => items.iter().map(|item| item.weight()).sum(),
+            NodeKind::Map(entries) => entries.iter().map(|entry| entry.value.weight()).sum(),
         };
         below.saturating_add(1)
     }
@@ -138,9 +138,9 @@ impl Node {
     pub(super) fn extent(&self, source: u32) -> u32 {
         let own = if self.at.source == source && !self.at.is_whole() { self.at.end } else { 0 };
         let below = match &self.kind {
-            Kind::Scalar(_) => 0,
-            Kind::Seq(items) => items.iter().map(|item| item.extent(source)).max().unwrap_or(0),
-            Kind::Map(entries) => {
+            NodeKind::Scalar(_) => 0,
+            NodeKind::Seq(items) => items.iter().map(|item| item.extent(source)).max().unwrap_or(0),
+            NodeKind::Map(entries) => {
                 let keys = entries.iter().flat_map(|e| &e.at).filter(|at| at.source == source).map(|at| at.end);
                 let values = entries.iter().map(|entry| entry.value.extent(source));
                 keys.chain(values).max().unwrap_or(0)
@@ -152,15 +152,15 @@ impl Node {
     /// Calls `visit` with every scalar below this node and the path of keys to it.
     pub(super) fn walk<'a>(&'a self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String], &'a Node, &'a Scalar)) {
         match &self.kind {
-            Kind::Scalar(scalar) => visit(path, self, scalar),
-            Kind::Seq(items) => {
+            NodeKind::Scalar(scalar) => visit(path, self, scalar),
+            NodeKind::Seq(items) => {
                 for (index, item) in items.iter().enumerate() {
                     path.push(index.to_string());
                     item.walk(path, visit);
                     path.pop();
                 }
             }
-            Kind::Map(entries) => {
+            NodeKind::Map(entries) => {
                 for entry in entries {
                     path.push(entry.key.clone());
                     entry.value.walk(path, visit);

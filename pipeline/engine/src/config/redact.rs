@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::node::{Kind, Node};
+use super::node::{Node, NodeKind};
 use super::position::Pos;
 use super::suggest;
 
@@ -67,7 +67,7 @@ pub(super) fn hides_keys(path: &[String]) -> bool {
 /// not secret.
 pub(super) fn unknown_value(key: &str, valid: &[&str], value: &Node) -> Option<Pos> {
     let harmless = suggest::nearest(key, valid.iter().copied()).is_some_and(|near| !is_secret_key(near));
-    (!harmless && matches!(value.kind, Kind::Scalar(_))).then_some(value.at)
+    (!harmless && matches!(value.kind, NodeKind::Scalar(_))).then_some(value.at)
 }
 
 /// The `user:password` parts of URLs in `text`.

@@ -15,7 +15,7 @@ use super::suggest;
 
 /// The component types of this program.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct KnownComponents<'a> {
     /// Types of receivers.
     pub receivers: &'a [&'a str],
     /// Types of processors.
@@ -30,7 +30,7 @@ pub struct Known<'a> {
 /// Includes what [`super::load`] found without having to stop: unknown sections, unset environment variables, duplicate
 /// keys.
 #[must_use]
-pub fn check_references(config: &Config, known: &Known<'_>) -> Vec<Problem> {
+pub fn check_references(config: &Config, known: &KnownComponents<'_>) -> Vec<Problem> {
     let mut check = Check { config, known, problems: config.found.clone() };
     check.foreign("extensions", "extension");
     check.foreign("connectors", "connector");
@@ -86,7 +86,7 @@ impl Role {
 
 struct Check<'a> {
     config: &'a Config,
-    known: &'a Known<'a>,
+    known: &'a KnownComponents<'a>,
     problems: Vec<Problem>,
 }
 

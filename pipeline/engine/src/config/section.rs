@@ -10,7 +10,7 @@ use super::de::{De, Pruned};
 use super::de_error::{DeError, DeKind, Hint, expected_words};
 use super::key_path;
 use super::keys::keys;
-use super::node::{Kind, Node};
+use super::node::{Node, NodeKind};
 use super::position::{Pos, SourcePosition};
 use super::problem::{Problem, Problems, Severity};
 use super::redact;
@@ -217,7 +217,7 @@ impl Section {
     /// The position to show for a path: the scalar itself, else the key, else the nearest key above.
     fn nearest(&self, path: &[String]) -> Pos {
         if let Some(node) = self.inner.node.find(path)
-            && matches!(node.kind, Kind::Scalar(_))
+            && matches!(node.kind, NodeKind::Scalar(_))
             && !node.is_null()
         {
             return node.at;
@@ -229,12 +229,12 @@ impl Section {
         for length in (1..=path.len()).rev() {
             let (parent, key) = (&path[..length - 1], &path[length - 1]);
             match self.inner.node.find(parent).map(|node| (node, &node.kind)) {
-                Some((node, Kind::Map(_))) => {
+                Some((node, NodeKind::Map(_))) => {
                     if let Some(entry) = node.entry(key) {
                         return entry.pos();
                     }
                 }
-                Some((node, Kind::Seq(_))) => {
+                Some((node, NodeKind::Seq(_))) => {
                     if let Some(item) = node.find(std::slice::from_ref(key)) {
                         return item.at;
                     }
@@ -305,7 +305,7 @@ impl Section {
     fn harmless_text(&self, path: &[String], node: Option<&Node>) -> Option<String> {
         const SHOWN: usize = 40;
         let node = node?;
-        let Kind::Scalar(scalar) = &node.kind else { return None };
+        let NodeKind::Scalar(scalar) = &node.kind else { return None };
         let shown = !self.inner.sources.is_sensitive(&self.full_path(path), node, scalar)
             && scalar.text.chars().count() <= SHOWN
             && !scalar.text.contains(|c: char| c.is_control() || c == '`');
@@ -316,8 +316,8 @@ impl Section {
     fn found(&self, path: &[String], node: Option<&Node>, seen: &str) -> String {
         let Some(node) = node else { return seen.to_owned() };
         let scalar = match &node.kind {
-            Kind::Map(_) | Kind::Seq(_) => return seen.to_owned(),
-            Kind::Scalar(scalar) => scalar,
+            NodeKind::Map(_) | NodeKind::Seq(_) => return seen.to_owned(),
+            NodeKind::Scalar(scalar) => scalar,
         };
         let kind = if scalar.plain { scalar::plain(&scalar.text) } else { Plain::Text };
         let word = match kind {

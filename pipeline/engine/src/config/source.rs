@@ -7,12 +7,12 @@ use std::sync::Arc;
 use super::expand::Env;
 use super::key_path;
 use super::layer::Merger;
-use super::node::{Entry, Kind, Node};
+use super::node::{Entry, Node, NodeKind};
 use super::position::Pos;
 use super::problem::{Problem, Severity};
 use super::redact;
 use super::text::{SourceText, Sources};
-use super::yaml::{self, Fault};
+use super::yaml::{self, YamlFault};
 
 /// One source of a configuration; later ones win.
 #[derive(Clone, PartialEq, Eq)]
@@ -64,18 +64,23 @@ pub(super) struct Merged {
     pub(super) problems: Vec<Problem>,
 }
 
-struct Reading<'a> {
+struct SourceReader<'a> {
     env: Env<'a>,
     sources: Sources,
-    faults: Vec<Fault>,
+    faults: Vec<YamlFault>,
     complete: bool,
     merger: Merger,
 }
 
 /// Reads and merges all sources.
 pub(super) fn read(list: &[Source], env: Env<'_>) -> Merged {
-    let mut reading =
-        Reading { env, sources: Sources::default(), faults: Vec::new(), complete: true, merger: Merger::default() };
+    let mut reading = SourceReader {
+        env,
+        sources: Sources::default(),
+        faults: Vec::new(),
+        complete: true,
+        merger: Merger::default(),
+    };
     for source in list {
         reading.source(source);
     }
@@ -85,7 +90,7 @@ pub(super) fn read(list: &[Source], env: Env<'_>) -> Merged {
     reading.finish()
 }
 
-impl Reading<'_> {
+impl SourceReader<'_> {
     fn source(&mut self, source: &Source) {
         let index = u32::try_from(self.sources.all.len()).unwrap_or(u32::MAX);
         match source {
@@ -119,7 +124,7 @@ impl Reading<'_> {
         self.complete &= parsed.complete;
         let root = parsed.root;
         // A text that is no configuration at all has no known secrets, only guessed ones.
-        if parsed.complete && matches!(root.kind, Kind::Map(_)) {
+        if parsed.complete && matches!(root.kind, NodeKind::Map(_)) {
             source.learn(index, &root, &parsed.dropped);
         }
         let name = source.name.clone();
@@ -128,7 +133,7 @@ impl Reading<'_> {
             return;
         }
         match &root.kind {
-            Kind::Map(_) => self.merger.add(name, &root),
+            NodeKind::Map(_) => self.merger.add(name, &root),
             _ if root.is_null() => self.fault(Pos::whole(index), "the configuration is empty", MINIMAL),
             _ => self.fault(root.at, "a configuration is a map of sections", MINIMAL),
         }
@@ -168,7 +173,7 @@ impl Reading<'_> {
         let mut root = parsed.root;
         for key in path.iter().rev() {
             let entry = Entry { key: key.clone(), at: vec![position(0, end)], value: Arc::new(root) };
-            root = Node { at: position(0, end), kind: Kind::Map(vec![entry]) };
+            root = Node { at: position(0, end), kind: NodeKind::Map(vec![entry]) };
         }
         if parsed.complete {
             source.learn(index, &root, &parsed.dropped);
@@ -180,7 +185,7 @@ impl Reading<'_> {
     /// Reports a problem that leaves no tree to check.
     fn fault(&mut self, at: Pos, message: &str, hint: &str) {
         self.complete = false;
-        self.faults.push(Fault { at, first: None, message: message.to_owned(), hint: hint.to_owned() });
+        self.faults.push(YamlFault { at, first: None, message: message.to_owned(), hint: hint.to_owned() });
     }
 
     fn finish(self) -> Merged {
@@ -191,7 +196,7 @@ impl Reading<'_> {
     }
 }
 
-fn problem(sources: &Sources, fault: &Fault) -> Problem {
+fn problem(sources: &Sources, fault: &YamlFault) -> Problem {
     let hint = match fault.first {
         Some(first) => format!("{} {}; delete one of them", fault.hint, sources.lines(first, first.end)),
         None => fault.hint.clone(),

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::node::{Dropped, Kind, Node, Scalar};
+use super::node::{Dropped, Node, NodeKind, Scalar};
 use super::position::{Excerpt, Pos, SourcePosition};
 use super::redact::{self, REDACTED};
 
@@ -183,9 +183,9 @@ impl SourceText {
 /// Calls `visit` with the position of every key and the path to its map.
 fn walk_keys(node: &Node, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String], Pos)) {
     match &node.kind {
-        Kind::Scalar(_) => {}
-        Kind::Seq(items) => items.iter().for_each(|item| walk_keys(item, path, visit)),
-        Kind::Map(entries) => {
+        NodeKind::Scalar(_) => {}
+        NodeKind::Seq(items) => items.iter().for_each(|item| walk_keys(item, path, visit)),
+        NodeKind::Map(entries) => {
             for entry in entries {
                 entry.at.iter().for_each(|at| visit(path, *at));
                 path.push(entry.key.clone());

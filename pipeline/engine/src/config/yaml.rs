@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span, Tag};
 
 use super::expand::{self, Env};
-use super::node::{Dropped, Entry, Kind, Node, Scalar};
+use super::node::{Dropped, Entry, Node, NodeKind, Scalar};
 use super::position::Pos;
 
 /// Maximum nesting depth of maps and lists. Merging and reading recurse, so this bounds the stack.
@@ -22,7 +22,7 @@ const MAX_NODES: usize = 20_000;
 const MAX_FAULTS: usize = 100;
 
 /// A problem in the text itself, before its position is resolved.
-pub(super) struct Fault {
+pub(super) struct YamlFault {
     pub(super) at: Pos,
     /// A second position, whose line the hint mentions.
     pub(super) first: Option<Pos>,
@@ -31,7 +31,7 @@ pub(super) struct Fault {
 }
 
 /// A map or list that is not closed yet.
-struct Open {
+struct OpenContainer {
     at: Pos,
     anchor: usize,
     /// `Some` for a map.
@@ -47,27 +47,27 @@ struct Builder<'a> {
     /// The byte offset of the YAML within the source.
     base: usize,
     env: Env<'a>,
-    stack: Vec<Open>,
+    stack: Vec<OpenContainer>,
     anchors: HashMap<usize, Arc<Node>>,
     nodes: usize,
     root: Option<Arc<Node>>,
-    faults: Vec<Fault>,
+    faults: Vec<YamlFault>,
     complete: bool,
     dropped: Vec<Dropped>,
 }
 
 /// The result of parsing.
-pub(super) struct Parsed {
+pub(super) struct ParsedYaml {
     /// The tree; null if there is none.
     pub(super) root: Node,
-    pub(super) faults: Vec<Fault>,
+    pub(super) faults: Vec<YamlFault>,
     /// Whether the text was parsed to its end. If not, the tree is incomplete.
     pub(super) complete: bool,
     pub(super) dropped: Vec<Dropped>,
 }
 
 /// Reads the YAML that begins at byte `base` of a source.
-pub(super) fn parse(text: &str, base: usize, source: u32, env: Env<'_>) -> Parsed {
+pub(super) fn parse(text: &str, base: usize, source: u32, env: Env<'_>) -> ParsedYaml {
     let mut builder = Builder {
         text,
         source,
@@ -85,7 +85,7 @@ pub(super) fn parse(text: &str, base: usize, source: u32, env: Env<'_>) -> Parse
     let end = u32::try_from(text.len()).unwrap_or(u32::MAX);
     let nothing = Pos { source, start: u32::try_from(base).unwrap_or(u32::MAX).min(end), end };
     let root = builder.root.take().and_then(Arc::into_inner).unwrap_or_else(|| Node::null(nothing));
-    Parsed { root, faults: builder.faults, complete: builder.complete, dropped: builder.dropped }
+    ParsedYaml { root, faults: builder.faults, complete: builder.complete, dropped: builder.dropped }
 }
 
 impl Builder<'_> {
@@ -164,7 +164,7 @@ impl Builder<'_> {
         if self.stack.len() >= MAX_DEPTH {
             return self.too_deep(at);
         }
-        self.stack.push(Open { at, anchor, entries, items: Vec::new(), key: None });
+        self.stack.push(OpenContainer { at, anchor, entries, items: Vec::new(), key: None });
         true
     }
 
@@ -173,7 +173,7 @@ impl Builder<'_> {
         false
     }
 
-    fn close(&mut self, open: Open, end: Pos) -> bool {
+    fn close(&mut self, open: OpenContainer, end: Pos) -> bool {
         let mut at = open.at;
         // A flow collection ends with its bracket; a block collection ends with its last value.
         at.end = if self.text.as_bytes().get(at.start as usize).is_some_and(|b| matches!(b, b'[' | b'{')) {
@@ -182,8 +182,8 @@ impl Builder<'_> {
             at.end
         };
         let kind = match open.entries {
-            Some(entries) => Kind::Map(self.merge_keys(entries)),
-            None => Kind::Seq(open.items),
+            Some(entries) => NodeKind::Map(self.merge_keys(entries)),
+            None => NodeKind::Seq(open.items),
         };
         self.finish(Arc::new(Node { at, kind }), open.anchor)
     }
@@ -216,7 +216,7 @@ impl Builder<'_> {
             Some(first) => {
                 self.drop_value(key, node);
                 let (message, hint) = ("this key stands here twice".into(), "the first one is in".into());
-                self.faults.push(Fault { at, first: Some(first), message, hint });
+                self.faults.push(YamlFault { at, first: Some(first), message, hint });
             }
         }
         true
@@ -231,11 +231,11 @@ impl Builder<'_> {
     /// Uses a node as the key of the next entry.
     fn key(&mut self, node: Arc<Node>) {
         let key = match &node.kind {
-            Kind::Scalar(scalar) if scalar.raw.is_empty() => {
+            NodeKind::Scalar(scalar) if scalar.raw.is_empty() => {
                 self.fault(node.at, "this key is empty", "write a name before the colon");
                 (String::new(), node.at, true)
             }
-            Kind::Scalar(scalar) => (scalar.raw.clone(), node.at, scalar.plain && scalar.raw == "<<"),
+            NodeKind::Scalar(scalar) => (scalar.raw.clone(), node.at, scalar.plain && scalar.raw == "<<"),
             _ => {
                 self.fault(node.at, "a key must be text", "write it without brackets and braces");
                 self.drop_value(String::new(), node.clone());
@@ -252,11 +252,11 @@ impl Builder<'_> {
         let (merges, mut own): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| entry.key == "<<");
         for merge in merges {
             let maps: Vec<Arc<Node>> = match &merge.value.kind {
-                Kind::Map(_) => vec![merge.value.clone()],
-                Kind::Seq(items) => items.clone(),
-                Kind::Scalar(_) => Vec::new(),
+                NodeKind::Map(_) => vec![merge.value.clone()],
+                NodeKind::Seq(items) => items.clone(),
+                NodeKind::Scalar(_) => Vec::new(),
             };
-            if maps.is_empty() || maps.iter().any(|map| !matches!(map.kind, Kind::Map(_))) {
+            if maps.is_empty() || maps.iter().any(|map| !matches!(map.kind, NodeKind::Map(_))) {
                 self.fault(
                     merge.pos(),
                     "`<<` merges maps, and this is none",
@@ -290,7 +290,7 @@ impl Builder<'_> {
             let raw = text.to_owned();
             return Node {
                 at,
-                kind: Kind::Scalar(Scalar { text: raw.clone(), raw, plain, from_env: false, broken: None }),
+                kind: NodeKind::Scalar(Scalar { text: raw.clone(), raw, plain, from_env: false, broken: None }),
             };
         }
         let expanded = expand::expand(text, self.env);
@@ -299,7 +299,7 @@ impl Builder<'_> {
         }
         Node {
             at,
-            kind: Kind::Scalar(Scalar {
+            kind: NodeKind::Scalar(Scalar {
                 text: expanded.text,
                 raw: text.to_owned(),
                 plain,
@@ -324,7 +324,7 @@ impl Builder<'_> {
     }
 
     fn fault(&mut self, at: Pos, message: &str, hint: &str) {
-        self.faults.push(Fault { at, first: None, message: message.into(), hint: hint.into() });
+        self.faults.push(YamlFault { at, first: None, message: message.into(), hint: hint.into() });
     }
 
     fn syntax(&mut self, error: &granit_parser::ScanError) {

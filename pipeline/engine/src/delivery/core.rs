@@ -13,7 +13,7 @@ use profbridge_net::LogGate;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::queue::{Bounds, Queue, Refusal, Weight};
+use super::queue::{Bounds, PushError, Queue, Weight};
 use super::queue_config::{Overflow, Sizer};
 use super::settings::DeliverySettings;
 use crate::balance::Held;
@@ -224,7 +224,7 @@ impl<E: Exporter> Core<E> {
         let pushed = match self.settings.queue.overflow {
             Overflow::Drop => self.queue.try_push(ticket, weight),
             Overflow::Refuse | Overflow::Wait => {
-                self.queue.push(ticket, weight).map_err(|ticket| (ticket, Refusal::Closed))
+                self.queue.push(ticket, weight).map_err(|ticket| (ticket, PushError::Closed))
             }
         };
         let Err((mut ticket, refusal)) = pushed else {
@@ -232,7 +232,7 @@ impl<E: Exporter> Core<E> {
             return;
         };
         ticket.queued = false;
-        if refusal == Refusal::Closed {
+        if refusal == PushError::Closed {
             return self.leave_unsent(ticket);
         }
         let quantities = ticket.request.quantities;

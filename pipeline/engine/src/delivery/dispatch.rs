@@ -81,7 +81,7 @@ fn note_panic<E: Exporter>(core: &Core<E>, ended: Result<(), tokio::task::JoinEr
 }
 
 /// How the attempts to send a request ended.
-enum Outcome {
+enum AttemptOutcome {
     Sent(Accepted),
     /// The exporter gave up for good.
     Failed(Reason),
@@ -98,28 +98,28 @@ async fn send<E: Exporter>(ticket: Ticket<E>) {
         // An answer that has arrived counts, even if it is polled late.
         biased;
         outcome = attempts(&core, &ticket) => outcome,
-        () = core.cut_off() => Outcome::Unsent,
+        () = core.cut_off() => AttemptOutcome::Unsent,
     };
     match outcome {
-        Outcome::Sent(accepted) => {
+        AttemptOutcome::Sent(accepted) => {
             core.note_success(accepted.rejected, accepted.message.as_deref());
             core.telemetry().edge().note_all(&accepted.notes);
             ticket.sent(&accepted);
         }
-        Outcome::Failed(reason) => ticket.failed(reason),
-        Outcome::Lost(reason) => ticket.lost(reason),
-        Outcome::Unsent => core.leave_unsent(ticket),
+        AttemptOutcome::Failed(reason) => ticket.failed(reason),
+        AttemptOutcome::Lost(reason) => ticket.lost(reason),
+        AttemptOutcome::Unsent => core.leave_unsent(ticket),
     }
 }
 
-async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Outcome {
+async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> AttemptOutcome {
     let quantities = ticket.request.quantities;
     let started = Instant::now();
     let mut backoff = Backoff::new(core.settings.retry, fastrand::Rng::new());
     loop {
         // A rate limit may have started while the request waited.
         if let Some(reason) = core.observer().and_then(|observer| observer.refuses(&ticket.request)) {
-            return Outcome::Lost(reason);
+            return AttemptOutcome::Lost(reason);
         }
         let begun = Instant::now();
         let result = attempt(core, ticket).await;
@@ -128,24 +128,24 @@ async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Outcome {
             totals.attempt_time += begun.elapsed();
         });
         let error = match result {
-            Ok(accepted) => return Outcome::Sent(accepted),
+            Ok(accepted) => return AttemptOutcome::Sent(accepted),
             Err(error) => error,
         };
         let at_least = match error.retry {
             Retry::Never => {
                 core.note_loss(quantities, error.reason, &error.message);
-                return Outcome::Failed(error.reason);
+                return AttemptOutcome::Failed(error.reason);
             }
             Retry::Later => Duration::ZERO,
             Retry::After(pause) => pause,
         };
         let Some(pause) = backoff.next(started.elapsed(), at_least) else {
             core.note_loss(quantities, error.reason, &error.message);
-            return Outcome::Lost(error.reason);
+            return AttemptOutcome::Lost(error.reason);
         };
         core.note_failure(&error, pause);
         if !core.pause(pause).await {
-            return Outcome::Unsent;
+            return AttemptOutcome::Unsent;
         }
         core.telemetry().count(|totals| totals.retries += 1);
     }

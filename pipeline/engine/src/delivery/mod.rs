@@ -100,7 +100,7 @@ impl<E: Exporter> DynExporter for Delivered<E> {
             let drained = Arc::clone(&core);
             let abort = AbortOnDrop(task.abort_handle());
             Ok(RunningExporter {
-                sink: Arc::new(sink::Entrance(Arc::clone(&core))),
+                sink: Arc::new(sink::ExporterSink(Arc::clone(&core))),
                 drain: Box::new(move |stop| drained.drain_by(stop)),
                 stop: Box::new(move |stop| Box::pin(dispatch::stop(core, task, stop))),
                 task: abort,

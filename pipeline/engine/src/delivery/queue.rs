@@ -25,7 +25,7 @@ pub(super) struct Bounds {
 
 /// The fill level of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Level {
+pub(super) struct QueueLevel {
     /// In the queue's unit.
     pub(super) units: u64,
     /// In bytes.
@@ -36,7 +36,7 @@ pub(super) struct Level {
 
 /// Why an entry was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum PushError {
     /// There is no room at the moment.
     Full,
     /// The queue accepts no more entries.
@@ -56,13 +56,13 @@ pub(super) struct Queue<T> {
 #[derive(Debug)]
 struct State<T> {
     waiting: VecDeque<T>,
-    level: Level,
+    level: QueueLevel,
     closed: bool,
 }
 
 impl<T> Queue<T> {
     pub(super) fn new(bounds: Bounds) -> Self {
-        let state = State { waiting: VecDeque::new(), level: Level::default(), closed: false };
+        let state = State { waiting: VecDeque::new(), level: QueueLevel::default(), closed: false };
         Self { bounds, state: Mutex::new(state), filled: Notify::new(), freed: Notify::new() }
     }
 
@@ -70,7 +70,7 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn level(&self) -> Level {
+    pub(super) fn level(&self) -> QueueLevel {
         self.state().level
     }
 
@@ -78,7 +78,7 @@ impl<T> Queue<T> {
     /// it will never have more room.
     pub(super) fn has_room(&self) -> bool {
         let state = self.state();
-        let Level { units, bytes, .. } = state.level;
+        let QueueLevel { units, bytes, .. } = state.level;
         state.closed || (units < self.bounds.units && bytes < self.bounds.bytes)
     }
 
@@ -89,22 +89,22 @@ impl<T> Queue<T> {
 
     /// Appends an entry within the bounds, or returns it. An empty queue accepts an entry larger than itself, because
     /// it will never have more room.
-    pub(super) fn try_push(&self, entry: T, weight: Weight) -> Result<(), (T, Refusal)> {
+    pub(super) fn try_push(&self, entry: T, weight: Weight) -> Result<(), (T, PushError)> {
         let Bounds { units, bytes } = self.bounds;
         self.append(entry, weight, |after| after.units <= units && after.bytes <= bytes)
     }
 
-    fn append(&self, entry: T, weight: Weight, fits: impl Fn(Level) -> bool) -> Result<(), (T, Refusal)> {
+    fn append(&self, entry: T, weight: Weight, fits: impl Fn(QueueLevel) -> bool) -> Result<(), (T, PushError)> {
         let mut state = self.state();
         if state.closed {
-            return Err((entry, Refusal::Closed));
+            return Err((entry, PushError::Closed));
         }
         let is_empty = state.waiting.is_empty() && state.level.in_flight == 0;
         let units = state.level.units.saturating_add(weight.units);
         let bytes = state.level.bytes.saturating_add(weight.bytes);
-        let after = Level { units, bytes, ..state.level };
+        let after = QueueLevel { units, bytes, ..state.level };
         if !is_empty && !fits(after) {
-            return Err((entry, Refusal::Full));
+            return Err((entry, PushError::Full));
         }
         state.level = after;
         state.waiting.push_back(entry);

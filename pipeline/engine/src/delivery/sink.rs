@@ -53,9 +53,9 @@ pub trait Sink: Send + Sync {
 }
 
 /// The entrance that pipelines see.
-pub(super) struct Entrance<E: Exporter>(pub(super) Arc<Core<E>>);
+pub(super) struct ExporterSink<E: Exporter>(pub(super) Arc<Core<E>>);
 
-impl<E: Exporter> Sink for Entrance<E> {
+impl<E: Exporter> Sink for ExporterSink<E> {
     fn id(&self) -> &str {
         self.0.telemetry().id()
     }
@@ -104,7 +104,7 @@ impl<E: Exporter> Sink for Entrance<E> {
         let core = &self.0;
         let inbound = telemetry.quantities();
         // The batch is registered until it is prepared; if preparing panics, the pipeline counts it.
-        let Some(handing) = core.ledger.hand(inbound) else { return core.count_late(inbound) };
+        let Some(handover) = core.ledger.hand(inbound) else { return core.count_late(inbound) };
         let prepared = core.prepare(telemetry, now);
         let edge = core.telemetry().edge();
         let balance = Balance {
@@ -115,7 +115,7 @@ impl<E: Exporter> Sink for Entrance<E> {
             ..Balance::default()
         };
         debug_assert!(balance.unaccounted().is_none(), "{}: {balance}", core.telemetry().id());
-        let tickets = handing.done(|| {
+        let tickets = handover.done(|| {
             edge.add_in(inbound);
             edge.add_synthesized(prepared.synthesized);
             edge.drop_all(&prepared.losses);

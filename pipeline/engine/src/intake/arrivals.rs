@@ -22,15 +22,15 @@ pub struct Arrival {
     /// Notified when the processors have it.
     pub taken: oneshot::Sender<Result<(), Rejected>>,
     /// Whether it can still be withdrawn.
-    pub(super) fate: Arc<Fate>,
+    pub(super) claim: Arc<ClaimState>,
 }
 
 /// Whether a request was withdrawn or taken. The sender retries a withdrawn request, so no pipeline may take it any
 /// more, and a request that any pipeline has taken can no longer be withdrawn.
 #[derive(Debug, Default)]
-pub(super) struct Fate(AtomicU8);
+pub(super) struct ClaimState(AtomicU8);
 
-impl Fate {
+impl ClaimState {
     const WAITING: u8 = 0;
     const TAKEN: u8 = 1;
     const WITHDRAWN: u8 = 2;
@@ -44,14 +44,14 @@ impl Fate {
         self.0.load(Ordering::Acquire) == Self::TAKEN
     }
 
-    fn becomes(&self, fate: u8) -> bool {
-        let before = self.0.compare_exchange(Self::WAITING, fate, Ordering::AcqRel, Ordering::Acquire);
-        before.is_ok() || before == Err(fate)
+    fn becomes(&self, claim: u8) -> bool {
+        let before = self.0.compare_exchange(Self::WAITING, claim, Ordering::AcqRel, Ordering::Acquire);
+        before.is_ok() || before == Err(claim)
     }
 }
 
 /// Withdraws a request whose sender disconnects before any pipeline has taken it.
-pub(super) struct WithdrawnWhenDropped(pub(super) Arc<Fate>);
+pub(super) struct WithdrawnWhenDropped(pub(super) Arc<ClaimState>);
 
 impl Drop for WithdrawnWhenDropped {
     fn drop(&mut self) {
@@ -74,7 +74,7 @@ impl Arrivals {
     pub async fn recv(&mut self) -> Option<Arrival> {
         loop {
             let arrival = self.0.recv().await?;
-            if arrival.fate.becomes(Fate::TAKEN) {
+            if arrival.claim.becomes(ClaimState::TAKEN) {
                 return Some(arrival);
             }
         }
@@ -86,7 +86,7 @@ impl Arrivals {
     pub(crate) fn left(&mut self) -> Option<Arrival> {
         loop {
             let arrival = self.0.try_recv().ok()?;
-            if arrival.taken.is_closed() && arrival.fate.is_taken() {
+            if arrival.taken.is_closed() && arrival.claim.is_taken() {
                 return Some(arrival);
             }
         }

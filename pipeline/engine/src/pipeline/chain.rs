@@ -19,11 +19,11 @@ use crate::telemetry::Edge;
 pub(crate) struct Chain {
     stages: Vec<Stage>,
     /// Batches that one processor has put out and the next has not taken yet, in order.
-    between: VecDeque<Between>,
+    between: VecDeque<QueuedBatch>,
     /// What sampling left out, until [`Chain::take_sampled_out`].
     sampled_out: Vec<SampledOut>,
     /// The processor that is flushing because of memory pressure.
-    relieving: Option<usize>,
+    flushing_stage: Option<usize>,
     budget: Budget,
     ledger: Ledger,
 }
@@ -39,7 +39,7 @@ struct Stage {
 }
 
 /// A batch between two processors.
-struct Between {
+struct QueuedBatch {
     next: usize,
     telemetry: Telemetry,
     memory: Option<Permit>,
@@ -55,7 +55,7 @@ pub(crate) struct ChainTotals {
 
 /// The result of one step of flushing.
 #[derive(Debug)]
-pub(crate) struct Progress {
+pub(crate) struct FlushProgress {
     /// The batch that left the last processor.
     pub(crate) out: Option<Telemetry>,
     /// Whether another step is needed.
@@ -78,7 +78,7 @@ impl Chain {
             stages: processors.into_iter().map(stage).collect(),
             between: VecDeque::new(),
             sampled_out: Vec::new(),
-            relieving: None,
+            flushing_stage: None,
             budget: budget.clone(),
             ledger: ledger.clone(),
         }
@@ -87,7 +87,7 @@ impl Chain {
     /// Passes an arrival to the first processor. Must not be called while the chain [is
     /// absorbing](Chain::is_absorbing).
     pub(crate) fn process(&mut self, telemetry: Telemetry, now: Now) -> Option<Telemetry> {
-        self.between.push_back(Between { next: 0, telemetry, memory: None });
+        self.between.push_back(QueuedBatch { next: 0, telemetry, memory: None });
         self.pass(now)
     }
 
@@ -111,33 +111,33 @@ impl Chain {
     /// Flushes part of the held data because of memory pressure. The last processor goes first, because the output of
     /// the others goes into it. Processors before one that is still absorbing are skipped: it would first have to
     /// absorb everything, and then their output too.
-    pub(crate) fn on_memory_pressure(&mut self, now: Now) -> Progress {
-        let Some(at) = self.relieving.or_else(|| self.stages.len().checked_sub(1)) else {
-            return Progress { out: None, more: false };
+    pub(crate) fn on_memory_pressure(&mut self, now: Now) -> FlushProgress {
+        let Some(at) = self.flushing_stage.or_else(|| self.stages.len().checked_sub(1)) else {
+            return FlushProgress { out: None, more: false };
         };
         if self.stages.iter().skip(at + 1).any(|stage| stage.processor.is_absorbing()) {
-            self.relieving = None;
-            return Progress { out: None, more: false };
+            self.flushing_stage = None;
+            return FlushProgress { out: None, more: false };
         }
         let mut more = false;
         let out = self.call(at, now, |processor, out| more = processor.on_memory_pressure(now, out));
-        self.relieving = if more { Some(at) } else { at.checked_sub(1) };
-        Progress { out, more: self.relieving.is_some() }
+        self.flushing_stage = if more { Some(at) } else { at.checked_sub(1) };
+        FlushProgress { out, more: self.flushing_stage.is_some() }
     }
 
     /// Flushes part of the held data because the pipeline ends.
-    pub(crate) fn flush(&mut self, now: Now) -> Progress {
+    pub(crate) fn flush(&mut self, now: Now) -> FlushProgress {
         if self.is_absorbing() {
-            return Progress { out: self.advance(now), more: true };
+            return FlushProgress { out: self.advance(now), more: true };
         }
         for at in 0..self.stages.len() {
             let mut more = false;
             let out = self.call(at, now, |processor, out| more = processor.flush(now, out));
             if more || out.is_some() || self.is_absorbing() {
-                return Progress { out, more: true };
+                return FlushProgress { out, more: true };
             }
         }
-        Progress { out: None, more: false }
+        FlushProgress { out: None, more: false }
     }
 
     /// The earliest monotonic time at which work is due.
@@ -183,10 +183,10 @@ impl Chain {
     /// Moves batches that wait between processors as far as possible.
     fn pass(&mut self, now: Now) -> Option<Telemetry> {
         while let Some(between) = self.between.pop_front() {
-            let Between { next, telemetry, memory } = between;
+            let QueuedBatch { next, telemetry, memory } = between;
             let Some(stage) = self.stages.get_mut(next) else { return Some(telemetry) };
             if stage.processor.is_absorbing() {
-                self.between.push_front(Between { next, telemetry, memory });
+                self.between.push_front(QueuedBatch { next, telemetry, memory });
                 return None;
             }
             let inbound = telemetry.quantities();
@@ -209,7 +209,7 @@ impl Chain {
         for telemetry in put_out.into_iter().rev() {
             let uncharged = telemetry.size_bytes().saturating_sub(charged);
             let memory = (is_between && uncharged > 0).then(|| self.budget.charge(uncharged));
-            self.between.push_front(Between { next, telemetry, memory });
+            self.between.push_front(QueuedBatch { next, telemetry, memory });
         }
     }
 }

@@ -26,7 +26,7 @@ use crate::telemetry::{ComponentKind, Edge, Metrics};
 const WAITING: usize = 16;
 
 /// The parts of a pipeline.
-pub(crate) struct Parts {
+pub(crate) struct PipelineParts {
     pub(crate) id: String,
     pub(crate) carries: Carries,
     pub(crate) processors: Vec<(String, Box<dyn Processor>)>,
@@ -35,19 +35,19 @@ pub(crate) struct Parts {
 
 /// What all pipelines share.
 #[derive(Clone)]
-pub(crate) struct Context {
+pub(crate) struct PipelineContext {
     pub(crate) budget: Budget,
     /// The part of the budget, in bytes, that the processors of each pipeline may use.
     pub(crate) share: u64,
     pub(crate) clock: Clock,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
-    pub(crate) host: Host,
+    pub(crate) host: RunsOn,
 }
 
 /// Where a pipeline runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Host {
+pub(crate) enum RunsOn {
     /// On a thread of its own.
     Thread,
     /// As a task, for tests with paused time, which would advance while a thread works.
@@ -57,7 +57,7 @@ pub(crate) enum Host {
 
 /// A running pipeline.
 pub(crate) struct Pipeline {
-    pub(crate) counters: Counters,
+    pub(crate) counters: PipelineCounters,
     /// Where receivers put telemetry.
     pub(crate) entrance: Entrance,
     stop: profbridge_net::Trigger,
@@ -67,7 +67,7 @@ pub(crate) struct Pipeline {
 
 /// The counters of a pipeline and its processors.
 #[derive(Debug, Clone)]
-pub(crate) struct Counters {
+pub(crate) struct PipelineCounters {
     pub(crate) id: Arc<str>,
     /// In: accepted by the processors. Out: accepted by the exporters. Dropped: lost between the processors.
     pub(crate) edge: Edge,
@@ -75,7 +75,7 @@ pub(crate) struct Counters {
     ledger: Ledger,
 }
 
-impl Counters {
+impl PipelineCounters {
     pub(crate) fn new(id: Arc<str>, edge: Edge, stages: Vec<Edge>) -> Self {
         Self { id, edge, stages, ledger: Ledger::default() }
     }
@@ -91,8 +91,8 @@ impl Counters {
     /// Counts data that is still inside the processors as lost, and closes the counters. Exporters count the batches
     /// that are being handed to them.
     pub(crate) fn give_up(&self, reason: Reason) {
-        self.ledger.close(|handing| {
-            self.edge.add_out(handing);
+        self.ledger.close(|handover| {
+            self.edge.add_out(handover);
             self.edge.drop(reason, self.unsettled());
             for stage in &self.stages {
                 stage.set_held(crate::component::Held::default());
@@ -103,37 +103,37 @@ impl Counters {
 
 impl Pipeline {
     /// Starts the pipeline's thread. The exporters run on the current runtime.
-    pub(crate) fn start(parts: Parts, around: &Context) -> Result<Self, StartError> {
-        let Parts { id, carries, processors, sinks } = parts;
+    pub(crate) fn start(parts: PipelineParts, context: &PipelineContext) -> Result<Self, StartError> {
+        let PipelineParts { id, carries, processors, sinks } = parts;
         let id: Arc<str> = id.into();
-        let edge = around.metrics.edge(ComponentKind::Pipeline, &id, "");
+        let edge = context.metrics.edge(ComponentKind::Pipeline, &id, "");
         let mut stages = Vec::new();
         let mut counted = Vec::new();
         for (processor_id, processor) in processors {
-            let stage = around.metrics.edge(ComponentKind::Processor, &processor_id, &id);
+            let stage = context.metrics.edge(ComponentKind::Processor, &processor_id, &id);
             stages.push(stage.clone());
             counted.push((processor, stage));
         }
-        let counters = Counters::new(Arc::clone(&id), edge.clone(), stages);
-        let chain = Chain::new(counted, &around.budget, around.share, &counters.ledger);
+        let counters = PipelineCounters::new(Arc::clone(&id), edge.clone(), stages);
+        let chain = Chain::new(counted, &context.budget, context.share, &counters.ledger);
         let (sender, arrivals) = intake::channel(WAITING);
         let (stop, stopping) = profbridge_net::Shutdown::pair();
         let behind = Sinks(sinks.iter().cloned().collect());
         let deadline = Arc::default();
-        let end = thread::End { stopping, deadline: Arc::clone(&deadline) };
+        let end = thread::ThreadEnd { stopping, deadline: Arc::clone(&deadline) };
         let worker = thread::Worker {
             counters: counters.clone(),
             chain,
             sinks,
             arrivals,
             end,
-            around: around.clone(),
-            taking: None,
-            relieving: false,
-            relieved: None,
+            context: context.clone(),
+            absorbing: None,
+            flushing: false,
+            last_flush: None,
             absorbed: false,
         };
-        around.health.set("pipelines", &id, crate::health::ComponentState::Running);
+        context.health.set("pipelines", &id, crate::health::ComponentState::Running);
         let ended = worker.spawn()?;
         let entrance = Entrance { pipeline: id, carries, sender, edge, sinks: behind };
         Ok(Self { counters, entrance, stop, deadline, ended })

@@ -15,8 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::chain::Progress;
-use super::{Chain, Context, Counters, Host};
+use super::chain::FlushProgress;
+use super::{Chain, PipelineContext, PipelineCounters, RunsOn};
 use crate::budget::Permit;
 use crate::component::{Now, Rejected, StartError};
 use crate::delivery::Sink;
@@ -26,38 +26,38 @@ use crate::telemetry::Edge;
 
 /// Minimum time between two flushes because of memory pressure, so that a flood of refused requests does not cut
 /// windows into pieces.
-const BETWEEN_RELIEFS: Duration = Duration::from_millis(250);
+const MIN_BETWEEN_FLUSHES: Duration = Duration::from_millis(250);
 
 /// When no request arrived for this long, freed memory is returned to the system.
 const QUIET: Duration = Duration::from_millis(100);
 
 /// The state of the thread.
 pub(super) struct Worker {
-    pub(super) counters: Counters,
+    pub(super) counters: PipelineCounters,
     pub(super) chain: Chain,
     pub(super) sinks: Vec<Arc<dyn Sink>>,
     pub(super) arrivals: Arrivals,
-    pub(super) end: End,
-    pub(super) around: Context,
+    pub(super) end: ThreadEnd,
+    pub(super) context: PipelineContext,
     /// The request that the processors are absorbing.
-    pub(super) taking: Option<Taking>,
+    pub(super) absorbing: Option<AbsorbedRequest>,
     /// Whether a flush because of memory pressure is in progress.
-    pub(super) relieving: bool,
+    pub(super) flushing: bool,
     /// The monotonic time at which the last such flush began.
-    pub(super) relieved: Option<u64>,
+    pub(super) last_flush: Option<u64>,
     /// Whether anything was absorbed since then.
     pub(super) absorbed: bool,
 }
 
 /// How the thread is stopped.
-pub(super) struct End {
+pub(super) struct ThreadEnd {
     pub(super) stopping: Shutdown,
     /// Data that is left then is lost. Set before `stopping`.
     pub(super) deadline: Arc<OnceLock<Instant>>,
 }
 
 /// A request that the processors are absorbing.
-pub(super) struct Taking {
+pub(super) struct AbsorbedRequest {
     /// The request's memory. Held data is charged to the processors.
     _permit: Arc<Permit>,
     /// Notified when the processors have all of it.
@@ -66,11 +66,11 @@ pub(super) struct Taking {
 
 /// The next step of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
+enum NextStep {
     /// Due work, or the rest of a request.
     Advance,
     /// Flushes because of memory pressure.
-    Relieve,
+    FlushForMemory,
 }
 
 impl Worker {
@@ -78,17 +78,17 @@ impl Worker {
     pub(super) fn spawn(self) -> Result<oneshot::Receiver<()>, StartError> {
         let (ended, end) = oneshot::channel();
         let id = Arc::clone(&self.counters.id);
-        let host = self.around.host;
+        let host = self.context.host;
         let life = self.live(ended);
         match host {
-            Host::Thread => {
+            RunsOn::Thread => {
                 let runtime = Handle::current();
                 let thread = std::thread::Builder::new().name(format!("pipeline {id}"));
                 let spawned = thread.spawn(move || runtime.block_on(life));
                 spawned.map_err(|error| StartError(format!("pipelines/{id}: cannot start a thread: {error}")))?;
             }
             #[cfg(test)]
-            Host::Task => drop(tokio::spawn(life)),
+            RunsOn::Task => drop(tokio::spawn(life)),
         }
         Ok(end)
     }
@@ -112,9 +112,9 @@ impl Worker {
     }
 
     fn fail(&mut self, message: &str) {
-        let health = &self.around.health;
+        let health = &self.context.health;
         health.set("pipelines", &self.counters.id, ComponentState::Failed(format!("panicked: {message}")));
-        self.count_left();
+        self.count_abandoned();
         let lost = self.counters.unsettled();
         self.counters.give_up(Reason::Internal);
         tracing::error!(
@@ -127,12 +127,12 @@ impl Worker {
     }
 
     async fn run(&mut self) {
-        let mut pressure = self.around.budget.pressure();
+        let mut pressure = self.context.budget.pressure();
         let mut stopping = false;
         loop {
             // One step before the next arrival, so that a flood of arrivals cannot keep windows open; only one, so that
             // senders are answered while much is put out.
-            let now = self.around.clock.now();
+            let now = self.context.clock.now();
             let step = self.next_step(now);
             let goes_on = step.is_some() && self.have_room();
             if let Some(step) = step.filter(|_| goes_on) {
@@ -142,12 +142,12 @@ impl Worker {
                 break;
             }
             // While there is work, freed memory is soon reused, unless memory is short.
-            if self.relieving || self.around.budget.is_short() {
-                self.around.budget.give_back_freed();
+            if self.flushing || self.context.budget.is_short() {
+                self.context.budget.give_back_freed();
             } else if step.is_none() {
-                self.around.budget.give_back_between();
+                self.context.budget.give_back_between();
             }
-            let has_freed = step.is_none() && self.around.budget.has_freed_much();
+            let has_freed = step.is_none() && self.context.budget.has_freed_much();
             let due = self.chain.due().filter(|_| step.is_none());
             let mut stop = self.end.stopping.clone();
             tokio::select! {
@@ -157,7 +157,7 @@ impl Worker {
                     // Requests that were sent already are still received; then the channel ends.
                     self.arrivals.close();
                 }
-                arrival = self.arrivals.recv(), if self.taking.is_none() && !self.chain.is_absorbing() => match arrival {
+                arrival = self.arrivals.recv(), if self.absorbing.is_none() && !self.chain.is_absorbing() => match arrival {
                     Some(arrival) => self.take(arrival).await,
                     None => break,
                 },
@@ -166,56 +166,56 @@ impl Worker {
                 // The budget, and with it the sender, lives as long as `self`.
                 _ = pressure.changed() => {}
                 () = until(due, now) => {}
-                () = sleep(QUIET), if has_freed => self.around.budget.give_back_freed(),
+                () = sleep(QUIET), if has_freed => self.context.budget.give_back_freed(),
             }
         }
         self.flush().await;
-        self.around.health.set("pipelines", &self.counters.id, ComponentState::Stopped);
+        self.context.health.set("pipelines", &self.counters.id, ComponentState::Stopped);
     }
 
     /// The next step to do, apart from arrivals.
-    fn next_step(&mut self, now: Now) -> Option<Step> {
-        let budget = &self.around.budget;
-        if !self.relieving && self.chain.held().bytes > 0 {
+    fn next_step(&mut self, now: Now) -> Option<NextStep> {
+        let budget = &self.context.budget;
+        if !self.flushing && self.chain.held().bytes > 0 {
             let since = |last| Duration::from_nanos(now.monotonic_nano.saturating_sub(last));
-            let again = self.relieved.is_none_or(|last| since(last) >= BETWEEN_RELIEFS);
+            let again = self.last_flush.is_none_or(|last| since(last) >= MIN_BETWEEN_FLUSHES);
             // A request too large for the remaining memory flushes older data while it is absorbed.
             let at_once = self.absorbed && self.chain.is_absorbing() && budget.is_exceeded();
-            self.relieving = budget.is_short() && (again || at_once);
-            if self.relieving {
-                (self.relieved, self.absorbed) = (Some(now.monotonic_nano), false);
+            self.flushing = budget.is_short() && (again || at_once);
+            if self.flushing {
+                (self.last_flush, self.absorbed) = (Some(now.monotonic_nano), false);
             }
         }
-        if self.relieving {
-            return Some(Step::Relieve);
+        if self.flushing {
+            return Some(NextStep::FlushForMemory);
         }
         let is_due = self.chain.is_absorbing() || self.chain.due().is_some_and(|due| due <= now.monotonic_nano);
-        is_due.then_some(Step::Advance)
+        is_due.then_some(NextStep::Advance)
     }
 
-    fn make(&mut self, step: Step, now: Now) {
+    fn make(&mut self, step: NextStep, now: Now) {
         let out = match step {
-            Step::Advance => {
+            NextStep::Advance => {
                 self.absorbed = true;
                 self.chain.advance(now)
             }
-            Step::Relieve => {
-                let Progress { out, more } = self.chain.on_memory_pressure(now);
-                self.relieving = more;
+            NextStep::FlushForMemory => {
+                let FlushProgress { out, more } = self.chain.on_memory_pressure(now);
+                self.flushing = more;
                 out
             }
         };
         self.answer();
         self.hand_on(out, now, 0);
-        self.let_go();
+        self.release_request();
     }
 
     async fn take(&mut self, arrival: Arrival) {
         let Arrival { telemetry, permit, source, taken, .. } = arrival;
-        let now = self.around.clock.now();
+        let now = self.context.clock.now();
         let quantities = telemetry.quantities();
         let charged = permit.bytes();
-        self.taking = Some(Taking { _permit: permit, taken: Some(taken) });
+        self.absorbing = Some(AbsorbedRequest { _permit: permit, taken: Some(taken) });
         self.absorbed = true;
         let out = self.chain.process(telemetry, now);
         self.count_in(quantities, source);
@@ -225,7 +225,7 @@ impl Worker {
             room(&self.sinks).await;
         }
         self.hand_on(out, now, charged);
-        self.let_go();
+        self.release_request();
     }
 
     fn count_in(&self, quantities: Quantities, source: Option<Edge>) {
@@ -240,7 +240,7 @@ impl Worker {
 
     /// Counts requests that this pipeline will not process although their senders were told that they are accepted,
     /// because another pipeline has started to take them. They are lost with the pipeline's held data.
-    fn count_left(&mut self) {
+    fn count_abandoned(&mut self) {
         self.arrivals.close();
         while let Some(arrival) = self.arrivals.left() {
             self.count_in(arrival.telemetry.quantities(), arrival.source);
@@ -250,17 +250,17 @@ impl Worker {
     /// Answers the sender once the processors have its request: the pipeline is now responsible for it, even if the
     /// sender no longer waits.
     fn answer(&mut self) {
-        if let Some(taking) = self.taking.as_mut().filter(|_| !self.chain.is_absorbing())
-            && let Some(taken) = taking.taken.take()
+        if let Some(absorbing) = self.absorbing.as_mut().filter(|_| !self.chain.is_absorbing())
+            && let Some(taken) = absorbing.taken.take()
         {
             taken.send(Ok(())).ok();
         }
     }
 
     /// Releases the request's memory once the processors have it and its output was handed on.
-    fn let_go(&mut self) {
+    fn release_request(&mut self) {
         if !self.chain.is_absorbing() {
-            self.taking = None;
+            self.absorbing = None;
         }
     }
 
@@ -278,7 +278,7 @@ impl Worker {
         loop {
             room(&self.sinks).await;
             if self.is_over() {
-                self.count_left();
+                self.count_abandoned();
                 let lost = self.counters.unsettled();
                 self.counters.give_up(Reason::Shutdown);
                 if !lost.is_none() {
@@ -293,14 +293,14 @@ impl Worker {
                 }
                 return;
             }
-            let now = self.around.clock.now();
-            let Progress { out, more } = self.chain.flush(now);
+            let now = self.context.clock.now();
+            let FlushProgress { out, more } = self.chain.flush(now);
             self.answer();
             self.hand_on(out, now, 0);
             if !more {
                 return;
             }
-            self.around.budget.give_back_freed();
+            self.context.budget.give_back_freed();
             tokio::task::yield_now().await;
         }
     }
@@ -312,14 +312,14 @@ impl Worker {
             self.sinks.iter().for_each(|sink| sink.sampled_out(&what));
         }
         let Some(telemetry) = out else { return };
-        let memory = self.around.budget.charge(telemetry.size_bytes().saturating_sub(charged));
+        let memory = self.context.budget.charge(telemetry.size_bytes().saturating_sub(charged));
         let quantities = telemetry.quantities();
         // If the pipeline was given up meanwhile, the batch is already counted as lost.
-        if let Some(handing) = self.counters.ledger.hand(quantities) {
+        if let Some(handover) = self.counters.ledger.hand(quantities) {
             for sink in &self.sinks {
                 sink.accept(&telemetry, now);
             }
-            handing.done(|| self.counters.edge.add_out(quantities));
+            handover.done(|| self.counters.edge.add_out(quantities));
         }
         drop(memory);
     }

@@ -40,7 +40,7 @@ pub async fn run(plan: Plan, mut shutdown: Shutdown) -> Result<Report, StartErro
 ///
 /// A component could not start. Components that had been started are stopped.
 pub async fn start(plan: Plan) -> Result<RunningPlan, StartError> {
-    start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Thread).await
+    start::start(plan, crate::clock::Clock::system(), crate::pipeline::RunsOn::Thread).await
 }
 
 #[cfg(test)]

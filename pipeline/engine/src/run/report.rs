@@ -8,7 +8,7 @@ use profbridge_model::{Losses, Quantities};
 
 use crate::component::Held;
 use crate::config;
-use crate::pipeline::{Chain, Counters};
+use crate::pipeline::{Chain, PipelineCounters};
 use crate::telemetry::{Edge, EdgeTotals, ExporterTelemetry, ExporterTotals, ReceiverTelemetry};
 
 /// What happened to all accepted data.
@@ -96,7 +96,7 @@ impl ReceiverReport {
 }
 
 impl PipelineReport {
-    pub(super) fn new(counters: &Counters) -> Self {
+    pub(super) fn new(counters: &PipelineCounters) -> Self {
         let own = counters.edge.totals();
         let chain = Chain::totals(&counters.stages);
         let mut dropped = own.dropped;

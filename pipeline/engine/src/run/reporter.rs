@@ -9,7 +9,7 @@ use profbridge_net::Shutdown;
 use tokio::time::{Instant, sleep_until};
 
 use super::running::Address;
-use crate::pipeline::{Chain, Counters};
+use crate::pipeline::{Chain, PipelineCounters};
 use crate::telemetry::{EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
 
 /// The interval between two lines of a pipeline.
@@ -21,14 +21,14 @@ const SILENCES: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(600
 
 /// A pipeline and its exporters.
 #[derive(Debug)]
-pub(super) struct Watched {
-    pub(super) counters: Counters,
+pub(super) struct ReportedPipeline {
+    pub(super) counters: PipelineCounters,
     pub(super) exporters: Vec<ExporterTelemetry>,
 }
 
 /// The figures of a line, with which the next line is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Figures {
+struct PipelineFigures {
     inbound: Quantities,
     outbound: Quantities,
     dropped: Losses,
@@ -39,24 +39,24 @@ struct Figures {
 
 #[derive(Debug)]
 pub(super) struct Reporter {
-    pipelines: Vec<(Watched, Figures)>,
+    pipelines: Vec<(ReportedPipeline, PipelineFigures)>,
     /// Each receiver with its request counts at the last line.
     receivers: Vec<(ReceiverTelemetry, [u64; 3])>,
     listening: Vec<Address>,
 }
 
-impl Watched {
-    fn figures(&self) -> Figures {
+impl ReportedPipeline {
+    fn figures(&self) -> PipelineFigures {
         let EdgeTotals { inbound, outbound, mut dropped, .. } = self.counters.edge.totals();
         let chain = Chain::totals(&self.counters.stages);
         dropped.merge(&chain.dropped);
         let exporters = self.exporters.iter().map(|exporter| exporter.edge().totals());
         let exporters = exporters.map(|totals| (totals.outbound, totals.dropped)).collect();
-        Figures { inbound, outbound, dropped, held: chain.held.quantities, exporters }
+        PipelineFigures { inbound, outbound, dropped, held: chain.held.quantities, exporters }
     }
 
     /// The line about changes; `None` if there are none.
-    fn line(&self, before: &Figures, after: &Figures) -> Option<String> {
+    fn line(&self, before: &PipelineFigures, after: &PipelineFigures) -> Option<String> {
         let moved = after.inbound != before.inbound || after.outbound != before.outbound;
         if !moved && after.exporters == before.exporters && after.dropped == before.dropped {
             return None;
@@ -92,15 +92,19 @@ fn lost(before: &Losses, after: &Losses) -> String {
 }
 
 impl Reporter {
-    pub(super) fn new(pipelines: Vec<Watched>, receivers: Vec<ReceiverTelemetry>, listening: Vec<Address>) -> Self {
-        let pipelines = pipelines.into_iter().map(|watched| (watched, Figures::default())).collect();
+    pub(super) fn new(
+        pipelines: Vec<ReportedPipeline>,
+        receivers: Vec<ReceiverTelemetry>,
+        listening: Vec<Address>,
+    ) -> Self {
+        let pipelines = pipelines.into_iter().map(|watched| (watched, PipelineFigures::default())).collect();
         let receivers = receivers.into_iter().map(|receiver| (receiver, [0; 3])).collect();
         Self { pipelines, receivers, listening }
     }
 
     /// Writes lines until `shutdown`. Wakes once a minute.
     pub(super) async fn run(mut self, mut shutdown: Shutdown) {
-        let mut silence = Silence::new(Instant::now(), self.requests());
+        let mut silence = SilenceTimer::new(Instant::now(), self.requests());
         let mut next_line = Instant::now() + INTERVAL;
         loop {
             let wake = next_line.min(silence.next);
@@ -149,14 +153,14 @@ impl Reporter {
 
 /// Decides when silence is worth a line.
 #[derive(Debug)]
-struct Silence {
+struct SilenceTimer {
     requests: u64,
     level: usize,
     /// When to check again.
     next: Instant,
 }
 
-impl Silence {
+impl SilenceTimer {
     fn new(now: Instant, requests: u64) -> Self {
         Self { requests, level: 0, next: now + SILENCES[0] }
     }
@@ -188,8 +192,8 @@ mod tests {
         let stage = metrics.edge(ComponentKind::Processor, "chunk", "profiles");
         let edge = metrics.edge(ComponentKind::Pipeline, "profiles", "");
         let exporter = metrics.exporter("sentry");
-        let counters = Counters::new("profiles".into(), edge.clone(), vec![stage.clone()]);
-        let watched = Watched { counters, exporters: vec![exporter.clone()] };
+        let counters = PipelineCounters::new("profiles".into(), edge.clone(), vec![stage.clone()]);
+        let watched = ReportedPipeline { counters, exporters: vec![exporter.clone()] };
         edge.add_in(Quantities::observations(100));
         stage.drop(Reason::Resent, Quantities::observations(7));
         let before = watched.figures();
@@ -224,7 +228,7 @@ mod tests {
     fn silence() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut silence = Silence::new(start, 0);
+        let mut silence = SilenceTimer::new(start, 0);
         assert!(!silence.is_worth_a_line(at(4), 0));
         assert!(silence.is_worth_a_line(at(5), 0));
         assert!(!silence.is_worth_a_line(at(6), 0));

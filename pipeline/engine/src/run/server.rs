@@ -19,14 +19,14 @@ use tokio::task::JoinHandle;
 use crate::component::StartError;
 use crate::health::{Health, Thresholds};
 use crate::telemetry::{CONTENT_TYPE as PROMETHEUS, Metrics};
-use crate::web_pages::Pages;
+use crate::web_pages::PageRules;
 
 /// Maximum connections to one server. A supervisor must get an answer even if others keep connections open, so the
 /// connection that has been idle for longest is closed for it.
 const MOST_CONNECTIONS: usize = 32;
 
 /// An answer: status, content type, body.
-type Answer = (StatusCode, &'static str, String);
+type StatusAnswer = (StatusCode, &'static str, String);
 
 /// A running server.
 #[derive(Debug)]
@@ -81,7 +81,7 @@ impl Server {
     async fn start(
         key: &str,
         endpoint: &str,
-        answer: impl Fn(&str) -> Answer + Send + Sync + 'static,
+        answer: impl Fn(&str) -> StatusAnswer + Send + Sync + 'static,
         hosts: Arc<[String]>,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
@@ -122,11 +122,11 @@ impl Server {
 
 fn respond(
     request: &Request<Incoming>,
-    answer: &(impl Fn(&str) -> Answer + ?Sized),
+    answer: &(impl Fn(&str) -> StatusAnswer + ?Sized),
     hosts: &[String],
 ) -> Response<Full<Bytes>> {
     let own = request.extensions().get::<Peer>().and_then(|peer| peer.own);
-    let (status, content_type, body) = if let Err(fault) = (Pages { hosts, origins: &[] }).check(request, own) {
+    let (status, content_type, body) = if let Err(fault) = (PageRules { hosts, origins: &[] }).check(request, own) {
         (fault.status, "text/plain", format!("{}\n", fault.message))
     } else if matches!(*request.method(), Method::GET | Method::HEAD) {
         answer(request.uri().path())

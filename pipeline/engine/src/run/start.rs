@@ -6,7 +6,7 @@ use profbridge_identity::Rules;
 use profbridge_net::Shutdown;
 use tokio::task::JoinSet;
 
-use super::reporter::{Reporter, Watched};
+use super::reporter::{ReportedPipeline, Reporter};
 use super::running::{Address, ReceiverTask, RunningPlan};
 use super::server::Server;
 use crate::budget::Budget;
@@ -14,9 +14,9 @@ use crate::clock::Clock;
 use crate::component::{ExporterContext, StartError};
 use crate::delivery::{DynExporter, RunningExporter, Sink};
 use crate::health::{ComponentState, Health};
-use crate::intake::{End, Entrance, Intake};
+use crate::intake::{Entrance, Intake, ReceiverEnd};
 use crate::peer_limits::PeerLimits;
-use crate::pipeline::{Context, Host, Parts, Pipeline};
+use crate::pipeline::{Pipeline, PipelineContext, PipelineParts, RunsOn};
 use crate::plan::{Plan, PlannedPipeline};
 use crate::receiver::{Receiver, ReceiverContext};
 use crate::service::ServiceSettings;
@@ -26,7 +26,7 @@ use crate::via::Via;
 /// The components started so far. If a later one fails, they are stopped in order, as in a shutdown.
 struct Started {
     running: RunningPlan,
-    around: Context,
+    around: PipelineContext,
     /// Triggered when everything but the components should stop.
     last: Shutdown,
     /// Triggered when the receivers should stop.
@@ -43,7 +43,7 @@ struct Started {
     allowed_hosts: Arc<[String]>,
 }
 
-pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<RunningPlan, StartError> {
+pub(super) async fn start(plan: Plan, clock: Clock, host: RunsOn) -> Result<RunningPlan, StartError> {
     let Plan { service, receivers, pipelines, exporters, disabled, .. } = plan;
     let mut started = Started::new(&service, pipelines.len(), clock, host, disabled);
     // A supervisor that asks during the start sees that nothing runs yet.
@@ -71,7 +71,7 @@ impl Started {
         service: &ServiceSettings,
         pipelines: usize,
         clock: Clock,
-        host: Host,
+        host: RunsOn,
         disabled: Vec<(String, String)>,
     ) -> Self {
         let budget = Budget::new(service.memory);
@@ -104,7 +104,7 @@ impl Started {
         };
         Self {
             running,
-            around: Context { budget, share, clock, health, metrics, host },
+            around: PipelineContext { budget, share, clock, health, metrics, host },
             last,
             receivers,
             last_call: soon,
@@ -133,7 +133,7 @@ impl Started {
             let exporters = self.telemetry_of(&planned.exporters);
             let pipeline = self.pipeline(planned)?;
             feeds.push((fed_by, pipeline.entrance.clone()));
-            watched.push(Watched { counters: pipeline.counters.clone(), exporters });
+            watched.push(ReportedPipeline { counters: pipeline.counters.clone(), exporters });
             self.running.pipelines.push(pipeline);
         }
         for (id, receiver) in receivers {
@@ -206,7 +206,7 @@ impl Started {
     fn pipeline(&self, planned: PlannedPipeline) -> Result<Pipeline, StartError> {
         let sinks: Vec<Arc<dyn Sink>> = self.exporters_of(&planned.exporters).map(|(_, e)| e.sink()).collect();
         let PlannedPipeline { id, carries, processors, .. } = planned;
-        Pipeline::start(Parts { id, carries, processors, sinks }, &self.around)
+        Pipeline::start(PipelineParts { id, carries, processors, sinks }, &self.around)
     }
 
     async fn receiver(
@@ -218,7 +218,7 @@ impl Started {
         let health = self.around.health.clone();
         let telemetry = self.around.metrics.receiver(&id);
         let edge = self.around.metrics.edge(ComponentKind::Receiver, &id, "");
-        let end = End { shutdown: self.receivers.clone(), last_call: self.last_call.clone() };
+        let end = ReceiverEnd { shutdown: self.receivers.clone(), last_call: self.last_call.clone() };
         let context = ReceiverContext {
             id: id.clone(),
             next: Intake::new(entrances, self.around.budget.clone(), edge.clone(), health.clone(), end),

@@ -65,7 +65,7 @@ async fn consume(intake: &Intake, observations: u64) -> Result<(), Rejected> {
 
 /// Starts a plan in a way that allows paused time.
 async fn start_paused(plan: Plan) -> Result<RunningPlan, StartError> {
-    start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Task).await
+    start::start(plan, crate::clock::Clock::system(), crate::pipeline::RunsOn::Task).await
 }
 
 const HOUR: Duration = Duration::from_secs(3600);

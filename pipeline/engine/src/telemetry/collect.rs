@@ -14,7 +14,7 @@ use super::item_counts::ItemCounts;
 use super::page::Page;
 use super::process::Usage;
 use super::producers::Producer;
-use super::receiver::{Outcome, ReceiverTelemetry, TransportTelemetry};
+use super::receiver::{ReceiverTelemetry, RequestOutcome, TransportTelemetry};
 use crate::budget::Budget;
 
 /// The counters that go into one page.
@@ -29,7 +29,7 @@ pub(super) struct Collector<'a> {
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// The counters of one edge, with its labels.
-struct Counted<'a> {
+struct LabelledEdge<'a> {
     kind: ComponentKind,
     labels: Labels<'a>,
     totals: EdgeTotals,
@@ -104,11 +104,11 @@ const HELD: PerUnit = PerUnit {
 impl PerUnit {
     /// Writes the metric of each unit. The one of observations always lists all components; those of other units only
     /// list components that have counted any.
-    fn put(&self, out: &mut Page, edges: &[Counted<'_>]) {
+    fn put(&self, out: &mut Page, edges: &[LabelledEdge<'_>]) {
         for unit in Unit::ALL {
             let always = unit == Unit::Observations;
             let mut series = Vec::new();
-            for Counted { labels, totals, .. } in edges.iter().filter(|edge| (self.of)(edge.kind)) {
+            for LabelledEdge { labels, totals, .. } in edges.iter().filter(|edge| (self.of)(edge.kind)) {
                 match self.read {
                     Read::One(read) if always || has_counted(totals, unit) => {
                         series.push((labels.clone(), read(totals).get(unit)));
@@ -220,9 +220,9 @@ impl Collector<'_> {
         });
         let transports: Vec<(Labels<'_>, TransportTelemetry)> = transports.collect();
         let metrics = [
-            ("accepted", "the pipelines took", Outcome::Success),
-            ("refused", "the pipelines refused", Outcome::Refused),
-            ("failed", "that failed in the receiver", Outcome::Failure),
+            ("accepted", "the pipelines took", RequestOutcome::Success),
+            ("refused", "the pipelines refused", RequestOutcome::Refused),
+            ("failed", "that failed in the receiver", RequestOutcome::Failure),
         ];
         for (signal, noun, read) in ITEMS {
             for (what, help, outcome) in metrics {
@@ -235,7 +235,7 @@ impl Collector<'_> {
         }
         let mut family = out.counter("otelcol_receiver_requests", "Requests by their outcome");
         for (labels, transport) in &transports {
-            for outcome in Outcome::ALL {
+            for outcome in RequestOutcome::ALL {
                 family.put(&with(labels, "outcome", outcome.as_str()), transport.counted(outcome).1);
             }
         }
@@ -276,29 +276,29 @@ impl Collector<'_> {
     }
 
     fn edges(&self, out: &mut Page) {
-        let edges: Vec<Counted<'_>> = self
+        let edges: Vec<LabelledEdge<'_>> = self
             .edges
             .iter()
-            .map(|edge| Counted { kind: edge.kind(), labels: labels(edge), totals: edge.totals() })
+            .map(|edge| LabelledEdge { kind: edge.kind(), labels: labels(edge), totals: edge.totals() })
             .collect();
         for family in &COUNTERS {
             family.put(out, &edges);
         }
         let mut notes = out.counter("profbridge_notes_total", "Things worth counting that are no loss");
-        for Counted { labels, totals, .. } in &edges {
+        for LabelledEdge { labels, totals, .. } in &edges {
             for &(note, count) in &totals.notes {
                 notes.put(&with(labels, "note", note), count);
             }
         }
         let mut levels = out.gauge("profbridge_levels", "Things worth knowing that rise and fall");
-        for Counted { labels, totals, .. } in &edges {
+        for LabelledEdge { labels, totals, .. } in &edges {
             for &(name, level) in &totals.levels {
                 levels.put(&with(labels, "level", name), level);
             }
         }
         HELD.put(out, &edges);
         let mut bytes = out.gauge("profbridge_held_bytes", "Bytes a component holds");
-        for Counted { labels, totals, .. } in edges.iter().filter(|edge| holds(edge.kind)) {
+        for LabelledEdge { labels, totals, .. } in edges.iter().filter(|edge| holds(edge.kind)) {
             bytes.put(labels, totals.held.bytes);
         }
     }

@@ -34,11 +34,11 @@ impl ComponentKind {
 /// Counts what a component received, put out, added, lost and holds. Cheap to clone; clones share the counters.
 #[derive(Debug, Clone)]
 pub struct Edge {
-    counters: Arc<Counters>,
+    counters: Arc<EdgeCounters>,
 }
 
 #[derive(Debug)]
-struct Counters {
+struct EdgeCounters {
     kind: ComponentKind,
     component: String,
     pipeline: String,
@@ -70,7 +70,7 @@ pub struct EdgeTotals {
 impl Edge {
     pub(super) fn new(kind: ComponentKind, component: &str, pipeline: &str) -> Self {
         let (component, pipeline) = (component.to_owned(), pipeline.to_owned());
-        let counters = Counters { kind, component, pipeline, totals: Mutex::default(), said: Mutex::default() };
+        let counters = EdgeCounters { kind, component, pipeline, totals: Mutex::default(), said: Mutex::default() };
         Self { counters: Arc::new(counters) }
     }
 

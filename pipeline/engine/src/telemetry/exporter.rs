@@ -15,11 +15,11 @@ use crate::health::Thresholds;
 pub struct ExporterTelemetry {
     id: Arc<str>,
     edge: Edge,
-    counters: Arc<Mutex<Counters>>,
+    counters: Arc<Mutex<ExporterCounters>>,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct ExporterCounters {
     totals: ExporterTotals,
     failing: Option<Failing>,
     full_since: Option<Instant>,
@@ -85,7 +85,7 @@ impl ExporterTelemetry {
         &self.edge
     }
 
-    fn counters(&self) -> MutexGuard<'_, Counters> {
+    fn counters(&self) -> MutexGuard<'_, ExporterCounters> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,7 +128,7 @@ impl ExporterTelemetry {
     /// What happened and what to do about it, if attempts have failed or the queue has been full for longer than the
     /// thresholds.
     pub(crate) fn trouble_beyond(&self, limits: &Thresholds) -> Option<(String, &'static str)> {
-        let Counters { failing, full_since, .. } = &*self.counters();
+        let ExporterCounters { failing, full_since, .. } = &*self.counters();
         let failing = failing.as_ref().filter(|failing| failing.last - failing.since >= limits.failing);
         let full = full_since.filter(|since| since.elapsed() >= limits.queue_full);
         match (failing, full) {

@@ -7,7 +7,7 @@ use profbridge_net::server::ServerStats;
 use super::edge::Edge;
 use super::item_counts::ItemCounts;
 use super::producers::{Producer, Producers};
-use super::refusals::{Line, Refusal, Refusals};
+use super::refusals::{Refusal, RefusalLine, Refusals};
 
 /// The counters of a receiver, separate for each transport. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
@@ -22,14 +22,14 @@ pub struct ReceiverTelemetry {
 /// The counters of one transport of a receiver. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct TransportTelemetry {
-    counters: Arc<Counters>,
+    counters: Arc<TransportCounters>,
 }
 
 #[derive(Debug)]
-struct Counters {
+struct TransportCounters {
     receiver: Arc<str>,
     transport: &'static str,
-    /// By [`Outcome`]: the items of the requests, and the number of requests.
+    /// By [`RequestOutcome`]: the items of the requests, and the number of requests.
     outcomes: Mutex<[(ItemCounts, u64); 3]>,
     connections: Arc<ServerStats>,
     refusals: Refusals,
@@ -39,20 +39,21 @@ struct Counters {
 
 /// How a request ended, as the label `outcome` (opentelemetry-collector `docs/rfcs/component-universal-telemetry.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum RequestOutcome {
     Success,
     Refused,
     Failure,
 }
 
-impl Outcome {
-    pub(super) const ALL: [Outcome; 3] = [Outcome::Success, Outcome::Refused, Outcome::Failure];
+impl RequestOutcome {
+    pub(super) const ALL: [RequestOutcome; 3] =
+        [RequestOutcome::Success, RequestOutcome::Refused, RequestOutcome::Failure];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Outcome::Success => "success",
-            Outcome::Refused => "refused",
-            Outcome::Failure => "failure",
+            RequestOutcome::Success => "success",
+            RequestOutcome::Refused => "refused",
+            RequestOutcome::Failure => "failure",
         }
     }
 }
@@ -73,7 +74,7 @@ impl ReceiverTelemetry {
         if let Some(found) = known.iter().find(|known| known.counters.transport == transport) {
             return found.clone();
         }
-        let counters = Counters {
+        let counters = TransportCounters {
             receiver: Arc::clone(&self.id),
             transport,
             outcomes: Mutex::default(),
@@ -97,7 +98,7 @@ impl ReceiverTelemetry {
     pub fn requests(&self) -> [u64; 3] {
         let mut sums = [0; 3];
         for transport in self.transports() {
-            for outcome in Outcome::ALL {
+            for outcome in RequestOutcome::ALL {
                 sums[outcome as usize] += transport.counted(outcome).1;
             }
         }
@@ -126,25 +127,25 @@ impl ReceiverTelemetry {
 impl TransportTelemetry {
     /// Counts a request whose items the pipelines accepted.
     pub fn accepted(&self, items: ItemCounts) {
-        self.count(Outcome::Success, items, 1);
+        self.count(RequestOutcome::Success, items, 1);
     }
 
     /// Counts a request that something behind the receiver refused: a pipeline or the memory budget. It has no items if
     /// it was refused before it was decoded.
     pub fn refused(&self, items: ItemCounts) {
-        self.count(Outcome::Refused, items, 1);
+        self.count(RequestOutcome::Refused, items, 1);
     }
 
     /// Counts a request that failed in the receiver: it could not be read, decompressed or decoded. It has no items if
     /// they could not be counted.
     pub fn failed(&self, items: ItemCounts) {
-        self.count(Outcome::Failure, items, 1);
+        self.count(RequestOutcome::Failure, items, 1);
     }
 
     /// Counts items that failed in the receiver while others of their request were accepted; [`Self::accepted`] counts
     /// the request.
     pub fn failed_partly(&self, items: ItemCounts) {
-        self.count(Outcome::Failure, items, 0);
+        self.count(RequestOutcome::Failure, items, 0);
     }
 
     /// Logs that a request was refused: the first for each reason at once, the others once a minute. Call it in
@@ -155,8 +156,8 @@ impl TransportTelemetry {
         }
     }
 
-    fn write(&self, line: &Line) {
-        let Counters { receiver, transport, .. } = &*self.counters;
+    fn write(&self, line: &RefusalLine) {
+        let TransportCounters { receiver, transport, .. } = &*self.counters;
         tracing::warn!(receiver = &**receiver, transport, "{line}");
     }
 
@@ -171,7 +172,7 @@ impl TransportTelemetry {
         Arc::clone(&self.counters.connections)
     }
 
-    fn count(&self, outcome: Outcome, items: ItemCounts, requests: u64) {
+    fn count(&self, outcome: RequestOutcome, items: ItemCounts, requests: u64) {
         let mut outcomes = self.counters.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         let (sum, count) = &mut outcomes[outcome as usize];
         *sum += items;
@@ -183,7 +184,7 @@ impl TransportTelemetry {
     }
 
     /// The items of the requests with this outcome, and the number of requests.
-    pub(super) fn counted(&self, outcome: Outcome) -> (ItemCounts, u64) {
+    pub(super) fn counted(&self, outcome: RequestOutcome) -> (ItemCounts, u64) {
         self.counters.outcomes.lock().unwrap_or_else(PoisonError::into_inner)[outcome as usize]
     }
 }

@@ -29,7 +29,7 @@ pub struct Refusal {
 
 /// The refusals of one kind since the last line about it.
 #[derive(Debug)]
-struct Kind {
+struct RefusalKind {
     written: Instant,
     count: u64,
     last: Refusal,
@@ -38,24 +38,24 @@ struct Kind {
 /// The refusals of one transport.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    kinds: Mutex<BTreeMap<&'static str, Kind>>,
+    kinds: Mutex<BTreeMap<&'static str, RefusalKind>>,
 }
 
 /// A line for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct RefusalLine {
     pub(super) count: u64,
     pub(super) last: Refusal,
 }
 
 impl Refusals {
     /// Records a refusal. Returns the line to write at once if there was none of its kind within a minute.
-    pub(super) fn note(&self, refusal: Refusal) -> Option<Line> {
+    pub(super) fn note(&self, refusal: Refusal) -> Option<RefusalLine> {
         let now = Instant::now();
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kind) = kinds.get_mut(refusal.reason) else {
-            let line = Line { count: 1, last: refusal.clone() };
-            kinds.insert(refusal.reason, Kind { written: now, count: 0, last: refusal });
+            let line = RefusalLine { count: 1, last: refusal.clone() };
+            kinds.insert(refusal.reason, RefusalKind { written: now, count: 0, last: refusal });
             return Some(line);
         };
         kind.count += 1;
@@ -64,7 +64,7 @@ impl Refusals {
     }
 
     /// The lines that are due: for kinds whose last line is at least a minute old and that have refusals since.
-    pub(super) fn due(&self) -> Vec<Line> {
+    pub(super) fn due(&self) -> Vec<RefusalLine> {
         let now = Instant::now();
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = kinds.values_mut().filter_map(|kind| kind.line(now)).collect();
@@ -74,17 +74,17 @@ impl Refusals {
     }
 }
 
-impl Kind {
-    fn line(&mut self, now: Instant) -> Option<Line> {
+impl RefusalKind {
+    fn line(&mut self, now: Instant) -> Option<RefusalLine> {
         if self.count == 0 || now.duration_since(self.written) < INTERVAL {
             return None;
         }
         self.written = now;
-        Some(Line { count: std::mem::take(&mut self.count), last: self.last.clone() })
+        Some(RefusalLine { count: std::mem::take(&mut self.count), last: self.last.clone() })
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for RefusalLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { count, last: Refusal { reason, peer, message, retry } } = self;
         match count {

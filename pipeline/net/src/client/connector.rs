@@ -21,7 +21,7 @@ use crate::tls::{ClientTls, server_name, speaks_plaintext};
 
 /// The protocol over the connection, which decides how a proxy is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum ConnectionPurpose {
     /// HTTP/1.1. Plain requests are forwarded by the proxy, encrypted ones go through a tunnel.
     Http,
     /// gRPC, always through a tunnel: forwarding proxies do not support HTTP/2.
@@ -34,14 +34,19 @@ pub(super) struct Connector {
     tcp: HttpConnector,
     tls: Option<ClientTls>,
     proxies: Proxies,
-    purpose: Purpose,
+    purpose: ConnectionPurpose,
     timeout: Duration,
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
 
 impl Connector {
-    pub(super) fn new(purpose: Purpose, tls: Option<ClientTls>, proxies: Proxies, timeout: Duration) -> Connector {
+    pub(super) fn new(
+        purpose: ConnectionPurpose,
+        tls: Option<ClientTls>,
+        proxies: Proxies,
+        timeout: Duration,
+    ) -> Connector {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -56,8 +61,8 @@ impl Connector {
     pub(super) fn route(&self, destination: &Uri) -> Option<(Intercept, bool)> {
         let encrypted = destination.scheme() == Some(&Scheme::HTTPS);
         match self.purpose {
-            Purpose::Http => self.proxies.intercept(destination).map(|proxy| (proxy, !encrypted)),
-            Purpose::Grpc => {
+            ConnectionPurpose::Http => self.proxies.intercept(destination).map(|proxy| (proxy, !encrypted)),
+            ConnectionPurpose::Grpc => {
                 // gRPC asks for the HTTPS proxy also in plaintext, since it tunnels either way
                 // (grpc-go internal/resolver/delegatingresolver); gRPC core then tries http_proxy.
                 let tunnelled = with_scheme(destination, Scheme::HTTPS);
@@ -84,7 +89,7 @@ impl Connector {
         };
         let host = destination.host().unwrap_or_default();
         let stream = handshake(tls, &to, host, stream).await?;
-        if self.purpose == Purpose::Grpc && !stream.is_http2() {
+        if self.purpose == ConnectionPurpose::Grpc && !stream.is_http2() {
             let what = "does not offer HTTP/2 (ALPN h2), which gRPC needs; this may be an HTTP endpoint";
             return Err(ConnectError(format!("{to} {what}")));
         }
@@ -124,7 +129,7 @@ impl Connector {
 
     async fn tunnel(&self, proxy: &Intercept, destination: &Uri) -> Result<Stream, ConnectError> {
         let opened = self.to_proxy(proxy).await?;
-        let mut tunnel = Tunnel::new(proxy.uri().clone(), Opened(Some(opened)));
+        let mut tunnel = Tunnel::new(proxy.uri().clone(), OpenedStream(Some(opened)));
         if let Some(auth) = proxy.basic_auth() {
             tunnel = tunnel.with_auth(auth.clone());
         }
@@ -160,9 +165,9 @@ impl Service<Uri> for Connector {
 }
 
 /// Passes an open connection to [`Tunnel`], which expects to open it itself.
-struct Opened(Option<Stream>);
+struct OpenedStream(Option<Stream>);
 
-impl Service<Uri> for Opened {
+impl Service<Uri> for OpenedStream {
     type Response = Stream;
     type Error = std::io::Error;
     type Future = std::future::Ready<Result<Stream, std::io::Error>>;

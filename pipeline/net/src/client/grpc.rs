@@ -8,7 +8,7 @@ use http::uri::Scheme;
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
-use super::connector::{Connector, Purpose, has_sound_port, with_scheme};
+use super::connector::{ConnectionPurpose, Connector, has_sound_port, with_scheme};
 use super::error::EndpointError;
 use super::proxy::Proxies;
 use crate::tls::{HttpVersions, TlsClientConfig};
@@ -53,23 +53,23 @@ pub fn grpc_channel(config: &GrpcClientConfig) -> Result<Channel, EndpointError>
     let destination = grpc_destination(&config.endpoint, config.tls.insecure)?;
     let encrypted = destination.scheme_str() == Some("https");
     let tls = if encrypted { Some(config.tls.load(HttpVersions::Http2)?) } else { None };
-    let connector = Connector::new(Purpose::Grpc, tls, config.proxies.clone(), config.connect_timeout);
+    let connector = Connector::new(ConnectionPurpose::Grpc, tls, config.proxies.clone(), config.connect_timeout);
     // tonic refuses https unless its own TLS is used. So it gets the destination as plaintext, and the real URL as the
     // origin, which appears in its requests.
     let refused = |_| EndpointError::Malformed("tonic refuses it");
     let plain = with_scheme(&destination, Scheme::HTTP);
     let endpoint = Endpoint::from(plain).origin(destination.clone()).user_agent(crate::USER_AGENT).map_err(refused)?;
     let endpoint = endpoint.http2_keep_alive_interval(PING.0).keep_alive_timeout(PING.1);
-    Ok(endpoint.connect_with_connector_lazy(Fixed { connector, destination }))
+    Ok(endpoint.connect_with_connector_lazy(FixedDestination { connector, destination }))
 }
 
 /// Always connects to the same destination.
-struct Fixed {
+struct FixedDestination {
     connector: Connector,
     destination: Uri,
 }
 
-impl Service<Uri> for Fixed {
+impl Service<Uri> for FixedDestination {
     type Response = <Connector as Service<Uri>>::Response;
     type Error = <Connector as Service<Uri>>::Error;
     type Future = <Connector as Service<Uri>>::Future;

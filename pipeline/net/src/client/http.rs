@@ -15,7 +15,7 @@ use hyper_util::client::legacy::{Builder, Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
 
-use super::connector::{Connector, Purpose, has_sound_port};
+use super::connector::{ConnectionPurpose, Connector, has_sound_port};
 use super::error::{ConnectError, EndpointError, Failure};
 use super::proxy::Proxies;
 use crate::body::{self, BodyLimits, Guarded};
@@ -95,7 +95,11 @@ pub struct HttpClient {
 
 impl HttpClientConfig {
     /// The connector for these settings. Fails if the TLS settings cannot be used.
-    pub(super) fn connector(&self, purpose: Purpose, versions: HttpVersions) -> Result<Connector, EndpointError> {
+    pub(super) fn connector(
+        &self,
+        purpose: ConnectionPurpose,
+        versions: HttpVersions,
+    ) -> Result<Connector, EndpointError> {
         let tls = self.tls.as_ref().map(|tls| tls.load(versions)).transpose()?;
         Ok(Connector::new(purpose, tls, self.proxies.clone(), self.connect_timeout))
     }
@@ -124,7 +128,7 @@ impl HttpClient {
     /// The TLS settings cannot be used.
     pub fn new(config: &HttpClientConfig) -> Result<HttpClient, EndpointError> {
         let versions = if config.http2_prior_knowledge { HttpVersions::Http2 } else { HttpVersions::Both };
-        let connector = config.connector(Purpose::Http, versions)?;
+        let connector = config.connector(ConnectionPurpose::Http, versions)?;
         let client = config.pool().http2_only(config.http2_prior_knowledge).build(connector.clone());
         Ok(HttpClient {
             client,

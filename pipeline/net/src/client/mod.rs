@@ -5,18 +5,18 @@
 
 mod connector;
 mod error;
+mod forwarding;
 mod grpc;
 mod http;
 mod no_proxy;
-mod passage;
 mod proxy;
 mod stream;
 
 pub use self::connector::host_and_port;
 pub use self::error::{ConnectError, EndpointError, Failure};
+pub use self::forwarding::{FORWARDING_BYTES, ForwardingClient, PartlyReadBody};
 pub use self::grpc::{GrpcClientConfig, grpc_channel, grpc_destination};
 pub use self::http::{HttpClient, HttpClientConfig, Response};
-pub use self::passage::{IN_PASSING, Passage, Resumed};
 pub use self::proxy::Proxies;
 
 #[cfg(test)]

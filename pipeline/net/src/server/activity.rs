@@ -89,13 +89,13 @@ impl Activity {
     }
 
     /// Records that a request's head is complete and its service call begins.
-    pub(super) fn begin(self: &std::sync::Arc<Self>) -> InRequest {
+    pub(super) fn begin(self: &std::sync::Arc<Self>) -> RunningRequest {
         self.with(|state| {
             state.requests += 1;
             state.last = Instant::now();
             state.head_since = None;
         });
-        InRequest(std::sync::Arc::clone(self))
+        RunningRequest(std::sync::Arc::clone(self))
     }
 
     /// Records that the connection accepted a part of a response.
@@ -117,9 +117,9 @@ impl Activity {
 
 /// A running request. It ends when dropped, so also when its future is cancelled.
 #[derive(Debug)]
-pub(super) struct InRequest(std::sync::Arc<Activity>);
+pub(super) struct RunningRequest(std::sync::Arc<Activity>);
 
-impl Drop for InRequest {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.0.with(|state| {
             state.requests -= 1;

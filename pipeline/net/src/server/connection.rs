@@ -20,9 +20,9 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Activity, Observed};
-use super::complaints::{Complaints, Spoken};
+use super::connection_log::{ConnectionLog, WrongProtocol};
 use super::socket::{Socket, Stream};
-use super::{Kept, Peer, ServerLimits, ServerStats};
+use super::{ConnectionState, Peer, ServerLimits, ServerStats};
 use crate::tls::{HttpVersions, speaks_plaintext};
 use crate::{BoxError, Shutdown};
 
@@ -32,7 +32,7 @@ pub(super) struct Connections<S> {
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) limits: ServerLimits,
     pub(super) stats: Arc<ServerStats>,
-    pub(super) complaints: Complaints,
+    pub(super) connection_log: ConnectionLog,
     pub(super) shutdown: Shutdown,
 }
 
@@ -53,10 +53,10 @@ impl<S> Connections<S> {
             }
             Ok(Err(error)) if speaks_plaintext(&error) => {
                 self.stats.wrong_protocol();
-                self.complaints.wrong_protocol(addr, Spoken::Plaintext);
+                self.connection_log.wrong_protocol(addr, WrongProtocol::Plaintext);
             }
-            Ok(Err(error)) => self.complaints.handshake(addr, &error),
-            Err(_) => self.complaints.handshake(addr, &"it took too long"),
+            Ok(Err(error)) => self.connection_log.handshake(addr, &error),
+            Err(_) => self.connection_log.handshake(addr, &"it took too long"),
         }
         self.stats.count(|stats| stats.handshakes_failed += 1);
         None
@@ -85,8 +85,12 @@ where
     async fn serve(&self, stream: Stream, peer: Peer, activity: Arc<Activity>) {
         // Requests of an HTTP/2 connection run in their own tasks, which end with it.
         let (_streams_end, streams) = Shutdown::pair();
-        let service =
-            Observing { service: self.service.clone(), peer, kept: Kept::default(), activity: Arc::clone(&activity) };
+        let service = Observing {
+            service: self.service.clone(),
+            peer,
+            kept: ConnectionState::default(),
+            activity: Arc::clone(&activity),
+        };
         let socket = Socket { stream, activity: Arc::clone(&activity) };
         let builder = builder(&self.limits, streams);
         let connection = builder.serve_connection(TokioIo::new(socket), service);
@@ -105,9 +109,9 @@ where
                 biased;
                 ended = connection.as_mut() => {
                     let only_http2 = matches!(self.limits.versions, HttpVersions::Http2);
-                    if let Some(spoken) = Spoken::of(&activity.first(), only_http2) {
+                    if let Some(spoken) = WrongProtocol::of(&activity.first(), only_http2) {
                         self.stats.wrong_protocol();
-                        self.complaints.wrong_protocol(peer.addr, spoken);
+                        self.connection_log.wrong_protocol(peer.addr, spoken);
                     }
                     if let Err(error) = ended {
                         tracing::debug!(peer = %peer.addr, %error, "connection ended");
@@ -217,7 +221,7 @@ where
 struct Observing<S> {
     service: S,
     peer: Peer,
-    kept: Kept,
+    kept: ConnectionState,
     activity: Arc<Activity>,
 }
 

@@ -7,8 +7,8 @@
 //! The service limits its own work; in particular it reads bodies through [`crate::body`].
 
 mod activity;
-mod complaints;
 mod connection;
+mod connection_log;
 mod limits;
 mod listener;
 mod peer;
@@ -17,11 +17,11 @@ mod socket;
 mod stats;
 
 use activity::Activity;
-use complaints::Complaints;
 use connection::Connections;
+use connection_log::ConnectionLog;
 pub use limits::ServerLimits;
 pub use listener::{BindError, Listener};
-pub use peer::{Kept, Peer};
+pub use peer::{ConnectionState, Peer};
 use slots::Slots;
 pub use stats::{ServerStats, StatsSnapshot};
 
@@ -63,7 +63,7 @@ pub trait Accept: Send + Sync {
 /// Serves `service` on every connection of `listener` until `shutdown`, then lets running requests finish for at most
 /// [`ServerLimits::drain_timeout`].
 ///
-/// Each connection gets a clone of the service. A request has a [`Peer`] and its connection's [`Kept`] as extensions. A
+/// Each connection gets a clone of the service. A request has a [`Peer`] and its connection's [`ConnectionState`] as extensions. A
 /// request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the returned future
 /// cuts every connection.
 pub async fn serve<A, S, B>(
@@ -83,10 +83,10 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let complaints = Complaints::new(listener.endpoint());
+    let connection_log = ConnectionLog::new(listener.endpoint());
     let tls = tls.map(TlsAcceptor::from);
-    let connections = Arc::new(Connections { service, tls, limits, stats, complaints, shutdown: shutdown.clone() });
-    let Connections { limits, stats, complaints, .. } = &*connections;
+    let connections = Arc::new(Connections { service, tls, limits, stats, connection_log, shutdown: shutdown.clone() });
+    let Connections { limits, stats, connection_log, .. } = &*connections;
     let mut tasks = JoinSet::new();
     let mut slots = Slots::default();
     let mut pause = ACCEPT_PAUSE.0;
@@ -110,7 +110,7 @@ where
                     Ok(replaces) => stats.count(|stats| stats.timed_out += u64::from(replaces)),
                     Err(none) => {
                         stats.count(|stats| stats.refused += 1);
-                        complaints.no_room(addr, none, limits);
+                        connection_log.no_room(addr, none, limits);
                         continue;
                     }
                 }

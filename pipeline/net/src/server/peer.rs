@@ -18,9 +18,9 @@ pub struct Peer {
 /// State that a service keeps for a connection until it ends; every request carries it as an extension. Initially
 /// empty, and cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Kept(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
+pub struct ConnectionState(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
 
-impl Kept {
+impl ConnectionState {
     /// The stored value; stores the default if there is none yet. `None` if a value of another type is stored.
     pub fn get<T: Any + Default + Send + Sync>(&self) -> Option<Arc<T>> {
         Arc::clone(self.0.get_or_init(|| Arc::new(T::default()))).downcast().ok()
@@ -36,7 +36,7 @@ mod tests {
     /// Guarantees: all requests of a connection see the same stored value, and it is dropped with the connection.
     #[test]
     fn kept_with_the_connection() {
-        let connection = Kept::default();
+        let connection = ConnectionState::default();
         let first = connection.clone().get::<Mutex<u32>>().unwrap();
         *first.lock().unwrap() = 7;
         assert_eq!(*connection.get::<Mutex<u32>>().unwrap().lock().unwrap(), 7);

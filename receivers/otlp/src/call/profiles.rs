@@ -6,8 +6,8 @@ use profbridge_engine::telemetry::ItemCounts;
 use profbridge_model::{Quantities, Reason};
 use profbridge_wire::otlp::Decoded;
 
-use super::{Caller, Taken, Understood, complaint};
-use crate::fault::Fault;
+use super::{AcceptedRequest, DecodedRequest, ExportHandler, complaint};
+use crate::fault::CallFault;
 use crate::producers;
 
 /// Counts strings in which invalid UTF-8 was replaced.
@@ -18,14 +18,18 @@ const REPLACED: &str = "otlp_strings_replaced";
 /// # Errors
 ///
 /// No profile can be accepted.
-pub(super) fn understood(caller: &Caller, decoded: Decoded, sender: IpAddr) -> Result<Understood, Fault> {
+pub(super) fn decoded_request(
+    caller: &ExportHandler,
+    decoded: Decoded,
+    sender: IpAddr,
+) -> Result<DecodedRequest, CallFault> {
     let Decoded { profiles, refused, replaced_strings, layout, left_out } = decoded;
     producers::note(&caller.telemetry, &profiles, layout, sender);
     for (field, count) in left_out {
         caller.intake.note(producers::left_out(field), count);
     }
     let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
-    let mut taken = Taken {
+    let mut taken = AcceptedRequest {
         items: ItemCounts::samples(samples),
         refused_items: ItemCounts::samples((profiles.columns().len() as u64).saturating_sub(samples)),
         refused: refused.iter().map(|refusal| refusal.profiles).sum(),
@@ -36,8 +40,8 @@ pub(super) fn understood(caller: &Caller, decoded: Decoded, sender: IpAddr) -> R
         let observations = refused.iter().map(|refusal| refusal.observations).sum();
         caller.intake.refused(Reason::Malformed, Quantities::observations(observations));
         if is_empty {
-            let fault = Fault::invalid(&*first.invalid.place, &*first.invalid.rule);
-            return Err(Fault { items: taken.refused_items, ..fault });
+            let fault = CallFault::invalid(&*first.invalid.place, &*first.invalid.rule);
+            return Err(CallFault { items: taken.refused_items, ..fault });
         }
         taken.complaint = Some(complaint(&first.invalid, refused.len() as u64 - 1));
     }

@@ -12,29 +12,29 @@ use super::*;
 use crate::config::ResourceSettings;
 use crate::host::ThisHost;
 
-const PROFILES: Content = Content::Profiles(None);
+const PROFILES: RequestContent = RequestContent::Profiles(None);
 
 const PEER: &str = "[::ffff:10.0.0.7]:4711";
 
-fn caller(intake: &Intake, slots: usize) -> Caller {
+fn caller(intake: &Intake, slots: usize) -> ExportHandler {
     let telemetry = Metrics::new(Budget::new(1)).receiver("otlp").transport("grpc");
     let slots = Arc::new(Semaphore::new(slots));
-    Caller { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots, origin: origin() }
+    ExportHandler { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots, origin: origin() }
 }
 
 /// An origin that adds no attributes.
-fn origin() -> Arc<Origin> {
+fn origin() -> Arc<HostAttribution> {
     let settings = ResourceSettings { local_host: false, insert: Vec::new() };
-    Arc::new(Origin::new("otlp".to_owned(), settings, ThisHost::default()))
+    Arc::new(HostAttribution::new("otlp".to_owned(), settings, ThisHost::default()))
 }
 
-fn work(intake: &Intake, permit: Permit) -> Work {
+fn work(intake: &Intake, permit: Permit) -> DecodeJob {
     let (intake, origin) = (intake.clone(), origin());
-    Work {
+    DecodeJob {
         intake,
         max_bytes: 64 << 20,
         content: PROFILES,
-        form: Form::Protobuf,
+        form: RequestEncoding::Protobuf,
         permit,
         origin,
         sender: sender(peer()),
@@ -81,18 +81,22 @@ async fn large_requests_wait_for_a_slot() {
     let (intake, mut consumer) = intake(1 << 30);
     let caller = caller(&intake, 0);
     let small = received(&intake, heavy(0));
-    let (taken, _) =
-        tokio::join!(caller.call(small, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
+    let (taken, _) = tokio::join!(
+        caller.call(small, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
+        consumer.take()
+    );
     assert_eq!(taken.unwrap().items.samples, 1);
 
     let large = received(&intake, heavy(SMALL));
-    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, PROFILES, Form::Protobuf, peer()));
+    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     // Requests are accepted concurrently: the next one does not wait for this one.
     let small = received(&intake, heavy(0));
-    let (taken, _) =
-        tokio::join!(caller.call(small, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
+    let (taken, _) = tokio::join!(
+        caller.call(small, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
+        consumer.take()
+    );
     assert_eq!(taken.unwrap().items.samples, 1);
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     caller.slots.add_permits(1);
@@ -107,8 +111,10 @@ async fn the_sender_is_an_address() {
     let (intake, mut consumer) = intake(1 << 30);
     let caller = caller(&intake, 1);
     let request = received(&intake, heavy(0));
-    let (_, taken) =
-        tokio::join!(caller.call(request, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
+    let (_, taken) = tokio::join!(
+        caller.call(request, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
+        consumer.take()
+    );
     let Some(Telemetry::Profiles(profiles)) = taken else { panic!("{taken:?}") };
     assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
 }
@@ -140,7 +146,7 @@ fn amplification_is_refused() {
     let Received { bytes, permit } = received(&intake, profile(&[0x12, 0].repeat(1_000_000)));
     let work = work(&intake, permit);
     let fault = work.run(bytes, Coding::Identity).err().unwrap();
-    assert_eq!((fault.kind, fault.refused), (Kind::TooLarge, None), "{fault:?}");
+    assert_eq!((fault.kind, fault.refused), (FaultKind::TooLarge, None), "{fault:?}");
     assert_eq!(consumer.memory_used(), 0);
 }
 
@@ -155,18 +161,19 @@ fn compressed_spans_stay_compressed() {
         let Received { bytes, permit } = received(&intake, packed.clone());
         let insert = insert.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let settings = ResourceSettings { local_host: false, insert };
-        let origin = Arc::new(Origin::new("otlp".to_owned(), settings, ThisHost::default()));
-        let (decoded, permit) =
-            Work { content: Content::Traces, origin, ..work(&intake, permit) }.run(bytes, Coding::Zstd).unwrap();
+        let origin = Arc::new(HostAttribution::new("otlp".to_owned(), settings, ThisHost::default()));
+        let (decoded, permit) = DecodeJob { content: RequestContent::Traces, origin, ..work(&intake, permit) }
+            .run(bytes, Coding::Zstd)
+            .unwrap();
         let Decoded::Traces(decoded) = decoded else { panic!("no spans") };
         assert!(permit.bytes() >= (request.len() + packed.len()) as u64 + decoded.spans.size_bytes());
         decoded.spans
     };
     assert_eq!(run(&[]).received_packed("zstd").unwrap(), &packed[..]);
     assert!(run(&[("deployment.region", "eu-central")]).received_packed("zstd").is_none());
-    for (content, form) in [(Content::Traces, Form::Json), (PROFILES, Form::Protobuf)] {
+    for (content, form) in [(RequestContent::Traces, RequestEncoding::Json), (PROFILES, RequestEncoding::Protobuf)] {
         let Received { bytes, permit } = received(&intake, packed.clone());
-        let mut work = Work { content, form, ..work(&intake, permit) };
+        let mut work = DecodeJob { content, form, ..work(&intake, permit) };
         assert!(work.unpack(bytes, Coding::Zstd).unwrap().1.is_none());
     }
     assert_eq!(consumer.memory_used(), 0);

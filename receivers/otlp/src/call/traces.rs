@@ -4,17 +4,17 @@ use profbridge_engine::telemetry::ItemCounts;
 use profbridge_model::{Quantities, Reason};
 use profbridge_wire::otlp::traces::DecodedSpans;
 
-use super::{Caller, Taken, Understood, complaint};
-use crate::fault::Fault;
+use super::{AcceptedRequest, DecodedRequest, ExportHandler, complaint};
+use crate::fault::CallFault;
 
 /// Counts rejected spans, and returns the spans for the pipelines.
 ///
 /// # Errors
 ///
 /// No span can be accepted.
-pub(super) fn understood(caller: &Caller, decoded: DecodedSpans) -> Result<Understood, Fault> {
+pub(super) fn decoded_request(caller: &ExportHandler, decoded: DecodedSpans) -> Result<DecodedRequest, CallFault> {
     let DecodedSpans { spans, refused, refused_spans } = decoded;
-    let mut taken = Taken {
+    let mut taken = AcceptedRequest {
         items: ItemCounts::spans(spans.spans().len() as u64),
         refused_items: ItemCounts::spans(refused_spans),
         refused: refused_spans,
@@ -23,7 +23,7 @@ pub(super) fn understood(caller: &Caller, decoded: DecodedSpans) -> Result<Under
     if let Some(first) = refused.first() {
         caller.intake.refused(Reason::Malformed, Quantities::spans(refused_spans));
         if spans.is_empty() {
-            return Err(Fault { items: taken.refused_items, ..Fault::invalid(&*first.place, &*first.rule) });
+            return Err(CallFault { items: taken.refused_items, ..CallFault::invalid(&*first.place, &*first.rule) });
         }
         taken.complaint = Some(complaint(first, refused_spans - 1));
     }

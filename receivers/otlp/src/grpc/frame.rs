@@ -8,7 +8,7 @@ use profbridge_engine::intake::Intake;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 
-use crate::fault::Fault;
+use crate::fault::CallFault;
 
 /// The name of a broken frame in answers.
 pub(super) const PLACE: &str = "gRPC message";
@@ -17,7 +17,7 @@ pub(super) const PLACE: &str = "gRPC message";
 pub(super) const PREFIX: usize = 5;
 
 /// Reads the message. Also returns whether it is compressed. `limits` apply to the message without its prefix.
-pub(super) async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), Fault>
+pub(super) async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), CallFault>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -28,14 +28,14 @@ where
     let mut message: Option<Message<'_>> = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match error {
-            BodyError::TooLarge { .. } => Fault::too_large(max_bytes),
+            BodyError::TooLarge { .. } => CallFault::too_large(max_bytes),
             other => other.into(),
         })?;
         let Ok(mut data) = frame.into_data() else { continue };
         if message.is_none() {
             let Some((packed, length)) = prefix.read(&mut data)? else { continue };
             if length > max_bytes {
-                return Err(Fault::too_large(max_bytes));
+                return Err(CallFault::too_large(max_bytes));
             }
             message = Some(Message { packed, length, buffer: Buffer::new(intake, Some(length)).await? });
         }
@@ -45,7 +45,9 @@ where
     }
     match message {
         Some(message) => message.finish(),
-        None => Err(Fault::invalid(PLACE, format!("the call ended after {} bytes, before the message", prefix.seen))),
+        None => {
+            Err(CallFault::invalid(PLACE, format!("the call ended after {} bytes, before the message", prefix.seen)))
+        }
     }
 }
 
@@ -57,7 +59,7 @@ struct Prefix {
 
 impl Prefix {
     /// Parses the flag and the length once both have arrived.
-    fn read(&mut self, data: &mut Bytes) -> Result<Option<(bool, usize)>, Fault> {
+    fn read(&mut self, data: &mut Bytes) -> Result<Option<(bool, usize)>, CallFault> {
         let more = data.len().min(PREFIX - self.seen);
         data.copy_to_slice(&mut self.bytes[self.seen..self.seen + more]);
         self.seen += more;
@@ -66,7 +68,7 @@ impl Prefix {
         }
         let [flag, length @ ..] = self.bytes;
         if flag > 1 {
-            return Err(Fault::invalid(PLACE, format!("its flag is {flag}, which is neither 0 nor 1")));
+            return Err(CallFault::invalid(PLACE, format!("its flag is {flag}, which is neither 0 nor 1")));
         }
         Ok(Some((flag == 1, u32::from_be_bytes(length) as usize)))
     }
@@ -79,18 +81,18 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
-    async fn take(&mut self, mut data: Bytes) -> Result<(), Fault> {
+    async fn take(&mut self, mut data: Bytes) -> Result<(), CallFault> {
         self.buffer.take(&mut data, self.length - self.buffer.len()).await?;
         if data.is_empty() {
             return Ok(());
         }
-        Err(Fault::invalid(PLACE, "something follows it, but the call takes one message"))
+        Err(CallFault::invalid(PLACE, "something follows it, but the call takes one message"))
     }
 
-    fn finish(self) -> Result<(Received, bool), Fault> {
+    fn finish(self) -> Result<(Received, bool), CallFault> {
         let (came, announced) = (self.buffer.len(), self.length);
         if came < announced {
-            return Err(Fault::invalid(PLACE, format!("it announces {announced} bytes, {came} came")));
+            return Err(CallFault::invalid(PLACE, format!("it announces {announced} bytes, {came} came")));
         }
         Ok((self.buffer.finish(), self.packed))
     }

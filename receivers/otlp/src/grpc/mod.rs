@@ -17,17 +17,17 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use profbridge_engine::body;
-use profbridge_engine::http_fault::Tally;
+use profbridge_engine::http_fault::RequestTally;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
 
 use self::reply::Reply;
-use crate::call::{Caller, Content, Taken, count};
-use crate::elsewhere::Elsewhere;
-use crate::fault::{Fault, Kind, Signal};
-use crate::form::Form;
+use crate::call::{AcceptedRequest, ExportHandler, RequestContent, count};
+use crate::fault::{CallFault, FaultKind, Signal};
+use crate::form::RequestEncoding;
+use crate::signal_forwarder::SignalForwarder;
 use crate::version;
 
 /// The path of the method.
@@ -45,10 +45,10 @@ const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 /// The service of one listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: Caller,
+    pub(crate) caller: ExportHandler,
     pub(crate) body: BodyLimits,
     /// The server for unsupported signals.
-    pub(crate) elsewhere: Option<Elsewhere>,
+    pub(crate) signal_forwarder: Option<SignalForwarder>,
     /// How long the rest of a misdirected request is read.
     pub(crate) linger: Duration,
 }
@@ -60,14 +60,14 @@ impl Service {
         request: Request<Incoming>,
     ) -> Result<Response<Either<Reply, Incoming>>, Infallible> {
         let path = request.uri().path();
-        if let Some(elsewhere) = &self.elsewhere
+        if let Some(signal_forwarder) = &self.signal_forwarder
             && request.method() == Method::POST
             && speaks_grpc(request.headers())
             && signal_of(path).is_some()
             && !self.takes(path)
         {
             let limits = BodyLimits { max_bytes: self.body.max_bytes.saturating_add(frame::PREFIX), ..self.body };
-            return Ok(elsewhere.answer(request, limits, &self.caller, reply::failure).await);
+            return Ok(signal_forwarder.answer(request, limits, &self.caller, reply::failure).await);
         }
         Ok(self.respond(request).await.map(Either::Left))
     }
@@ -93,7 +93,7 @@ impl Service {
             body::discard_rest(request, self.linger).await;
             return reply::failure(&fault);
         }
-        let tally = Tally::new(&self.caller.telemetry, peer);
+        let tally = RequestTally::new(&self.caller.telemetry, peer);
         let outcome = self.export(request).await;
         tally.end(|telemetry, peer| count(&outcome, telemetry, peer));
         match outcome {
@@ -102,12 +102,12 @@ impl Service {
         }
     }
 
-    async fn export(&self, request: Request<Incoming>) -> Result<Taken, Fault> {
+    async fn export(&self, request: Request<Incoming>) -> Result<AcceptedRequest, CallFault> {
         let (peer, coding) = self.caller.sender(&request, "grpc-encoding")?;
         let content = match request.uri().path() {
-            TRACES => Content::Traces,
-            EXPERIMENTAL => Content::Profiles(Some(Layout::V1_3)),
-            _ => Content::Profiles(version::announced(request.headers())?),
+            TRACES => RequestContent::Traces,
+            EXPERIMENTAL => RequestContent::Profiles(Some(Layout::V1_3)),
+            _ => RequestContent::Profiles(version::announced(request.headers())?),
         };
         self.caller.intake.room_for(content.kind()).await?;
         let (received, packed) = frame::read(request.into_body(), self.body, &self.caller.intake).await?;
@@ -115,11 +115,11 @@ impl Service {
             (false, _) => Coding::Identity,
             (true, Coding::Identity) => {
                 let rule = "it is marked as compressed, but grpc-encoding names no compression";
-                return Err(Fault::invalid(frame::PLACE, rule));
+                return Err(CallFault::invalid(frame::PLACE, rule));
             }
             (true, coding) => coding,
         };
-        self.caller.call(received, coding, content, Form::Protobuf, peer).await
+        self.caller.call(received, coding, content, RequestEncoding::Protobuf, peer).await
     }
 
     /// Whether calls of a method are accepted.
@@ -163,12 +163,12 @@ fn signal_of(path: &str) -> Option<Signal> {
 }
 
 /// The fault for an unknown path, which names the supported one.
-fn unknown(path: &str, takes_traces: bool) -> Fault {
+fn unknown(path: &str, takes_traces: bool) -> CallFault {
     let (service, method) = parts(path);
     let (known, _) = parts(PATH);
     let is_taken = service == known || (takes_traces && service == parts(TRACES).0);
     if let Some(signal) = signal_of(path).filter(|_| !is_taken) {
-        return Fault::another_signal(signal, &format!("unknown service {service}"), takes_traces);
+        return CallFault::another_signal(signal, &format!("unknown service {service}"), takes_traces);
     }
     let text = if is_taken {
         format!("unknown method {method} of service {service}, its only method is Export")
@@ -177,5 +177,5 @@ fn unknown(path: &str, takes_traces: bool) -> Fault {
     } else {
         format!("unknown service {service}: this receiver serves {known}")
     };
-    Fault::new(Kind::Unknown, text)
+    CallFault::new(FaultKind::Unknown, text)
 }

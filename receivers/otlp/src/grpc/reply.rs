@@ -10,15 +10,15 @@ use http_body_util::combinators::WithTrailers;
 use http_body_util::{BodyExt as _, Either, Full};
 
 use super::ACCEPT_ENCODING;
-use crate::call::Taken;
-use crate::fault::{Fault, Kind};
+use crate::call::AcceptedRequest;
+use crate::fault::{CallFault, FaultKind};
 use crate::message;
 
 /// The body of an answer: a message with trailers, or bytes without.
 pub(crate) type Reply = Either<WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>, Full<Bytes>>;
 
 /// The answer to a fully or partly successful call.
-pub(super) fn success(taken: &Taken) -> Response<Reply> {
+pub(super) fn success(taken: &AcceptedRequest) -> Response<Reply> {
     let message = message::response(taken);
     let mut data = BytesMut::with_capacity(5 + message.len());
     data.put_u8(0);
@@ -33,9 +33,9 @@ pub(super) fn success(taken: &Taken) -> Response<Reply> {
 }
 
 /// The answer to a failed call: the status in the headers, without a body.
-pub(super) fn failure(fault: &Fault) -> Response<Reply> {
+pub(super) fn failure(fault: &CallFault) -> Response<Reply> {
     let mut response = message::grpc_status(fault).into_http().map(Either::Right);
-    if fault.kind == Kind::Coding {
+    if fault.kind == FaultKind::Coding {
         // gRPC doc/compression.md: the answer to an unsupported encoding lists the supported ones.
         response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static(ACCEPT_ENCODING));
     }

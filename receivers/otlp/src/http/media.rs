@@ -8,9 +8,9 @@ use http::header::CONTENT_TYPE;
 use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::{self, Message};
 
-use crate::call::Content;
-use crate::fault::{Fault, Kind};
-use crate::form::Form;
+use crate::call::RequestContent;
+use crate::fault::{CallFault, FaultKind};
+use crate::form::RequestEncoding;
 use crate::message;
 
 /// The content type of protobuf.
@@ -43,11 +43,13 @@ impl Media {
     }
 
     /// The request's encoding.
-    pub(super) fn form(self, content: Content) -> Result<Form, Fault> {
+    pub(super) fn form(self, content: RequestContent) -> Result<RequestEncoding, CallFault> {
         let text = match (self, content) {
-            (Self::Protobuf, _) => return Ok(Form::Protobuf),
-            (Self::Json, Content::Traces | Content::Profiles(None | Some(Layout::V1_10))) => return Ok(Form::Json),
-            (Self::Json, Content::Profiles(Some(_))) => {
+            (Self::Protobuf, _) => return Ok(RequestEncoding::Protobuf),
+            (Self::Json, RequestContent::Traces | RequestContent::Profiles(None | Some(Layout::V1_10))) => {
+                return Ok(RequestEncoding::Json);
+            }
+            (Self::Json, RequestContent::Profiles(Some(_))) => {
                 "profiles of an earlier layout are not taken in JSON, send protobuf with the content type \
                  application/x-protobuf"
             }
@@ -55,7 +57,7 @@ impl Media {
                 "the content type is not supported, send protobuf as application/x-protobuf or JSON as application/json"
             }
         };
-        Err(Fault::new(Kind::Format, text))
+        Err(CallFault::new(FaultKind::Format, text))
     }
 
     /// The content type and the body of an answer with a message, which is given in protobuf.
@@ -70,7 +72,7 @@ impl Media {
 
     /// The content type and the body of an answer with a fault: a `google.rpc.Status`, in protobuf unless the request
     /// is JSON.
-    pub(super) fn status(self, fault: &Fault) -> (&'static str, Bytes) {
+    pub(super) fn status(self, fault: &CallFault) -> (&'static str, Bytes) {
         match self {
             Self::Protobuf | Self::Other => (PROTOBUF, message::http_status(fault)),
             Self::Json => {

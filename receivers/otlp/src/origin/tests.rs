@@ -15,9 +15,9 @@ fn this() -> ThisHost {
     ThisHost { id: Some("f00d".to_owned()), name: Some("web-1".to_owned()) }
 }
 
-fn origin(host: ThisHost, insert: &[(&str, &str)]) -> Origin {
+fn origin(host: ThisHost, insert: &[(&str, &str)]) -> HostAttribution {
     let insert = insert.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Origin::new("otlp".to_owned(), ResourceSettings { local_host: true, insert }, host)
+    HostAttribution::new("otlp".to_owned(), ResourceSettings { local_host: true, insert }, host)
 }
 
 /// A process as the eBPF profiler describes it.
@@ -42,9 +42,9 @@ fn batch(resources: &[Attributes]) -> Profiles {
     batch
 }
 
-fn take(origin: &Origin, peer: IpAddr, batch: Profiles) -> Profiles {
-    let findings = origin.look_at(&batch, peer, Instant::now());
-    origin.settle(batch, &findings).unwrap()
+fn take(origin: &HostAttribution, peer: IpAddr, batch: Profiles) -> Profiles {
+    let findings = origin.examine_batch(&batch, peer, Instant::now());
+    origin.apply_findings(batch, &findings).unwrap()
 }
 
 /// An attribute of a resource.
@@ -90,7 +90,7 @@ fn hosts_without_an_id() {
     let taken = take(&origin(ThisHost::default(), &[]), LOOPBACK, batch(&[process("/a")]));
     assert_eq!((hosts(&taken), taken.received.is_some()), (vec![(None, None)], true));
     let settings = ResourceSettings { local_host: false, insert: Vec::new() };
-    let off = Origin::new("otlp".to_owned(), settings, this());
+    let off = HostAttribution::new("otlp".to_owned(), settings, this());
     assert_eq!(hosts(&take(&off, LOOPBACK, batch(&[process("/a")]))), [(None, None)]);
 }
 
@@ -136,8 +136,8 @@ fn relaying_peers_are_marked() {
         }
         assert!(take(&origin, peer, builder.finish().unwrap()).relayed);
     }
-    let elsewhere = origin(this(), &[("host.id", "node-3")]);
-    assert!(!take(&elsewhere, REMOTE, batch(&[a, b])).relayed, "what has a host cannot be mixed up");
+    let signal_forwarder = origin(this(), &[("host.id", "node-3")]);
+    assert!(!take(&signal_forwarder, REMOTE, batch(&[a, b])).relayed, "what has a host cannot be mixed up");
 }
 
 /// Guarantees: if processes of a loopback peer name two hosts, in whichever attribute, their profiles do not get this
@@ -159,7 +159,7 @@ fn two_hosts_behind_the_loopback() {
     }
     let services = |one: &[(&'static str, &'static str)], other: &[(&'static str, &'static str)]| {
         let (origin, batch) = (origin(this(), &[]), batch(&[with(one), with(other)]));
-        let findings = origin.look_at(&batch, LOOPBACK, Instant::now());
+        let findings = origin.examine_batch(&batch, LOOPBACK, Instant::now());
         (findings.relayed, findings.warning)
     };
     let (name, variable) = ("service.name", "process.environment_variable.OTEL_SERVICE_NAME");
@@ -188,7 +188,7 @@ fn a_warning_a_minute() {
     let origin = origin(this(), &[]);
     let (now, minute) = (Instant::now(), Duration::from_secs(60));
     let mixed = batch(&[on_host("web-2"), on_host("web-3"), process("/a")]);
-    let said = |at| origin.look_at(&mixed, REMOTE, at).warning;
+    let said = |at| origin.examine_batch(&mixed, REMOTE, at).warning;
     let first = said(now).unwrap();
     for part in ["10.0.0.7", "\"web-2\" and \"web-3\"", " 2 observations", "resource: {insert: {host.id: ...}}"] {
         assert!(first.contains(part), "{first}");
@@ -196,7 +196,7 @@ fn a_warning_a_minute() {
     assert_eq!(said(now + minute / 2), None);
     assert!(said(now + minute).unwrap().contains(" 4 observations"));
     let named = batch(&[on_host("web-2"), on_host("web-3")]);
-    assert_eq!(origin.look_at(&named, REMOTE, now + 2 * minute).warning, None);
+    assert_eq!(origin.examine_batch(&named, REMOTE, now + 2 * minute).warning, None);
 }
 
 /// Guarantees: the memory for added attributes is estimated before it is taken.
@@ -204,11 +204,11 @@ fn a_warning_a_minute() {
 fn memory_is_asked_for() {
     let origin = origin(this(), &[]);
     let before = batch(&vec![process("/a"); 1000]);
-    let findings = origin.look_at(&before, LOOPBACK, Instant::now());
+    let findings = origin.examine_batch(&before, LOOPBACK, Instant::now());
     // Two existing and two added attributes for each.
     assert_eq!(findings.memory(&before), 4000 * size_of::<Attribute>());
     let capacity = |batch: &Profiles| -> usize {
         batch.resources().iter().map(|resource| resource.resource.attributes.capacity()).sum()
     };
-    assert_eq!(capacity(&origin.settle(before, &findings).unwrap()), 4000);
+    assert_eq!(capacity(&origin.apply_findings(before, &findings).unwrap()), 4000);
 }

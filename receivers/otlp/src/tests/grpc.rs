@@ -11,7 +11,7 @@ use super::*;
 /// rule: otlp#grpc-service, otlp#success
 #[tokio::test]
 async fn exports() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let client = rig.client();
     let clients = [
         client.clone(),
@@ -35,7 +35,7 @@ async fn exports() {
 /// rule: otlp#empty-request
 #[tokio::test]
 async fn an_empty_request_succeeds() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for request in [ExportProfilesServiceRequest::default(), RequestBuilder::new().process("checkout", 1).build()] {
         let response = rig.client().export(request).await.unwrap().into_inner();
         assert_eq!(response, ExportProfilesServiceResponse::default());
@@ -47,7 +47,7 @@ async fn an_empty_request_succeeds() {
 /// rule: otlp#size
 #[tokio::test]
 async fn forty_megabytes_pass() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let (_, profiles) = rig.export(rig.client(), heavy(40_000_000)).await;
     let profile = profiles.profiles().next().unwrap();
     assert_eq!(profiles.dictionary().bytes(profile.original_payload).len(), 40_000_000);
@@ -59,7 +59,7 @@ async fn forty_megabytes_pass() {
 /// rule: otlp#size-grpc
 #[tokio::test]
 async fn too_large_is_resource_exhausted() {
-    let mut rig = Rig::start(SMALL).await;
+    let mut rig = OtlpRig::start(SMALL).await;
     let over = heavy(SMALL_LIMIT);
     // Random data, so that it stays above the limit when compressed.
     let mut noise = heavy(0);
@@ -98,7 +98,7 @@ async fn too_large_is_resource_exhausted() {
 /// rule: otlp#partial-success
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let (response, profiles) = rig.export(rig.client(), half_bad()).await;
     let partial = response.partial_success.unwrap();
     assert_eq!(partial.rejected_profiles, 1);
@@ -116,7 +116,7 @@ async fn some_profiles_refused_is_partial_success() {
 /// rule: otlp#bad-data-grpc
 #[tokio::test]
 async fn all_profiles_refused_is_invalid_argument() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let mut request = half_bad();
     request.resource_profiles[0].scope_profiles[0].profiles.remove(0);
     let status = rig.client().export(request).await.unwrap_err();
@@ -130,8 +130,8 @@ async fn all_profiles_refused_is_invalid_argument() {
 /// Guarantees: a receiver that serves one protocol does not listen for the other.
 #[tokio::test]
 async fn a_protocol_can_be_alone() {
-    let rig = Rig::start("{protocols: {grpc: {endpoint: '127.0.0.1:0'}}}").await;
+    let rig = OtlpRig::start("{protocols: {grpc: {endpoint: '127.0.0.1:0'}}}").await;
     assert_eq!(rig.addresses.keys().collect::<Vec<_>>(), [&"grpc"]);
-    let rig = Rig::start("{protocols: {http: {endpoint: '127.0.0.1:0'}}}").await;
+    let rig = OtlpRig::start("{protocols: {http: {endpoint: '127.0.0.1:0'}}}").await;
     assert_eq!(rig.addresses.keys().collect::<Vec<_>>(), [&"http"]);
 }

@@ -40,7 +40,7 @@ pub(super) async fn outcome(address: SocketAddr, request: Request<Feed>) -> (Hea
     (head.headers, status)
 }
 
-async fn export(rig: &Rig, encoding: Option<&str>, body: Feed) -> Status {
+async fn export(rig: &OtlpRig, encoding: Option<&str>, body: Feed) -> Status {
     outcome(rig.grpc(), call(PATH, "application/grpc", encoding, body)).await.1
 }
 
@@ -49,7 +49,7 @@ async fn export(rig: &Rig, encoding: Option<&str>, body: Feed) -> Status {
 /// rule: otlp#bad-data-grpc
 #[tokio::test]
 async fn undecodable_is_invalid_argument() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for message in [&b"\x0a\x7f\x01"[..], b"\xff\xff\xff", &[0x12, 2, 0x2a, 0x7f]] {
         let status = export(&rig, None, whole(framed(0, message.len(), message))).await;
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
@@ -64,7 +64,7 @@ async fn undecodable_is_invalid_argument() {
 /// rule: otlp#layouts
 #[tokio::test]
 async fn an_unclear_layout_is_named() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let unclear = unclear_layout();
     let status = export(&rig, None, whole(framed(0, unclear.len(), &unclear))).await;
     assert_eq!(status.code(), Code::InvalidArgument);
@@ -74,7 +74,7 @@ async fn an_unclear_layout_is_named() {
 /// Guarantees: every broken frame is INVALID_ARGUMENT, and none is INTERNAL.
 #[tokio::test]
 async fn broken_frames_are_invalid_argument() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let message = small().encode_to_vec();
     for (encoding, body, says) in [
         (None, Vec::new(), "ended after 0 bytes"),
@@ -104,7 +104,7 @@ async fn broken_frames_are_invalid_argument() {
 /// rule: otlp#warning
 #[tokio::test]
 async fn text_that_is_not_utf8_is_replaced() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let mut message = small().encode_to_vec();
     // One more string at the end of the string table: protobuf allows a dictionary in several pieces.
     message.extend([0x12, 4, 0x2a, 2, b'a', 0xff]);
@@ -129,7 +129,7 @@ async fn text_that_is_not_utf8_is_replaced() {
 /// Guarantees: a message that arrives byte by byte is assembled, including its frame.
 #[tokio::test]
 async fn pieces_are_put_together() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let message = small().encode_to_vec();
     let (sender, body) = feed();
     for byte in framed(0, message.len(), &message) {
@@ -148,7 +148,7 @@ async fn pieces_are_put_together() {
 /// rule: otlp#compression
 #[tokio::test]
 async fn encodings_are_undone() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let message = small().encode_to_vec();
     for (encoding, flag, data) in [
         ("gzip", 1, gzip(&message)),
@@ -167,7 +167,7 @@ async fn encodings_are_undone() {
 /// rule: otlp#compression-unknown
 #[tokio::test]
 async fn an_unknown_encoding_is_unimplemented() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let request = call(PATH, "application/grpc", Some("snappy"), whole(framed(1, 1, b"x")));
     let (headers, status) = outcome(rig.grpc(), request).await;
     assert_eq!(status.code(), Code::Unimplemented);
@@ -179,7 +179,7 @@ async fn an_unknown_encoding_is_unimplemented() {
 /// rule: otlp#grpc-service
 #[tokio::test]
 async fn unknown_services_are_unimplemented() {
-    let rig = Rig::start_for_profiles(LOOPBACK).await;
+    let rig = OtlpRig::start_for_profiles(LOOPBACK).await;
     let package = "opentelemetry.proto.collector";
     for (path, says) in [
         (
@@ -205,17 +205,17 @@ async fn unknown_services_are_unimplemented() {
 /// Guarantees: a request that is not gRPC gets an HTTP status, as gRPC's PROTOCOL-HTTP2.md requires.
 #[tokio::test]
 async fn what_is_no_grpc_is_415() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for content_type in ["application/x-protobuf", "application/grpc-web", "application/grpc+json", ""] {
         let request = call(PATH, content_type, None, whole("x"));
         let response = http2(rig.grpc()).await.send_request(request).await.unwrap();
-        let answer = Answer::of(response).await;
+        let answer = ReadAnswer::of(response).await;
         assert_eq!(answer.status, 415, "{content_type}");
         assert!(String::from_utf8(answer.body.to_vec()).unwrap().contains("4318"));
     }
     let mut request = call(PATH, "application/grpc", None, whole("x"));
     *request.method_mut() = Method::PUT;
-    let answer = Answer::of(http2(rig.grpc()).await.send_request(request).await.unwrap()).await;
+    let answer = ReadAnswer::of(http2(rig.grpc()).await.send_request(request).await.unwrap()).await;
     assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
 }
 
@@ -224,7 +224,7 @@ async fn what_is_no_grpc_is_415() {
 /// rule: otlp#size-grpc
 #[tokio::test]
 async fn lying_lengths_cost_nothing() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for length in [1 << 31, (64 << 20) + 1] {
         let status = export(&rig, None, whole(framed(0, length, b""))).await;
         assert_eq!(status.code(), Code::ResourceExhausted, "{length}: {status}");
@@ -248,7 +248,7 @@ async fn a_slow_client_is_cut() {
     let mut settings = settings(LOOPBACK);
     let grpc = settings.grpc.as_mut().unwrap();
     grpc.body = BodyLimits { timeout: Duration::from_millis(200), ..grpc.body };
-    let rig = Rig::start_with(settings, PLENTY).await.unwrap();
+    let rig = OtlpRig::start_with(settings, PLENTY).await.unwrap();
     let (sender, body) = feed();
     sender.send(Ok(framed(0, 100_000, b"half").into())).unwrap();
     let status = export(&rig, None, body).await;
@@ -260,7 +260,7 @@ async fn a_slow_client_is_cut() {
 /// Guarantees: a client that disconnects in the middle of a message only leaves a counted failure.
 #[tokio::test]
 async fn a_client_that_goes_away_is_counted() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let (sender, body) = feed();
     sender.send(Ok(framed(0, 100_000, b"half").into())).unwrap();
     let mut client = http2(rig.grpc()).await;
@@ -276,7 +276,7 @@ async fn a_client_that_goes_away_is_counted() {
 /// rule: otlp#size
 #[tokio::test]
 async fn bombs_are_refused() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     let zeros = vec![0; 64 << 20];
     for (encoding, bomb) in [("gzip", gzip(&zeros)), ("zstd", zstandard(&zeros)), ("deflate", zlib(&zeros))] {
         assert!(bomb.len() < SMALL_LIMIT);

@@ -19,7 +19,7 @@ fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
 /// rule: otlp#http-path, otlp#http-protobuf, otlp#http-answer-type, otlp#compression, otlp#success
 #[tokio::test]
 async fn exports() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let message = small().encode_to_vec();
     for (encoding, body) in [
         (None, message.clone()),
@@ -41,13 +41,13 @@ async fn exports() {
 /// Guarantees: HTTP/2 is served on the same port, and a content type with parameters is accepted.
 #[tokio::test]
 async fn http2_is_served_too() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = Request::post(format!("http://localhost{PATH}"))
         .header("content-type", "Application/X-Protobuf; charset=utf-8");
     let request = request.body(whole(small().encode_to_vec())).unwrap();
     let mut client = http2(rig.http()).await;
     let (response, taken) = tokio::join!(client.send_request(request), rig.consumer.take());
-    assert_eq!(Answer::of(response.unwrap()).await.response(), ExportProfilesServiceResponse::default());
+    assert_eq!(ReadAnswer::of(response.unwrap()).await.response(), ExportProfilesServiceResponse::default());
     assert_eq!(profiles(taken).observations(), 3);
 }
 
@@ -55,7 +55,7 @@ async fn http2_is_served_too() {
 /// rule: otlp#empty-request
 #[tokio::test]
 async fn an_empty_request_succeeds() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let answer = http1(rig.http(), post(None, "")).await;
     assert_eq!(answer.response(), ExportProfilesServiceResponse::default());
 }
@@ -64,7 +64,7 @@ async fn an_empty_request_succeeds() {
 /// rule: otlp#partial-success
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = post(None, half_bad().encode_to_vec());
     let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
     let partial = answer.response().partial_success.unwrap();
@@ -79,7 +79,7 @@ async fn some_profiles_refused_is_partial_success() {
 /// rule: otlp#bad-data-http, otlp#error-body
 #[tokio::test]
 async fn undecodable_is_400() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for (encoding, body, says) in [
         (None, b"\x0a\x7f\x01".to_vec(), "request"),
         (None, unclear_layout(), "opentelemetry-proto 1.8, 1.9"),
@@ -102,7 +102,7 @@ async fn undecodable_is_400() {
 /// rule: otlp#size-http
 #[tokio::test]
 async fn too_large_is_413() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     let over = heavy(SMALL_LIMIT).encode_to_vec();
     let zeros = vec![0; 64 << 20];
     for (encoding, body) in [
@@ -129,7 +129,7 @@ async fn too_large_is_413() {
 /// rule: otlp#http-type, otlp#error-body
 #[tokio::test]
 async fn other_formats_are_415() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let with = |path: &str, content_type: &str| {
         let request = Request::post(path).header("host", "localhost").header("content-type", content_type);
         request.body(whole("{}")).unwrap()
@@ -153,7 +153,7 @@ async fn other_formats_are_415() {
 /// rule: otlp#compression-unknown
 #[tokio::test]
 async fn unknown_encodings_are_415() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for encoding in ["compress", "gzip, gzip"] {
         let answer = http1(rig.http(), post(Some(encoding), "x")).await;
         assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("zstd, gzip, deflate, br, identity")));
@@ -165,7 +165,7 @@ async fn unknown_encodings_are_415() {
 /// rule: otlp#http-method
 #[tokio::test]
 async fn other_methods_are_405() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for method in [Method::GET, Method::PUT, Method::DELETE] {
         let request = Request::builder().method(&method).uri(PATH).header("host", "localhost").body(whole("")).unwrap();
         let answer = http1(rig.http(), request).await;
@@ -178,7 +178,7 @@ async fn other_methods_are_405() {
 /// rule: otlp#http-path
 #[tokio::test]
 async fn other_paths_are_404() {
-    let rig = Rig::start_for_profiles(LOOPBACK).await;
+    let rig = OtlpRig::start_for_profiles(LOOPBACK).await;
     for (path, says) in [
         ("/v1/profiles", "profiles are sent to /v1development/profiles"),
         ("/v1/traces", "set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to where traces go"),
@@ -198,7 +198,7 @@ async fn other_paths_are_404() {
 /// Guarantees: gRPC on the HTTP port is refused with advice, and counted.
 #[tokio::test]
 async fn grpc_on_the_port_for_http() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
     let request = Request::post(path).header("host", "localhost").header("content-type", "application/grpc");
     let answer = http1(rig.http(), request.body(whole("")).unwrap()).await;

@@ -10,12 +10,12 @@ fn head(extra: &str) -> String {
     )
 }
 
-async fn quick() -> Rig {
+async fn quick() -> OtlpRig {
     let mut settings = settings(LOOPBACK);
     let http = settings.http.as_mut().unwrap();
     http.body = BodyLimits { timeout: Duration::from_millis(200), ..http.body };
     http.linger = Duration::from_millis(100);
-    Rig::start_with(settings, PLENTY).await.unwrap()
+    OtlpRig::start_with(settings, PLENTY).await.unwrap()
 }
 
 /// Guarantees: a length above the limit is refused although no body follows, and a length of 2^63 is handled.
@@ -33,7 +33,7 @@ async fn lying_lengths_are_refused() {
 /// Guarantees: an announced length within the limit holds only memory for the received bytes.
 #[tokio::test]
 async fn a_claim_holds_no_memory() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let mut stream = TcpStream::connect(rig.http()).await.unwrap();
     stream.write_all(head("content-length: 60000000").as_bytes()).await.unwrap();
     stream.write_all(b"x").await.unwrap();
@@ -65,7 +65,7 @@ async fn broken_chunks_are_400() {
 /// Guarantees: a body without an announced length is cut off at the limit.
 #[tokio::test]
 async fn endless_chunks_are_cut() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     let mut bytes = head("transfer-encoding: chunked").into_bytes();
     for _ in 0..40 {
         bytes.extend_from_slice(b"10000\r\n");
@@ -84,7 +84,7 @@ async fn endless_chunks_are_cut() {
 /// Guarantees: a client that sends `Expect: 100-continue` is refused without having to send the body.
 #[tokio::test]
 async fn who_asks_first_is_answered_at_once() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     let request = head("expect: 100-continue\r\ncontent-length: 2000000");
     let answer = patiently(exchange(rig.http(), request.as_bytes())).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
@@ -94,7 +94,7 @@ async fn who_asks_first_is_answered_at_once() {
 /// reuse the connection.
 #[tokio::test]
 async fn who_sends_all_first_sees_the_answer() {
-    let mut rig = Rig::start(SMALL).await;
+    let mut rig = OtlpRig::start(SMALL).await;
     let mut stream = TcpStream::connect(rig.http()).await.unwrap();
     // More than the socket buffers of both sides.
     let body = vec![0; 32 << 20];
@@ -115,7 +115,7 @@ async fn who_sends_all_first_sees_the_answer() {
 /// writes.
 #[tokio::test]
 async fn http2_takes_the_rest() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     let request =
         Request::post("http://localhost/v1development/profiles").header("content-type", "application/x-protobuf");
     let (sender, body) = feed();

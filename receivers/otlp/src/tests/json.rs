@@ -24,7 +24,7 @@ fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
 }
 
 /// An answer's status and its JSON.
-fn answered(answer: &Answer) -> (u16, Value) {
+fn answered(answer: &ReadAnswer) -> (u16, Value) {
     assert_eq!(answer.header("content-type"), Some("application/json"));
     (answer.status, serde_json::from_slice(&answer.body).unwrap())
 }
@@ -34,7 +34,7 @@ fn answered(answer: &Answer) -> (u16, Value) {
 /// rule: otlp#http-json, otlp#http-answer-type
 #[tokio::test]
 async fn exports() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let (small, large) = (small(), heavy(100_000));
     for (request, encoding, body) in [
         (&small, None, text(&small)),
@@ -56,14 +56,14 @@ async fn exports() {
 /// Guarantees: an empty request succeeds.
 #[tokio::test]
 async fn an_empty_request_succeeds() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     assert_eq!(answered(&http1(rig.http(), post(None, "{}")).await), (200, json!({})));
 }
 
 /// Guarantees: profiles that break a rule are rejected by partial success, whose numbers are strings as in OTLP/JSON.
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let (answer, taken) = tokio::join!(http1(rig.http(), post(None, text(&half_bad()))), rig.consumer.take());
     let (status, said) = answered(&answer);
     assert_eq!((status, &said["partialSuccess"]["rejectedProfiles"]), (200, &json!("1")));
@@ -76,7 +76,7 @@ async fn some_profiles_refused_is_partial_success() {
 /// rule: otlp#http-json
 #[tokio::test]
 async fn bad_requests() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     for (body, code, says) in [
         (b"{\"resourceProfiles\":[{},".to_vec(), 400, "resource_profiles[1] (at byte 23): EOF while parsing a value"),
         (b"{}{}".to_vec(), 400, "trailing characters"),
@@ -100,7 +100,7 @@ async fn bad_requests() {
 /// spans, and a request without an acceptable span is 400 with the place.
 #[tokio::test]
 async fn traces() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let post = |spans: Value| {
         let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string();
         let request = Request::post(TRACES).header("host", "localhost").header("content-type", "application/json");
@@ -128,7 +128,7 @@ async fn traces() {
 /// rule: otlp#http-json
 #[tokio::test]
 async fn memory_is_asked_for() {
-    let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let rig = OtlpRig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
     let held = rig.intake.admit(5 << 20).unwrap();
     let body = text(&heavy(1 << 20));
     let answer = http1(rig.http(), post(None, body)).await;

@@ -9,7 +9,7 @@ use super::*;
 use crate::{grpc, http as over_http, version};
 
 /// The data of a request as the receiver decodes it.
-async fn said(rig: &mut Rig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
+async fn said(rig: &mut OtlpRig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
     let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
     let request = request.body(whole(bytes.to_vec())).unwrap();
     let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
@@ -22,7 +22,7 @@ async fn said(rig: &mut Rig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
 /// rule: otlp#layouts
 #[tokio::test]
 async fn every_layout_is_taken() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = profbridge_bench::releases::transcode::plain(small());
     let expected = said(&mut rig, over_http::PATH, &request.encode_to_vec()).await;
     assert_eq!(expected.0, 3);
@@ -51,7 +51,7 @@ async fn every_layout_is_taken() {
 /// rule: otlp#layouts
 #[tokio::test]
 async fn the_experimental_service_is_served() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = profbridge_bench::releases::transcode::plain(small());
     let bytes = as_1_3(&request, Locations::Each, 1, true);
     let message = whole(framed(0, bytes.len(), &bytes));
@@ -70,7 +70,7 @@ async fn the_experimental_service_is_served() {
 /// rule: otlp-profiles#development-version, otlp#development-version
 #[tokio::test]
 async fn the_announced_version_is_honoured() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let current = small().encode_to_vec();
     let older = as_1_9(&small());
     for (value, bytes, taken) in

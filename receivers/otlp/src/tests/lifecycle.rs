@@ -8,7 +8,7 @@ use crate::FACTORY;
 /// Guarantees: a shutdown frees both ports at once, lets a running request finish with its answer, and completes.
 #[tokio::test]
 async fn a_shutdown_drains() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let mut client = rig.client();
     let under_way = tokio::spawn(async move { client.export(small()).await });
     // The request waits for the pipelines and holds its memory.
@@ -31,7 +31,7 @@ async fn a_shutdown_drains() {
 /// Guarantees: if the pipelines stop first, a request is refused with permission to retry.
 #[tokio::test]
 async fn stopped_pipelines_mean_later() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     rig.consumer.close();
     let status = rig.client().export(small()).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);
@@ -44,7 +44,7 @@ async fn a_port_in_use_fails_the_start() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut settings = settings(LOOPBACK);
     settings.http.as_mut().unwrap().endpoint = taken.local_addr().unwrap().to_string();
-    let error = Rig::start_with(settings, PLENTY).await.err().unwrap().to_string();
+    let error = OtlpRig::start_with(settings, PLENTY).await.err().unwrap().to_string();
     assert!(error.starts_with("protocols.http.endpoint: cannot listen on 127.0.0.1:"), "{error}");
     assert!(error.contains("stop the process that listens there"), "{error}");
 }

@@ -19,7 +19,7 @@ fn post(body: impl Into<Bytes>) -> Request<Feed> {
 /// rule: otlp#overload-grpc, otlp#overload-http
 #[tokio::test]
 async fn no_memory_means_later() {
-    let mut rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let mut rig = OtlpRig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
     let held = rig.intake.admit(8 << 20).unwrap();
     let status = rig.client().export(small()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
@@ -43,7 +43,7 @@ async fn no_memory_means_later() {
 /// rule: otlp#overload-grpc, otlp#overload-http
 #[tokio::test]
 async fn a_full_queue_means_later() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     let status = rig.client().export(small()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
@@ -66,7 +66,7 @@ async fn a_full_queue_means_later() {
 /// Guarantees: with `block_on_overflow` a request waits unread until the queue has room.
 #[tokio::test]
 async fn a_full_queue_can_make_wait() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     rig.consumer.set_full(Some(Overflow::Wait));
     let mut client = rig.client();
     let sending = tokio::spawn(async move { client.export(small()).await });
@@ -80,7 +80,7 @@ async fn a_full_queue_can_make_wait() {
 /// Guarantees: if memory runs out while a request is decompressed or decoded, the answer allows a retry.
 #[tokio::test]
 async fn memory_for_unpacking_is_asked_for() {
-    let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let rig = OtlpRig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
     let _held = rig.intake.admit(5 << 20).unwrap();
     let zipped = rig.client().send_compressed(tonic::codec::CompressionEncoding::Gzip);
     for mut client in [zipped, rig.client()] {
@@ -95,7 +95,7 @@ async fn memory_for_unpacking_is_asked_for() {
 /// rule: otlp#overload-for-good
 #[tokio::test]
 async fn what_never_fits_is_refused_for_good() {
-    let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let rig = OtlpRig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
     for bytes in [9 << 20, 6 << 20] {
         let status = rig.client().export(heavy(bytes)).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{bytes}: {status}");
@@ -110,7 +110,7 @@ async fn what_never_fits_is_refused_for_good() {
 /// not retry; the samples count as refused.
 #[tokio::test]
 async fn pipelines_can_refuse() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let why = |retry, reason| Rejected { component: "chunk".to_owned(), reason, retry, message: "no".to_owned() };
     for (retry, reason, code, http, retry_after) in [
         (Retry::Later, Reason::Shutdown, Code::Unavailable, 503, Some("1")),

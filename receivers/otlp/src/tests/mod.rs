@@ -66,7 +66,7 @@ fn settings(yaml: &str) -> Settings {
 }
 
 /// A receiver that runs.
-struct Rig {
+struct OtlpRig {
     addresses: HashMap<&'static str, SocketAddr>,
     intake: Intake,
     consumer: Consumer,
@@ -75,7 +75,7 @@ struct Rig {
     stopped: JoinHandle<()>,
 }
 
-impl Rig {
+impl OtlpRig {
     async fn start(yaml: &str) -> Self {
         Self::start_with(settings(yaml), PLENTY).await.unwrap()
     }
@@ -267,13 +267,13 @@ async fn http2(address: SocketAddr) -> hyper::client::conn::http2::SendRequest<F
 
 /// An answer, read to its end.
 #[derive(Debug)]
-struct Answer {
+struct ReadAnswer {
     status: u16,
     headers: ::http::HeaderMap,
     body: Bytes,
 }
 
-impl Answer {
+impl ReadAnswer {
     async fn of(response: ::http::Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -298,7 +298,7 @@ impl Answer {
 }
 
 /// Sends a request over a new HTTP/1 connection.
-async fn http1<B>(address: SocketAddr, request: Request<B>) -> Answer
+async fn http1<B>(address: SocketAddr, request: Request<B>) -> ReadAnswer
 where
     B: Body + Send + Unpin + 'static,
     B::Data: Send,
@@ -307,7 +307,7 @@ where
     let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
-    Answer::of(sender.send_request(request).await.unwrap()).await
+    ReadAnswer::of(sender.send_request(request).await.unwrap()).await
 }
 
 /// Sends raw bytes and reads until the peer closes.

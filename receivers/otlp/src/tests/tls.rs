@@ -57,7 +57,7 @@ impl Authority {
     }
 }
 
-fn client(rig: &Rig, tls: TlsClientConfig) -> ProfilesServiceClient<Channel> {
+fn client(rig: &OtlpRig, tls: TlsClientConfig) -> ProfilesServiceClient<Channel> {
     let endpoint = format!("https://localhost:{}", rig.grpc().port());
     let config = GrpcClientConfig { tls, proxies: Proxies::none(), ..GrpcClientConfig::new(endpoint) };
     ProfilesServiceClient::new(grpc_channel(&config).unwrap())
@@ -78,7 +78,7 @@ async fn post(address: SocketAddr, tls: TlsClientConfig) -> Result<u16, String> 
 async fn tls_is_served() {
     let authority = Authority::new();
     authority.sign("server");
-    let mut rig = Rig::start_with(authority.settings(None), PLENTY).await.unwrap();
+    let mut rig = OtlpRig::start_with(authority.settings(None), PLENTY).await.unwrap();
     let client = client(&rig, authority.client(None));
     rig.export(client, small()).await;
     let (status, taken) = tokio::join!(post(rig.http(), authority.client(None)), rig.consumer.take());
@@ -95,7 +95,7 @@ async fn client_certificates_are_asked_for() {
     authority.sign("server");
     authority.sign("client");
     other.sign("client");
-    let mut rig = Rig::start_with(authority.settings(Some("ca.pem")), PLENTY).await.unwrap();
+    let mut rig = OtlpRig::start_with(authority.settings(Some("ca.pem")), PLENTY).await.unwrap();
     let known = client(&rig, authority.client(Some("client")));
     rig.export(known, small()).await;
     let (status, taken) = tokio::join!(post(rig.http(), authority.client(Some("client"))), rig.consumer.take());
@@ -117,6 +117,6 @@ async fn client_certificates_are_asked_for() {
 #[tokio::test]
 async fn a_missing_certificate_fails_the_start() {
     let authority = Authority::new();
-    let error = Rig::start_with(authority.settings(None), PLENTY).await.err().unwrap().to_string();
+    let error = OtlpRig::start_with(authority.settings(None), PLENTY).await.err().unwrap().to_string();
     assert!(error.starts_with("protocols.grpc.tls: ") && error.contains("server.pem: cannot be read"), "{error}");
 }

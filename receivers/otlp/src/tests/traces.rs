@@ -17,7 +17,7 @@ fn request(spans: Vec<Span>) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] }
 }
 
-fn client(rig: &Rig) -> TraceServiceClient<Channel> {
+fn client(rig: &OtlpRig) -> TraceServiceClient<Channel> {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", rig.grpc())).unwrap();
     TraceServiceClient::new(endpoint.connect_lazy())
 }
@@ -41,7 +41,7 @@ fn spans(telemetry: Option<Telemetry>) -> Spans {
 /// answer, and are counted as spans.
 #[tokio::test]
 async fn traces_arrive() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let sent = request(vec![span(1), span(2)]);
     let mut client = client(&rig);
     let (answer, taken) = tokio::join!(client.export(sent.clone()), rig.consumer.take());
@@ -67,7 +67,7 @@ async fn traces_arrive() {
 /// request without an acceptable span is refused.
 #[tokio::test]
 async fn some_spans_refused_is_partial_success() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let bad = Span { trace_id: vec![1; 3], ..span(2) };
     let mut client = client(&rig);
     let (answer, taken) =
@@ -92,7 +92,7 @@ async fn some_spans_refused_is_partial_success() {
 async fn resources_get_what_they_lack() {
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
     let yaml = LOOPBACK.replace("{protocols", "{resource: {insert: {team: a}}, protocols");
-    let mut rig = Rig::start(&yaml).await;
+    let mut rig = OtlpRig::start(&yaml).await;
     let text = |key: &str, value: &str| KeyValue {
         key: key.to_owned(),
         value: Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) }),
@@ -116,7 +116,7 @@ async fn resources_get_what_they_lack() {
 /// and logs always are.
 #[tokio::test]
 async fn signals_that_nobody_takes() {
-    let rig = Rig::start_for_profiles(LOOPBACK).await;
+    let rig = OtlpRig::start_for_profiles(LOOPBACK).await;
     let status = client(&rig).export(request(vec![span(1)])).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
     for says in ["takes profiles and no other", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "pipeline called `traces`"] {
@@ -125,7 +125,7 @@ async fn signals_that_nobody_takes() {
     for path in ["/v1/traces", "/v1/metrics", "/v1/logs"] {
         assert_eq!(http1(rig.http(), post(path, None, Vec::new())).await.status, 404, "{path}");
     }
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let answer = http1(rig.http(), post("/v1/logs", None, Vec::new())).await;
     let message = answer.rpc_status().message;
     assert!(message.contains("takes profiles and traces and no other"), "{message}");
@@ -136,14 +136,14 @@ async fn signals_that_nobody_takes() {
 /// returned, including refusals; accepted signals are not forwarded.
 #[tokio::test]
 async fn unsupported_signals_are_handed_on() {
-    let mut server = Rig::start(LOOPBACK).await;
+    let mut server = OtlpRig::start(LOOPBACK).await;
     let yaml = format!(
         "{{protocols: {{grpc: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{}'}}, \
          http: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{}/'}}}}}}",
         server.grpc(),
         server.http()
     );
-    let mut rig = Rig::start_for_profiles(&yaml).await;
+    let mut rig = OtlpRig::start_for_profiles(&yaml).await;
     let sent = request(vec![span(1)]);
     let mut to_rig = client(&rig);
     let (answer, taken) = tokio::join!(to_rig.export(sent.clone()), server.consumer.take());
@@ -173,7 +173,7 @@ async fn handing_on_to_nobody() {
         "{{protocols: {{grpc: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{closed}'}}, \
          http: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{closed}'}}}}}}"
     );
-    let rig = Rig::start_for_profiles(&yaml).await;
+    let rig = OtlpRig::start_for_profiles(&yaml).await;
     let status = client(&rig).export(request(vec![span(1)])).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains(&closed.to_string()), "{status}");

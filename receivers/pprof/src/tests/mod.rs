@@ -42,7 +42,7 @@ fn settings(yaml: &str) -> Settings {
 }
 
 /// A running receiver.
-struct Rig {
+struct PprofRig {
     address: Option<SocketAddr>,
     consumer: Consumer,
     metrics: Metrics,
@@ -50,7 +50,7 @@ struct Rig {
     stopped: JoinHandle<()>,
 }
 
-impl Rig {
+impl PprofRig {
     async fn start(yaml: &str) -> Self {
         Self::start_with(yaml, PLENTY).await
     }
@@ -74,7 +74,7 @@ impl Rig {
         Self { address, consumer, metrics, trigger, stopped: tokio::spawn(running.stopped) }
     }
 
-    async fn send(&self, post: Post) -> Answer {
+    async fn send(&self, post: Post) -> ReadAnswer {
         post.send(self.address.unwrap()).await
     }
 
@@ -171,7 +171,7 @@ impl Post {
         self
     }
 
-    async fn send(self, address: SocketAddr) -> Answer {
+    async fn send(self, address: SocketAddr) -> ReadAnswer {
         let mut request = Request::builder().method(self.method).uri(self.path).header("host", "localhost");
         for (name, value) in self.headers {
             request = request.header(name, value);
@@ -182,13 +182,13 @@ impl Post {
         let request = request.body(Full::new(self.body)).unwrap();
         let (head, body) = patiently(sender.send_request(request)).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        Answer { status: head.status.as_u16(), headers: head.headers, body }
+        ReadAnswer { status: head.status.as_u16(), headers: head.headers, body }
     }
 }
 
 /// An answer, read to its end.
 #[derive(Debug)]
-struct Answer {
+struct ReadAnswer {
     status: u16,
     headers: HeaderMap,
     body: Bytes,

@@ -23,7 +23,7 @@ const INGEST: &str = "/ingest?name=shop%7Bregion%3Deu%7D&from=1760000000&until=1
 /// gzipped or not, in the profile, the body or both; and its memory is released.
 #[tokio::test]
 async fn ingest() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, resource: {{insert: {{zone: a, region: b}}}}}}")).await;
+    let mut rig = PprofRig::start(&format!("{{{LOOPBACK}, resource: {{insert: {{zone: a, region: b}}}}}}")).await;
     for profile in [cpu(0), gzip(&cpu(0)), cpu(TIME + 5)] {
         let said = if profile == cpu(TIME + 5) { TIME + 5 } else { TIME };
         let body = form(&[("sample_type_config", b"{}"), ("profile", &profile), ("prev_profile", b"")]);
@@ -47,7 +47,7 @@ async fn ingest() {
 #[tokio::test]
 async fn times_that_cannot_be() {
     const DAY: u64 = 86_400_000_000_000;
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = PprofRig::start(LOOPBACK).await;
     let bare = |query: &str| format!("/ingest?name=shop{query}");
     for (query, own, expected) in [
         ("&from=1760000000&until=1760000010", TIME / 1_000, (TIME, 10_000_000_000)),
@@ -67,7 +67,7 @@ async fn times_that_cannot_be() {
 /// Guarantees: the error for another profile format names that format.
 #[tokio::test]
 async fn foreign_formats() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = PprofRig::start(LOOPBACK).await;
     for (body, said) in [
         ("<!DOCTYPE html><html></html>", "a page of HTML"),
         ("{\"nodes\":[],\"startTime\":1,\"endTime\":2}", ".cpuprofile"),
@@ -83,7 +83,7 @@ async fn foreign_formats() {
 /// nothing behind.
 #[tokio::test]
 async fn plain() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = PprofRig::start(LOOPBACK).await;
     let batch = rig.taken(post("/api/pprof?service.name=shop&service.instance.id=1", gzip(&cpu(TIME)))).await;
     assert_eq!(attributes(&batch), [("service.name", "shop"), ("service.instance.id", "1")]);
     assert_eq!(attributes(&rig.taken(post("/api/pprof", cpu(TIME))).await), []);
@@ -98,7 +98,7 @@ async fn plain() {
 /// one of them.
 #[tokio::test]
 async fn refusals() {
-    let rig = Rig::start("push: {endpoint: '127.0.0.1:0', max_request_body_size: 1MiB}").await;
+    let rig = PprofRig::start("push: {endpoint: '127.0.0.1:0', max_request_body_size: 1MiB}").await;
     let with_form = |parts: &[(&str, &[u8])]| post(INGEST, form(parts)).header(FORM.0, FORM.1);
     let profile = cpu(TIME);
     let bomb = gzip(&vec![0; 8 << 20]);
@@ -135,7 +135,7 @@ async fn refusals() {
 /// permanently.
 #[tokio::test]
 async fn memory() {
-    let rig = Rig::start_with(LOOPBACK, 100_000).await;
+    let rig = PprofRig::start_with(LOOPBACK, 100_000).await;
     let (status, why) = rig.refused(post("/api/pprof", cpu(TIME))).await;
     assert_eq!(status, 413, "{why}");
     assert_eq!(rig.requests("http", "refused"), 1);

@@ -69,7 +69,7 @@ impl Program {
 #[tokio::test]
 async fn fetches() {
     let program = Program::start(200, gzip(&cpu(0))).await;
-    let mut rig = Rig::start(&program.scraped()).await;
+    let mut rig = PprofRig::start(&program.scraped()).await;
     assert!(rig.address.is_none());
     let instance = program.address.to_string();
     for _ in 0..2 {
@@ -91,7 +91,7 @@ async fn fetches() {
 #[tokio::test]
 async fn failures() {
     let program = Program::start(500, Bytes::from_static(b"Could not enable CPU profiling\n")).await;
-    let mut rig = Rig::start(&program.scraped()).await;
+    let mut rig = PprofRig::start(&program.scraped()).await;
     let reached = async |count: u64| {
         patiently(async {
             while program.count.load(Ordering::Relaxed) < count {
@@ -115,9 +115,9 @@ async fn shutdown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
     let yaml = format!("scrape: {{interval: 1h, duration: 1s, targets: {{a: {{endpoint: 'http://{target}'}}}}}}");
-    let rig = Rig::start(&yaml).await;
+    let rig = PprofRig::start(&yaml).await;
     rig.stop().await;
-    let rig = Rig::start(&yaml.replace("1h", "1s")).await;
+    let rig = PprofRig::start(&yaml.replace("1h", "1s")).await;
     // The program accepts the connection and never answers.
     let connected = patiently(listener.accept()).await.unwrap();
     rig.stop().await;

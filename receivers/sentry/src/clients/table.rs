@@ -14,8 +14,9 @@ pub(super) fn connected(proc: &Path, own: SocketAddr, other: Option<SocketAddr>)
     let mut found = None;
     for table in tables {
         for line in table.lines().skip(1) {
-            let is_it =
-                |row: &Row| row.own == own && other.is_none_or(|other| row.other == other) && row.socket.inode != 0;
+            let is_it = |row: &SocketRow| {
+                row.own == own && other.is_none_or(|other| row.other == other) && row.socket.inode != 0
+            };
             match row(line).filter(is_it) {
                 // Several connections may share a port; then the right one is unknown.
                 Some(_) if found.is_some() => return None,
@@ -29,13 +30,13 @@ pub(super) fn connected(proc: &Path, own: SocketAddr, other: Option<SocketAddr>)
 
 /// The columns 2, 3, 8 and 10 of a line.
 #[derive(Debug, PartialEq, Eq)]
-struct Row {
+struct SocketRow {
     own: SocketAddr,
     other: SocketAddr,
     socket: Socket,
 }
 
-fn row(line: &str) -> Option<Row> {
+fn row(line: &str) -> Option<SocketRow> {
     let mut columns = line.split_ascii_whitespace().skip(1);
     let mut end = || {
         let (ip, port) = columns.next()?.split_once(':')?;
@@ -43,7 +44,7 @@ fn row(line: &str) -> Option<Row> {
     };
     let (own, other) = (end()?, end()?);
     let user = columns.nth(4)?.parse().ok()?;
-    Some(Row { own, other, socket: Socket { inode: columns.nth(1)?.parse().ok()?, user } })
+    Some(SocketRow { own, other, socket: Socket { inode: columns.nth(1)?.parse().ok()?, user } })
 }
 
 /// Parses an address in the kernel's notation: each 32 bits as a number in the machine's byte order.
@@ -75,7 +76,7 @@ mod tests {
         #[cfg(target_endian = "little")]
         assert_eq!(
             row(v4),
-            Some(Row {
+            Some(SocketRow {
                 own: at("127.0.0.1:22"),
                 other: at("127.0.0.1:54258"),
                 socket: Socket { inode: 4711, user: 1000 }
@@ -86,7 +87,7 @@ mod tests {
         #[cfg(target_endian = "little")]
         assert_eq!(
             row(v6),
-            Some(Row { own: at("[::1]:8080"), other: at("[::]:0"), socket: Socket { inode: 12, user: 0 } })
+            Some(SocketRow { own: at("[::1]:8080"), other: at("[::]:0"), socket: Socket { inode: 12, user: 0 } })
         );
         for bad in
             ["", "0: x:y", "0: 0100007F 0", "0: 0100007F:FFFFF 0 0 0 0 0 0 0 1", "0: 0100007:0016 0 0 0 0 0 0 0 1"]

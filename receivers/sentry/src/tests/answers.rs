@@ -8,7 +8,7 @@ use super::*;
 /// rule: transport#header-event-id, transport#answer-id
 #[tokio::test]
 async fn ids() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let (answer, _) = rig.taken(post(SMALL)).await;
     assert_eq!(answer.json(), json!({"id": "9ec79c33ec9942ab8353589fcb2e04dc"}));
     for without in ["{}\n{\"type\":\"session\"}\n{}\n", "{\"event_id\":null}\n{\"type\":\"session\"}\n{}\n"] {
@@ -22,7 +22,7 @@ async fn ids() {
 /// rule: transport#path-store
 #[tokio::test]
 async fn store() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let event = "{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\", \"message\" : \"x\"}";
     for request in [post(event), post(gzip(event.as_bytes())).header("content-encoding", "gzip")] {
         let (answer, taken) = rig.taken(request.to("/api/42/store/")).await;
@@ -46,7 +46,7 @@ async fn store() {
 /// rule: transport#path-envelope
 #[tokio::test]
 async fn paths() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for path in ["/api/42/envelope/", "/api/42/envelope", "//api/42//envelope//", "/api/0042/envelope/?x=y"] {
         let (answer, taken) = rig.taken(post(SMALL).to(path)).await;
         assert_eq!((answer.status, taken.meta.project_id), (200, Some(42)), "{path}");
@@ -69,7 +69,7 @@ async fn paths() {
 /// Guarantees: other endpoints are refused if no exporter can forward their requests, however large the body is.
 #[tokio::test]
 async fn other_endpoints() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     for path in ["/api/42/minidump/", "/api/42/integration/otlp/v1/traces", "/api/42/cron/x/y/", "/api/42/envelop/"] {
         let answer = rig.refused(post(vec![0; 1 << 20]).to(path)).await;
         assert_eq!((answer.status, answer.detail().contains("an exporter `sentry`")), (404, true), "{answer:?}");
@@ -81,7 +81,7 @@ async fn other_endpoints() {
 /// rule: transport#cors
 #[tokio::test]
 async fn browsers_and_methods() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
     let preflight = bare("")
         .method(Method::OPTIONS)
         .header("origin", "https://shop.example")

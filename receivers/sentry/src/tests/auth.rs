@@ -11,7 +11,7 @@ fn who(envelope: &Envelope) -> (u64, String, Option<&str>) {
 /// rule: transport#header-dsn, transport#auth
 #[tokio::test]
 async fn every_form() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let python = Some("sentry.python/2.75.0");
     let node = Some("sentry.javascript.node/10.75.3");
     let query =
@@ -39,7 +39,7 @@ async fn every_form() {
 /// rule: transport#header-dsn, transport#auth, transport#auth-key
 #[tokio::test]
 async fn refused() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     let with_dsn =
         |key, project| SMALL.replacen('{', &format!("{{\"dsn\":\"https://{key}@sentry.example/{project}\","), 1);
     let query = format!("/api/42/envelope/?sentry_key={KEY}");
@@ -70,7 +70,7 @@ async fn refused() {
 /// rule: transport#answer-errors
 #[tokio::test]
 async fn keys_that_are_not_allowed() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, public_keys: ['{}']}}", KEY.to_uppercase())).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, public_keys: ['{}']}}", KEY.to_uppercase())).await;
     assert_eq!(rig.taken(post(SMALL)).await.0.status, 200);
     let dsn = SMALL.replacen('{', &format!("{{\"dsn\":\"https://{OTHER_KEY}@sentry.example/42\","), 1);
     for request in [

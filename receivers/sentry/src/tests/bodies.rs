@@ -33,7 +33,7 @@ fn zstandard(data: &[u8]) -> Vec<u8> {
 /// rule: transport#compression
 #[tokio::test]
 async fn codings() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for (coding, known, body) in [
         ("gzip", "gzip", gzip(PLAIN)),
         ("X-GZIP", "gzip", gzip(PLAIN)),
@@ -56,7 +56,7 @@ async fn codings() {
 /// rule: transport#compression
 #[tokio::test]
 async fn names_of_codings() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for none in ["", " ", "UTF-8", "utf-8", "identity"] {
         let (answer, taken) = rig.taken(post(PLAIN).header("content-encoding", none)).await;
         assert_eq!((answer.status, taken.received.unwrap().content_encoding), (200, None), "{none:?}");
@@ -80,7 +80,7 @@ async fn names_of_codings() {
 /// rule: transport#size
 #[tokio::test]
 async fn bombs() {
-    let rig = Rig::start(&format!("{{{LOOPBACK}, max_request_body_size: 100KiB}}")).await;
+    let rig = SentryRig::start(&format!("{{{LOOPBACK}, max_request_body_size: 100KiB}}")).await;
     let zeros = vec![0; 1 << 20];
     for (coding, body) in [
         ("gzip", gzip(&zeros)),
@@ -101,7 +101,7 @@ async fn bombs() {
 /// rule: transport#chunked
 #[tokio::test]
 async fn chunked() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let (_, first) = rig.taken(post(SMALL).chunked()).await;
     let bytes = first.size_bytes();
     assert!(bytes < SMALL.len() as u64);
@@ -118,7 +118,7 @@ async fn chunked() {
 /// rule: transport#chunked
 #[tokio::test]
 async fn types_of_content() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for kind in ["application/x-sentry-envelope", "text/plain;charset=UTF-8", "multipart/form-data", "%"] {
         assert_eq!(rig.taken(post(SMALL).header("content-type", kind)).await.0.status, 200);
     }
@@ -128,7 +128,7 @@ async fn types_of_content() {
 /// rule: transport#proxy-headers
 #[tokio::test]
 async fn what_goes_along() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
     let request = post(SMALL)
         .header("x-forwarded-for", "203.0.113.7, 198.51.100.1")
         .header("x-forwarded-for", "192.0.2.9")

@@ -67,6 +67,6 @@ fn broken_rules() {
 /// Guarantees: the longest configurable duration works as a waiting time.
 #[tokio::test]
 async fn the_longest_patience() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, admission_timeout: 800000h}}")).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, admission_timeout: 800000h}}")).await;
     assert_eq!(rig.taken(post(SMALL)).await.0.status, 200);
 }

@@ -8,7 +8,7 @@ use super::*;
 /// rule: transport#header-sent-at, transport#answer-errors
 #[tokio::test]
 async fn no_envelopes() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     for (body, detail) in [
         ("", "the envelope is empty"),
         ("\n", "header (byte 0): the line is empty"),
@@ -51,7 +51,7 @@ async fn no_envelopes() {
 /// Attack: an endless header is not searched for keys, and invalid UTF-8 is refused like any error.
 #[tokio::test]
 async fn hostile_headers() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     let long = format!("{{\"x\":\"{}\"}}\n", "y".repeat(2 << 20));
     for body in [long.into_bytes(), b"{\"\xff\":1}\n".to_vec(), vec![0; 100], vec![b'\n'; 100_000]] {
         assert_eq!(rig.refused(post(body)).await.status, 400);
@@ -63,7 +63,7 @@ async fn hostile_headers() {
 /// rule: transport#items-once, transport#items-size, transport#answer-errors
 #[tokio::test]
 async fn too_much() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     let large = format!("{{}}\n{{\"type\":\"event\"}}\n{{\"x\":\"{}\"}}\n", "y".repeat(1 << 20));
     let two = |kinds: [&str; 2]| {
         let [first, second] = kinds;
@@ -85,7 +85,7 @@ async fn too_much() {
 /// rule: transport#envelope
 #[tokio::test]
 async fn every_form() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let deep = format!("{{\"x\":{}{}}}\n", "[".repeat(100_000), "]".repeat(100_000));
     for (body, items) in [
         (deep.as_str(), 0),

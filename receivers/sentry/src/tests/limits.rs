@@ -19,7 +19,7 @@ fn without_seconds(told: Option<&str>, most: u64) -> Option<String> {
 /// rule: transport#rate-limits, transport#rate-limits-dsn
 #[tokio::test]
 async fn told() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let time = Duration::from_secs(60);
     let (answer, _) = rig.taken(post(SMALL)).await;
     assert_eq!((answer.status, answer.header("x-sentry-rate-limits")), (200, None));

@@ -23,7 +23,7 @@ use hyper_util::rt::TokioIo;
 use profbridge_engine::budget::Budget;
 use profbridge_engine::config::Section;
 use profbridge_engine::intake::Intake;
-use profbridge_engine::peer_limits::{Onward, PeerLimits};
+use profbridge_engine::peer_limits::{PeerLimits, RequestForwarder};
 use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_model::{Envelope, Telemetry};
@@ -57,7 +57,7 @@ fn settings(yaml: &str) -> Settings {
 }
 
 /// A running receiver.
-struct Rig {
+struct SentryRig {
     address: SocketAddr,
     intake: Intake,
     consumer: Consumer,
@@ -67,7 +67,7 @@ struct Rig {
     stopped: JoinHandle<()>,
 }
 
-impl Rig {
+impl SentryRig {
     async fn start(yaml: &str) -> Self {
         Self::start_with(settings(yaml), PLENTY).await
     }
@@ -77,11 +77,11 @@ impl Rig {
     }
 
     /// A receiver with an exporter that may forward requests.
-    async fn start_beside(settings: Settings, memory: u64, way: Option<Arc<dyn Onward>>) -> Self {
+    async fn start_beside(settings: Settings, memory: u64, forwarder: Option<Arc<dyn RequestForwarder>>) -> Self {
         let (intake, consumer) = intake(memory);
         let (metrics, limits) = (Metrics::new(Budget::new(memory)), PeerLimits::default());
-        if let Some(way) = way {
-            limits.offer_way("test", way);
+        if let Some(forwarder) = forwarder {
+            limits.offer_forwarder("test", forwarder);
         }
         let (trigger, shutdown) = Shutdown::pair();
         let context = ReceiverContext {
@@ -99,7 +99,7 @@ impl Rig {
     }
 
     /// Sends a request that must be refused, and checks that nothing is left of it.
-    async fn refused(&self, post: Post) -> Answer {
+    async fn refused(&self, post: Post) -> ReadAnswer {
         let answer = post.send(self.address).await;
         assert!(answer.status >= 400, "{answer:?}");
         assert_eq!(self.consumer.memory_used(), 0);
@@ -107,7 +107,7 @@ impl Rig {
     }
 
     /// Sends a request, returns what arrives, and checks that nothing else is left.
-    async fn taken(&mut self, post: Post) -> (Answer, Envelope) {
+    async fn taken(&mut self, post: Post) -> (ReadAnswer, Envelope) {
         let (answer, taken) = tokio::join!(post.send(self.address), patiently(self.consumer.take()));
         assert_eq!(self.consumer.memory_used(), 0);
         (answer, envelope(taken))
@@ -181,14 +181,14 @@ impl Post {
         self
     }
 
-    async fn send(self, address: SocketAddr) -> Answer {
+    async fn send(self, address: SocketAddr) -> ReadAnswer {
         let answer = self.exchange(address).await;
         // Browsers may read every answer.
         assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
         answer
     }
 
-    async fn exchange(self, address: SocketAddr) -> Answer {
+    async fn exchange(self, address: SocketAddr) -> ReadAnswer {
         let mut request = Request::builder().method(self.method).uri(self.path).header("host", "localhost");
         for (name, value) in self.headers {
             request = request.header(name, value);
@@ -205,13 +205,13 @@ impl Post {
 
 /// An answer, read to its end.
 #[derive(Debug)]
-struct Answer {
+struct ReadAnswer {
     status: u16,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Answer {
+impl ReadAnswer {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -228,7 +228,7 @@ impl Answer {
 }
 
 /// Sends a request in a connection of its own.
-async fn exchange<B>(address: SocketAddr, request: Request<B>) -> Answer
+async fn exchange<B>(address: SocketAddr, request: Request<B>) -> ReadAnswer
 where
     B: Body + Send + 'static,
     B::Data: Send,
@@ -239,7 +239,7 @@ where
     tokio::spawn(connection);
     let (head, body) = patiently(sender.send_request(request)).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    Answer { status: head.status.as_u16(), headers: head.headers, body }
+    ReadAnswer { status: head.status.as_u16(), headers: head.headers, body }
 }
 
 fn gzip(data: &[u8]) -> Vec<u8> {

@@ -19,10 +19,10 @@ fn head(extra: &str) -> String {
     format!("POST /api/42/envelope/ HTTP/1.1\r\nhost: localhost\r\nx-sentry-auth: {auth}\r\n{extra}\r\n\r\n")
 }
 
-async fn quick() -> Rig {
+async fn quick() -> SentryRig {
     let mut settings = settings(LOOPBACK);
     settings.body = BodyLimits { timeout: Duration::from_millis(200), ..settings.body };
-    Rig::start_with(settings, PLENTY).await
+    SentryRig::start_with(settings, PLENTY).await
 }
 
 /// Attack: a client that is too slow gets 408 and is disconnected.
@@ -50,7 +50,7 @@ async fn lying_lengths_and_broken_chunks() {
 /// Attack: an announced length holds only memory for received bytes; a client that disconnects leaves nothing behind.
 #[tokio::test]
 async fn a_claim_holds_no_memory() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     let mut stream = TcpStream::connect(rig.address).await.unwrap();
     stream.write_all(head("content-length: 60000000").as_bytes()).await.unwrap();
     stream.write_all(b"{").await.unwrap();
@@ -63,7 +63,7 @@ async fn a_claim_holds_no_memory() {
 /// Guarantees: a client that sends all of a refused body before it reads gets the answer, and can reuse the connection.
 #[tokio::test]
 async fn who_sends_all_first_sees_the_answer() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, max_request_body_size: 1MiB}}")).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, max_request_body_size: 1MiB}}")).await;
     let mut stream = TcpStream::connect(rig.address).await.unwrap();
     // More than the socket buffers of both sides.
     let body = vec![0; 32 << 20];

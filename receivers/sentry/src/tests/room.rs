@@ -18,7 +18,7 @@ async fn no_memory_means_later() {
     for request in
         [post(SMALL), post(vec![b' '; 80_000]), post(gzip(CHUNK)).header("content-encoding", "gzip"), post(CHUNK)]
     {
-        let rig = Rig::start_with(settings(BRIEF), 1 << 20).await;
+        let rig = SentryRig::start_with(settings(BRIEF), 1 << 20).await;
         let needed = if request.body.len() < 30_000 && request.body.len() > 1000 { 30_000 } else { 0 };
         let held = rig.intake.admit((1 << 20) - needed).unwrap();
         let answer = request.send(rig.address).await;
@@ -35,7 +35,7 @@ async fn no_memory_means_later() {
 #[tokio::test]
 async fn memory_that_becomes_free_is_taken() {
     for request in [post(CHUNK), post(gzip(CHUNK)).header("content-encoding", "gzip"), post(SMALL)] {
-        let mut rig = Rig::start_with(settings(PATIENT), 1 << 20).await;
+        let mut rig = SentryRig::start_with(settings(PATIENT), 1 << 20).await;
         // The rest is enough for the body.
         let left = request.body.len() as u64 + 64;
         let held = rig.intake.admit((1 << 20) - left).unwrap();
@@ -55,7 +55,7 @@ async fn memory_that_becomes_free_is_taken() {
 /// Guarantees: a request that can never fit is refused at once and permanently.
 #[tokio::test]
 async fn what_never_fits() {
-    let rig = Rig::start_with(settings(PATIENT), 100_000).await;
+    let rig = SentryRig::start_with(settings(PATIENT), 100_000).await;
     for body in [vec![b' '; 200_000], gzip(&vec![b' '; 200_000])] {
         let coding = if body[0] == b' ' { "identity" } else { "gzip" };
         let answer = rig.refused(post(body).header("content-encoding", coding)).await;
@@ -68,14 +68,14 @@ async fn what_never_fits() {
 /// rule: transport#answer-503
 #[tokio::test]
 async fn a_full_queue() {
-    let rig = Rig::start(BRIEF).await;
+    let rig = SentryRig::start(BRIEF).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     let answer = rig.refused(post(SMALL)).await;
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")));
     assert!(answer.detail().contains("the queue of exporter test is full"));
     assert!(rig.consumer.totals().dropped.is_none(), "its sender has it");
 
-    let mut rig = Rig::start(PATIENT).await;
+    let mut rig = SentryRig::start(PATIENT).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     let waiting = tokio::spawn(post(SMALL).send(rig.address));
     until(|| rig.consumer.waiting() == 1).await;
@@ -88,7 +88,7 @@ async fn a_full_queue() {
 /// Guarantees: with `admission_timeout: 0s` a request is refused at once.
 #[tokio::test]
 async fn without_patience() {
-    let rig = Rig::start_with(settings("{endpoint: '127.0.0.1:0', admission_timeout: 0s}"), 1 << 20).await;
+    let rig = SentryRig::start_with(settings("{endpoint: '127.0.0.1:0', admission_timeout: 0s}"), 1 << 20).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     assert_eq!(rig.refused(post(SMALL)).await.status, 503);
     rig.consumer.set_full(None);
@@ -101,7 +101,7 @@ async fn without_patience() {
 /// that waits for room to retry.
 #[tokio::test]
 async fn a_shutdown() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let under_way = tokio::spawn(post(SMALL).send(rig.address));
     until(|| rig.consumer.memory_used() > 0).await;
     rig.trigger.trigger();
@@ -116,7 +116,7 @@ async fn a_shutdown() {
     assert_eq!(under_way.await.unwrap().status, 200);
     patiently(rig.stopped).await.unwrap();
 
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     rig.consumer.close();
     let answer = rig.refused(post(SMALL)).await;
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("2")));

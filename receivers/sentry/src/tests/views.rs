@@ -16,7 +16,7 @@ const SPANS: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/n
 /// envelope stays unchanged, and while the pipelines have it the memory of both is counted.
 #[tokio::test]
 async fn chunks() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for (body, samples) in [(CHUNK, 298), (NODE, 90)] {
         for coding in ["identity", "gzip"] {
             let came = if coding == "gzip" { gzip(body) } else { body.to_vec() };
@@ -45,7 +45,7 @@ async fn chunks() {
 /// rule: transport#unreadable-profile
 #[tokio::test]
 async fn unreadable() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let deep = "[".repeat(100_000);
     for payload in [
         "{}",
@@ -77,7 +77,7 @@ async fn unreadable() {
 /// Attack: a profile with many empty frames is decoded within the granted memory, or not at all.
 #[tokio::test]
 async fn many_frames() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let frames = vec!["{}"; 1_000_000].join(",");
     let stack = (0..100).map(|index| index.to_string()).collect::<Vec<_>>().join(",");
     let chunk = format!(
@@ -96,7 +96,7 @@ async fn many_frames() {
 /// item counts as its spans; the envelope stays unchanged, and memory that both share is counted once.
 #[tokio::test]
 async fn spans() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let transaction = SpanForm::SentryTransaction;
     for (body, form, counted) in [
         (TRANSACTION, transaction, Quantities::spans(2)),
@@ -131,7 +131,7 @@ async fn spans() {
 /// Guarantees: the spans of a transaction that is sent as a single event are decoded too.
 #[tokio::test]
 async fn spans_of_an_event() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let event = TRANSACTION.split(|byte| *byte == b'\n').nth(2).unwrap();
     for coding in ["identity", "gzip"] {
         let came = if coding == "gzip" { gzip(event) } else { event.to_vec() };
@@ -146,7 +146,7 @@ async fn spans_of_an_event() {
 /// without spans are forwarded unread, and each such item is counted as one.
 #[tokio::test]
 async fn unreadable_spans() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let deep = "[".repeat(100_000);
     let container =
         "{\"type\":\"span\",\"item_count\":1,\"content_type\":\"application/vnd.sentry.items.span.v2+json\"";
@@ -173,7 +173,7 @@ async fn unreadable_spans() {
 /// Attack: a container with the maximum number of spans is decoded within the granted memory.
 #[tokio::test]
 async fn many_spans() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let span = "{\"trace_id\":\"745e5a279d06439a81f3ebd9c4fdee8c\",\"span_id\":\"9aa541f6c13dbf68\",\
                 \"start_timestamp\":1,\"end_timestamp\":2}";
     let spans = vec![span; 90_000].join(",");
@@ -189,7 +189,7 @@ async fn many_spans() {
 /// without spans, and for requests through a proxy, none is looked up.
 #[tokio::test]
 async fn clients() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, resolve_clients: true}}")).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, resolve_clients: true}}")).await;
     for body in [TRANSACTION, SPANS] {
         let client = rig.taken(post(body.to_vec())).await.1.meta.client_process.unwrap();
         assert_eq!(client.pid, std::process::id());
@@ -200,6 +200,6 @@ async fn clients() {
     // Comes from another client: the process that has the socket is a proxy.
     let forwarded = post(SPANS.to_vec()).header("x-forwarded-for", "203.0.113.7");
     assert_eq!(rig.taken(forwarded).await.1.meta.client_process, None);
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     assert_eq!(rig.taken(post(TRANSACTION.to_vec())).await.1.meta.client_process, None);
 }

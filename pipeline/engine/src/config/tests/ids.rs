@@ -16,8 +16,8 @@ fn ids_follow_the_collectors_rules() {
         ("  /name", BadId::EmptyKind),
         ("otlp/", BadId::EmptyName),
         ("otlp/  ", BadId::EmptyName),
-        ("1otlp", BadId::Kind),
-        ("ot-lp", BadId::Kind),
+        ("1otlp", BadId::NodeKind),
+        ("ot-lp", BadId::NodeKind),
         ("otlp/a b", BadId::Name),
         ("otlp/a\u{7}", BadId::Name),
         ("otlp/a+b", BadId::Name),
@@ -25,7 +25,7 @@ fn ids_follow_the_collectors_rules() {
         assert_eq!(bad.parse::<ComponentId>(), Err(why), "{bad:?}");
     }
     assert!("a".repeat(63).parse::<ComponentId>().is_ok());
-    assert_eq!("a".repeat(64).parse::<ComponentId>(), Err(BadId::Kind));
+    assert_eq!("a".repeat(64).parse::<ComponentId>(), Err(BadId::NodeKind));
     assert!(format!("a/{}", "é".repeat(1024)).parse::<ComponentId>().is_ok());
     assert_eq!(format!("a/{}", "é".repeat(1025)).parse::<ComponentId>(), Err(BadId::Name));
 }

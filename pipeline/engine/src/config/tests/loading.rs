@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{config, from, messages, text};
-use crate::config::{Known, Section, Source, check_references};
+use crate::config::{KnownComponents, Section, Source, check_references};
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -97,7 +97,7 @@ fn replaced_text_is_typed() {
     assert!(port("\"${env:PORT}\"").is_err());
 }
 
-const KNOWN: Known<'_> = Known { receivers: &["r"], processors: &[], exporters: &["e"] };
+const KNOWN: KnownComponents<'_> = KnownComponents { receivers: &["r"], processors: &[], exporters: &["e"] };
 
 /// Guarantees: an unset variable is reported once, although both the check and the component notice it.
 #[test]

@@ -40,15 +40,15 @@ impl Processor for Sampler {
 /// was left out.
 #[tokio::test]
 async fn exporters_are_told() {
-    let around = around();
+    let context = context();
     let fakes = [FakeExporter::always(Reply::Accept), FakeExporter::always(Reply::Accept)];
     let [one_sink, other_sink] = &fakes;
-    let (one_sink, _) = sink(one_sink, &around, 10, Overflow::Refuse).await;
-    let (other_sink, _) = sink(other_sink, &around, 10, Overflow::Refuse).await;
+    let (one_sink, _) = sink(one_sink, &context, 10, Overflow::Refuse).await;
+    let (other_sink, _) = sink(other_sink, &context, 10, Overflow::Refuse).await;
     let sampler: Box<dyn Processor> = Box::new(Sampler::default());
     let processors = vec![("sampler".to_owned(), sampler), holder(3600)];
-    let mut pipeline = pipeline("profiles", &around, processors, &[&one_sink, &other_sink]);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let mut pipeline = pipeline("profiles", &context, processors, &[&one_sink, &other_sink]);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..2 {
         consume(&intake, 3).await.unwrap();
     }

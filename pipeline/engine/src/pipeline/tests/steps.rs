@@ -22,8 +22,8 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(around: &Context, has_room: bool) -> Arc<Self> {
-        let (budget, has_room) = (around.budget.clone(), AtomicBool::new(has_room));
+    fn new(context: &PipelineContext, has_room: bool) -> Arc<Self> {
+        let (budget, has_room) = (context.budget.clone(), AtomicBool::new(has_room));
         let (takes_one, freed) = (AtomicBool::new(false), Notify::new());
         Arc::new(Self { budget, has_room, takes_one, freed, seen: Mutex::default() })
     }
@@ -72,11 +72,11 @@ impl Sink for Watcher {
     }
 }
 
-fn start(around: &Context, processors: Vec<(String, Box<dyn Processor>)>, sink: &Arc<Watcher>) -> Pipeline {
+fn start(context: &PipelineContext, processors: Vec<(String, Box<dyn Processor>)>, sink: &Arc<Watcher>) -> Pipeline {
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(sink) as _];
     Pipeline::start(
-        Parts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks },
-        around,
+        PipelineParts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks },
+        context,
     )
     .unwrap()
 }
@@ -90,10 +90,10 @@ fn splitter() -> (String, Box<dyn Processor>) {
 /// then its memory is released.
 #[tokio::test(start_paused = true)]
 async fn one_batch_under_way() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
-    let pipeline = start(&around, vec![splitter()], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let context = paused();
+    let sink = Watcher::new(&context, true);
+    let pipeline = start(&context, vec![splitter()], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 100).await.unwrap();
     let size = batch(1).size_bytes();
     assert!(size > 0);
@@ -102,37 +102,37 @@ async fn one_batch_under_way() {
         (0..100).map(|n| (100 + 99 - n + if n == 0 { size.saturating_sub(100) } else { size }, 1)).collect();
     assert_eq!(sink.seen(), expected);
     tokio::task::yield_now().await;
-    assert_eq!(around.budget.used(), 0);
+    assert_eq!(context.budget.used(), 0);
 }
 
 /// Guarantees: data without room at the exporters stays in the processors, even if it is due, and continues one batch
 /// at a time when there is room.
 #[tokio::test(start_paused = true)]
 async fn waits_in_the_processors() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
-    let pipeline = start(&around, vec![holder(30)], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let context = paused();
+    let sink = Watcher::new(&context, true);
+    let pipeline = start(&context, vec![holder(30)], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..3 {
         consume(&intake, 5).await.unwrap();
     }
     sink.set_room(false);
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!((sink.seen(), around.budget.used()), (vec![], 15_003));
+    assert_eq!((sink.seen(), context.budget.used()), (vec![], 15_003));
     sink.set_room(true);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let size = batch(5).size_bytes();
     assert_eq!(sink.seen(), [(10_002 + size, 5), (5001 + size, 5), (size, 5)]);
-    assert_eq!(around.budget.used(), 0);
+    assert_eq!(context.budget.used(), 0);
 }
 
 /// Guarantees: senders are answered in between while much data is put out.
 #[tokio::test(start_paused = true)]
 async fn answers_in_between() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
-    let pipeline = start(&around, vec![holder(30)], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let context = paused();
+    let sink = Watcher::new(&context, true);
+    let pipeline = start(&context, vec![holder(30)], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..50 {
         consume(&intake, 5).await.unwrap();
     }
@@ -148,10 +148,10 @@ async fn answers_in_between() {
 /// the shutdown, including a request that is being absorbed.
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_flush() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
-    let mut pipeline = start(&around, vec![holder(3600), splitter()], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let context = paused();
+    let sink = Watcher::new(&context, true);
+    let mut pipeline = start(&context, vec![holder(3600), splitter()], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..3 {
         consume(&intake, 20).await.unwrap();
     }
@@ -162,17 +162,17 @@ async fn the_deadline_ends_a_flush() {
     assert_eq!((totals.inbound.total(), totals.outbound.total()), (60, sink.seen().len() as u64));
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 60 - totals.outbound.total());
     assert!(totals.outbound.total() < 60);
-    assert_eq!((counters.unsettled().total(), around.budget.used()), (0, 0));
+    assert_eq!((counters.unsettled().total(), context.budget.used()), (0, 0));
 }
 
 /// Guarantees: after a pipeline was given up nothing is counted any more, neither as lost and handed on, nor twice.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_counted_after_the_end() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
+    let context = paused();
+    let sink = Watcher::new(&context, true);
     sink.takes_one.store(true, Ordering::SeqCst);
-    let pipeline = start(&around, vec![splitter()], &sink);
-    let (intake, receiver) = intake(&around, &[&pipeline]);
+    let pipeline = start(&context, vec![splitter()], &sink);
+    let (intake, receiver) = intake(&context, &[&pipeline]);
     let sender = tokio::spawn(async move { consume(&intake, 20).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     let counters = &pipeline.counters;
@@ -189,12 +189,12 @@ async fn nothing_is_counted_after_the_end() {
 }
 
 /// Gives the pipeline up while it accepts a batch.
-struct GivesUp {
-    counters: std::sync::OnceLock<Counters>,
+struct GivingUpSink {
+    counters: std::sync::OnceLock<PipelineCounters>,
     given: Mutex<u64>,
 }
 
-impl Sink for GivesUp {
+impl Sink for GivingUpSink {
     fn id(&self) -> &str {
         "gives up"
     }
@@ -220,14 +220,15 @@ impl Sink for GivesUp {
 /// Guarantees: a batch that an exporter prepares while the pipeline is given up is counted by the exporter only.
 #[tokio::test(start_paused = true)]
 async fn what_is_being_handed_on_is_not_lost() {
-    let around = paused();
-    let sink = Arc::new(GivesUp { counters: std::sync::OnceLock::new(), given: Mutex::default() });
+    let context = paused();
+    let sink = Arc::new(GivingUpSink { counters: std::sync::OnceLock::new(), given: Mutex::default() });
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(&sink) as _];
     let processors = vec![splitter()];
-    let parts = Parts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks };
-    let mut pipeline = Pipeline::start(parts, &around).unwrap();
+    let parts =
+        PipelineParts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks };
+    let mut pipeline = Pipeline::start(parts, &context).unwrap();
     sink.counters.set(pipeline.counters.clone()).unwrap();
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 20).await.unwrap();
     pipeline.stop(Instant::now() + Duration::from_secs(9));
     pipeline.ended().await;
@@ -259,11 +260,11 @@ impl Processor for Pairs {
 /// in addition to the arrival's own memory.
 #[tokio::test(start_paused = true)]
 async fn what_an_arrival_brings_out_is_charged() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
+    let context = paused();
+    let sink = Watcher::new(&context, true);
     let pairs: Box<dyn Processor> = Box::new(Pairs::default());
-    let pipeline = start(&around, vec![("pairs".to_owned(), pairs), splitter()], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let pipeline = start(&context, vec![("pairs".to_owned(), pairs), splitter()], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 5000).await.unwrap();
     consume(&intake, 10).await.unwrap();
     let merged = batch(5010).size_bytes() - batch(10).size_bytes();
@@ -272,5 +273,5 @@ async fn what_an_arrival_brings_out_is_charged() {
     assert_eq!(seen.len(), 5010);
     assert!(seen[..5009].iter().all(|(charged, _)| *charged >= merged), "{:?}, {merged}", &seen[..3]);
     tokio::task::yield_now().await;
-    assert_eq!(around.budget.used(), 0);
+    assert_eq!(context.budget.used(), 0);
 }

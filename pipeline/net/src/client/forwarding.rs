@@ -10,7 +10,7 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 
-use super::connector::{Connector, Purpose};
+use super::connector::{ConnectionPurpose, Connector};
 use super::error::{EndpointError, Failure};
 use super::http::{HttpClientConfig, failure};
 use crate::body::{BodyError, Guarded};
@@ -33,7 +33,7 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
 const BUFFER: usize = 64 * 1024;
 
 /// Memory that a request takes while it is forwarded, in bytes: the buffers of its two connections.
-pub const IN_PASSING: u64 = 2 * BUFFER as u64;
+pub const FORWARDING_BYTES: u64 = 2 * BUFFER as u64;
 
 /// The headers without those that apply to a single connection.
 fn passed_on(headers: &HeaderMap) -> HeaderMap {
@@ -49,19 +49,19 @@ fn passed_on(headers: &HeaderMap) -> HeaderMap {
 
 /// A body whose beginning was read already.
 #[derive(Debug)]
-pub struct Resumed {
+pub struct PartlyReadBody {
     first: Bytes,
     rest: Guarded<Incoming>,
 }
 
-impl Resumed {
+impl PartlyReadBody {
     /// A body from the part that was read and the unread rest.
     pub fn new(first: Bytes, rest: Guarded<Incoming>) -> Self {
         Self { first, rest }
     }
 }
 
-impl Body for Resumed {
+impl Body for PartlyReadBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -89,34 +89,34 @@ impl Body for Resumed {
 
 /// Forwards requests over persistent connections. Cheap to clone; clones share the connections.
 #[derive(Clone, Debug)]
-pub struct Passage {
-    client: Client<Connector, Resumed>,
+pub struct ForwardingClient {
+    client: Client<Connector, PartlyReadBody>,
     connector: Connector,
     is_grpc: bool,
 }
 
-impl Passage {
+impl ForwardingClient {
     /// Forwards over HTTP/1.1. Does not connect yet. Only the connection settings of the configuration apply; limits of
     /// time and size are those of the requests' bodies.
     ///
     /// # Errors
     ///
     /// The TLS settings cannot be used.
-    pub fn new(config: &HttpClientConfig) -> Result<Passage, EndpointError> {
-        let connector = config.connector(Purpose::Http, HttpVersions::Http1)?;
+    pub fn new(config: &HttpClientConfig) -> Result<ForwardingClient, EndpointError> {
+        let connector = config.connector(ConnectionPurpose::Http, HttpVersions::Http1)?;
         let client = config.pool().http1_max_buf_size(BUFFER).build(connector.clone());
-        Ok(Passage { client, connector, is_grpc: false })
+        Ok(ForwardingClient { client, connector, is_grpc: false })
     }
 
-    /// Forwards gRPC calls over HTTP/2; otherwise like [`Passage::new`].
+    /// Forwards gRPC calls over HTTP/2; otherwise like [`ForwardingClient::new`].
     ///
     /// # Errors
     ///
     /// The TLS settings cannot be used.
-    pub fn grpc(config: &HttpClientConfig) -> Result<Passage, EndpointError> {
-        let connector = config.connector(Purpose::Grpc, HttpVersions::Http2)?;
+    pub fn grpc(config: &HttpClientConfig) -> Result<ForwardingClient, EndpointError> {
+        let connector = config.connector(ConnectionPurpose::Grpc, HttpVersions::Http2)?;
         let client = config.pool().http2_only(true).build(connector.clone());
-        Ok(Passage { client, connector, is_grpc: true })
+        Ok(ForwardingClient { client, connector, is_grpc: true })
     }
 
     /// Forwards a request to `url` with its method, body and headers, except for headers that apply to a single
@@ -125,7 +125,7 @@ impl Passage {
     /// # Errors
     ///
     /// No answer came, or the request's body broke off.
-    pub async fn pass(&self, url: Uri, request: Request<Resumed>) -> Result<Response<Incoming>, Failure> {
+    pub async fn pass(&self, url: Uri, request: Request<PartlyReadBody>) -> Result<Response<Incoming>, Failure> {
         let (mut head, body) = request.into_parts();
         head.headers = passed_on(&head.headers);
         if self.is_grpc {

@@ -5,45 +5,49 @@ use super::*;
 const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 const OTHER: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 8));
 
-fn id(id: &str) -> Host<'_> {
-    Host { id: Some(id), ..Host::default() }
+fn id(id: &str) -> HostNames<'_> {
+    HostNames { id: Some(id), ..HostNames::default() }
 }
 
-fn name(name: &str) -> Host<'_> {
-    Host { name: Some(name), ..Host::default() }
+fn name(name: &str) -> HostNames<'_> {
+    HostNames { name: Some(name), ..HostNames::default() }
 }
 
-fn both<'a>(id: &'a str, name: &'a str) -> Host<'a> {
-    Host { id: Some(id), name: Some(name), node: None }
+fn both<'a>(id: &'a str, name: &'a str) -> HostNames<'a> {
+    HostNames { id: Some(id), name: Some(name), node: None }
 }
 
-fn node(node: &str) -> Host<'_> {
-    Host { node: Some(node), ..Host::default() }
+fn node(node: &str) -> HostNames<'_> {
+    HostNames { node: Some(node), ..HostNames::default() }
 }
 
-fn hosts<'a>(hosts: &[Host<'a>]) -> Told<'a> {
-    Told { hosts: hosts.to_vec(), sightings: Vec::new() }
+fn hosts<'a>(hosts: &[HostNames<'a>]) -> PeerReport<'a> {
+    PeerReport { hosts: hosts.to_vec(), sightings: Vec::new() }
 }
 
 /// A request that reports programs of process 42.
-fn runs(executables: &[(&'static str, Option<(u64, u64)>)]) -> Told<'static> {
-    seen(Trait::Executable, [None; 2], executables)
+fn runs(executables: &[(&'static str, Option<(u64, u64)>)]) -> PeerReport<'static> {
+    seen(ProcessTrait::Executable, [None; 2], executables)
 }
 
 /// A request that reports services of process 42.
-fn serves(services: &[(&'static str, Option<(u64, u64)>)]) -> Told<'static> {
-    seen(Trait::Service, [None; 2], services)
+fn serves(services: &[(&'static str, Option<(u64, u64)>)]) -> PeerReport<'static> {
+    seen(ProcessTrait::Service, [None; 2], services)
 }
 
-fn seen(of: Trait, inside: [Option<&'static str>; 2], values: &[(&'static str, Option<(u64, u64)>)]) -> Told<'static> {
-    let sighting = |&(value, times): &(&'static str, _)| Sighting { pid: 42, inside, of, value, times };
-    Told { hosts: Vec::new(), sightings: values.iter().map(sighting).collect() }
+fn seen(
+    of: ProcessTrait,
+    inside: [Option<&'static str>; 2],
+    values: &[(&'static str, Option<(u64, u64)>)],
+) -> PeerReport<'static> {
+    let sighting = |&(value, times): &(&'static str, _)| TraitSighting { pid: 42, inside, of, value, times };
+    PeerReport { hosts: Vec::new(), sightings: values.iter().map(sighting).collect() }
 }
 
 /// Whether the last of these requests makes the peer count as a relay.
-fn relays(requests: &[Told<'_>]) -> bool {
-    let (mut senders, now) = (Senders::default(), Instant::now());
-    requests.iter().map(|told| senders.see(PEER, None, told, now)).last().flatten().is_some()
+fn relays(requests: &[PeerReport<'_>]) -> bool {
+    let (mut known_peers, now) = (KnownPeers::default(), Instant::now());
+    requests.iter().map(|told| known_peers.record_report(PEER, None, told, now)).last().flatten().is_some()
 }
 
 /// Guarantees: a peer that names two hosts, in one request or in two, counts as a relay; one that names a single host
@@ -63,7 +67,10 @@ fn several_hosts() {
     assert!(relays(&[hosts(&[both("1", "a"), both("1", "b")])]));
     assert!(!relays(&[hosts(&[both("1", "a"), both("1", "a.example.com")])]));
     assert!(relays(&[hosts(&[node("n-1")]), hosts(&[node("n-2")])]));
-    assert!(relays(&[hosts(&[Host { node: Some("n-1"), ..id("1") }, Host { node: Some("n-2"), ..id("1") }])]));
+    assert!(relays(&[hosts(&[
+        HostNames { node: Some("n-1"), ..id("1") },
+        HostNames { node: Some("n-2"), ..id("1") }
+    ])]));
     assert!(!relays(&[hosts(&[node("n-1"), name("n-1"), node("n-1")])]));
     assert!(!relays(&[hosts(&[])]));
 }
@@ -97,7 +104,7 @@ fn two_services_at_once() {
     assert!(relays(&[serves(&[("shop", Some((10, 20)))]), serves(&[("mail", Some((15, 25)))])]));
     assert!(!relays(&[serves(&[("shop", Some((10, 20)))]), serves(&[("mail", Some((20, 30)))])]));
     assert!(!relays(&[serves(&[("shop", Some((10, 20)))]), runs(&[("sh", Some((10, 20)))])]));
-    let inside = |pod, container, service| seen(Trait::Service, [pod, container], &[(service, Some((10, 20)))]);
+    let inside = |pod, container, service| seen(ProcessTrait::Service, [pod, container], &[(service, Some((10, 20)))]);
     assert!(!relays(&[inside(Some("a"), None, "shop"), inside(Some("b"), None, "mail")]));
     assert!(!relays(&[inside(Some("a"), Some("x"), "shop"), inside(Some("a"), Some("y"), "mail")]));
     assert!(relays(&[inside(Some("a"), Some("x"), "shop"), inside(Some("a"), Some("x"), "mail")]));
@@ -106,15 +113,15 @@ fn two_services_at_once() {
 /// Guarantees: peers are judged separately, and a relay is trusted again after ten minutes without evidence.
 #[test]
 fn peers_are_remembered_for_a_while() {
-    let (mut senders, now) = (Senders::default(), Instant::now());
+    let (mut known_peers, now) = (KnownPeers::default(), Instant::now());
     let two = hosts(&[name("a"), name("b")]);
-    assert!(senders.see(PEER, None, &two, now).unwrap().contains("\"a\" and \"b\""));
-    assert_eq!(senders.see(OTHER, None, &hosts(&[name("c")]), now), None);
+    assert!(known_peers.record_report(PEER, None, &two, now).unwrap().contains("\"a\" and \"b\""));
+    assert_eq!(known_peers.record_report(OTHER, None, &hosts(&[name("c")]), now), None);
     let later = |seconds| now + Duration::from_secs(seconds);
-    assert!(senders.see(PEER, None, &hosts(&[]), later(600)).is_some());
-    assert_eq!(senders.see(PEER, None, &hosts(&[]), later(601)), None);
+    assert!(known_peers.record_report(PEER, None, &hosts(&[]), later(600)).is_some());
+    assert_eq!(known_peers.record_report(PEER, None, &hosts(&[]), later(601)), None);
     // It has moved to another machine in the meantime.
-    assert_eq!(senders.see(PEER, None, &hosts(&[name("d")]), later(1300)), None);
+    assert_eq!(known_peers.record_report(PEER, None, &hosts(&[name("d")]), later(1300)), None);
 }
 
 /// Guarantees: a loopback peer that names another machine counts as a relay; its names for this machine are ignored.
@@ -131,8 +138,8 @@ fn local_peers() {
         (both("f00d", "else"), false),
         (node("n-1"), false),
     ] {
-        let mut senders = Senders::default();
-        let found = senders.see(PEER, this, &hosts(&[said]), Instant::now());
+        let mut known_peers = KnownPeers::default();
+        let found = known_peers.record_report(PEER, this, &hosts(&[said]), Instant::now());
         assert_eq!(found.is_some(), foreign, "{said:?}");
     }
 }
@@ -140,25 +147,30 @@ fn local_peers() {
 /// Guarantees: memory is bounded, whatever is sent, and the latest information is kept.
 #[test]
 fn memory_is_bounded() {
-    let (mut senders, now) = (Senders::default(), Instant::now());
+    let (mut known_peers, now) = (KnownPeers::default(), Instant::now());
     for number in 0..2 * MAX_PEERS as u32 {
         let peer = IpAddr::V4(Ipv4Addr::from(number));
-        senders.see(peer, None, &hosts(&[name(&"n".repeat(100_000))]), now + Duration::from_millis(number.into()));
+        known_peers.record_report(
+            peer,
+            None,
+            &hosts(&[name(&"n".repeat(100_000))]),
+            now + Duration::from_millis(number.into()),
+        );
     }
-    assert!(senders.peers.len() <= MAX_PEERS);
-    assert!(senders.peers.contains_key(&IpAddr::V4(Ipv4Addr::from(2 * MAX_PEERS as u32 - 1))));
-    assert!(senders.peers.values().all(|sender| sender.host[1].len() <= MAX_NAME));
-    let one = Sighting { pid: 0, inside: [None; 2], of: Trait::Executable, value: "x", times: None };
-    let all = (0..3 * MAX_TRAITS as i64).map(|pid| Sighting { pid, ..one }).collect();
-    senders.see(PEER, None, &Told { hosts: Vec::new(), sightings: all }, now);
-    assert!(senders.traits.len() <= MAX_TRAITS);
+    assert!(known_peers.peers.len() <= MAX_PEERS);
+    assert!(known_peers.peers.contains_key(&IpAddr::V4(Ipv4Addr::from(2 * MAX_PEERS as u32 - 1))));
+    assert!(known_peers.peers.values().all(|sender| sender.host[1].len() <= MAX_NAME));
+    let one = TraitSighting { pid: 0, inside: [None; 2], of: ProcessTrait::Executable, value: "x", times: None };
+    let all = (0..3 * MAX_TRAITS as i64).map(|pid| TraitSighting { pid, ..one }).collect();
+    known_peers.record_report(PEER, None, &PeerReport { hosts: Vec::new(), sightings: all }, now);
+    assert!(known_peers.traits.len() <= MAX_TRAITS);
 }
 
 /// Guarantees: names from senders can neither control the terminal that shows the log nor flood it.
 #[test]
 fn names_are_harmless_in_the_log() {
-    let mut senders = Senders::default();
+    let mut known_peers = KnownPeers::default();
     let evil = format!("\u{1b}[2J\n\u{202e}{}", "x".repeat(10_000));
-    let why = senders.see(PEER, None, &hosts(&[name(&evil), name("b")]), Instant::now()).unwrap();
+    let why = known_peers.record_report(PEER, None, &hosts(&[name(&evil), name("b")]), Instant::now()).unwrap();
     assert!(why.len() < 1000 && !why.contains(|c: char| c.is_control() || c == '\u{202e}'), "{why:?}");
 }

@@ -2,7 +2,7 @@
 
 /// The results of recent attempts.
 #[derive(Debug, Default)]
-pub(crate) struct Standing {
+pub(crate) struct ScrapeStatus {
     error: Option<String>,
     /// Failed attempts since the last success.
     failed: u64,
@@ -10,20 +10,20 @@ pub(crate) struct Standing {
 
 /// A change to log.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum StatusChange {
     /// It failed for a new reason.
     Failed(String),
     /// It works again, after this many failures.
     Works(u64),
 }
 
-impl Standing {
+impl ScrapeStatus {
     /// Records an attempt. Returns the change, if any.
-    pub(crate) fn note(&mut self, outcome: Result<(), String>) -> Option<Change> {
+    pub(crate) fn note(&mut self, outcome: Result<(), String>) -> Option<StatusChange> {
         match outcome {
             Ok(()) => {
                 self.error.take()?;
-                Some(Change::Works(std::mem::take(&mut self.failed)))
+                Some(StatusChange::Works(std::mem::take(&mut self.failed)))
             }
             Err(error) => {
                 self.failed += 1;
@@ -31,7 +31,7 @@ impl Standing {
                     return None;
                 }
                 self.error = Some(error.clone());
-                Some(Change::Failed(error))
+                Some(StatusChange::Failed(error))
             }
         }
     }
@@ -44,14 +44,14 @@ mod tests {
     /// Guarantees: an error is reported once, a different error again, and the recovery with the number of failures.
     #[test]
     fn once_for_each_change() {
-        let mut standing = Standing::default();
+        let mut scrape_status = ScrapeStatus::default();
         let failed = |why: &str| Err(why.to_owned());
-        assert_eq!(standing.note(Ok(())), None);
-        assert_eq!(standing.note(failed("a")), Some(Change::Failed("a".to_owned())));
-        assert_eq!(standing.note(failed("a")), None);
-        assert_eq!(standing.note(failed("b")), Some(Change::Failed("b".to_owned())));
-        assert_eq!(standing.note(Ok(())), Some(Change::Works(3)));
-        assert_eq!(standing.note(Ok(())), None);
-        assert_eq!(standing.note(failed("b")), Some(Change::Failed("b".to_owned())));
+        assert_eq!(scrape_status.note(Ok(())), None);
+        assert_eq!(scrape_status.note(failed("a")), Some(StatusChange::Failed("a".to_owned())));
+        assert_eq!(scrape_status.note(failed("a")), None);
+        assert_eq!(scrape_status.note(failed("b")), Some(StatusChange::Failed("b".to_owned())));
+        assert_eq!(scrape_status.note(Ok(())), Some(StatusChange::Works(3)));
+        assert_eq!(scrape_status.note(Ok(())), None);
+        assert_eq!(scrape_status.note(failed("b")), Some(StatusChange::Failed("b".to_owned())));
     }
 }

@@ -29,7 +29,7 @@ const MAX_NAME: usize = 256;
 
 /// The known names of a host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Host<'a> {
+pub(crate) struct HostNames<'a> {
     /// `host.id`.
     pub(crate) id: Option<&'a str>,
     /// `host.name`.
@@ -38,7 +38,7 @@ pub(crate) struct Host<'a> {
     pub(crate) node: Option<&'a str>,
 }
 
-impl<'a> Host<'a> {
+impl<'a> HostNames<'a> {
     pub(crate) fn is_named(&self) -> bool {
         self.id.is_some() || self.name.is_some() || self.node.is_some()
     }
@@ -50,7 +50,7 @@ impl<'a> Host<'a> {
 
     /// The first attribute in which both hosts have different names. Each attribute counts, because machines made from
     /// one image share an id.
-    fn difference<'b>(&self, other: &Host<'b>) -> Option<(&'a str, &'b str)> {
+    fn difference<'b>(&self, other: &HostNames<'b>) -> Option<(&'a str, &'b str)> {
         let names = self.name.zip(other.name).filter(|(one, other)| !same_name(one, other));
         let nodes = self.node.zip(other.node).filter(|(one, other)| one != other);
         let ids = self.id.zip(other.id).filter(|(one, other)| one != other);
@@ -59,7 +59,7 @@ impl<'a> Host<'a> {
 
     /// Whether the host is another machine than `this`. This machine may also be known by a cloud's id, and containers
     /// by their own name. Its node name in a cluster is unknown.
-    fn is_foreign(&self, this: &Host<'_>) -> bool {
+    fn is_foreign(&self, this: &HostNames<'_>) -> bool {
         let id = self.id.zip(this.id).map(|(one, other)| one == other);
         let name = self.name.zip(this.name).map(|(one, other)| same_name(one, other));
         let known = id.is_some() || name.is_some();
@@ -76,7 +76,7 @@ fn same_name(one: &str, other: &str) -> bool {
 
 /// A property of which a process has only one value at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Trait {
+pub(crate) enum ProcessTrait {
     /// The program that it runs.
     Executable,
     /// The name of its service.
@@ -85,38 +85,40 @@ pub(crate) enum Trait {
 
 /// A value of a trait in one request, for a process that is identified only by its id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sighting<'a> {
+pub(crate) struct TraitSighting<'a> {
     pub(crate) pid: i64,
     /// The pod and the container in which it runs, each of which may number its processes separately.
     pub(crate) inside: [Option<&'a str>; 2],
-    pub(crate) of: Trait,
+    pub(crate) of: ProcessTrait,
     pub(crate) value: &'a str,
     /// The first and the last time that it was observed, in nanoseconds since the Unix epoch; `None` if unknown.
     pub(crate) times: Option<(u64, u64)>,
 }
 
-impl Sighting<'_> {
+impl TraitSighting<'_> {
     /// Explains why the processes cannot be the same one.
     fn why(&self) -> String {
         let (pid, value) = (self.pid, shown(self.value));
         match self.of {
-            Trait::Executable => format!("process {pid} executes {value} and at the same time something else"),
-            Trait::Service => format!("process {pid} is of the service {value} and at the same time of another one"),
+            ProcessTrait::Executable => format!("process {pid} executes {value} and at the same time something else"),
+            ProcessTrait::Service => {
+                format!("process {pid} is of the service {value} and at the same time of another one")
+            }
         }
     }
 }
 
 /// The information about its peer in one request.
 #[derive(Debug, Default)]
-pub(crate) struct Told<'a> {
+pub(crate) struct PeerReport<'a> {
     /// The hosts that it names.
-    pub(crate) hosts: Vec<Host<'a>>,
-    pub(crate) sightings: Vec<Sighting<'a>>,
+    pub(crate) hosts: Vec<HostNames<'a>>,
+    pub(crate) sightings: Vec<TraitSighting<'a>>,
 }
 
 /// A peer.
 #[derive(Debug)]
-struct Sender {
+struct PeerState {
     /// The host that it named last: id, name and node, empty if unknown.
     host: [String; 3],
     host_seen: Instant,
@@ -127,14 +129,14 @@ struct Sender {
 
 /// A period in which a trait had one value.
 #[derive(Debug, Clone, Copy)]
-struct Stretch {
+struct TraitPeriod {
     /// The hash of the value.
     value: u64,
     /// The first and the last time of the period, in nanoseconds since the Unix epoch; `None` if unknown.
     times: Option<(u64, u64)>,
 }
 
-impl Stretch {
+impl TraitPeriod {
     fn overlaps(&self, other: &Self) -> bool {
         let times = self.times.zip(other.times);
         times.is_some_and(|((first, last), (from, to))| first < to && from < last)
@@ -143,14 +145,14 @@ impl Stretch {
 
 /// The last two periods of a process's trait.
 #[derive(Debug, Clone, Copy)]
-struct Turns {
-    latest: Stretch,
-    before: Option<Stretch>,
+struct LastPeriods {
+    latest: TraitPeriod,
+    before: Option<TraitPeriod>,
 }
 
-impl Turns {
+impl LastPeriods {
     /// Records a new period. Returns whether it contradicts the assumption of a single process.
-    fn take(&mut self, seen: Stretch) -> bool {
+    fn take(&mut self, seen: TraitPeriod) -> bool {
         if let Some(before) = self.before.filter(|before| before.value == seen.value) {
             self.before = Some(std::mem::replace(&mut self.latest, before));
             if seen.times.is_none() || before.times.is_none() {
@@ -179,20 +181,20 @@ fn hashed(value: impl Hash) -> u64 {
 
 /// The peers of a receiver.
 #[derive(Debug, Default)]
-pub(crate) struct Senders {
-    peers: HashMap<IpAddr, Sender>,
+pub(crate) struct KnownPeers {
+    peers: HashMap<IpAddr, PeerState>,
     /// Key: peer, process id, hash of pod and container, trait.
-    traits: HashMap<(IpAddr, i64, u64, Trait), Turns>,
+    traits: HashMap<(IpAddr, i64, u64, ProcessTrait), LastPeriods>,
 }
 
-impl Senders {
+impl KnownPeers {
     /// Records the information in a request. Returns why its peer counts as a relay, if it does. `this` is the peer's
     /// machine, if known.
-    pub(crate) fn see(
+    pub(crate) fn record_report(
         &mut self,
         peer: IpAddr,
-        this: Option<Host<'_>>,
-        told: &Told<'_>,
+        this: Option<HostNames<'_>>,
+        told: &PeerReport<'_>,
         now: Instant,
     ) -> Option<String> {
         let mut conflict = None;
@@ -202,10 +204,10 @@ impl Senders {
             }
         }
         self.make_room(peer, now);
-        let new = || Sender { host: Default::default(), host_seen: now, relays: None, seen: now };
+        let new = || PeerState { host: Default::default(), host_seen: now, relays: None, seen: now };
         let sender = self.peers.entry(peer).or_insert_with(new);
         sender.seen = now;
-        let mut why = conflict.map(Sighting::why);
+        let mut why = conflict.map(TraitSighting::why);
         for host in &told.hosts {
             if let Some(this) = this.filter(|this| host.is_foreign(this)) {
                 why =
@@ -222,15 +224,15 @@ impl Senders {
     }
 
     /// Records a trait of a process. Returns whether it contradicts the assumption of a single process.
-    fn conflicts(&mut self, peer: IpAddr, sighting: &Sighting<'_>) -> bool {
+    fn conflicts(&mut self, peer: IpAddr, sighting: &TraitSighting<'_>) -> bool {
         let key = (peer, sighting.pid, hashed(sighting.inside), sighting.of);
         if self.traits.len() >= MAX_TRAITS && !self.traits.contains_key(&key) {
             self.traits = HashMap::new();
         }
-        let seen = Stretch { value: hashed(sighting.value), times: sighting.times };
+        let seen = TraitPeriod { value: hashed(sighting.value), times: sighting.times };
         match self.traits.entry(key) {
             Entry::Vacant(entry) => {
-                entry.insert(Turns { latest: seen, before: None });
+                entry.insert(LastPeriods { latest: seen, before: None });
                 false
             }
             Entry::Occupied(mut entry) => entry.get_mut().take(seen),
@@ -251,11 +253,11 @@ impl Senders {
     }
 }
 
-impl Sender {
+impl PeerState {
     /// Records a host that the peer names. Returns the conflicting names if the peer named another host before.
-    fn name<'a>(&mut self, host: &Host<'a>, now: Instant) -> Option<(String, &'a str)> {
+    fn name<'a>(&mut self, host: &HostNames<'a>, now: Instant) -> Option<(String, &'a str)> {
         let [id, name, node] = self.host.each_ref().map(|known| Some(&**known).filter(|known| !known.is_empty()));
-        let known = Host { id, name, node };
+        let known = HostNames { id, name, node };
         let fresh = now.saturating_duration_since(self.host_seen) < REMEMBERED;
         if let Some((one, other)) = known.difference(host).filter(|_| fresh) {
             return Some((one.to_owned(), other));

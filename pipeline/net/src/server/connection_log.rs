@@ -22,7 +22,7 @@ const MOST_TOLD: usize = 1024;
 
 /// A protocol that a peer uses although the port serves another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Spoken {
+pub(super) enum WrongProtocol {
     /// TLS, on a port without it.
     Tls,
     /// Plaintext, on a port with TLS.
@@ -31,7 +31,7 @@ pub(super) enum Spoken {
     Http1,
 }
 
-impl Spoken {
+impl WrongProtocol {
     /// Recognises a wrong protocol by the first bytes; `None` if the protocol may be right.
     pub(super) fn of(first: &[u8], only_http2: bool) -> Option<Self> {
         match first {
@@ -62,15 +62,15 @@ impl Spoken {
 }
 
 /// The log lines of one listener.
-pub(super) struct Complaints {
+pub(super) struct ConnectionLog {
     endpoint: String,
-    told: Mutex<HashSet<(IpAddr, Spoken)>>,
+    told: Mutex<HashSet<(IpAddr, WrongProtocol)>>,
     handshakes: LogGate,
     /// Indexed by [`NoRoom`].
     no_room: [LogGate; 3],
 }
 
-impl Complaints {
+impl ConnectionLog {
     pub(super) fn new(endpoint: &str) -> Self {
         let (handshakes, no_room) = (LogGate::new(PAUSE), [PAUSE; 3].map(LogGate::new));
         Self { endpoint: endpoint.to_owned(), told: Mutex::default(), handshakes, no_room }
@@ -87,7 +87,7 @@ impl Complaints {
     }
 
     /// Logs that a peer uses the wrong protocol, once per peer, because its clients retry forever.
-    pub(super) fn wrong_protocol(&self, peer: SocketAddr, spoken: Spoken) {
+    pub(super) fn wrong_protocol(&self, peer: SocketAddr, spoken: WrongProtocol) {
         let (endpoint, peer) = (&*self.endpoint, peer.ip().to_canonical());
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.len() >= MOST_TOLD {
@@ -129,12 +129,12 @@ mod tests {
     /// Guarantees: wrong protocols are recognised by their first bytes, and the right ones never are.
     #[test]
     fn spoken() {
-        assert_eq!(Spoken::of(&[0x16, 3, 1, 2, 0], false), Some(Spoken::Tls));
-        assert_eq!(Spoken::of(&[0x16, 3, 1, 2, 0], true), Some(Spoken::Tls));
-        assert_eq!(Spoken::of(b"POST", true), Some(Spoken::Http1));
+        assert_eq!(WrongProtocol::of(&[0x16, 3, 1, 2, 0], false), Some(WrongProtocol::Tls));
+        assert_eq!(WrongProtocol::of(&[0x16, 3, 1, 2, 0], true), Some(WrongProtocol::Tls));
+        assert_eq!(WrongProtocol::of(b"POST", true), Some(WrongProtocol::Http1));
         for (first, only_http2) in [(&b"POST"[..], false), (b"PRI ", true), (b"PRI ", false), (b"", true), (b"x", true)]
         {
-            assert_eq!(Spoken::of(first, only_http2), None, "{first:?}");
+            assert_eq!(WrongProtocol::of(first, only_http2), None, "{first:?}");
         }
     }
 }

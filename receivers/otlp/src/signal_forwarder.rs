@@ -14,12 +14,12 @@ use hyper::body::{Body as _, Incoming};
 use profbridge_engine::component::StartError;
 use profbridge_engine::intake::Intake;
 use profbridge_net::body::{BodyLimits, Guarded};
-use profbridge_net::client::{HttpClientConfig, IN_PASSING, Passage, Resumed};
+use profbridge_net::client::{FORWARDING_BYTES, ForwardingClient, HttpClientConfig, PartlyReadBody};
 use profbridge_net::server::Peer;
 use profbridge_net::tls::TlsClientConfig;
 
-use crate::call::Caller;
-use crate::fault::Fault;
+use crate::call::ExportHandler;
+use crate::fault::CallFault;
 
 /// How long the head of an answer may take, including the time to send the request's body; SDKs give up after 10 s by
 /// default.
@@ -30,12 +30,12 @@ const HANDED_ON: &str = "otlp_requests_handed_on";
 
 /// Forwards requests of other signals to a server.
 #[derive(Debug, Clone)]
-pub(crate) struct Elsewhere {
-    passage: Passage,
+pub(crate) struct SignalForwarder {
+    forwarding: ForwardingClient,
     server: Uri,
 }
 
-impl Elsewhere {
+impl SignalForwarder {
     /// A forwarder to a server that speaks `grpc` or `http`; it does not connect yet. The signals' paths are appended
     /// to the server's URL.
     ///
@@ -45,9 +45,10 @@ impl Elsewhere {
     pub(crate) fn new(server: Uri, protocol: &str) -> Result<Self, StartError> {
         let tls = (server.scheme_str() == Some("https")).then(TlsClientConfig::default);
         let config = HttpClientConfig { tls, ..HttpClientConfig::default() };
-        let passage = if protocol == "grpc" { Passage::grpc(&config) } else { Passage::new(&config) };
+        let forwarding =
+            if protocol == "grpc" { ForwardingClient::grpc(&config) } else { ForwardingClient::new(&config) };
         let failed = |error| StartError(format!("protocols.{protocol}.forward_unsupported: {error}"));
-        Ok(Self { passage: passage.map_err(failed)?, server })
+        Ok(Self { forwarding: forwarding.map_err(failed)?, server })
     }
 
     /// Forwards a request and returns the answer. If the request is too large, or no answer came, the result of
@@ -56,8 +57,8 @@ impl Elsewhere {
         &self,
         request: Request<Incoming>,
         limits: BodyLimits,
-        caller: &Caller,
-        failure: impl FnOnce(&Fault) -> Response<B>,
+        caller: &ExportHandler,
+        failure: impl FnOnce(&CallFault) -> Response<B>,
     ) -> Response<Either<B, Incoming>> {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
         match self.pass(request, limits, &caller.intake).await {
@@ -75,19 +76,19 @@ impl Elsewhere {
         request: Request<Incoming>,
         limits: BodyLimits,
         intake: &Intake,
-    ) -> Result<Response<Incoming>, Fault> {
+    ) -> Result<Response<Incoming>, CallFault> {
         if request.body().size_hint().lower() > limits.max_bytes as u64 {
-            return Err(Fault::too_large(limits.max_bytes));
+            return Err(CallFault::too_large(limits.max_bytes));
         }
-        let _memory = intake.admitted(IN_PASSING).await?;
+        let _memory = intake.admitted(FORWARDING_BYTES).await?;
         let (base, path) = (self.server.to_string(), request.uri().path_and_query().map_or("/", |path| path.as_str()));
         let url = format!("{}{path}", base.trim_end_matches('/')).parse();
-        let url = url.map_err(|_| Fault::invalid("path", "it is no path"))?;
-        let request = request.map(|body| Resumed::new(Bytes::new(), Guarded::new(body, limits)));
-        let answer = tokio::time::timeout(PATIENCE, self.passage.pass(url, request)).await;
+        let url = url.map_err(|_| CallFault::invalid("path", "it is no path"))?;
+        let request = request.map(|body| PartlyReadBody::new(Bytes::new(), Guarded::new(body, limits)));
+        let answer = tokio::time::timeout(PATIENCE, self.forwarding.pass(url, request)).await;
         intake.note(HANDED_ON, 1);
         let host = self.server.authority().map(ToString::to_string).unwrap_or_default();
-        let unreachable = |why: String| Fault::later(format!("{host} did not take it: {why}"));
+        let unreachable = |why: String| CallFault::later(format!("{host} did not take it: {why}"));
         let answer = answer.map_err(|_| unreachable(format!("no answer within {PATIENCE:?}")))?;
         answer.map_err(|failure| unreachable(failure.to_string()))
     }
