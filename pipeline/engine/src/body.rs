@@ -31,7 +31,7 @@ const FIRST: usize = 64 * 1024;
 
 /// While requests wait for memory, several bodies without an announced length may each grow to this size in bytes. The
 /// limit keeps their total small compared with the one body that may grow further.
-const MOST_UNANNOUNCED: usize = 256 * 1024;
+const MAX_UNANNOUNCED: usize = 256 * 1024;
 
 /// For this long the rest of a refused request is read and discarded, so that its sender gets to read the answer.
 pub const LINGER: Duration = Duration::from_secs(5);
@@ -75,7 +75,7 @@ impl<'a> Buffer<'a> {
     ///
     /// There is not enough memory for that length.
     pub async fn new(intake: &'a Intake, announced: Option<usize>) -> Result<Self, Rejected> {
-        let permit = intake.admitted(0).await?;
+        let permit = intake.admit_waiting(0).await?;
         let mut buffer = Self { intake, permit, bytes: Vec::new(), announced: 0, turn: None };
         buffer.announce(announced.unwrap_or(0)).await?;
         Ok(buffer)
@@ -89,7 +89,7 @@ impl<'a> Buffer<'a> {
     pub async fn announce(&mut self, announced: usize) -> Result<(), Rejected> {
         self.announced = announced;
         let held = self.permit.bytes();
-        self.intake.grown(&mut self.permit, (announced as u64).saturating_sub(held)).await?;
+        self.intake.grow_waiting(&mut self.permit, (announced as u64).saturating_sub(held)).await?;
         if !self.intake.may_wait() {
             self.permit.set(held);
         }
@@ -108,11 +108,11 @@ impl<'a> Buffer<'a> {
             target = target.min(self.announced);
         }
         let target = target.max(needed);
-        if needed > self.announced && target > MOST_UNANNOUNCED && self.turn.is_none() && self.intake.may_wait() {
+        if needed > self.announced && target > MAX_UNANNOUNCED && self.turn.is_none() && self.intake.may_wait() {
             self.turn = self.intake.turn().await?;
         }
         let held = self.permit.bytes();
-        self.intake.grown(&mut self.permit, (target as u64).saturating_sub(held)).await?;
+        self.intake.grow_waiting(&mut self.permit, (target as u64).saturating_sub(held)).await?;
         self.bytes.reserve_exact(target - self.bytes.len());
         Ok(())
     }

@@ -17,17 +17,17 @@ const HIGH_WATER: (u64, u64) = (4, 5);
 
 /// Once this many bytes, or a quarter of the limit, were released, the allocator returns free memory to the system when
 /// the process is idle. A smaller amount is likely to be reused soon.
-const MUCH: u64 = 16 << 20;
+const RETURN_WHEN_IDLE: u64 = 16 << 20;
 
 /// Once the limit divided by this was released, free memory is also returned between two requests. Not earlier, because
 /// scanning the heap and requesting the same pages again both cost time.
-const TOO_MUCH: u64 = 4;
+const RETURN_BETWEEN_FRACTION: u64 = 4;
 
 /// An allocation of at least this many bytes counts as large and has to leave part of the limit to small ones.
 pub(crate) const LARGE: u64 = 1 << 20;
 
 /// Large requests that wait for memory leave the limit divided by this to small ones.
-const LEFT_TO_SMALL: u64 = 4;
+const RESERVED_FOR_SMALL_FRACTION: u64 = 4;
 
 /// The memory that data may occupy. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
@@ -123,8 +123,8 @@ impl Budget {
     }
 
     /// Like [`Budget::give_back_freed`], but only if it is very much. Call it between two requests.
-    pub(crate) fn give_back_between(&self) {
-        self.give_back_from(self.shared.limit / TOO_MUCH);
+    pub(crate) fn give_back_between_requests(&self) {
+        self.give_back_from(self.shared.limit / RETURN_BETWEEN_FRACTION);
     }
 
     /// Whether [`Budget::give_back_freed`] would return memory.
@@ -133,7 +133,7 @@ impl Budget {
     }
 
     fn much(&self) -> u64 {
-        MUCH.min(self.shared.limit / TOO_MUCH)
+        RETURN_WHEN_IDLE.min(self.shared.limit / RETURN_BETWEEN_FRACTION)
     }
 
     fn give_back_from(&self, least: u64) {
@@ -180,9 +180,9 @@ impl Permit {
     /// # Errors
     ///
     /// As [`Permit::grow`].
-    pub(crate) fn grow_beside_small(&mut self, more: u64) -> Result<(), Exhausted> {
+    pub(crate) fn grow_leaving_room_for_small(&mut self, more: u64) -> Result<(), Exhausted> {
         let limit = self.shared.limit;
-        let left = limit - limit / LEFT_TO_SMALL;
+        let left = limit - limit / RESERVED_FOR_SMALL_FRACTION;
         let all = self.bytes.saturating_add(more);
         self.grow_within(more, if (LARGE..=left).contains(&all) { left } else { limit })
     }
@@ -253,7 +253,7 @@ mod tests {
     /// Guarantees: released bytes add up until memory is returned to the system: from 16 MiB when idle, and from a
     /// quarter of the limit between two requests.
     #[test]
-    fn what_is_gone_is_given_back() {
+    fn released_memory_is_returned() {
         const MIB: u64 = 1 << 20;
         let budget = Budget::new(256 * MIB);
         let pass = |mib: u64| drop(budget.charge(mib * MIB));
@@ -262,10 +262,10 @@ mod tests {
         pass(1);
         assert!(budget.has_freed_much());
         pass(47);
-        budget.give_back_between();
+        budget.give_back_between_requests();
         assert!(budget.has_freed_much());
         pass(1);
-        budget.give_back_between();
+        budget.give_back_between_requests();
         assert!(!budget.has_freed_much());
         pass(16);
         budget.give_back_freed();
@@ -274,7 +274,7 @@ mod tests {
 
     /// Guarantees: waiting pipelines wake when memory becomes short and when a request was refused, not before.
     #[test]
-    fn pressure_is_told() {
+    fn pressure_wakes_waiting_pipelines() {
         let budget = Budget::new(100);
         let mut pressure = budget.pressure();
         let _first = budget.charge(80);

@@ -75,7 +75,7 @@ impl HttpFault {
     }
 
     /// Counts the request, and logs why it was refused.
-    pub(crate) fn tell(&self, telemetry: &TransportTelemetry, peer: Option<IpAddr>) {
+    pub(crate) fn count_and_log(&self, telemetry: &TransportTelemetry, peer: Option<IpAddr>) {
         self.count(telemetry);
         telemetry.not_taken(self.refusal(peer));
     }
@@ -177,7 +177,7 @@ impl<'a> RequestTally<'a> {
     pub fn finish(self, outcome: Result<ItemCounts, &HttpFault>) {
         self.end(|telemetry, peer| match outcome {
             Ok(items) => telemetry.accepted(items),
-            Err(fault) => fault.tell(telemetry, peer),
+            Err(fault) => fault.count_and_log(telemetry, peer),
         });
     }
 

@@ -115,7 +115,8 @@ impl HttpServer {
             let own = peer.filter(|peer| !peer.tls).and_then(|peer| peer.own);
             let checked = pages.map_or(Ok(()), |pages| pages.check(&request, own));
             let from = peer.map(|peer| peer.addr.ip());
-            let answer = checked.map(|()| service.call(request)).inspect_err(|fault| fault.tell(&telemetry, from));
+            let answer =
+                checked.map(|()| service.call(request)).inspect_err(|fault| fault.count_and_log(&telemetry, from));
             async move {
                 Ok::<_, Infallible>(match answer {
                     Ok(answer) => answer.await?.map(Either::Left),

@@ -31,7 +31,7 @@ use crate::telemetry::Edge;
 use crate::via;
 
 /// How often a request that waits for its pipelines checks whether their queues have become full.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+const OVERFLOW_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The entrance to one pipeline.
 #[derive(Debug, Clone)]
@@ -107,7 +107,7 @@ impl Intake {
     }
 
     /// Whether the deadline of [`Intake::waiting_until`] has passed, or there is none.
-    fn has_waited(&self) -> bool {
+    fn is_past_deadline(&self) -> bool {
         self.deadline.is_none_or(|deadline| deadline <= Instant::now())
     }
 
@@ -154,9 +154,9 @@ impl Intake {
     }
 
     /// Refuses a request that has used up its waiting time, if the queue of an exporter is full.
-    fn not_refused(&self, entrance: &Entrance) -> Result<(), Rejected> {
+    fn check_overflow(&self, entrance: &Entrance) -> Result<(), Rejected> {
         match entrance.refused_by() {
-            Some(exporter) if self.has_waited() => Err(queue_full(exporter)),
+            Some(exporter) if self.is_past_deadline() => Err(queue_full(exporter)),
             _ => Ok(()),
         }
     }
@@ -180,7 +180,7 @@ impl Intake {
             let carriers = self.shared.entrances.iter().filter(|entrance| carries(entrance.carries));
             let mut waits: Option<(&Arc<dyn Sink>, &Entrance)> = None;
             for entrance in carriers {
-                self.not_refused(entrance)?;
+                self.check_overflow(entrance)?;
                 let full = entrance.sinks.0.iter().find(|sink| !sink.has_room());
                 waits = waits.or(full.map(|sink| (sink, entrance)));
             }
@@ -188,7 +188,7 @@ impl Intake {
             tokio::select! {
                 () = sink.room() => {}
                 // After the deadline only requests that wait for queue room remain; they must not wake for it again.
-                () = self.deadline(), if !self.has_waited() => {}
+                () = self.deadline(), if !self.is_past_deadline() => {}
                 () = self.shared.end.shutdown.clone().triggered() => return Err(stopped(&entrance.pipeline)),
             }
         }
@@ -240,7 +240,7 @@ impl Intake {
                     () = last_call.wait() => return Err(stopped(&entrance.pipeline)),
                     slot = &mut reserved => break slot,
                     // A pipeline that waits for a full queue receives nothing, so its channel stays full.
-                    () = sleep(LOOK_AFTER) => self.not_refused(entrance)?,
+                    () = sleep(OVERFLOW_CHECK_INTERVAL) => self.check_overflow(entrance)?,
                 }
             };
             match slot {
@@ -283,8 +283,8 @@ impl Intake {
                         break None;
                     }
                     // A pipeline that waits for a full queue does not get to the requests in its channel.
-                    () = sleep(LOOK_AFTER) => {
-                        if let Err(refused) = self.not_refused(entrance)
+                    () = sleep(OVERFLOW_CHECK_INTERVAL) => {
+                        if let Err(refused) = self.check_overflow(entrance)
                             && claim.withdraw()
                         {
                             return Err(refused);

@@ -109,7 +109,7 @@ mod tests {
 
     /// Attack: whatever the header contains, no more than the maximum number of ids is remembered.
     #[tokio::test]
-    async fn any_header() {
+    async fn header_ids_are_bounded() {
         let via = Via::new(1);
         for text in ["", ",,,", "x", "\u{fe}\u{ff}", "ffffffffffffffffff", "-1", &"2,".repeat(5000)] {
             let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) else { continue };

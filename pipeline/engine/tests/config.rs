@@ -240,7 +240,7 @@ fn bad_files() -> Vec<PathBuf> {
 /// Guarantees: for every bad file the problems, positions, lines, carets and hints match the recorded ones exactly, and
 /// no secret of the file is shown.
 #[test]
-fn bad_files_are_told_what_is_wrong() {
+fn bad_files_are_reported() {
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
     let mut wrong = Vec::new();
     let files = bad_files();

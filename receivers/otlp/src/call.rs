@@ -31,7 +31,7 @@ use crate::origin::HostAttribution;
 const SMALL: usize = 32 * 1024;
 
 /// The same limit for spans in protobuf, which decode several times as fast. It exceeds the usual batch of an SDK.
-const SMALL_OF_SPANS: usize = 256 * 1024;
+const SMALL_SPANS: usize = 256 * 1024;
 
 /// Settings shared by the calls of one transport. Cheap to clone.
 #[derive(Clone)]
@@ -142,15 +142,15 @@ impl ExportHandler {
     ) -> Result<(Decoded, Permit), CallFault> {
         let Received { bytes, permit } = received;
         let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
-        let work = DecodeJob { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
+        let job = DecodeJob { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
         let small = match (content, form) {
-            (RequestContent::Traces, RequestEncoding::Protobuf) => SMALL_OF_SPANS,
+            (RequestContent::Traces, RequestEncoding::Protobuf) => SMALL_SPANS,
             _ => SMALL,
         };
         if coding == Coding::Identity && bytes.len() <= small {
-            return work.run(bytes, coding);
+            return job.run(bytes, coding);
         }
-        let done = body::run_in(&self.slots, &self.intake, move || work.run(bytes, coding)).await;
+        let done = body::run_in(&self.slots, &self.intake, move || job.run(bytes, coding)).await;
         let defect = "the request could not be decoded, see the log of profbridge";
         done.unwrap_or_else(|| Err(CallFault::new(FaultKind::Internal, defect)))
     }

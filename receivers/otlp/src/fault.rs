@@ -15,7 +15,7 @@ use profbridge_wire::otlp::DecodeError;
 use tonic::Code;
 
 /// The default delay before a retry. A delay is always sent, because for some codes its absence has another meaning.
-const LATER: Duration = Duration::from_secs(1);
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
 /// Maximum length of an answer's text in bytes. gRPC sends it twice, in headers, of which clients accept at least 8 KiB
 /// (gRPC `PROTOCOL-HTTP2.md`).
@@ -124,7 +124,7 @@ impl CallFault {
 
     /// There is no room now; the sender may retry.
     pub(crate) fn later(message: String) -> Self {
-        Self { retry_after: Some(LATER), ..Self::new(FaultKind::Busy, message) }
+        Self { retry_after: Some(RETRY_DELAY), ..Self::new(FaultKind::Busy, message) }
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {
@@ -180,7 +180,7 @@ impl From<Rejected> for CallFault {
         };
         let retry_after = match rejected.retry {
             Retry::Never => None,
-            Retry::Later => Some(LATER),
+            Retry::Later => Some(RETRY_DELAY),
             Retry::After(delay) => Some(delay),
         };
         Self { retry_after, refused: Some(rejected.reason), ..Self::new(kind, rejected.to_string()) }

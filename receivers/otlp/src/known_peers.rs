@@ -88,7 +88,7 @@ pub(crate) enum ProcessTrait {
 pub(crate) struct TraitSighting<'a> {
     pub(crate) pid: i64,
     /// The pod and the container in which it runs, each of which may number its processes separately.
-    pub(crate) inside: [Option<&'a str>; 2],
+    pub(crate) pod_and_container: [Option<&'a str>; 2],
     pub(crate) of: ProcessTrait,
     pub(crate) value: &'a str,
     /// The first and the last time that it was observed, in nanoseconds since the Unix epoch; `None` if unknown.
@@ -152,7 +152,7 @@ struct LastPeriods {
 
 impl LastPeriods {
     /// Records a new period. Returns whether it contradicts the assumption of a single process.
-    fn take(&mut self, seen: TraitPeriod) -> bool {
+    fn record_period(&mut self, seen: TraitPeriod) -> bool {
         if let Some(before) = self.before.filter(|before| before.value == seen.value) {
             self.before = Some(std::mem::replace(&mut self.latest, before));
             if seen.times.is_none() || before.times.is_none() {
@@ -194,38 +194,38 @@ impl KnownPeers {
         &mut self,
         peer: IpAddr,
         this: Option<HostNames<'_>>,
-        told: &PeerReport<'_>,
+        report: &PeerReport<'_>,
         now: Instant,
     ) -> Option<String> {
         let mut conflict = None;
-        for sighting in &told.sightings {
+        for sighting in &report.sightings {
             if self.conflicts(peer, sighting) {
                 conflict.get_or_insert(sighting);
             }
         }
         self.make_room(peer, now);
         let new = || PeerState { host: Default::default(), host_seen: now, relays: None, seen: now };
-        let sender = self.peers.entry(peer).or_insert_with(new);
-        sender.seen = now;
+        let state = self.peers.entry(peer).or_insert_with(new);
+        state.seen = now;
         let mut why = conflict.map(TraitSighting::why);
-        for host in &told.hosts {
+        for host in &report.hosts {
             if let Some(this) = this.filter(|this| host.is_foreign(this)) {
                 why =
                     Some(format!("it names the host {}, and this one is {}", shown(host.label()), shown(this.label())));
-            } else if let Some((one, other)) = sender.name(host, now) {
+            } else if let Some((one, other)) = state.record_host(host, now) {
                 why = Some(format!("it names the hosts {} and {}", shown(&one), shown(other)));
             }
         }
         if let Some(why) = why {
-            sender.relays = Some((now + REMEMBERED, why));
+            state.relays = Some((now + REMEMBERED, why));
         }
-        sender.relays.take_if(|(until, _)| *until < now);
-        sender.relays.as_ref().map(|(_, why)| why.clone())
+        state.relays.take_if(|(until, _)| *until < now);
+        state.relays.as_ref().map(|(_, why)| why.clone())
     }
 
     /// Records a trait of a process. Returns whether it contradicts the assumption of a single process.
     fn conflicts(&mut self, peer: IpAddr, sighting: &TraitSighting<'_>) -> bool {
-        let key = (peer, sighting.pid, hashed(sighting.inside), sighting.of);
+        let key = (peer, sighting.pid, hashed(sighting.pod_and_container), sighting.of);
         if self.traits.len() >= MAX_TRAITS && !self.traits.contains_key(&key) {
             self.traits = HashMap::new();
         }
@@ -235,7 +235,7 @@ impl KnownPeers {
                 entry.insert(LastPeriods { latest: seen, before: None });
                 false
             }
-            Entry::Occupied(mut entry) => entry.get_mut().take(seen),
+            Entry::Occupied(mut entry) => entry.get_mut().record_period(seen),
         }
     }
 
@@ -244,9 +244,9 @@ impl KnownPeers {
         if self.peers.len() < MAX_PEERS || self.peers.contains_key(&peer) {
             return;
         }
-        self.peers.retain(|_, sender| now.saturating_duration_since(sender.seen) < REMEMBERED);
+        self.peers.retain(|_, state| now.saturating_duration_since(state.seen) < REMEMBERED);
         if self.peers.len() >= MAX_PEERS
-            && let Some(oldest) = self.peers.iter().min_by_key(|(_, sender)| sender.seen).map(|(peer, _)| *peer)
+            && let Some(oldest) = self.peers.iter().min_by_key(|(_, state)| state.seen).map(|(peer, _)| *peer)
         {
             self.peers.remove(&oldest);
         }
@@ -255,7 +255,7 @@ impl KnownPeers {
 
 impl PeerState {
     /// Records a host that the peer names. Returns the conflicting names if the peer named another host before.
-    fn name<'a>(&mut self, host: &HostNames<'a>, now: Instant) -> Option<(String, &'a str)> {
+    fn record_host<'a>(&mut self, host: &HostNames<'a>, now: Instant) -> Option<(String, &'a str)> {
         let [id, name, node] = self.host.each_ref().map(|known| Some(&**known).filter(|known| !known.is_empty()));
         let known = HostNames { id, name, node };
         let fresh = now.saturating_duration_since(self.host_seen) < REMEMBERED;
@@ -263,9 +263,9 @@ impl PeerState {
             return Some((one.to_owned(), other));
         }
         self.host_seen = now;
-        for (known, said) in self.host.iter_mut().zip([host.id, host.name, host.node]) {
-            if let Some(said) = said.map(shortened).filter(|said| known != said) {
-                said.clone_into(known);
+        for (known, new_name) in self.host.iter_mut().zip([host.id, host.name, host.node]) {
+            if let Some(new_name) = new_name.map(shortened).filter(|new_name| known != new_name) {
+                new_name.clone_into(known);
             }
         }
         None

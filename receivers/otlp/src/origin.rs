@@ -18,7 +18,7 @@ use crate::host::ThisHost;
 use crate::known_peers::{HostNames, KnownPeers, PeerReport, ProcessTrait, TraitSighting};
 
 /// Memory in bytes that an added attribute takes, apart from its texts.
-const ADDED: usize = 64;
+const ADDED_ATTRIBUTE_BYTES: usize = 64;
 
 /// How often the log may say that profiles are not merged.
 const WARNING: Duration = Duration::from_secs(60);
@@ -71,7 +71,7 @@ struct ProcessAttributes<'a> {
     executable: Option<&'a str>,
     service: Option<&'a str>,
     /// The pod and the container.
-    inside: [Option<&'a str>; 2],
+    pod_and_container: [Option<&'a str>; 2],
 }
 
 /// A process's environment variable for its service name, as the eBPF profiler reports it.
@@ -79,7 +79,7 @@ const SERVICE_VARIABLE: &str = "process.environment_variable.OTEL_SERVICE_NAME";
 
 impl<'a> ProcessAttributes<'a> {
     fn of(dictionary: &'a Dictionary, attributes: impl Iterator<Item = &'a Attribute>) -> Self {
-        let mut said = Self::default();
+        let mut identity = Self::default();
         let (mut path, mut name, mut variable) = (None, None, None);
         for attribute in attributes {
             let text = match attribute.value {
@@ -87,19 +87,19 @@ impl<'a> ProcessAttributes<'a> {
                 _ => None,
             };
             match dictionary.string(attribute.key) {
-                "host.id" => said.host.id = said.host.id.or(text),
-                "host.name" => said.host.name = said.host.name.or(text),
-                "k8s.node.name" => said.host.node = said.host.node.or(text),
-                "k8s.pod.uid" => said.inside[0] = said.inside[0].or(text),
-                "k8s.container.name" => said.inside[1] = said.inside[1].or(text),
-                "service.name" => said.service = said.service.or(text),
+                "host.id" => identity.host.id = identity.host.id.or(text),
+                "host.name" => identity.host.name = identity.host.name.or(text),
+                "k8s.node.name" => identity.host.node = identity.host.node.or(text),
+                "k8s.pod.uid" => identity.pod_and_container[0] = identity.pod_and_container[0].or(text),
+                "k8s.container.name" => identity.pod_and_container[1] = identity.pod_and_container[1].or(text),
+                "service.name" => identity.service = identity.service.or(text),
                 SERVICE_VARIABLE => variable = variable.or(text),
-                "container.id" => said.container |= text.is_some(),
-                "service.instance.id" => said.instance |= text.is_some(),
+                "container.id" => identity.container |= text.is_some(),
+                "service.instance.id" => identity.instance |= text.is_some(),
                 "process.executable.path" => path = path.or(text),
                 "process.executable.name" => name = name.or(text),
                 "process.pid" => {
-                    said.pid = said.pid.or(match attribute.value {
+                    identity.pid = identity.pid.or(match attribute.value {
                         Value::Int(pid) => Some(pid),
                         _ => text.and_then(|text| text.parse().ok()),
                     });
@@ -107,10 +107,10 @@ impl<'a> ProcessAttributes<'a> {
                 _ => {}
             }
         }
-        said.executable = path.or(name);
+        identity.executable = path.or(name);
         // The placeholder that SDKs use without a configured name (opentelemetry semantic conventions, `service.name`).
-        said.service = said.service.filter(|name| !name.starts_with("unknown_service")).or(variable);
-        said
+        identity.service = identity.service.filter(|name| !name.starts_with("unknown_service")).or(variable);
+        identity
     }
 
     /// Fills fields that are missing here from `other`.
@@ -126,7 +126,7 @@ impl<'a> ProcessAttributes<'a> {
             pid: self.pid.or(other.pid),
             executable: self.executable.or(other.executable),
             service: self.service.or(other.service),
-            inside: [0, 1].map(|at| self.inside[at].or(other.inside[at])),
+            pod_and_container: [0, 1].map(|at| self.pod_and_container[at].or(other.pod_and_container[at])),
         }
     }
 
@@ -156,7 +156,7 @@ impl HostAttribution {
         // If no sample has such an attribute, the resource has them all.
         let on_samples =
             ProcessAttributes::of(dictionary, dictionary.tables().attributes.iter()) != ProcessAttributes::default();
-        let (mut told, mut weak, mut insertions) = (PeerReport::default(), 0, Vec::new());
+        let (mut report, mut unidentified, mut insertions) = (PeerReport::default(), 0, Vec::new());
         // Indexes of resources that name no host, neither themselves nor in their samples.
         let mut nameless = Vec::new();
         for (at, resource) in profiles.resources().iter().enumerate() {
@@ -169,25 +169,26 @@ impl HostAttribution {
             let mut named = inserted.host.is_named();
             let on_resource = ProcessAttributes::of(dictionary, own.iter());
             let known = !on_samples && on_resource.or(inserted).identifies();
-            for (on_sample, times, observations) in parts(profiles, resource, on_samples, known) {
-                let said = on_sample.or(on_resource);
-                if said.host.is_named() {
+            for (on_sample, times, observations) in sample_groups(profiles, resource, on_samples, known) {
+                let identity = on_sample.or(on_resource);
+                if identity.host.is_named() {
                     named = true;
-                    if told.hosts.last() != Some(&said.host) {
-                        told.hosts.push(said.host);
+                    if report.hosts.last() != Some(&identity.host) {
+                        report.hosts.push(identity.host);
                     }
                 }
-                let said = said.or(inserted);
-                if said.identifies() {
+                let identity = identity.or(inserted);
+                if identity.identifies() {
                     continue;
                 }
-                weak += observations;
-                let Some(pid) = said.pid else { continue };
-                let traits = [(ProcessTrait::Executable, said.executable), (ProcessTrait::Service, said.service)];
+                unidentified += observations;
+                let Some(pid) = identity.pid else { continue };
+                let traits =
+                    [(ProcessTrait::Executable, identity.executable), (ProcessTrait::Service, identity.service)];
                 let seen = traits.into_iter().filter_map(|(of, value)| Some((of, value?)));
-                told.sightings.extend(seen.map(|(of, value)| TraitSighting {
+                report.sightings.extend(seen.map(|(of, value)| TraitSighting {
                     pid,
-                    inside: said.inside,
+                    pod_and_container: identity.pod_and_container,
                     of,
                     value,
                     times,
@@ -198,10 +199,10 @@ impl HostAttribution {
             }
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let why = state.known_peers.record_report(peer, this, &told, now);
+        let why = state.known_peers.record_report(peer, this, &report, now);
         let relayed = why.is_some();
-        let warning = why.filter(|_| weak > 0).and_then(|why| {
-            state.alone += weak;
+        let warning = why.filter(|_| unidentified > 0).and_then(|why| {
+            state.alone += unidentified;
             let due = state.warned.is_none_or(|warned| now.saturating_duration_since(warned) >= WARNING);
             due.then(|| {
                 state.warned = Some(now);
@@ -243,7 +244,7 @@ impl HostAttribution {
         if self.insert.is_empty() && local.is_none() {
             return 0;
         }
-        let (mut told, mut missing) = (PeerReport::default(), Vec::new());
+        let (mut report, mut missing) = (PeerReport::default(), Vec::new());
         for (at, resource) in spans.resources().iter().enumerate() {
             let mut host = HostNames::default();
             let mut has = vec![false; self.insert.len()];
@@ -262,20 +263,20 @@ impl HostAttribution {
             let lacks: Vec<usize> = (0..has.len()).filter(|of| !has[*of]).collect();
             let named = host.is_named() || self.inserted().host.is_named();
             if host.is_named() {
-                told.hosts.push(host);
+                report.hosts.push(host);
             }
             missing.push((at, lacks, !named));
         }
         let this = local.map(|host| HostNames { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let relayed = state.known_peers.record_report(peer, this, &told, now).is_some();
+        let relayed = state.known_peers.record_report(peer, this, &report, now).is_some();
         drop(state);
         let names = Self::host_names(local.filter(|_| !relayed));
         let mut memory = 0;
         for (at, lacks, nameless) in missing {
             let inserted = lacks.into_iter().map(|of| (self.insert[of].0.as_str(), self.insert[of].1.as_str()));
             for (key, value) in inserted.chain(names.iter().copied().filter(|_| nameless)) {
-                memory += key.len() + value.len() + ADDED;
+                memory += key.len() + value.len() + ADDED_ATTRIBUTE_BYTES;
                 spans.add_to_resource(at, key.into(), value.into());
             }
         }
@@ -319,7 +320,7 @@ type SampleGroup<'a> = (ProcessAttributes<'a>, Option<(u64, u64)>, u64);
 
 /// The groups of a resource: one, or one per list of attributes that its samples have. The time range is only
 /// determined if the process is not `known`.
-fn parts<'a>(
+fn sample_groups<'a>(
     profiles: &'a Profiles,
     resource: &ResourceProfiles,
     on_samples: bool,
@@ -329,7 +330,7 @@ fn parts<'a>(
         return vec![(ProcessAttributes::default(), None, 0)];
     }
     let dictionary = profiles.dictionary();
-    let (mut parts, mut seen): (Vec<SampleGroup<'a>>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
+    let (mut sample_groups, mut seen): (Vec<SampleGroup<'a>>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
     let mut last = None;
     for sample in resource.scopes.iter().flat_map(|scope| &scope.profiles).flat_map(|profile| profiles.samples(profile))
     {
@@ -337,19 +338,19 @@ fn parts<'a>(
         let at = match last {
             Some((same, at)) if same == set => at,
             _ => *seen.entry(set).or_insert_with(|| {
-                parts.push((ProcessAttributes::of(dictionary, dictionary.attributes(set)), None, 0));
-                parts.len() - 1
+                sample_groups.push((ProcessAttributes::of(dictionary, dictionary.attributes(set)), None, 0));
+                sample_groups.len() - 1
             }),
         };
         last = Some((set, at));
-        let (_, times, observations) = &mut parts[at];
+        let (_, times, observations) = &mut sample_groups[at];
         *observations += sample.observations();
         for time in sample.timestamps() {
             let (first, last) = times.get_or_insert((time, time));
             (*first, *last) = ((*first).min(time), (*last).max(time));
         }
     }
-    parts
+    sample_groups
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
     }
     let origin = Arc::new(HostAttribution::new(context.id.clone(), settings.resource, host));
     let slots = body::slots();
-    let caller = |protocol: &'static str, body: &BodyLimits| ExportHandler {
+    let handler = |protocol: &'static str, body: &BodyLimits| ExportHandler {
         intake: context.next.clone(),
         telemetry: context.telemetry.transport(protocol),
         max_bytes: body.max_bytes,
@@ -87,7 +87,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
         let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
         let signal_forwarder =
             forward_unsupported.clone().map(|server| SignalForwarder::new(server, "grpc")).transpose()?;
-        let service = grpc::Service { caller: caller("grpc", &body), body, signal_forwarder, linger };
+        let service = grpc::Service { handler: handler("grpc", &body), body, signal_forwarder, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, running) = server_of("grpc", "protocols.grpc.", settings).listen(service, &context).await?;
         addresses.push(("grpc", address));
@@ -97,7 +97,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
         let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
         let signal_forwarder =
             forward_unsupported.clone().map(|server| SignalForwarder::new(server, "http")).transpose()?;
-        let service = http::Service { caller: caller("http", &body), body, signal_forwarder, linger };
+        let service = http::Service { handler: handler("http", &body), body, signal_forwarder, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, running) = server_of("http", "protocols.http.", settings).listen(service, &context).await?;
         addresses.push(("http", address));

@@ -23,10 +23,10 @@ use crate::fault::CallFault;
 
 /// How long the head of an answer may take, including the time to send the request's body; SDKs give up after 10 s by
 /// default.
-const PATIENCE: Duration = Duration::from_secs(60);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Counts forwarded requests.
-const HANDED_ON: &str = "otlp_requests_handed_on";
+const FORWARDED: &str = "otlp_requests_handed_on";
 
 /// Forwards requests of other signals to a server.
 #[derive(Debug, Clone)]
@@ -57,14 +57,14 @@ impl SignalForwarder {
         &self,
         request: Request<Incoming>,
         limits: BodyLimits,
-        caller: &ExportHandler,
+        handler: &ExportHandler,
         failure: impl FnOnce(&CallFault) -> Response<B>,
     ) -> Response<Either<B, Incoming>> {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
-        match self.pass(request, limits, &caller.intake).await {
+        match self.pass(request, limits, &handler.intake).await {
             Ok(answer) => answer.map(Either::Right),
             Err(fault) => {
-                caller.telemetry.not_taken(fault.refusal(peer));
+                handler.telemetry.not_taken(fault.refusal(peer));
                 failure(&fault).map(Either::Left)
             }
         }
@@ -80,16 +80,16 @@ impl SignalForwarder {
         if request.body().size_hint().lower() > limits.max_bytes as u64 {
             return Err(CallFault::too_large(limits.max_bytes));
         }
-        let _memory = intake.admitted(FORWARDING_BYTES).await?;
+        let _memory = intake.admit_waiting(FORWARDING_BYTES).await?;
         let (base, path) = (self.server.to_string(), request.uri().path_and_query().map_or("/", |path| path.as_str()));
         let url = format!("{}{path}", base.trim_end_matches('/')).parse();
         let url = url.map_err(|_| CallFault::invalid("path", "it is no path"))?;
         let request = request.map(|body| PartlyReadBody::new(Bytes::new(), Guarded::new(body, limits)));
-        let answer = tokio::time::timeout(PATIENCE, self.forwarding.pass(url, request)).await;
-        intake.note(HANDED_ON, 1);
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.forwarding.pass(url, request)).await;
+        intake.note(FORWARDED, 1);
         let host = self.server.authority().map(ToString::to_string).unwrap_or_default();
         let unreachable = |why: String| CallFault::later(format!("{host} did not take it: {why}"));
-        let answer = answer.map_err(|_| unreachable(format!("no answer within {PATIENCE:?}")))?;
+        let answer = answer.map_err(|_| unreachable(format!("no answer within {ANSWER_TIMEOUT:?}")))?;
         answer.map_err(|failure| unreachable(failure.to_string()))
     }
 }

@@ -27,10 +27,10 @@ const MEMORY_FACTORS: [usize; 2] = [3, 8];
 const REPLACED: &str = "pprof_strings_replaced";
 
 /// Counts numbers of labels that have a text as well.
-const LEFT_OUT: &str = "pprof_label_numbers_left_out";
+const LABEL_NUMBERS_DROPPED: &str = "pprof_label_numbers_left_out";
 
 /// Counts references to missing mappings and functions.
-const LEFT_OUT_REFERENCES: &str = "pprof_references_left_out";
+const REFERENCES_DROPPED: &str = "pprof_references_left_out";
 
 /// Counts observations whose profile has an impossible time.
 const TIME_SKEW: &str = "time_skew";
@@ -57,12 +57,12 @@ pub(crate) struct WarnedSenders(Arc<Mutex<HashSet<Arc<str>>>>);
 
 impl WarnedSenders {
     /// Maximum number of remembered senders; further ones get no warning.
-    const MOST: usize = 1024;
+    const MAX_SENDERS: usize = 1024;
 
     /// Logs that a sender's profile has an impossible time, once per sender.
     fn warn(&self, peer: &Arc<str>, time: u64) {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() < Self::MOST && known.insert(Arc::clone(peer)) {
+        let mut metadata = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if metadata.len() < Self::MAX_SENDERS && metadata.insert(Arc::clone(peer)) {
             let time = Timestamp(time).rfc3339(3);
             tracing::warn!(
                 "{peer} sends profiles of {time}, which cannot be when they were made: they are taken at `from`, or when \
@@ -78,7 +78,7 @@ pub(crate) struct ReceivedProfile {
     pub(crate) coding: Coding,
     /// The boundary of the multipart form that contains it, if any.
     pub(crate) boundary: Option<String>,
-    pub(crate) known: ProfileMetadata,
+    pub(crate) metadata: ProfileMetadata,
     /// The sender.
     pub(crate) peer: Arc<str>,
     /// Maximum size in bytes.
@@ -87,14 +87,14 @@ pub(crate) struct ReceivedProfile {
 
 impl ProfileHandler {
     /// Hands a profile to the pipelines, and returns how many samples (`Sample` messages of OTLP) they accepted.
-    pub(crate) async fn take(&self, arrived: ReceivedProfile) -> Result<u64, Fault> {
-        let work = DecodeJob {
+    pub(crate) async fn accept_profile(&self, received: ReceivedProfile) -> Result<u64, Fault> {
+        let job = DecodeJob {
             intake: self.intake.clone(),
             clock: self.clock.clone(),
             senders: self.senders.clone(),
             insert: Arc::clone(&self.insert),
         };
-        let done = body::run_in(&self.slots, &self.intake, move || work.run(arrived)).await;
+        let done = body::run_in(&self.slots, &self.intake, move || job.run(received)).await;
         let (profiles, permit) = done.ok_or_else(fault::internal)??;
         let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
         if samples > 0 {
@@ -113,26 +113,26 @@ struct DecodeJob {
 }
 
 impl DecodeJob {
-    fn run(&self, arrived: ReceivedProfile) -> Result<(Profiles, Permit), Fault> {
-        let ReceivedProfile { received: Received { bytes, mut permit }, coding, boundary, known, peer, max_bytes } =
-            arrived;
+    fn run(&self, received: ReceivedProfile) -> Result<(Profiles, Permit), Fault> {
+        let ReceivedProfile { received: Received { bytes, mut permit }, coding, boundary, metadata, peer, max_bytes } =
+            received;
         let mut bytes = body::unpack_instead(bytes, coding, max_bytes, &self.intake, &mut permit)?;
         if let Some(boundary) = boundary {
-            bytes = of_form(&bytes, &boundary)?;
+            bytes = from_form(&bytes, &boundary)?;
         }
         if bytes.starts_with(GZIP) {
             bytes = body::unpack_instead(bytes, Coding::Gzip, max_bytes, &self.intake, &mut permit)?;
         }
-        let times = Times { arrival_unix_nano: self.clock.now().unix_nano, ..known.times };
+        let times = Times { arrival_unix_nano: self.clock.now().unix_nano, ..metadata.times };
         let decoded = self.decode(bytes, times, max_bytes, &mut permit)?;
         self.intake.note(REPLACED, decoded.replaced_strings);
-        self.intake.note(LEFT_OUT, decoded.left_out_numbers);
-        self.intake.note(LEFT_OUT_REFERENCES, decoded.left_out_references);
+        self.intake.note(LABEL_NUMBERS_DROPPED, decoded.left_out_numbers);
+        self.intake.note(REFERENCES_DROPPED, decoded.left_out_references);
         if let Some(time) = decoded.wrong_time {
             self.intake.note(TIME_SKEW, decoded.profiles.observations());
             self.senders.warn(&peer, time);
         }
-        let mut profiles = self.complete(decoded.profiles, known)?;
+        let mut profiles = self.complete(decoded.profiles, metadata)?;
         profiles.peer = Some(peer);
         Ok((profiles, permit))
     }
@@ -163,11 +163,11 @@ impl DecodeJob {
     }
 
     /// Adds attributes to the resource: the sender's, and then the configured ones.
-    fn complete(&self, profiles: Profiles, known: ProfileMetadata) -> Result<Profiles, Fault> {
-        let said = |key: &str| known.attributes.iter().any(|(known, _)| known == key);
+    fn complete(&self, profiles: Profiles, metadata: ProfileMetadata) -> Result<Profiles, Fault> {
+        let said = |key: &str| metadata.attributes.iter().any(|(metadata, _)| metadata == key);
         let inserted = self.insert.iter().filter(|(key, _)| !said(key));
         let all: Vec<(&str, &str)> =
-            known.attributes.iter().chain(inserted).map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            metadata.attributes.iter().chain(inserted).map(|(key, value)| (key.as_str(), value.as_str())).collect();
         let places: Vec<Insertion> =
             (0..all.len() as u32).map(|attribute| Insertion { resource: 0, attribute }).collect();
         profiles.insert(&all, &places).map_err(|invalid| Fault::malformed(invalid.to_string()))
@@ -175,7 +175,7 @@ impl DecodeJob {
 }
 
 /// Extracts the profile from a multipart form.
-fn of_form(body: &Bytes, boundary: &str) -> Result<Bytes, Fault> {
+fn from_form(body: &Bytes, boundary: &str) -> Result<Bytes, Fault> {
     let [profile, before] = multipart::parts(body, boundary, ["profile", "prev_profile"])?;
     if before.is_some_and(|before| !before.is_empty()) {
         let message = "prev_profile: the profile counts since the program's start, and only changes are read; let the \

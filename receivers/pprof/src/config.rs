@@ -270,7 +270,7 @@ impl Target {
         let url = url.ok().filter(|_| problems.len() == before)?;
         let host = url.authority().map(ToString::to_string).unwrap_or_default();
         for (attribute, value) in [(SERVICE, &name), (INSTANCE, &host)] {
-            if !attributes.iter().any(|(known, _)| known == attribute) {
+            if !attributes.iter().any(|(metadata, _)| metadata == attribute) {
                 attributes.push((attribute.to_owned(), value.clone()));
             }
         }

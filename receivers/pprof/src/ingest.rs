@@ -35,12 +35,12 @@ fn parameters(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
 
 impl ProfileMetadata {
     /// Parses the query of `/ingest`.
-    pub(crate) fn of_ingest(query: &str) -> Result<Self, Fault> {
-        let mut known = Self::default();
+    pub(crate) fn from_ingest_query(query: &str) -> Result<Self, Fault> {
+        let mut metadata = Self::default();
         let [mut from, mut until] = [0; 2];
         for (name, value) in parameters(query) {
             match name.as_str() {
-                "name" => known.name(&value)?,
+                "name" => metadata.name(&value)?,
                 "from" => from = time(&name, &value)?,
                 "until" => until = time(&name, &value)?,
                 "format" if !matches!(value.as_str(), "" | "pprof") => {
@@ -51,17 +51,17 @@ impl ProfileMetadata {
                 _ => {}
             }
         }
-        known.times = Times { time_unix_nano: from, duration_nano: until.saturating_sub(from), ..Times::default() };
-        Ok(known)
+        metadata.times = Times { time_unix_nano: from, duration_nano: until.saturating_sub(from), ..Times::default() };
+        Ok(metadata)
     }
 
     /// Parses the query of the plain endpoint: attributes by key.
-    pub(crate) fn of_attributes(query: &str) -> Result<Self, Fault> {
-        let mut known = Self::default();
+    pub(crate) fn from_attribute_query(query: &str) -> Result<Self, Fault> {
+        let mut metadata = Self::default();
         for (key, value) in parameters(query) {
-            known.add(key, value)?;
+            metadata.add(key, value)?;
         }
-        Ok(known)
+        Ok(metadata)
     }
 
     /// Parses a name with labels: `shop.cart{region=eu,env=prod}`.
@@ -88,7 +88,7 @@ impl ProfileMetadata {
 
     /// Adds an attribute, unless it exists or the value is empty.
     fn add(&mut self, key: String, value: String) -> Result<(), Fault> {
-        if value.is_empty() || self.attributes.iter().any(|(known, _)| *known == key) {
+        if value.is_empty() || self.attributes.iter().any(|(metadata, _)| *metadata == key) {
             return Ok(());
         }
         if key.is_empty() || key.len() > LONGEST_KEY || value.len() > LONGEST_VALUE {
@@ -123,8 +123,8 @@ fn time(name: &str, text: &str) -> Result<u64, Fault> {
 mod tests {
     use super::*;
 
-    fn attributes(known: &ProfileMetadata) -> Vec<(&str, &str)> {
-        known.attributes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    fn attributes(metadata: &ProfileMetadata) -> Vec<(&str, &str)> {
+        metadata.attributes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
     /// Guarantees: name and labels become attributes, the session id becomes the instance; times are parsed in every
@@ -132,18 +132,18 @@ mod tests {
     #[test]
     fn ingest() {
         let query = "name=shop.cart%7Bregion%3Deu%2C+env%3D%22prod%22%2C__session_id__%3D7f%7D&from=1760000000&until=1760000010000&format=pprof&spyName=gospy";
-        let known = ProfileMetadata::of_ingest(query).unwrap();
+        let metadata = ProfileMetadata::from_ingest_query(query).unwrap();
         let expected =
             [("region", "eu"), ("env", "prod"), ("service.instance.id", "7f"), ("service.name", "shop.cart")];
-        assert_eq!(attributes(&known), expected);
+        assert_eq!(attributes(&metadata), expected);
         let times =
             Times { time_unix_nano: 1_760_000_000_000_000_000, duration_nano: 10_000_000_000, ..Times::default() };
-        assert_eq!(known.times, times);
+        assert_eq!(metadata.times, times);
         for query in ["from=1760000000000000&until=1760000010000000000", "until=1760000010&from=1760000000000000000"] {
-            assert_eq!(ProfileMetadata::of_ingest(query).unwrap().times, times);
+            assert_eq!(ProfileMetadata::from_ingest_query(query).unwrap().times, times);
         }
-        assert_eq!(ProfileMetadata::of_ingest("").unwrap(), ProfileMetadata::default());
-        let named = ProfileMetadata::of_ingest("name=a%7Bservice_name=b,__name__=c%7D").unwrap();
+        assert_eq!(ProfileMetadata::from_ingest_query("").unwrap(), ProfileMetadata::default());
+        let named = ProfileMetadata::from_ingest_query("name=a%7Bservice_name=b,__name__=c%7D").unwrap();
         assert_eq!(attributes(&named), [("service.name", "b")]);
     }
 
@@ -151,8 +151,9 @@ mod tests {
     /// ignored.
     #[test]
     fn plain() {
-        let known = ProfileMetadata::of_attributes("service.name=shop&service.name=b&x=&y&host.id=%C3%A9+1").unwrap();
-        assert_eq!(attributes(&known), [("service.name", "shop"), ("host.id", "é 1")]);
+        let metadata =
+            ProfileMetadata::from_attribute_query("service.name=shop&service.name=b&x=&y&host.id=%C3%A9+1").unwrap();
+        assert_eq!(attributes(&metadata), [("service.name", "shop"), ("host.id", "é 1")]);
     }
 
     /// Guarantees: an invalid parameter is refused by its name, and so are too many or too long ones.
@@ -166,12 +167,12 @@ mod tests {
             ("from=+1", "from: "),
             ("format=jfr", "format: only pprof is read, not \"jfr\""),
         ] {
-            let fault = ProfileMetadata::of_ingest(query).unwrap_err();
+            let fault = ProfileMetadata::from_ingest_query(query).unwrap_err();
             assert!(fault.message.contains(said), "{query}: {}", fault.message);
         }
         let many: String = (0..65).map(|n| format!("k{n}=v&")).collect();
-        assert!(ProfileMetadata::of_attributes(&many).unwrap_err().message.contains("more than 64"));
-        assert!(ProfileMetadata::of_attributes(&format!("k={}", "v".repeat(4097))).is_err());
-        assert!(ProfileMetadata::of_attributes("=v").is_err());
+        assert!(ProfileMetadata::from_attribute_query(&many).unwrap_err().message.contains("more than 64"));
+        assert!(ProfileMetadata::from_attribute_query(&format!("k={}", "v".repeat(4097))).is_err());
+        assert!(ProfileMetadata::from_attribute_query("=v").is_err());
     }
 }

@@ -53,8 +53,8 @@ pub(crate) fn parts<const N: usize>(
         let content = part.slice(head + 4..);
         let end = position(&content, between.as_bytes()).ok_or_else(broken)?;
         let name = name(&part[..head]);
-        if let Some(known) = name.and_then(|name| names.iter().position(|known| *known == name)) {
-            found[known].get_or_insert_with(|| content.slice(..end));
+        if let Some(metadata) = name.and_then(|name| names.iter().position(|metadata| *metadata == name)) {
+            found[metadata].get_or_insert_with(|| content.slice(..end));
         }
         at += line + head + 4 + end + between.len();
     }

@@ -52,12 +52,12 @@ impl Receiver for Pprof {
 async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
     let Settings { push, mut scrape, insert } = settings;
     let (insert, senders) = (insert.into(), WarnedSenders::default());
-    let caller = ProfileHandler { intake: context.next.clone(), slots: body::slots(), insert, clock, senders };
+    let handler = ProfileHandler { intake: context.next.clone(), slots: body::slots(), insert, clock, senders };
     let (mut addresses, mut parts) = (Vec::new(), Vec::<BoxFuture<'static, ()>>::new());
     for target in std::mem::take(&mut scrape.targets) {
         let name = target.name.clone();
         let telemetry = context.telemetry.transport("scrape");
-        let scraper = Scraper::new(&context.id, &scrape, target, caller.clone(), telemetry);
+        let scraper = Scraper::new(&context.id, &scrape, target, handler.clone(), telemetry);
         let scraper = scraper.map_err(|error| StartError(format!("scrape.targets.{name}.tls: {error}")))?;
         parts.push(Box::pin(scraper.run(context.shutdown.clone())));
     }
@@ -72,7 +72,7 @@ async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Re
             cors_origins: Some(Vec::new()),
         };
         let telemetry = context.telemetry.transport("http");
-        let service = Service { caller, telemetry, body: push.body, linger: body::LINGER };
+        let service = Service { handler, telemetry, body: push.body, linger: body::LINGER };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, stopped) = server.listen(service, &context).await?;
         addresses.push(("http", address));

@@ -30,7 +30,7 @@ pub(crate) struct Scraper {
     schedule: Schedule,
     duration: Duration,
     max_bytes: usize,
-    caller: ProfileHandler,
+    handler: ProfileHandler,
     telemetry: TransportTelemetry,
     /// The receiver's id, for the log.
     id: String,
@@ -46,7 +46,7 @@ impl Scraper {
         id: &str,
         settings: &ScrapeSettings,
         target: TargetSettings,
-        caller: ProfileHandler,
+        handler: ProfileHandler,
         telemetry: TransportTelemetry,
     ) -> Result<Self, EndpointError> {
         let &ScrapeSettings { interval, duration, timeout, max_bytes, targets: _ } = settings;
@@ -58,7 +58,7 @@ impl Scraper {
             ..HttpClientConfig::default()
         })?;
         let schedule = Schedule::new(&format!("{id}/{}", target.name), interval);
-        Ok(Self { target, client, schedule, duration, max_bytes, caller, telemetry, id: id.to_owned() })
+        Ok(Self { target, client, schedule, duration, max_bytes, handler, telemetry, id: id.to_owned() })
     }
 
     /// Scrapes one profile after the other until the shutdown.
@@ -95,8 +95,8 @@ impl Scraper {
 
     async fn fetch(&self) -> Result<u64, Fault> {
         let unreachable = |message: String| Fault::new(StatusCode::BAD_GATEWAY, "unreachable", message);
-        self.caller.intake.room().await?;
-        let begun = self.caller.clock.now().unix_nano;
+        self.handler.intake.room().await?;
+        let begun = self.handler.clock.now().unix_nano;
         let (url, headers) = (&self.target.url, self.target.headers.clone());
         let response = self.client.send(Method::GET, url, headers, Bytes::new()).await;
         let response = response.map_err(|failure| unreachable(failure.to_string()))?;
@@ -115,19 +115,19 @@ impl Scraper {
             return Err(Fault::malformed(message));
         }
         let coding = response.headers.get(http::header::CONTENT_ENCODING).and_then(|coding| coding.to_str().ok());
-        let permit = self.caller.intake.admitted(response.body.len() as u64).await?;
+        let permit = self.handler.intake.admit_waiting(response.body.len() as u64).await?;
         let duration_nano = u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
-        let arrived = ReceivedProfile {
+        let received = ReceivedProfile {
             received: Received { bytes: response.body, permit },
             coding: Coding::parse(coding)?,
             boundary: None,
-            known: ProfileMetadata {
+            metadata: ProfileMetadata {
                 attributes: self.target.attributes.clone(),
                 times: Times { time_unix_nano: begun, duration_nano, ..Times::default() },
             },
             peer: self.target.host.as_str().into(),
             max_bytes: self.max_bytes,
         };
-        self.caller.take(arrived).await
+        self.handler.accept_profile(received).await
     }
 }

@@ -33,7 +33,7 @@ pub(crate) const PLAIN: &str = "/api/pprof";
 /// The service of the listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: ProfileHandler,
+    pub(crate) handler: ProfileHandler,
     pub(crate) telemetry: TransportTelemetry,
     pub(crate) body: BodyLimits,
     /// How long the rest of a refused body is read.
@@ -55,7 +55,7 @@ impl Service {
             return Ok(refused(&fault));
         }
         let tally = RequestTally::new(&self.telemetry, peer);
-        let outcome = self.take(&mut request, peer).await;
+        let outcome = self.read_request(&mut request, peer).await;
         tally.finish(outcome.as_ref().map(|samples| ItemCounts::samples(*samples)));
         Ok(match outcome {
             Ok(_) => Response::new(Full::default()),
@@ -66,26 +66,26 @@ impl Service {
         })
     }
 
-    async fn take(&self, request: &mut Request<Incoming>, peer: Option<IpAddr>) -> Result<u64, Fault> {
+    async fn read_request(&self, request: &mut Request<Incoming>, peer: Option<IpAddr>) -> Result<u64, Fault> {
         let query = request.uri().query().unwrap_or_default();
         let headers = request.headers();
-        let (known, boundary) = match request.uri().path() {
+        let (metadata, boundary) = match request.uri().path() {
             INGEST => (
-                ProfileMetadata::of_ingest(query)?,
+                ProfileMetadata::from_ingest_query(query)?,
                 multipart::boundary(text(headers, &CONTENT_TYPE)?.unwrap_or_default()),
             ),
-            _ => (ProfileMetadata::of_attributes(query)?, None),
+            _ => (ProfileMetadata::from_attribute_query(query)?, None),
         };
         let boundary = boundary.transpose()?;
         let coding = Coding::parse(text(headers, &CONTENT_ENCODING)?)?;
-        self.caller.intake.room().await?;
-        let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
+        self.handler.intake.room().await?;
+        let received = body::read(request.body_mut(), self.body, &self.handler.intake).await?;
         if received.bytes.is_empty() {
             return Err(Fault::malformed("the body is empty"));
         }
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default().into();
         let max_bytes = self.body.max_bytes;
-        self.caller.take(ReceivedProfile { received, coding, boundary, known, peer, max_bytes }).await
+        self.handler.accept_profile(ReceivedProfile { received, coding, boundary, metadata, peer, max_bytes }).await
     }
 }
 

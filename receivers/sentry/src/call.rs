@@ -49,16 +49,16 @@ const SMALL: usize = 32 * 1024;
 const LARGE: usize = 2 << 20;
 
 /// How many bytes of a large body are examined to decide that.
-const FIRST: usize = 16 * 1024;
+const EXAMINED_BYTES: usize = 16 * 1024;
 
 /// The memory limit divided by this is the largest body that is decoded. A larger one is forwarded unread.
-const MOST_OF_MEMORY: u64 = 4;
+const MEMORY_FRACTION_TO_DECODE: u64 = 4;
 
 /// How long a server may take to answer a forwarded request, including sending its body.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(900);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(900);
 
 /// Counts requests that were forwarded unread.
-const HANDED_ON: &str = "sentry_requests_handed_on";
+const FORWARDED: &str = "sentry_requests_handed_on";
 
 /// Memory in bytes, beyond its text, that decoding a profile may take for each opening brace: an empty frame has three
 /// bytes of text and takes 200 in memory.
@@ -69,13 +69,13 @@ const MEMORY_PER_OBJECT: usize = 200;
 const MEMORY_PER_SPAN: usize = 3 * size_of::<Span>();
 
 /// Counts profiles in envelopes that break a rule, and are forwarded unread.
-const UNREADABLE: &str = "sentry_profiles_unreadable";
+const UNREADABLE_PROFILES: &str = "sentry_profiles_unreadable";
 
 /// Counts profiles in unsupported formats, such as Android's traces, which are forwarded unread.
-const PASSED_OVER: &str = "sentry_profiles_passed_over";
+const UNSUPPORTED_PROFILES: &str = "sentry_profiles_passed_over";
 
 /// Counts samples of V1 profiles that the rules of V1 discard.
-const LEFT_OUT: &str = "sentry_v1_samples_left_out";
+const SAMPLES_DISCARDED: &str = "sentry_v1_samples_left_out";
 
 /// Counts spans, transactions and span containers in envelopes that break a rule, and are forwarded unread.
 const UNREADABLE_SPANS: &str = "sentry_spans_unreadable";
@@ -114,7 +114,7 @@ impl RequestOutcome {
     pub(crate) fn items(&self) -> ItemCounts {
         match self {
             Self::Taken { items, .. } => *items,
-            Self::HandedOn(_) => ItemCounts::NONE,
+            Self::Forwarded(_) => ItemCounts::NONE,
         }
     }
 }
@@ -153,7 +153,7 @@ pub(crate) enum RequestOutcome {
         limits: Option<ClientLimits>,
     },
     /// It was forwarded unread, and this is the server's answer.
-    HandedOn(Response<Incoming>),
+    Forwarded(Response<Incoming>),
 }
 
 impl EnvelopeHandler {
@@ -168,7 +168,7 @@ impl EnvelopeHandler {
         intake.room().await?;
         let (received, is_whole) = self.read(&head, &intake, body).await?;
         if !is_whole {
-            return self.hand_on_large(head, parts, received, body.take()).await;
+            return self.forward_large(head, parts, received, body.take()).await;
         }
         // Behind a proxy the process at the other end would be the proxy.
         let client = head.peer.filter(|_| head.meta.forwarded_for.is_none()).zip(head.owner.clone());
@@ -177,8 +177,8 @@ impl EnvelopeHandler {
         let parsed = match (self.parse(&intake, head, received).await, spare) {
             // There will never be enough memory to decompress it.
             (Err(fault), Some((head, bytes))) if fault.refused.is_some() && fault.retry_after.is_none() => {
-                let permit = intake.admitted(bytes.len() as u64).await?;
-                return self.hand_on_large(head, parts, Received { bytes, permit }, body.take()).await;
+                let permit = intake.admit_waiting(bytes.len() as u64).await?;
+                return self.forward_large(head, parts, Received { bytes, permit }, body.take()).await;
             }
             (parsed, _) => parsed?,
         };
@@ -223,16 +223,18 @@ impl EnvelopeHandler {
         let has_way = self.forwarder.is_some() && head.form == BodyKind::Envelope;
         let enough = match announced {
             // An announced length alone must not hold memory.
-            Some(length) if length > LARGE => FIRST,
+            Some(length) if length > LARGE => EXAMINED_BYTES,
             None if has_way => LARGE,
             _ => usize::MAX,
         };
         let mut buffer = Buffer::new(intake, announced.filter(|length| *length <= LARGE)).await?;
         let mut ended = body::fill(&mut buffer, body, enough).await?;
         if !ended {
-            let part = usize::try_from(intake.memory_limit() / MOST_OF_MEMORY).unwrap_or(usize::MAX);
+            let part = usize::try_from(intake.memory_limit() / MEMORY_FRACTION_TO_DECODE).unwrap_or(usize::MAX);
             let most = if has_way { part } else { usize::MAX };
-            if has_way && !is_read(buffer.bytes(), head.coding) || announced.is_some_and(|length| length > most) {
+            if has_way && !has_decodable_items(buffer.bytes(), head.coding)
+                || announced.is_some_and(|length| length > most)
+            {
                 return Ok((buffer.finish(), false));
             }
             buffer.announce(announced.unwrap_or(0)).await?;
@@ -242,7 +244,7 @@ impl EnvelopeHandler {
     }
 
     /// Forwards an envelope whose beginning was read.
-    async fn hand_on_large(
+    async fn forward_large(
         &self,
         head: RequestHead,
         parts: &Parts,
@@ -258,11 +260,11 @@ impl EnvelopeHandler {
         let server = self.server_of(header.dsn.as_deref(), &head)?;
         let request = Request::from_parts(parts.clone(), PartlyReadBody::new(first.bytes.clone(), rest));
         // The permit is held until the request was forwarded.
-        self.hand_on(server.as_deref(), &head.path, request).await
+        self.forward(server.as_deref(), &head.path, request).await
     }
 
     /// Forwards a request unread, to `server` or the default server.
-    pub(crate) async fn hand_on(
+    pub(crate) async fn forward(
         &self,
         server: Option<&str>,
         path: &str,
@@ -274,11 +276,11 @@ impl EnvelopeHandler {
         };
         let Some(forwarder) = &self.forwarder else { return Err(no_forwarder()) };
         *request.uri_mut() = path.parse().map_err(|_| Fault::malformed("the path is none"))?;
-        let _memory = self.waiting().admitted(FORWARDING_BYTES).await?;
-        let answer = tokio::time::timeout(PATIENCE, forwarder.pass(server, request)).await;
-        self.intake.note(HANDED_ON, 1);
+        let _memory = self.waiting().admit_waiting(FORWARDING_BYTES).await?;
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, forwarder.pass(server, request)).await;
+        self.intake.note(FORWARDED, 1);
         let answer = answer.map_err(|_| unavailable("no answer in time"))?;
-        answer.map(RequestOutcome::HandedOn).map_err(|why| unavailable(&why))
+        answer.map(RequestOutcome::Forwarded).map_err(|why| unavailable(&why))
     }
 
     /// The server in the `dsn` of an envelope's header, unless it is this receiver.
@@ -328,16 +330,16 @@ impl EnvelopeHandler {
 
     async fn parse(&self, intake: &Intake, head: RequestHead, received: Received) -> Result<ParsedEnvelope, Fault> {
         let Received { bytes, permit } = received;
-        let mut work = EnvelopeJob { intake: self.intake.clone(), caller: self.clone(), permit, head, bytes };
-        if work.head.coding == Coding::Identity && work.bytes.len() <= SMALL {
+        let mut job = EnvelopeJob { intake: self.intake.clone(), handler: self.clone(), permit, head, bytes };
+        if job.head.coding == Coding::Identity && job.bytes.len() <= SMALL {
             // Does not wait for memory here, because that would make others wait too.
-            match work.run() {
+            match job.run() {
                 Err(fault) if fault.retry_after.is_some() => {}
-                result => return result.map(|envelope| work.finish(envelope)),
+                result => return result.map(|envelope| job.finish(envelope)),
             }
         }
-        work.intake = intake.clone();
-        let done = body::run_in(&self.slots, intake, move || work.run().map(|envelope| work.finish(envelope))).await;
+        job.intake = intake.clone();
+        let done = body::run_in(&self.slots, intake, move || job.run().map(|envelope| job.finish(envelope))).await;
         done.unwrap_or_else(|| Err(fault::internal()))
     }
 }
@@ -352,7 +354,7 @@ struct ParsedEnvelope {
 /// The CPU work of a request. It can be repeated after it failed for lack of memory.
 struct EnvelopeJob {
     intake: Intake,
-    caller: EnvelopeHandler,
+    handler: EnvelopeHandler,
     permit: Permit,
     head: RequestHead,
     bytes: Bytes,
@@ -384,14 +386,14 @@ impl EnvelopeJob {
         };
         let header = Header::read(&envelope.header).unwrap_or_default();
         let ClientAuth { key, client } = authenticate(self.head.auth.clone(), header.dsn.as_deref(), project)?;
-        is_allowed(&self.caller.settings, &key)?;
-        let server = self.caller.server_of(header.dsn.as_deref(), &self.head)?;
+        is_allowed(&self.handler.settings, &key)?;
+        let server = self.handler.server_of(header.dsn.as_deref(), &self.head)?;
         let event_id = header.event_id.map(|id| Uuid::try_parse(&id)).transpose();
         let event_id = event_id.map_err(|_| Fault::malformed("header.event_id: is no UUID"))?;
         if header.sent_at.is_some_and(|sent_at| Timestamp::parse(&sent_at).is_none()) {
             return Err(Fault::malformed("header.sent_at: is no time in RFC 3339"));
         }
-        let sizes = &self.caller.settings.max_item_sizes;
+        let sizes = &self.handler.settings.max_item_sizes;
         item_limits::check(&envelope, |kind| sizes.get(kind).copied()).map_err(fault::too_large)?;
         self.read_items(&mut envelope)?;
         envelope.meta = RequestMeta {
@@ -425,7 +427,7 @@ impl EnvelopeJob {
     }
 
     fn unpacked(&mut self, packed: Bytes, coding: Coding) -> Result<Bytes, Fault> {
-        let most = self.caller.settings.body.max_bytes;
+        let most = self.handler.settings.body.max_bytes;
         Ok(body::unpack(packed, coding, most, &self.intake, &mut self.permit)?.plain)
     }
 
@@ -450,12 +452,12 @@ impl EnvelopeJob {
                 Ok(profiles) => views.push(View::profiles(item, profiles)),
                 Err(error) => {
                     tracing::warn!("items[{item}] of an envelope is forwarded without its profile: {error}");
-                    self.intake.note(UNREADABLE, 1);
+                    self.intake.note(UNREADABLE_PROFILES, 1);
                 }
             }
         }
-        self.intake.note(PASSED_OVER, items.passed_over());
-        self.intake.note(LEFT_OUT, items.left_out());
+        self.intake.note(UNSUPPORTED_PROFILES, items.passed_over());
+        self.intake.note(SAMPLES_DISCARDED, items.left_out());
         views
     }
 
@@ -501,13 +503,13 @@ pub(crate) fn no_forwarder() -> Fault {
 fn beginning(first: &[u8], coding: Coding) -> Vec<u8> {
     let mut plain = Vec::new();
     // Decompression fails where the body was cut; the output before that is valid.
-    drop(decompress_into(coding, first, 4 * FIRST, &mut plain));
+    drop(decompress_into(coding, first, 4 * EXAMINED_BYTES, &mut plain));
     plain
 }
 
 /// Whether an envelope with this beginning is decoded: its first item is a profile or spans. A body that looks like no
 /// envelope is decoded too, so that it is refused properly.
-fn is_read(first: &[u8], coding: Coding) -> bool {
+fn has_decodable_items(first: &[u8], coding: Coding) -> bool {
     let plain = beginning(first, coding);
     let mut lines = plain.split(|byte| *byte == b'\n');
     let is_envelope = lines.next().is_some_and(|header| Header::read(header).is_ok());

@@ -20,14 +20,14 @@ use profbridge_model::envelope::ClientProcess;
 use self::socket::Socket;
 
 /// At most this many descriptors of all processes are examined per connection; reading one takes a microsecond or two.
-const MOST_DESCRIPTORS: usize = 500_000;
+const MAX_DESCRIPTORS: usize = 500_000;
 
 /// For how long a failed search is remembered.
-const NOBODY: Duration = Duration::from_secs(10);
+const RETRY_FAILED_SEARCH_AFTER: Duration = Duration::from_secs(10);
 
 /// A process that starts a program briefly shares its sockets with the child, until the child calls exec; the search
 /// waits this long before it looks once more.
-const STARTING: Duration = Duration::from_millis(20);
+const EXEC_WAIT: Duration = Duration::from_millis(20);
 
 /// `CAP_SYS_PTRACE` in the masks of `/proc/PID/status` (Linux, `capability.h`).
 const SYS_PTRACE: u64 = 1 << 19;
@@ -96,11 +96,11 @@ impl Clients {
     /// longer has the socket.
     pub(crate) fn known(&self, owner: &CachedOwner) -> Option<Option<ClientProcess>> {
         // A panic cannot leave the value inconsistent.
-        let looked = owner.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let LookupResult { found, since } = looked.as_ref()?;
+        let result = owner.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let LookupResult { found, since } = result.as_ref()?;
         match found {
             Some(found) => found.is_still().then(|| Some(found.process.clone())),
-            None => (since.elapsed() < NOBODY).then_some(None),
+            None => (since.elapsed() < RETRY_FAILED_SEARCH_AFTER).then_some(None),
         }
     }
 
@@ -108,15 +108,15 @@ impl Clients {
     /// remains.
     pub(crate) fn look_up(&self, owner: &CachedOwner, ends: ConnectionEnds) -> Option<ClientProcess> {
         let found = self.process(ends).or_else(|SharedSocket| {
-            std::thread::sleep(STARTING);
+            std::thread::sleep(EXEC_WAIT);
             self.process(ends)
         });
         let is_shared = found.is_err();
-        let mut looked = owner.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let before = looked.take().and_then(|looked| looked.found).filter(|_| !is_shared);
+        let mut result = owner.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = result.take().and_then(|result| result.found).filter(|_| !is_shared);
         let found = found.unwrap_or_default().or(before);
         let process = found.as_ref().map(|found| found.process.clone());
-        *looked = Some(LookupResult { found, since: Instant::now() });
+        *result = Some(LookupResult { found, since: Instant::now() });
         process
     }
 
@@ -134,7 +134,7 @@ impl Clients {
             user == 0 || fs::metadata(self.proc.join(pid.to_string())).is_ok_and(is_of)
         };
         let (likely, others): (Vec<u32>, Vec<u32>) = pids.partition(may_have_it);
-        let mut left = MOST_DESCRIPTORS;
+        let mut left = MAX_DESCRIPTORS;
         for pids in [likely, others] {
             let mut owners = pids.into_iter().filter_map(|pid| {
                 let descriptor = descriptor(&self.proc.join(format!("{pid}/fd")), &link, &mut left)?;
@@ -256,7 +256,7 @@ mod tests {
     /// closed it, even if its descriptor is another file by then; if no process has it, the last owner remains.
     #[test]
     #[cfg(target_endian = "little")]
-    fn handed_on() {
+    fn passed_sockets_are_followed() {
         let root = proc("handed-on");
         let link = |from: &str, to: &str| std::os::unix::fs::symlink(to, root.join(from)).unwrap();
         link("10/fd/3", "socket:[4711]");

@@ -18,7 +18,7 @@ use crate::service::Service;
 
 /// At most this many requests are completed after their connection ended. Further ones are dropped with their
 /// connection.
-const MOST_UNATTENDED: u32 = 1024;
+const MAX_UNATTENDED: u32 = 1024;
 
 /// Makes receivers of type `sentry`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
@@ -76,7 +76,7 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
              trace them (CAP_SYS_PTRACE)"
         );
     }
-    let caller = EnvelopeHandler {
+    let handler = EnvelopeHandler {
         intake: context.next.clone(),
         telemetry: context.telemetry.transport("http"),
         clients,
@@ -86,14 +86,15 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         allowed_hosts: Arc::clone(&context.allowed_hosts),
         slots: body::slots(),
     };
-    let unattended = Arc::new(Semaphore::new(MOST_UNATTENDED as usize));
-    let service = Service { caller, clock: Clock::system(), linger: body::LINGER, unattended: Arc::clone(&unattended) };
+    let unattended = Arc::new(Semaphore::new(MAX_UNATTENDED as usize));
+    let service =
+        Service { handler, clock: Clock::system(), linger: body::LINGER, unattended: Arc::clone(&unattended) };
     let service = service_fn(move |request| service.clone().answer(request));
     let (address, served) = server.listen(service, &context).await?;
     let stopped = Box::pin(async move {
         served.await;
         // Waits for requests whose connection has ended.
-        drop(unattended.acquire_many(MOST_UNATTENDED).await);
+        drop(unattended.acquire_many(MAX_UNATTENDED).await);
     });
     Ok(RunningReceiver { addresses: vec![("http", address)], stopped })
 }

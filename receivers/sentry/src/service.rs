@@ -59,13 +59,13 @@ enum Disposition {
     /// Read it: the contents of its head, or why it is refused.
     Read(Result<Box<RequestHead>, Fault>),
     /// Forward it unread, to this path.
-    HandOn(String),
+    Forward(String),
 }
 
 /// The service of the listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: EnvelopeHandler,
+    pub(crate) handler: EnvelopeHandler,
     pub(crate) clock: Clock,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
@@ -95,20 +95,21 @@ impl Service {
         let peer = request.extensions().get::<Peer>().copied();
         let address = peer.map(|peer| peer.addr.ip().to_canonical());
         let disposition = self.disposition(&request);
-        let is_read = matches!(disposition, Ok(Disposition::Read(_)));
-        if request.method() == Method::OPTIONS && is_read {
+        let has_decodable_items = matches!(disposition, Ok(Disposition::Read(_)));
+        if request.method() == Method::OPTIONS && has_decodable_items {
             return answer::preflight();
         }
         // Other methods come from browsers and probes, which lose no data.
-        let counts =
-            is_read || request.method() == Method::POST || (disposition.is_ok() && self.caller.forwarder.is_some());
-        let tally = counts.then(|| RequestTally::new(&self.caller.telemetry, address));
+        let counts = has_decodable_items
+            || request.method() == Method::POST
+            || (disposition.is_ok() && self.handler.forwarder.is_some());
+        let tally = counts.then(|| RequestTally::new(&self.handler.telemetry, address));
         let (mut parts, body) = request.into_parts();
         add_forwarded(&mut parts.headers, address);
-        let mut body = Some(Guarded::new(body, self.caller.settings.body));
+        let mut body = Some(Guarded::new(body, self.handler.settings.body));
         let outcome = match disposition {
-            Ok(Disposition::Read(Ok(head))) => self.caller.call(*head, &parts, &mut body).await,
-            Ok(Disposition::HandOn(path)) => self.hand_on(&path, &parts, &mut body).await,
+            Ok(Disposition::Read(Ok(head))) => self.handler.call(*head, &parts, &mut body).await,
+            Ok(Disposition::Forward(path)) => self.forward(&path, &parts, &mut body).await,
             Ok(Disposition::Read(Err(fault))) | Err(fault) => Err(fault),
         };
         if let Some(tally) = tally {
@@ -117,7 +118,7 @@ impl Service {
         match outcome {
             Ok(RequestOutcome::Taken { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
             Ok(RequestOutcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
-            Ok(RequestOutcome::HandedOn(response)) => response.map(Either::Right),
+            Ok(RequestOutcome::Forwarded(response)) => response.map(Either::Right),
             Err(fault) => {
                 if let Some(rest) = body {
                     body::discard_rest(Request::from_parts(parts, rest.into_inner()), self.linger).await;
@@ -139,27 +140,27 @@ impl Service {
             Endpoint::Store(project) => {
                 let path = format!("/api/{project}/store/{query}");
                 // With GET the event is in the query.
-                if self.caller.forwarder.is_some() && request.method() == Method::GET {
-                    return Ok(Disposition::HandOn(path));
+                if self.handler.forwarder.is_some() && request.method() == Method::GET {
+                    return Ok(Disposition::Forward(path));
                 }
                 let is_envelope =
                     text(request.headers(), &CONTENT_TYPE).is_some_and(|kind| kind.starts_with(envelope::CONTENT_TYPE));
                 read(project, if is_envelope { BodyKind::Envelope } else { BodyKind::Event }, path)
             }
-            Endpoint::Unread(start) => Ok(Disposition::HandOn(format!("{}{query}", &path[start..]))),
+            Endpoint::Unread(start) => Ok(Disposition::Forward(format!("{}{query}", &path[start..]))),
             elsewhere => Err(misdirected(elsewhere, path)),
         }
     }
 
     /// Forwards a request without reading it.
-    async fn hand_on(
+    async fn forward(
         &self,
         path: &str,
         parts: &Parts,
         body: &mut Option<Guarded<Incoming>>,
     ) -> Result<RequestOutcome, Fault> {
-        self.caller.intake.came_through(&parts.headers)?;
-        if let Some(keys) = &self.caller.settings.keys {
+        self.handler.intake.came_through(&parts.headers)?;
+        if let Some(keys) = &self.handler.settings.keys {
             // Some of these endpoints have the key in their path, others in a header or the query.
             let said = parts.headers.values().filter_map(|value| value.to_str().ok()).chain([path]);
             let said: Vec<String> = said.map(str::to_ascii_lowercase).collect();
@@ -169,12 +170,12 @@ impl Service {
             }
         }
         // If it cannot be forwarded, its rest is discarded before the answer.
-        let Some(rest) = body.take_if(|_| self.caller.forwarder.is_some()) else { return Err(call::no_forwarder()) };
+        let Some(rest) = body.take_if(|_| self.handler.forwarder.is_some()) else { return Err(call::no_forwarder()) };
         // The server has its own limits; here the body only passes through.
-        let limits = BodyLimits { timeout: call::PATIENCE, ..BodyLimits::new(usize::MAX) };
+        let limits = BodyLimits { timeout: call::ANSWER_TIMEOUT, ..BodyLimits::new(usize::MAX) };
         let rest = Guarded::new(rest.into_inner(), limits);
         let request = Request::from_parts(parts.clone(), PartlyReadBody::new(Bytes::new(), rest));
-        self.caller.hand_on(None, path, request).await
+        self.handler.forward(None, path, request).await
     }
 
     /// Reads a request's head.
@@ -190,7 +191,7 @@ impl Service {
             return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message));
         }
         let headers = request.headers();
-        self.caller.intake.came_through(headers)?;
+        self.handler.intake.came_through(headers)?;
         let forms = Forms {
             header: text(headers, &SENTRY_AUTH),
             authorization: text(headers, &AUTHORIZATION),
@@ -198,9 +199,9 @@ impl Service {
         };
         let auth = client_auth::read(forms).map_err(fault::unauthenticated)?;
         // Checked before the body is read, so that unauthorised senders cost nothing.
-        auth.iter().try_for_each(|auth| is_allowed(&self.caller.settings, &auth.key))?;
+        auth.iter().try_for_each(|auth| is_allowed(&self.handler.settings, &auth.key))?;
         let peer = request.extensions().get::<Peer>().copied();
-        let kept = request.extensions().get::<ConnectionState>().filter(|_| self.caller.clients.is_some());
+        let kept = request.extensions().get::<ConnectionState>().filter(|_| self.handler.clients.is_some());
         let owner = kept.and_then(ConnectionState::get);
         let meta = RequestMeta {
             client_address: peer.map(|peer| peer.addr.ip().to_canonical()),

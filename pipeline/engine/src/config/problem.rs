@@ -89,7 +89,7 @@ impl Problems {
             ))
         });
         problems.dedup();
-        hide_lines_that_others_mask(&mut problems);
+        hide_lines_masked_elsewhere(&mut problems);
         if problems.is_empty() { None } else { Some(Self(problems)) }
     }
 
@@ -121,7 +121,7 @@ impl Problems {
 
 /// Removes the excerpt of a warning that shows a line in clear while another problem masks it: only the problem about
 /// an unknown key knows that its value may be a secret.
-fn hide_lines_that_others_mask(problems: &mut [Problem]) {
+fn hide_lines_masked_elsewhere(problems: &mut [Problem]) {
     let is_masked =
         |problem: &Problem| problem.position.excerpt.as_ref().is_some_and(|excerpt| excerpt.text.contains(REDACTED));
     let masked: Vec<(Arc<str>, u32)> = problems

@@ -23,7 +23,7 @@ use crate::ledger::Ledger;
 use crate::telemetry::{ExporterTelemetry, QueueGauges};
 
 /// Minimum time between two log lines of one kind.
-const BETWEEN_LINES: Duration = Duration::from_secs(10);
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The deadlines of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,7 +58,7 @@ impl<E: Exporter> Core<E> {
         // Without a queue one request is in flight, and its pipeline waits.
         let units = if settings.queue.enabled { settings.queue.queue_size } else { 1 };
         let bounds = Bounds { units, bytes: context.budget.limit() };
-        let [failures, losses, warnings] = [BETWEEN_LINES; 3].map(LogGate::new);
+        let [failures, losses, warnings] = [LOG_INTERVAL; 3].map(LogGate::new);
         let core = Self {
             exporter,
             settings,
@@ -110,13 +110,13 @@ impl<E: Exporter> Core<E> {
     }
 
     /// Waits until the deadline of a shutdown has passed.
-    pub(super) async fn over(&self) {
+    pub(super) async fn wait_until_over(&self) {
         self.until(|stop| stop.deadline).await;
     }
 
     /// Waits until running attempts are cancelled: shortly after the deadline, because an answer that arrived in time
     /// may still have to be read.
-    pub(super) async fn cut_off(&self) {
+    pub(super) async fn wait_for_cut_off(&self) {
         self.until(|stop| stop.deadline + stop.close_by.saturating_duration_since(stop.deadline) / 4).await;
     }
 
@@ -293,10 +293,10 @@ impl<E: Exporter> Ticket<E> {
     pub(super) fn lost(mut self, reason: Reason) {
         self.count(reason);
         self.settle();
-        self.tell(reason);
+        self.notify_observer(reason);
     }
 
-    fn tell(&self, lost: Reason) {
+    fn notify_observer(&self, lost: Reason) {
         if let Some(observer) = self.core.observer() {
             observer.lost(&self.request, lost);
         }
@@ -332,7 +332,7 @@ impl<E: Exporter> Drop for Ticket<E> {
         self.settle();
         // A second panic during unwinding would abort the process.
         if !std::thread::panicking() {
-            self.tell(Reason::Internal);
+            self.notify_observer(Reason::Internal);
         }
     }
 }

@@ -12,12 +12,12 @@ use super::core::{Core, Stop, Ticket};
 use crate::component::{Accepted, Exporter, Retry, SendError};
 
 /// Sends queued requests until the queue is closed and empty, or the shutdown's deadline has passed. No attempt starts
-/// after the deadline; running ones have until [`Core::cut_off`]. While nothing is queued there is only one task.
+/// after the deadline; running ones have until [`Core::wait_for_cut_off`]. While nothing is queued there is only one task.
 pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
     let consumers = core.settings.queue.num_consumers;
     let mut sending = JoinSet::new();
     let mut open = true;
-    let over = core.over();
+    let over = core.wait_until_over();
     tokio::pin!(over);
     while open || !sending.is_empty() {
         tokio::select! {
@@ -98,7 +98,7 @@ async fn send<E: Exporter>(ticket: Ticket<E>) {
         // An answer that has arrived counts, even if it is polled late.
         biased;
         outcome = attempts(&core, &ticket) => outcome,
-        () = core.cut_off() => AttemptOutcome::Unsent,
+        () = core.wait_for_cut_off() => AttemptOutcome::Unsent,
     };
     match outcome {
         AttemptOutcome::Sent(accepted) => {

@@ -85,7 +85,7 @@ impl<E: Exporter> Sink for ExporterSink<E> {
             }
             tokio::select! {
                 () = self.0.queue.until(has_room) => {}
-                () = self.0.over() => {}
+                () = self.0.wait_until_over() => {}
             }
         })
     }

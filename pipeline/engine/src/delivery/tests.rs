@@ -215,7 +215,7 @@ async fn other_sizers() {
 /// Guarantees: in a queue bounded in items, requests without observations count too: an unread envelope by its items,
 /// an empty batch as one. Losses of envelopes are counted in items.
 #[tokio::test(start_paused = true)]
-async fn nothing_weighs_nothing() {
+async fn every_request_has_weight() {
     let queue = QueueConfig::try_new(Sizer::Items, 6, 1, Overflow::Drop).unwrap();
     let fake = FakeExporter::always(Reply::Hang);
     let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Drop) }).await;
@@ -292,7 +292,7 @@ async fn waits_for_room() {
 /// Guarantees: a batch that is handed over without room is accepted and sent: data inside the pipeline is never
 /// dropped.
 #[tokio::test(start_paused = true)]
-async fn more_than_the_bound() {
+async fn batch_beyond_the_bound_is_accepted() {
     let fake = FakeExporter::always(Reply::Slow(seconds(1)));
     let delivery = Delivery::start(&fake, settings(1, Overflow::Refuse)).await;
     for _ in 0..4 {
@@ -535,7 +535,7 @@ fn written(yaml: &str) -> Result<Written, String> {
 
 /// Guarantees: unwritten keys have their defaults, and the Collector's keys are understood.
 #[test]
-fn config_is_the_collectors() {
+fn keys_match_the_collector() {
     let defaults = written("").unwrap();
     assert_eq!(defaults.sending_queue, QueueConfig::default());
     assert_eq!((defaults.sending_queue.queue_size, defaults.sending_queue.num_consumers), (64 << 20, 64));
@@ -614,7 +614,7 @@ fn config_rules() {
 /// Guarantees: a batch that is still being prepared at the end counts as lost once; its requests are never sent, and
 /// nothing is counted when the preparation ends.
 #[tokio::test]
-async fn what_is_being_prepared_at_the_end_is_lost_once() {
+async fn batch_being_prepared_at_the_end_is_lost_once() {
     let fake = FakeExporter::new([]);
     let (prepares, preparing) = std::sync::mpsc::channel();
     let (go_on, may_go_on) = std::sync::mpsc::channel();

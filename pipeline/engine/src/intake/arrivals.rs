@@ -83,7 +83,7 @@ impl Arrivals {
     /// For a pipeline that takes no more requests: the next request that another pipeline has started to take and that
     /// no sender waits for any longer, so the sender was told that it was accepted. Requests whose sender still waits
     /// are dropped, which tells the sender that they were not taken.
-    pub(crate) fn left(&mut self) -> Option<Arrival> {
+    pub(crate) fn next_abandoned(&mut self) -> Option<Arrival> {
         loop {
             let arrival = self.0.try_recv().ok()?;
             if arrival.taken.is_closed() && arrival.claim.is_taken() {

@@ -25,20 +25,20 @@ impl Intake {
     /// # Errors
     ///
     /// As [`Intake::admit`], once the deadline has passed.
-    pub async fn admitted(&self, bytes: u64) -> Result<Permit, Rejected> {
+    pub async fn admit_waiting(&self, bytes: u64) -> Result<Permit, Rejected> {
         let mut permit = self.shared.budget.charge(0);
-        self.grown(&mut permit, bytes).await?;
+        self.grow_waiting(&mut permit, bytes).await?;
         Ok(permit)
     }
 
-    /// Like [`Intake::grown`], for a runtime thread that may block.
+    /// Like [`Intake::grow_waiting`], for a runtime thread that may block.
     ///
     /// # Errors
     ///
-    /// As [`Intake::grown`].
+    /// As [`Intake::grow_waiting`].
     pub fn grow_blocking(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
         match self.grow(permit, more) {
-            Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => {
+            Err(rejected) if rejected.retry != Retry::Never && !self.is_past_deadline() => {
                 Handle::current().block_on(self.grown_leaving(permit, more, false))
             }
             result => result,
@@ -51,7 +51,7 @@ impl Intake {
     /// # Errors
     ///
     /// As [`Intake::grow`], once the deadline has passed.
-    pub async fn grown(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
+    pub async fn grow_waiting(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
         self.grown_leaving(permit, more, self.may_wait()).await
     }
 
@@ -60,7 +60,7 @@ impl Intake {
             return Ok(());
         }
         let refused = match self.try_grow(permit, more, leaves) {
-            Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => rejected,
+            Err(rejected) if rejected.retry != Retry::Never && !self.is_past_deadline() => rejected,
             result => return result,
         };
         loop {
@@ -104,8 +104,8 @@ impl Intake {
 
     fn try_grow(&self, permit: &mut Permit, more: u64, leaves: bool) -> Result<(), Rejected> {
         let all = permit.bytes().saturating_add(more);
-        let grown = if leaves { permit.grow_beside_small(more) } else { permit.grow(more) };
-        grown.map_err(|exhausted| {
+        let grow_waiting = if leaves { permit.grow_leaving_room_for_small(more) } else { permit.grow(more) };
+        grow_waiting.map_err(|exhausted| {
             // The memory that the request already has counts too: a request that can never fit must not be retried
             // forever.
             let wanted = if all > exhausted.limit { all } else { more };

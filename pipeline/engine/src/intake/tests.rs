@@ -14,7 +14,7 @@ fn send(intake: &Intake, observations: u64) -> tokio::task::JoinHandle<Result<()
 /// Guarantees: a request that found room, but then waits for a pipeline that waits for a full queue, is refused after a
 /// moment and never taken: its sender retries it, so it would otherwise be duplicated.
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_withdrawn() {
+async fn waiting_request_is_withdrawn() {
     let (intake, mut consumer) = intake(1 << 20);
     let waiting = send(&intake, 5);
     tokio::task::yield_now().await;
@@ -30,7 +30,7 @@ async fn what_waits_is_withdrawn() {
 
 /// Guarantees: the same holds for a request that finds no place in the pipeline's channel.
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_place_is_refused() {
+async fn request_without_a_place_is_refused() {
     let (intake, mut consumer) = intake(1 << 20);
     // Four have a place, and the fifth waits for one.
     let waiting: Vec<_> = (1..=5).map(|observations| send(&intake, observations)).collect();
@@ -48,7 +48,7 @@ async fn what_waits_for_a_place_is_refused() {
 
 /// Guarantees: with `block_on_overflow` a request that found room waits as long as necessary.
 #[tokio::test(start_paused = true)]
-async fn what_may_wait_is_not_withdrawn() {
+async fn blocking_request_is_not_withdrawn() {
     let (intake, mut consumer) = intake(1 << 20);
     let waiting = send(&intake, 5);
     tokio::task::yield_now().await;
@@ -60,7 +60,7 @@ async fn what_may_wait_is_not_withdrawn() {
 
 /// Guarantees: a request whose sender disconnects before a pipeline has started to take it is not taken.
 #[tokio::test]
-async fn who_goes_away_takes_it_along() {
+async fn disconnected_sender_withdraws_its_request() {
     let (intake, mut consumer) = intake(1 << 20);
     let waiting = send(&intake, 5);
     tokio::task::yield_now().await;
@@ -74,7 +74,7 @@ async fn who_goes_away_takes_it_along() {
 /// Guarantees: on the last call, requests that no pipeline has started to take are given back and never taken, and so
 /// are later ones.
 #[tokio::test]
-async fn the_last_call_gives_back_what_waits() {
+async fn last_call_gives_back_waiting_requests() {
     let (intake, mut consumer) = intake(1 << 20);
     let waiting = send(&intake, 5);
     tokio::task::yield_now().await;
@@ -96,21 +96,21 @@ async fn waits_for_memory() {
     let first = intake.admit(80).unwrap();
     let waits = tokio::spawn({
         let patient = patient.clone();
-        async move { patient.admitted(50).await }
+        async move { patient.admit_waiting(50).await }
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!waits.is_finished());
     drop(first);
     assert_eq!(waits.await.unwrap().unwrap().bytes(), 50);
     assert_eq!(start.elapsed(), Duration::from_secs(1));
-    assert_eq!(patient.admitted(101).await.unwrap_err().retry, Retry::Never);
+    assert_eq!(patient.admit_waiting(101).await.unwrap_err().retry, Retry::Never);
     assert_eq!(start.elapsed(), Duration::from_secs(1));
 }
 
 /// Guarantees: with `block_on_overflow` the deadline refuses no request, and requests that wait past it do not
 /// busy-loop.
 #[tokio::test(start_paused = true)]
-async fn the_deadline_is_not_for_queues_that_wait() {
+async fn deadline_does_not_apply_to_blocking_queues() {
     let (intake, consumer) = intake(100);
     let patient = intake.waiting_until(Instant::now() + Duration::from_secs(1));
     consumer.set_full(Some(Overflow::Wait));
@@ -141,7 +141,7 @@ async fn waits_no_longer_than_the_deadline() {
 
     consumer.set_full(Some(Overflow::Refuse));
     let _all = intake.admit(100).unwrap();
-    let (room, memory) = tokio::join!(patient.room(), patient.admitted(1));
+    let (room, memory) = tokio::join!(patient.room(), patient.admit_waiting(1));
     assert_eq!(room.unwrap_err().reason, Reason::QueueFull);
     assert_eq!(memory.unwrap_err().reason, Reason::MemoryLimit);
     assert_eq!(start.elapsed(), Duration::from_secs(9));

@@ -88,7 +88,7 @@ impl Chain {
     /// absorbing](Chain::is_absorbing).
     pub(crate) fn process(&mut self, telemetry: Telemetry, now: Now) -> Option<Telemetry> {
         self.between.push_back(QueuedBatch { next: 0, telemetry, memory: None });
-        self.pass(now)
+        self.move_queued(now)
     }
 
     /// Whether some processor has not fully absorbed its batch, or batches wait between processors.
@@ -101,7 +101,7 @@ impl Chain {
         let absorbing = self.stages.iter().rposition(|stage| stage.processor.is_absorbing());
         let waits = self.between.front().map(|between| between.next);
         if waits > absorbing {
-            return self.pass(now);
+            return self.move_queued(now);
         }
         let is_due = |stage: &Stage| stage.processor.due().is_some_and(|due| due <= now.monotonic_nano);
         let at = absorbing.or_else(|| self.stages.iter().rposition(is_due))?;
@@ -177,11 +177,11 @@ impl Chain {
     fn call(&mut self, at: usize, now: Now, call: impl FnOnce(&mut dyn Processor, &mut Outbox)) -> Option<Telemetry> {
         let put_out = self.stages[at].call(Quantities::NONE, &self.ledger, &mut self.sampled_out, call);
         self.put_between(at + 1, put_out, 0);
-        self.pass(now)
+        self.move_queued(now)
     }
 
     /// Moves batches that wait between processors as far as possible.
-    fn pass(&mut self, now: Now) -> Option<Telemetry> {
+    fn move_queued(&mut self, now: Now) -> Option<Telemetry> {
         while let Some(between) = self.between.pop_front() {
             let QueuedBatch { next, telemetry, memory } = between;
             let Some(stage) = self.stages.get_mut(next) else { return Some(telemetry) };
@@ -247,7 +247,7 @@ impl Stage {
             self.edge.set_held(held);
         });
         if let Some(said) = outbox.said {
-            self.edge.say(said);
+            self.edge.set_summary(said);
         }
         self.held = held;
         self.memory.set(held.bytes);

@@ -29,7 +29,7 @@ use crate::telemetry::Edge;
 const MIN_BETWEEN_FLUSHES: Duration = Duration::from_millis(250);
 
 /// When no request arrived for this long, freed memory is returned to the system.
-const QUIET: Duration = Duration::from_millis(100);
+const IDLE_BEFORE_RETURNING_MEMORY: Duration = Duration::from_millis(100);
 
 /// The state of the thread.
 pub(super) struct Worker {
@@ -79,7 +79,7 @@ impl Worker {
         let (ended, end) = oneshot::channel();
         let id = Arc::clone(&self.counters.id);
         let host = self.context.host;
-        let life = self.live(ended);
+        let life = self.run_to_end(ended);
         match host {
             RunsOn::Thread => {
                 let runtime = Handle::current();
@@ -93,7 +93,7 @@ impl Worker {
         Ok(end)
     }
 
-    async fn live(mut self, ended: oneshot::Sender<()>) {
+    async fn run_to_end(mut self, ended: oneshot::Sender<()>) {
         // Processors and exporters may have bugs: a panic ends this pipeline only, and is reported.
         let result = {
             let mut run = Box::pin(self.run());
@@ -136,7 +136,7 @@ impl Worker {
             let step = self.next_step(now);
             let goes_on = step.is_some() && self.have_room();
             if let Some(step) = step.filter(|_| goes_on) {
-                self.make(step, now);
+                self.run_step(step, now);
             }
             if stopping && self.is_over() {
                 break;
@@ -145,7 +145,7 @@ impl Worker {
             if self.flushing || self.context.budget.is_short() {
                 self.context.budget.give_back_freed();
             } else if step.is_none() {
-                self.context.budget.give_back_between();
+                self.context.budget.give_back_between_requests();
             }
             let has_freed = step.is_none() && self.context.budget.has_freed_much();
             let due = self.chain.due().filter(|_| step.is_none());
@@ -158,7 +158,7 @@ impl Worker {
                     self.arrivals.close();
                 }
                 arrival = self.arrivals.recv(), if self.absorbing.is_none() && !self.chain.is_absorbing() => match arrival {
-                    Some(arrival) => self.take(arrival).await,
+                    Some(arrival) => self.absorb_arrival(arrival).await,
                     None => break,
                 },
                 () = tokio::task::yield_now(), if goes_on => {}
@@ -166,7 +166,7 @@ impl Worker {
                 // The budget, and with it the sender, lives as long as `self`.
                 _ = pressure.changed() => {}
                 () = until(due, now) => {}
-                () = sleep(QUIET), if has_freed => self.context.budget.give_back_freed(),
+                () = sleep(IDLE_BEFORE_RETURNING_MEMORY), if has_freed => self.context.budget.give_back_freed(),
             }
         }
         self.flush().await;
@@ -193,7 +193,7 @@ impl Worker {
         is_due.then_some(NextStep::Advance)
     }
 
-    fn make(&mut self, step: NextStep, now: Now) {
+    fn run_step(&mut self, step: NextStep, now: Now) {
         let out = match step {
             NextStep::Advance => {
                 self.absorbed = true;
@@ -210,7 +210,7 @@ impl Worker {
         self.release_request();
     }
 
-    async fn take(&mut self, arrival: Arrival) {
+    async fn absorb_arrival(&mut self, arrival: Arrival) {
         let Arrival { telemetry, permit, source, taken, .. } = arrival;
         let now = self.context.clock.now();
         let quantities = telemetry.quantities();
@@ -242,7 +242,7 @@ impl Worker {
     /// because another pipeline has started to take them. They are lost with the pipeline's held data.
     fn count_abandoned(&mut self) {
         self.arrivals.close();
-        while let Some(arrival) = self.arrivals.left() {
+        while let Some(arrival) = self.arrivals.next_abandoned() {
             self.count_in(arrival.telemetry.quantities(), arrival.source);
         }
     }

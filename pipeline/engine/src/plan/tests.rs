@@ -248,7 +248,7 @@ fn symbolize_stands_between_dedup_and_chunk() {
 /// Guarantees: in a pipeline that is limited to a signal, a receiver that emits none of it and an exporter that accepts
 /// none of it are refused, each at its place with advice; a pipeline that carries everything accepts both.
 #[test]
-fn what_a_pipeline_does_not_carry() {
+fn components_of_another_signal_are_refused() {
     let with = |pipelines: &str| {
         format!(
             "receivers: {{otlp: , sdk: }}\nprocessors: {{dedup: }}\nexporters: {{sink: , relay: }}\n\

@@ -217,7 +217,7 @@ mod tests {
 
     /// Guarantees: a minute with refused requests has a line about them, and no other minute has.
     #[test]
-    fn requests_that_were_not_taken() {
+    fn refused_requests_are_logged() {
         assert_eq!(requests([1, 0, 0], [9, 0, 0]), None);
         let line = requests([1, 2, 3], [1, 118, 4]);
         assert_eq!(line.as_deref(), Some("0 requests taken, 116 refused, 1 failed"));

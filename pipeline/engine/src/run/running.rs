@@ -104,11 +104,11 @@ struct Deadlines {
 const LAST_CALL: Duration = Duration::from_secs(5);
 
 /// The time for the exporters' final reports, which are small; half of it if a pipeline was late.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+const FINAL_REPORT_TIME: Duration = Duration::from_secs(2);
 
 impl Deadlines {
     fn new(now: Instant, timeout: Duration) -> Self {
-        let last_words = LAST_WORDS.min(timeout / 10);
+        let last_words = FINAL_REPORT_TIME.min(timeout / 10);
         Self {
             last_call: now + LAST_CALL.min(timeout / 10),
             receivers: now + timeout / 5,

@@ -475,7 +475,7 @@ async fn shutdown_of_a_waiting_pipeline() {
 /// request that any pipeline has started to absorb is accepted and delivered by all, or counted as lost at the
 /// deadline; a request that none has started to take is given back and delivered by none.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_being_taken_in_is_answered() {
+async fn request_being_absorbed_is_answered() {
     for (pause, expected) in [(Duration::from_millis(10), [Ok(()), Ok(())]), (HOUR, [Ok(()), Err(Reason::Shutdown)])] {
         let slow = FakeExporter::always(Reply::Slow(pause));
         let (mut receiver, intake) = FakeReceiver::new();

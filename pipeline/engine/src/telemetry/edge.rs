@@ -43,7 +43,7 @@ struct EdgeCounters {
     component: String,
     pipeline: String,
     totals: Mutex<EdgeTotals>,
-    said: Mutex<Option<String>>,
+    summary: Mutex<Option<String>>,
 }
 
 /// A snapshot of the counters of an [`Edge`].
@@ -70,7 +70,7 @@ pub struct EdgeTotals {
 impl Edge {
     pub(super) fn new(kind: ComponentKind, component: &str, pipeline: &str) -> Self {
         let (component, pipeline) = (component.to_owned(), pipeline.to_owned());
-        let counters = EdgeCounters { kind, component, pipeline, totals: Mutex::default(), said: Mutex::default() };
+        let counters = EdgeCounters { kind, component, pipeline, totals: Mutex::default(), summary: Mutex::default() };
         Self { counters: Arc::new(counters) }
     }
 
@@ -135,13 +135,13 @@ impl Edge {
     }
 
     /// Keeps the component's summary of the last minute.
-    pub(crate) fn say(&self, said: String) {
-        *self.counters.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+    pub(crate) fn set_summary(&self, summary: String) {
+        *self.counters.summary.lock().unwrap_or_else(PoisonError::into_inner) = Some(summary);
     }
 
     /// The component's last summary, if any.
-    pub(crate) fn said(&self) -> Option<String> {
-        self.counters.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn summary(&self) -> Option<String> {
+        self.counters.summary.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Sets a gauge.

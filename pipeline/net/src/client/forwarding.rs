@@ -17,7 +17,7 @@ use crate::body::{BodyError, Guarded};
 use crate::tls::HttpVersions;
 
 /// Headers that apply to a single connection (RFC 9110, section 7.6.1), or that are set anew for the next one.
-const OF_ONE_CONNECTION: [HeaderName; 9] = [
+const CONNECTION_HEADERS: [HeaderName; 9] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::EXPECT,
@@ -36,12 +36,12 @@ const BUFFER: usize = 64 * 1024;
 pub const FORWARDING_BYTES: u64 = 2 * BUFFER as u64;
 
 /// The headers without those that apply to a single connection.
-fn passed_on(headers: &HeaderMap) -> HeaderMap {
+fn without_connection_headers(headers: &HeaderMap) -> HeaderMap {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|names| names.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
     let mut headers = headers.clone();
-    for name in OF_ONE_CONNECTION.iter().chain(&named) {
+    for name in CONNECTION_HEADERS.iter().chain(&named) {
         headers.remove(name);
     }
     headers
@@ -127,7 +127,7 @@ impl ForwardingClient {
     /// No answer came, or the request's body broke off.
     pub async fn pass(&self, url: Uri, request: Request<PartlyReadBody>) -> Result<Response<Incoming>, Failure> {
         let (mut head, body) = request.into_parts();
-        head.headers = passed_on(&head.headers);
+        head.headers = without_connection_headers(&head.headers);
         if self.is_grpc {
             head.headers.insert(header::TE, HeaderValue::from_static("trailers"));
         }
@@ -141,7 +141,7 @@ impl ForwardingClient {
         head.version = Version::HTTP_11;
         let mut response =
             self.client.request(Request::from_parts(head, body)).await.map_err(|error| failure(&error))?;
-        *response.headers_mut() = passed_on(response.headers());
+        *response.headers_mut() = without_connection_headers(response.headers());
         Ok(response)
     }
 }

@@ -22,7 +22,7 @@ use crate::body::{self, BodyLimits, Guarded};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
 /// Minimum time for the body of a response, even if its head arrived at the last moment.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+const MIN_BODY_TIME: Duration = Duration::from_secs(1);
 
 /// How often an HTTP/2 connection with running requests is pinged, and how long the answer may take.
 const PING: Duration = Duration::from_secs(10);
@@ -158,7 +158,7 @@ impl HttpClient {
         let deadline = Instant::now() + self.timeout;
         let response = self.answered(self.request(method, url, headers, body)?, deadline).await?;
         let (head, body) = response.into_parts();
-        let left = deadline.saturating_duration_since(Instant::now()).max(ANSWER_PATIENCE);
+        let left = deadline.saturating_duration_since(Instant::now()).max(MIN_BODY_TIME);
         let limits = BodyLimits { timeout: left, ..BodyLimits::new(self.max_response_bytes) };
         match body::read(body, limits).await {
             Ok(body) => Ok(Response { status: head.status, headers: head.headers, body }),

@@ -25,7 +25,7 @@ const PART: usize = 64 * 1024;
 
 /// Allocate at most this multiple of the input at once for an announced output size. Profiles compress by a factor of 3
 /// to 10; for larger outputs the buffer grows during decompression.
-const TRUSTED_RATIO: usize = 16;
+const MAX_PREALLOCATED_RATIO: usize = 16;
 
 /// Why a payload could not be decompressed.
 #[derive(Debug, thiserror::Error)]
@@ -153,16 +153,16 @@ fn zstd_decoder(input: &[u8]) -> io::Result<zstd::stream::read::Decoder<'static,
 pub fn decompress_into(coding: Coding, input: &[u8], limit: usize, output: &mut dyn Write) -> io::Result<()> {
     let corrupt = |format| move |cause| io::Error::other(DecompressError::Corrupt { format, cause });
     match coding {
-        Coding::Identity => pour(input, limit, output, corrupt("identity")),
-        Coding::Gzip => pour(MultiGzDecoder::new(input), limit, output, corrupt("gzip")),
-        Coding::Deflate => pour(ZlibDecoder::new(input), limit, output, corrupt(DEFLATE)),
-        Coding::Brotli => pour(BrotliReader::new(input), limit, output, corrupt(BROTLI)),
-        Coding::Zstd => pour(zstd_decoder(input)?, limit, output, corrupt("zstd")),
+        Coding::Identity => copy_in_parts(input, limit, output, corrupt("identity")),
+        Coding::Gzip => copy_in_parts(MultiGzDecoder::new(input), limit, output, corrupt("gzip")),
+        Coding::Deflate => copy_in_parts(ZlibDecoder::new(input), limit, output, corrupt(DEFLATE)),
+        Coding::Brotli => copy_in_parts(BrotliReader::new(input), limit, output, corrupt(BROTLI)),
+        Coding::Zstd => copy_in_parts(zstd_decoder(input)?, limit, output, corrupt("zstd")),
     }
 }
 
 /// Copies to the end, part by part, and stops as soon as the output exceeds `limit`.
-fn pour(
+fn copy_in_parts(
     mut decoder: impl Read,
     limit: usize,
     output: &mut dyn Write,
@@ -213,7 +213,7 @@ fn drain(
     limit: usize,
     grant: Grant<'_>,
 ) -> Result<Bytes, DecompressError> {
-    let trusted = input.saturating_mul(TRUSTED_RATIO).max(MIN_STEP);
+    let trusted = input.saturating_mul(MAX_PREALLOCATED_RATIO).max(MIN_STEP);
     // One byte more than announced lets the decoder find the end without growing the buffer.
     let start = announced.map_or(input.saturating_mul(4), |size| size.saturating_add(1)).min(trusted);
     let most = limit.saturating_add(1);

@@ -99,7 +99,7 @@ where
         let mut shutdown = self.shutdown.clone();
         let timer = tokio::time::sleep(self.limits.header_timeout);
         tokio::pin!(timer);
-        let age = tokio::time::sleep(self.limits.max_connection_age.map_or(FOREVER, varied));
+        let age = tokio::time::sleep(self.limits.max_connection_age.map_or(FOREVER, randomized));
         tokio::pin!(age);
         let mut draining = false;
         // Set once the peer missed a deadline: a graceful close may take until then.
@@ -150,7 +150,7 @@ where
                             connection.as_mut().graceful_shutdown();
                         }
                         // The shorter of the two timeouts limits how late a missed deadline is noticed.
-                        deadline => timer.as_mut().reset(self.next_look(now, deadline)),
+                        deadline => timer.as_mut().reset(self.next_deadline_check(now, deadline)),
                     }
                 }
             }
@@ -159,7 +159,7 @@ where
 
     /// When to check the deadline again. It may move closer in between (a request's first byte replaces the idle
     /// deadline by the header deadline), so at the latest after the header timeout.
-    fn next_look(&self, now: Instant, deadline: Option<Instant>) -> Instant {
+    fn next_deadline_check(&self, now: Instant, deadline: Option<Instant>) -> Instant {
         let latest = now + self.limits.header_timeout;
         deadline.map_or(latest, |deadline| deadline.min(latest))
     }
@@ -169,7 +169,7 @@ where
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
 /// The time, randomly up to a tenth shorter or longer.
-fn varied(time: Duration) -> Duration {
+fn randomized(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX))
 }
 

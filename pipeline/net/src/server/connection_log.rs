@@ -18,7 +18,7 @@ use crate::LogGate;
 const PAUSE: Duration = Duration::from_secs(60);
 
 /// Maximum number of peers remembered as already logged. Beyond it all are dropped, and may be logged again.
-const MOST_TOLD: usize = 1024;
+const MAX_LOGGED_PEERS: usize = 1024;
 
 /// A protocol that a peer uses although the port serves another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +90,7 @@ impl ConnectionLog {
     pub(super) fn wrong_protocol(&self, peer: SocketAddr, spoken: WrongProtocol) {
         let (endpoint, peer) = (&*self.endpoint, peer.ip().to_canonical());
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MOST_TOLD {
+        if told.len() >= MAX_LOGGED_PEERS {
             told.clear();
         }
         if told.insert((peer, spoken)) {

@@ -118,7 +118,7 @@ where
                 let task = tasks.spawn(Arc::clone(&connections).run(stream, addr, Arc::clone(&activity)));
                 slots.insert(addr, activity, task);
             }
-            Err(error) if is_of_the_peer(&error) => {}
+            Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
                 stats.count(|stats| stats.accepts_failed += 1);
                 if pause == ACCEPT_PAUSE.0 {
@@ -148,7 +148,7 @@ where
 }
 
 /// Whether an error of `accept` concerns one connection only, which is already gone.
-fn is_of_the_peer(error: &io::Error) -> bool {
+fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }

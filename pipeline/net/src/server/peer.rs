@@ -35,7 +35,7 @@ mod tests {
 
     /// Guarantees: all requests of a connection see the same stored value, and it is dropped with the connection.
     #[test]
-    fn kept_with_the_connection() {
+    fn state_lives_with_the_connection() {
         let connection = ConnectionState::default();
         let first = connection.clone().get::<Mutex<u32>>().unwrap();
         *first.lock().unwrap() = 7;

@@ -25,14 +25,14 @@ pub(super) enum Stream {
 }
 
 /// At most this many unread bytes are read and discarded before closing.
-const FORGOTTEN: usize = 64 * 1024;
+const MAX_DISCARDED: usize = 64 * 1024;
 
 impl Drop for Socket {
     /// The kernel resets a connection that is closed with unread bytes, and the peer may then lose the answer.
     fn drop(&mut self) {
         let Stream::Plain(stream) = &self.stream else { return };
         let mut part = [0; 4096];
-        let mut left = FORGOTTEN;
+        let mut left = MAX_DISCARDED;
         while let Ok(count @ 1..) = stream.try_read(&mut part) {
             left = left.saturating_sub(count);
             if left == 0 {

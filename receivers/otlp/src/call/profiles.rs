@@ -19,14 +19,14 @@ const REPLACED: &str = "otlp_strings_replaced";
 ///
 /// No profile can be accepted.
 pub(super) fn decoded_request(
-    caller: &ExportHandler,
+    handler: &ExportHandler,
     decoded: Decoded,
     sender: IpAddr,
 ) -> Result<DecodedRequest, CallFault> {
     let Decoded { profiles, refused, replaced_strings, layout, left_out } = decoded;
-    producers::note(&caller.telemetry, &profiles, layout, sender);
+    producers::note(&handler.telemetry, &profiles, layout, sender);
     for (field, count) in left_out {
-        caller.intake.note(producers::left_out(field), count);
+        handler.intake.note(producers::left_out(field), count);
     }
     let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
     let mut taken = AcceptedRequest {
@@ -38,7 +38,7 @@ pub(super) fn decoded_request(
     let is_empty = profiles.profiles().next().is_none();
     if let Some(first) = refused.first() {
         let observations = refused.iter().map(|refusal| refusal.observations).sum();
-        caller.intake.refused(Reason::Malformed, Quantities::observations(observations));
+        handler.intake.refused(Reason::Malformed, Quantities::observations(observations));
         if is_empty {
             let fault = CallFault::invalid(&*first.invalid.place, &*first.invalid.rule);
             return Err(CallFault { items: taken.refused_items, ..fault });
@@ -46,7 +46,7 @@ pub(super) fn decoded_request(
         taken.complaint = Some(complaint(&first.invalid, refused.len() as u64 - 1));
     }
     if replaced_strings > 0 {
-        caller.intake.note(REPLACED, replaced_strings);
+        handler.intake.note(REPLACED, replaced_strings);
         let warning = format!("{replaced_strings} strings are not UTF-8, what is not was replaced by U+FFFD");
         taken.complaint = Some(match taken.complaint {
             Some(complaint) => format!("{complaint}; {warning}"),

@@ -16,7 +16,7 @@ const PROFILES: RequestContent = RequestContent::Profiles(None);
 
 const PEER: &str = "[::ffff:10.0.0.7]:4711";
 
-fn caller(intake: &Intake, slots: usize) -> ExportHandler {
+fn handler(intake: &Intake, slots: usize) -> ExportHandler {
     let telemetry = Metrics::new(Budget::new(1)).receiver("otlp").transport("grpc");
     let slots = Arc::new(Semaphore::new(slots));
     ExportHandler { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots, origin: origin() }
@@ -28,7 +28,7 @@ fn origin() -> Arc<HostAttribution> {
     Arc::new(HostAttribution::new("otlp".to_owned(), settings, ThisHost::default()))
 }
 
-fn work(intake: &Intake, permit: Permit) -> DecodeJob {
+fn job(intake: &Intake, permit: Permit) -> DecodeJob {
     let (intake, origin) = (intake.clone(), origin());
     DecodeJob {
         intake,
@@ -79,40 +79,40 @@ fn profile(fields: &[u8]) -> Vec<u8> {
 #[tokio::test]
 async fn large_requests_wait_for_a_slot() {
     let (intake, mut consumer) = intake(1 << 30);
-    let caller = caller(&intake, 0);
+    let handler = handler(&intake, 0);
     let small = received(&intake, heavy(0));
     let (taken, _) = tokio::join!(
-        caller.call(small, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
+        handler.call(small, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
         consumer.take()
     );
     assert_eq!(taken.unwrap().items.samples, 1);
 
     let large = received(&intake, heavy(SMALL));
-    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()));
+    let mut call = std::pin::pin!(handler.call(large, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
     // Requests are accepted concurrently: the next one does not wait for this one.
     let small = received(&intake, heavy(0));
     let (taken, _) = tokio::join!(
-        caller.call(small, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
+        handler.call(small, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
         consumer.take()
     );
     assert_eq!(taken.unwrap().items.samples, 1);
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
-    caller.slots.add_permits(1);
+    handler.slots.add_permits(1);
     let (taken, _) = tokio::join!(call, consumer.take());
     assert_eq!(taken.unwrap().items.samples, 1);
-    assert_eq!((caller.slots.available_permits(), consumer.memory_used()), (1, 0));
+    assert_eq!((handler.slots.available_permits(), consumer.memory_used()), (1, 0));
 }
 
 /// Guarantees: the sender is printed as a plain address without the port.
 #[tokio::test]
 async fn the_sender_is_an_address() {
     let (intake, mut consumer) = intake(1 << 30);
-    let caller = caller(&intake, 1);
+    let handler = handler(&intake, 1);
     let request = received(&intake, heavy(0));
     let (_, taken) = tokio::join!(
-        caller.call(request, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
+        handler.call(request, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
         consumer.take()
     );
     let Some(Telemetry::Profiles(profiles)) = taken else { panic!("{taken:?}") };
@@ -128,8 +128,8 @@ fn dense_requests_get_their_memory() {
     let bytes = profile(&[0x12, 5, 0x08, 1, 0x22, 1, 1].repeat(400_000));
     let wire = bytes.len() as u64;
     let Received { bytes, permit } = received(&intake, bytes);
-    let work = work(&intake, permit);
-    let (decoded, permit) = work.run(bytes, Coding::Identity).unwrap();
+    let job = job(&intake, permit);
+    let (decoded, permit) = job.run(bytes, Coding::Identity).unwrap();
     let Decoded::Profiles(decoded) = decoded else { panic!("no profiles") };
     assert_eq!(decoded.profiles.observations(), 400_000);
     assert_eq!(permit.bytes(), 2 * wire + decoded.memory() as u64);
@@ -144,8 +144,8 @@ fn dense_requests_get_their_memory() {
 fn amplification_is_refused() {
     let (intake, consumer) = intake(1 << 30);
     let Received { bytes, permit } = received(&intake, profile(&[0x12, 0].repeat(1_000_000)));
-    let work = work(&intake, permit);
-    let fault = work.run(bytes, Coding::Identity).err().unwrap();
+    let job = job(&intake, permit);
+    let fault = job.run(bytes, Coding::Identity).err().unwrap();
     assert_eq!((fault.kind, fault.refused), (FaultKind::TooLarge, None), "{fault:?}");
     assert_eq!(consumer.memory_used(), 0);
 }
@@ -162,7 +162,7 @@ fn compressed_spans_stay_compressed() {
         let insert = insert.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let settings = ResourceSettings { local_host: false, insert };
         let origin = Arc::new(HostAttribution::new("otlp".to_owned(), settings, ThisHost::default()));
-        let (decoded, permit) = DecodeJob { content: RequestContent::Traces, origin, ..work(&intake, permit) }
+        let (decoded, permit) = DecodeJob { content: RequestContent::Traces, origin, ..job(&intake, permit) }
             .run(bytes, Coding::Zstd)
             .unwrap();
         let Decoded::Traces(decoded) = decoded else { panic!("no spans") };
@@ -173,8 +173,8 @@ fn compressed_spans_stay_compressed() {
     assert!(run(&[("deployment.region", "eu-central")]).received_packed("zstd").is_none());
     for (content, form) in [(RequestContent::Traces, RequestEncoding::Json), (PROFILES, RequestEncoding::Protobuf)] {
         let Received { bytes, permit } = received(&intake, packed.clone());
-        let mut work = DecodeJob { content, form, ..work(&intake, permit) };
-        assert!(work.unpack(bytes, Coding::Zstd).unwrap().1.is_none());
+        let mut job = DecodeJob { content, form, ..job(&intake, permit) };
+        assert!(job.unpack(bytes, Coding::Zstd).unwrap().1.is_none());
     }
     assert_eq!(consumer.memory_used(), 0);
 }
@@ -186,9 +186,9 @@ fn unpacked_requests_are_counted() {
     let plain = heavy(1 << 20);
     let packed = zstd::encode_all(&plain[..], 1).unwrap();
     let Received { bytes, permit } = received(&intake, packed);
-    let mut work = work(&intake, permit);
-    let (request, packed) = work.unpack(bytes, Coding::Zstd).unwrap();
+    let mut job = job(&intake, permit);
+    let (request, packed) = job.unpack(bytes, Coding::Zstd).unwrap();
     assert_eq!((request, packed), (plain.clone().into(), None));
-    let counted = work.permit.bytes() as usize;
+    let counted = job.permit.bytes() as usize;
     assert!((plain.len()..=2 * plain.len()).contains(&counted), "{counted} for {}", plain.len());
 }

@@ -12,7 +12,7 @@ use crate::fault::CallFault;
 /// # Errors
 ///
 /// No span can be accepted.
-pub(super) fn decoded_request(caller: &ExportHandler, decoded: DecodedSpans) -> Result<DecodedRequest, CallFault> {
+pub(super) fn decoded_request(handler: &ExportHandler, decoded: DecodedSpans) -> Result<DecodedRequest, CallFault> {
     let DecodedSpans { spans, refused, refused_spans } = decoded;
     let mut taken = AcceptedRequest {
         items: ItemCounts::spans(spans.spans().len() as u64),
@@ -21,7 +21,7 @@ pub(super) fn decoded_request(caller: &ExportHandler, decoded: DecodedSpans) -> 
         complaint: None,
     };
     if let Some(first) = refused.first() {
-        caller.intake.refused(Reason::Malformed, Quantities::spans(refused_spans));
+        handler.intake.refused(Reason::Malformed, Quantities::spans(refused_spans));
         if spans.is_empty() {
             return Err(CallFault { items: taken.refused_items, ..CallFault::invalid(&*first.place, &*first.rule) });
         }

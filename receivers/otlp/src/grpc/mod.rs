@@ -45,7 +45,7 @@ const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 /// The service of one listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: ExportHandler,
+    pub(crate) handler: ExportHandler,
     pub(crate) body: BodyLimits,
     /// The server for unsupported signals.
     pub(crate) signal_forwarder: Option<SignalForwarder>,
@@ -67,7 +67,7 @@ impl Service {
             && !self.takes(path)
         {
             let limits = BodyLimits { max_bytes: self.body.max_bytes.saturating_add(frame::PREFIX), ..self.body };
-            return Ok(signal_forwarder.answer(request, limits, &self.caller, reply::failure).await);
+            return Ok(signal_forwarder.answer(request, limits, &self.handler, reply::failure).await);
         }
         Ok(self.respond(request).await.map(Either::Left))
     }
@@ -88,12 +88,12 @@ impl Service {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
         if !self.takes(request.uri().path()) {
             let path = request.uri().path();
-            let fault = unknown(path, self.caller.takes_traces());
-            self.caller.telemetry.not_taken(fault.refusal(peer));
+            let fault = unknown(path, self.handler.takes_traces());
+            self.handler.telemetry.not_taken(fault.refusal(peer));
             body::discard_rest(request, self.linger).await;
             return reply::failure(&fault);
         }
-        let tally = RequestTally::new(&self.caller.telemetry, peer);
+        let tally = RequestTally::new(&self.handler.telemetry, peer);
         let outcome = self.export(request).await;
         tally.end(|telemetry, peer| count(&outcome, telemetry, peer));
         match outcome {
@@ -103,14 +103,14 @@ impl Service {
     }
 
     async fn export(&self, request: Request<Incoming>) -> Result<AcceptedRequest, CallFault> {
-        let (peer, coding) = self.caller.sender(&request, "grpc-encoding")?;
+        let (peer, coding) = self.handler.sender(&request, "grpc-encoding")?;
         let content = match request.uri().path() {
             TRACES => RequestContent::Traces,
             EXPERIMENTAL => RequestContent::Profiles(Some(Layout::V1_3)),
             _ => RequestContent::Profiles(version::announced(request.headers())?),
         };
-        self.caller.intake.room_for(content.kind()).await?;
-        let (received, packed) = frame::read(request.into_body(), self.body, &self.caller.intake).await?;
+        self.handler.intake.room_for(content.kind()).await?;
+        let (received, packed) = frame::read(request.into_body(), self.body, &self.handler.intake).await?;
         let coding = match (packed, coding) {
             (false, _) => Coding::Identity,
             (true, Coding::Identity) => {
@@ -119,14 +119,14 @@ impl Service {
             }
             (true, coding) => coding,
         };
-        self.caller.call(received, coding, content, RequestEncoding::Protobuf, peer).await
+        self.handler.call(received, coding, content, RequestEncoding::Protobuf, peer).await
     }
 
     /// Whether calls of a method are accepted.
     fn takes(&self, path: &str) -> bool {
         match path {
             PATH | EXPERIMENTAL => true,
-            TRACES => self.caller.takes_traces(),
+            TRACES => self.handler.takes_traces(),
             _ => false,
         }
     }

@@ -41,7 +41,7 @@ pub(crate) const TRACES: &str = "/v1/traces";
 /// The service of one listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: ExportHandler,
+    pub(crate) handler: ExportHandler,
     pub(crate) body: BodyLimits,
     /// The server for unsupported signals.
     pub(crate) signal_forwarder: Option<SignalForwarder>,
@@ -61,7 +61,7 @@ impl Service {
             return Ok(self.respond(request).await.map(Either::Left));
         };
         let media = Media::of(request.headers());
-        Ok(signal_forwarder.answer(request, self.body, &self.caller, |fault| failure(fault, media)).await)
+        Ok(signal_forwarder.answer(request, self.body, &self.handler, |fault| failure(fault, media)).await)
     }
 
     async fn respond(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
@@ -70,12 +70,12 @@ impl Service {
         if let Some(fault) = self.misdirected(&request) {
             // Other methods come from browsers and probes, which lose no data.
             if request.method() == Method::POST {
-                self.caller.telemetry.not_taken(fault.refusal(peer));
+                self.handler.telemetry.not_taken(fault.refusal(peer));
             }
             body::discard_rest(request, self.linger).await;
             return failure(&fault, media);
         }
-        let tally = RequestTally::new(&self.caller.telemetry, peer);
+        let tally = RequestTally::new(&self.handler.telemetry, peer);
         let message = match request.uri().path() {
             TRACES => Message::TracesResponse,
             _ => Message::ProfilesResponse,
@@ -92,16 +92,16 @@ impl Service {
     }
 
     async fn export(&self, request: &mut Request<Incoming>, media: Media) -> Result<AcceptedRequest, CallFault> {
-        let (peer, coding) = self.caller.sender(request, CONTENT_ENCODING.as_str())?;
+        let (peer, coding) = self.handler.sender(request, CONTENT_ENCODING.as_str())?;
         let content = match request.uri().path() {
             TRACES => RequestContent::Traces,
             EXPERIMENTAL => RequestContent::Profiles(Some(Layout::V1_3)),
             _ => RequestContent::Profiles(version::announced(request.headers())?),
         };
         let form = media.form(content)?;
-        self.caller.intake.room_for(content.kind()).await?;
-        let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
-        self.caller.call(received, coding, content, form, peer).await
+        self.handler.intake.room_for(content.kind()).await?;
+        let received = body::read(request.body_mut(), self.body, &self.handler.intake).await?;
+        self.handler.call(received, coding, content, form, peer).await
     }
 
     /// Whether a path belongs to an unsupported signal.
@@ -113,7 +113,7 @@ impl Service {
     fn takes(&self, path: &str) -> bool {
         match path {
             PATH | EXPERIMENTAL => true,
-            TRACES => self.caller.takes_traces(),
+            TRACES => self.handler.takes_traces(),
             _ => false,
         }
     }
@@ -123,7 +123,7 @@ impl Service {
         let path = request.uri().path();
         let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         if content_type.starts_with(b"application/grpc") {
-            self.caller.telemetry.connections().wrong_protocol();
+            self.handler.telemetry.connections().wrong_protocol();
             let text = "this is OTLP over gRPC on the port for HTTP: give the client the port for gRPC, 4317 by default, or \
                         OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf";
             return Some(CallFault::new(FaultKind::Unknown, text));
@@ -136,7 +136,7 @@ impl Service {
         }
         if let Some(signal) = Signal::of(path) {
             let what = format!("nothing is served on {path}");
-            return Some(CallFault::another_signal(signal, &what, self.caller.takes_traces()));
+            return Some(CallFault::another_signal(signal, &what, self.handler.takes_traces()));
         }
         let text = format!("nothing is served on {path}, profiles are sent to {PATH} and traces to {TRACES}");
         Some(CallFault::new(FaultKind::Unknown, text))

@@ -26,28 +26,28 @@ fn hosts<'a>(hosts: &[HostNames<'a>]) -> PeerReport<'a> {
 }
 
 /// A request that reports programs of process 42.
-fn runs(executables: &[(&'static str, Option<(u64, u64)>)]) -> PeerReport<'static> {
+fn reports_programs(executables: &[(&'static str, Option<(u64, u64)>)]) -> PeerReport<'static> {
     seen(ProcessTrait::Executable, [None; 2], executables)
 }
 
 /// A request that reports services of process 42.
-fn serves(services: &[(&'static str, Option<(u64, u64)>)]) -> PeerReport<'static> {
+fn reports_services(services: &[(&'static str, Option<(u64, u64)>)]) -> PeerReport<'static> {
     seen(ProcessTrait::Service, [None; 2], services)
 }
 
 fn seen(
     of: ProcessTrait,
-    inside: [Option<&'static str>; 2],
+    pod_and_container: [Option<&'static str>; 2],
     values: &[(&'static str, Option<(u64, u64)>)],
 ) -> PeerReport<'static> {
-    let sighting = |&(value, times): &(&'static str, _)| TraitSighting { pid: 42, inside, of, value, times };
+    let sighting = |&(value, times): &(&'static str, _)| TraitSighting { pid: 42, pod_and_container, of, value, times };
     PeerReport { hosts: Vec::new(), sightings: values.iter().map(sighting).collect() }
 }
 
 /// Whether the last of these requests makes the peer count as a relay.
 fn relays(requests: &[PeerReport<'_>]) -> bool {
     let (mut known_peers, now) = (KnownPeers::default(), Instant::now());
-    requests.iter().map(|told| known_peers.record_report(PEER, None, told, now)).last().flatten().is_some()
+    requests.iter().map(|report| known_peers.record_report(PEER, None, report, now)).last().flatten().is_some()
 }
 
 /// Guarantees: a peer that names two hosts, in one request or in two, counts as a relay; one that names a single host
@@ -79,20 +79,37 @@ fn several_hosts() {
 /// the other, it belongs to one.
 #[test]
 fn two_programs_at_once() {
-    assert!(relays(&[runs(&[("sh", Some((10, 20))), ("python", Some((15, 30)))])]));
-    assert!(relays(&[runs(&[("sh", Some((10, 20)))]), runs(&[("python", Some((12, 30)))])]));
-    assert!(relays(&[runs(&[("sh", None)]), runs(&[("python", None)]), runs(&[("sh", None)])]));
-    assert!(relays(&[runs(&[("sh", Some((1, 2)))]), runs(&[("python", Some((3, 4)))]), runs(&[("sh", Some((5, 6)))])]));
-    assert!(!relays(&[runs(&[("sh", Some((10, 20))), ("python", Some((21, 30)))])]));
-    assert!(!relays(&[runs(&[("sh", Some((10, 20)))]), runs(&[("sh", Some((5, 30)))])]));
-    assert!(!relays(&[runs(&[("a", None)]), runs(&[("b", None)]), runs(&[("c", None)])]));
+    assert!(relays(&[reports_programs(&[("sh", Some((10, 20))), ("python", Some((15, 30)))])]));
+    assert!(relays(&[reports_programs(&[("sh", Some((10, 20)))]), reports_programs(&[("python", Some((12, 30)))])]));
+    assert!(relays(&[
+        reports_programs(&[("sh", None)]),
+        reports_programs(&[("python", None)]),
+        reports_programs(&[("sh", None)])
+    ]));
+    assert!(relays(&[
+        reports_programs(&[("sh", Some((1, 2)))]),
+        reports_programs(&[("python", Some((3, 4)))]),
+        reports_programs(&[("sh", Some((5, 6)))])
+    ]));
+    assert!(!relays(&[reports_programs(&[("sh", Some((10, 20))), ("python", Some((21, 30)))])]));
+    assert!(!relays(&[reports_programs(&[("sh", Some((10, 20)))]), reports_programs(&[("sh", Some((5, 30)))])]));
+    assert!(!relays(&[
+        reports_programs(&[("a", None)]),
+        reports_programs(&[("b", None)]),
+        reports_programs(&[("c", None)])
+    ]));
     // Late and repeated reports do not count.
-    let late = runs(&[("sh", Some((12, 20)))]);
-    assert!(!relays(&[runs(&[("sh", Some((10, 20)))]), runs(&[("python", Some((21, 30)))]), late]));
+    let late = reports_programs(&[("sh", Some((12, 20)))]);
+    assert!(!relays(&[
+        reports_programs(&[("sh", Some((10, 20)))]),
+        reports_programs(&[("python", Some((21, 30)))]),
+        late
+    ]));
     // After this long the process id belongs to another process.
     let days = |first: u64, last: u64| Some((10 + first * 86_400_000_000_000, 10 + last * 86_400_000_000_000));
     let turns = ["sh", "python", "sh", "python"];
-    let turns: Vec<_> = turns.into_iter().zip(1..).map(|(program, day)| runs(&[(program, days(day, day))])).collect();
+    let turns: Vec<_> =
+        turns.into_iter().zip(1..).map(|(program, day)| reports_programs(&[(program, days(day, day))])).collect();
     assert!(!relays(&turns));
 }
 
@@ -100,14 +117,15 @@ fn two_programs_at_once() {
 /// Programs and services are compared separately, and so are different pods and containers.
 #[test]
 fn two_services_at_once() {
-    assert!(relays(&[serves(&[("shop", Some((10, 20))), ("mail", Some((10, 20)))])]));
-    assert!(relays(&[serves(&[("shop", Some((10, 20)))]), serves(&[("mail", Some((15, 25)))])]));
-    assert!(!relays(&[serves(&[("shop", Some((10, 20)))]), serves(&[("mail", Some((20, 30)))])]));
-    assert!(!relays(&[serves(&[("shop", Some((10, 20)))]), runs(&[("sh", Some((10, 20)))])]));
-    let inside = |pod, container, service| seen(ProcessTrait::Service, [pod, container], &[(service, Some((10, 20)))]);
-    assert!(!relays(&[inside(Some("a"), None, "shop"), inside(Some("b"), None, "mail")]));
-    assert!(!relays(&[inside(Some("a"), Some("x"), "shop"), inside(Some("a"), Some("y"), "mail")]));
-    assert!(relays(&[inside(Some("a"), Some("x"), "shop"), inside(Some("a"), Some("x"), "mail")]));
+    assert!(relays(&[reports_services(&[("shop", Some((10, 20))), ("mail", Some((10, 20)))])]));
+    assert!(relays(&[reports_services(&[("shop", Some((10, 20)))]), reports_services(&[("mail", Some((15, 25)))])]));
+    assert!(!relays(&[reports_services(&[("shop", Some((10, 20)))]), reports_services(&[("mail", Some((20, 30)))])]));
+    assert!(!relays(&[reports_services(&[("shop", Some((10, 20)))]), reports_programs(&[("sh", Some((10, 20)))])]));
+    let service_in =
+        |pod, container, service| seen(ProcessTrait::Service, [pod, container], &[(service, Some((10, 20)))]);
+    assert!(!relays(&[service_in(Some("a"), None, "shop"), service_in(Some("b"), None, "mail")]));
+    assert!(!relays(&[service_in(Some("a"), Some("x"), "shop"), service_in(Some("a"), Some("y"), "mail")]));
+    assert!(relays(&[service_in(Some("a"), Some("x"), "shop"), service_in(Some("a"), Some("x"), "mail")]));
 }
 
 /// Guarantees: peers are judged separately, and a relay is trusted again after ten minutes without evidence.
@@ -128,7 +146,7 @@ fn peers_are_remembered_for_a_while() {
 #[test]
 fn local_peers() {
     let this = Some(both("f00d", "web-1"));
-    for (said, foreign) in [
+    for (names, foreign) in [
         (name("web-2"), true),
         (name("web-1"), false),
         (name("web-1.example.com"), false),
@@ -139,8 +157,8 @@ fn local_peers() {
         (node("n-1"), false),
     ] {
         let mut known_peers = KnownPeers::default();
-        let found = known_peers.record_report(PEER, this, &hosts(&[said]), Instant::now());
-        assert_eq!(found.is_some(), foreign, "{said:?}");
+        let found = known_peers.record_report(PEER, this, &hosts(&[names]), Instant::now());
+        assert_eq!(found.is_some(), foreign, "{names:?}");
     }
 }
 
@@ -160,7 +178,8 @@ fn memory_is_bounded() {
     assert!(known_peers.peers.len() <= MAX_PEERS);
     assert!(known_peers.peers.contains_key(&IpAddr::V4(Ipv4Addr::from(2 * MAX_PEERS as u32 - 1))));
     assert!(known_peers.peers.values().all(|sender| sender.host[1].len() <= MAX_NAME));
-    let one = TraitSighting { pid: 0, inside: [None; 2], of: ProcessTrait::Executable, value: "x", times: None };
+    let one =
+        TraitSighting { pid: 0, pod_and_container: [None; 2], of: ProcessTrait::Executable, value: "x", times: None };
     let all = (0..3 * MAX_TRAITS as i64).map(|pid| TraitSighting { pid, ..one }).collect();
     known_peers.record_report(PEER, None, &PeerReport { hosts: Vec::new(), sightings: all }, now);
     assert!(known_peers.traits.len() <= MAX_TRAITS);

@@ -119,9 +119,9 @@ fn relaying_peers_are_marked() {
     let (a, b) = (process("/usr/bin/a"), process("/usr/bin/b"));
     for peer in [LOOPBACK, REMOTE] {
         let two_hosts = [on_host("web-2"), on_host("web-3"), a.clone()];
-        for told in [batch(&two_hosts), batch(&[a.clone(), b.clone()])] {
+        for report in [batch(&two_hosts), batch(&[a.clone(), b.clone()])] {
             let origin = origin(this(), &[]);
-            let taken = take(&origin, peer, told);
+            let taken = take(&origin, peer, report);
             assert!(taken.relayed && hosts(&taken).iter().all(|(id, _)| id.is_none()), "{:?}", hosts(&taken));
             let later = take(&origin, peer, batch(std::slice::from_ref(&a)));
             assert_eq!((later.relayed, hosts(&later), later.received.is_some()), (true, vec![(None, None)], true));
@@ -188,13 +188,13 @@ fn a_warning_a_minute() {
     let origin = origin(this(), &[]);
     let (now, minute) = (Instant::now(), Duration::from_secs(60));
     let mixed = batch(&[on_host("web-2"), on_host("web-3"), process("/a")]);
-    let said = |at| origin.examine_batch(&mixed, REMOTE, at).warning;
-    let first = said(now).unwrap();
+    let warning_at = |at| origin.examine_batch(&mixed, REMOTE, at).warning;
+    let first = warning_at(now).unwrap();
     for part in ["10.0.0.7", "\"web-2\" and \"web-3\"", " 2 observations", "resource: {insert: {host.id: ...}}"] {
         assert!(first.contains(part), "{first}");
     }
-    assert_eq!(said(now + minute / 2), None);
-    assert!(said(now + minute).unwrap().contains(" 4 observations"));
+    assert_eq!(warning_at(now + minute / 2), None);
+    assert!(warning_at(now + minute).unwrap().contains(" 4 observations"));
     let named = batch(&[on_host("web-2"), on_host("web-3")]);
     assert_eq!(origin.examine_batch(&named, REMOTE, now + 2 * minute).warning, None);
 }

@@ -83,7 +83,7 @@ async fn endless_chunks_are_cut() {
 
 /// Guarantees: a client that sends `Expect: 100-continue` is refused without having to send the body.
 #[tokio::test]
-async fn who_asks_first_is_answered_at_once() {
+async fn expect_continue_is_refused_at_once() {
     let rig = OtlpRig::start(SMALL).await;
     let request = head("expect: 100-continue\r\ncontent-length: 2000000");
     let answer = patiently(exchange(rig.http(), request.as_bytes())).await;
@@ -93,7 +93,7 @@ async fn who_asks_first_is_answered_at_once() {
 /// Guarantees: a client that sends all of a far too large body before it reads can do so, gets the answer, and can
 /// reuse the connection.
 #[tokio::test]
-async fn who_sends_all_first_sees_the_answer() {
+async fn sender_of_a_large_body_gets_the_answer() {
     let mut rig = OtlpRig::start(SMALL).await;
     let mut stream = TcpStream::connect(rig.http()).await.unwrap();
     // More than the socket buffers of both sides.

@@ -65,9 +65,9 @@ async fn an_empty_request_succeeds() {
 async fn some_profiles_refused_is_partial_success() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
     let (answer, taken) = tokio::join!(http1(rig.http(), post(None, text(&half_bad()))), rig.consumer.take());
-    let (status, said) = answered(&answer);
-    assert_eq!((status, &said["partialSuccess"]["rejectedProfiles"]), (200, &json!("1")));
-    assert!(said["partialSuccess"]["errorMessage"].as_str().unwrap().contains("profiles[1]"), "{said}");
+    let (status, answer_json) = answered(&answer);
+    assert_eq!((status, &answer_json["partialSuccess"]["rejectedProfiles"]), (200, &json!("1")));
+    assert!(answer_json["partialSuccess"]["errorMessage"].as_str().unwrap().contains("profiles[1]"), "{answer_json}");
     assert_eq!(profiles(taken).profiles().count(), 1);
 }
 
@@ -88,10 +88,10 @@ async fn bad_requests() {
         (text(&heavy(SMALL_LIMIT)), 413, "1048576"),
     ] {
         let answer = patiently(http1(rig.http(), post(None, body))).await;
-        let (status, said) = answered(&answer);
-        assert_eq!(status, code, "{said}");
-        assert!(said["message"].as_str().unwrap().contains(says), "{says}: {said}");
-        assert_eq!(said["code"], json!(if code == 400 { 3 } else { 8 }));
+        let (status, answer_json) = answered(&answer);
+        assert_eq!(status, code, "{answer_json}");
+        assert!(answer_json["message"].as_str().unwrap().contains(says), "{says}: {answer_json}");
+        assert_eq!(answer_json["code"], json!(if code == 400 { 3 } else { 8 }));
     }
     assert_eq!(rig.consumer.memory_used(), 0);
 }
@@ -114,14 +114,19 @@ async fn traces() {
     assert_eq!(spans.spans().len(), 1);
     let (answer, _) = tokio::join!(http1(rig.http(), post(json!([good, bad]))), rig.consumer.take());
     let place = "resource_spans[0].scope_spans[0].spans[1].trace_id: has 2 bytes where an id has 16";
-    let said = json!({ "partialSuccess": { "rejectedSpans": "1", "errorMessage": place } });
-    assert_eq!(answered(&answer), (200, said));
-    let (status, said) = answered(&http1(rig.http(), post(json!([bad]))).await);
-    assert_eq!((status, said["code"].clone()), (400, json!(3)));
-    assert!(said["message"].as_str().unwrap().contains("spans[0].trace_id: has 2 bytes"), "{said}");
-    let (status, said) = answered(&http1(rig.http(), post(json!([{ "traceId": "xy" }]))).await);
+    let answer_json = json!({ "partialSuccess": { "rejectedSpans": "1", "errorMessage": place } });
+    assert_eq!(answered(&answer), (200, answer_json));
+    let (status, answer_json) = answered(&http1(rig.http(), post(json!([bad]))).await);
+    assert_eq!((status, answer_json["code"].clone()), (400, json!(3)));
+    assert!(answer_json["message"].as_str().unwrap().contains("spans[0].trace_id: has 2 bytes"), "{answer_json}");
+    let (status, answer_json) = answered(&http1(rig.http(), post(json!([{ "traceId": "xy" }]))).await);
     assert_eq!(status, 400);
-    assert!(said["message"].as_str().unwrap().contains("resource_spans[0].scope_spans[0].spans[0].trace_id (at byte "));
+    assert!(
+        answer_json["message"]
+            .as_str()
+            .unwrap()
+            .contains("resource_spans[0].scope_spans[0].spans[0].trace_id (at byte ")
+    );
 }
 
 /// Guarantees: if memory runs out while JSON is decoded, the answer allows a retry.
@@ -132,8 +137,8 @@ async fn memory_is_asked_for() {
     let held = rig.intake.admit(5 << 20).unwrap();
     let body = text(&heavy(1 << 20));
     let answer = http1(rig.http(), post(None, body)).await;
-    let (status, said) = answered(&answer);
-    assert_eq!((status, &said["code"]), (503, &json!(14)), "{said}");
+    let (status, answer_json) = answered(&answer);
+    assert_eq!((status, &answer_json["code"]), (503, &json!(14)), "{answer_json}");
     assert!(answer.header("retry-after").is_some());
     drop(held);
     assert_eq!(rig.consumer.memory_used(), 0);

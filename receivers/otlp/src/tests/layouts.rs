@@ -9,7 +9,7 @@ use super::*;
 use crate::{grpc, http as over_http, version};
 
 /// The data of a request as the receiver decodes it.
-async fn said(rig: &mut OtlpRig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
+async fn decoded_data(rig: &mut OtlpRig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
     let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
     let request = request.body(whole(bytes.to_vec())).unwrap();
     let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
@@ -24,7 +24,7 @@ async fn said(rig: &mut OtlpRig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]
 async fn every_layout_is_taken() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = profbridge_bench::releases::transcode::plain(small());
-    let expected = said(&mut rig, over_http::PATH, &request.encode_to_vec()).await;
+    let expected = decoded_data(&mut rig, over_http::PATH, &request.encode_to_vec()).await;
     assert_eq!(expected.0, 3);
     let way = Way { bare: true, no_totals: false };
     let v1_3 = as_1_3(&request, Locations::Ranges, 1, false);
@@ -37,7 +37,7 @@ async fn every_layout_is_taken() {
         ("1.3 (v1experimental)", over_http::PATH, v1_3.clone()),
         ("1.3 (v1experimental)", over_http::EXPERIMENTAL, v1_3),
     ] {
-        assert_eq!(said(&mut rig, path, &bytes).await, expected, "{layout} on {path}");
+        assert_eq!(decoded_data(&mut rig, path, &bytes).await, expected, "{layout} on {path}");
     }
     let scope = &request.resource_profiles[0].scope_profiles[0].scope.clone().unwrap_or_default();
     for (layout, count) in [("1.10", 1), ("1.9", 1), ("1.7", 1), ("1.3 (v1experimental)", 2)] {

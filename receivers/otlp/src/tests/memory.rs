@@ -65,7 +65,7 @@ async fn a_full_queue_means_later() {
 
 /// Guarantees: with `block_on_overflow` a request waits unread until the queue has room.
 #[tokio::test]
-async fn a_full_queue_can_make_wait() {
+async fn request_can_wait_for_a_full_queue() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
     rig.consumer.set_full(Some(Overflow::Wait));
     let mut client = rig.client();
@@ -94,7 +94,7 @@ async fn memory_for_unpacking_is_asked_for() {
 /// Guarantees: a request that can never fit into the budget is refused permanently, so that it is not retried forever.
 /// rule: otlp#overload-for-good
 #[tokio::test]
-async fn what_never_fits_is_refused_for_good() {
+async fn request_that_never_fits_is_refused_permanently() {
     let rig = OtlpRig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
     for bytes in [9 << 20, 6 << 20] {
         let status = rig.client().export(heavy(bytes)).await.unwrap_err();

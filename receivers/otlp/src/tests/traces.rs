@@ -115,7 +115,7 @@ async fn resources_get_what_they_lack() {
 /// Guarantees: if no pipeline accepts traces, they are refused permanently over both protocols, with advice; metrics
 /// and logs always are.
 #[tokio::test]
-async fn signals_that_nobody_takes() {
+async fn unaccepted_signals_are_refused() {
     let rig = OtlpRig::start_for_profiles(LOOPBACK).await;
     let status = client(&rig).export(request(vec![span(1)])).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
@@ -135,7 +135,7 @@ async fn signals_that_nobody_takes() {
 /// Guarantees: signals that no pipeline accepts are forwarded unchanged to the configured server, and its answers are
 /// returned, including refusals; accepted signals are not forwarded.
 #[tokio::test]
-async fn unsupported_signals_are_handed_on() {
+async fn unsupported_signals_are_forwarded() {
     let mut server = OtlpRig::start(LOOPBACK).await;
     let yaml = format!(
         "{{protocols: {{grpc: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{}'}}, \
@@ -167,7 +167,7 @@ async fn unsupported_signals_are_handed_on() {
 
 /// Guarantees: while the server for other signals is unreachable, senders are told to retry.
 #[tokio::test]
-async fn handing_on_to_nobody() {
+async fn forwarding_to_an_unreachable_server() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let yaml = format!(
         "{{protocols: {{grpc: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{closed}'}}, \

@@ -127,7 +127,7 @@ async fn types_of_content() {
 /// Guarantees: information from the client and its proxies is forwarded, with all lines of a header and in any script.
 /// rule: transport#proxy-headers
 #[tokio::test]
-async fn what_goes_along() {
+async fn client_headers_are_forwarded() {
     let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
     let request = post(SMALL)
         .header("x-forwarded-for", "203.0.113.7, 198.51.100.1")

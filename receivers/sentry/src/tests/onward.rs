@@ -135,7 +135,7 @@ async fn every_address() {
 /// requests without an allowed key, wherever it could stand, are refused too.
 /// rule: transport#path-others
 #[tokio::test]
-async fn not_to_anybody() {
+async fn unforwardable_requests_are_refused() {
     let rig = SentryRig::start(LOOPBACK).await;
     let answer = rig.refused(bare("x").to("/api/42/minidump/")).await;
     assert_eq!((answer.status, answer.detail().contains("an `upstream`")), (404, true), "{answer:?}");

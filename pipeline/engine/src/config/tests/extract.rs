@@ -166,7 +166,7 @@ impl Default for Inner2 {
 
 /// Guarantees: a key with nothing under it is present with its defaults; a key that is not written is absent.
 #[test]
-fn a_part_without_settings_is_there() {
+fn part_without_settings_is_present() {
     let protocols: Protocols = settings("grpc:").unwrap();
     assert_eq!(protocols.grpc, Optional::Present(Inner2 { port: 4317 }));
     assert_eq!(protocols.http.into_option(), None);

@@ -39,7 +39,7 @@ impl Processor for Sampler {
 /// even if another processor holds that data, and also at the end; each report comes once, and none comes if nothing
 /// was left out.
 #[tokio::test]
-async fn exporters_are_told() {
+async fn exporters_learn_what_was_sampled_out() {
     let context = context();
     let fakes = [FakeExporter::always(Reply::Accept), FakeExporter::always(Reply::Accept)];
     let [one_sink, other_sink] = &fakes;

@@ -108,7 +108,7 @@ async fn one_batch_under_way() {
 /// Guarantees: data without room at the exporters stays in the processors, even if it is due, and continues one batch
 /// at a time when there is room.
 #[tokio::test(start_paused = true)]
-async fn waits_in_the_processors() {
+async fn batches_wait_in_the_processors() {
     let context = paused();
     let sink = Watcher::new(&context, true);
     let pipeline = start(&context, vec![holder(30)], &sink);
@@ -128,7 +128,7 @@ async fn waits_in_the_processors() {
 
 /// Guarantees: senders are answered in between while much data is put out.
 #[tokio::test(start_paused = true)]
-async fn answers_in_between() {
+async fn senders_are_answered_during_output() {
     let context = paused();
     let sink = Watcher::new(&context, true);
     let pipeline = start(&context, vec![holder(30)], &sink);
@@ -219,7 +219,7 @@ impl Sink for GivingUpSink {
 
 /// Guarantees: a batch that an exporter prepares while the pipeline is given up is counted by the exporter only.
 #[tokio::test(start_paused = true)]
-async fn what_is_being_handed_on_is_not_lost() {
+async fn batch_in_handover_is_not_lost() {
     let context = paused();
     let sink = Arc::new(GivingUpSink { counters: std::sync::OnceLock::new(), given: Mutex::default() });
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(&sink) as _];
@@ -259,7 +259,7 @@ impl Processor for Pairs {
 /// Guarantees: data that a processor held and puts out with an arrival is charged while the next processor absorbs it,
 /// in addition to the arrival's own memory.
 #[tokio::test(start_paused = true)]
-async fn what_an_arrival_brings_out_is_charged() {
+async fn flushed_batch_is_charged() {
     let context = paused();
     let sink = Watcher::new(&context, true);
     let pairs: Box<dyn Processor> = Box::new(Pairs::default());

@@ -155,7 +155,7 @@ async fn redirects_are_refused() {
         ("no location", "an unreadable location"),
     ] {
         let answer = format!("HTTP/1.1 307 X\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
-        let error = post(&plain(), &format!("http://{}/", saying(answer).await)).await.unwrap_err();
+        let error = post(&plain(), &format!("http://{}/", server_that_answers(answer).await)).await.unwrap_err();
         assert!(matches!(error, Failure::Redirected { .. }), "{error:?}");
         assert!(error.to_string().contains(shown), "{error}");
         assert!(!error.to_string().contains("secret"), "{error}");
@@ -167,7 +167,7 @@ async fn redirects_are_refused() {
 async fn other_statuses_are_responses() {
     for status in [304, 400, 413, 429, 503] {
         let answer = format!("HTTP/1.1 {status} X\r\nretry-after: 7\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-        let response = post(&plain(), &format!("http://{}/", saying(answer).await)).await.unwrap();
+        let response = post(&plain(), &format!("http://{}/", server_that_answers(answer).await)).await.unwrap();
         assert_eq!(response.status, status);
         assert_eq!(response.headers["retry-after"], "7");
     }
@@ -176,7 +176,7 @@ async fn other_statuses_are_responses() {
 /// Guarantees: an unreachable peer is distinguished from a broken connection, and the error contains neither path nor
 /// query.
 #[tokio::test]
-async fn a_refused_connection_has_not_reached() {
+async fn refused_connection_is_not_a_broken_one() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     drop(listener);
@@ -190,9 +190,9 @@ async fn a_refused_connection_has_not_reached() {
 
 /// Guarantees: a peer that closes without an answer, or answers with something else, counts as a broken connection.
 #[tokio::test]
-async fn a_broken_exchange_may_have_reached() {
+async fn exchange_without_an_answer_is_broken() {
     for answer in ["", "no http at all\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-le"] {
-        let error = post(&plain(), &format!("http://{}/", saying(answer).await)).await.unwrap_err();
+        let error = post(&plain(), &format!("http://{}/", server_that_answers(answer).await)).await.unwrap_err();
         assert!(matches!(error, Failure::Broken { .. }), "{error:?}");
     }
 }
@@ -207,7 +207,7 @@ async fn response_bodies_are_bounded() {
         (format!("connection: close\r\n\r\n{large}"), "larger than 10 bytes"),
         ("content-length: 9\r\n\r\nxxx".to_owned(), "broke off after 3 bytes"),
     ] {
-        let addr = saying(format!("HTTP/1.1 200 OK\r\n{head}")).await;
+        let addr = server_that_answers(format!("HTTP/1.1 200 OK\r\n{head}")).await;
         let error = post(&config, &format!("http://{addr}/")).await.unwrap_err();
         assert!(matches!(error, Failure::Response { status: StatusCode::OK, .. }), "{error:?}");
         assert!(error.to_string().contains(says), "{error}");

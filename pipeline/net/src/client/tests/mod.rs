@@ -53,7 +53,7 @@ async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
 }
 
 /// A server that reads a head, sends `answer` and closes. With an empty answer it only closes.
-async fn saying(answer: impl Into<String>) -> SocketAddr {
+async fn server_that_answers(answer: impl Into<String>) -> SocketAddr {
     let answer = answer.into();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();

@@ -291,7 +291,7 @@ async fn an_empty_host_is_every_address() {
 /// Guarantees: a peer that uses the wrong protocol, TLS or none, or HTTP/1 on a gRPC port, is counted for each
 /// connection and logged once, with advice.
 #[tokio::test]
-async fn wrong_protocols_are_said() {
+async fn wrong_protocols_are_logged() {
     let (log, _guard) = Log::start();
     let only = |versions| ServerLimits { versions, ..ServerLimits::default() };
     // The beginning of a TLS 1.3 client hello, padded to a full record.
