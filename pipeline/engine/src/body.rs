@@ -109,7 +109,7 @@ impl<'a> Buffer<'a> {
         }
         let target = target.max(needed);
         if needed > self.announced && target > MAX_UNANNOUNCED && self.turn.is_none() && self.intake.may_wait() {
-            self.turn = self.intake.turn().await?;
+            self.turn = self.intake.wait_to_grow_large().await?;
         }
         let held = self.permit.bytes();
         self.intake.grow_waiting(&mut self.permit, (target as u64).saturating_sub(held)).await?;
@@ -122,7 +122,7 @@ impl<'a> Buffer<'a> {
     /// # Errors
     ///
     /// There is not enough memory for them.
-    pub async fn take(&mut self, data: &mut Bytes, most: usize) -> Result<(), Rejected> {
+    pub async fn append(&mut self, data: &mut Bytes, most: usize) -> Result<(), Rejected> {
         let taken = data.split_to(most.min(data.len()));
         self.reserve(taken.len()).await?;
         self.bytes.extend_from_slice(&taken);
@@ -186,7 +186,7 @@ where
     while buffer.len() < enough {
         let Some(frame) = body.frame().await else { return Ok(true) };
         if let Ok(mut data) = frame?.into_data() {
-            buffer.take(&mut data, usize::MAX).await?;
+            buffer.append(&mut data, usize::MAX).await?;
         }
     }
     Ok(body.is_end_stream())

@@ -145,7 +145,7 @@ impl Budget {
 
     /// Waits until no other request grows large without an announced length. Several of them would deadlock, each
     /// waiting for memory that the others hold.
-    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+    pub(crate) async fn wait_to_grow_large(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.shared.growing).acquire_owned().await.ok()
     }
 

@@ -167,7 +167,7 @@ impl Intake {
     ///
     /// This process is one of them: the request travels in a circle.
     pub fn came_through(&self, headers: &http::HeaderMap) -> Result<(), Rejected> {
-        let Some(processes) = headers.get(via::HEADER).map(via::ids_of) else { return Ok(()) };
+        let Some(processes) = headers.get(via::HEADER).map(via::parse_ids) else { return Ok(()) };
         let mut sinks = self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter());
         match sinks.find(|sink| !sink.came_through(&processes)) {
             Some(sink) => Err(circle(sink.id())),

@@ -39,7 +39,7 @@ impl Ledger {
     }
 
     /// Registers a batch that is being handed over. `None` if the ledger is closed.
-    pub(crate) fn hand(&self, quantities: Quantities) -> Option<Handover<'_>> {
+    pub(crate) fn begin_handover(&self, quantities: Quantities) -> Option<Handover<'_>> {
         let mut state = self.state();
         if state.closed {
             return None;
@@ -65,7 +65,7 @@ impl Ledger {
 
 impl Handover<'_> {
     /// Counts the handover with `count`; `None` if closing the ledger already counted it.
-    pub(crate) fn done<T>(mut self, count: impl FnOnce() -> T) -> Option<T> {
+    pub(crate) fn complete<T>(mut self, count: impl FnOnce() -> T) -> Option<T> {
         let mut state = self.ledger.state();
         state.handover = state.handover.saturating_sub(std::mem::take(&mut self.quantities));
         (!state.closed).then(count)

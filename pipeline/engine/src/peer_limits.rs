@@ -87,7 +87,7 @@ impl PeerLimits {
     }
 
     /// The limits for senders with this key, each with its remaining time.
-    pub fn of(&self, key: &str) -> Vec<(Arc<str>, Duration)> {
+    pub fn limits_for(&self, key: &str) -> Vec<(Arc<str>, Duration)> {
         let now = Instant::now();
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(limits) = by_key.get_mut(key) else { return Vec::new() };
@@ -126,12 +126,12 @@ mod tests {
         limits.publish("a", "error:key", 10 * SECOND);
         limits.publish("a", "error:key", 5 * SECOND);
         limits.publish("a", "", SECOND);
-        assert_eq!(limits.of("b"), []);
-        assert_eq!(limits.of("a"), [("error:key".into(), 10 * SECOND), ("".into(), SECOND)]);
+        assert_eq!(limits.limits_for("b"), []);
+        assert_eq!(limits.limits_for("a"), [("error:key".into(), 10 * SECOND), ("".into(), SECOND)]);
         tokio::time::sleep(2 * SECOND).await;
-        assert_eq!(limits.of("a"), [("error:key".into(), 8 * SECOND)]);
+        assert_eq!(limits.limits_for("a"), [("error:key".into(), 8 * SECOND)]);
         tokio::time::sleep(8 * SECOND).await;
-        assert_eq!(limits.of("a"), []);
+        assert_eq!(limits.limits_for("a"), []);
         assert!(limits.by_key.lock().unwrap().is_empty());
     }
 
@@ -143,10 +143,10 @@ mod tests {
             limits.publish(&key.to_string(), "", SECOND * (1 + key as u32));
         }
         assert_eq!(limits.by_key.lock().unwrap().len(), MAX_KEYS);
-        assert_eq!(limits.of("0"), []);
+        assert_eq!(limits.limits_for("0"), []);
         for text in 0..200 {
             limits.publish("1", &text.to_string(), SECOND);
         }
-        assert_eq!(limits.of("1").len(), MAX_LIMITS);
+        assert_eq!(limits.limits_for("1").len(), MAX_LIMITS);
     }
 }

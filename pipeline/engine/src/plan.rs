@@ -53,7 +53,7 @@ impl Plan {
     /// All problems with their positions, warnings included.
     pub fn new(config: &Config, registry: &Registry) -> Result<Self, Problems> {
         let mut maker = Maker { registry, identity: Rules::default(), problems: known_problems(config, registry) };
-        let service = maker.keep(ServiceSettings::new(&config.service)).unwrap_or_default();
+        let service = maker.ok_or_report(ServiceSettings::new(&config.service)).unwrap_or_default();
         maker.identity.clone_from(&service.identity);
         let receivers = maker.components(registry.receivers, &config.receivers);
         let exporters = maker.components(registry.exporters, &config.exporters);
@@ -84,7 +84,7 @@ impl Plan {
 
     /// A plan of existing components.
     #[cfg(test)]
-    pub(crate) fn of(
+    pub(crate) fn from_components(
         service: ServiceSettings,
         receivers: Vec<(String, Box<dyn Receiver>)>,
         pipelines: Vec<PlannedPipeline>,
@@ -123,7 +123,7 @@ struct NamedComponent<'a> {
 }
 
 /// The components in one list of a pipeline. Unknown types were reported.
-fn used<'a, C>(
+fn resolve_components<'a, C>(
     pipeline: (&PipelineId, &str, &'a [Reference]),
     factories: &'static [Factory<C>],
     sections: &'a Ordered<ComponentId, Section>,
@@ -145,7 +145,7 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     /// Returns the value, or collects its problems.
-    fn keep<T>(&mut self, made: Result<T, Problems>) -> Option<T> {
+    fn ok_or_report<T>(&mut self, made: Result<T, Problems>) -> Option<T> {
         match made {
             Ok(value) => Some(value),
             Err(problems) => {
@@ -170,22 +170,28 @@ impl Maker<'_> {
         for (id, section) in sections.iter() {
             // Unknown types were reported.
             let Some(factory) = find(factories, &id.kind) else { continue };
-            components.extend(self.keep((factory.create)(section)).map(|component| (id.to_string(), component)));
+            components
+                .extend(self.ok_or_report((factory.create)(section)).map(|component| (id.to_string(), component)));
         }
         components
     }
 
     fn pipeline(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) -> PlannedPipeline {
-        let receivers = used((id, "receivers", &pipeline.receivers), self.registry.receivers, &config.receivers);
-        let behind = used((id, "exporters", &pipeline.exporters), self.registry.exporters, &config.exporters);
-        let between = used((id, "processors", &pipeline.processors), self.registry.processors, &config.processors);
+        let receivers =
+            resolve_components((id, "receivers", &pipeline.receivers), self.registry.receivers, &config.receivers);
+        let behind =
+            resolve_components((id, "exporters", &pipeline.exporters), self.registry.exporters, &config.exporters);
+        let between =
+            resolve_components((id, "processors", &pipeline.processors), self.registry.processors, &config.processors);
         let kinds: Vec<&str> = pipeline.exporters.iter().map(|exporter| &*exporter.id.kind).collect();
-        let profiles_come = self.comes(id, pipeline, TelemetryKind::Profiles);
+        let profiles_come = self.may_enter(id, pipeline, TelemetryKind::Profiles);
         let mut processors = Vec::new();
         for used in &between {
             let factory = find(self.registry.processors, used.description.kind);
             let Some((factory, section)) = factory.zip(used.section) else { continue };
-            let Some(mut processor) = self.keep((factory.create)(section, &self.identity)) else { continue };
+            let Some(mut processor) = self.ok_or_report((factory.create)(section, &self.identity)) else {
+                continue;
+            };
             if let Some(Warning { message, hint }) = processor.goes_to(&kinds, profiles_come) {
                 self.report(used, format!("`{}`: {message}", used.reference.id), hint, Severity::Warning);
             }
@@ -210,7 +216,7 @@ impl Maker<'_> {
         for (id, section) in config.processors.iter() {
             let used = config.pipelines.iter().any(|(_, p)| p.processors.iter().any(|reference| reference.id == *id));
             if let Some(factory) = find(self.registry.processors, &id.kind).filter(|_| !used) {
-                self.keep((factory.create)(section, &self.identity));
+                self.ok_or_report((factory.create)(section, &self.identity));
             }
         }
     }
@@ -243,7 +249,7 @@ impl Maker<'_> {
         for used in exporters {
             for (kind, needed) in used.section.map_or(&[][..], used.description.needs) {
                 let is_there = pipeline.processors.iter().any(|processor| processor.id.kind == *needed);
-                if is_there || !used.description.takes.contains(kind) || !self.comes(id, pipeline, *kind) {
+                if is_there || !used.description.takes.contains(kind) || !self.may_enter(id, pipeline, *kind) {
                     continue;
                 }
                 let (noun, name) = (kind.noun(), &used.reference.id);
@@ -255,7 +261,7 @@ impl Maker<'_> {
     }
 
     /// Whether telemetry of a kind may enter a pipeline. An unknown receiver may emit anything.
-    fn comes(&self, id: &PipelineId, pipeline: &PipelineConfig, kind: TelemetryKind) -> bool {
+    fn may_enter(&self, id: &PipelineId, pipeline: &PipelineConfig, kind: TelemetryKind) -> bool {
         let emits = |reference: &Reference| {
             let factory = find(self.registry.receivers, &reference.id.kind);
             factory.is_none_or(|factory| factory.description.emits.contains(&kind))
@@ -267,7 +273,7 @@ impl Maker<'_> {
     fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[NamedComponent<'_>]) {
         for used in processors {
             for wanted in used.section.map_or(&[][..], used.description.wants) {
-                if self.comes(id, pipeline, *wanted) || self.comes(id, pipeline, TelemetryKind::Envelopes) {
+                if self.may_enter(id, pipeline, *wanted) || self.may_enter(id, pipeline, TelemetryKind::Envelopes) {
                     continue;
                 }
                 let (noun, name) = (wanted.noun(), &used.reference.id);

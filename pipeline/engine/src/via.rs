@@ -62,7 +62,7 @@ impl Via {
 }
 
 /// The ids in a header. Invalid ones are skipped, because anybody may send the header.
-pub(crate) fn ids_of(value: &HeaderValue) -> Vec<u64> {
+pub(crate) fn parse_ids(value: &HeaderValue) -> Vec<u64> {
     let text = value.to_str().unwrap_or_default();
     text.split(',').filter_map(|id| u64::from_str_radix(id.trim(), 16).ok()).take(MOST).collect()
 }
@@ -97,7 +97,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn circles() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
-        let came = |from: &Via, to: &Via| to.came_through(&ids_of(&from.header()));
+        let came = |from: &Via, to: &Via| to.came_through(&parse_ids(&from.header()));
         assert_eq!(first.header(), "000000000000000a");
         assert!(!came(&first, &first), "directly");
         assert!(came(&first, &second));
@@ -113,7 +113,7 @@ mod tests {
         let via = Via::new(1);
         for text in ["", ",,,", "x", "\u{fe}\u{ff}", "ffffffffffffffffff", "-1", &"2,".repeat(5000)] {
             let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) else { continue };
-            assert!(ids_of(&value).len() <= MOST && via.came_through(&ids_of(&value)), "{text}");
+            assert!(parse_ids(&value).len() <= MOST && via.came_through(&parse_ids(&value)), "{text}");
         }
         (0x100..0x200).for_each(|id| assert!(via.came_through(&[id])));
         assert!(via.header().len() <= 17 * (MOST + 1));

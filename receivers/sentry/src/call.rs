@@ -187,7 +187,7 @@ impl EnvelopeHandler {
             envelope.meta.client_process = self.client(client).await;
         }
         let limits = match (envelope.meta.project_id, &envelope.meta.public_key) {
-            (Some(project), Some(key)) => limits::of(&self.peer_limits, project, &key.0, &envelope),
+            (Some(project), Some(key)) => limits::limits_for(&self.peer_limits, project, &key.0, &envelope),
             _ => None,
         };
         let profiles = envelope.profiles().flat_map(Profiles::profiles);

@@ -21,8 +21,13 @@ pub(crate) struct ClientLimits {
 }
 
 /// The rate limits for a client, and whether they apply to a whole envelope. `None` if there are none.
-pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: &Envelope) -> Option<ClientLimits> {
-    let held = limits.of(&peer_key(project, public_key));
+pub(crate) fn limits_for(
+    limits: &PeerLimits,
+    project: u64,
+    public_key: &str,
+    envelope: &Envelope,
+) -> Option<ClientLimits> {
+    let held = limits.limits_for(&peer_key(project, public_key));
     let longest = held.iter().map(|(_, left)| *left).max()?;
     let mut header = String::new();
     for (text, left) in &held {
@@ -66,17 +71,17 @@ mod tests {
             items: kinds.iter().map(|kind| item(kind, None, &b"{}"[..])).collect(),
             ..Envelope::default()
         };
-        assert_eq!(of(&limits, 42, KEY, &envelope(&["event"])), None);
+        assert_eq!(limits_for(&limits, 42, KEY, &envelope(&["event"])), None);
         limits.publish(&peer_key(42, KEY), "transaction;span:organization:quota", Duration::from_millis(59_001));
-        let both = of(&limits, 42, KEY, &envelope(&["transaction", "event"])).unwrap();
+        let both = limits_for(&limits, 42, KEY, &envelope(&["transaction", "event"])).unwrap();
         assert_eq!(both.header, "60:transaction;span:organization:quota");
         assert_eq!((both.retry_after_seconds, both.everything), (60, false));
-        assert!(of(&limits, 42, KEY, &envelope(&["transaction"])).unwrap().everything);
-        assert!(!of(&limits, 42, KEY, &envelope(&[])).unwrap().everything);
-        assert_eq!(of(&limits, 43, KEY, &envelope(&["transaction"])), None);
+        assert!(limits_for(&limits, 42, KEY, &envelope(&["transaction"])).unwrap().everything);
+        assert!(!limits_for(&limits, 42, KEY, &envelope(&[])).unwrap().everything);
+        assert_eq!(limits_for(&limits, 43, KEY, &envelope(&["transaction"])), None);
         // The limit after an answer with 429 and no limits.
         limits.publish(&peer_key(42, KEY), "", Duration::from_secs(5));
-        let all = of(&limits, 42, KEY, &envelope(&["event"])).unwrap();
+        let all = limits_for(&limits, 42, KEY, &envelope(&["event"])).unwrap();
         assert_eq!(all.header, "60:transaction;span:organization:quota, 5::");
         assert!(all.everything);
     }

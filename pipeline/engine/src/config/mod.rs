@@ -85,5 +85,5 @@ pub use source::Source;
 /// A source cannot be read, is not YAML, is empty or is no map. [`check_references`] reports all other problems
 /// together with its own.
 pub fn load(sources: &[Source], env: &dyn Fn(&str) -> Option<String>) -> Result<Config, Problems> {
-    Config::new(source::read(sources, env))
+    Config::new(source::read_sources(sources, env))
 }

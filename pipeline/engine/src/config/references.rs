@@ -32,8 +32,8 @@ pub struct KnownComponents<'a> {
 #[must_use]
 pub fn check_references(config: &Config, known: &KnownComponents<'_>) -> Vec<Problem> {
     let mut check = Check { config, known, problems: config.found.clone() };
-    check.foreign("extensions", "extension");
-    check.foreign("connectors", "connector");
+    check.report_foreign_section("extensions", "extension");
+    check.report_foreign_section("connectors", "connector");
     check.service_extensions();
     for role in Role::ALL {
         check.components(role);
@@ -149,7 +149,7 @@ impl<'a> Check<'a> {
     }
 
     /// Reports a root section that the Collector has and this program does not.
-    fn foreign(&mut self, section: &str, word: &str) {
+    fn report_foreign_section(&mut self, section: &str, word: &str) {
         let Some(entry) = self.config.root.entry(section) else { return };
         let position = self.config.sources.position(entry.pos());
         let mut hint = vec![format!("delete {}", self.lines(entry))];

@@ -72,7 +72,7 @@ impl Section {
         if sources.is_empty() {
             return Ok(Self::defaults());
         }
-        let merged = source::read(sources, env);
+        let merged = source::read_sources(sources, env);
         if let Some(problems) = Problems::new(merged.problems) {
             return Err(problems);
         }
@@ -194,12 +194,12 @@ impl Section {
 
     fn report(&self, path: &[String], message: &str, hint: Option<String>) -> Problem {
         let hint = hint.filter(|hint| !hint.is_empty()).map(|hint| self.scrub(path, &hint));
-        self.own(path, self.scrub(path, message), hint)
+        self.trusted_problem(path, self.scrub(path, message), hint)
     }
 
     /// A problem whose text is this module's own and quotes nothing secret. It is not scrubbed, because one of its
     /// words may happen to equal a value, such as `false`.
-    fn own(&self, path: &[String], message: String, hint: Option<String>) -> Problem {
+    fn trusted_problem(&self, path: &[String], message: String, hint: Option<String>) -> Problem {
         Problem {
             position: self.inner.sources.position(self.nearest(path)),
             key_path: key_path::join(&self.full_path(path)),
@@ -268,10 +268,10 @@ impl Section {
                 let word = self.harmless_text(path, node).unwrap_or_default();
                 let hint = suggest::hint(&word, valid, "values");
                 let message = if word.is_empty() { "unknown value".into() } else { format!("unknown value `{word}`") };
-                self.own(path, message, Some(hint))
+                self.trusted_problem(path, message, Some(hint))
             }
             DeKind::Missing { key } => {
-                self.own(path, format!("the key `{key}` is missing"), Some(format!("add `{key}:` here")))
+                self.trusted_problem(path, format!("the key `{key}` is missing"), Some(format!("add `{key}:` here")))
             }
             DeKind::Mismatch { found, expected, hint } => {
                 let found = self.found(path, node, found);
@@ -280,7 +280,7 @@ impl Section {
                     Hint::Fixed(hint) => (*hint).to_owned(),
                     Hint::Quoting(hint) => self.scrub(path, hint),
                 });
-                self.own(path, message, hint)
+                self.trusted_problem(path, message, hint)
             }
             DeKind::Broken { message, hint } => Problem {
                 position: self.inner.sources.position(self.nearest(path)),

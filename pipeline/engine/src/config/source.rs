@@ -73,7 +73,7 @@ struct SourceReader<'a> {
 }
 
 /// Reads and merges all sources.
-pub(super) fn read(list: &[Source], env: Env<'_>) -> Merged {
+pub(super) fn read_sources(list: &[Source], env: Env<'_>) -> Merged {
     let mut reading = SourceReader {
         env,
         sources: Sources::default(),
@@ -125,7 +125,7 @@ impl SourceReader<'_> {
         let root = parsed.root;
         // A text that is no configuration at all has no known secrets, only guessed ones.
         if parsed.complete && matches!(root.kind, NodeKind::Map(_)) {
-            source.learn(index, &root, &parsed.dropped);
+            source.find_secrets(index, &root, &parsed.dropped);
         }
         let name = source.name.clone();
         self.sources.all.push(source);
@@ -176,7 +176,7 @@ impl SourceReader<'_> {
             root = Node { at: position(0, end), kind: NodeKind::Map(vec![entry]) };
         }
         if parsed.complete {
-            source.learn(index, &root, &parsed.dropped);
+            source.find_secrets(index, &root, &parsed.dropped);
             self.merger.add(source.name.clone(), &root);
         }
         self.sources.all.push(source);

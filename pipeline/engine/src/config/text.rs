@@ -29,14 +29,14 @@ pub(super) struct SourceText {
 }
 
 impl SourceText {
-    /// A source whose secrets are guessed line by line until [`SourceText::learn`] is called.
+    /// A source whose secrets are guessed line by line until [`SourceText::find_secrets`] is called.
     pub(super) fn new(name: impl Into<Arc<str>>, text: String) -> Self {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { name: name.into(), text, lines, masks: Vec::new(), code_ends: Vec::new() }
     }
 
     /// Finds secrets and comments by means of the parsed tree.
-    pub(super) fn learn(&mut self, source: u32, root: &Node, dropped: &[Dropped]) {
+    pub(super) fn find_secrets(&mut self, source: u32, root: &Node, dropped: &[Dropped]) {
         let mut masks = Vec::new();
         let mut ends = self.lines.clone();
         let mut cover = |at: Pos| {

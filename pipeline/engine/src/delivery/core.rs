@@ -111,16 +111,16 @@ impl<E: Exporter> Core<E> {
 
     /// Waits until the deadline of a shutdown has passed.
     pub(super) async fn wait_until_over(&self) {
-        self.until(|stop| stop.deadline).await;
+        self.wait_until(|stop| stop.deadline).await;
     }
 
     /// Waits until running attempts are cancelled: shortly after the deadline, because an answer that arrived in time
     /// may still have to be read.
     pub(super) async fn wait_for_cut_off(&self) {
-        self.until(|stop| stop.deadline + stop.close_by.saturating_duration_since(stop.deadline) / 4).await;
+        self.wait_until(|stop| stop.deadline + stop.close_by.saturating_duration_since(stop.deadline) / 4).await;
     }
 
-    async fn until(&self, when: impl Fn(&Stop) -> Instant) {
+    async fn wait_until(&self, when: impl Fn(&Stop) -> Instant) {
         let mut end = self.end.subscribe();
         // The sender lives as long as `self`.
         let stop = match end.wait_for(Option::is_some).await {
@@ -188,7 +188,7 @@ impl<E: Exporter> Core<E> {
 
     /// Logs that sending works again, and any remark of the destination.
     pub(super) fn note_success(&self, rejected: Quantities, message: Option<&str>) {
-        self.telemetry().worked();
+        self.telemetry().record_success();
         if self.failing.swap(false, Ordering::Relaxed) {
             tracing::info!(exporter = self.telemetry().id(), "sending works again");
         }

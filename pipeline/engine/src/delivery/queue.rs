@@ -120,7 +120,7 @@ impl<T> Queue<T> {
     }
 
     /// Waits until `ready` returns true; it is checked whenever an entry is settled.
-    pub(super) async fn until(&self, ready: impl Fn() -> bool) {
+    pub(super) async fn wait_until(&self, ready: impl Fn() -> bool) {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);

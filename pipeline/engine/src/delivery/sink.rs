@@ -84,7 +84,7 @@ impl<E: Exporter> Sink for ExporterSink<E> {
                 return;
             }
             tokio::select! {
-                () = self.0.queue.until(has_room) => {}
+                () = self.0.queue.wait_until(has_room) => {}
                 () = self.0.wait_until_over() => {}
             }
         })
@@ -104,7 +104,7 @@ impl<E: Exporter> Sink for ExporterSink<E> {
         let core = &self.0;
         let inbound = telemetry.quantities();
         // The batch is registered until it is prepared; if preparing panics, the pipeline counts it.
-        let Some(handover) = core.ledger.hand(inbound) else { return core.count_late(inbound) };
+        let Some(handover) = core.ledger.begin_handover(inbound) else { return core.count_late(inbound) };
         let prepared = core.prepare(telemetry, now);
         let edge = core.telemetry().edge();
         let balance = Balance {
@@ -115,7 +115,7 @@ impl<E: Exporter> Sink for ExporterSink<E> {
             ..Balance::default()
         };
         debug_assert!(balance.unaccounted().is_none(), "{}: {balance}", core.telemetry().id());
-        let tickets = handover.done(|| {
+        let tickets = handover.complete(|| {
             edge.add_in(inbound);
             edge.add_synthesized(prepared.synthesized);
             edge.drop_all(&prepared.losses);

@@ -83,9 +83,9 @@ impl Intake {
     /// # Errors
     ///
     /// The other request has not ended before the deadline.
-    pub(crate) async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, Rejected> {
+    pub(crate) async fn wait_to_grow_large(&self) -> Result<Option<OwnedSemaphorePermit>, Rejected> {
         tokio::select! {
-            turn = self.shared.budget.turn() => Ok(turn),
+            turn = self.shared.budget.wait_to_grow_large() => Ok(turn),
             () = self.deadline() => {
                 let (used, limit) = (self.shared.budget.used(), self.shared.budget.limit());
                 Err(out_of_memory(Exhausted { wanted: LARGE, used, limit }))

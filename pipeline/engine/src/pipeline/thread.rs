@@ -315,11 +315,11 @@ impl Worker {
         let memory = self.context.budget.charge(telemetry.size_bytes().saturating_sub(charged));
         let quantities = telemetry.quantities();
         // If the pipeline was given up meanwhile, the batch is already counted as lost.
-        if let Some(handover) = self.counters.ledger.hand(quantities) {
+        if let Some(handover) = self.counters.ledger.begin_handover(quantities) {
             for sink in &self.sinks {
                 sink.accept(&telemetry, now);
             }
-            handover.done(|| self.counters.edge.add_out(quantities));
+            handover.complete(|| self.counters.edge.add_out(quantities));
         }
         drop(memory);
     }

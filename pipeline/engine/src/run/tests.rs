@@ -55,7 +55,7 @@ fn plan(
     pipelines: Vec<PlannedPipeline>,
     exporters: Vec<(String, Box<dyn DynExporter>)>,
 ) -> Plan {
-    Plan::of(service, vec![("otlp".to_owned(), Box::new(receiver))], pipelines, exporters)
+    Plan::from_components(service, vec![("otlp".to_owned(), Box::new(receiver))], pipelines, exporters)
 }
 
 async fn consume(intake: &Intake, observations: u64) -> Result<(), Rejected> {
@@ -301,7 +301,7 @@ async fn receiver_that_ends_unasked() {
         }
     }
     let exporters = vec![exporter("file", &FakeExporter::new([]), 9)];
-    let planned = Plan::of(
+    let planned = Plan::from_components(
         service(),
         vec![("otlp".to_owned(), Box::new(Ends))],
         vec![pipeline("profiles", HOUR, &["file"])],

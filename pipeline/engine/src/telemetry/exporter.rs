@@ -121,7 +121,7 @@ impl ExporterTelemetry {
     }
 
     /// Records a successful attempt.
-    pub(crate) fn worked(&self) {
+    pub(crate) fn record_success(&self) {
         self.counters().failing = None;
     }
 

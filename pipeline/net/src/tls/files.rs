@@ -13,7 +13,7 @@ use super::TlsError;
 /// Maximum size of a PEM file in bytes. The bundle of all public authorities has 0.25 MB.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+fn read_bounded(path: &Path) -> Result<Vec<u8>, TlsError> {
     let unreadable = |error: io::Error| TlsError::of(path, format!("cannot be read: {error}"));
     let file = File::open(path).map_err(unreadable)?;
     let mut text = Vec::new();
@@ -38,7 +38,7 @@ fn broken(path: &Path, error: &pem::Error) -> TlsError {
 
 /// All certificates of a file, in order: the leaf comes first in a chain.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let text = read(path)?;
+    let text = read_bounded(path)?;
     let certificates =
         CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>().map_err(|error| broken(path, &error))?;
     if certificates.is_empty() {
@@ -51,7 +51,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 /// The first private key of a file: PKCS#8, PKCS#1 or SEC1.
 pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     const ENCRYPTED: &[u8] = b"-----BEGIN ENCRYPTED PRIVATE KEY-----";
-    let text = read(path)?;
+    let text = read_bounded(path)?;
     match PrivateKeyDer::from_pem_slice(&text) {
         Ok(key) => Ok(key),
         Err(pem::Error::NoItemsFound) if text.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) => {

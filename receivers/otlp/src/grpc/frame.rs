@@ -17,7 +17,7 @@ pub(super) const PLACE: &str = "gRPC message";
 pub(super) const PREFIX: usize = 5;
 
 /// Reads the message. Also returns whether it is compressed. `limits` apply to the message without its prefix.
-pub(super) async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), CallFault>
+pub(super) async fn read_message<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), CallFault>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -33,14 +33,14 @@ where
         })?;
         let Ok(mut data) = frame.into_data() else { continue };
         if message.is_none() {
-            let Some((packed, length)) = prefix.read(&mut data)? else { continue };
+            let Some((packed, length)) = prefix.parse(&mut data)? else { continue };
             if length > max_bytes {
                 return Err(CallFault::too_large(max_bytes));
             }
             message = Some(Message { packed, length, buffer: Buffer::new(intake, Some(length)).await? });
         }
         if let Some(message) = &mut message {
-            message.take(data).await?;
+            message.append(data).await?;
         }
     }
     match message {
@@ -59,7 +59,7 @@ struct Prefix {
 
 impl Prefix {
     /// Parses the flag and the length once both have arrived.
-    fn read(&mut self, data: &mut Bytes) -> Result<Option<(bool, usize)>, CallFault> {
+    fn parse(&mut self, data: &mut Bytes) -> Result<Option<(bool, usize)>, CallFault> {
         let more = data.len().min(PREFIX - self.seen);
         data.copy_to_slice(&mut self.bytes[self.seen..self.seen + more]);
         self.seen += more;
@@ -81,8 +81,8 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
-    async fn take(&mut self, mut data: Bytes) -> Result<(), CallFault> {
-        self.buffer.take(&mut data, self.length - self.buffer.len()).await?;
+    async fn append(&mut self, mut data: Bytes) -> Result<(), CallFault> {
+        self.buffer.append(&mut data, self.length - self.buffer.len()).await?;
         if data.is_empty() {
             return Ok(());
         }

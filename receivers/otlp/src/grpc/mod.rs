@@ -110,7 +110,7 @@ impl Service {
             _ => RequestContent::Profiles(version::announced(request.headers())?),
         };
         self.handler.intake.room_for(content.kind()).await?;
-        let (received, packed) = frame::read(request.into_body(), self.body, &self.handler.intake).await?;
+        let (received, packed) = frame::read_message(request.into_body(), self.body, &self.handler.intake).await?;
         let coding = match (packed, coding) {
             (false, _) => Coding::Identity,
             (true, Coding::Identity) => {

@@ -44,7 +44,7 @@ pub(super) fn connected(own: SocketAddr, other: SocketAddr) -> Result<Option<Soc
     let mut answer = [0; 512];
     // The kernel answers during the send, so the answer is available.
     let length = recv(kernel.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT)?;
-    read(answer.get(..length).unwrap_or_default(), &asked)
+    parse_answer(answer.get(..length).unwrap_or_default(), &asked)
 }
 
 fn question(own: SocketAddr, other: SocketAddr) -> [u8; ASKED] {
@@ -70,7 +70,7 @@ fn question(own: SocketAddr, other: SocketAddr) -> [u8; ASKED] {
 }
 
 /// Parses the kernel's answer.
-fn read(answer: &[u8], asked: &[u8; ASKED]) -> Result<Option<Socket>, Errno> {
+fn parse_answer(answer: &[u8], asked: &[u8; ASKED]) -> Result<Option<Socket>, Errno> {
     let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
     let kind = answer.get(4..6).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
     match kind {
@@ -168,16 +168,16 @@ mod tests {
         answer[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
         answer[HEADER + 4..HEADER + 8].copy_from_slice(&[0, 1, 0, 2]);
         answer[ANSWER - 8..].copy_from_slice(&[1000_u32.to_ne_bytes(), 4711_u32.to_ne_bytes()].concat());
-        assert_eq!(read(&answer, &asked), Ok(Some(Socket { inode: 4711, user: 1000 })));
+        assert_eq!(parse_answer(&answer, &asked), Ok(Some(Socket { inode: 4711, user: 1000 })));
         for length in 0..ANSWER {
-            assert_eq!(read(&answer[..length], &asked), Err(Errno::EBADMSG), "{length}");
+            assert_eq!(parse_answer(&answer[..length], &asked), Err(Errno::EBADMSG), "{length}");
         }
         answer[ANSWER - 4..].fill(0);
-        assert_eq!(read(&answer, &asked), Ok(None), "no inode");
+        assert_eq!(parse_answer(&answer, &asked), Ok(None), "no inode");
         answer[4..6].copy_from_slice(&ERROR.to_ne_bytes());
         let mut failed = |error: i32| {
             answer[HEADER..HEADER + 4].copy_from_slice(&error.to_ne_bytes());
-            read(&answer, &asked)
+            parse_answer(&answer, &asked)
         };
         assert_eq!(failed(-(Errno::ENOENT as i32)), Ok(None));
         assert_eq!(failed(-(Errno::EPERM as i32)), Err(Errno::EPERM));
