@@ -4,9 +4,9 @@ use std::io::{BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use profbridge_bench::releases::transcode::{earlier, plain};
-use profbridge_bench::{RequestBuilder, T0, fixture, ms};
 use profbridge_relay_rules::validate_json;
+use profbridge_testkit::releases::{earlier, plain};
+use profbridge_testkit::{RequestBuilder, T0, fixture, ms};
 use prost::Message;
 
 use crate::backend::sentry::{KEY, split_envelope};

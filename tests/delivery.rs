@@ -4,7 +4,7 @@
 use std::net::TcpListener;
 use std::path::Path;
 
-use profbridge_bench::{RequestBuilder, ms};
+use profbridge_testkit::{RequestBuilder, ms};
 use serde_json::{Value, json};
 
 use crate::backend::sentry::{Behaviour, KEY, Sentry};

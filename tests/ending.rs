@@ -4,7 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use profbridge_bench::{RequestBuilder, ms};
+use profbridge_testkit::{RequestBuilder, ms};
 
 use crate::client::export;
 use crate::process::{Profbridge, command};

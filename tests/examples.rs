@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use profbridge_bench::{RequestBuilder, ms};
 use profbridge_relay_rules::validate_json;
+use profbridge_testkit::{RequestBuilder, ms};
 
 use crate::backend::otlp::Otlp;
 use crate::backend::sentry::{KEY, Sentry, split_envelope};

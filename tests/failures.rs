@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profbridge_bench::{RequestBuilder, T0, ms};
+use profbridge_testkit::{RequestBuilder, T0, ms};
 use tonic_types::StatusExt as _;
 
 use crate::backend::sentry::{Behaviour, KEY, Sentry};

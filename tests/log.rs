@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use profbridge_bench::{RequestBuilder, T0};
+use profbridge_testkit::{RequestBuilder, T0};
 
 use crate::client::{export, get, status};
 use crate::process::{PATIENCE, Profbridge, command, eventually};

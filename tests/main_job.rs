@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use profbridge_bench::naive::{self, chunk::Chunk};
-use profbridge_bench::workload::{self, Shape};
-use profbridge_bench::{Frame, RequestBuilder, T0, fixture, ms};
 use profbridge_relay_rules::validate_json;
+use profbridge_testkit::naive::{self, chunk::Chunk};
+use profbridge_testkit::workload::{self, Shape};
+use profbridge_testkit::{Frame, RequestBuilder, T0, fixture, ms};
 use prost::Message;
 use serde_json::Value;
 

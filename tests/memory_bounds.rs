@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use profbridge_bench::RequestBuilder;
+use profbridge_testkit::RequestBuilder;
 
 use crate::backend::sentry::{KEY, Sentry};
 use crate::client::export;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use profbridge_bench::{RequestBuilder, fixture, ms};
+use profbridge_testkit::{RequestBuilder, fixture, ms};
 use prost::Message;
 
 use crate::backend::sentry::{Behaviour, Sentry};

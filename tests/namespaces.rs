@@ -6,7 +6,7 @@ use std::process::Command;
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use profbridge_bench::{RequestBuilder, ms};
+use profbridge_testkit::{RequestBuilder, ms};
 use serde_json::json;
 
 use crate::backend::sentry::Sentry;

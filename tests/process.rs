@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use profbridge_bench::profcheck::assert_valid;
+use profbridge_testkit::profcheck::assert_valid;
 use profbridge_wire::otlp::{Signal, delimited, signal};
 use prost::Message as _;
 

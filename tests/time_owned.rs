@@ -3,15 +3,15 @@
 
 use std::collections::HashMap;
 
-use profbridge_bench::ExportProfilesServiceRequest;
-use profbridge_bench::naive::chunk::Chunk;
-use profbridge_bench::owned::{sampled, shown as shown_of};
 use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_receiver_ptrace::assemble::{Assembler, Attribute, Nameless, Subject, Value};
 use profbridge_sampler::message::{Batch, Location, Mode, ProcessId, Sample, Stack, Thread, Trust};
+use profbridge_testkit::ExportProfilesServiceRequest;
+use profbridge_testkit::naive::chunk::Chunk;
+use profbridge_testkit::owned::{sampled, shown as shown_of};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use prost::Message;
 

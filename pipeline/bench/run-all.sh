@@ -1,9 +1,9 @@
 #!/bin/sh
 # Measures every figure and collects what was printed, and the JSON, in a folder (default: target/figures).
 #
-# Takes about half an hour on two cores, and means nothing on a machine that does other work meanwhile.
+# It means nothing on a machine that does other work meanwhile.
 # `COLLECTOR`, the path of a Collector (README.md says how one is built), adds the traces beside it.
-# `SECONDS_SLOW` shortens the five minutes of the slow sink, `PAIRS` the number of pairs.
+# `PAIRS` is the number of pairs.
 set -eu
 cd "$(dirname "$0")/../.."
 out=${1:-target/figures}
@@ -20,10 +20,7 @@ measure() {
     cat "$out/$name.txt"
 }
 
-measure footprint $bench footprint --json "$out/footprint.json"
 measure parts $bench parts --pairs "${PAIRS:-12}" --json "$out/parts.json"
-measure parts-gzip $bench parts --compression gzip --shapes avg,ruby-deep --pairs "${PAIRS:-12}" --json "$out/parts-gzip.json"
-measure layouts $bench layouts --pairs "${PAIRS:-12}" --json "$out/layouts.json"
 measure process-avg $bench process --pairs "${PAIRS:-8}" --json "$out/process-avg.json"
 measure process-avg-60s $bench process --window 60s --pairs "${PAIRS:-8}" --json "$out/process-avg-60s.json"
 measure process-ruby-deep $bench process --shape ruby-deep --pairs "${PAIRS:-8}" --json "$out/process-ruby-deep.json"
@@ -31,11 +28,8 @@ if [ -n "${COLLECTOR:-}" ]; then
     measure traces $bench traces --collector "$COLLECTOR" --pairs "${PAIRS:-8}" --json "$out/traces.json"
     measure traces-gzip $bench traces --collector "$COLLECTOR" --compression gzip --pairs "${PAIRS:-8}" --json "$out/traces-gzip.json"
 fi
-measure memory $bench memory --windows --json "$out/memory.json"
 measure memory-bounds $bench memory-bounds --json "$out/memory-bounds.json"
 measure memory-bounds-spans $bench memory-bounds --spans --json "$out/memory-bounds-spans.json"
-measure slow-sink $bench slow-sink --seconds "${SECONDS_SLOW:-300}" --json "$out/slow-sink.json"
-measure forward $bench forward --pairs "${PAIRS:-8}" --json "$out/forward.json"
 measure sampler $bench sampler --turns "${PAIRS:-12}" --json "$out/sampler.json"
 measure gateway cargo run --profile dist -p profbridge-processor-chunk --example gateway
 measure merge cargo bench --profile dist -p profbridge-processor-dedup --bench merge -- only-the-table

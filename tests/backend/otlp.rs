@@ -12,7 +12,7 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_ser
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
-use profbridge_bench::profcheck::check_request;
+use profbridge_testkit::profcheck::check_request;
 use tonic::codec::CompressionEncoding;
 use tonic::{Request, Response, Status};
 

@@ -1,10 +1,15 @@
 //! Python programs, on every Python that is found.
 
+use std::collections::HashMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use profbridge_model::Line;
+use profbridge_wire::otlp::Limits;
+
 use super::{Stacks, alone, by_some_run, measured, stops};
-use crate::process::run;
+use crate::process::{Finished, run};
 
 /// A program whose innermost function runs from its start to its end, called through a method, C code (`sorted`), a
 /// lambda, generators and `eval`, while another thread waits.
@@ -249,6 +254,72 @@ while time.time() < end:
     shop.rank(20000)
     shop.price(20000)
 "#;
+
+/// A program whose three threads wait for the interpreter, for a processor and for time in one function after the other,
+/// each with a name of its own for a fifth of a second. It prints when each began and ended.
+const ONE_AFTER_THE_OTHER: &str = r#"
+import sys, threading, time
+
+def work(end):
+    while time.monotonic() < end:
+        sum(range(500))
+        if time.monotonic() * 1000 % 20 < 1:
+            time.sleep(0.002)
+
+until = time.monotonic() + float(sys.argv[1])
+number = 0
+while time.monotonic() < until:
+    exec(f"def turn_{number}(end): work(end)")
+    begin, end = time.time_ns(), time.monotonic() + 0.2
+    threads = [threading.Thread(target=globals()[f"turn_{number}"], args=(end,)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(f"turn_{number}", begin, time.time_ns(), flush=True)
+    number += 1
+"#;
+
+/// Guarantees: no wait has a function that did not run then, though its thread met the same native stack before, in other
+/// functions.
+#[test]
+fn waits_have_the_functions_of_their_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("program.py");
+    std::fs::write(&program, ONE_AFTER_THE_OTHER).unwrap();
+    // A sample begins at most a period before its stack was read.
+    let late = 50_000_000;
+    for (_, python) in pythons() {
+        let arguments = ["sample", "-o", "out.otlp", "--", python.to_str().unwrap(), program.to_str().unwrap(), "4"];
+        let Finished { status, stdout, stderr } = run(folder.path(), &arguments);
+        assert!(status.success(), "{stderr}");
+        let turn = |line: &str| {
+            let mut words = line.split_whitespace();
+            let name = words.next()?.to_owned();
+            let [begin, end] = [words.next()?.parse::<u64>().ok()?, words.next()?.parse::<u64>().ok()?];
+            Some((name, begin - late..end + late))
+        };
+        let turns: HashMap<String, Range<u64>> = stdout.lines().filter_map(turn).collect();
+        assert!(turns.len() > 5, "{python:?}: {turns:?}");
+        let sampled = std::fs::read(folder.path().join("out.otlp")).unwrap();
+        let decoded = profbridge_wire::otlp::decode(sampled.into(), &Limits::default()).unwrap();
+        let profiles = &decoded.profiles;
+        let dictionary = profiles.dictionary();
+        let name = |line: &Line| line.function.map(|id| dictionary.function(id).name);
+        let mut placed = 0;
+        for sample in profiles.profiles().flat_map(|profile| profiles.samples(profile)) {
+            let stack = dictionary.stack(sample.stack).flatten();
+            let lines = stack.flat_map(|location| dictionary.lines(dictionary.location(location)));
+            let mut names = lines.filter_map(name).map(|name| dictionary.string(name));
+            let Some(turn) = names.find(|name| name.starts_with("turn_")) else { continue };
+            for time in sample.timestamps() {
+                assert!(turns[turn].contains(&time), "{python:?}: {turn} at {time}, it ran {:?}", turns[turn]);
+                placed += 1;
+            }
+        }
+        assert!(placed > 50, "{python:?}: {placed} observations");
+    }
+}
 
 /// Guarantees: beside neighbours that keep all processors busy no function has a caller that never calls it; of those
 /// that are not known, which are few, a frame says so.

@@ -45,5 +45,5 @@ extern crate self as profbridge_engine;
 #[cfg(test)]
 mod fakes;
 #[cfg(test)]
-#[path = "../../testkit/src/lib.rs"]
+#[path = "../../testkit/src/components/mod.rs"]
 pub mod testing;

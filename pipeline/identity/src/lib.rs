@@ -26,25 +26,25 @@
 //! * [`Processes`]: the processes of one request. What samples say about their process counts as its resource's.
 //! * [`Cell`]: the stretches of event time that windows are made of.
 //! * [`Rules::names`]: by what those who see a process from different sides find each other.
-//! * [`Side`]: whether two who see a process from different sides speak of the same.
+//! * [`ProcessClaims`]: whether two who see a process from different sides speak of the same.
 //! * [`sampling`]: decisions that all replicas make alike.
 //! * [`skew`]: observations whose time is far from their arrival.
 //!
 //! Pure: neither clock nor network nor disk; what arrives when is handed in.
 
 mod cell;
+mod claims;
 mod identity;
 mod moves;
 mod names;
 mod processes;
 mod rules;
 pub mod sampling;
-mod side;
 pub mod skew;
 
 pub use self::cell::{Cell, leading, timestamp};
+pub use self::claims::ProcessClaims;
 pub use self::identity::{Identity, Kind, RequestId};
 pub use self::names::profiler_name;
 pub use self::processes::{Process, Processes};
 pub use self::rules::{MAX_WINDOW, Rules};
-pub use self::side::Side;

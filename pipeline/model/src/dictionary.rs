@@ -268,6 +268,14 @@ impl Dictionary {
         self.0.attributes(id)
     }
 
+    /// A value that is text.
+    pub fn text(&self, value: &Value) -> Option<&str> {
+        match value {
+            Value::String(text) => Some(self.string(*text)),
+            _ => None,
+        }
+    }
+
     /// The first attribute of a list with this key.
     pub fn find<'a>(&'a self, id: Option<AttributeSetId>, key: &str) -> Option<&'a Value> {
         self.attributes(id).find(|attribute| self.string(attribute.key) == key).map(|attribute| &attribute.value)

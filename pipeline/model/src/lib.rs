@@ -9,7 +9,6 @@
 //! * [`Envelope`]: one Sentry envelope as one unit of delivery, see [`envelope`].
 //! * [`Quantities`]: how much of each kind something holds, see [`quantities`].
 //! * [`Reason`]: why something was lost, see [`loss`].
-//! * [`perf_name::parse`]: what runtimes say in the names of code that they compiled, see [`perf_name`].
 //!
 //! An *observation* is one timestamp of a sample, or the whole sample where it has no timestamps: what becomes one
 //! sample in Sentry. Spans and items of Sentry envelopes are counted beside them, each by itself; a plain number that
@@ -26,7 +25,6 @@ pub mod id;
 pub mod insert;
 pub mod loss;
 pub mod meaning;
-pub mod perf_name;
 pub mod process;
 pub mod profiles;
 pub mod quantities;

@@ -1,63 +1,34 @@
-//! Helpers for the tests of components: random telemetry, a consumer for receivers, and checkers that drive any
-//! processor or exporter and hold it against its contract.
+//! What tests of several crates need, and nothing else uses: requests to feed, a second opinion on what becomes of them,
+//! and what drives components.
 //!
-//! The checkers panic with what they saw, as assertions do. They are for tests; nothing else uses them.
+//! Requests are made of `opentelemetry-proto` types and chunks of plain serde structs, without any of profbridge's code.
+//! That is what makes [`naive`] an oracle: where it and profbridge agree, two independent readings of the same rules
+//! agree.
+//!
+//! - [`builder`]: small requests, written tersely.
+//! - [`fixture`]: requests with the shapes of real producers' data.
+//! - [`workload`]: seeded requests of known size and shape; [`figures`]: what a request consists of.
+//! - [`releases`]: requests as earlier releases of OTLP profiles write them.
+//! - [`naive`]: the straightforward conversion to Sentry chunks, and helpers that compare chunks.
+//! - [`owned`]: whose time is whose, in a request and in chunks, by brute force.
+//! - [`profcheck`]: the rules of OTLP that the official checker knows, for every test that makes OTLP.
+//! - With the feature `components`: random telemetry, a consumer for receivers, and checkers that drive any processor or
+//!   exporter and hold it against its contract.
 
-mod batch;
-mod consumer;
-mod exporter;
-mod processor;
-mod random;
+pub mod builder;
+#[cfg(feature = "components")]
+mod components;
+pub mod dictionary;
+pub mod figures;
+pub mod fixture;
+pub mod naive;
+pub mod owned;
+pub mod profcheck;
+pub mod releases;
+pub mod thread_time;
+pub mod workload;
 
-pub use batch::batch;
-pub use consumer::{Consumer, intake, intake_of};
-pub use exporter::check_prepare;
-pub use processor::check_processor;
-pub use random::{profiles, telemetry};
-
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
-
-use profbridge_engine::budget::Budget;
-use profbridge_engine::clock::{Clock, nanos};
-use profbridge_engine::component::Now;
-use profbridge_engine::delivery::ExporterContext;
-use profbridge_engine::peer_limits::PeerLimits;
-use profbridge_engine::telemetry::Metrics;
-use profbridge_engine::via::Via;
-
-/// The time at which a [`ManualClock`] starts: 2026-01-01 00:00:00 UTC, in nanoseconds since the Unix epoch.
-pub const START_UNIX_NANO: u64 = 1_767_225_600_000_000_000;
-
-/// A clock that stands until it is moved. Cheap to clone; clones tell the same time.
-#[derive(Debug, Clone, Default)]
-pub struct ManualClock {
-    elapsed_nano: Arc<AtomicU64>,
-}
-
-impl ManualClock {
-    /// The time.
-    pub fn now(&self) -> Now {
-        let elapsed = self.elapsed_nano.load(Ordering::Relaxed);
-        Now { monotonic_nano: elapsed, unix_nano: START_UNIX_NANO + elapsed }
-    }
-
-    /// Moves both times forward.
-    pub fn advance(&self, by: Duration) {
-        self.elapsed_nano.fetch_add(nanos(by), Ordering::Relaxed);
-    }
-
-    /// The same as the engine's clock.
-    pub fn clock(&self) -> Clock {
-        let this = self.clone();
-        Clock::from_fn(move || this.now())
-    }
-}
-
-/// What an exporter with this id needs of the engine.
-pub fn exporter_context(id: &str) -> ExporterContext {
-    let budget = Budget::new(64 << 20);
-    let telemetry = Metrics::new(budget.clone()).exporter(id);
-    ExporterContext { telemetry, budget, peer_limits: PeerLimits::default(), via: Via::new(1) }
-}
+pub use builder::{Frame, RequestBuilder, T0, ms};
+#[cfg(feature = "components")]
+pub use components::*;
+pub use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;

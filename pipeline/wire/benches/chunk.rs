@@ -1,5 +1,5 @@
 //! The converter on each shape, by itself, with its compressor and with the decoder in front, beside the control's
-//! parts. Observations per second; the control's own benchmark is `cargo bench -p profbridge-bench`.
+//! parts. Observations per second.
 //!
 //! `cargo bench -p profbridge-wire --bench chunk`
 
@@ -10,9 +10,9 @@ use std::io::{self, Write};
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use profbridge_bench::naive::{self, Options};
-use profbridge_bench::workload::{self, Shape};
 use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
+use profbridge_testkit::naive::{self, Options};
+use profbridge_testkit::workload::{self, Shape};
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{ChunkHead, ChunkSink, ChunkSummary, Converter, Settings};
 use prost::Message;

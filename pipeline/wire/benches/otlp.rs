@@ -9,11 +9,11 @@
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use profbridge_bench::ExportProfilesServiceRequest;
-use profbridge_bench::releases::transcode::{Way, as_1_7, as_1_8, as_1_9};
-use profbridge_bench::workload::{self, Shape};
 use profbridge_model::Profiles;
 use profbridge_model::content_hash::content_hashes;
+use profbridge_testkit::ExportProfilesServiceRequest;
+use profbridge_testkit::releases::Release;
+use profbridge_testkit::workload::{self, Shape};
 use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, json, memory, split};
 use prost::Message;
 
@@ -49,25 +49,25 @@ fn decode_ours(bencher: Bencher<'_, '_>, shape: Shape) {
 }
 
 /// The same data as earlier releases write it, in their layouts.
-fn decode_older(bencher: Bencher<'_, '_>, shape: Shape, layout: fn(&ExportProfilesServiceRequest) -> Vec<u8>) {
+fn decode_older(bencher: Bencher<'_, '_>, shape: Shape, release: Release) {
     let (_, batch) = prepared(shape);
-    let bytes = Bytes::from(layout(&workload::request(shape)));
+    let bytes = Bytes::from(release.write(&workload::request(shape)));
     bencher.counter(observations(&batch)).bench_local(|| decode(bytes.clone(), &Limits::default()));
 }
 
 #[divan::bench(args = SHAPES)]
 fn decode_ours_1_9(bencher: Bencher<'_, '_>, shape: Shape) {
-    decode_older(bencher, shape, as_1_9);
+    decode_older(bencher, shape, Release::V1_9);
 }
 
 #[divan::bench(args = SHAPES)]
 fn decode_ours_1_8(bencher: Bencher<'_, '_>, shape: Shape) {
-    decode_older(bencher, shape, as_1_8);
+    decode_older(bencher, shape, Release::V1_8);
 }
 
 #[divan::bench(args = SHAPES)]
 fn decode_ours_1_7(bencher: Bencher<'_, '_>, shape: Shape) {
-    decode_older(bencher, shape, |request| as_1_7(request, Way { bare: true, no_totals: false }));
+    decode_older(bencher, shape, Release::V1_7);
 }
 
 #[divan::bench(args = SHAPES)]

@@ -1,5 +1,4 @@
-//! Chunks as SDKs send them to encoded OTLP and back, beside the control's parts. Observations per second; for ratios
-//! use `profbridge-bench there-and-back`, which measures both in turns.
+//! Chunks as SDKs send them to encoded OTLP and back. Observations per second.
 //!
 //! `cargo bench -p profbridge-wire --bench sentry`
 
@@ -8,9 +7,9 @@
 use bytes::Bytes;
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use profbridge_bench::naive;
-use profbridge_bench::workload::{self, Shape};
 use profbridge_model::Profiles;
+use profbridge_testkit::naive;
+use profbridge_testkit::workload::{self, Shape};
 use profbridge_wire::otlp::{self, EncodeOptions, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use profbridge_wire::sentry::chunk_reader;
@@ -62,21 +61,4 @@ fn back(bencher: Bencher<'_, '_>, shape: Shape) {
         requests.iter().for_each(|request| assert_eq!(converter.convert(&decoded(request), &mut collected).chunks, 1));
         collected
     });
-}
-
-#[divan::bench(args = SHAPES)]
-fn control_there(bencher: Bencher<'_, '_>, shape: Shape) {
-    let (chunks, count) = chunks(shape);
-    bencher
-        .counter(count)
-        .bench_local(|| chunks.iter().map(|json| naive::otlp::to_otlp(json).unwrap().len()).sum::<usize>());
-}
-
-#[divan::bench(args = SHAPES)]
-fn control_back(bencher: Bencher<'_, '_>, shape: Shape) {
-    let (chunks, count) = chunks(shape);
-    let requests: Vec<Vec<u8>> = chunks.iter().map(|json| naive::otlp::to_otlp(json).unwrap()).collect();
-    bencher
-        .counter(count)
-        .bench_local(|| requests.iter().map(|request| naive::otlp::from_otlp(request).unwrap().len()).sum::<usize>());
 }

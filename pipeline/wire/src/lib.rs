@@ -4,6 +4,7 @@
 //! * [`sentry`]: batches become chunks, the conversion; envelopes, DSNs and rate limits are read and written.
 //! * [`spans`]: one reading of a span, whether OTLP or Sentry wrote it.
 //! * [`pprof`]: pprof profiles become batches, and batches pprof profiles.
+//! * [`perf_name`]: what runtimes say in the names of code that they compiled.
 //! * [`folded`]: stacks as the lines that flame graphs are made of, and back.
 //! * [`foreign`]: what is not read, by its name.
 //!
@@ -14,6 +15,7 @@
 pub mod folded;
 pub mod foreign;
 pub mod otlp;
+pub mod perf_name;
 pub mod pprof;
 pub mod sentry;
 pub mod spans;

@@ -1,17 +1,17 @@
 //! The converter against the control: another reading of the same rules, made of prost and serde structs, that shares
-//! no code with it (`profbridge_bench::naive`).
+//! no code with it (`profbridge_testkit::naive`).
 
 #![allow(clippy::unwrap_used)]
 
 use bytes::Bytes;
-use profbridge_bench::naive::{self, Chunk, Options};
-use profbridge_bench::owned;
-use profbridge_bench::releases::transcode::{Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_9, plain};
-use profbridge_bench::workload::{self, Shape};
-use profbridge_bench::{ExportProfilesServiceRequest, RequestBuilder, T0};
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{IdentityStrength, ProcessWindow, ProfilerId, Profiles};
 use profbridge_relay_rules::validate_json;
+use profbridge_testkit::naive::{self, Chunk, Options};
+use profbridge_testkit::owned;
+use profbridge_testkit::releases::{Release::*, plain};
+use profbridge_testkit::workload::{self, Shape};
+use profbridge_testkit::{ExportProfilesServiceRequest, RequestBuilder, T0};
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use proptest::prelude::*;
@@ -94,15 +94,14 @@ fn earlier_layouts_make_the_same_chunks() {
     for shape in [Shape::Tiny, Shape::Avg] {
         let request = plain(workload::request(shape));
         let expected = chunks_of(request.encode_to_vec());
-        let way = Way { bare: true, no_totals: false };
         for (layout, bytes) in [
-            ("1.9", as_1_9(&request)),
-            ("1.8", as_1_8(&request)),
-            ("1.7", as_1_7(&request, way)),
-            ("1.6", as_1_6(&request, way)),
-            ("1.5", as_1_4(&request, way, true)),
-            ("1.4", as_1_4(&request, way, false)),
-            ("1.3", as_1_3(&request, Locations::Ranges, 1, false)),
+            ("1.9", V1_9.write(&request)),
+            ("1.8", V1_8.write(&request)),
+            ("1.7", V1_7.write(&request)),
+            ("1.6", V1_6.write(&request)),
+            ("1.5", V1_5.write(&request)),
+            ("1.4", V1_4.write(&request)),
+            ("1.3", V1_3.write(&request)),
         ] {
             assert!(chunks_of(bytes) == expected, "{shape}, {layout}");
         }

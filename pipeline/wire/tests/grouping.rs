@@ -8,12 +8,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use profbridge_bench::workload::{Host, SEED, Shape};
-use profbridge_bench::{ExportProfilesServiceRequest, RequestBuilder, T0, fixture};
 use profbridge_model::builder::Any;
 use profbridge_model::{
     Builder, Function, IdentityStrength, Line, Location, Mapping, ProcessWindow, Profile, ProfilerId, Profiles,
 };
+use profbridge_testkit::workload::{Host, SEED, Shape};
+use profbridge_testkit::{ExportProfilesServiceRequest, RequestBuilder, T0, fixture};
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use prost::Message;

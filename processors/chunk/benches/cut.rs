@@ -5,12 +5,12 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use profbridge_bench::workload::{Host, Shape};
 use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::Profiles;
 use profbridge_processor_chunk::{Chunk, Config};
+use profbridge_testkit::workload::{Host, Shape};
 use profbridge_wire::otlp;
 use prost::Message;
 
@@ -35,7 +35,7 @@ fn chunk(rules: &Rules) -> Chunk {
 /// The time at which the n-th request arrives.
 fn now(n: u64) -> Now {
     let arrival = (n + 1) * 5 * SECOND;
-    Now { monotonic_nano: arrival, unix_nano: profbridge_bench::T0 + arrival }
+    Now { monotonic_nano: arrival, unix_nano: profbridge_testkit::T0 + arrival }
 }
 
 #[divan::bench(args = SHAPES)]

@@ -11,13 +11,13 @@
 // It prints, and ends where its input is broken.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
-use profbridge_bench::T0;
-use profbridge_bench::workload::{Host, Shape};
 use profbridge_engine::component::{Now, Outbox, Processor, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::Telemetry;
 use profbridge_processor_chunk::{Chunk, Config};
+use profbridge_testkit::T0;
+use profbridge_testkit::workload::{Host, Shape};
 use profbridge_wire::otlp;
 use prost::Message;
 
@@ -44,7 +44,7 @@ impl Moment {
 }
 
 /// Names a host's resources, so that its processes are told from those of others.
-fn named(mut request: profbridge_bench::ExportProfilesServiceRequest, host: usize) -> Vec<u8> {
+fn named(mut request: profbridge_testkit::ExportProfilesServiceRequest, host: usize) -> Vec<u8> {
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
     for resource in request.resource_profiles.iter_mut().filter_map(|profiles| profiles.resource.as_mut()) {
         let value = Some(AnyValue { value: Some(Value::StringValue(format!("host-{host}"))) });

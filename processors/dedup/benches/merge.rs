@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use profbridge_bench::thread_time::thread_cpu;
-use profbridge_bench::workload::{Host, Shape};
 use profbridge_engine::component::{Now, Outbox, flush_all, process_all};
 use profbridge_engine::config::Section;
 use profbridge_model::{Profiles, Telemetry};
 use profbridge_processor_dedup::{Config, Dedup};
+use profbridge_testkit::thread_time::thread_cpu;
+use profbridge_testkit::workload::{Host, Shape};
 use profbridge_wire::otlp;
 use prost::Message;
 

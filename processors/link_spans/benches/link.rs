@@ -14,12 +14,12 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value as Any};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use profbridge_bench::thread_time::thread_cpu;
 use profbridge_engine::component::{Now, Outbox, Processor as _, process_all};
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_model::{Builder, Profiles, Spans, Telemetry, Value};
 use profbridge_processor_link_spans::{Config, LinkSpans};
+use profbridge_testkit::thread_time::thread_cpu;
 use profbridge_wire::otlp::{Limits, traces};
 use prost::Message;
 

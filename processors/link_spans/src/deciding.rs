@@ -12,10 +12,10 @@ use profbridge_model::{Span, Spans};
 use profbridge_wire::spans::SpanView;
 
 use crate::covered::Stretch;
-use crate::index::{Found, FoundThread, Index, NotFound, Own, Owners, Wanted};
+use crate::index::{Found, FoundThread, Index, NotFound, Owners, SampledSpan, Wanted};
 use crate::notes;
 use crate::report::{Cause, Report};
-use crate::thread::{Ran, SaidPid, Way, thread};
+use crate::thread::{MatchKind, SaidPid, ThreadMatch, thread};
 use crate::waiting::{Program, called, unnamed};
 
 /// What decides.
@@ -95,7 +95,7 @@ fn decide_by_samples(
 ) -> BySamples {
     let Some(span) = spans.spans().get(position as usize) else { return BySamples::Decided };
     let link = Link { trace_id: *span.trace_id.bytes(), span_id: *span.span_id.bytes() };
-    let Some(Own { found, thread, is_live }) = deciding.index.own(&link, time(span)) else {
+    let Some(SampledSpan { found, thread, is_live }) = deciding.index.sampled_span(&link, time(span)) else {
         return BySamples::Nothing;
     };
     let resource = spans.scope_of(span).resource;
@@ -112,8 +112,7 @@ fn decide_by_samples(
             Err(_) => (None, notes::NO_THREAD),
         },
     };
-    out.note(note, 1);
-    report.linked(&program.side, note, deciding.now);
+    report.linked(&program.claims, note, deciding.now, out);
     link_with(spans, position, &found, thread);
     BySamples::Decided
 }
@@ -132,15 +131,15 @@ fn decide(
     let Some(span) = spans.spans().get(position as usize) else { return true };
     let resource = spans.scope_of(span).resource;
     let (program, during) = (&programs[resource as usize], time(span));
-    let Program { side, .. } = program;
-    let found = match index.find(Wanted { side, pointer }, during, at_last) {
+    let Program { claims, .. } = program;
+    let found = match index.find(Wanted { claims, pointer }, during, at_last) {
         Ok(found) => found,
         Err(why) => {
             let of_trace = processes.get(&(resource, *span.trace_id.bytes())).copied().flatten();
             let of_trace = of_trace.and_then(|identity| index.process(identity, during));
             // Not against what the span says itself.
             let may_be = |found: &Found<'_>| {
-                (!program.is_named(pointer) || found.agrees(side))
+                (!program.is_named(pointer) || found.agrees(claims))
                     && found.is_observed_about()
                     && (at_last || found.is_past())
             };
@@ -150,7 +149,7 @@ fn decide(
                 NotFound::Unknown | NotFound::NotCovered => {
                     may_be_named || of_trace.is_some() || program.is_named(pointer)
                 }
-                NotFound::Ambiguous => may_be_named || of_trace.is_some_and(|found| found.agrees(side)),
+                NotFound::Ambiguous => may_be_named || of_trace.is_some_and(|found| found.agrees(claims)),
                 NotFound::Unobserved => false,
             };
             if let Some(found) = inherited.filter(|_| at_last || why != NotFound::NotCovered) {
@@ -162,7 +161,7 @@ fn decide(
                 unnamed(spans, &SpanView::of(spans, span), program, now, report, out);
                 return true;
             } else {
-                let alone = side.names().next().is_none();
+                let alone = claims.names().next().is_none();
                 let (note, cause) = match why {
                     NotFound::Unknown if alone => (notes::NO_PROCESS, Cause::NoSuchPointer),
                     NotFound::Unknown => (notes::NO_PROCESS, Cause::NoSuchProcess),
@@ -171,8 +170,7 @@ fn decide(
                     NotFound::Ambiguous if alone => (notes::AMBIGUOUS, Cause::SharedPointer),
                     NotFound::Ambiguous => (notes::AMBIGUOUS, Cause::Ambiguous),
                 };
-                out.note(note, 1);
-                report.missed(side, (note, cause), now, || called(&SpanView::of(spans, span)));
+                report.missed(claims, (note, cause), now, out, || called(&SpanView::of(spans, span)));
                 return true;
             }
         }
@@ -194,9 +192,8 @@ fn decide(
     }
     match ran {
         Ok((thread, note)) => {
-            out.note(note, 1);
             out.note(notes::SEVERAL, found.several.into());
-            report.linked(side, note, now);
+            report.linked(claims, note, now, out);
             link_with(spans, position, &found, thread);
         }
         Err(missed) => {
@@ -204,8 +201,7 @@ fn decide(
                 Missed::For(note, cause) => (note, cause),
                 Missed::Elsewhere(_) => (notes::UNOBSERVED, Cause::NoSuchThread),
             };
-            out.note(note, 1);
-            report.missed(side, (note, cause), now, || called(&SpanView::of(spans, span)));
+            report.missed(claims, (note, cause), now, out, || called(&SpanView::of(spans, span)));
         }
     }
     true
@@ -231,23 +227,23 @@ fn find_thread<'a>(
     pointer: Option<NonZeroU64>,
     main_thread: bool,
 ) -> Result<(Option<FoundThread<'a>>, &'static str), Missed> {
-    let main = main_thread.then_some(SaidPid(program.side.pid()));
+    let main = main_thread.then_some(SaidPid(program.claims.pid()));
     match thread(found, view, program.runtime, pointer, main) {
-        Ran::On(thread, way) => Ok((
+        ThreadMatch::On(thread, kind) => Ok((
             Some(thread),
-            match way {
-                Way::NativeId => notes::BY_NATIVE_ID,
-                Way::Pointer => notes::BY_POINTER,
-                Way::PointerOnHost => notes::BY_POINTER_ON_HOST,
-                Way::Id => notes::BY_ID,
-                Way::Name => notes::BY_NAME,
-                Way::Main => notes::BY_MAIN,
+            match kind {
+                MatchKind::NativeId => notes::BY_NATIVE_ID,
+                MatchKind::Pointer => notes::BY_POINTER,
+                MatchKind::PointerOnHost => notes::BY_POINTER_ON_HOST,
+                MatchKind::Id => notes::BY_ID,
+                MatchKind::Name => notes::BY_NAME,
+                MatchKind::Main => notes::BY_MAIN,
             },
         )),
-        Ran::Unknown => Ok((None, notes::NO_THREAD)),
-        Ran::Elsewhere(id) => Err(Missed::Elsewhere(id)),
-        Ran::Unobserved => Err(Missed::For(notes::UNOBSERVED, Cause::Unobserved)),
-        Ran::Ambiguous => Err(Missed::For(notes::AMBIGUOUS, Cause::ReusedPointer)),
+        ThreadMatch::Unknown => Ok((None, notes::NO_THREAD)),
+        ThreadMatch::Elsewhere(id) => Err(Missed::Elsewhere(id)),
+        ThreadMatch::Unobserved => Err(Missed::For(notes::UNOBSERVED, Cause::Unobserved)),
+        ThreadMatch::Ambiguous => Err(Missed::For(notes::AMBIGUOUS, Cause::ReusedPointer)),
     }
 }
 

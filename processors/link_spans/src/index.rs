@@ -2,22 +2,21 @@
 //! and which spans samples name by themselves.
 //!
 //! Not the profiles themselves: Sentry finds a profile by the profiler, the thread and the time, so a span needs no
-//! more. A thread takes 40 bytes (`threads`), a stretch of time in which it was observed 8 (`covered`), and a name that
-//! several threads have is there once (`texts`).
+//! more.
 
 use hashbrown::HashMap;
-use profbridge_identity::{Identity, Rules, Side};
+use profbridge_identity::{Identity, ProcessClaims, Rules};
 
 use self::names::Names;
 use self::own_ids::{Contained, Questions};
-use self::own_links::OwnLinks;
+use self::sampled_links::SampledLinks;
 use self::texts::Texts;
 use self::threads::Threads;
 use self::times::Leap;
-use crate::covered::{ALLOCATION, Scale};
+use crate::covered::ALLOCATION;
 
 pub(crate) use self::elsewhere::Owners;
-pub(crate) use self::find::{NotFound, Own, Wanted};
+pub(crate) use self::find::{NotFound, SampledSpan, Wanted};
 pub(crate) use self::found::{At, Found, FoundThread};
 
 mod elsewhere;
@@ -27,8 +26,7 @@ mod found;
 mod learn;
 mod names;
 mod own_ids;
-mod own_links;
-mod renamed;
+mod sampled_links;
 mod texts;
 mod threads;
 mod times;
@@ -58,10 +56,10 @@ pub(crate) struct Index {
     by_name: Names,
     /// Whether a process has other names than it had when `by_name` was made, so that old ones are there as well.
     any_renamed: bool,
-    /// By the names of their threads ([`Side::thread_name`]).
+    /// By the names of their threads ([`ProcessClaims::thread_name`]).
     by_thread: Names,
     texts: Texts,
-    own_links: OwnLinks,
+    sampled_links: SampledLinks,
     /// When samples came last that name spans, in the monotonic time.
     last_link: Option<u64>,
     questions: Questions,
@@ -87,7 +85,7 @@ pub(crate) struct Forgotten {
 struct Process {
     number: u32,
     identity: Identity,
-    side: Side,
+    claims: ProcessClaims,
     profiler: Profiler,
     /// What is asked about it, where it may have a PID namespace of its own, and what was answered.
     contained: Option<Box<Contained>>,
@@ -96,7 +94,6 @@ struct Process {
     /// When it began, in nanoseconds since the Unix epoch, where profiles say that.
     began: Option<u64>,
     threads: Threads,
-    scale: Scale,
     /// The last observation, in nanoseconds since the Unix epoch: of the batch that came last, where that is far from
     /// those before.
     last: u64,
@@ -133,7 +130,7 @@ impl Index {
             any_renamed: false,
             by_thread: Names::default(),
             texts: Texts::default(),
-            own_links: OwnLinks::default(),
+            sampled_links: SampledLinks::default(),
             last_link: None,
             questions: Questions::default(),
             bytes: 0,
@@ -160,17 +157,17 @@ impl Index {
     pub(crate) fn bytes(&self) -> u64 {
         let tables = self.processes.allocation_size() + self.by_identity.allocation_size();
         let names = self.by_name.bytes() + self.by_thread.bytes();
-        self.bytes + tables as u64 + names + self.texts.bytes() + self.own_links.bytes()
+        self.bytes + tables as u64 + names + self.texts.bytes() + self.sampled_links.bytes()
     }
 
-    /// The hosts of processes whose profiles came since a monotonic time ([`Side::hosts`]).
+    /// The hosts of processes whose profiles came since a monotonic time ([`ProcessClaims::hosts`]).
     pub(crate) fn hosts_since(&self, since: u64) -> impl Iterator<Item = u128> {
-        self.processes.values().filter(move |process| process.seen >= since).flat_map(|process| process.side.hosts())
+        self.processes.values().filter(move |process| process.seen >= since).flat_map(|process| process.claims.hosts())
     }
 
     /// Whether samples name any span that is remembered.
     pub(crate) fn samples_name_spans(&self) -> bool {
-        self.own_links.len() > 0
+        self.sampled_links.len() > 0
     }
 
     /// Whether samples that name spans came since a monotonic time, so that more of them may come.
@@ -182,11 +179,10 @@ impl Index {
 impl Process {
     /// The names under which it is found by the pointers of its threads.
     fn thread_names(&self) -> impl Iterator<Item = u128> {
-        self.threads.iter().filter_map(|thread| self.side.thread_name(thread.pointer?))
+        self.threads.iter().filter_map(|(_, thread)| self.claims.thread_name(thread.pointer?))
     }
 
     fn bytes(&self) -> u64 {
-        let stretches: u64 = self.threads.iter().map(|thread| thread.covered.bytes()).sum();
-        (size_of::<Self>() + 2 * ALLOCATION) as u64 + self.threads.bytes() + stretches + self.contained_bytes()
+        (size_of::<Self>() + 2 * ALLOCATION) as u64 + self.threads.bytes() + self.contained_bytes()
     }
 }

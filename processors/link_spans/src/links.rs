@@ -1,11 +1,12 @@
 //! The spans of samples: an OTLP sample gets a link to the span that its thread ran when it was made.
 //!
 //! Spans are remembered (`known`), with what they say of their thread (`hints`). The observations of a batch are looked
-//! up in the course of each thread (`course`, `ancestry`, `linker`), at once or when the batch has waited for spans of
+//! up in the course of each thread (`course`, `ancestry`, `event_loops`, `linker`), at once or when the batch has waited for spans of
 //! its time (`held`).
 
 mod ancestry;
 mod course;
+mod event_loops;
 mod held;
 mod hints;
 mod known;
@@ -78,9 +79,9 @@ impl Links {
         now: u64,
     ) {
         let profiler = view.profiler_id();
-        let side = profiler.map_or(program.side, |id| program.side.with_profiler(id));
+        let claims = profiler.map_or(program.claims, |id| program.claims.with_profiler(id));
         let hints = Hints::of(view, program.runtime, pointer, profiler.is_some());
-        self.known.add(view.span(), &side, hints, self.main_thread, index, now);
+        self.known.add(view.span(), &claims, hints, self.main_thread, index, now);
     }
 
     /// Forgets the spans that came before a time.

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use hashbrown::HashMap;
-use profbridge_identity::Side;
+use profbridge_engine::component::Outbox;
+use profbridge_identity::ProcessClaims;
 
 use crate::index::Index;
 
@@ -71,7 +72,7 @@ impl Cause {
                  `resolve_clients: true` of the receiver sentry finds that out"
             }
             Self::NoSuchProcess => {
-                "name a process that no profile is of. either nobody profiles it (see the profiler's targets), or one side \
+                "name a process that no profile is of. either nobody profiles it (see the profiler's targets), or one claims \
                  runs in a container and counts process ids from 1: then both must say container.id"
             }
             Self::NoSuchPointer => {
@@ -135,22 +136,25 @@ pub(crate) struct Report {
 
 impl Report {
     /// A span of a host was linked, in the way that this counts.
-    pub(crate) fn linked(&mut self, side: &Side, count: &'static str, now: u64) {
+    pub(crate) fn linked(&mut self, claims: &ProcessClaims, count: &'static str, now: u64, out: &mut Outbox) {
+        out.note(count, 1);
         *self.outcomes.entry(count).or_default() += 1;
-        self.of_hosts(side, now, |tally| tally.linked += 1);
+        self.of_hosts(claims, now, |tally| tally.linked += 1);
     }
 
     /// A span of a host was not linked, for a reason that this counts. `example` is what it is called.
     pub(crate) fn missed(
         &mut self,
-        side: &Side,
+        claims: &ProcessClaims,
         (count, cause): (&'static str, Cause),
         now: u64,
+        out: &mut Outbox,
         example: impl FnOnce() -> String,
     ) {
+        out.note(count, 1);
         *self.outcomes.entry(count).or_default() += 1;
         let mut example = Some(example);
-        self.of_hosts(side, now, |tally| {
+        self.of_hosts(claims, now, |tally| {
             tally.missed[cause as usize] += 1;
             let of_cause = &mut tally.examples[cause as usize];
             if of_cause.is_none()
@@ -163,8 +167,8 @@ impl Report {
         });
     }
 
-    fn of_hosts(&mut self, side: &Side, now: u64, mut change: impl FnMut(&mut Tally)) {
-        for host in side.hosts() {
+    fn of_hosts(&mut self, claims: &ProcessClaims, now: u64, mut change: impl FnMut(&mut Tally)) {
+        for host in claims.hosts() {
             if self.hosts.len() < MAX_HOSTS || self.hosts.contains_key(&host) {
                 self.since.get_or_insert(now);
                 change(self.hosts.entry(host).or_default());

@@ -16,7 +16,7 @@ use profbridge_model::{Builder, IdentityStrength, Spans};
 use profbridge_wire::spans::{self, SpanView};
 
 use crate::notes;
-use crate::thread::{Runtime, Way, said_id};
+use crate::thread::{MatchKind, Runtime, said_id};
 
 /// Links all spans of a batch that name no profiler. `client` is the process that sent it, where that is known.
 pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Rules, out: &mut Outbox) {
@@ -40,7 +40,7 @@ pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Ru
         let name = view.attribute("thread.name").and_then(|name| name.into_text());
         out.note(
             match thread {
-                Some((_, Way::NativeId)) => notes::BY_NATIVE_ID,
+                Some((_, MatchKind::NativeId)) => notes::BY_NATIVE_ID,
                 Some(_) => notes::BY_ID,
                 None => notes::NO_THREAD,
             },

@@ -80,7 +80,7 @@ impl Says for SpanView<'_> {
 
 /// By what a thread was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum MatchKind {
     NativeId,
     Pointer,
     /// Its pointer, by which alone the process was found as well.
@@ -96,9 +96,9 @@ pub(crate) struct SaidPid(pub(crate) Option<i64>);
 
 /// What is known of a span's thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Ran<'a> {
+pub(crate) enum ThreadMatch<'a> {
     /// On this one, which was observed in its time.
-    On(FoundThread<'a>, Way),
+    On(FoundThread<'a>, MatchKind),
     /// On a thread that was not observed in its time.
     Unobserved,
     /// On the thread with this id of the system's, which its process does not have.
@@ -110,10 +110,10 @@ pub(crate) enum Ran<'a> {
 }
 
 /// The id that a span says of its thread, as far as it is one of the system's.
-pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, Way)> {
+pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, MatchKind)> {
     let id = |key: &str| id_of_text(&view.attribute(key)?.to_text());
-    let own = || id(ID).filter(|_| runtime.ids == Ids::System).map(|id| (id, Way::Id));
-    id(NATIVE_ID).map(|id| (id, Way::NativeId)).or_else(own)
+    let own = || id(ID).filter(|_| runtime.ids == Ids::System).map(|id| (id, MatchKind::Id));
+    id(NATIVE_ID).map(|id| (id, MatchKind::NativeId)).or_else(own)
 }
 
 /// The system's id of a thread, where a span says that as the system writes it.
@@ -131,31 +131,31 @@ pub(crate) fn thread<'a>(
     runtime: Runtime,
     pointer: Option<NonZeroU64>,
     main: Option<SaidPid>,
-) -> Ran<'a> {
+) -> ThreadMatch<'a> {
     let text =
         |key: &str| view.attribute(key).map(|value| value.to_text().into_owned()).filter(|text| !text.is_empty());
-    let with_id = |key: &str, way: Way| {
+    let with_id = |key: &str, kind: MatchKind| {
         let id = text(key).filter(|id| found.has_thread(id))?;
-        Some(found.thread(&id).map_or(Ran::Unobserved, |thread| Ran::On(thread, way)))
+        Some(found.thread(&id).map_or(ThreadMatch::Unobserved, |thread| ThreadMatch::On(thread, kind)))
     };
-    if let Some(ran) = with_id(NATIVE_ID, Way::NativeId) {
+    if let Some(ran) = with_id(NATIVE_ID, MatchKind::NativeId) {
         return ran;
     }
     // An id that the process does not have is of another namespace of ids, unless that cannot be. Then whatever else it
     // says of its thread is said of that of another process: what was forked has the names and pointers of its parent.
     if let Some(id) = native_id(view).filter(|_| found.has_system_ids) {
-        return Ran::Elsewhere(id);
+        return ThreadMatch::Elsewhere(id);
     }
     if let Some(pointer) = pointer.filter(|pointer| found.has_thread_at(*pointer)) {
-        let way = if found.by_thread { Way::PointerOnHost } else { Way::Pointer };
+        let kind = if found.by_thread { MatchKind::PointerOnHost } else { MatchKind::Pointer };
         return match found.thread_at(pointer) {
-            At::Thread(thread) => Ran::On(thread, way),
-            At::Ambiguous => Ran::Ambiguous,
-            At::Unobserved => Ran::Unobserved,
+            At::Thread(thread) => ThreadMatch::On(thread, kind),
+            At::Ambiguous => ThreadMatch::Ambiguous,
+            At::Unobserved => ThreadMatch::Unobserved,
         };
     }
     if runtime.ids == Ids::System
-        && let Some(ran) = with_id(ID, Way::Id)
+        && let Some(ran) = with_id(ID, MatchKind::Id)
     {
         return ran;
     }
@@ -166,7 +166,7 @@ pub(crate) fn thread<'a>(
         let may_be_cut = |name: &&str| name.len() == COMM && !found.observes_waiting_threads();
         let names = [&*name, comm].map(|name| Some(name).filter(|name| !may_be_cut(name)));
         if let Some(thread) = found.thread_named(names) {
-            return Ran::On(thread, Way::Name);
+            return ThreadMatch::On(thread, MatchKind::Name);
         }
     }
     // What names a thread that is not found ran on another one, such as a worker that was not observed.
@@ -175,7 +175,7 @@ pub(crate) fn thread<'a>(
         && let Some(id) = found.main_thread().or(said)
         && let Some(thread) = found.thread(&id.to_string())
     {
-        return Ran::On(thread, Way::Main);
+        return ThreadMatch::On(thread, MatchKind::Main);
     }
-    Ran::Unknown
+    ThreadMatch::Unknown
 }

@@ -4,7 +4,7 @@ use std::num::NonZeroU64;
 
 use hashbrown::HashMap;
 use profbridge_engine::component::Outbox;
-use profbridge_identity::Side;
+use profbridge_identity::ProcessClaims;
 use profbridge_model::envelope::{ClientProcess, Viewed};
 use profbridge_model::{Quantities, SpanForm, Spans, Telemetry};
 use profbridge_wire::spans::{self, SpanView};
@@ -17,14 +17,14 @@ use crate::thread::Runtime;
 /// A program that made spans: what it says of its process, and what its language is.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Program {
-    pub(crate) side: Side,
+    pub(crate) claims: ProcessClaims,
     pub(crate) runtime: Runtime,
 }
 
 impl Program {
     /// Whether something that it says may name a process that profiles are of. `pointer` is that of a span's thread.
     pub(crate) fn is_named(&self, pointer: Option<NonZeroU64>) -> bool {
-        self.side.names().next().is_some() || pointer.and_then(|pointer| self.side.thread_name(pointer)).is_some()
+        self.claims.names().next().is_some() || pointer.and_then(|pointer| self.claims.thread_name(pointer)).is_some()
     }
 }
 
@@ -150,18 +150,19 @@ pub(crate) fn unnamed(
     report: &mut Report,
     out: &mut Outbox,
 ) {
-    out.note(notes::UNNAMED, 1);
     let cause = if spans.form() == SpanForm::Otlp { Cause::NoPid } else { Cause::SentryNoPid };
-    report.missed(&program.side, (notes::UNNAMED, cause), now, || called(view));
+    report.missed(&program.claims, (notes::UNNAMED, cause), now, out, || called(view));
 }
 
 /// Who made a span, the first of its resource: of a transaction that is the transaction itself, which says it for all
 /// of its spans. `client` is the process that sent it, where that is known.
 fn program(view: &SpanView<'_>, client: Option<&ClientProcess>) -> Program {
     let process = spans::process(view);
-    let side = process.map_or_else(Side::default, |process| Side::of(&process.dictionary, process.attributes.iter()));
-    let side = client.map_or(side, |client| side.of_process(&client.host, client.pid));
-    Program { side, runtime: Runtime::of(view.language().as_deref()) }
+    let claims = process.map_or_else(ProcessClaims::default, |process| {
+        ProcessClaims::of(&process.dictionary, process.attributes.iter())
+    });
+    let claims = client.map_or(claims, |client| claims.of_process(&client.host, client.pid));
+    Program { claims, runtime: Runtime::of(view.language().as_deref()) }
 }
 
 /// What a span is called, and its service's name where it says that.

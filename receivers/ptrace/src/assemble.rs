@@ -17,7 +17,7 @@ use profbridge_model::builder::Any;
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::thread::{STATE, State};
 use profbridge_model::{AttributeSetId, Builder, LinkId, Profile, Profiles, StackId};
-use profbridge_sampler::message::{self, Batch, Context, Mode, Sample, Stack, Thread, Trust};
+use profbridge_sampler::message::{self, Batch, Context, Mapping, Mode, Sample, Stack, Thread, Trust};
 use profbridge_symbolizer::{Frame, Symbols};
 
 use self::interned::Interned;
@@ -76,47 +76,14 @@ pub(crate) fn begin_resource(builder: &mut Builder, attributes: &[Attribute]) {
     builder.resource(&all.collect::<Vec<_>>());
 }
 
-/// What a profile says of a mapped file.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct FileMapping {
-    /// Its path as the process sees it, `[vdso]`, or empty.
-    pub path: String,
-    /// Where the executable part starts, as an address of the file.
-    pub start: u64,
-    /// Where it ends.
-    pub end: u64,
-    /// The offset in the file that is mapped at the start.
-    pub file_offset: u64,
-    /// The GNU build id.
-    pub build_id: Option<Vec<u8>>,
-    /// The file's hash as OpenTelemetry defines it.
-    pub htlhash: Option<[u8; 16]>,
-    /// Whether Go's compiler made it.
-    pub go: bool,
-}
-
-impl From<&message::Mapping> for FileMapping {
-    fn from(mapping: &message::Mapping) -> Self {
-        Self {
-            path: mapping.path.clone(),
-            start: mapping.start,
-            end: mapping.end,
-            file_offset: mapping.file_offset,
-            build_id: mapping.build_id.clone(),
-            htlhash: mapping.htlhash,
-            go: mapping.go,
-        }
-    }
-}
-
 /// Names for locations of one process.
 pub trait Names {
-    /// The functions at a location, innermost first; `None` where no name is known.
+    /// The functions at a location that is in code, innermost first; `None` where no name is known.
     fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
 }
 
 /// The name of a location that stands for an explanation instead of code, see [`message::Location::explanation`].
-pub(crate) fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
+fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
     let name = Arc::<str>::from(location.explanation()?);
     let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
     Some(Arc::new(Symbols::from(vec![frame])))
@@ -127,8 +94,8 @@ pub(crate) fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
 pub struct Nameless;
 
 impl Names for Nameless {
-    fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>> {
-        explanation(location)
+    fn symbols(&self, _location: message::Location) -> Option<Arc<Symbols>> {
+        None
     }
 }
 
@@ -138,7 +105,7 @@ pub struct Subject<'a> {
     /// The attributes of its resource.
     pub resource: &'a [Attribute],
     /// Its mappings, by [`message::Mapping::index`].
-    pub mappings: &'a [FileMapping],
+    pub mappings: &'a [Mapping],
     /// Its functions that an interpreter runs, by their numbers ([`message::Event::Functions`]).
     pub functions: &'a [message::Function],
     /// The keys of attributes of its threads ([`message::Target::thread_attributes`]).

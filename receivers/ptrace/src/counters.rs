@@ -6,7 +6,7 @@ use profbridge_sampler::message::Status;
 pub type Counter = (&'static str, fn(&mut Status) -> &mut u64);
 
 /// All of them, but for observations, which pipelines count, and those that were lost, which have a reason.
-pub const COUNTERS: [Counter; 25] = [
+pub const COUNTERS: [Counter; 27] = [
     ("sampler_ticks", |status| &mut status.ticks),
     ("sampler_missed_ticks", |status| &mut status.missed_ticks),
     ("sampler_lowered_ticks", |status| &mut status.lowered_ticks),
@@ -21,6 +21,8 @@ pub const COUNTERS: [Counter; 25] = [
     ("sampler_recorded_nanoseconds", |status| &mut status.recorded_nano),
     ("sampler_counted_nanoseconds", |status| &mut status.counted_nano),
     ("sampler_not_placed_nanoseconds", |status| &mut status.not_placed_nano),
+    ("sampler_switches_sampled_nanoseconds", |status| &mut status.switches_sampled_nano),
+    ("sampler_pooled_nanoseconds", |status| &mut status.pooled_nano),
     ("sampler_cut_calls", |status| &mut status.cut_calls),
     ("sampler_interpreted_stacks", |status| &mut status.interpreted),
     ("sampler_unproven_frames", |status| &mut status.unproven_frames),

@@ -8,11 +8,11 @@ use profbridge_engine::component::{Rejected, Retry};
 use profbridge_engine::intake::Intake;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_model::{Profiles, Quantities, Reason};
-use profbridge_net::Shutdown;
+use profbridge_net::{LogGate, Shutdown};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::problems::RateLimit;
+use crate::problems::BETWEEN_LINES;
 
 /// For how long a batch is offered again to pipelines that refuse it: enough for a pipeline to flush several windows
 /// under memory pressure. It is offered without end while the queue of an exporter is full: the destination may be away
@@ -33,7 +33,7 @@ pub(crate) struct Delivery {
     intake: Intake,
     waiting: Arc<AtomicU64>,
     limit: u64,
-    warned: RateLimit,
+    warned: LogGate,
 }
 
 impl Delivery {
@@ -54,7 +54,7 @@ impl Delivery {
                 counted.fetch_sub(bytes, Ordering::Relaxed);
             }
         };
-        (Self { sender, intake, waiting, limit, warned: RateLimit::default() }, task)
+        (Self { sender, intake, waiting, limit, warned: LogGate::new(BETWEEN_LINES) }, task)
     }
 
     /// Accepts a batch, or counts it as lost if too much waits.
@@ -62,7 +62,7 @@ impl Delivery {
         let (bytes, observations) = (profiles.size_bytes(), profiles.observations());
         let waiting = self.waiting();
         if waiting >= self.limit {
-            if self.warned.is_due(Instant::now()) {
+            if self.warned.pass().is_some() {
                 tracing::warn!("{observations} samples are lost, since {waiting} bytes wait for the pipelines already");
             }
             return self.intake.refused(Reason::QueueFull, Quantities::observations(observations));

@@ -20,8 +20,9 @@ use std::time::Duration;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::telemetry::ReceiverTelemetry;
 use profbridge_identity::Rules;
-use profbridge_net::Shutdown;
+use profbridge_net::{LogGate, Shutdown};
 use profbridge_sampler::message::{Command, ProcessId, STOP_TIMEOUT, TargetId};
+use profbridge_sampler::owner::Notice;
 use profbridge_symbolizer::Symbolizer;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout_at};
@@ -34,8 +35,8 @@ use crate::config::{Settings, TargetSettings};
 use crate::control::server::ControlEvent;
 use crate::delivery::Delivery;
 use crate::lifecycle::{Mode, Outcome};
-use crate::link::{FromSampler, Launch, Link};
-use crate::problems::{RateLimit, ReportedProblems};
+use crate::link::{Launch, Link};
+use crate::problems::{BETWEEN_LINES, ReportedProblems};
 use crate::record::Life;
 use crate::restarts::Restarts;
 use crate::spans::OpenSpans;
@@ -81,7 +82,7 @@ pub(crate) struct Driver {
     remembered: Remembered,
     spans: OpenSpans,
     said: ReportedProblems,
-    full: RateLimit,
+    full: LogGate,
     restarts: Restarts,
     /// What was counted of the symbolizer's counters.
     noted: [u64; 2],
@@ -90,9 +91,10 @@ pub(crate) struct Driver {
 }
 
 /// What woke the driver.
+#[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 enum Woken {
     Shutdown,
-    Sampler(Option<FromSampler>),
+    Sampler(Option<Notice>),
     Control(ControlEvent),
     Time,
 }
@@ -111,7 +113,7 @@ impl Driver {
             remembered: Remembered::default(),
             spans: OpenSpans::default(),
             said: ReportedProblems::default(),
-            full: RateLimit::default(),
+            full: LogGate::new(BETWEEN_LINES),
             restarts: Restarts::of_receiver(),
             noted: [0; 2],
             announcers: Announcers::default(),
@@ -137,9 +139,9 @@ impl Driver {
             };
             match woken {
                 Woken::Shutdown => break,
-                Woken::Sampler(Some(FromSampler::Event(event))) => self.event(*event),
-                Woken::Sampler(Some(FromSampler::Ended(how))) => self.sampler_ended(how),
-                Woken::Sampler(None) => self.sampler_ended(Some("its channel closed".to_owned())),
+                Woken::Sampler(Some(Notice::Event(event))) => self.event(event),
+                Woken::Sampler(Some(Notice::Ended(ending))) => self.sampler_ended(&ending.to_string()),
+                Woken::Sampler(None) => self.sampler_ended("its channel closed"),
                 Woken::Control(heard) => self.control(heard),
                 Woken::Time => self.time(),
             }
@@ -212,8 +214,8 @@ impl Driver {
         let deadline = Instant::now() + STOP_TIMEOUT + LAST_WORDS;
         // Without a sampler process there is nothing to wait for.
         while self.link.is_some() {
-            let Ok(Some(FromSampler::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await else { break };
-            self.event(*event);
+            let Ok(Some(Notice::Event(event))) = timeout_at(deadline, hear(&mut self.link)).await else { break };
+            self.event(event);
         }
         self.link = None;
         let numbers: Vec<u64> = self.processes.keys().copied().collect();
@@ -226,7 +228,7 @@ impl Driver {
 }
 
 /// The next event of the sampler process; waits for ever if there is none.
-async fn hear(link: &mut Option<Link>) -> Option<FromSampler> {
+async fn hear(link: &mut Option<Link>) -> Option<Notice> {
     match link {
         Some(link) => link.heard.recv().await,
         None => std::future::pending().await,

@@ -1,31 +1,22 @@
 //! The driver's link to a sampler process: a channel in each direction.
 
-use profbridge_sampler::message::{Command, Event};
-use profbridge_sampler::owner::{Ending, Notice, SamplerProcess, StartOptions};
+use profbridge_sampler::message::Command;
+use profbridge_sampler::owner::{Notice, SamplerProcess, StartOptions};
 use tokio::sync::mpsc;
 
 /// How many commands may wait: far more than there are targets and processes. A sampler process that leaves so many
 /// unread hangs.
 const COMMANDS: usize = 4096;
 
-/// How many events may wait. An event takes half a MiB at most. If this many wait, the sampler drops its oldest samples
-/// and counts them.
+/// How many events may wait. An event takes about a MiB at most. If this many wait, the sampler drops its oldest
+/// samples and counts them.
 const NOTICES: usize = 32;
-
-/// What the driver receives.
-#[derive(Debug)]
-pub(crate) enum FromSampler {
-    /// An event of the sampler process.
-    Event(Box<Event>),
-    /// The sampler process has ended: `None` if it was asked to, else how it ended, for a person.
-    Ended(Option<String>),
-}
 
 /// A running sampler process. It ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) heard: mpsc::Receiver<FromSampler>,
+    pub(crate) heard: mpsc::Receiver<Notice>,
 }
 
 /// Starts a sampler process. The error says why that failed, for a person.
@@ -41,7 +32,7 @@ fn launch(options: StartOptions) -> Result<Link, String> {
     let (commands, mut waiting) = mpsc::channel(COMMANDS);
     let hear = move |notice| {
         // Fails only if the driver is gone.
-        heard_sender.blocking_send(translate(notice)).ok();
+        heard_sender.blocking_send(notice).ok();
     };
     let process = SamplerProcess::start_with(options, hear).map_err(|error| profbridge_net::error_chain(&error))?;
     // Sending a command may block, so it is done by a thread. It ends when the last sender is dropped.
@@ -59,19 +50,4 @@ fn launch(options: StartOptions) -> Result<Link, String> {
     let thread = std::thread::Builder::new().name("ptrace-commands".to_owned()).spawn(say);
     thread.map_err(|error| format!("cannot start a thread: {error}"))?;
     Ok(Link { commands, heard })
-}
-
-fn translate(notice: Notice) -> FromSampler {
-    let ending = match notice {
-        Notice::Event(event) => return FromSampler::Event(Box::new(event)),
-        Notice::Ended(ending) => ending,
-    };
-    FromSampler::Ended(match ending {
-        Ending::Stopped => None,
-        Ending::Unknown => Some("it ended".to_owned()),
-        Ending::Exited(code) => Some(format!("it ended with code {code}")),
-        Ending::Killed(signal) => Some(format!("signal {signal} ended it")),
-        Ending::TimedOut => Some("it did not stop in time and was ended".to_owned()),
-        Ending::Misbehaved(how) => Some(format!("it was ended since it broke the rules: {how}")),
-    })
 }

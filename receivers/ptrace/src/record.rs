@@ -2,9 +2,9 @@
 
 use std::mem::size_of;
 
-use profbridge_sampler::message::{Batch, Event, Function, Process, ProcessId};
+use profbridge_sampler::message::{Batch, Event, Function, Mapping, Process, ProcessId};
 
-use crate::assemble::{Attribute, FileMapping, Nameless, Names, Subject};
+use crate::assemble::{Attribute, Nameless, Names, Subject};
 use crate::resource::with_claims;
 use crate::symbols::ProcessNames;
 
@@ -41,7 +41,7 @@ pub struct ProcessRecord {
     described: Vec<Attribute>,
     /// That, and what it shows of itself.
     resource: Vec<Attribute>,
-    mappings: Vec<FileMapping>,
+    mappings: Vec<Mapping>,
     functions: Vec<Function>,
     names: Option<ProcessNames>,
     bytes: u64,
@@ -74,19 +74,20 @@ impl ProcessRecord {
     pub fn learn(&mut self, event: Event, mut left: u64, thread_attributes: &[String]) -> u64 {
         let mut omitted = 0;
         match event {
-            Event::Mapping(mapping) => {
+            Event::Mapping(mut mapping) => {
                 // Its path is stored here and with its names.
                 let build_id = mapping.build_id.as_ref().map_or(0, Vec::len);
-                let bytes = (2 * size_of::<FileMapping>() + 2 * mapping.path.len() + build_id) as u64;
+                let bytes = (2 * size_of::<Mapping>() + 2 * mapping.path.len() + build_id) as u64;
                 // Mappings are found by their index, so none may follow one that is missing.
                 if bytes > left || mapping.index as usize != self.mappings.len() {
                     return 1;
                 }
                 self.bytes += bytes;
-                self.mappings.push(FileMapping::from(&mapping));
+                let file = mapping.file.take();
                 if let Some(names) = &mut self.names {
-                    names.mapping(mapping);
+                    names.mapping(&mapping.path, file);
                 }
+                self.mappings.push(mapping);
             }
             Event::Functions { first, functions, .. } => {
                 for (number, function) in (first as usize..).zip(functions) {
@@ -126,9 +127,9 @@ impl ProcessRecord {
         &self.resource
     }
 
-    /// The files that are mapped into it.
+    /// What is mapped into it, without the files.
     #[must_use]
-    pub fn mappings(&self) -> &[FileMapping] {
+    pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }
 

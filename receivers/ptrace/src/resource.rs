@@ -87,7 +87,7 @@ pub fn describe(
     };
     let all = &told;
     let told = |key: &str| all.iter().rev().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
-    let mut resource = Resource(Vec::new());
+    let mut resource = Resource::default();
     resource.text("service.name", names.name.as_deref().or(variable("OTEL_SERVICE_NAME")).or(told("service.name")));
     resource.text("service.version", names.version.as_deref().or(told("service.version")));
     resource.text("service.namespace", told("service.namespace"));
@@ -110,7 +110,7 @@ pub fn describe(
     resource.text("os.type", Some("linux"));
     resource.text(SESSION_ATTRIBUTE, Some(&session.attribute()));
     resource.insert(insert);
-    let left_out = resource.pass_on(all);
+    let left_out = resource.pass_on_all(all);
     let complaint = complaint.or_else(|| {
         (left_out > 0).then(|| {
             format!(
@@ -119,7 +119,7 @@ pub fn describe(
             )
         })
     });
-    Described { attributes: resource.0, complaint }
+    Described { attributes: resource.attributes, complaint }
 }
 
 /// The attributes of a process with those that it shows of itself in its memory (OTEP 4719) where `known` has none, and
@@ -131,8 +131,7 @@ pub fn with_claims(
     claims: &[(String, AttributeValue)],
     thread_attributes: &[String],
 ) -> Vec<Attribute> {
-    let mut resource = Resource(known.to_vec());
-    let (mut count, mut bytes) = (0, 0);
+    let mut resource = Resource { attributes: known.to_vec(), ..Resource::default() };
     for (key, value) in claims {
         let key = if key == "deployment.environment" { "deployment.environment.name" } else { key };
         let value = match value {
@@ -141,19 +140,16 @@ pub fn with_claims(
         };
         let is_nothing = matches!(&value, Value::Text(text) if text.is_empty() || text.starts_with(UNKNOWN_SERVICE));
         let is_own = NOT_CLAIMED.iter().any(|own| key.starts_with(own));
-        let size = key.len() + if let Value::Text(text) = &value { text.len() } else { size_of::<i64>() };
-        let fits = key.len() <= MAX_KEY && count < MAX_PASSED && bytes + size <= MAX_PASSED_BYTES;
-        if !is_nothing && !is_own && fits && !resource.0.iter().any(|known| known.key == *key) {
-            (count, bytes) = (count + 1, bytes + size);
-            resource.0.push(Attribute { key: Cow::Owned(key.to_owned()), value });
+        if !is_nothing && !is_own && !resource.has(key) {
+            resource.pass_on(key, value);
         }
     }
-    let claimed = resource.0[known.len()..].iter().map(|attribute| attribute.key.to_string());
+    let claimed = resource.attributes[known.len()..].iter().map(|attribute| attribute.key.to_string());
     let claimed: Vec<String> = claimed.chain(thread_attributes.iter().cloned()).collect();
     if !claimed.is_empty() {
-        resource.0.push(Attribute { key: CLAIMED_ATTRIBUTE.into(), value: Value::List(claimed) });
+        resource.attributes.push(Attribute { key: CLAIMED_ATTRIBUTE.into(), value: Value::List(claimed) });
     }
-    resource.0
+    resource.attributes
 }
 
 /// Who a process with these attributes is in its chunks: what the processors make of its resource.
@@ -174,48 +170,60 @@ pub fn host_name() -> String {
     name.trim().to_owned()
 }
 
-struct Resource(Vec<Attribute>);
+#[derive(Default)]
+struct Resource {
+    attributes: Vec<Attribute>,
+    /// How many of them were passed on from the process, and how large these are.
+    passed: (usize, usize),
+}
 
 impl Resource {
+    fn has(&self, key: &str) -> bool {
+        self.attributes.iter().any(|known| known.key == key)
+    }
+
     fn text(&mut self, key: &'static str, text: Option<&str>) {
         let Some(text) = text.filter(|text| !text.is_empty()) else { return };
-        self.0.push(Attribute { key: key.into(), value: Value::Text(cut(text)) });
+        self.attributes.push(Attribute { key: key.into(), value: Value::Text(cut(text)) });
+    }
+
+    fn int(&mut self, key: &'static str, number: i64) {
+        self.attributes.push(Attribute { key: key.into(), value: Value::Int(number) });
     }
 
     /// Adds an attribute unless its key exists.
     fn insert(&mut self, attributes: &[(String, String)]) {
         for (key, value) in attributes {
-            if !self.0.iter().any(|known| known.key == *key) {
-                self.0.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value.clone()) });
+            if !self.has(key) {
+                self.attributes.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value.clone()) });
             }
         }
     }
 
+    /// Adds an attribute that only the process knows. Returns whether there was room for it.
+    fn pass_on(&mut self, key: &str, value: Value) -> bool {
+        let (count, bytes) = self.passed;
+        let bytes = bytes + key.len() + if let Value::Text(text) = &value { text.len() } else { size_of::<i64>() };
+        let fits = key.len() <= MAX_KEY && count < MAX_PASSED && bytes <= MAX_PASSED_BYTES;
+        if fits {
+            self.passed = (count + 1, bytes);
+            self.attributes.push(Attribute { key: Cow::Owned(key.to_owned()), value });
+        }
+        fits
+    }
+
     /// Adds the attributes that only the process's environment has. Returns how many found no room.
-    fn pass_on(&mut self, told: &[(String, String)]) -> usize {
-        let (mut count, mut bytes, mut left_out) = (0, 0, 0);
+    fn pass_on_all(&mut self, told: &[(String, String)]) -> usize {
+        let mut left_out = 0;
         for (position, (key, value)) in told.iter().enumerate() {
             let is_own = OWN.iter().any(|own| key == own || (own.ends_with('.') && key.starts_with(own)));
             // If a key is repeated, the last one counts.
             let is_said_again = told[position + 1..].iter().any(|(later, _)| later == key);
-            if is_own || is_said_again || value.is_empty() || self.0.iter().any(|known| known.key == *key) {
-                continue;
+            if !is_own && !is_said_again && !value.is_empty() && !self.has(key) {
+                left_out += usize::from(!self.pass_on(key, Value::Text(cut(value))));
             }
-            let value = cut(value);
-            let size = key.len() + value.len();
-            if key.len() > MAX_KEY || count == MAX_PASSED || bytes + size > MAX_PASSED_BYTES {
-                left_out += 1;
-                continue;
-            }
-            count += 1;
-            bytes += size;
-            self.0.push(Attribute { key: Cow::Owned(key.clone()), value: Value::Text(value) });
         }
         left_out
-    }
-
-    fn int(&mut self, key: &'static str, number: i64) {
-        self.0.push(Attribute { key: key.into(), value: Value::Int(number) });
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use profbridge_sampler::message::{Batch, Location, Mapping};
+use profbridge_sampler::message::{Batch, Location};
 use profbridge_symbolizer::{
     Answer, FileIdentity, Key, MAX_MOMENTS, Object, ObjectId, Source, Symbolizer, Symbols, Unknown, perf_map_place,
 };
@@ -22,7 +22,7 @@ use profbridge_symbolizer::{
 use self::kept::{KEPT, Kept};
 use self::kernel::Kernel;
 pub(crate) use self::kernel::NAMELESS as NAMELESS_KERNEL;
-use crate::assemble::{self, Names};
+use crate::assemble::Names;
 
 /// A file that was not found is looked for again after this time: it may have come back, or be found through another
 /// process's root.
@@ -92,17 +92,14 @@ impl ProcessNames {
     }
 
     /// Adds a mapped file. Mappings come in the order of their index.
-    pub fn mapping(&mut self, mapping: Mapping) {
-        let origin = match (mapping.file, mapping.path) {
-            (_, path) if path == "[vdso]" => Origin::Vdso,
-            (Some(file), path) => match FileIdentity::of(&file) {
-                Ok(identity) => {
-                    let file = self.kept.keep(identity, file, self.root.is_some());
-                    Origin::File { identity, file, path }
-                }
-                Err(_) => Origin::Nothing,
-            },
-            (None, _) => Origin::Nothing,
+    pub fn mapping(&mut self, path: &str, file: Option<File>) {
+        let identified = || file.and_then(|file| Some((FileIdentity::of(&file).ok()?, file)));
+        let origin = match path {
+            "[vdso]" => Origin::Vdso,
+            _ => identified().map_or(Origin::Nothing, |(identity, file)| {
+                let file = self.kept.keep(identity, file, self.root.is_some());
+                Origin::File { identity, file, path: path.to_owned() }
+            }),
         };
         self.sources.push(SymbolSource::new(origin));
     }
@@ -247,9 +244,6 @@ fn is_of_file_or_map(location: Location) -> bool {
 
 impl Names for ProcessNames {
     fn symbols(&self, location: Location) -> Option<Arc<Symbols>> {
-        if let Some(explanation) = assemble::explanation(location) {
-            return Some(explanation);
-        }
         if location.is_kernel() {
             let mut kernel = KERNEL.lock().unwrap_or_else(PoisonError::into_inner);
             return Some(kernel.get_or_insert_default().symbols(location.address()));

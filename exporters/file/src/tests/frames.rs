@@ -2,8 +2,8 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use profbridge_bench::profcheck::assert_valid;
 use profbridge_model::{Envelope, Quantities, Reason, View};
+use profbridge_testkit::profcheck::assert_valid;
 use profbridge_wire::otlp::{self, EncodeOptions, Limits, delimited};
 use prost::Message as _;
 

@@ -17,11 +17,11 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_ser
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesPartialSuccess, ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
-use profbridge_bench::profcheck::check_request;
 use profbridge_net::Shutdown;
 use profbridge_net::compression::{Compression, Encoder, EncoderContext};
 use profbridge_net::server::{Listener, ServerLimits, ServerStats, serve};
 use profbridge_net::tls::{HttpVersions, TlsServerConfig};
+use profbridge_testkit::profcheck::check_request;
 use prost::Message as _;
 use tokio::sync::mpsc;
 use tonic::Status;

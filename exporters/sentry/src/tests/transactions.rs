@@ -166,7 +166,7 @@ fn streamed(service: &str, count: u64) -> Spans {
         name: format!("span {span}"),
         start_time_unix_nano: START_UNIX_NANO,
         end_time_unix_nano: START_UNIX_NANO + 1_000_000,
-        attributes: vec![attribute("sentry.form", "span_v2"), attribute("sentry.rest", "{\"status\":\"ok\"}")],
+        attributes: vec![attribute("sentry.form", "span_v2")],
         ..Span::default()
     });
     let scope_spans = vec![ScopeSpans { spans: spans.collect(), ..ScopeSpans::default() }];

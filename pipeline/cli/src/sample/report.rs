@@ -37,6 +37,9 @@ const BUSY_PARTS: u32 = 10;
 /// Processor time that was not sampled is said where it is more than one of so many parts of the time that went by.
 const NOT_SAMPLED_PARTS: u128 = 100;
 
+/// The frame that stands for callers that are not known.
+const CALLERS_NOT_KNOWN: &str = "[callers not known]";
+
 /// The share of complete stacks below which it is explained what is missing.
 const TRUSTED_PERCENT: f64 = 99.0;
 
@@ -248,15 +251,29 @@ impl Report<'_> {
                  {several:.1} % stand for inlined functions as well"
             ));
         }
-        let callers = of(status.missing_callers, status.observations);
-        if callers > MISSED_PERCENT {
+        let unknown = |side: &Side| of(self.shares.nano_with(side, CALLERS_NOT_KNOWN), side.nano());
+        let (running, waiting) = (unknown(&self.shares.running), unknown(&self.shares.waiting));
+        if running.max(waiting) > MISSED_PERCENT {
             let why = "their threads ran on before they could be read";
-            say(format!("callers: not known in {callers:.1} % of the samples ([callers not known]): {why}"));
+            say(format!(
+                "callers: not known for {running:.1} % of running and {waiting:.1} % of waiting time \
+                 ({CALLERS_NOT_KNOWN}): {why}"
+            ));
         }
         let threads = status.recorded_nano + status.counted_nano;
         let (sums, nowhere) = (of(status.counted_nano, threads), of(status.not_placed_nano, threads));
         if sums > MISSED_PERCENT {
             say(format!("waits: for {sums:.1} % of the threads' time only sums are known of why they waited"));
+        }
+        let sampled = of(status.switches_sampled_nano, threads);
+        if sampled > MISSED_PERCENT {
+            let what = "where and how long is exact, whether for a processor is not";
+            say(format!("waits: {sampled:.1} % of the threads' time by samples of switches, of many threads: {what}"));
+        }
+        if u128::from(status.pooled_nano) * NOT_SAMPLED_PARTS > self.elapsed.as_nanos() {
+            let time = seconds(status.pooled_nano);
+            let what = "of many threads that ran too little to be sampled each";
+            say(format!("running: {time} {what} have the functions of those that were ([threads sampled together])"));
         }
         if nowhere > MISSED_PERCENT {
             say(format!("waits: it is not known where {nowhere:.1} % of the threads' time was waited"));

@@ -54,6 +54,12 @@ impl Shares {
         }
         side.nano() - before
     }
+
+    /// The time of a side in stacks with a frame of this name, in nanoseconds.
+    pub(crate) fn nano_with(&self, side: &Side, name: &str) -> u64 {
+        let costs = side.by_own().into_iter().filter(|cost| &*self.functions.get(cost.function).name == name);
+        costs.map(|cost| cost.total_nano).sum()
+    }
 }
 
 /// The samples of a batch whose values are times, with their nanoseconds.

@@ -2,10 +2,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as AnyValue;
-use profbridge_bench::profcheck::assert_valid;
 use profbridge_model::spans::Packed;
 use profbridge_model::{Builder, Envelope, Item, Spans, View};
 use profbridge_net::compression::{Coding, decompress};
+use profbridge_testkit::profcheck::assert_valid;
 use profbridge_testkit::{self as testing, batch};
 use profbridge_wire::otlp::{Limits, decode, delimited, json as wire_json, traces};
 use proptest::prelude::*;

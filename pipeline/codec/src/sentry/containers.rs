@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use profbridge_model::{Item, Losses, Quantities, Reason, Span, Spans, TraceId};
-use profbridge_wire::sentry::spans_from_otlp::{self, Returned};
+use profbridge_wire::sentry::span_v2_writer;
 
 /// The most spans of a container (getsentry/sentry-javascript `packages/core/src/tracing/spans/spanBuffer.ts`).
 const MAX_SPANS: usize = 1000;
@@ -29,8 +29,8 @@ pub(super) fn groups(spans: &Spans, run: &[Span]) -> Vec<Vec<Span>> {
 /// Containers of spans, as few as they fit into, each with how many are in it. A span that is too large for one by
 /// itself is a loss.
 pub(super) fn items(spans: &Spans, group: &[Span], losses: &mut Losses) -> Vec<(Item, u64)> {
-    match spans_from_otlp::item(spans, group) {
-        Some(Returned { item, .. }) => vec![(item, group.len() as u64)],
+    match span_v2_writer::item(spans, group) {
+        Some(item) => vec![(item, group.len() as u64)],
         None if group.len() > 1 => {
             let (one, other) = group.split_at(group.len() / 2);
             let mut items = self::items(spans, one, losses);

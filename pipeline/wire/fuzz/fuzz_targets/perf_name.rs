@@ -6,7 +6,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId, perf_name};
+use profbridge_model::{Builder, IdentityStrength, ProcessWindow, ProfilerId};
+use profbridge_wire::perf_name;
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use profbridge_relay_rules::validate_json;
 

@@ -1,17 +1,17 @@
 //! Bytes that claim to be the JSON of a transaction or, behind the byte `2`, of a container of spans.
 //!
 //! Promises: no panic; a short word on what is wrong; memory in proportion to the bytes; what was read are objects of
-//! the payload; as OTLP it is read again, span by span, and comes back as an item whose spans are the same.
+//! the payload; as OTLP it is read again, span by span, and becomes a container whose spans are the same.
 #![no_main]
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use profbridge_model::spans::Segment;
-use profbridge_model::{Span, SpanForm, Spans};
+use profbridge_model::{Span, Spans};
 use profbridge_wire::otlp::{Limits, traces};
+use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::span_reader::ReadSpans;
 use profbridge_wire::sentry::trace_header::TraceHeader;
-use profbridge_wire::sentry::{span_v2_reader, spans_from_otlp, spans_to_otlp, transaction_reader};
+use profbridge_wire::sentry::{span_v2_reader, span_v2_writer, spans_to_otlp, transaction_reader};
 
 /// The longest message about a payload, in bytes: it ends up in a line of the log.
 const MAX_MESSAGE: usize = 1 << 10;
@@ -40,15 +40,12 @@ fuzz_target!(|data: &[u8]| {
     }
     let decoded = traces::decode(spans_to_otlp::request(&spans).into(), &Limits::default()).expect("it is OTLP");
     assert_eq!((decoded.refused_spans, decoded.spans.spans().len()), (0, spans.spans().len()));
-    let segment = as_segment(&decoded.spans);
-    let Some(returned) = spans_from_otlp::item(&segment, segment.spans()) else {
-        return assert!(data.len() > transaction_reader::MAX_BYTES / 2, "it comes back");
+    let Some(item) = span_v2_writer::item(&decoded.spans, decoded.spans.spans()) else {
+        return assert!(data.len() > span_v2_reader::MAX_BYTES / 4, "it becomes a container");
     };
-    let payload = returned.item.payload.plain().expect("it is here");
-    let again = match spans.form() {
-        SpanForm::SentrySpans => read_container(payload, &header).expect("it is read"),
-        _ => transaction_reader::read(payload, &header).expect("it is read"),
-    };
+    let count = ItemHeader::read(&item.header).expect("it is a header").item_count;
+    let payload = item.payload.plain().expect("it is here");
+    let again = span_v2_reader::read(payload, count, &header).expect("it is read");
     let ids = |spans: &Spans| {
         let id = |span: &Span| (span.trace_id, span.span_id, span.parent_span_id);
         let mut ids: Vec<_> = spans.spans().iter().map(id).collect();
@@ -69,13 +66,4 @@ fuzz_target!(|data: &[u8]| {
 fn read_container(payload: &Bytes, header: &TraceHeader) -> Option<ReadSpans> {
     let commas = payload.iter().filter(|byte| **byte == b',').count() as u64;
     (0..commas.min(64) + 2).find_map(|count| span_v2_reader::read(payload, Some(count), header).ok())
-}
-
-/// One segment of all spans, whose root is the first.
-fn as_segment(spans: &Spans) -> Spans {
-    let of =
-        |(at, span): (usize, &Span)| Span { segment: Some(Segment { number: 0, is_root: at == 0 }), ..span.clone() };
-    let all = spans.spans().iter().enumerate().map(of).collect();
-    let (resources, scopes) = (spans.resources().to_vec(), spans.scopes().to_vec());
-    Spans::new(SpanForm::Otlp, spans.bytes().clone(), resources, scopes, all, false).expect("it is the same batch")
 }

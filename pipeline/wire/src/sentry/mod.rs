@@ -10,7 +10,7 @@
 //!   profiles; [`profile_items`] finds them in an envelope.
 //! * [`transaction_reader`], [`span_v2_reader`]: a transaction, and a container of spans, become a batch of spans that
 //!   points into their JSON; [`span_items`] finds them in an envelope. [`span_writer`] writes what was found out about
-//!   them into the items. [`spans_to_otlp`] makes OTLP of them, [`spans_from_otlp`] what they were.
+//!   them into the items. [`spans_to_otlp`] makes OTLP of them, and [`span_v2_writer`] containers of OTLP.
 //! * [`v1_upgrade`]: a profile of the older format becomes a chunk, and its transaction is linked to it; [`splice`]
 //!   edits the transaction's text.
 //! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
@@ -31,6 +31,7 @@ pub mod client_report;
 pub mod dsn;
 pub mod envelope;
 pub mod item_limits;
+mod platform;
 pub mod profile_items;
 pub mod rate_limit;
 pub mod response;
@@ -38,8 +39,8 @@ mod sampled;
 pub mod span_items;
 pub mod span_reader;
 pub mod span_v2_reader;
+pub mod span_v2_writer;
 pub mod span_writer;
-pub mod spans_from_otlp;
 pub mod spans_to_otlp;
 pub mod splice;
 pub mod timestamp;

@@ -283,7 +283,7 @@ pub(super) enum Place {
 }
 
 /// Sets the profiler and the thread in the object of a span. Hands back how many values could not be set.
-pub(super) fn set_link(json: &mut Vec<u8>, place: Place, changes: &SpanChanges) -> u64 {
+fn set_link(json: &mut Vec<u8>, place: Place, changes: &SpanChanges) -> u64 {
     let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = &changes.profiler else { return 0 };
     let (profiler, thread): (&[&str], &[&str]) = match place {
         Place::Transaction => (&["contexts", "profile", "profiler_id"], &["contexts", "trace", "data"]),

@@ -69,24 +69,6 @@ pub(super) fn get<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
     Some(value)
 }
 
-/// An object or a list with more members or elements at its end, each JSON. What is no object or list stays as it is.
-pub(super) fn extended<'a>(json: &str, more: impl IntoIterator<Item = &'a str>) -> String {
-    let json = json.trim();
-    let (Some(end @ (b'}' | b']')), true) = (json.bytes().last(), json.starts_with(['{', '['])) else {
-        return json.to_owned();
-    };
-    let mut out = json[..json.len() - 1].to_owned();
-    let mut is_empty = json[1..json.len() - 1].trim().is_empty();
-    for part in more {
-        if !std::mem::replace(&mut is_empty, false) {
-            out.push(',');
-        }
-        out.push_str(part);
-    }
-    out.push(end as char);
-    out
-}
-
 /// What becomes of an element of a list.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Element {
@@ -196,22 +178,12 @@ mod tests {
         })
     }
 
-    /// Guarantees: what is asked for is the last of its key, and what is added stands at the end with its commas.
+    /// Guarantees: what is asked for is the last of its key.
     #[test]
     fn parts() {
         let json = r#" {"a":{"b":1,"b":[ 2 ]},"c":null} "#;
         assert_eq!([get(json, &["a", "b"]), get(json, &["c"])], [Some("[ 2 ]"), Some("null")]);
         assert_eq!([get(json, &["a", "x"]), get(json, &["c", "b"]), get("", &["a"])], [None; 3]);
-        for (before, more, after) in [
-            ("{}", &["\"a\":1"][..], "{\"a\":1}"),
-            (" [ ] ", &["1", "2"], "[ 1,2]"),
-            ("[1]", &["2"], "[1,2]"),
-            ("[1]", &[], "[1]"),
-            ("null", &["2"], "null"),
-            ("", &["2"], ""),
-        ] {
-            assert_eq!(extended(before, more.iter().copied()), after);
-        }
     }
 
     /// Guarantees: what goes takes one comma along, what becomes something else stands in its place, and what stands

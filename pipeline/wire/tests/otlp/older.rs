@@ -3,14 +3,12 @@
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::profiles::v1development as proto;
-use profbridge_bench::T0;
-use profbridge_bench::releases::messages::Profile1_8;
-use profbridge_bench::releases::transcode::{
-    Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_8_with, as_1_9, plain,
-};
-use profbridge_bench::workload::{self, Shape};
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{Profile, Value};
+use profbridge_testkit::T0;
+use profbridge_testkit::releases::messages::ValueType;
+use profbridge_testkit::releases::{Release::*, Way, plain};
+use profbridge_testkit::workload::{self, Shape};
 use profbridge_wire::otlp::{DecodeError, Decoded, Layout, Limits, Signal, decode, decode_as, signal};
 use proptest::prelude::*;
 use prost::Message;
@@ -44,17 +42,16 @@ proptest! {
     #[test]
     fn no_spans(request in requests()) {
         let request = without_references(request);
-        let way = Way { bare: true, no_totals: false };
         let plain = plain(request.clone());
         for bytes in [
             request.encode_to_vec(),
-            as_1_9(&request),
-            as_1_8(&request),
-            as_1_7(&plain, way),
-            as_1_6(&plain, way),
-            as_1_4(&plain, way, true),
-            as_1_4(&plain, way, false),
-            as_1_3(&timely(plain.clone()), Locations::Ranges, 1, false),
+            V1_9.write(&request),
+            V1_8.write(&request),
+            V1_7.write(&plain),
+            V1_6.write(&plain),
+            V1_5.write(&plain),
+            V1_4.write(&plain),
+            V1_3.write(&timely(plain.clone())),
         ] {
             prop_assert_ne!(signal(&bytes), Signal::Traces);
         }
@@ -103,22 +100,23 @@ proptest! {
     /// rule: otep-0239#time, otep-0239#sample-attributes, otep-0239#attribute-unit
     #[test]
     fn any_data_in_1_3_to_1_7(request in requests(), bare: bool, no_totals: bool) {
-        let way = Way { bare, no_totals };
+        let way = Way { bare, no_totals, ..Way::default() };
         let request = plain(without_references(request));
         let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
         for (layout, bytes) in [
-            (Layout::V1_7, as_1_7(&request, way)),
-            (Layout::V1_6, as_1_6(&request, way)),
-            (Layout::V1_4, as_1_4(&request, way, true)),
-            (Layout::V1_4, as_1_4(&request, way, false)),
+            (Layout::V1_7, V1_7.write_as(&request, way)),
+            (Layout::V1_6, V1_6.write_as(&request, way)),
+            (Layout::V1_4, V1_5.write_as(&request, way)),
+            (Layout::V1_4, V1_4.write_as(&request, way)),
         ] {
             prop_assert_eq!(&said(&read_as(layout, bytes)), &expected, "{}", layout.name());
         }
         let request = timely(request);
         let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
-        for (locations, unit) in [(Locations::Ranges, 1), (Locations::Each, 1_000_000)] {
-            let bytes = as_1_3(&request, locations, unit, no_totals);
-            prop_assert_eq!(&said(&read_as(Layout::V1_3, bytes)), &expected, "1.3, {:?}", locations);
+        for other in [false, true] {
+            let way = Way { one_by_one: other, milliseconds: other, ..way };
+            let bytes = V1_3.write_as(&request, way);
+            prop_assert_eq!(&said(&read_as(Layout::V1_3, bytes)), &expected, "1.3, {:?}", way);
         }
     }
 
@@ -127,7 +125,7 @@ proptest! {
     #[test]
     fn any_data_in_1_9_and_1_8(request in requests()) {
         let request = without_references(request);
-        for (layout, bytes) in [(Layout::V1_9, as_1_9(&request)), (Layout::V1_8, as_1_8(&request))] {
+        for (layout, bytes) in [(Layout::V1_9, V1_9.write(&request)), (Layout::V1_8, V1_8.write(&request))] {
             prop_assert_eq!(&to_prost(&read_as(layout, bytes).profiles), &request);
         }
     }
@@ -139,17 +137,16 @@ fn workloads_are_recognised() {
     for shape in [Shape::Tiny, Shape::Avg] {
         let request = canonical(workload::request(shape));
         assert_eq!(signal(&request.encode_to_vec()), Signal::Profiles);
-        for (layout, bytes) in [(Layout::V1_9, as_1_9(&request)), (Layout::V1_8, as_1_8(&request))] {
+        for (layout, bytes) in [(Layout::V1_9, V1_9.write(&request)), (Layout::V1_8, V1_8.write(&request))] {
             assert_eq!(to_prost(&found(layout, bytes).profiles), request, "{shape:?} in {}", layout.name());
         }
         let request = plain(request);
         let expected = said(&read_as(Layout::V1_10, request.encode_to_vec()));
-        let way = Way { bare: true, no_totals: false };
         for (layout, bytes) in [
-            (Layout::V1_7, as_1_7(&request, way)),
-            (Layout::V1_6, as_1_6(&request, way)),
-            (Layout::V1_4, as_1_4(&request, way, true)),
-            (Layout::V1_3, as_1_3(&request, Locations::Ranges, 1, false)),
+            (Layout::V1_7, V1_7.write(&request)),
+            (Layout::V1_6, V1_6.write(&request)),
+            (Layout::V1_4, V1_5.write(&request)),
+            (Layout::V1_3, V1_3.write(&request)),
         ] {
             assert_eq!(signal(&bytes), Signal::Profiles, "{shape:?} in {}", layout.name());
             assert_eq!(said(&found(layout, bytes)), expected, "{shape:?} in {}", layout.name());
@@ -184,9 +181,9 @@ fn refused(bytes: Vec<u8>) -> String {
 /// rule: otep-0239#temporality
 #[test]
 fn temporality_of_1_8() {
-    let with = |temporality: i32| {
-        as_1_8_with(&small(3), &|profile: &mut Profile1_8| {
-            profile.sample_type.get_or_insert_default().aggregation_temporality = temporality;
+    let with = |temporality| {
+        V1_8.write_with(&small(3), Way::BARE, &|profile| {
+            profile.sample_type = vec![ValueType { aggregation_temporality: temporality, ..Default::default() }];
         })
     };
     for fine in [0, 1] {
@@ -201,7 +198,7 @@ fn temporality_of_1_8() {
 /// rule: otep-0239#comment
 #[test]
 fn comments_of_1_8() {
-    let bytes = as_1_8_with(&small(3), &|profile| {
+    let bytes = V1_8.write_with(&small(3), Way::BARE, &|profile| {
         profile.comment_strindices = vec![2, 3];
         profile.attribute_indices = vec![2];
     });
@@ -216,7 +213,10 @@ fn comments_of_1_8() {
     assert_eq!(texts.collect::<Vec<_>>(), ["text 2", "text 3"]);
     assert_eq!(dictionary.attribute_set(profile.attributes).len(), 2);
     // One that is not there refuses its profile.
-    assert!(refused(as_1_8_with(&small(3), &|profile| profile.comment_strindices = vec![4])).contains("comment"));
+    assert!(
+        refused(V1_8.write_with(&small(3), Way::BARE, &|profile| profile.comment_strindices = vec![4]))
+            .contains("comment")
+    );
 }
 
 fn unclear(bytes: Vec<u8>) -> String {
@@ -241,12 +241,12 @@ fn mixed_layouts() {
     let current = resources_only(&linked).encode_to_vec();
     let other = resources_only(&small(3));
     for (bytes, candidates) in [
-        ([as_1_9(&linked), current.clone()].concat(), "1.9, 1.10"),
-        ([current, as_1_9(&linked)].concat(), "1.9, 1.10"),
+        ([V1_9.write(&linked), current.clone()].concat(), "1.9, 1.10"),
+        ([current, V1_9.write(&linked)].concat(), "1.9, 1.10"),
         (
             [
-                as_1_8(&linked),
-                as_1_9(&{
+                V1_8.write(&linked),
+                V1_9.write(&{
                     let mut other = other.clone();
                     other.resource_profiles[0].scope_profiles[0].profiles[0].dropped_attributes_count = 1;
                     other
@@ -270,10 +270,10 @@ fn an_id_that_could_be_comments() {
         request.resource_profiles[0].scope_profiles[0].profiles[0].profile_id = vec![id; 16];
         request
     };
-    let why = unclear(as_1_9(&with_id(7)));
+    let why = unclear(V1_9.write(&with_id(7)));
     assert!(why.contains("1.8, 1.9") && why.contains("comments"), "{why}");
     for id in [10, 0x87] {
-        assert_eq!(to_prost(&found(Layout::V1_9, as_1_9(&with_id(id))).profiles), with_id(id));
+        assert_eq!(to_prost(&found(Layout::V1_9, V1_9.write(&with_id(id))).profiles), with_id(id));
     }
 }
 
@@ -287,7 +287,7 @@ fn values_that_are_indices_of_attributes() {
     let sample = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples[0];
     sample.attribute_indices.clear();
     sample.values = vec![1];
-    assert_eq!(to_prost(&found(Layout::V1_9, as_1_9(&request)).profiles), request);
+    assert_eq!(to_prost(&found(Layout::V1_9, V1_9.write(&request)).profiles), request);
 }
 
 /// Guarantees: where fewer than half of the samples have values that cannot be attributes, neither 1.9 nor 1.10 is
@@ -311,7 +311,7 @@ fn odd_first_samples() {
     samples[0].attribute_indices.clear();
     samples[0].values = vec![30_000_000];
     samples.extend(vec![samples[0].clone(); 40]);
-    assert_eq!(to_prost(&found(Layout::V1_9, as_1_9(&request)).profiles), request);
+    assert_eq!(to_prost(&found(Layout::V1_9, V1_9.write(&request)).profiles), request);
     let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
     for sample in &mut samples[..20] {
         (sample.attribute_indices, sample.values) = (vec![30_000_000], Vec::new());

@@ -3,17 +3,14 @@
 use bytes::Bytes;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::profiles::v1development as proto;
-use profbridge_bench::T0;
-use profbridge_bench::releases::messages::{
-    AttributeUnit, Dictionary1_7, Label, Location1_3, Location1_4, Profile1_3, Profile1_4, Profile1_6,
-    ProfileContainer, Sample1_3, Sample1_4, ValueType1_3, ValueType1_8,
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use profbridge_testkit::T0;
+use profbridge_testkit::releases::messages::{
+    AttributeUnit, Function, Label, Location, Profile, Sample, Tables, ValueType,
 };
-use profbridge_bench::releases::transcode::{
-    Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_9, plain, request_1_3,
-};
+use profbridge_testkit::releases::{Release::*, Way, plain};
 use profbridge_wire::otlp::{DecodeError, Decoded, EncodeOptions, Layout, Limits, decode, decode_as, encode};
 use proptest::prelude::*;
-use prost::Message;
 
 use crate::arbitrary::requests;
 use crate::oracle::canonical;
@@ -50,8 +47,8 @@ fn nested(fields: &[u32], content: &[u8]) -> Vec<u8> {
     bytes
 }
 
-fn request_1_7(dictionary: Dictionary1_7, profile: Profile1_6) -> Vec<u8> {
-    [nested(&[2], &dictionary.encode_to_vec()), nested(&[1, 2, 2], &profile.encode_to_vec())].concat()
+fn request_1_7(tables: &Tables, profile: &Profile) -> Vec<u8> {
+    [nested(&[2], &V1_7.dictionary(tables)), nested(&[1, 2, 2], &V1_7.profile(profile))].concat()
 }
 
 /// Amplification: two bytes of an empty element become up to a hundred in memory. Ceiling: eight times the request and
@@ -87,55 +84,52 @@ fn a_million_empty_elements() {
 #[test]
 fn overlapping_ranges() {
     let locations = 20_000;
-    let dictionary = Dictionary1_7 { location_table: vec![Location1_4::default(); 3], ..Default::default() };
-    let sample = |start| Sample1_4 {
+    let dictionary = Tables { location_table: vec![Location::default(); 3], ..Default::default() };
+    let sample = |start| Sample {
         locations_start_index: start,
         locations_length: locations - start,
-        value: vec![1],
+        values: vec![1],
         ..Default::default()
     };
-    let profile = |samples: i32| Profile1_6 {
-        sample: (0..samples).map(sample).collect(),
+    let profile = |samples| Profile {
+        samples: (0..samples).map(sample).collect(),
         location_indices: (0..locations).map(|index| 1 + index % 2).collect(),
         ..Default::default()
     };
     // The table's elements must not be zero, or all stacks were of zeros.
     let mut dictionary = dictionary;
     dictionary.location_table.iter_mut().enumerate().for_each(|(i, of)| of.address = i as u64);
-    let outcome = attack(Layout::V1_7, request_1_7(dictionary.clone(), profile(2_000)));
+    let outcome = attack(Layout::V1_7, request_1_7(&dictionary, &profile(2_000)));
     assert_eq!(limit(outcome), MEMORY);
     // The same range again and again is one stack.
     let mut same = profile(2_000);
-    same.sample.iter_mut().for_each(|of| (of.locations_start_index, of.locations_length) = (0, locations));
-    let decoded = attack(Layout::V1_7, request_1_7(dictionary.clone(), same)).unwrap();
+    same.samples.iter_mut().for_each(|of| (of.locations_start_index, of.locations_length) = (0, locations));
+    let decoded = attack(Layout::V1_7, request_1_7(&dictionary, &same)).unwrap();
     assert_eq!(decoded.profiles.dictionary().tables().stacks.len(), 2);
     let mut deep = profile(1);
     deep.location_indices = vec![1; 70_000];
-    deep.sample[0].locations_length = 70_000;
-    assert_eq!(limit(attack(Layout::V1_7, request_1_7(dictionary, deep))), "locations of one stack");
+    deep.samples[0].locations_length = 70_000;
+    assert_eq!(limit(attack(Layout::V1_7, request_1_7(&dictionary, &deep))), "locations of one stack");
 }
 
 /// Amplification: each of n types has each of m samples. Ceiling: the memory of the request, before the first of them
 /// is read. Outcome: the request is refused.
 #[test]
 fn types_times_samples() {
-    let sample = Sample1_4 { value: vec![1; 1_000], timestamps_unix_nano: vec![T0], ..Default::default() };
-    let profile = Profile1_6 {
-        sample_type: vec![ValueType1_8::default(); 1_000],
-        sample: vec![sample; 1_000],
-        ..Default::default()
-    };
-    assert_eq!(limit(attack(Layout::V1_7, request_1_7(Dictionary1_7::default(), profile))), MEMORY);
+    let sample = Sample { values: vec![1; 1_000], timestamps_unix_nano: vec![T0], ..Default::default() };
+    let profile =
+        Profile { sample_type: vec![ValueType::default(); 1_000], samples: vec![sample; 1_000], ..Default::default() };
+    assert_eq!(limit(attack(Layout::V1_7, request_1_7(&Tables::default(), &profile))), MEMORY);
 }
 
 /// Amplification: a time of one byte becomes eight, and as many values as times are made of one. Ceiling: the memory of
 /// the request. Outcome: the request is refused where it is more.
 #[test]
 fn short_times() {
-    let sample = |total| Sample1_4 { value: vec![total], timestamps_unix_nano: vec![1; 400_000], ..Default::default() };
-    let profile = |total| Profile1_6 { sample: vec![sample(total)], ..Default::default() };
-    assert!(attack(Layout::V1_7, request_1_7(Dictionary1_7::default(), profile(400_000))).is_ok());
-    assert_eq!(limit(attack(Layout::V1_7, request_1_7(Dictionary1_7::default(), profile(i64::MIN)))), MEMORY);
+    let sample = |total| Sample { values: vec![total], timestamps_unix_nano: vec![1; 400_000], ..Default::default() };
+    let profile = |total| Profile { samples: vec![sample(total)], ..Default::default() };
+    assert!(attack(Layout::V1_7, request_1_7(&Tables::default(), &profile(400_000))).is_ok());
+    assert_eq!(limit(attack(Layout::V1_7, request_1_7(&Tables::default(), &profile(i64::MIN)))), MEMORY);
 }
 
 /// Amplification: units are looked up for each attribute, and labels for each sample. Ceiling: linear time. Outcome:
@@ -146,25 +140,25 @@ fn units_and_labels() {
     let count = 20_000;
     let strings = (0..count).map(|i| if i == 0 { String::new() } else { format!("key {i}") });
     let attribute = |i: i32| KeyValue { key: format!("key {i}"), ..Default::default() };
-    let unit = |i| AttributeUnit { attribute_key_strindex: i, unit_strindex: i };
-    let dictionary = Dictionary1_7 {
+    let unit = |i: i32| AttributeUnit { attribute_key_strindex: i.into(), unit_strindex: i.into() };
+    let dictionary = Tables {
         string_table: strings.clone().collect(),
         attribute_table: (0..count).map(attribute).collect(),
         attribute_units: (0..count).map(unit).collect(),
         ..Default::default()
     };
-    let decoded = attack(Layout::V1_7, request_1_7(dictionary, Profile1_6::default())).unwrap();
+    let decoded = attack(Layout::V1_7, request_1_7(&dictionary, &Profile::default())).unwrap();
     let tables = decoded.profiles.dictionary().tables();
     assert!(tables.attributes.iter().skip(2).all(|attribute| attribute.unit.is_some()));
     let label = |i: i32| Label { key: i.into(), num: i.into(), ..Default::default() };
-    let profile = Profile1_3 {
-        sample: vec![Sample1_3 { value: vec![1], label: (0..count).map(label).collect(), ..Default::default() }; 3],
-        string_table: strings.collect(),
-        sample_type: vec![ValueType1_3::default()],
+    let profile = Profile {
+        samples: vec![Sample { values: vec![1], labels: (0..count).map(label).collect(), ..Default::default() }; 3],
+        tables: Tables { string_table: strings.collect(), ..Default::default() },
+        sample_type: vec![ValueType::default()],
+        time_unix_nano: T0,
         ..Default::default()
     };
-    let container = ProfileContainer { start_time_unix_nano: T0, profile: Some(profile), ..Default::default() };
-    let decoded = attack(Layout::V1_3, request_1_3(&[container])).unwrap();
+    let decoded = attack(Layout::V1_3, V1_3.request(&Resource::default(), &[profile])).unwrap();
     assert_eq!(decoded.profiles.dictionary().tables().attributes.len(), 1 + count as usize);
 }
 
@@ -175,23 +169,23 @@ fn depth_is_bounded() {
         value: Some(any_value::Value::ArrayValue(ArrayValue { values: vec![inner] })),
     });
     let attribute = KeyValue { value: Some(deep), ..Default::default() };
-    let of = |dictionary| limit(attack(Layout::V1_7, request_1_7(dictionary, Profile1_6::default())));
-    let what = of(Dictionary1_7 { attribute_table: vec![attribute.clone()], ..Default::default() });
+    let of = |tables| limit(attack(Layout::V1_7, request_1_7(&tables, &Profile::default())));
+    let what = of(Tables { attribute_table: vec![attribute.clone()], ..Default::default() });
     assert_eq!(what, "depth of attribute values");
-    let line = vec![proto::Line::default(); 5_000];
-    let what = of(Dictionary1_7 {
-        location_table: vec![Location1_4 { line: line.clone(), ..Default::default() }],
-        function_table: vec![proto::Function::default()],
+    let lines = vec![proto::Line::default(); 5_000];
+    let what = of(Tables {
+        location_table: vec![Location { lines: lines.clone(), ..Default::default() }],
+        function_table: vec![Function::default()],
         ..Default::default()
     });
     assert_eq!(what, "lines of one location");
-    let profile = Profile1_4 { attributes: vec![attribute], ..Default::default() };
-    let outcome = attack(Layout::V1_4, nested(&[1, 2, 2], &profile.encode_to_vec()));
+    let profile = Profile { attributes: vec![attribute], ..Default::default() };
+    let outcome = attack(Layout::V1_4, nested(&[1, 2, 2], &V1_4.profile(&profile)));
     assert_eq!(limit(outcome), "depth of attribute values");
-    let location = Location1_3 { line, ..Default::default() };
-    let profile = Profile1_3 { location: vec![location], ..Default::default() };
-    let container = ProfileContainer { profile: Some(profile), ..Default::default() };
-    assert_eq!(limit(attack(Layout::V1_3, request_1_3(&[container]))), "lines of one location");
+    let location = Location { lines, ..Default::default() };
+    let tables = Tables { location_table: vec![location], ..Default::default() };
+    let request = V1_3.request(&Resource::default(), &[Profile { tables, ..Default::default() }]);
+    assert_eq!(limit(attack(Layout::V1_3, request)), "lines of one location");
 }
 
 /// Outcome: an index that is out of range in tables that all share refuses the request, with its place; a field of a
@@ -203,19 +197,19 @@ fn what_all_share_refuses_all() {
         Err(DecodeError::Malformed { place, rule, .. }) => format!("{place}: {rule}"),
         other => panic!("{:?}", other.map(|decoded| decoded.memory())),
     };
-    let of = |dictionary| rule(request_1_7(dictionary, Profile1_6::default()));
-    let location = Location1_4 { mapping_index: Some(-1), ..Default::default() };
+    let of = |tables| rule(request_1_7(&tables, &Profile::default()));
+    let location = Location { mapping_index: Some(-1), ..Default::default() };
     assert_eq!(
-        of(Dictionary1_7 { location_table: vec![location], ..Default::default() }),
+        of(Tables { location_table: vec![location], ..Default::default() }),
         "dictionary.location_table[0].mapping_index: index -1 is out of range, mapping_table has 0 elements"
     );
     let line = proto::Line { function_index: 1, ..Default::default() };
-    let location = Location1_4 { line: vec![line], ..Default::default() };
-    assert!(of(Dictionary1_7 { location_table: vec![location], ..Default::default() }).contains("function_index"));
+    let location = Location { lines: vec![line], ..Default::default() };
+    assert!(of(Tables { location_table: vec![location], ..Default::default() }).contains("function_index"));
     let strings = vec!["no zero element".to_owned()];
-    assert!(of(Dictionary1_7 { string_table: strings, ..Default::default() }).contains("string_table[0]"));
+    assert!(of(Tables { string_table: strings, ..Default::default() }).contains("string_table[0]"));
     let link = proto::Link { trace_id: vec![1; 15], span_id: Vec::new() };
-    assert!(of(Dictionary1_7 { link_table: vec![link], ..Default::default() }).contains("has 15 bytes, not 16"));
+    assert!(of(Tables { link_table: vec![link], ..Default::default() }).contains("has 15 bytes, not 16"));
     assert!(rule(nested(&[1, 2, 2], &[4 << 3 | 2, 0])).contains("field 4 has wire type 2"));
     assert!(rule(nested(&[1, 2, 2, 2], &[6 << 3 | 1, 0, 0, 0, 0, 0, 0, 0, 0])).contains("field 6 has wire type 1"));
 }
@@ -240,15 +234,15 @@ proptest! {
     #[test]
     fn damaged(request in requests(), seed: u64, flips in 0..6usize) {
         let request = plain(canonical(request));
-        let way = Way { bare: seed % 2 == 0, no_totals: seed % 3 == 0 };
+        let way = Way { bare: seed % 2 == 0, no_totals: seed % 3 == 0, ..Way::default() };
         let mut random = Random::new(seed);
         for mut bytes in [
-            as_1_9(&request),
-            as_1_8(&request),
-            as_1_7(&request, way),
-            as_1_6(&request, way),
-            as_1_4(&request, way, true),
-            as_1_3(&request, Locations::Each, 1, false),
+            V1_9.write(&request),
+            V1_8.write(&request),
+            V1_7.write_as(&request, way),
+            V1_6.write_as(&request, way),
+            V1_5.write_as(&request, way),
+            V1_3.write_as(&request, Way { one_by_one: true, ..Way::BARE }),
         ] {
             for _ in 0..flips.min(bytes.len()) {
                 let at = random.below(bytes.len());

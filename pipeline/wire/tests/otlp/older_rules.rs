@@ -5,16 +5,11 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use opentelemetry_proto::tonic::resource::v1::Resource;
-use profbridge_bench::T0;
-use profbridge_bench::releases::messages::{
-    Function1_3, Label, Location1_3, Mapping1_3, Profile1_3, Profile1_6, ProfileContainer, Sample1_3, ValueType1_3,
-    ValueType1_8,
-};
-use profbridge_bench::releases::transcode::{Way, as_1_7_with, request_1_3, request_1_3_of};
 use profbridge_model::{LocationId, Profiles, Value};
+use profbridge_testkit::T0;
+use profbridge_testkit::releases::messages::{Function, Label, Location, Mapping, Profile, Sample, Tables, ValueType};
+use profbridge_testkit::releases::{Release::*, Way};
 use profbridge_wire::otlp::{Decoded, EncodeOptions, Layout, Limits, decode, encode};
-
-const BARE: Way = Way { bare: true, no_totals: false };
 
 fn read(layout: Layout, bytes: Vec<u8>) -> Decoded {
     let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
@@ -63,16 +58,16 @@ fn request(strings: &[&str]) -> ExportProfilesServiceRequest {
 
 const TYPES: [&str; 4] = ["samples", "count", "cpu", "nanoseconds"];
 
-fn value_type(kind: i32, unit: i32) -> ValueType1_8 {
-    ValueType1_8 { type_strindex: kind, unit_strindex: unit, aggregation_temporality: 1 }
+fn value_type(kind: i64, unit: i64) -> ValueType {
+    ValueType { type_strindex: kind, unit_strindex: unit, aggregation_temporality: 1 }
 }
 
 /// A request of 1.7 with a sample of these values at these times, of these types.
-fn sample_1_7(types: &[(i32, i32)], values: &[i64], times: &[u64]) -> Vec<u8> {
-    as_1_7_with(&request(&TYPES), BARE, &|profile: &mut Profile1_6| {
+fn sample_1_7(types: &[(i64, i64)], values: &[i64], times: &[u64]) -> Vec<u8> {
+    V1_7.write_with(&request(&TYPES), Way::BARE, &|profile| {
         profile.sample_type = types.iter().map(|&(kind, unit)| value_type(kind, unit)).collect();
-        profile.sample[0].value = values.to_vec();
-        profile.sample[0].timestamps_unix_nano = times.to_vec();
+        profile.samples[0].values = values.to_vec();
+        profile.samples[0].timestamps_unix_nano = times.to_vec();
     })
 }
 
@@ -113,13 +108,13 @@ fn totals_are_divided() {
 /// rule: otep-0239#profile-id, otep-0239#sample-type, otep-0239#default-sample-type
 #[test]
 fn a_profile_for_each_type() {
-    let bytes = as_1_7_with(&request(&TYPES), BARE, &|profile| {
+    let bytes = V1_7.write_with(&request(&TYPES), Way::BARE, &|profile| {
         profile.sample_type = vec![value_type(1, 2), value_type(3, 4), value_type(3, 4)];
-        profile.sample[0].value = vec![2, 30, 31];
-        profile.sample[0].timestamps_unix_nano = vec![T0, T0 + 1];
+        profile.samples[0].values = vec![2, 30, 31];
+        profile.samples[0].timestamps_unix_nano = vec![T0, T0 + 1];
         profile.original_payload_format = "pprof".to_owned();
         profile.original_payload = vec![1, 2, 3];
-        profile.default_sample_type_index = 2;
+        profile.default_sample_type = 2;
     });
     let decoded = read(Layout::V1_7, bytes.clone());
     assert_eq!(decoded.left_out, [("default_sample_type", 1)]);
@@ -136,9 +131,9 @@ fn a_profile_for_each_type() {
     let again = read(Layout::V1_7, bytes).profiles;
     assert!(again.profiles().map(|profile| profile.profile_id.unwrap()).eq(ids));
     // What is refused counts as the one that was sent.
-    let bytes = as_1_7_with(&request(&TYPES), BARE, &|profile| {
+    let bytes = V1_7.write_with(&request(&TYPES), Way::BARE, &|profile| {
         profile.sample_type = vec![value_type(1, 2), value_type(3, 99)];
-        profile.sample[0].value = vec![2, 30];
+        profile.samples[0].values = vec![2, 30];
     });
     assert!(refused(Layout::V1_7, bytes).contains("sample_type.unit_strindex: index 99 is out of range"));
 }
@@ -154,14 +149,14 @@ fn index_0_has_presence() {
     dictionary.location_table[1].mapping_index = 1;
     request.resource_profiles[0].scope_profiles[0].profiles[0].samples[0].link_index = 1;
     // Both become index 0 where the tables have no zero element, and one location has no mapping.
-    let batch = read(Layout::V1_7, as_1_7_with(&request, BARE, &|_| {})).profiles;
+    let batch = read(Layout::V1_7, V1_7.write_with(&request, Way::BARE, &|_| {})).profiles;
     let dictionary = batch.dictionary();
     let sample = batch.sample(0);
     assert_eq!(dictionary.link(sample.link.unwrap()).trace_id, [1; 16]);
     let location = dictionary.stack(sample.stack).next().flatten().unwrap();
     let mapping = dictionary.location(location).mapping.unwrap();
     assert_eq!(dictionary.string(dictionary.mapping(mapping).filename), "libc.so");
-    let bytes = as_1_7_with(&request, BARE, &|profile| profile.sample[0].link_index = None);
+    let bytes = V1_7.write_with(&request, Way::BARE, &|profile| profile.samples[0].link_index = None);
     assert_eq!(read(Layout::V1_7, bytes).profiles.sample(0).link, None);
 }
 
@@ -169,16 +164,13 @@ fn index_0_has_presence() {
 /// rule: otep-0239#drop-frames, otep-0239#comment, otep-0239#mapping-flags, otep-0239#is-folded
 #[test]
 fn flags_and_comments_are_attributes() {
-    let bytes = request_1_3(&[container(Profile1_3 {
-        mapping: vec![
-            Mapping1_3::default(),
-            Mapping1_3 { has_functions: true, has_inline_frames: true, memory_limit: 9, ..Default::default() },
-        ],
-        location: vec![Location1_3 { is_folded: true, mapping_index: 1, ..Default::default() }],
-        comment: vec![1],
-        drop_frames: 2,
-        ..profile(&["a comment", "runtime.*"])
-    })]);
+    let mut profile = profile(&["a comment", "runtime.*"]);
+    profile.tables.mapping_table = vec![
+        Mapping::default(),
+        Mapping { has_functions: true, has_inline_frames: true, memory_limit: 9, ..Default::default() },
+    ];
+    profile.tables.location_table = vec![Location { is_folded: true, mapping_index: Some(1), ..Default::default() }];
+    let bytes = request_1_3(&[Profile { comment_strindices: vec![1], drop_frames: 2, ..profile }]);
     let batch = read(Layout::V1_3, bytes).profiles;
     let dictionary = batch.dictionary();
     let location = dictionary.location(LocationId::new(1).unwrap());
@@ -206,23 +198,22 @@ fn text_of<'a>(batch: &'a Profiles, value: Option<&Value>) -> &'a str {
 }
 
 /// A profile of 1.3 with one sample at one time, and with these strings behind the empty one.
-fn profile(strings: &[&str]) -> Profile1_3 {
-    Profile1_3 {
-        sample_type: vec![ValueType1_3 { aggregation_temporality: 1, ..Default::default() }],
-        sample: vec![Sample1_3 { timestamps_unix_nano: vec![T0], value: vec![1], ..Default::default() }],
-        string_table: [""].iter().chain(strings).map(|&text| text.to_owned()).collect(),
+fn profile(strings: &[&str]) -> Profile {
+    let string_table = [""].iter().chain(strings).map(|&text| text.to_owned()).collect();
+    Profile {
+        sample_type: vec![value_type(0, 0)],
+        samples: vec![Sample { timestamps_unix_nano: vec![T0], values: vec![1], ..Default::default() }],
+        tables: Tables { string_table, ..Default::default() },
+        profile_id: vec![7; 16],
+        time_unix_nano: T0,
+        duration_nano: 1_000_000_000,
         ..Default::default()
     }
 }
 
-fn container(profile: Profile1_3) -> ProfileContainer {
-    ProfileContainer {
-        profile_id: vec![7; 16],
-        start_time_unix_nano: T0,
-        end_time_unix_nano: T0 + 1_000_000_000,
-        profile: Some(profile),
-        ..Default::default()
-    }
+/// A request of 1.3 with these profiles.
+fn request_1_3(profiles: &[Profile]) -> Vec<u8> {
+    V1_3.request(&Resource::default(), profiles)
 }
 
 /// Guarantees: labels become attributes with their unit, each different one once; the stack's own id is left out and
@@ -235,9 +226,9 @@ fn labels_are_attributes() {
         Label { key: 1, str: 2, ..Default::default() },
         Label { key: 3, num: 12, num_unit: 4, ..Default::default() },
     ];
-    let sample = Sample1_3 { label: labels, stacktrace_id_index: 2, ..profile.sample[0].clone() };
-    profile.sample = vec![sample.clone(), sample];
-    let decoded = read(Layout::V1_3, request_1_3(&[container(profile.clone())]));
+    let sample = Sample { labels, stacktrace_id_index: 2, ..profile.samples[0].clone() };
+    profile.samples = vec![sample.clone(), sample];
+    let decoded = read(Layout::V1_3, request_1_3(&[profile.clone()]));
     assert_eq!(decoded.left_out, [("stacktrace_id_index", 2)]);
     let batch = decoded.profiles;
     let dictionary = batch.dictionary();
@@ -247,8 +238,8 @@ fn labels_are_attributes() {
     let size = dictionary.attributes(set).find(|of| dictionary.string(of.key) == "size").unwrap();
     assert_eq!((&size.value, dictionary.string(size.unit)), (&Value::Int(12), "By"));
     assert_eq!(dictionary.tables().attributes.len(), 3);
-    profile.sample[0].label[0].str = 9;
-    assert!(refused(Layout::V1_3, request_1_3(&[container(profile)])).contains("sample[0].label.str"));
+    profile.samples[0].labels[0].str = 9;
+    assert!(refused(Layout::V1_3, request_1_3(&[profile])).contains("sample[0].label.str"));
 }
 
 /// Guarantees: build ids and types of frames become attributes under the names that the conventions have; mapping and
@@ -257,21 +248,16 @@ fn labels_are_attributes() {
 /// rule: otep-0239#frame-type
 #[test]
 fn fields_of_1_3_are_attributes() {
-    let bytes = request_1_3(&[container(Profile1_3 {
-        mapping: vec![
-            Mapping1_3 { filename: 1, ..Default::default() },
-            Mapping1_3 { build_id: 2, ..Default::default() },
-            Mapping1_3 { build_id: 3, build_id_kind: 1, ..Default::default() },
-        ],
-        location: vec![
-            Location1_3 { mapping_index: 0, type_index: 4, ..Default::default() },
-            Location1_3 { mapping_index: 1, type_index: 5, ..Default::default() },
-            Location1_3 { mapping_index: 2, type_index: 4, ..Default::default() },
-        ],
-        link_table: vec![proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] }],
-        ..profile(&["app", "aa11", "bb22", "hotspot", "native"])
-    })]);
-    let batch = read(Layout::V1_3, bytes).profiles;
+    let mut profile = profile(&["app", "aa11", "bb22", "hotspot", "native"]);
+    profile.tables.mapping_table = vec![
+        Mapping { filename_strindex: 1, ..Default::default() },
+        Mapping { build_id: 2, ..Default::default() },
+        Mapping { build_id: 3, build_id_kind: 1, ..Default::default() },
+    ];
+    let location = |mapping, kind| Location { mapping_index: Some(mapping), type_index: kind, ..Default::default() };
+    profile.tables.location_table = vec![location(0, 4), location(1, 5), location(2, 4)];
+    profile.tables.link_table = vec![proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] }];
+    let batch = read(Layout::V1_3, request_1_3(&[profile])).profiles;
     let dictionary = batch.dictionary();
     let location = |index| dictionary.location(LocationId::new(index).unwrap());
     assert_eq!(location(1).mapping, None);
@@ -291,13 +277,14 @@ fn fields_of_1_3_are_attributes() {
 /// rule: otep-0239#location-indices, otep-0239#sample-stack
 #[test]
 fn locations_of_1_3() {
-    let table: Vec<Location1_3> = (1..=3).map(|address| Location1_3 { address, ..Default::default() }).collect();
-    let bytes = |indices: &[i64], range: [u64; 2], list: &[u64]| {
-        let mut profile = Profile1_3 { location: table.clone(), location_indices: indices.to_vec(), ..profile(&[]) };
-        let sample = &mut profile.sample[0];
+    let table: Vec<Location> = (1..=3).map(|address| Location { address, ..Default::default() }).collect();
+    let bytes = |indices: &[i64], range: [i64; 2], list: &[i64]| {
+        let mut profile = Profile { location_indices: indices.to_vec(), ..profile(&[]) };
+        profile.tables.location_table = table.clone();
+        let sample = &mut profile.samples[0];
         (sample.locations_start_index, sample.locations_length) = (range[0], range[1]);
         sample.location_index = list.to_vec();
-        request_1_3(&[container(profile)])
+        request_1_3(&[profile])
     };
     for (indices, range, list, expected) in [
         (&[2, 0, 1][..], [1, 2], &[][..], &[1, 2][..]),
@@ -313,7 +300,8 @@ fn locations_of_1_3() {
     }
     for (indices, range, list, place) in [
         (&[2, 0][..], [1, 2], &[][..], "locations_start_index"),
-        (&[], [1, u64::MAX], &[], "locations_start_index"),
+        // 2^64 - 1: the field has no sign.
+        (&[], [1, -1], &[], "locations_start_index"),
         (&[3], [0, 1], &[], "location_indices[0]"),
         (&[], [0, 0], &[3], "sample[0].location_index"),
     ] {
@@ -329,10 +317,10 @@ fn locations_of_1_3() {
 fn times_of_1_3() {
     let bytes = |times: &[u64], start: u64| {
         let mut profile = profile(&[]);
-        profile.sample[0].timestamps_unix_nano = times.to_vec();
-        profile.sample[0].value = vec![times.len() as i64];
-        let end_time_unix_nano = if start == 0 { 0 } else { start + 60_000_000_000 };
-        request_1_3(&[ProfileContainer { start_time_unix_nano: start, end_time_unix_nano, ..container(profile) }])
+        profile.samples[0].timestamps_unix_nano = times.to_vec();
+        profile.samples[0].values = vec![times.len() as i64];
+        let duration_nano = if start == 0 { 0 } else { 60_000_000_000 };
+        request_1_3(&[Profile { time_unix_nano: start, duration_nano, ..profile }])
     };
     let ms = T0 / 1_000_000;
     for times in [[T0, T0 + 7], [ms * 1_000_000, (ms + 7) * 1_000_000]] {
@@ -364,16 +352,15 @@ fn the_main_binary_of_1_3() {
         key_strindex: 0,
     };
     let of = |file: &str, attributes: &[&str]| {
-        container(Profile1_3 {
-            mapping: vec![Mapping1_3 { filename: 1, ..Default::default() }],
-            attribute_table: attributes.iter().map(|key| attribute(key)).collect(),
-            ..profile(&[file])
-        })
+        let mut profile = profile(&[file]);
+        profile.tables.mapping_table = vec![Mapping { filename_strindex: 1, ..Default::default() }];
+        profile.tables.attribute_table = attributes.iter().map(|key| attribute(key)).collect();
+        profile
     };
-    let read = |resource: &[&str], containers: &[ProfileContainer]| {
+    let read = |resource: &[&str], profiles: &[Profile]| {
         let attributes = resource.iter().map(|key| attribute(key)).collect();
         let resource = Resource { attributes, ..Default::default() };
-        let batch = read(Layout::V1_3, request_1_3_of(resource, containers)).profiles;
+        let batch = read(Layout::V1_3, V1_3.request(&resource, profiles)).profiles;
         let attributes = &batch.resources()[0].resource.attributes;
         let text = |key| batch.find(attributes, key).map(|value| text_of(&batch, Some(value)).to_owned());
         [text("process.executable.path"), text("process.executable.name")]
@@ -392,10 +379,12 @@ fn the_main_binary_of_1_3() {
 /// rule: otep-0239#functions
 #[test]
 fn own_tables_are_own() {
-    let with =
-        |function: Function1_3| container(Profile1_3 { function: vec![function], ..profile(&["f", "g", "h"][..3]) });
-    let good = with(Function1_3 { name: 3, ..Default::default() });
-    let bad = with(Function1_3 { name: 4, ..Default::default() });
+    let with = |name_strindex| {
+        let mut profile = profile(&["f", "g", "h"]);
+        profile.tables.function_table = vec![Function { name_strindex, ..Default::default() }];
+        profile
+    };
+    let (good, bad) = (with(3), with(4));
     let decoded = read(Layout::V1_3, request_1_3(&[good.clone(), bad, good]));
     assert_eq!((decoded.profiles.profiles().count(), decoded.refused_profiles()), (2, 1));
     let why = decoded.refused[0].invalid.to_string();

@@ -1,9 +1,9 @@
 //! Chunk to OTLP and back.
 
 use bytes::Bytes;
-use profbridge_bench::profcheck::assert_valid;
 use profbridge_model::Profiles;
 use profbridge_relay_rules::{Strictness, validate};
+use profbridge_testkit::profcheck::assert_valid;
 use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use profbridge_wire::sentry::profile_items::read_items;

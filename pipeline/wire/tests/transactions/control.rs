@@ -1,11 +1,11 @@
 //! The conversion against the control: another reading of the same rules, made of prost and serde structs
-//! (`profbridge_bench::naive::transaction`).
+//! (`profbridge_testkit::naive::transaction`).
 
 use bytes::Bytes;
-use profbridge_bench::naive::transaction::transactions;
-use profbridge_bench::workload::{SEED, traces};
 use profbridge_model::spans::Segment;
 use profbridge_model::{Span, Spans};
+use profbridge_testkit::naive::transaction::transactions;
+use profbridge_testkit::workload::{SEED, traces};
 use profbridge_wire::otlp::{self, Limits};
 use prost::Message;
 use serde_json::Value;

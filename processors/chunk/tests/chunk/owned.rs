@@ -1,12 +1,12 @@
 //! Whose time is whose in Sentry, from the request over windows to finished chunks, by brute force
-//! (`profbridge_bench::owned`).
+//! (`profbridge_testkit::owned`).
 
 use bytes::Bytes;
 use fastrand::Rng;
-use profbridge_bench::naive::Chunk;
-use profbridge_bench::{ExportProfilesServiceRequest, Frame, RequestBuilder, T0, owned};
 use profbridge_engine::component::{Now, flush_all};
 use profbridge_relay_rules::validate_json;
+use profbridge_testkit::naive::Chunk;
+use profbridge_testkit::{ExportProfilesServiceRequest, Frame, RequestBuilder, T0, owned};
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use proptest::prelude::*;

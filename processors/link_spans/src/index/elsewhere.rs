@@ -3,10 +3,10 @@
 //! which process it was.
 
 use hashbrown::HashMap;
-use profbridge_identity::Side;
+use profbridge_identity::ProcessClaims;
 
 use super::find::{Candidates, are_one};
-use super::threads::Key;
+use super::threads::{Thread, ThreadId};
 use super::{Found, FoundThread, Index, NotFound, Process};
 use crate::covered::Stretch;
 
@@ -24,19 +24,18 @@ impl Index {
         at_last: bool,
         owners: &mut Owners<'a>,
     ) -> Result<Found<'a>, NotFound> {
-        let key = Key::of_system(thread);
+        let id = ThreadId::of_system(thread);
         let owners = owners.0.entry(thread).or_insert_with(|| {
-            let has_it = |process: &&Process| key.is_some_and(|key| process.threads.get(key).is_some());
-            let of_system = |process: &&Process| process.has_system_ids(&process.side);
+            let has_it = |process: &&Process| id.as_ref().and_then(|id| process.threads.get(id)).is_some();
+            let of_system = |process: &&Process| process.has_system_ids(&process.claims);
             self.processes.values().map(|process| &**process).filter(has_it).filter(of_system).collect()
         });
         let during = said.during;
         let is_it = |process: &&Process| {
-            let time = process.scale.part_of(during);
-            let thread = key.and_then(|key| process.threads.get(key));
+            let thread = id.as_ref().and_then(|id| process.threads.get(id));
             process.number != said.process.number
-                && process.side.is_of_host_of(&said.process.side)
-                && time.zip(thread).is_some_and(|(time, thread)| thread.covered.overlaps(time))
+                && process.claims.is_of_host_of(&said.process.claims)
+                && thread.is_some_and(|(_, thread)| thread.covered.overlaps(during.into()))
         };
         let all: Vec<&Process> = owners.iter().copied().filter(is_it).collect();
         let best = all.iter().copied().max_by_key(|process| (process.profiler.wall, process.identity.hash));
@@ -75,21 +74,20 @@ impl<'a> Candidates<'a> {
 impl Process {
     /// The names under which those of its threads are found by their ids that were observed in some time.
     pub(super) fn names_of_threads(&self, during: Stretch) -> impl Iterator<Item = u128> {
-        let time = self.scale.part_of(during).filter(|_| self.has_system_ids(&self.side));
-        let threads = time.into_iter().flat_map(|time| {
-            self.threads.iter().filter(move |thread| thread.covered.overlaps(time)).filter_map(|of| of.key.number())
-        });
-        threads.flat_map(|id| self.side.names_of_thread(id))
+        let has_system_ids = self.has_system_ids(&self.claims);
+        let is_observed = move |thread: &Thread| has_system_ids && thread.covered.overlaps(during.into());
+        let ids = self.threads.iter().filter(move |(_, thread)| is_observed(thread)).filter_map(|(id, _)| id.system());
+        ids.flat_map(|id| self.claims.names_of_thread(id))
     }
 
     /// Whether its ids, and those of its threads, are known to be the system's, also as somebody says them who says
     /// this of the process: not where either says that it is in a container and nobody found out what its ids are
     /// there.
-    pub(super) fn has_system_ids(&self, said: &Side) -> bool {
-        let (pid, own) = (self.side.pid(), self.side.own_pid());
+    pub(super) fn has_system_ids(&self, said: &ProcessClaims) -> bool {
+        let (pid, own) = (self.claims.pid(), self.claims.own_pid());
         let are_same = match own {
             Some(_) => own == pid,
-            None => self.has_same_ids || !self.side.may_have_another_pid() && !said.may_have_another_pid(),
+            None => self.has_same_ids || !self.claims.may_have_another_pid() && !said.may_have_another_pid(),
         };
         are_same && pid.is_some() && pid == said.pid()
     }

@@ -2,11 +2,11 @@
 
 use std::num::NonZeroU64;
 
-use profbridge_identity::Side;
+use profbridge_identity::ProcessClaims;
 use profbridge_model::dictionary::Link;
 
 use super::found::{Found, FoundThread};
-use super::threads::Thread;
+use super::threads::{Thread, ThreadId};
 use super::{CLOCKS_OFF, Index, Process, SILENT};
 use crate::covered::Stretch;
 
@@ -14,14 +14,14 @@ use crate::covered::Stretch;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     /// What its resource says of the process.
-    pub(crate) side: &'a Side,
+    pub(crate) claims: &'a ProcessClaims,
     /// The pointer of its thread, where it says that.
     pub(crate) pointer: Option<NonZeroU64>,
 }
 
 /// Where samples say that they are of a span.
 #[derive(Debug)]
-pub(crate) struct Own<'a> {
+pub(crate) struct SampledSpan<'a> {
     pub(crate) found: Found<'a>,
     /// The thread; `None` where the samples name none.
     pub(crate) thread: Option<FoundThread<'a>>,
@@ -44,65 +44,66 @@ pub(crate) enum NotFound {
 
 impl Index {
     /// Where samples say that they are of a span that lasted for some time.
-    pub(crate) fn own(&self, link: &Link, during: Stretch) -> Option<Own<'_>> {
-        let place = self.own_links.get(link)?;
+    pub(crate) fn sampled_span(&self, link: &Link, during: Stretch) -> Option<SampledSpan<'_>> {
+        let place = self.sampled_links.get(link)?;
         let process = self.processes.get(&place.process).filter(|process| !process.inherited(place, during.start))?;
-        let found = Found { process, index: self, during, by_thread: false, several: false, has_system_ids: false };
-        let thread = process.threads.get(place.thread).and_then(|thread| found.of(thread));
-        Some(Own { found, thread, is_live: process.profiler.reads_contexts })
+        let found = self.known(process, during);
+        let thread = process.threads.get(&place.thread).and_then(|thread| found.of(thread));
+        Some(SampledSpan { found, thread, is_live: process.profiler.reads_contexts })
     }
 
     /// The process with an identity, for a span that is of it and lasted for some time.
     pub(crate) fn process(&self, identity: u128, during: Stretch) -> Option<Found<'_>> {
-        let process = self.processes.get(self.by_identity.get(&identity)?)?;
-        Some(Found { process, index: self, during, by_thread: false, several: false, has_system_ids: false })
+        Some(self.known(self.processes.get(self.by_identity.get(&identity)?)?, during))
+    }
+
+    /// A process that is known to be the one of a span, whatever the span says.
+    fn known<'a>(&'a self, process: &'a Process, during: Stretch) -> Found<'a> {
+        Found { process, index: self, during, by_thread: false, several: false, has_system_ids: false }
     }
 
     /// The process of a span, given what is said of it, which was observed in the span's time, up to its end and as far
     /// as clocks may be off. Of a span that does not wait any longer, `at_last`, what was observed of its time up to
     /// now has to do.
     pub(crate) fn find(&self, wanted: Wanted<'_>, during: Stretch, at_last: bool) -> Result<Found<'_>, NotFound> {
-        let (candidates, by_thread) = self.candidates(wanted);
-        if candidates.is_empty() {
+        let candidates = self.candidates_of(wanted);
+        let all = &candidates.processes;
+        if all.is_empty() {
             return Err(NotFound::Unknown);
         }
         let may_come =
             |process: &Process| !process.reaches(during) && during.end.saturating_sub(process.last) <= SILENT;
         // Which of them it was is known when the time about the span's is, of each.
         let all_came = at_last
-            || candidates.iter().any(|process| process.reaches(during))
-                && !candidates.iter().any(|process| may_come(process));
-        let found = observed(&candidates, wanted, by_thread, during, all_came)?;
-        let several = found.len() > 1;
-        let Some(process) = found.into_iter().max_by_key(|process| (process.profiler.wall, process.identity.hash))
-        else {
-            let is_past = all_came && (!at_last || candidates.iter().any(|process| process.last >= during.start));
+            || all.iter().any(|process| process.reaches(during)) && !all.iter().any(|process| may_come(process));
+        let Some(found) = candidates.best_of(candidates.observed(during, all_came)?, during) else {
+            let is_past = all_came && (!at_last || all.iter().any(|process| process.last >= during.start));
             return Err(if is_past { NotFound::Unobserved } else { NotFound::NotCovered });
         };
         // Which thread it was is known when all of its time is; and one that observes waiting threads is worth waiting
         // for.
+        let process = found.process;
         let is_better = |other: &&Process| other.profiler.wall && !process.profiler.wall && process.is_also(other);
-        if !at_last && (!process.reaches(during) || candidates.iter().copied().filter(is_better).any(may_come)) {
+        if !at_last && (!process.reaches(during) || all.iter().copied().filter(is_better).any(may_come)) {
             return Err(NotFound::NotCovered);
         }
-        let has_system_ids = process.has_system_ids(wanted.side);
-        Ok(Found { process, index: self, during, by_thread, several, has_system_ids })
+        Ok(found)
     }
 
     /// The processes that spans may be of which say this.
-    pub(crate) fn candidates_of<'a>(&'a self, wanted: Wanted<'a>) -> Candidates<'a> {
+    pub(crate) fn candidates_of(&self, wanted: Wanted<'_>) -> Candidates<'_> {
         let (processes, by_thread) = self.candidates(wanted);
-        Candidates { index: self, wanted, processes, by_thread }
+        Candidates { index: self, claims: *wanted.claims, pointer: wanted.pointer, processes, by_thread }
     }
 
     /// The processes that a span may be of, and whether only the pointer of its thread says that: where nothing that
     /// the span says names one.
     fn candidates(&self, wanted: Wanted<'_>) -> (Vec<&Process>, bool) {
         let mut found: Vec<&Process> = Vec::new();
-        for name in wanted.side.names() {
+        for name in wanted.claims.names() {
             for process in self.by_name.find(name).filter_map(|number| self.processes.get(&number)) {
                 let is_new = !found.iter().any(|known| known.number == process.number);
-                if is_new && process.side.agrees(wanted.side) && process.side.names().any(|own| own == name) {
+                if is_new && process.claims.agrees(wanted.claims) && process.claims.names().any(|own| own == name) {
                     found.push(process);
                 }
             }
@@ -111,14 +112,14 @@ impl Index {
             return (found, false);
         }
         let Some((pointer, name)) =
-            wanted.pointer.and_then(|pointer| Some((pointer, wanted.side.thread_name(pointer)?)))
+            wanted.pointer.and_then(|pointer| Some((pointer, wanted.claims.thread_name(pointer)?)))
         else {
             return (found, true);
         };
         let has_it = |process: &&Process| {
-            process.side.agrees(wanted.side)
-                && process.side.thread_name(pointer) == Some(name)
-                && process.threads.iter().any(|thread| thread.pointer == Some(pointer))
+            process.claims.agrees(wanted.claims)
+                && process.claims.thread_name(pointer) == Some(name)
+                && process.threads.iter().any(|(_, thread)| thread.pointer == Some(pointer))
         };
         let processes = self.by_thread.find(name).filter_map(|number| self.processes.get(&number));
         found.extend(processes.map(|process| &**process).filter(has_it));
@@ -131,7 +132,7 @@ impl Index {
         let number = self.by_identity.get(&identity);
         let process = number.and_then(|number| self.processes.get(number)).into_iter();
         process.flat_map(move |process| {
-            let own = process.side.names().chain(process.thread_names());
+            let own = process.claims.names().chain(process.thread_names());
             own.chain(process.names_of_threads(during))
         })
     }
@@ -141,7 +142,8 @@ impl Index {
 #[derive(Debug)]
 pub(crate) struct Candidates<'a> {
     pub(super) index: &'a Index,
-    wanted: Wanted<'a>,
+    claims: ProcessClaims,
+    pointer: Option<NonZeroU64>,
     processes: Vec<&'a Process>,
     by_thread: bool,
 }
@@ -149,63 +151,62 @@ pub(crate) struct Candidates<'a> {
 impl<'a> Candidates<'a> {
     /// The one that is taken of those that were observed in a span's time, as [`Index::find`] takes it.
     pub(super) fn best(&self, during: Stretch) -> Option<Found<'a>> {
-        let &Self { index, wanted, by_thread, .. } = self;
-        let found = observed(&self.processes, wanted, by_thread, during, true).ok()?;
-        let several = found.len() > 1;
-        let process = found.into_iter().max_by_key(|process| (process.profiler.wall, process.identity.hash))?;
-        let has_system_ids = process.has_system_ids(wanted.side);
-        Some(Found { process, index, during, by_thread, several, has_system_ids })
+        self.best_of(self.observed(during, true).ok()?, during)
     }
 
     /// The process with an identity, for a span that lasted for some time, where it is one of those that the span may
     /// be of: of several that were observed then, all have to be one, seen by several profilers.
     pub(crate) fn get(&self, identity: u128, during: Stretch) -> Option<Found<'a>> {
-        let &Self { index, wanted, by_thread, .. } = self;
-        let of = |found: &[&'a Process]| found.iter().copied().find(|process| process.identity.hash == identity);
-        let (process, several) = match &self.processes[..] {
+        let observed = match &self.processes[..] {
             // The usual case, in which the time is looked at with the thread.
-            one @ [_] if !by_thread => (of(one)?, false),
-            all => {
-                // What has not come by now does not come in time.
-                let found = observed(all, wanted, by_thread, during, true).ok()?;
-                (of(&found)?, found.len() > 1)
-            }
+            one @ [_] if !self.by_thread => one.to_vec(),
+            // What has not come by now does not come in time.
+            _ => self.observed(during, true).ok()?,
         };
-        let has_system_ids = process.has_system_ids(wanted.side);
-        Some(Found { process, index, during, by_thread, several, has_system_ids })
+        let process = observed.iter().copied().find(|process| process.identity.hash == identity)?;
+        Some(self.found(process, during, observed.len() > 1))
     }
-}
 
-/// Those processes that were observed in a span's time. All of them may be one, observed by several profilers. Of which
-/// nothing was observed in it, those that were observed about then ([`CLOCKS_OFF`]): only where all that the span may
-/// be of are one process, since of others, which may have run too shortly to be observed, nearness tells nothing, and
-/// once profiles of that time do not come any more (`all_came`).
-fn observed<'a>(
-    candidates: &[&'a Process],
-    wanted: Wanted<'_>,
-    by_thread: bool,
-    during: Stretch,
-    all_came: bool,
-) -> Result<Vec<&'a Process>, NotFound> {
-    let within = |during: Stretch, is_wanted: &dyn Fn(&&Thread) -> bool| -> Vec<&'a Process> {
-        let is_observed = |process: &&Process| {
-            let Some(during) = process.scale.part_of(during) else { return false };
-            process.threads.iter().filter(is_wanted).any(|thread| thread.covered.overlaps(during))
+    /// Of one process that several profilers observed what that one knows which comes before the others.
+    fn best_of(&self, observed: Vec<&'a Process>, during: Stretch) -> Option<Found<'a>> {
+        let several = observed.len() > 1;
+        let process = observed.into_iter().max_by_key(|process| (process.profiler.wall, process.identity.hash))?;
+        Some(self.found(process, during, several))
+    }
+
+    fn found(&self, process: &'a Process, during: Stretch, several: bool) -> Found<'a> {
+        let &Self { index, by_thread, .. } = self;
+        let has_system_ids = process.has_system_ids(&self.claims);
+        Found { process, index, during, by_thread, several, has_system_ids }
+    }
+
+    /// Those that were observed in a span's time. All of them may be one, observed by several profilers. Of which
+    /// nothing was observed in it, those that were observed about then ([`CLOCKS_OFF`]): only where all that the span
+    /// may be of are one process, since of others, which may have run too shortly to be observed, nearness tells
+    /// nothing, and once profiles of that time do not come any more (`all_came`).
+    fn observed(&self, during: Stretch, all_came: bool) -> Result<Vec<&'a Process>, NotFound> {
+        let pointer = self.pointer.filter(|_| self.by_thread);
+        let within = |during: Stretch| {
+            let is_observed = |thread: &Thread| {
+                pointer.is_none_or(|pointer| thread.pointer == Some(pointer)) && thread.covered.overlaps(during.into())
+            };
+            self.matching(|process| process.threads.iter().any(|(_, thread)| is_observed(thread)))
         };
-        candidates.iter().copied().filter(is_observed).collect()
-    };
-    let found = within(during, &|thread| !by_thread || thread.pointer == wanted.pointer);
-    match found.is_empty() {
-        true if all_came && are_one(candidates) => Ok(match wanted.pointer.filter(|_| by_thread) {
-            Some(pointer) => {
-                let is_near = |process: &&Process| process.near(pointer, during).is_some();
-                candidates.iter().copied().filter(is_near).collect()
-            }
-            None => within(about(during), &|_| true),
-        }),
-        true => Ok(found),
-        false if are_one(&found) => Ok(found),
-        false => Err(NotFound::Ambiguous),
+        let found = within(during);
+        if !are_one(&found) {
+            return Err(NotFound::Ambiguous);
+        }
+        if !found.is_empty() || !all_came || !are_one(&self.processes) {
+            return Ok(found);
+        }
+        Ok(match pointer {
+            Some(pointer) => self.matching(|process| process.near(pointer, during).is_some()),
+            None => within(about(during)),
+        })
+    }
+
+    fn matching(&self, is_wanted: impl Fn(&Process) -> bool) -> Vec<&'a Process> {
+        self.processes.iter().copied().filter(|process| is_wanted(process)).collect()
     }
 }
 
@@ -223,25 +224,24 @@ pub(super) fn about(during: Stretch) -> Stretch {
 
 impl Process {
     /// The threads that have, or had, a pointer.
-    pub(super) fn threads_at(&self, pointer: NonZeroU64) -> impl Iterator<Item = &Thread> {
-        self.threads.iter().filter(move |thread| thread.pointer == Some(pointer))
+    pub(super) fn threads_at(&self, pointer: NonZeroU64) -> impl Iterator<Item = (&ThreadId, &Thread)> {
+        self.threads.iter().filter(move |(_, thread)| thread.pointer == Some(pointer))
     }
 
     /// The thread with a pointer that was observed about a span's time, where none that has it was in it. Nearness
     /// tells something only where nobody else can have had the pointer in between: no other thread is known with it,
     /// and none was observed in the span's time of which the pointer is not known.
-    pub(super) fn near(&self, pointer: NonZeroU64, during: Stretch) -> Option<&Thread> {
-        let (within, about) = (self.scale.part_of(during), self.scale.part_of(about(during))?);
+    pub(super) fn near(&self, pointer: NonZeroU64, during: Stretch) -> Option<(&ThreadId, &Thread)> {
         let mut all = self.threads_at(pointer);
-        let thread = all.next().filter(|thread| all.next().is_none() && thread.covered.overlaps(about))?;
-        let observed = |thread: &Thread| within.is_some_and(|within| thread.covered.overlaps(within));
-        let may_have_it = |thread: &Thread| thread.pointer.is_none() && observed(thread);
-        (!self.threads.iter().any(may_have_it)).then_some(thread)
+        let is_near = |thread: &Thread| thread.covered.overlaps(about(during).into());
+        let thread = all.next().filter(|(_, thread)| all.next().is_none() && is_near(thread))?;
+        let may_have_it = |thread: &Thread| thread.pointer.is_none() && thread.covered.overlaps(during.into());
+        (!self.threads.iter().any(|(_, thread)| may_have_it(thread))).then_some(thread)
     }
 
     /// Whether both may be one process that two profilers observed: one profiler knows a process once.
     pub(super) fn is_also(&self, other: &Self) -> bool {
-        self.profiler.name != other.profiler.name && self.side.agrees(&other.side)
+        self.profiler.name != other.profiler.name && self.claims.agrees(&other.claims)
     }
 
     /// Whether it was observed up to the end of the time about a span's.

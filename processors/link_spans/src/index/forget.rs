@@ -1,37 +1,20 @@
 //! Forgets what is old, and what there is no memory for.
 
-use hashbrown::HashMap;
-
 use super::{Index, OF_LINKS};
-use crate::covered::Millis;
 
 impl Index {
     /// Forgets what ended `keep` nanoseconds before the last observation of its process, or is of another setting of
     /// its clock, processes of which nothing came for so long, and spans that no sample named for so long.
     pub(crate) fn forget(&mut self, now: u64, keep: u64) {
-        self.own_links.forget(now, keep);
-        // By how much the scales of processes move.
-        let mut moved = HashMap::<u32, u32>::default();
-        self.processes.retain(|number, process| {
+        self.sampled_links.forget(now, keep);
+        self.processes.retain(|_, process| {
             if now.saturating_sub(process.seen) > keep {
                 return false;
             }
-            let remembered = process.scale.part_of(process.remembered(now, keep));
-            process.threads.remember(remembered.unwrap_or(Millis { start: 0, end: u32::MAX }));
-            if let Some(by) = process.scale.move_on(process.last) {
-                process.threads.move_by(by);
-                moved.insert(*number, by);
-            }
+            process.threads.remember(process.remembered(now, keep).into());
             process.forget_ids();
             !process.threads.is_empty()
         });
-        if !moved.is_empty() {
-            self.own_links.retain(|place| {
-                let by = moved.get(&place.process).copied().unwrap_or(0);
-                place.first = place.first.saturating_sub(by);
-                true
-            });
-        }
         self.drop_what_is_unused();
     }
 
@@ -44,27 +27,25 @@ impl Index {
         }
         // After the second time none is left.
         for _ in 0..2 {
-            if self.own_links.bytes() > max_bytes / OF_LINKS {
-                self.forgotten.named_spans += self.own_links.forget_old();
+            if self.sampled_links.bytes() > max_bytes / OF_LINKS {
+                self.forgotten.named_spans += self.sampled_links.forget_old();
             }
         }
-        if self.bytes() > max_bytes && self.texts.any_new() {
-            self.drop_texts();
-        }
+        self.texts.drop_unused();
         if self.bytes() <= max_bytes {
             return;
         }
         let mut by_age: Vec<(u64, u32)> = self.processes.iter().map(|(number, of)| (of.seen, *number)).collect();
         by_age.sort_unstable();
         let mut by_age = by_age.into_iter();
-        while self.bytes() > max_bytes && self.processes.len() + self.own_links.len() > 0 {
+        while self.bytes() > max_bytes && self.processes.len() + self.sampled_links.len() > 0 {
             // Half of what there is, since tables are as large as they are full.
             let half = self.processes.len().div_ceil(2);
             for (_, number) in by_age.by_ref().take(half) {
                 self.forgotten.processes += u64::from(self.processes.remove(&number).is_some());
             }
             if half <= 1 {
-                self.forgotten.named_spans += self.own_links.forget_old();
+                self.forgotten.named_spans += self.sampled_links.forget_old();
             }
             self.drop_what_is_unused();
         }
@@ -78,9 +59,8 @@ impl Index {
         if std::mem::take(any_renamed) {
             by_name.clear();
             for process in processes.values() {
-                process.side.names().for_each(|name| by_name.add(name, process.number));
+                process.claims.names().for_each(|name| by_name.add(name, process.number));
             }
-            by_name.shrink();
         } else {
             by_name.retain(|number| processes.contains_key(&number));
         }
@@ -89,25 +69,9 @@ impl Index {
         for process in processes.values() {
             process.thread_names().for_each(|name| by_thread.add(name, process.number));
         }
-        by_thread.shrink();
         processes.shrink_to(processes.len() * 2);
-        self.own_links.retain(|place| self.processes.contains_key(&place.process));
-        if self.texts.is_worth_a_look() {
-            self.drop_texts();
-        }
+        self.sampled_links.retain(|process| self.processes.contains_key(&process));
+        self.texts.drop_unused();
         self.bytes = self.processes.values().map(|process| process.bytes()).sum();
-    }
-
-    /// Forgets texts that nobody says any more.
-    fn drop_texts(&mut self) {
-        let said = self.processes.values().flat_map(|process| process.threads.texts());
-        let said: hashbrown::HashSet<_> = said.chain(self.own_links.texts()).collect();
-        let moved = self.texts.keep(|text| said.contains(&text));
-        self.processes.values_mut().for_each(|process| process.threads.move_texts(&moved));
-        self.own_links.retain(|place| {
-            let key = place.thread.moved(&moved);
-            place.thread = key.unwrap_or(place.thread);
-            key.is_some()
-        });
     }
 }

@@ -2,14 +2,13 @@
 
 use std::num::NonZeroU64;
 
-use profbridge_identity::Side;
+use profbridge_identity::ProcessClaims;
 use profbridge_model::ProfilerId;
 
 use super::find::about;
-use super::texts::TextId;
-use super::threads::{Key, Thread};
+use super::threads::{Thread, ThreadId};
 use super::{Index, Process};
-use crate::covered::Stretch;
+use crate::covered::{Millis, Stretch};
 
 /// A process that was observed during a span.
 #[derive(Debug, Clone, Copy)]
@@ -72,12 +71,12 @@ impl<'a> Found<'a> {
 
     /// Whether any thread of it was observed in the span's time, or about then.
     pub(crate) fn is_observed_about(&self) -> bool {
-        self.process.threads.iter().any(|thread| self.is_observed(thread, about(self.during)))
+        self.process.threads.iter().any(|(_, thread)| self.is_observed_near(thread))
     }
 
     /// Whether it may be the process of which something is said.
-    pub(crate) fn agrees(&self, side: &Side) -> bool {
-        self.process.side.agrees(side)
+    pub(crate) fn agrees(&self, claims: &ProcessClaims) -> bool {
+        self.process.claims.agrees(claims)
     }
 
     /// Whether it is a process, or may be the same that another profiler observed.
@@ -87,42 +86,40 @@ impl<'a> Found<'a> {
     }
 
     /// A thread of it.
-    pub(super) fn of(&self, thread: &'a Thread) -> Option<FoundThread<'a>> {
-        let name = thread.name().map(|name| self.index.texts.get(name));
-        thread.key.id(&self.index.texts).map(|id| FoundThread { id, name })
+    pub(super) fn of(&self, (id, thread): (&ThreadId, &'a Thread)) -> Option<FoundThread<'a>> {
+        id.to_text().map(|id| FoundThread { id, name: thread.name.as_deref() })
     }
 
-    /// Whether a thread was observed in the span's time, or in one about it.
-    fn is_observed(&self, thread: &Thread, during: Stretch) -> bool {
-        self.process.scale.part_of(during).is_some_and(|during| thread.covered.overlaps(during))
+    /// Whether a thread was observed in the span's time, or about it.
+    fn is_observed_near(&self, thread: &Thread) -> bool {
+        thread.covered.overlaps(about(self.during).into())
     }
 
     /// The thread with an id, if it was observed in the span's time.
     pub(crate) fn thread(&self, id: &str) -> Option<FoundThread<'a>> {
-        let thread = self.process.thread(id, &self.index.texts)?;
-        self.is_observed(thread, about(self.during)).then(|| self.of(thread))?
+        let thread = self.process.thread(id)?;
+        self.is_observed_near(thread.1).then(|| self.of(thread))?
     }
 
     /// Whether the process has a thread with this id, observed or not in the span's time.
     pub(crate) fn has_thread(&self, id: &str) -> bool {
-        self.process.thread(id, &self.index.texts).is_some()
+        self.process.thread(id).is_some()
     }
 
     /// What the process calls its main thread: its own id, in its own namespace where it has one, as profiles say it or
     /// it was found out. `None` where profiles do not say it.
     pub(crate) fn main_thread(&self) -> Option<i64> {
-        self.process.side.own_pid().or(self.process.side.pid())
+        self.process.claims.own_pid().or(self.process.claims.pid())
     }
 
     /// The thread with this pointer in the span's time. The system gives a new thread the memory, and so the pointer,
     /// of one that ended: of several the one is taken that was observed for most of the span.
     pub(crate) fn thread_at(&self, pointer: NonZeroU64) -> At<'a> {
-        let known = |thread: &&Thread| thread.key != Key::NONE;
-        let of = |thread: &'a Thread| self.of(thread).map_or(At::Unobserved, At::Thread);
-        let Some(during) = self.process.scale.part_of(self.during) else { return At::Unobserved };
+        let known = |(id, _): &(&ThreadId, &Thread)| **id != ThreadId::UNKNOWN;
+        let of = |thread: (&ThreadId, &'a Thread)| self.of(thread).map_or(At::Unobserved, At::Thread);
         let (mut most, mut longest, mut several) = (0, None, false);
         for thread in self.process.threads_at(pointer).filter(known) {
-            let time = thread.covered.within(during);
+            let time = thread.1.covered.within(self.during.into());
             if time > most {
                 (most, longest, several) = (time, Some(thread), false);
             } else {
@@ -144,17 +141,10 @@ impl<'a> Found<'a> {
     /// The only thread that has one of these names, if it was observed in the span's time. One that got its name since
     /// the span began is not it, and where it may have had such a name then, no other is.
     pub(crate) fn thread_named(&self, names: [Option<&str>; 2]) -> Option<FoundThread<'a>> {
-        let names = names.map(|name| self.index.texts.find(name?));
-        let Process { threads, scale, .. } = self.process;
-        let is_one = |name: TextId| names.contains(&Some(name));
-        // What was before the scale was before all that is remembered.
-        let begun = scale.part_of(self.during).map_or(0, |during| during.start);
-        let renamed = |thread: &Thread| threads.renamed(thread.key).filter(|renamed| begun <= renamed.since);
-        let may_be_named = |thread: &&Thread| {
-            thread.name().is_some_and(is_one) || renamed(thread).is_some_and(|renamed| is_one(renamed.before))
-        };
-        let mut all = threads.iter().filter(may_be_named);
-        let thread = all.next().filter(|thread| all.next().is_none() && renamed(thread).is_none())?;
-        self.is_observed(thread, about(self.during)).then(|| self.of(thread))?
+        let begun = Millis::from(self.during).start;
+        let may_be_named = |thread: &Thread| thread.may_be_named(begun, |name| names.contains(&Some(name)));
+        let mut all = self.process.threads.iter().filter(|(_, thread)| may_be_named(thread));
+        let thread = all.next().filter(|(_, thread)| all.next().is_none() && thread.has_name_since(begun))?;
+        self.is_observed_near(thread.1).then(|| self.of(thread))?
     }
 }

@@ -1,17 +1,17 @@
 //! Learns from the profiles that pass: who was observed when, and which spans samples name.
 
 use hashbrown::HashMap;
-use profbridge_identity::{Process as OfRequest, Processes, RequestId, Side};
+use profbridge_identity::{Process as OfRequest, ProcessClaims, Processes, RequestId};
 use profbridge_model::thread::{self, Thread as Named};
 use profbridge_model::{Attribute, AttributeSetId, Dictionary, IdentityStrength, LinkId, Meaning, Profiles, Value};
 use profbridge_wire::sentry::timestamp::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::own_ids::Contained;
-use super::own_links::Place;
-use super::threads::{Key, Thread, Threads};
+use super::sampled_links::Place;
+use super::threads::{ThreadId, Threads};
 use super::{Index, OF_LINKS, Process, Profiler};
-use crate::covered::{Covered, MILLI, Scale, Stretch};
+use crate::covered::{MILLI, Millis, Stretch};
 
 /// Observations of a thread that are not further apart cover the time between them, where the profiler looks at threads
 /// that wait as well: the sampler says what it saw of a waiting thread twice a second.
@@ -115,25 +115,21 @@ impl Index {
             Some(known) => *known,
             None => self.add(processes, of, profiles, observer.profiler),
         };
-        said.iter().for_each(|(position, _)| self.hear(number, batch, processes.get(*position)));
+        said.iter().for_each(|(position, _)| self.merge_claims(number, batch, processes.get(*position)));
         let Some(known) = self.processes.get_mut(&number) else { return };
         known.seen = now;
         said.iter().for_each(|(_, of)| observer.join(of.profiler.wall, of.gap));
         known.profiler.wall |= observer.profiler.wall;
         let mut stretches: Vec<&mut Vec<Stretch>> = threads.iter_mut().map(|(_, of)| &mut of.stretches).collect();
-        if let Some(around) = known.begins_anew(&stretches, arrival) {
-            known.scale = Scale::around(around);
-            self.bytes = self.bytes.saturating_sub(known.bytes());
-            known.threads = Threads::default();
-            self.bytes += known.bytes();
-            known.last = 0;
-        }
         self.times_left_out += known.take_times(&mut stretches, arrival, now);
         // What was observed of a thread last, such as its name, comes last.
         threads.sort_by_cached_key(|(set, of)| (of.stretches.iter().map(|stretch| stretch.end).max(), *set));
+        let before = known.bytes();
         for (set, observed) in threads {
             self.learn_thread(batch, number, observer.gap, set, observed);
         }
+        let after = self.processes.get(&number).map_or(0, |known| known.bytes());
+        self.bytes = (self.bytes + after).saturating_sub(before);
     }
 
     /// Remembers what a batch observed of a thread of a process. `gap` is how far observations may be apart that cover
@@ -147,97 +143,75 @@ impl Index {
         Observed { mut stretches, links }: Observed,
     ) {
         let dictionary = profiles.dictionary();
-        let Some(known) = self.processes.get_mut(&number).filter(|_| !stretches.is_empty()) else { return };
+        let Some(known) = self.processes.get_mut(&number) else { return };
         stretches.sort_unstable();
+        let millis = stretches.iter().copied().map(Millis::from);
+        let Some(first) = millis.clone().next() else { return };
         let thread = Named::of(dictionary, set);
         // Observed, but nobody knows which thread.
-        let key = thread.as_ref().map_or(Some(Key::NONE), |thread| Key::new(&thread.id, &mut self.texts));
-        let Some(key) = key else { return };
-        let scale = known.scale;
-        let mut millis = stretches.iter().filter_map(|stretch| scale.of(*stretch)).peekable();
-        let Some(first) = millis.peek().copied() else { return };
-        let before = known.threads.bytes();
-        let (thread_before, seen) = match known.threads.position(key) {
-            Ok(at) => {
-                let seen = known.threads.at(at);
-                (seen.covered.bytes(), seen)
-            }
-            Err(at) => (0, known.threads.insert(at, Thread::new(key, Covered::new(first)))),
-        };
-        let gap = (gap / MILLI) as u32;
+        let id = thread.as_ref().map(|thread| ThreadId::new(&thread.id, |id| self.texts.add(id)));
+        let id = id.unwrap_or(ThreadId::UNKNOWN);
+        let seen = known.threads.get_or_add(id.clone(), first);
         let is_latest = millis.clone().any(|stretch| stretch.end >= seen.covered.end());
-        seen.covered.add(millis, gap);
-        self.bytes = (self.bytes + seen.covered.bytes()).saturating_sub(thread_before);
-        let mut renamed = None;
+        seen.covered.add(millis, gap / MILLI);
         if let Some(name) = thread.as_ref().and_then(|thread| thread.name) {
-            let name = dictionary.string(Some(name));
-            let known = seen.name().map(|name| self.texts.get(name));
-            if known.is_none() || is_latest && known != Some(name) {
-                renamed = seen.name();
-                seen.set_name(self.texts.add(name));
-            }
+            seen.learn_name(dictionary.string(Some(name)), is_latest, known.last / MILLI, &mut self.texts);
         }
         let pointer = thread::pointer(dictionary, set);
         if let Some(pointer) = pointer.filter(|_| pointer != seen.pointer) {
             seen.pointer = Some(pointer);
-            if let Some(name) = known.side.thread_name(pointer) {
+            if let Some(name) = known.claims.thread_name(pointer) {
                 self.by_thread.add(name, number);
             }
         }
-        if let Some(earlier) = renamed {
-            let batch = scale.part_of(Stretch { start: known.last, end: known.last });
-            known.threads.rename(key, earlier, batch.map_or(0, |batch| batch.end));
-        }
-        self.bytes = (self.bytes + known.threads.bytes()).saturating_sub(before);
-        let before = known.contained_bytes();
-        self.questions.add(known.identity.hash, known.contained.as_mut(), key);
-        self.bytes = (self.bytes + known.contained_bytes()).saturating_sub(before);
+        self.questions.add(known.identity.hash, known.contained.as_mut(), &id);
         for (link, first) in links {
-            let Some(first) = scale.of(Stretch { start: first, end: first }) else { continue };
-            let place = Place { process: number, thread: key, first: first.start };
+            let place = Place { process: number, thread: id.clone(), first };
             self.last_link = Some(now);
             self.make_room_for_a_link();
             let known = &self.processes;
-            let worth = |place: Place, other: Place| {
+            let worth = |place: &Place, other: &Place| {
                 let process = known.get(&place.process)?;
-                let first = process.first_of(place);
-                let is_forks = |of: &Process| process.is_younger(of) || process.inherited(place, of.first_of(other));
+                let is_forks = |of: &Process| process.is_younger(of) || process.inherited(place, other.first);
                 let is_own = !known.get(&other.process).is_some_and(|of| is_forks(of));
-                let is_named = place.thread != Key::NONE;
-                let earlier = std::cmp::Reverse((first, process.identity.hash, place.thread));
+                let is_named = place.thread != ThreadId::UNKNOWN;
+                let earlier = std::cmp::Reverse((place.first, process.identity.hash, place.thread.clone()));
                 Some((is_own, process.profiler.wall, is_named, earlier))
             };
-            self.own_links.add(dictionary.link(link), place, |one, other| worth(one, other) > worth(other, one));
+            self.sampled_links.add(dictionary.link(link), place, |one, other| worth(one, other) > worth(other, one));
         }
     }
 
     /// Forgets the older half of the spans that samples name, where one more would need more memory than there is for
     /// them.
     fn make_room_for_a_link(&mut self) {
-        let growth = self.own_links.growth();
-        if growth > 0 && self.own_links.bytes() + growth > self.share / OF_LINKS && self.bytes() + growth > self.share {
-            self.forgotten.named_spans += self.own_links.forget_old();
+        let growth = self.sampled_links.growth();
+        if growth > 0
+            && self.sampled_links.bytes() + growth > self.share / OF_LINKS
+            && self.bytes() + growth > self.share
+        {
+            self.forgotten.named_spans += self.sampled_links.forget_old();
         }
     }
 
     /// A batch says of a process what it is. Some of it may come later than its first profiles, such as what the
     /// process itself shows, or what somebody between has to look up.
-    fn hear(&mut self, number: u32, &Learned { profiles, processes, .. }: &Learned<'_>, of: OfRequest) {
+    fn merge_claims(&mut self, number: u32, &Learned { profiles, processes, .. }: &Learned<'_>, of: OfRequest) {
         let is_strong = of.identity.strength == IdentityStrength::Strong;
         let Some(known) = self.processes.get_mut(&number).filter(|_| is_strong) else { return };
         let dictionary = profiles.dictionary();
         known.began = began(dictionary, processes.said(of)).or(known.began);
-        let side = Side::of(dictionary, processes.said(of)).or(&known.side);
-        if side == known.side {
+        let claims = ProcessClaims::of(dictionary, processes.said(of)).or(&known.claims);
+        if claims == known.claims {
             return;
         }
-        let was_contained = known.side.may_have_another_pid();
-        known.side = side;
-        side.names().for_each(|name| self.by_name.add(name, number));
+        let was_contained = known.claims.may_have_another_pid();
+        known.claims = claims;
+        claims.names().for_each(|name| self.by_name.add(name, number));
         known.thread_names().for_each(|name| self.by_thread.add(name, number));
         self.any_renamed = true;
         if !was_contained && known.contained.is_none() {
-            known.contained = Contained::of(&side, dictionary, &processes.merged(of));
+            known.contained = Contained::of(&claims, dictionary, &processes.merged(of));
             self.bytes += known.contained_bytes();
         }
     }
@@ -247,24 +221,23 @@ impl Index {
         let (dictionary, attributes) = (profiles.dictionary(), processes.merged(of));
         // What cannot be told from others by what it says of itself is not found by that.
         let is_strong = of.identity.strength == IdentityStrength::Strong;
-        let side = Side::of(dictionary, attributes.iter().copied().filter(|_| is_strong));
+        let claims = ProcessClaims::of(dictionary, attributes.iter().copied().filter(|_| is_strong));
         let mut number = self.next;
         while self.processes.contains_key(&number) {
             number = number.wrapping_add(1);
         }
         self.next = number.wrapping_add(1);
-        side.names().for_each(|name| self.by_name.add(name, number));
+        claims.names().for_each(|name| self.by_name.add(name, number));
         self.by_identity.insert(of.identity.hash, number);
         let process = Process {
             number,
             identity: of.identity,
-            contained: Contained::of(&side, dictionary, &attributes),
+            contained: Contained::of(&claims, dictionary, &attributes),
             has_same_ids: false,
             began: began(dictionary, attributes.iter().copied()),
-            side,
+            claims,
             profiler,
             threads: Threads::default(),
-            scale: Scale::around(0),
             last: 0,
             leap: None,
             seen: 0,

@@ -2,11 +2,10 @@
 
 use hashbrown::hash_map::{Entry, HashMap};
 use hashbrown::hash_set::HashSet;
-use profbridge_identity::Side;
+use profbridge_identity::ProcessClaims;
 use profbridge_model::{Attribute, Dictionary, Value};
 
-use super::texts::Texts;
-use super::threads::{Key, Thread};
+use super::threads::{Thread, ThreadId};
 use super::{Index, Process};
 use crate::covered::ALLOCATION;
 use crate::namespaces::{Answer, OwnIds, Question};
@@ -27,8 +26,8 @@ pub(super) struct Contained {
 
 impl Contained {
     /// What can be asked about a process with these attributes; `None` where nothing need be.
-    pub(super) fn of(side: &Side, dictionary: &Dictionary, attributes: &[&Attribute]) -> Option<Box<Self>> {
-        let pid = side.pid().filter(|_| side.may_have_another_pid())?;
+    pub(super) fn of(claims: &ProcessClaims, dictionary: &Dictionary, attributes: &[&Attribute]) -> Option<Box<Self>> {
+        let pid = claims.pid().filter(|_| claims.may_have_another_pid())?;
         let is_name = |key: &str| matches!(key, "container.id" | "k8s.pod.uid");
         let names = attributes.iter().filter(|attribute| is_name(dictionary.string(attribute.key)));
         let texts = names.filter_map(|attribute| match attribute.value {
@@ -58,9 +57,9 @@ pub(super) struct Questions(HashMap<u128, Question>);
 
 impl Questions {
     /// Asks about a process and a thread of it that was observed, unless that was done before.
-    pub(super) fn add(&mut self, process: u128, contained: Option<&mut Box<Contained>>, thread: Key) {
+    pub(super) fn add(&mut self, process: u128, contained: Option<&mut Box<Contained>>, thread: &ThreadId) {
         let Some(contained) = contained else { return };
-        let new_thread = thread.number().filter(|id| contained.asked_threads.insert(*id));
+        let new_thread = thread.system().filter(|id| contained.asked_threads.insert(*id));
         if std::mem::replace(&mut contained.asked, true) && new_thread.is_none() {
             return;
         }
@@ -97,7 +96,7 @@ impl Index {
         for Answer { process: identity, ids } in answers {
             let number = self.by_identity.get(&identity).copied();
             let Some(process) = number.and_then(|number| self.processes.get_mut(&number)) else { continue };
-            let (pid, before) = (process.side.pid(), process.contained_bytes());
+            let (pid, before) = (process.claims.pid(), process.contained_bytes());
             let is_known = process.contained.as_ref().is_some_and(|contained| contained.threads.is_some());
             if ids.is_none() && is_known {
                 // It has ended since. Spans of it may still come.
@@ -112,8 +111,8 @@ impl Index {
             };
             let Some(contained) = &mut process.contained else { continue };
             if contained.threads.is_none() {
-                process.side = process.side.with_own_pid(own.into());
-                for name in process.side.names() {
+                process.claims = process.claims.with_own_pid(own.into());
+                for name in process.claims.names() {
                     self.by_name.add(name, process.number);
                 }
             }
@@ -126,12 +125,12 @@ impl Index {
 
 impl Process {
     /// The thread that calls itself so.
-    pub(super) fn thread(&self, id: &str, texts: &Texts) -> Option<&Thread> {
-        let key = match self.contained.as_ref().and_then(|contained| contained.threads.as_ref()) {
-            None => Key::find(id, texts)?,
-            Some(threads) => Key::find(&threads.get(&id.parse::<u32>().ok()?)?.to_string(), texts)?,
+    pub(super) fn thread(&self, id: &str) -> Option<(&ThreadId, &Thread)> {
+        let id = match self.contained.as_ref().and_then(|contained| contained.threads.as_ref()) {
+            None => ThreadId::new(id, |id| id.into()),
+            Some(threads) => ThreadId::of_system(*threads.get(&id.parse::<u32>().ok()?)?)?,
         };
-        self.threads.get(key)
+        self.threads.get(&id)
     }
 
     /// The memory of what is asked and known of its ids inside, in bytes, about.
@@ -142,7 +141,7 @@ impl Process {
     /// Forgets the ids of threads that are forgotten.
     pub(super) fn forget_ids(&mut self) {
         let Self { contained: Some(contained), threads, .. } = self else { return };
-        let known: HashSet<u32> = threads.iter().filter_map(|thread| thread.key.number()).collect();
+        let known: HashSet<u32> = threads.iter().filter_map(|(id, _)| id.system()).collect();
         contained.asked_threads.retain(|id| known.contains(id));
         contained.asked_threads.shrink_to(known.len() * 2);
         if let Some(threads) = &mut contained.threads {

@@ -1,67 +1,49 @@
-//! The threads of a process, in 40 bytes each.
+//! The threads of a process.
 
 use std::num::NonZeroU64;
+use std::sync::Arc;
 
-use super::renamed::{AllRenamed, Renamed};
-use super::texts::{TextId, Texts, grow};
-use crate::covered::{Covered, Millis};
+use hashbrown::HashMap;
 
-/// The id of a thread: a number below 2^31, as the system's are, or the number of a text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Key(u32);
+use super::texts::Texts;
+use crate::covered::{ALLOCATION, Covered, Millis};
 
-/// Marks numbers of texts.
-const TEXT: u32 = 1 << 31;
+/// The id of a thread: the system's, which are below 2^31, or a text.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum ThreadId {
+    System(u32),
+    Text(Arc<str>),
+}
 
-impl Key {
+impl ThreadId {
     /// Of what was observed on a thread that nobody knows.
-    pub(super) const NONE: Self = Self(u32::MAX);
+    pub(super) const UNKNOWN: Self = Self::System(u32::MAX);
 
-    /// Of an id that is written as the system writes numbers.
-    fn of_number(id: &str) -> Option<Self> {
+    /// An id as it is written; only what is written as the system writes numbers is one of the system's.
+    pub(super) fn new(id: &str, text: impl FnOnce(&str) -> Arc<str>) -> Self {
         let is_plain = !id.starts_with(['0', '+']) || id == "0";
-        id.parse().ok().filter(|number| is_plain && *number < TEXT).map(Self)
+        let number = id.parse().ok().filter(|_| is_plain).and_then(Self::of_system);
+        number.unwrap_or_else(|| Self::Text(text(id)))
     }
 
     /// Of an id of the system's; `None` where that is larger than the system has any.
     pub(super) fn of_system(id: u32) -> Option<Self> {
-        (id < TEXT).then_some(Self(id))
+        (id <= i32::MAX as u32).then_some(Self::System(id))
     }
 
-    /// Of a thread that is to be remembered; `None` where there is no room for its id.
-    pub(super) fn new(id: &str, texts: &mut Texts) -> Option<Self> {
-        Self::of_number(id).or_else(|| texts.add(id).map(|text| Self(TEXT | text)))
-    }
-
-    /// Of a thread that is remembered, perhaps.
-    pub(super) fn find(id: &str, texts: &Texts) -> Option<Self> {
-        Self::of_number(id).or_else(|| texts.find(id).map(|text| Self(TEXT | text)))
-    }
-
-    /// The id; `None` where nobody knows it.
-    pub(super) fn id(self, texts: &Texts) -> Option<String> {
+    /// As it is written; `None` where nobody knows it.
+    pub(super) fn to_text(&self) -> Option<String> {
         match self {
-            Self::NONE => None,
-            Self(number) if number < TEXT => Some(number.to_string()),
-            Self(text) => Some(texts.get(text & !TEXT).to_owned()),
+            Self::System(_) => self.system().map(|number| number.to_string()),
+            Self::Text(text) => Some(text.to_string()),
         }
     }
 
     /// The system's id, if it is one.
-    pub(super) fn number(self) -> Option<u32> {
-        (self.0 < TEXT).then_some(self.0)
-    }
-
-    /// The number of its text, if it is one.
-    pub(super) fn text(self) -> Option<TextId> {
-        (self.0 >= TEXT && self != Self::NONE).then_some(self.0 & !TEXT)
-    }
-
-    /// The same where texts got other numbers.
-    pub(super) fn moved(self, moved: &[Option<TextId>]) -> Option<Self> {
-        match self.text() {
-            Some(text) => moved.get(text as usize).copied().flatten().map(|text| Self(TEXT | text)),
-            None => Some(self),
+    pub(super) fn system(&self) -> Option<u32> {
+        match self {
+            Self::System(number) => Some(*number).filter(|_| *self != Self::UNKNOWN),
+            Self::Text(_) => None,
         }
     }
 }
@@ -72,129 +54,85 @@ pub(super) struct Thread {
     /// Its pointer, where it is known.
     pub(super) pointer: Option<NonZeroU64>,
     pub(super) covered: Covered,
-    pub(super) key: Key,
-    /// [`NO_NAME`] where it has none.
-    name: TextId,
+    /// The name that it had last: programs rename their threads.
+    pub(super) name: Option<Arc<str>>,
+    renamed: Option<Box<Renamed>>,
 }
 
-/// Stands for no name.
-const NO_NAME: TextId = TextId::MAX;
+/// That a thread had another name before. Of each name only the last one is known to be its own, from the end of the
+/// first batch that says it on.
+#[derive(Debug)]
+struct Renamed {
+    before: Arc<str>,
+    /// When that batch ended, in milliseconds since the Unix epoch.
+    since: u64,
+}
 
 impl Thread {
-    pub(super) fn new(key: Key, covered: Covered) -> Self {
-        Self { pointer: None, covered, key, name: NO_NAME }
+    pub(super) fn new(covered: Covered) -> Self {
+        Self { pointer: None, covered, name: None, renamed: None }
     }
 
-    /// The name that it had last: programs rename their threads.
-    pub(super) fn name(&self) -> Option<TextId> {
-        Some(self.name).filter(|name| *name != NO_NAME)
+    /// A batch that ended at a time, in milliseconds, says its name, and whether of the last time that is known of it.
+    /// Until then it may have had either.
+    pub(super) fn learn_name(&mut self, name: &str, is_latest: bool, batch_end: u64, texts: &mut Texts) {
+        if self.name.is_none() || is_latest && self.name.as_deref() != Some(name) {
+            let since = batch_end.max(self.covered.end());
+            let before = self.name.replace(texts.add(name));
+            self.renamed = before.map(|before| Box::new(Renamed { before, since })).or(self.renamed.take());
+        }
     }
 
-    pub(super) fn set_name(&mut self, name: Option<TextId>) {
-        self.name = name.unwrap_or(NO_NAME);
+    /// Whether its name is its own since a time at least.
+    pub(super) fn has_name_since(&self, millis: u64) -> bool {
+        self.renamed.as_ref().is_none_or(|renamed| renamed.since < millis)
+    }
+
+    /// Whether it may have had a name that fits since a time.
+    pub(super) fn may_be_named(&self, since: u64, fits: impl Fn(&str) -> bool) -> bool {
+        let before = self.renamed.as_ref().filter(|renamed| since <= renamed.since).map(|renamed| &*renamed.before);
+        self.name.as_deref().into_iter().chain(before).any(fits)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.covered.bytes() + self.renamed.as_ref().map_or(0, |_| (ALLOCATION + size_of::<Renamed>()) as u64)
     }
 }
 
-/// The threads of a process, in the order of their keys.
+/// The threads of a process.
 #[derive(Debug, Default)]
-pub(super) struct Threads {
-    all: Vec<Thread>,
-    renamed: AllRenamed,
-}
+pub(super) struct Threads(HashMap<ThreadId, Thread>);
 
 impl Threads {
-    pub(super) fn get(&self, key: Key) -> Option<&Thread> {
-        self.all.binary_search_by_key(&key, |thread| thread.key).ok().map(|at| &self.all[at])
+    pub(super) fn get(&self, id: &ThreadId) -> Option<(&ThreadId, &Thread)> {
+        self.0.get_key_value(id)
     }
 
-    /// Where a thread stands, or is to be inserted.
-    pub(super) fn position(&self, key: Key) -> Result<usize, usize> {
-        // Ids count up, so what is new is mostly behind all others.
-        match self.all.last() {
-            Some(last) if last.key < key => Err(self.all.len()),
-            _ => self.all.binary_search_by_key(&key, |thread| thread.key),
-        }
+    /// A thread, which was observed first for some time if it is new.
+    pub(super) fn get_or_add(&mut self, id: ThreadId, first: Millis) -> &mut Thread {
+        self.0.entry(id).or_insert_with(|| Thread::new(Covered::new(first)))
     }
 
-    pub(super) fn insert(&mut self, at: usize, thread: Thread) -> &mut Thread {
-        grow(&mut self.all);
-        self.all.insert(at, thread);
-        &mut self.all[at]
-    }
-
-    pub(super) fn at(&mut self, at: usize) -> &mut Thread {
-        &mut self.all[at]
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Thread> {
-        self.all.iter()
-    }
-
-    /// A thread had another name before. Until the end of the batch that says so, and as long as it was observed by
-    /// then, it may have had either.
-    pub(super) fn rename(&mut self, key: Key, before: TextId, batch: u32) {
-        if let Some(observed) = self.get(key).map(|thread| thread.covered.end()) {
-            self.renamed.add(key, before, observed.max(batch));
-        }
-    }
-
-    /// What is known of a thread's last change of its name.
-    pub(super) fn renamed(&self, key: Key) -> Option<&Renamed> {
-        self.renamed.get(key)
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ThreadId, &Thread)> {
+        self.0.iter()
     }
 
     /// Forgets what is not of a time.
     pub(super) fn remember(&mut self, time: Millis) {
-        self.retain(|thread| thread.covered.forget_after(time.end) && thread.covered.forget_before(time.start));
-        self.drop_renamed(time.start);
-    }
-
-    /// Makes them those of a scale that began so much later.
-    pub(super) fn move_by(&mut self, by: u32) {
-        self.retain(|thread| thread.covered.move_by(by));
-        self.drop_renamed(by);
-        self.renamed.move_by(by);
-    }
-
-    fn retain(&mut self, keep: impl FnMut(&mut Thread) -> bool) {
-        self.all.retain_mut(keep);
-        if self.all.capacity() / 2 > self.all.len() {
-            self.all.shrink_to(self.all.len() + self.all.len() / 8);
-        }
-    }
-
-    /// Forgets the earlier names of threads that are forgotten, and those that were not had since a time.
-    fn drop_renamed(&mut self, start: u32) {
-        let all = &self.all;
-        self.renamed.retain(|key| all.binary_search_by_key(&key, |thread| thread.key).is_ok(), start);
-    }
-
-    /// The numbers of the texts that are said of them.
-    pub(super) fn texts(&self) -> impl Iterator<Item = TextId> {
-        let of_thread = |thread: &Thread| thread.name().into_iter().chain(thread.key.text());
-        self.all.iter().flat_map(of_thread).chain(self.renamed.texts())
-    }
-
-    /// Gives texts their new numbers.
-    pub(super) fn move_texts(&mut self, moved: &[Option<TextId>]) {
-        let new = |text: TextId| moved.get(text as usize).copied().flatten();
-        self.all.retain_mut(|thread| {
-            thread.set_name(thread.name().and_then(new));
-            let key = thread.key.moved(moved);
-            thread.key = key.unwrap_or(thread.key);
-            key.is_some()
+        self.0.retain(|_, thread| {
+            thread.renamed.take_if(|renamed| renamed.since < time.start);
+            thread.covered.remember(time)
         });
-        self.all.sort_unstable_by_key(|thread| thread.key);
-        self.renamed.move_texts(moved);
+        self.0.shrink_to(self.0.len() * 2);
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.all.is_empty()
+        self.0.is_empty()
     }
 
-    /// The memory of their rows, in bytes.
+    /// The memory of them, in bytes, beside their texts.
     pub(super) fn bytes(&self) -> u64 {
-        (self.all.capacity() * size_of::<Thread>()) as u64 + self.renamed.bytes()
+        self.0.allocation_size() as u64 + self.0.values().map(Thread::bytes).sum::<u64>()
     }
 }
 
@@ -202,20 +140,19 @@ impl Threads {
 mod tests {
     use super::*;
 
-    /// Guarantees: a thread takes 40 bytes beside its texts, and ids that are not written as the system does are
-    /// others.
+    /// Guarantees: ids that are not written as the system does are others.
     #[test]
-    fn keys() {
-        assert_eq!(size_of::<Thread>(), 40);
-        let mut texts = Texts::default();
+    fn ids() {
         let ids = ["0", "7", "07", "+7", "2147483647", "2147483648", "worker", "-1", ""];
-        let keys: Vec<Key> = ids.iter().map(|id| Key::new(id, &mut texts).unwrap()).collect();
-        for (id, key) in ids.iter().zip(&keys) {
-            assert_eq!((key.id(&texts).as_deref(), Key::find(id, &texts)), (Some(*id), Some(*key)));
-            assert_eq!(keys.iter().filter(|other| *other == key).count(), 1, "{id}");
+        let all = ids.map(|id| ThreadId::new(id, |id| id.into()));
+        for (text, id) in ids.iter().zip(&all) {
+            assert_eq!(
+                (id.to_text().as_deref(), all.iter().filter(|of| *of == id).count()),
+                (Some(*text), 1),
+                "{text}"
+            );
         }
-        assert_eq!((keys[1].number(), keys[2].number(), keys[4].number()), (Some(7), None, Some(2_147_483_647)));
-        assert_eq!((Key::NONE.id(&texts), Key::NONE.number(), Key::NONE.text()), (None, None, None));
-        assert_eq!(Key::find("nobody", &texts), None);
+        assert_eq!([1, 2, 4, 5].map(|at: usize| all[at].system()), [Some(7), None, Some(2_147_483_647), None]);
+        assert_eq!((ThreadId::UNKNOWN.to_text(), ThreadId::UNKNOWN.system()), (None, None));
     }
 }

@@ -7,11 +7,14 @@
 //! forgotten at once.
 
 use super::Process;
-use crate::covered::{Scale, Stretch};
+use crate::covered::Stretch;
 
 /// Observations of a process that are further ahead of others are none of the same time, in nanoseconds: profilers send
 /// every few seconds, and wait up to a minute.
 const AHEAD: u64 = 120_000_000_000;
+
+/// What is further from other times of a process is not of the same setting of its clock, or wrong: 24 days.
+const FAR: u64 = 24 * 24 * 3600 * 1_000_000_000;
 
 /// That the last observation of a process was far from those before.
 #[derive(Debug, Clone, Copy)]
@@ -23,22 +26,13 @@ pub(super) struct Leap {
 }
 
 impl Process {
-    /// The time around which its scale begins anew, if it does: with the first batch, and where no time of a batch is
-    /// on it. Of times that are too far from each other for one scale those count that are nearer to when they came: a
-    /// clock may have been set, but one time may as well be wrong.
-    pub(super) fn begins_anew(&self, batch: &[&mut Vec<Stretch>], arrival: u64) -> Option<u64> {
-        let nearest = nearest(batch, arrival)?;
-        let is_nearer = || nearest.abs_diff(arrival) < self.last.abs_diff(arrival);
-        let none_on = || !all(batch).any(|stretch| is_on(self.scale, stretch));
-        (self.last == 0 || is_nearer() && none_on()).then_some(nearest)
-    }
-
-    /// Leaves out what is not on its scale, and what is far ahead of the rest of its batch: of that which is nearer to
-    /// when it came, and of what was observed before. What is left makes up its last observation. How many times were
-    /// left out.
+    /// Leaves out what is weeks from other times, of which those count that are nearer to when they came, and what is
+    /// far ahead of the rest of its batch: of that which is nearer to when it came, and of what was observed before. What
+    /// is left makes up its last observation. How many times were left out.
     pub(super) fn take_times(&mut self, batch: &mut [&mut Vec<Stretch>], arrival: u64, now: u64) -> u64 {
-        let scale = self.scale;
-        let mut left_out = leave_out(batch, |stretch| !is_on(scale, stretch));
+        let known = Some(self.last).filter(|last| *last > 0);
+        let around = nearest(batch, arrival).into_iter().chain(known).min_by_key(|time| time.abs_diff(arrival));
+        let mut left_out = leave_out(batch, |stretch| around.is_some_and(|around| stretch.end.abs_diff(around) > FAR));
         let Some(nearest) = nearest(batch, arrival) else { return left_out };
         // Where a sender's clock is ahead of ours what is old comes nearer to when it came than what is new.
         let mut reach = nearest.max(self.last);
@@ -72,10 +66,6 @@ impl Process {
         let (first, last) = (self.last.min(before), self.last.max(before));
         Stretch { start: first.saturating_sub(keep), end: last.saturating_add(AHEAD) }
     }
-}
-
-fn is_on(scale: Scale, stretch: &Stretch) -> bool {
-    scale.of(*stretch).is_some()
 }
 
 fn all<'a>(batch: &'a [&mut Vec<Stretch>]) -> impl Iterator<Item = &'a Stretch> {

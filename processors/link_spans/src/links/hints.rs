@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 use profbridge_wire::spans::{SpanValue, SpanView};
 
 use crate::index::Found;
-use crate::thread::{ATTRIBUTES, ID, Ran, Runtime, SaidPid, Says, native_id, thread};
+use crate::thread::{ATTRIBUTES, ID, Runtime, SaidPid, Says, ThreadMatch, native_id, thread};
 
 /// What a span says of its thread: equal for all spans of one.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -49,8 +49,8 @@ impl Hints {
             return Some(thread.id);
         }
         match thread(found, self, self.runtime, self.pointer, main) {
-            Ran::On(thread, _) => Some(thread.id),
-            Ran::Elsewhere(_) | Ran::Unobserved | Ran::Ambiguous | Ran::Unknown => None,
+            ThreadMatch::On(thread, _) => Some(thread.id),
+            ThreadMatch::Elsewhere(_) | ThreadMatch::Unobserved | ThreadMatch::Ambiguous | ThreadMatch::Unknown => None,
         }
     }
 

@@ -9,19 +9,19 @@ use std::collections::VecDeque;
 use std::hash::BuildHasher;
 
 use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
-use profbridge_identity::Side;
+use profbridge_identity::ProcessClaims;
 use profbridge_model::Span;
 use profbridge_model::dictionary::Link;
 
 use super::course::{Course, Interval};
 use super::hints::Hints;
 use crate::covered::Stretch;
-use crate::index::{Index, Own, Owners, Wanted};
+use crate::index::{Index, Owners, SampledSpan, Wanted};
 use crate::thread::SaidPid;
 
 /// What those that say the same of their thread take beside their spans and texts, and a thread beside its spans, in
 /// bytes, about: entries of tables, and some 150 for names.
-const GROUP: u64 = (size_of::<(u32, Group)>() + size_of::<((Side, Hints), u32)>()) as u64 + 150;
+const GROUP: u64 = (size_of::<(u32, Group)>() + size_of::<((ProcessClaims, Hints), u32)>()) as u64 + 150;
 const THREAD: u64 = 100;
 
 /// So many threads are remembered that run spans in turns.
@@ -41,7 +41,7 @@ struct Node {
 /// Spans that say the same of their process and thread.
 #[derive(Debug)]
 struct Group {
-    side: Side,
+    claims: ProcessClaims,
     hints: Hints,
     spans: ByEnd,
 }
@@ -52,17 +52,37 @@ struct ByEnd {
     spans: Vec<u32>,
     /// So many of them are in order.
     sorted: usize,
+    /// The two traces of which a span ended last, each with that span.
+    latest: [Option<Node>; 2],
+    /// Whether spans of different traces overlapped, whenever that was.
+    overlapped: bool,
 }
 
 impl ByEnd {
     /// Appends, and counts the memory that it takes.
-    fn push(&mut self, span: u32, bytes: &mut u64) {
+    fn push(&mut self, span: u32, nodes: &Nodes, bytes: &mut u64) {
+        self.compare(nodes.get(span));
         let before = self.spans.capacity();
         if self.spans.len() == before {
             self.spans.reserve_exact((before / 4).max(4));
         }
         self.spans.push(span);
         *bytes += ((self.spans.capacity() - before) * size_of::<u32>()) as u64;
+    }
+
+    /// Looks whether a span overlaps with those of other traces that came before it. Spans come in the order of their
+    /// ends, mostly.
+    fn compare(&mut self, span: &Node) {
+        let overlaps = |of: &Node| of.trace_id != span.trace_id && of.start < span.end && span.start < of.end;
+        self.overlapped |= self.latest.iter().flatten().any(overlaps);
+        let is_of_trace = |of: &&mut Option<Node>| of.is_some_and(|of| of.trace_id == span.trace_id);
+        let place = match self.latest.iter_mut().find(is_of_trace) {
+            Some(known) => Some(known),
+            None => self.latest.iter_mut().min_by_key(|of| of.map(|of| of.end)),
+        };
+        if let Some(place) = place.filter(|of| of.is_none_or(|of| of.end < span.end)) {
+            *place = Some(*span);
+        }
     }
 
     /// Those that ran during some time.
@@ -124,10 +144,10 @@ pub(super) struct KnownSpans {
     arrivals: VecDeque<(u64, u32)>,
     groups: HashMap<u32, Group>,
     next_group: u32,
-    group_of: HashMap<(Side, Hints), u32>,
+    group_of: HashMap<(ProcessClaims, Hints), u32>,
     by_name: HashMap<u128, Vec<u32>>,
     /// By the hash of a process's identity.
-    own: HashMap<u128, ByThread>,
+    sampled: HashMap<u128, ByThread>,
     /// The hashes of threads that ran spans in turns, with their processes.
     in_turns: HashSet<u64>,
     /// The memory of groups and threads, in bytes.
@@ -144,9 +164,17 @@ impl KnownSpans {
         self.bytes + tables as u64
     }
 
-    /// Remembers a span, which came at a time of the steady clock. `side` is what it says of its process, `hints` what
+    /// Remembers a span, which came at a time of the steady clock. `claims` is what it says of its process, `hints` what
     /// of its thread. One that is known already stays what it was.
-    pub(super) fn add(&mut self, span: &Span, side: &Side, hints: Hints, main_thread: bool, index: &Index, now: u64) {
+    pub(super) fn add(
+        &mut self,
+        span: &Span,
+        claims: &ProcessClaims,
+        hints: Hints,
+        main_thread: bool,
+        index: &Index,
+        now: u64,
+    ) {
         let parent = span.parent_span_id.map_or([0; 8], |id| *id.bytes());
         let link = Link { trace_id: *span.trace_id.bytes(), span_id: *span.span_id.bytes() };
         if self.number(&link).is_some() {
@@ -179,12 +207,12 @@ impl KnownSpans {
             return;
         }
         self.place(&link, index);
-        if !hints.lead_to_a_thread(main_thread) || names(side, &hints).next().is_none() {
+        if !hints.lead_to_a_thread(main_thread) || names(claims, &hints).next().is_none() {
             return;
         }
-        let group = self.group(side, hints);
+        let group = self.group(claims, hints);
         if let Some(group) = self.groups.get_mut(&group) {
-            group.spans.push(number, &mut self.bytes);
+            group.spans.push(number, &self.nodes, &mut self.bytes);
         }
     }
 
@@ -196,30 +224,33 @@ impl KnownSpans {
         if *named || start >= end {
             return;
         }
-        let Some(Own { found, thread: Some(thread), .. }) = index.own(link, Stretch { start, end }) else { return };
+        let Some(SampledSpan { found, thread: Some(thread), .. }) = index.sampled_span(link, Stretch { start, end })
+        else {
+            return;
+        };
         *named = true;
         let bytes = &mut self.bytes;
-        let of_process = self.own.entry(found.identity()).or_default();
+        let of_process = self.sampled.entry(found.identity()).or_default();
         let on_thread = of_process.entry(thread.id.into_boxed_str()).or_insert_with_key(|id| {
             *bytes += THREAD + id.len() as u64;
             ByEnd::default()
         });
-        on_thread.push(number, bytes);
+        on_thread.push(number, &self.nodes, bytes);
     }
 
     /// The group of all that say the same.
-    fn group(&mut self, side: &Side, hints: Hints) -> u32 {
-        let key = (*side, hints);
+    fn group(&mut self, claims: &ProcessClaims, hints: Hints) -> u32 {
+        let key = (*claims, hints);
         if let Some(known) = self.group_of.get(&key) {
             return *known;
         }
         let number = self.next_group;
         self.next_group = self.next_group.wrapping_add(1);
-        for name in names(side, &key.1) {
+        for name in names(claims, &key.1) {
             self.by_name.entry(name).or_default().push(number);
         }
         self.bytes += group_bytes(&key.1);
-        self.groups.insert(number, Group { side: *side, hints: key.1.clone(), spans: ByEnd::default() });
+        self.groups.insert(number, Group { claims: *claims, hints: key.1.clone(), spans: ByEnd::default() });
         self.group_of.insert(key, number);
         number
     }
@@ -241,35 +272,37 @@ impl KnownSpans {
     pub(super) fn on_threads(&mut self, index: &Index, process: u128, during: Stretch, main_thread: bool) -> OnThreads {
         let mut all = OnThreads::default();
         let mut named = HashSet::<u32>::default();
-        for (id, spans) in self.own.get_mut(&process).into_iter().flatten() {
+        for (id, spans) in self.sampled.get_mut(&process).into_iter().flatten() {
+            let overlapped = spans.overlapped;
             for span in spans.during(during, &self.nodes) {
                 named.insert(span.span);
-                all.add(id, span);
+                all.add(id, span, overlapped);
             }
         }
         let mut seen = HashSet::<u32>::default();
         for name in index.names(process, during) {
             for number in self.by_name.get(&name).into_iter().flatten() {
                 let Some(group) = self.groups.get_mut(number).filter(|_| seen.insert(*number)) else { continue };
-                let Group { side, hints, spans } = group;
+                let Group { claims, hints, spans } = group;
                 let (nodes, by_samples) = (&self.nodes, &self.named);
                 // What samples place in another process is not of this one, whatever it says itself.
                 let is_elsewhere = |span: &Interval| {
                     by_samples.get(span.span.wrapping_sub(nodes.first) as usize) == Some(&true)
                         && !index
-                            .own(&nodes.link(span.span), Stretch { start: span.start, end: span.end })
-                            .is_some_and(|own| own.found.may_be(process))
+                            .sampled_span(&nodes.link(span.span), Stretch { start: span.start, end: span.end })
+                            .is_some_and(|sampled| sampled.found.may_be(process))
                 };
                 let not_placed = |span: &Interval| !named.contains(&span.span) && !is_elsewhere(span);
+                let overlapped = spans.overlapped;
                 // Most groups have no span of this time, and the processes that one may be of are many where they were
                 // forked.
                 let mut spans = spans.during(during, nodes).filter(not_placed).peekable();
                 if spans.peek().is_none() {
                     continue;
                 }
-                let candidates = index.candidates_of(Wanted { side, pointer: hints.pointer() });
+                let candidates = index.candidates_of(Wanted { claims, pointer: hints.pointer() });
                 let mut owners = Owners::default();
-                let main = main_thread.then_some(SaidPid(side.pid()));
+                let main = main_thread.then_some(SaidPid(claims.pid()));
                 for span in spans {
                     let time = Stretch { start: span.start, end: span.end };
                     let elsewhere = |id| candidates.elsewhere(process, time, id, &mut owners);
@@ -278,7 +311,7 @@ impl KnownSpans {
                         None => hints.native_id().and_then(elsewhere).map(|thread| thread.id),
                     };
                     if let Some(thread) = thread {
-                        all.add(&thread, span);
+                        all.add(&thread, span, overlapped);
                     }
                 }
             }
@@ -286,16 +319,22 @@ impl KnownSpans {
         all
     }
 
-    /// What a thread of a process ran, given the spans that ran on it. One that ever ran spans of different traces in
-    /// turns, as event loops do, runs others meanwhile that nobody may have sampled.
-    pub(super) fn course(&mut self, process: u128, thread: &str, spans: &[Interval]) -> Course {
-        let mut course = Course::new(spans, &self.above(spans));
-        let key = self.hasher.hash_one((process, thread));
-        let takes_turns = self.take_turns(spans);
-        if takes_turns && self.in_turns.len() < MOST_IN_TURNS {
-            self.in_turns.insert(key);
+    /// Remembers that a thread of a process runs spans in turns.
+    pub(super) fn note_turns(&mut self, process: u128, thread: &str) {
+        if self.in_turns.len() < MOST_IN_TURNS {
+            self.in_turns.insert(self.hasher.hash_one((process, thread)));
         }
-        if takes_turns || self.in_turns.contains(&key) {
+    }
+
+    /// What a thread of a process ran, given the spans that ran on it. One that is known to run spans in turns, as
+    /// event loops do, or ever ran those of different traces so, runs others meanwhile that nobody may have sampled.
+    pub(super) fn course(&mut self, process: u128, thread: &str, of: &OnThread) -> Course {
+        let mut course = Course::new(&of.spans, &self.above(&of.spans));
+        let takes_turns = of.overlapped || self.take_turns(&of.spans);
+        if takes_turns {
+            self.note_turns(process, thread);
+        }
+        if takes_turns || self.in_turns.contains(&self.hasher.hash_one((process, thread))) {
             course.doubt();
         }
         course
@@ -404,7 +443,7 @@ impl KnownSpans {
             left.is_some()
         };
         self.groups.retain(|_, group| keep(&mut group.spans, group_bytes(&group.hints)));
-        self.own.retain(|_, threads| {
+        self.sampled.retain(|_, threads| {
             threads.retain(|id, spans| keep(spans, THREAD + id.len() as u64));
             !threads.is_empty()
         });
@@ -418,35 +457,31 @@ impl KnownSpans {
     }
 }
 
-/// The spans that ran on the threads of a process during some time.
+/// The spans that ran on the threads of a process during some time, by the ids of the threads.
 #[derive(Debug, Default)]
-pub(super) struct OnThreads {
-    positions: HashMap<Box<str>, usize>,
-    spans: Vec<Vec<Interval>>,
-    /// The thread that was added last, and its position: many spans one after the other are of one.
-    last: Option<(Box<str>, usize)>,
+pub(super) struct OnThreads(HashMap<Box<str>, OnThread>);
+
+/// The spans that ran on a thread during some time.
+#[derive(Debug, Default)]
+pub(super) struct OnThread {
+    spans: Vec<Interval>,
+    /// Whether spans of different traces overlapped on it, whenever that was.
+    overlapped: bool,
 }
 
 impl OnThreads {
-    fn add(&mut self, thread: &str, span: Interval) {
-        let at = match &self.last {
-            Some((last, at)) if **last == *thread => *at,
-            _ => {
-                let next = self.spans.len();
-                let at = *self.positions.entry(thread.into()).or_insert(next);
-                if at == next {
-                    self.spans.push(Vec::new());
-                }
-                self.last = Some((thread.into(), at));
-                at
-            }
-        };
-        self.spans[at].push(span);
+    fn add(&mut self, thread: &str, span: Interval, overlapped: bool) {
+        if !self.0.contains_key(thread) {
+            self.0.insert(thread.into(), OnThread::default());
+        }
+        let Some(of) = self.0.get_mut(thread) else { return };
+        of.spans.push(span);
+        of.overlapped |= overlapped;
     }
 
-    /// Those of a thread.
-    pub(super) fn of(&self, thread: &str) -> &[Interval] {
-        self.positions.get(thread).map_or(&[], |at| &self.spans[*at])
+    /// Those of a thread, if there are any.
+    pub(super) fn of(&self, thread: &str) -> Option<&OnThread> {
+        self.0.get(thread)
     }
 }
 
@@ -460,10 +495,10 @@ fn group_bytes(hints: &Hints) -> u64 {
 }
 
 /// The names under which the process of spans is found: what is said of it, or of one of its threads.
-fn names(side: &Side, hints: &Hints) -> impl Iterator<Item = u128> + use<> {
-    let by_id = hints.native_id().map(|id| side.names_of_thread(id));
-    let by_pointer = hints.pointer().and_then(|pointer| side.thread_name(pointer));
-    side.names().chain(by_pointer).chain(by_id.into_iter().flatten())
+fn names(claims: &ProcessClaims, hints: &Hints) -> impl Iterator<Item = u128> + use<> {
+    let by_id = hints.native_id().map(|id| claims.names_of_thread(id));
+    let by_pointer = hints.pointer().and_then(|pointer| claims.thread_name(pointer));
+    claims.names().chain(by_pointer).chain(by_id.into_iter().flatten())
 }
 
 #[cfg(test)]

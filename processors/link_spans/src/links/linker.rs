@@ -1,6 +1,6 @@
 //! Links the observations of a batch with the spans that their threads ran.
 
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use profbridge_identity::{Processes, RequestId, Rules};
 use profbridge_model::dictionary::Link;
 use profbridge_model::profiles::Linker;
@@ -8,6 +8,7 @@ use profbridge_model::thread::Thread;
 use profbridge_model::{AttributeSetId, IdentityStrength, Profile, Profiles, Sample};
 
 use super::course::{Course, Ran};
+use super::event_loops::EventLoopStacks;
 use super::known::{KnownSpans, OnThreads};
 use super::notes::Counts;
 use crate::covered::Stretch;
@@ -58,12 +59,14 @@ impl<'a> BatchLinker<'a> {
     ) -> Self {
         // Of what samples name the thread is known, for others of that thread.
         profiles.dictionary().tables().links.iter().skip(1).for_each(|link| known.place(link, index));
+        let mut processes = Processes::new(profiles, rules, RequestId::default());
+        note_event_loops(profiles, &mut processes, known);
         Self {
             known,
             index,
             main_thread,
             counts,
-            processes: Processes::new(profiles, rules, RequestId::default()),
+            processes,
             during: times(profiles),
             on_threads: HashMap::default(),
             lanes: HashMap::default(),
@@ -95,13 +98,9 @@ impl<'a> BatchLinker<'a> {
             .entry(identity.hash)
             .or_insert_with(|| known.on_threads(index, identity.hash, *during, *main_thread));
         *by_thread.entry((identity.hash, thread.id)).or_insert_with_key(|(process, thread)| {
-            match on_threads.of(thread) {
-                [] => Lane::NoSpan,
-                spans => {
-                    courses.push(known.course(*process, thread, spans));
-                    Lane::Course(courses.len() as u32 - 1)
-                }
-            }
+            let Some(spans) = on_threads.of(thread) else { return Lane::NoSpan };
+            courses.push(known.course(*process, thread, spans));
+            Lane::Course(courses.len() as u32 - 1)
         })
     }
 }
@@ -155,6 +154,26 @@ impl Linker for BatchLinker<'_> {
             None => self.counts.no_time += 1,
         }
         None
+    }
+}
+
+/// Remembers the threads whose stacks show that they run an event loop, before any sample of theirs is linked.
+fn note_event_loops(profiles: &Profiles, processes: &mut Processes, known: &mut KnownSpans) {
+    let dictionary = profiles.dictionary();
+    let Some(mut stacks) = EventLoopStacks::new(dictionary) else { return };
+    let mut noted = HashSet::<(u32, Option<AttributeSetId>)>::default();
+    for (resource, of_resource) in profiles.resources().iter().enumerate() {
+        for profile in of_resource.scopes.iter().flat_map(|scope| &scope.profiles) {
+            for sample in profiles.samples(profile) {
+                let set = sample.attributes.or(profile.attributes);
+                let Some(process) = processes.of(resource as u32, sample.attributes) else { continue };
+                if !noted.contains(&(process, set)) && stacks.has(dictionary, sample.stack) {
+                    noted.insert((process, set));
+                    let thread = Thread::of(dictionary, set);
+                    thread.iter().for_each(|of| known.note_turns(processes.get(process).identity.hash, &of.id));
+                }
+            }
+        }
     }
 }
 

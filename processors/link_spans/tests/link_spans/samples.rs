@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use profbridge_engine::component::{Outbox, Processor as _};
 use profbridge_model::builder::Any;
+use profbridge_model::dictionary::{Function, Line, Location, Mapping};
 use profbridge_model::{Builder, Profiles};
 
 use crate::samples_brute_force::{HAD, Made, Sampled, Seen, observations, request};
@@ -66,6 +67,73 @@ fn event_loops() {
         let out = process(&mut processor, sampled(thread, time), at(S));
         assert_eq!(by_time(&out), [(time, expected)].into(), "{thread} {time}");
         assert_eq!(note(&out, "observations_unlinked_ambiguous"), ambiguous, "{thread} {time}");
+    }
+}
+
+/// Samples of a thread of the process of [`ran`] at these times, each with a stack of frames of a function, its file (of
+/// native code that which is mapped) and the frame's type, the innermost first.
+fn with_stacks(thread: i64, samples: &[(u64, &[[&str; 3]])]) -> Profiles {
+    let mut builder = Builder::new();
+    builder.resource(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(1))]);
+    builder.on_cpu(20);
+    let attributes = builder.attributes(&[("thread.id", thread.into())]);
+    for (time, frames) in samples {
+        let frames: Vec<_> = frames
+            .iter()
+            .map(|[name, file, frame_type]| {
+                let attributes = builder.attributes(&[("profile.frame.type", Any::Str(frame_type))]);
+                let (name, filename) = (builder.string(name), builder.string(file));
+                if *frame_type == "native" {
+                    let mapping = builder.mapping(Mapping { filename, ..Mapping::default() });
+                    return builder.location(Location { mapping, attributes, ..Location::default() }, &[]);
+                }
+                let function = builder.function(Function { name, filename, ..Function::default() });
+                let location = Location { attributes, ..Location::default() };
+                builder.location(location, &[Line { function, line: 1, column: 0 }])
+            })
+            .collect();
+        let stack = builder.stack(&frames);
+        builder.sample(stack, attributes, None, &[T + time * MS], &[]);
+    }
+    builder.finish().unwrap()
+}
+
+/// Guarantees: of a thread whose stacks show an event loop no sample is linked by its time, though none of its spans
+/// overlap, and though others of its stacks do not show it; other threads are linked as ever.
+#[test]
+fn event_loops_that_stacks_show() {
+    let plain = ["work", "shop.py", "cpython"];
+    let loops = [
+        ["_run_once", "/usr/lib/python3.12/asyncio/base_events.py", "cpython"],
+        ["handler", "shop.js", "v8js"],
+        ["", "/usr/bin/node", "native"],
+        ["", "/venv/lib/python3.12/site-packages/uvloop/loop.cpython-312-x86_64-linux-gnu.so", "native"],
+        ["io.netty.channel.nio.NioEventLoop.run", "NioEventLoop.java", "jvm"],
+    ];
+    for shows in loops {
+        let mut processor = link_spans("{}");
+        for thread in [1, 2] {
+            process(&mut processor, Made { thread, ..ran(thread as u8, 0, [0, 1000]) }.request(), at(S));
+        }
+        let out = process(&mut processor, with_stacks(1, &[(10, &[plain]), (20, &[plain, shows])]), at(S));
+        assert_eq!(by_time(&out), [(10, 0), (20, 0)].into(), "{shows:?}");
+        assert_eq!(note(&out, "observations_unlinked_ambiguous"), 2, "{shows:?}");
+        let later = |thread, time: u64| with_stacks(thread, &[(time, &[plain])]);
+        assert_eq!(by_time(&process(&mut processor, later(1, 30), at(S))), [(30, 0)].into());
+        assert_eq!(by_time(&process(&mut processor, later(2, 30), at(S))), [(30, 2)].into());
+    }
+}
+
+/// Guarantees: spans that overlap tell that a thread runs them in turns though no profile of their time came since.
+#[test]
+fn overlaps_that_no_profile_shows() {
+    for (second, expected) in [([90, 200], 0), ([100, 200], 3)] {
+        let mut processor = link_spans("{}");
+        for (id, times) in [(1, [10, 100]), (2, second), (3, [500, 600])] {
+            process(&mut processor, Made { trace: id, ..ran(id, 0, times) }.request(), at(S));
+        }
+        let out = process(&mut processor, of_web(&[(1, 1, vec![550], true, false)]), at(S));
+        assert_eq!(by_time(&out), [(550, expected)].into());
     }
 }
 

@@ -1,11 +1,10 @@
 use std::future::Future as _;
 use std::task::{Context, Poll, Waker};
 
-use profbridge_bench::{RequestBuilder, ms};
 use profbridge_engine::budget::Budget;
 use profbridge_engine::telemetry::Metrics;
 use profbridge_model::Telemetry;
-use profbridge_testkit::intake;
+use profbridge_testkit::{RequestBuilder, intake, ms};
 use prost::Message as _;
 
 use super::*;
@@ -154,7 +153,7 @@ fn amplification_is_refused() {
 /// changed spans, spans in JSON and profiles are not kept compressed.
 #[test]
 fn compressed_spans_stay_compressed() {
-    let request = profbridge_bench::workload::traces::request(10, 7).encode_to_vec();
+    let request = profbridge_testkit::workload::traces::request(10, 7).encode_to_vec();
     let packed = zstd::encode_all(&request[..], 1).unwrap();
     let (intake, consumer) = intake(1 << 30);
     let run = |insert: &[(&str, &str)]| {

@@ -1,7 +1,7 @@
 //! Earlier layouts of OTLP profiles, in their producers' encoding.
 
-use profbridge_bench::releases::transcode::{Locations, Way, as_1_3, as_1_4, as_1_6, as_1_7, as_1_8, as_1_9};
 use profbridge_model::content_hash::content_hashes;
+use profbridge_testkit::releases::{Release::*, Way, plain};
 use tonic::Code;
 
 use super::grpc_raw::{call, framed, outcome};
@@ -23,17 +23,16 @@ async fn decoded_data(rig: &mut OtlpRig, path: &str, bytes: &[u8]) -> (u64, Vec<
 #[tokio::test]
 async fn every_layout_is_taken() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
-    let request = profbridge_bench::releases::transcode::plain(small());
+    let request = plain(small());
     let expected = decoded_data(&mut rig, over_http::PATH, &request.encode_to_vec()).await;
     assert_eq!(expected.0, 3);
-    let way = Way { bare: true, no_totals: false };
-    let v1_3 = as_1_3(&request, Locations::Ranges, 1, false);
+    let v1_3 = V1_3.write(&request);
     for (layout, path, bytes) in [
-        ("1.9", over_http::PATH, as_1_9(&request)),
-        ("1.8", over_http::PATH, as_1_8(&request)),
-        ("1.7", over_http::PATH, as_1_7(&request, way)),
-        ("1.6", over_http::PATH, as_1_6(&request, way)),
-        ("1.4 or 1.5", over_http::PATH, as_1_4(&request, way, true)),
+        ("1.9", over_http::PATH, V1_9.write(&request)),
+        ("1.8", over_http::PATH, V1_8.write(&request)),
+        ("1.7", over_http::PATH, V1_7.write(&request)),
+        ("1.6", over_http::PATH, V1_6.write(&request)),
+        ("1.4 or 1.5", over_http::PATH, V1_5.write(&request)),
         ("1.3 (v1experimental)", over_http::PATH, v1_3.clone()),
         ("1.3 (v1experimental)", over_http::EXPERIMENTAL, v1_3),
     ] {
@@ -52,8 +51,8 @@ async fn every_layout_is_taken() {
 #[tokio::test]
 async fn the_experimental_service_is_served() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
-    let request = profbridge_bench::releases::transcode::plain(small());
-    let bytes = as_1_3(&request, Locations::Each, 1, true);
+    let request = plain(small());
+    let bytes = V1_3.write_as(&request, Way { one_by_one: true, no_totals: true, ..Way::BARE });
     let message = whole(framed(0, bytes.len(), &bytes));
     let answer = outcome(rig.grpc(), call(grpc::EXPERIMENTAL, "application/grpc", None, message));
     let ((_, status), taken) = tokio::join!(answer, rig.consumer.take());
@@ -72,7 +71,7 @@ async fn the_experimental_service_is_served() {
 async fn the_announced_version_is_honoured() {
     let mut rig = OtlpRig::start(LOOPBACK).await;
     let current = small().encode_to_vec();
-    let older = as_1_9(&small());
+    let older = V1_9.write(&small());
     for (value, bytes, taken) in
         [("1", &current, true), ("1", &older, false), ("2", &current, false), ("x", &current, false)]
     {

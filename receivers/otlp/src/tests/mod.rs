@@ -28,7 +28,6 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_ser
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
-use profbridge_bench::{RequestBuilder, ms};
 use profbridge_engine::budget::Budget;
 use profbridge_engine::component::StartError;
 use profbridge_engine::config::{Carries, Section};
@@ -38,7 +37,7 @@ use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_model::{Profiles, Telemetry, TelemetryKind};
 use profbridge_net::{Shutdown, Trigger};
-use profbridge_testkit::{Consumer, intake, intake_of};
+use profbridge_testkit::{Consumer, RequestBuilder, intake, intake_of, ms};
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;

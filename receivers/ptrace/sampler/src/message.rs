@@ -159,7 +159,7 @@ pub struct Process {
 }
 
 /// A file that is mapped executable.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Mapping {
     /// The process.
     pub process: ProcessId,

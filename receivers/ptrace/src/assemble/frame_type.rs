@@ -1,16 +1,14 @@
 //! Decides the type of code at a location: `profile.frame.type` of the semantic conventions.
 
-use profbridge_model::perf_name::{self, Compiler};
-use profbridge_sampler::message::{FunctionKind, Location};
+use profbridge_sampler::message::{Location, Mapping};
 use profbridge_symbolizer::Frame;
-
-use super::FileMapping;
+use profbridge_wire::perf_name::{self, Compiler};
 
 /// The kernel's code.
 pub(super) const KERNEL: &str = "kernel";
 
 /// The frame type of a location with these functions, innermost first, in a process with these files.
-pub(super) fn of(location: Location, frames: &[Frame], mappings: &[FileMapping]) -> &'static str {
+pub(super) fn of(location: Location, frames: &[Frame], mappings: &[Mapping]) -> &'static str {
     if location.is_kernel() || location.explanation().is_some() {
         // Explanations are about times that only the scheduler knows of, or about kernel functions whose names are
         // hidden.
@@ -28,19 +26,9 @@ pub(super) fn of(location: Location, frames: &[Frame], mappings: &[FileMapping])
     }
 }
 
-/// The frame type of functions that an interpreter runs.
-pub(super) fn of_function(kind: FunctionKind) -> &'static str {
-    match kind {
-        FunctionKind::CPython => Compiler::CPython.frame_type(),
-        FunctionKind::Php => "php",
-        FunctionKind::V8 => Compiler::V8.frame_type(),
-        FunctionKind::Ruby => "ruby",
-    }
-}
-
 /// Decided by the name or, if it is not a function's name, by the runtime that is mapped into the process: runtimes
 /// name their stubs freely.
-fn compiled(name: &str, mappings: &[FileMapping]) -> &'static str {
+fn compiled(name: &str, mappings: &[Mapping]) -> &'static str {
     let by_file = || mappings.iter().find_map(|file| runtime(&file.path)).map(Compiler::frame_type);
     perf_name::parse(name).map(|said| said.compiler.frame_type()).or_else(by_file).unwrap_or("native")
 }

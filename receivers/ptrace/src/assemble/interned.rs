@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use profbridge_model::builder::Any;
-use profbridge_model::perf_name::{self, PerfName};
 use profbridge_model::{AttributeSetId, Builder, Function, Line, LocationId, MappingId};
 use profbridge_sampler::message::{self, FunctionKind};
 use profbridge_symbolizer::Frame;
+use profbridge_wire::perf_name::{self, PerfName};
 
-use super::{Subject, frame_type};
+use super::{Subject, explanation, frame_type};
 use crate::symbols::NAMELESS_KERNEL;
 
 /// The mappings and locations of one process that are in the batch already.
@@ -38,7 +38,7 @@ impl Interned {
             return known;
         }
         let mapping = location.mapping().and_then(|index| self.mapping(builder, subject, index));
-        let symbols = subject.names.symbols(location);
+        let symbols = explanation(location).or_else(|| subject.names.symbols(location));
         let frames = symbols.as_deref().map(|symbols| &*symbols.frames).unwrap_or_default();
         let kind = frame_type::of(location, frames, subject.mappings);
         let lines: Vec<Line> = frames.iter().map(|frame| line(builder, frame, kind)).collect();
@@ -90,7 +90,7 @@ impl Interned {
         let whole = (!said.module.is_empty()).then(|| format!("{}.{}", said.module, said.name));
         let system_name = whole.and_then(|whole| builder.string(&whole));
         let function = builder.function(Function { name, system_name, filename, start_line });
-        let attributes = self.frame_type(builder, frame_type::of_function(said.kind));
+        let attributes = self.frame_type(builder, said.kind.frame_type());
         builder.location(
             profbridge_model::Location { attributes, ..profbridge_model::Location::default() },
             &[Line { function, line: line.into(), column: 0 }],

@@ -58,15 +58,15 @@ fn batch() -> Batch {
     }
 }
 
-fn mapping() -> FileMapping {
-    FileMapping {
+fn mapping() -> Mapping {
+    Mapping {
         path: "/usr/bin/app".into(),
         start: 0x1000,
         end: 0x2000,
         file_offset: 0x1000,
         build_id: Some(vec![0xab, 0x01]),
         htlhash: Some([0x0f; 16]),
-        go: false,
+        ..Mapping::default()
     }
 }
 
@@ -350,7 +350,7 @@ impl Names for Called {
 }
 
 /// What a location is said to be: its type, and function, file, line and column.
-fn said(location: Location, mappings: &[FileMapping], names: &dyn Names) -> (String, String, String, i64, i64) {
+fn said(location: Location, mappings: &[Mapping], names: &dyn Names) -> (String, String, String, i64, i64) {
     let batch = Batch {
         locations: vec![location],
         stacks: vec![Stack { trust: Trust::Complete, locations: vec![0] }],
@@ -383,7 +383,7 @@ fn said(location: Location, mappings: &[FileMapping], names: &dyn Names) -> (Str
 #[test]
 fn perf_maps() {
     let compiled = Location::Native { mapping: None, address: 0x7fff_0000 };
-    let process = |path: &str| [FileMapping { path: path.to_owned(), ..mapping() }];
+    let process = |path: &str| [Mapping { path: path.to_owned(), ..mapping() }];
     let row = |name: &'static str, path: &str| said(compiled, &process(path), &Called(name, None));
     let expected =
         |kind: &str, name: &str, file: &str, line, column| (kind.into(), name.into(), file.into(), line, column);
@@ -456,7 +456,7 @@ fn interpreted_functions() {
 #[test]
 fn go_frames() {
     let location = Location::Native { mapping: Some(0), address: 0x1100 };
-    let kind = |go, names: &dyn Names| said(location, &[FileMapping { go, ..mapping() }], names).0;
+    let kind = |go, names: &dyn Names| said(location, &[Mapping { go, ..mapping() }], names).0;
     assert_eq!(kind(true, &Nameless), "go");
     assert_eq!(kind(true, &Called("main.work", Some("/src/main.go"))), "go");
     assert_eq!(kind(true, &Called("main.add", Some("/src/add_amd64.s"))), "go");

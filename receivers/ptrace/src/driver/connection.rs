@@ -44,14 +44,13 @@ impl Driver {
             // Thousands of commands are unread, so the sampler process hangs. Dropping the link ends it, and no more is
             // received from it.
             self.link = None;
-            self.sampler_ended(Some("it does not listen".to_owned()));
+            self.sampler_ended("it does not listen");
         }
     }
 
-    pub(super) fn sampler_ended(&mut self, how: Option<String>) {
+    pub(super) fn sampler_ended(&mut self, how: &str) {
         self.link = None;
         let now = Instant::now();
-        let how = how.unwrap_or_else(|| "it stopped".to_owned());
         let pause = self.restarts.ended(now).unwrap_or_default();
         tracing::error!("{}: the sampler process is gone, another one starts in {pause:?}: {how}", self.parts.id);
         self.parts.intake.note("sampler_restarts", 1);

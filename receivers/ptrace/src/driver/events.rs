@@ -15,8 +15,8 @@ use crate::session::Session;
 use crate::symbols::ProcessNames;
 
 /// How many bytes the mappings and functions of one process, and of all together, may take; a location in a later
-/// mapping has no file and no name, and a later function no name. A program with 65,530 mappings, the kernel's own
-/// limit (`vm.max_map_count`), and paths of 60 bytes needs 15 MiB.
+/// mapping has no file and no name, and a later function no name. 48,000 mappings with paths of 60 bytes take 16 MiB;
+/// the kernel's own limit is 65,530 mappings (`vm.max_map_count`).
 pub(super) const MAX_DESCRIPTIONS: (u64, u64) = (16 << 20, 256 << 20);
 
 /// For how many threads of all processes together the end of their samples is remembered: 20 MiB at most. Further
@@ -158,7 +158,7 @@ impl Driver {
         let observations = batch.samples.len() as u64;
         if waiting + tracked::size(&batch) > limit {
             self.parts.intake.refused(Reason::QueueFull, Quantities::observations(observations));
-            if self.full.is_due(Instant::now()) {
+            if self.full.pass().is_some() {
                 tracing::warn!(
                     "{}: samples are lost, since {limit} bytes wait for names and pipelines already: see max_pending_bytes",
                     self.parts.id

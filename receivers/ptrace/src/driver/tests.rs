@@ -13,6 +13,7 @@ use profbridge_sampler::message::{
     self, AttributeValue, Batch, Detached, Event, Level, Location, Mode, ProblemKind, Process, Rights, Sample, Select,
     Settings as Sampling, Stack, Status, Target, Thread, Trust,
 };
+use profbridge_sampler::owner::Ending;
 use profbridge_testkit::{Consumer, intake};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -36,7 +37,7 @@ const DEFERRED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718";
 /// A sampler process that a test plays.
 struct Played {
     commands: mpsc::Receiver<Command>,
-    heard: mpsc::Sender<FromSampler>,
+    heard: mpsc::Sender<Notice>,
 }
 
 /// A driver between a sampler and pipelines that the test plays.
@@ -112,7 +113,7 @@ impl Rig {
     }
 
     async fn say(&self, event: Event) {
-        self.sampler.heard.send(FromSampler::Event(Box::new(event))).await.unwrap();
+        self.sampler.heard.send(Notice::Event(event)).await.unwrap();
     }
 
     async fn ask(&self, connection: u64, peer: Option<u32>, request: Request) -> Response {
@@ -135,7 +136,7 @@ impl Rig {
 
     /// The sampler process ends, and its samples are sent. Another one starts and is told the targets.
     async fn die(&mut self) {
-        self.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+        self.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
         self.sampler = self.samplers.recv().await.unwrap();
         self.watched().await;
     }
@@ -263,23 +264,11 @@ async fn endless_paths() {
     rig.watched().await;
     rig.say(attached(1, 7)).await;
     let mapping = |index, length| {
-        Event::Mapping(message::Mapping {
-            process: ProcessId(1),
-            index,
-            path: "x".repeat(length),
-            start: 0,
-            end: 1,
-            file_offset: 0,
-            build_id: None,
-            htlhash: None,
-            main: false,
-            go: false,
-            file: None,
-        })
+        let path = "x".repeat(length);
+        Event::Mapping(message::Mapping { process: ProcessId(1), index, path, end: 1, ..message::Mapping::default() })
     };
     let each = 4096;
-    let fitting =
-        (MAX_DESCRIPTIONS.0 / (2 * each as u64 + 2 * size_of::<crate::assemble::FileMapping>() as u64)) as u32;
+    let fitting = (MAX_DESCRIPTIONS.0 / (2 * each as u64 + 2 * size_of::<message::Mapping>() as u64)) as u32;
     for index in 0..fitting + 5 {
         rig.say(mapping(index, each)).await;
     }

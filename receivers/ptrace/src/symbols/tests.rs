@@ -2,29 +2,12 @@ use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use profbridge_sampler::message::ProcessId;
 use profbridge_symbolizer::Settings;
 
 use super::*;
 
 fn batch(locations: &[Location]) -> Batch {
     Batch { locations: locations.to_vec(), ..Batch::default() }
-}
-
-fn mapping(path: &str, file: Option<File>) -> Mapping {
-    Mapping {
-        process: ProcessId(1),
-        index: 0,
-        path: path.to_owned(),
-        start: 0,
-        end: u64::MAX,
-        file_offset: 0,
-        build_id: None,
-        htlhash: None,
-        main: true,
-        go: false,
-        file,
-    }
 }
 
 /// Guarantees: an address of the perf map gets the name that stands there, as soon as it was asked for.
@@ -59,7 +42,7 @@ fn process(symbolizer: &Symbolizer, folder: &Path, number: u64) -> ProcessNames 
     let mut names = ProcessNames::new(symbolizer.clone(), number, Some(File::open(folder).unwrap()));
     names.kept = Box::leak(Box::default());
     for name in ["one", "two"] {
-        names.mapping(mapping(&format!("/{name}"), Some(File::open(folder.join(name)).unwrap())));
+        names.mapping(&format!("/{name}"), Some(File::open(folder.join(name)).unwrap()));
     }
     names
 }
@@ -98,10 +81,10 @@ fn ask(names: &mut ProcessNames, symbolizer: &Symbolizer, mapping: u32, address:
 fn files() {
     let (symbolizer, folder) = rig(Settings::default());
     let mut names = process(&symbolizer, folder.path(), 1);
-    names.mapping(mapping("", None));
+    names.mapping("", None);
     let mut text = tempfile::tempfile().unwrap();
     text.write_all(b"no program").unwrap();
-    names.mapping(mapping("/text", Some(text)));
+    names.mapping("/text", Some(text));
     for source in &mut names.sources[..2] {
         let Origin::File { file, .. } = &mut source.origin else { panic!() };
         assert!(file.take().is_some());

@@ -156,15 +156,6 @@ impl Run<'_> {
         let begun = if self.begun.is_some() { self.begun_unix_nano } else { unix_nano() };
         self.gaps.open(begun);
         let next = if self.sampling.sampler.is_hopeful() { "; another one is started" } else { "" };
-        self.say(&format!("note: the sampler process ended by itself: {}{next}", describe(&ending)));
-    }
-}
-
-fn describe(ending: &Ending) -> String {
-    match ending {
-        Ending::Exited(code) => format!("exit code {code}"),
-        Ending::Killed(signal) => format!("signal {signal}"),
-        Ending::Misbehaved(what) => format!("it broke the rules: {what}"),
-        Ending::Stopped | Ending::TimedOut | Ending::Unknown => "nobody knows why".to_owned(),
+        self.say(&format!("note: the sampler process ended by itself: {ending}{next}"));
     }
 }

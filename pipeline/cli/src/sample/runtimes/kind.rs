@@ -2,7 +2,7 @@
 //!
 //! What each of them writes goes into the perf map of its process, `/tmp/perf-PID.map`, which the sampler reads.
 
-use profbridge_receiver_ptrace::assemble::FileMapping;
+use profbridge_sampler::message::Mapping;
 
 /// What runs a program's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -38,7 +38,7 @@ const PYTHON: std::ops::RangeInclusive<(u32, u32)> = (3, 8)..=(3, 14);
 
 impl Runtime {
     /// The runtime that is mapped into a process; of several (Python in a JVM) the one that compiles code comes first.
-    pub(crate) fn of(files: &[FileMapping]) -> Self {
+    pub(crate) fn of(files: &[Mapping]) -> Self {
         let known = files.iter().filter_map(|file| Self::of_file(&file.path));
         // A file that tells its version says more than one that does not (`libpython3.so`).
         let known = known.reduce(|known, other| match (known, other) {
@@ -208,16 +208,8 @@ fn version(rest: &str) -> Option<(u32, u32)> {
 mod tests {
     use super::*;
 
-    fn files(paths: &[&str], go: bool) -> Vec<FileMapping> {
-        let file = |path: &&str| FileMapping {
-            path: (*path).to_owned(),
-            start: 0,
-            end: 1,
-            file_offset: 0,
-            build_id: None,
-            htlhash: None,
-            go,
-        };
+    fn files(paths: &[&str], go: bool) -> Vec<Mapping> {
+        let file = |path: &&str| Mapping { path: (*path).to_owned(), end: 1, go, ..Mapping::default() };
         paths.iter().map(file).collect()
     }
 

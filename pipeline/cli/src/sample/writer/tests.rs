@@ -161,7 +161,7 @@ fn otlp() {
     let folder = tempfile::tempdir().unwrap();
     let written = write(folder.path(), "a.otlp", &[part(T0), part(T0 + 2_000_000_000)]);
     let bytes = fs::read(&written[0]).unwrap();
-    profbridge_bench::profcheck::assert_valid(&bytes);
+    profbridge_testkit::profcheck::assert_valid(&bytes);
     let decoded = profbridge_wire::otlp::decode(bytes.into(), &profbridge_wire::otlp::Limits::default()).unwrap();
     assert_eq!(decoded.profiles.observations(), 2 * 202);
 }

@@ -3,7 +3,7 @@
 //! Frames and stacks are numbered for each chunk at their first use. The text of a location's number is kept with the
 //! location, so that a stack is written by copying eight bytes for each of its locations.
 
-use profbridge_model::{Dictionary, Location, LocationId, Mapping, StackId, varint};
+use profbridge_model::{Dictionary, Location, LocationId, Mapping, StackId, Value, varint};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use super::called::{self, Called};
@@ -11,7 +11,7 @@ use super::images::Images;
 use super::in_app::{FrameOrigin, in_app};
 use super::limits::{MAX_FRAMES, MAX_STACK_FRAMES, MAX_STRING_BYTES};
 use super::module::{self, Roots};
-use super::naming::split;
+use super::naming::{Name, split};
 use super::path::{basename, is_absolute};
 use super::program::Program;
 use super::report::Notes;
@@ -19,6 +19,7 @@ use super::runtime::Runtime;
 use super::settings::InApp;
 use super::source::Source;
 use super::stamped::Stamped;
+use super::write::Object;
 use crate::json::{self, Index};
 
 /// What is known of a location in the current chunk.
@@ -69,6 +70,10 @@ pub(super) struct Frames {
     texts: Vec<Index>,
     /// The Python program of the process.
     program: Option<Program>,
+    /// Whether frames are written as attributes have kept them.
+    kept: bool,
+    /// The most frames of a stack.
+    most: usize,
 }
 
 /// Stands for "names no runtime".
@@ -87,8 +92,9 @@ impl Frames {
             + self.called.bytes()
     }
 
-    /// Starts a chunk.
-    pub(super) fn begin(&mut self, dictionary: &Dictionary) {
+    /// Starts a chunk, whose frames are `kept` as they were where it is one already.
+    pub(super) fn begin(&mut self, dictionary: &Dictionary, kept: bool) {
+        (self.kept, self.most) = (kept, if kept { MAX_FRAMES } else { MAX_STACK_FRAMES });
         let locations = dictionary.tables().locations.len();
         if self.slots.len() < locations {
             self.slots.resize(locations, Slot::default());
@@ -131,7 +137,7 @@ impl Frames {
         room[self.written..self.written + 2].copy_from_slice(b",[");
         let mut at = self.written + 2;
         let mut runtime = 0;
-        let mut left = MAX_STACK_FRAMES;
+        let mut left = self.most;
         while let Some(index) = take_index(&mut packed) {
             let Some(id) = LocationId::new(index) else { continue };
             if left == 0 {
@@ -194,12 +200,12 @@ impl Frames {
         let location = dictionary.location(id);
         let runtime = self.runtime(dictionary, location);
         let first = self.frames.len() as u32;
-        if runtime == Runtime::Node && called::depends(dictionary, location) {
+        if !self.kept && runtime == Runtime::Node && called::depends(dictionary, location) {
             let first = CALLED | (runtime as u32) << FIRST_BITS;
             return Slot { stamp: self.stamp, first, text: Index::default() };
         }
         // More lines than a stack may have frames are never written.
-        let lines = location.lines_len.clamp(1, MAX_STACK_FRAMES as u32);
+        let lines = location.lines_len.clamp(1, self.most as u32);
         self.frames.extend((0..lines).map(|line| FrameRef { location: id, line, lineno: None }));
         self.make_texts();
         let mut slot =
@@ -285,7 +291,7 @@ impl Frames {
     /// where there is none, or only the root frame, which is never listed. The frames must be written.
     pub(super) fn owner(&self, dictionary: &Dictionary, stack: StackId) -> u64 {
         let mut packed = dictionary.stack_bytes(Some(stack));
-        let (mut owner, mut left) = (0, MAX_STACK_FRAMES);
+        let (mut owner, mut left) = (0, self.most);
         while let Some(index) = take_index(&mut packed) {
             let Some(id) = LocationId::new(index) else { continue };
             let slot = self.slots[id.index()];
@@ -334,7 +340,10 @@ impl Frames {
             if position > 0 {
                 self.text.push(b',');
             }
-            self.frame(dictionary, position, platform, (rules, executable), notes);
+            match self.kept {
+                true => self.kept_frame(dictionary, position, notes),
+                false => self.frame(dictionary, position, platform, (rules, executable), notes),
+            }
         }
         true
     }
@@ -377,65 +386,113 @@ impl Frames {
         // A frame without a name needs a place: Sentry refuses what has neither.
         let has_place = !path.is_empty() && !name.module.is_empty();
         let is_anonymous = runtime == Runtime::Node && has_place && is_anonymous(&name.function);
-
-        let out = &mut self.text;
-        let start = out.len();
         if is_anonymous {
-            out.extend_from_slice(b"{\"function\":\"\"");
+            name.function = b"".into();
         } else if name.function.is_empty() {
             let place = location.mapping.map(|mapping| (dictionary.mapping(mapping), location.address));
-            unnamed(out, runtime, source.package, place, notes);
-        } else {
-            out.extend_from_slice(b"{\"function\":\"");
-            text(out, &name.function, notes);
-            out.push(b'"');
+            name.function = unnamed(runtime, source.package, place, notes).into();
         }
         // Sentry takes our word for own code only where the frame is of the chunk's platform, as all are that say none.
         let says_none = runtime.platform() == platform || (own && runtime.is_managed());
         let listed = own && says_none && !is_anonymous;
-        self.groups.push(if listed { group(&name.module, source.package, &out[start..]) } else { 0 });
-        if !name.module.is_empty() {
-            out.extend_from_slice(b",\"module\":\"");
-            text(out, &name.module, notes);
-            out.push(b'"');
-        }
-        if !path.is_empty() {
-            if is_absolute(&path) {
-                out.extend_from_slice(b",\"abs_path\":\"");
-                text(out, &path, notes);
-                out.push(b'"');
-            }
-            out.extend_from_slice(b",\"filename\":\"");
-            text(out, Source::shown(runtime, &name.module, &path), notes);
-            out.push(b'"');
-        }
-        if !source.package.is_empty() {
-            out.extend_from_slice(b",\"package\":\"");
-            text(out, source.package, notes);
-            out.push(b'"');
-        }
-        if let Some(lineno) = unsigned(lineno.map_or(source.line, i64::from)) {
-            out.extend_from_slice(b",\"lineno\":");
-            json::number(out, lineno);
-        }
-        if let Some(colno) = unsigned(source.column) {
-            out.extend_from_slice(b",\"colno\":");
-            json::number(out, colno);
-        }
-        if runtime.has_machine_address()
-            && let Some(mapping) = location.mapping
-            && let Some(address) = self.images.absolute(dictionary, mapping, location.address)
-        {
-            out.extend_from_slice(b",\"instruction_addr\":");
-            json::address(out, address);
-        }
-        if !says_none {
-            out.extend_from_slice(b",\"platform\":\"");
-            out.extend_from_slice(runtime.platform().as_bytes());
-            out.push(b'"');
-        }
-        out.extend_from_slice(if own { b",\"in_app\":true}" } else { b",\"in_app\":false}" });
+        self.groups.push(if listed { group(&name, source.package) } else { 0 });
+        let mapping = location.mapping.filter(|_| runtime.has_machine_address());
+        let shown = Shown {
+            function: Some(&name.function),
+            module: some(&name.module),
+            abs_path: Some(&*path).filter(|path| is_absolute(path)),
+            filename: some(&path).map(|path| Source::shown(runtime, &name.module, path)),
+            package: some(source.package),
+            lineno: lineno.map_or(source.line, i64::from),
+            colno: source.column,
+            instruction_addr: mapping.and_then(|id| self.images.absolute(dictionary, id, location.address)),
+            platform: Some(runtime.platform().as_bytes()).filter(|_| !says_none),
+            in_app: Some(own),
+            ..Shown::default()
+        };
+        shown.put(Object::open(&mut self.text, false, notes));
     }
+
+    /// Writes a frame as the attributes of its location have kept it.
+    fn kept_frame(&mut self, dictionary: &Dictionary, position: usize, notes: &mut Notes) {
+        let FrameRef { location: id, line, .. } = self.frames[position];
+        let location = dictionary.location(id);
+        let line = dictionary.lines(location).get(line as usize).copied().unwrap_or_default();
+        let function = line.function.map(|id| dictionary.function(id));
+        let name = function.map_or(&b""[..], |function| {
+            let name = dictionary.string_bytes(function.name);
+            if name.is_empty() { dictionary.string_bytes(function.system_name) } else { name }
+        });
+        // See `sampled/frames.rs`: one name stands for both, unless an attribute says what the other one is.
+        let file = function.and_then(|function| some(dictionary.string_bytes(function.filename)));
+        let mut shown = Shown {
+            function: some(name),
+            filename: file,
+            abs_path: file,
+            lineno: line.line,
+            colno: line.column,
+            instruction_addr: Some(location.address).filter(|address| *address != 0),
+            ..Shown::default()
+        };
+        for attribute in dictionary.attributes(location.attributes) {
+            let Some(key) = dictionary.string_bytes(attribute.key).strip_prefix(b"sentry.frame.") else { continue };
+            match (key, &attribute.value) {
+                (b"module", Value::String(text)) => shown.module = Some(dictionary.string_bytes(*text)),
+                (b"package", Value::String(text)) => shown.package = Some(dictionary.string_bytes(*text)),
+                (b"platform", Value::String(text)) => shown.platform = Some(dictionary.string_bytes(*text)),
+                (b"filename", Value::String(text)) => shown.filename = some(dictionary.string_bytes(*text)),
+                (b"abs_path", Value::String(text)) => shown.abs_path = some(dictionary.string_bytes(*text)),
+                (b"in_app", Value::Bool(flag)) => shown.in_app = Some(*flag),
+                (b"lineno", Value::Int(0)) => shown.has_lineno = true,
+                (b"colno", Value::Int(0)) => shown.has_colno = true,
+                (b"instruction_addr", Value::Int(0)) => shown.instruction_addr = Some(location.address),
+                _ => {}
+            }
+        }
+        if let Some(mapping) = location.mapping {
+            self.images.keep(mapping);
+        }
+        shown.put(Object::open(&mut self.text, true, notes));
+    }
+}
+
+/// What a chunk says of a frame.
+#[derive(Default)]
+struct Shown<'a> {
+    function: Option<&'a [u8]>,
+    module: Option<&'a [u8]>,
+    abs_path: Option<&'a [u8]>,
+    filename: Option<&'a [u8]>,
+    package: Option<&'a [u8]>,
+    lineno: i64,
+    colno: i64,
+    /// Whether 0 is a line or a column. OTLP's is "not set".
+    has_lineno: bool,
+    has_colno: bool,
+    instruction_addr: Option<u64>,
+    platform: Option<&'a [u8]>,
+    in_app: Option<bool>,
+}
+
+impl Shown<'_> {
+    fn put(&self, mut object: Object<'_>) {
+        object.text("function", self.function);
+        object.text("module", self.module);
+        object.text("abs_path", self.abs_path);
+        object.text("filename", self.filename);
+        object.text("package", self.package);
+        object.number("lineno", unsigned(self.lineno, self.has_lineno));
+        object.number("colno", unsigned(self.colno, self.has_colno));
+        object.address("instruction_addr", self.instruction_addr);
+        object.text("platform", self.platform);
+        object.json("in_app", self.in_app.map(|own| if own { "true" } else { "false" }));
+        object.close();
+    }
+}
+
+/// A text, where it is not empty.
+fn some(text: &[u8]) -> Option<&[u8]> {
+    Some(text).filter(|text| !text.is_empty())
 }
 
 /// Whether a function of Node has no name: Sentry's SDK sends an empty one, so that Sentry gives its caller the time.
@@ -467,50 +524,33 @@ fn take_index(packed: &mut &[u8]) -> Option<u32> {
 }
 
 /// A function as Sentry groups them: by module, else by the base name of the file of the code, and by name (observed
-/// with `vroomrs` 0.1.24). `function` is the name as it is written. Never 0.
-fn group(module: &[u8], package: &[u8], function: &[u8]) -> u64 {
-    let module = if module.is_empty() { basename(package) } else { module };
-    xxh3_64_with_seed(function, xxh3_64(module)).max(1)
+/// with `vroomrs` 0.1.24). Never 0.
+fn group(name: &Name<'_>, package: &[u8]) -> u64 {
+    let module = if name.module.is_empty() { basename(package) } else { &name.module };
+    xxh3_64_with_seed(json::cut(&name.function, MAX_STRING_BYTES), xxh3_64(module)).max(1)
 }
 
 /// Sentry aggregates no frame without a function, so one without a name is called by the file it lies in and, where its
 /// address lies in the mapping's range of it, by the [page](Mapping::page_of): else a whole file would be one function,
 /// and most of its stacks one recursion. Sentry lists 100 functions of a chunk.
-fn unnamed(out: &mut Vec<u8>, runtime: Runtime, package: &[u8], place: Option<(&Mapping, u64)>, notes: &mut Notes) {
+fn unnamed(runtime: Runtime, package: &[u8], place: Option<(&Mapping, u64)>, notes: &mut Notes) -> Vec<u8> {
     notes.unnamed_frames += 1;
     let name: &[u8] = match basename(package) {
         b"" if runtime == Runtime::Error => b"unwinding stopped",
         b"" => b"unknown",
         name => name,
     };
-    out.extend_from_slice(b"{\"function\":\"[");
-    text(out, name, notes);
-    out.push(b']');
+    let mut out = [b"[", name, b"]"].concat();
     let known = place.filter(|_| runtime.has_machine_address() && !package.is_empty());
     if let Some(page) = known.and_then(|(mapping, address)| mapping.page_of(address)) {
         out.push(b'+');
-        json::hexadecimal(out, page);
+        json::hexadecimal(&mut out, page);
     }
-    out.push(b'"');
+    out
 }
-
-/// Appends a text, cut where it is too long.
-#[inline]
-pub(super) fn text(out: &mut Vec<u8>, text: &[u8], notes: &mut Notes) {
-    if text.len() <= MAX_STRING_BYTES {
-        json::escaped(out, text);
-        return;
-    }
-    notes.truncated_strings += 1;
-    json::escaped(out, json::cut(text, MAX_STRING_BYTES - ELLIPSIS.len()));
-    out.extend_from_slice(ELLIPSIS.as_bytes());
-}
-
-/// Ends a text that was cut.
-const ELLIPSIS: &str = "…";
 
 /// Relay takes lines and columns as `u32` and rejects the whole chunk for one that is none (getsentry/relay
-/// `relay-profiling/src/sample/mod.rs`). OTLP's 0 is "not set".
-fn unsigned(number: i64) -> Option<u64> {
-    u32::try_from(number).ok().filter(|&number| number > 0).map(u64::from)
+/// `relay-profiling/src/sample/mod.rs`).
+fn unsigned(number: i64, may_be_zero: bool) -> Option<u64> {
+    u32::try_from(number).ok().filter(|&number| number > 0 || may_be_zero).map(u64::from)
 }

@@ -8,11 +8,16 @@
 
 use hashbrown::HashMap;
 
-use profbridge_model::{Dictionary, Mapping, MappingId, Value};
+use profbridge_model::{AttributeSetId, Dictionary, Mapping, MappingId, Value};
+use serde_json::value::RawValue;
 
 use super::limits::MAX_STRING_BYTES;
+use super::report::Notes;
 use super::stamped::Stamped;
+use super::write::{Object, put_json};
 use crate::json;
+use crate::sentry::sampled::text::{Entries, Text};
+use crate::sentry::sampled::{self, MAX_BYTES, MAX_ENTRIES};
 
 /// The distance between two images, and so the largest size of one: 4 GiB.
 const STRIDE: u64 = 1 << 32;
@@ -29,6 +34,8 @@ pub(super) struct Images {
     images: Vec<Image>,
     by_mapping: Stamped,
     by_id: HashMap<([u8; 16], u64), u32>,
+    /// Of a chunk that is kept as it was: the mappings that its frames lie in.
+    kept: Vec<MappingId>,
 }
 
 /// A file in the chunk's address space.
@@ -47,6 +54,7 @@ impl Images {
     /// Starts a chunk.
     pub(super) fn begin(&mut self, dictionary: &Dictionary) {
         self.images.clear();
+        self.kept.clear();
         self.by_id.clear();
         self.by_mapping.begin(dictionary.tables().mappings.len());
     }
@@ -92,27 +100,144 @@ impl Images {
         Some(number)
     }
 
-    /// Appends the images as the inside of a JSON array.
-    pub(super) fn write(&self, dictionary: &Dictionary, out: &mut Vec<u8>) {
-        for (number, image) in self.images.iter().enumerate() {
-            if number > 0 {
-                out.push(b',');
-            }
-            out.extend_from_slice(b"{\"type\":\"symbolic\",\"debug_id\":\"");
-            let id = uuid::Uuid::from_bytes_le(image.debug_id);
-            out.extend_from_slice(id.hyphenated().encode_lower(&mut uuid::Uuid::encode_buffer()).as_bytes());
-            out.extend_from_slice(b"\",\"code_file\":\"");
-            let file = dictionary.string_bytes(dictionary.mapping(image.mapping).filename);
-            json::escaped(out, json::cut(file, MAX_STRING_BYTES));
-            out.extend_from_slice(b"\",\"image_addr\":");
-            json::address(out, base(number as u32));
-            out.extend_from_slice(b",\"image_vmaddr\":");
-            json::address(out, image.vmaddr);
-            out.extend_from_slice(b",\"image_size\":");
-            json::number(out, image.size);
-            out.push(b'}');
+    /// Makes the file of a mapping one of the images of a chunk that is kept as it was.
+    pub(super) fn keep(&mut self, mapping: MappingId) {
+        if self.by_mapping.get(mapping.index()).is_none() {
+            self.by_mapping.set(mapping.index(), NO_IMAGE);
+            self.kept.push(mapping);
         }
     }
+
+    /// Appends the images as the inside of a JSON array.
+    pub(super) fn write(&self, dictionary: &Dictionary, out: &mut Vec<u8>, notes: &mut Notes) {
+        for (number, image) in (0..).zip(&self.images) {
+            let debug_id = uuid::Uuid::from_bytes_le(image.debug_id).hyphenated().to_string();
+            let file = dictionary.string_bytes(dictionary.mapping(image.mapping).filename);
+            let shown = Shown {
+                kind: "symbolic",
+                debug_id: Some(&debug_id),
+                code_file: Some(json::cut(file, MAX_STRING_BYTES)),
+                uuid: None,
+                addr: base(number),
+                vmaddr: Some(image.vmaddr),
+                size: image.size,
+            };
+            shown.put(out, false, notes);
+        }
+    }
+
+    /// The same of a chunk that is kept as it was: of the mappings that frames lie in, and of the images that an
+    /// attribute of the profile kept. Those that would make Relay refuse the chunk are left out and counted.
+    pub(super) fn write_kept(
+        &self,
+        dictionary: &Dictionary,
+        profile: Option<AttributeSetId>,
+        out: &mut Vec<u8>,
+        notes: &mut Notes,
+    ) {
+        for &mapping in &self.kept {
+            // Then the chunk is not written as it was.
+            if out.len() > MAX_BYTES {
+                return;
+            }
+            match Shown::kept(dictionary, mapping) {
+                Some(shown) => shown.put(out, true, notes),
+                None => notes.left_out += 1,
+            }
+        }
+        let Some(Value::Array(others)) = dictionary.find(profile, "sentry.images") else { return };
+        for other in others.iter().take(MAX_ENTRIES) {
+            if out.len() > MAX_BYTES {
+                return;
+            }
+            match dictionary.text(other).filter(|json| is_valid(json)) {
+                Some(json) => {
+                    comma(out);
+                    put_json(out, json);
+                }
+                None => notes.left_out += 1,
+            }
+        }
+    }
+}
+
+/// What a chunk says of an image.
+struct Shown<'a> {
+    kind: &'a str,
+    debug_id: Option<&'a str>,
+    code_file: Option<&'a [u8]>,
+    uuid: Option<&'a str>,
+    addr: u64,
+    vmaddr: Option<u64>,
+    size: u64,
+}
+
+impl<'a> Shown<'a> {
+    /// The image that a mapping was; `None` where Sentry would not take it.
+    fn kept(dictionary: &'a Dictionary, id: MappingId) -> Option<Self> {
+        let mapping = dictionary.mapping(id);
+        let text = |key| dictionary.find(mapping.attributes, key).and_then(|value| dictionary.text(value));
+        let kind = text("sentry.image_type").filter(|kind| TYPES.contains(kind))?;
+        let address = |text: &str| u64::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+        let vmaddr = match text("sentry.image_vmaddr") {
+            Some(text) => Some(address(text)?),
+            None => None,
+        };
+        let debug_id = text("sentry.debug_id");
+        debug_id.is_none_or(is_debug_id).then_some(Self {
+            kind,
+            debug_id,
+            code_file: Some(dictionary.string_bytes(mapping.filename)).filter(|file| !file.is_empty()),
+            uuid: text("sentry.image_uuid"),
+            addr: mapping.memory_start,
+            vmaddr,
+            size: mapping.memory_limit.saturating_sub(mapping.memory_start),
+        })
+    }
+
+    fn put(&self, out: &mut Vec<u8>, kept: bool, notes: &mut Notes) {
+        comma(out);
+        let mut object = Object::open(out, kept, notes);
+        object.text("type", Some(self.kind.as_bytes()));
+        object.text("debug_id", self.debug_id.map(str::as_bytes));
+        object.text("code_file", self.code_file);
+        object.text("uuid", self.uuid.map(str::as_bytes));
+        object.address("image_addr", Some(self.addr));
+        object.address("image_vmaddr", self.vmaddr);
+        object.number("image_size", Some(self.size));
+        object.close();
+    }
+}
+
+/// Separates the elements of a list.
+fn comma(out: &mut Vec<u8>) {
+    if !out.is_empty() {
+        out.push(b',');
+    }
+}
+
+/// Types of images that Relay knows. Another one makes it refuse the chunk (getsentry/relay
+/// `relay-profiling/src/debug_image.rs`).
+const TYPES: [&str; 5] = ["macho", "symbolic", "sourcemap", "proguard", "jvm"];
+
+/// The keys of an image of which Relay takes no `null`.
+const NEVER_NULL: [&str; 5] = ["debug_id", "id", "image_addr", "image_vmaddr", "image_size"];
+
+/// Whether the JSON of an image is one that Relay takes.
+fn is_valid(json: &str) -> bool {
+    let image = serde_json::from_str::<sampled::model::Image<'_>>(json);
+    let is_image = image.is_ok_and(|image| {
+        TYPES.contains(&Text::of(&image.kind)) && image.debug_id.is_none_or(|id| is_debug_id(id.as_str()))
+    });
+    is_image
+        && serde_json::from_str::<Entries<'_, &RawValue, MAX_ENTRIES>>(json).is_ok_and(|keys| {
+            !keys.0.iter().any(|(key, value)| value.get() == "null" && NEVER_NULL.contains(&key.as_str()))
+        })
+}
+
+/// Whether a text is a UUID, perhaps with an age behind it (Sentry's debug identifiers).
+fn is_debug_id(text: &str) -> bool {
+    uuid::Uuid::try_parse(text.get(..36).unwrap_or(text)).is_ok()
 }
 
 /// Where an image starts. Nothing lies below the first, so that no address looks like a small number.

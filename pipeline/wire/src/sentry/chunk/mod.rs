@@ -17,6 +17,7 @@
 mod called;
 mod check;
 mod frames;
+mod head;
 mod images;
 mod in_app;
 mod ledger;
@@ -46,8 +47,6 @@ mod write;
 #[cfg(test)]
 mod tests;
 
-use std::io;
-
 use profbridge_model::{ProcessWindow, ProfilerId, Profiles, Reason};
 use uuid::Uuid;
 
@@ -58,6 +57,7 @@ pub use sink::{ChunkHead, ChunkSink, ChunkSummary, Collected};
 use super::about::About;
 use super::told::Told;
 use frames::Frames;
+use head::Head;
 use listing::Listing;
 use observe::Window;
 use plan::Plan;
@@ -95,11 +95,16 @@ struct Subject<'a> {
     batch: &'a Profiles,
     profiler_id: ProfilerId,
     about: &'a About,
+    /// The chunk that the batch is already, where it is one.
+    whole: Option<Whole<'a>>,
 }
 
 /// A chunk that is planned and within its size.
 struct Planned {
     platform: String,
+    /// What the chunk says of its threads.
+    threads: Vec<u8>,
+    images: Vec<u8>,
     estimated_bytes: usize,
     notes: Notes,
 }
@@ -117,16 +122,16 @@ impl Converter {
     /// written is in the report, with the sink's error.
     pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink) -> Report {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
-        match (Whole::of(batch), &batch.window) {
-            (Some(whole), _) => self.write_whole(&whole, sink, &mut report),
-            (None, Some(window)) => match pruned(batch) {
+        match &batch.window {
+            _ if self.convert_whole(batch, sink, &mut report) => {}
+            Some(window) => match pruned(batch) {
                 Some(pruned) => {
                     report.notes.frame_patterns += pruned.not_applied;
                     self.convert_window(&pruned.batch, window, sink, &mut report);
                 }
                 None => self.convert_window(batch, window, sink, &mut report),
             },
-            (None, None) => report.losses.add_observations(Reason::ChunkRule, batch.observations()),
+            None => report.losses.add_observations(Reason::ChunkRule, batch.observations()),
         }
         let clipped = self.clipped_nanos.saturating_add(report.notes.clipped_nanos);
         (report.clipped_seconds, self.clipped_nanos) = (clipped / NANOS, clipped % NANOS);
@@ -143,31 +148,29 @@ impl Converter {
         self.window.bytes() + self.plan.bytes() + self.frames.bytes() + self.listing.bytes() + self.buffer.capacity()
     }
 
-    /// Writes a chunk that is one already.
-    fn write_whole(&mut self, whole: &Whole<'_>, sink: &mut dyn ChunkSink, report: &mut Report) {
-        let release = whole.release();
-        let head = ChunkHead {
-            platform: whole.platform(),
-            profiler_id: whole.window().profiler_id,
-            release: release.as_deref(),
-            environment: whole.environment().unwrap_or(&self.settings.environment),
-            estimated_bytes: whole.estimated_bytes(),
-        };
-        let summary = ChunkSummary {
-            chunk_id: Uuid::nil(),
-            platform: whole.platform().to_owned(),
-            observations: whole.samples(),
-            samples: whole.samples(),
-            synthesized: 0,
-            coalesced: 0,
-            billed_nanos: whole.billed_nanos,
-            first_unix_nano: whole.window().start_unix_nano,
-            json_bytes: 0,
-        };
-        let buffer = &mut self.buffer;
-        if deliver(&head, summary, |sink| whole.write(buffer, sink), |_| true, sink, report) {
-            report.notes.merge(&whole.notes);
+    /// Writes a batch that is a chunk already, where Sentry takes it as it is. Says whether that is so.
+    fn convert_whole(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink, report: &mut Report) -> bool {
+        let Some((whole, window)) = Whole::of(batch) else { return false };
+        let line = Timeline::new(&window);
+        if self.window.read_kept(batch, whole.profile, line).is_none() {
+            return false;
         }
+        self.plan.begin(self.window.stacks.len());
+        let mut samples_bytes = 0;
+        for (number, lane) in (0..).zip(self.window.threads.lanes()) {
+            self.plan.kept(number, &lane.keys);
+            samples_bytes += lane.keys.len() * (write::SAMPLE_BYTES + lane.id.len());
+        }
+        let (first, last) = (self.plan.first, self.plan.last);
+        if first > last || !whole::is_short(line.unix_nano(first), line.unix_nano(last)) {
+            return false;
+        }
+        let about = About::of(&Told::of(batch), "");
+        let subject = Subject { batch, profiler_id: window.profiler_id, about: &about, whole: Some(whole) };
+        let planned = self.plan_frames(subject, samples_bytes, whole::MAX_BYTES);
+        let is_planned = planned.is_some();
+        planned.into_iter().for_each(|planned| self.write(subject, planned, sink, report));
+        is_planned
     }
 
     fn convert_window(
@@ -200,7 +203,7 @@ impl Converter {
         let mut open = segments::cut_idle(lanes, line.last(), max_gap, lone, weight);
         open.reverse();
         let about = About::of(&Told::of(batch), &self.settings.environment);
-        let subject = Subject { batch, profiler_id: process.profiler_id, about: &about };
+        let subject = Subject { batch, profiler_id: process.profiler_id, about: &about, whole: None };
         while let Some(segment) = open.pop() {
             self.convert_segment(subject, segment, &mut open, sink, report);
         }
@@ -247,7 +250,6 @@ impl Converter {
 
     /// Plans a chunk; `None` where it is longer than Relay takes or larger than `limit` bytes.
     fn plan(&mut self, subject: Subject<'_>, segment: &Segment, limit: usize) -> Option<Planned> {
-        let dictionary = subject.batch.dictionary();
         let line = self.window.line;
         let lanes = self.window.threads.lanes();
         self.plan.begin(self.window.stacks.len());
@@ -264,9 +266,16 @@ impl Converter {
         if line.nanos(self.plan.last.saturating_sub(self.plan.first)) > limits::MAX_CHUNK_NANOS {
             return None;
         }
+        self.plan_frames(subject, samples_bytes, limit)
+    }
+
+    /// Plans what the chunk says of its planned samples; `None` where all of it is larger than `limit` bytes.
+    fn plan_frames(&mut self, subject: Subject<'_>, mut samples_bytes: usize, limit: usize) -> Option<Planned> {
+        let Subject { batch, about, whole, .. } = subject;
+        let dictionary = batch.dictionary();
         let mut notes = Notes::default();
         let mut runtimes = [0; RUNTIMES];
-        self.frames.begin(dictionary);
+        self.frames.begin(dictionary, whole.is_some());
         for (&stack, &uses) in self.plan.stacks.iter().zip(&self.plan.uses) {
             let runtime = self.frames.stack(dictionary, self.window.stacks[stack as usize], &mut notes);
             runtimes[runtime as usize] += u64::from(uses);
@@ -274,90 +283,95 @@ impl Converter {
                 return None;
             }
         }
-        let platform = match &self.settings.platform {
-            Some(platform) => platform.clone(),
-            None => dominant(&runtimes).to_owned(),
+        let platform = match (whole, &self.settings.platform) {
+            (Some(whole), _) => whole.platform.to_owned(),
+            (None, Some(platform)) => platform.clone(),
+            (None, None) => dominant(&runtimes).to_owned(),
         };
-        if runtimes[Runtime::Python as usize] > 0 {
+        if whole.is_none() && runtimes[Runtime::Python as usize] > 0 {
             let stacks = self.plan.stacks.iter().map(|&stack| self.window.stacks[stack as usize]);
             self.frames.find_program(dictionary, stacks);
         }
-        let left = limit - samples_bytes - self.frames.stacks().len();
-        let own = (&self.settings.in_app, &*subject.about.executable);
+        let left = limit.checked_sub(samples_bytes + self.frames.stacks().len())?;
+        let own = (&self.settings.in_app, &*about.executable);
         if !self.frames.write(dictionary, &platform, own, left, &mut notes) {
             return None;
         }
-        let halved = self.listing.look_at(&self.plan, &self.frames, dictionary, &self.window.stacks);
-        samples_bytes += halved * (write::SAMPLE_BYTES + profbridge_model::thread::MAX_ID_BYTES);
-        let estimated_bytes = samples_bytes + self.frames.stacks().len() + self.frames.text.len();
-        if estimated_bytes > limit {
-            return None;
+        if whole.is_none() {
+            let halved = self.listing.look_at(&self.plan, &self.frames, dictionary, &self.window.stacks);
+            samples_bytes += halved * (write::SAMPLE_BYTES + profbridge_model::thread::MAX_ID_BYTES);
+            if halved > 0 {
+                self.plan.halve(&self.listing.halved);
+            }
         }
-        if halved > 0 {
-            self.plan.halve(&self.listing.halved);
-        }
-        notes.clipped_nanos = line.nanos(self.plan.clipped);
-        Some(Planned { platform, estimated_bytes, notes })
-    }
-
-    /// Writes the planned chunk and counts what became of it.
-    fn write(&mut self, subject: Subject<'_>, planned: Planned, sink: &mut dyn ChunkSink, report: &mut Report) {
-        let Subject { batch, profiler_id, about } = subject;
-        let written = self.plan.observations - self.plan.dropped;
-        let line = self.window.line;
-        let Planned { platform, estimated_bytes, mut notes } = planned;
-        let billed_nanos = line.nanos(self.plan.last - self.plan.first);
-        let dictionary = batch.dictionary();
-        let lanes = self.window.threads.lanes();
         // The kernel calls the first thread as the program; Sentry's SDKs have these names.
         let first_name = match &*platform {
+            _ if whole.is_some() => None,
             "python" => Some(&b"MainThread"[..]),
             "node" => Some(&b"main"[..]),
             _ => None,
         };
-        let threads = self.plan.threads.iter().map(|thread| {
-            let lane = &lanes[thread.lane as usize];
-            let first = first_name.filter(|_| lane.id == about.pid);
-            let name = first.or_else(|| lane.name.map(|name| dictionary.string_bytes(Some(name))));
-            write::Thread { id: &lane.id, name, priority: None }
-        });
-        let threads: Vec<write::Thread<'_>> = threads.collect();
-        let stack_count = self.plan.stacks.len() + 1;
+        let mut threads = Vec::new();
+        for thread in &self.plan.threads {
+            let lane = &self.window.threads.lanes()[thread.lane as usize];
+            let first_name = first_name.filter(|_| lane.id == about.pid);
+            lane.write(dictionary, first_name, whole.is_some(), &mut threads, &mut notes);
+            if threads.len() > limit {
+                return None;
+            }
+        }
         let mut images = Vec::new();
-        self.frames.images.write(dictionary, &mut images);
+        match whole {
+            Some(whole) => {
+                self.frames.images.write_kept(dictionary, whole.profile.attributes, &mut images, &mut notes);
+            }
+            None => self.frames.images.write(dictionary, &mut images, &mut notes),
+        }
+        let frames_bytes = self.frames.stacks().len() + self.frames.text.len();
+        let estimated_bytes = samples_bytes + frames_bytes + threads.len() + images.len();
+        notes.clipped_nanos = self.window.line.nanos(self.plan.clipped);
+        (estimated_bytes <= limit).then_some(Planned { platform, threads, images, estimated_bytes, notes })
+    }
+
+    /// Writes the planned chunk and counts what became of it.
+    fn write(&mut self, subject: Subject<'_>, planned: Planned, sink: &mut dyn ChunkSink, report: &mut Report) {
+        let Planned { platform, threads, images, estimated_bytes, mut notes } = planned;
+        let is_whole = subject.whole.is_some();
+        let line = self.window.line;
+        let billed_nanos = line.nanos(self.plan.last - self.plan.first);
+        let lanes = self.window.threads.lanes();
+        let stack_count = self.plan.stacks.len() + 1;
+        let head = Head::of(subject, &platform, &mut notes);
+        let mut head_text = Vec::new();
+        head.write(&mut head_text, is_whole, &mut notes);
         let parts = write::Parts {
-            platform: &platform,
-            sdk: write::SDK,
-            profiler_id,
-            release: about.release.as_deref(),
-            environment: Some(&about.environment),
-            measurements: None,
+            head: &head_text,
             stack_count,
             stacks: self.frames.stacks(),
             frames: &self.frames.text,
             images: &images,
             threads: &threads,
-            id: None,
-            notes: Some(&mut notes),
+            id: head.id,
         };
+        let rounding = if is_whole { whole::ROUNDING } else { 0 };
         let mut start = 0;
         let samples = &self.plan.samples;
         let of_threads = self.plan.threads.iter().map(|thread| {
             let of_thread = &samples[std::mem::replace(&mut start, thread.end)..thread.end];
-            let sample = |&sample: &_| (number(sample) as u32, line.unix_nano(tick(sample)) / 1_000);
+            let sample = |&sample: &_| (number(sample) as u32, (line.unix_nano(tick(sample)) + rounding) / 1_000);
             (&*lanes[thread.lane as usize].id, of_thread.iter().map(sample))
         });
-        let head = ChunkHead {
+        let chunk_head = ChunkHead {
             platform: &platform,
-            profiler_id,
-            release: about.release.as_deref(),
-            environment: &about.environment,
+            profiler_id: head.profiler_id,
+            release: head.release,
+            environment: head.environment.unwrap_or(&self.settings.environment),
             estimated_bytes,
         };
-        let summary = ChunkSummary {
+        let mut summary = ChunkSummary {
             chunk_id: Uuid::nil(),
             platform: platform.clone(),
-            observations: written,
+            observations: self.plan.observations - self.plan.dropped,
             samples: samples.len() as u64,
             synthesized: self.plan.synthesized,
             coalesced: self.plan.coalesced,
@@ -376,48 +390,27 @@ impl Converter {
                 platform: &platform,
                 bytes,
             };
-            check::check(&facts).is_ok()
+            is_whole || check::check(&facts).is_ok()
         };
         let buffer = &mut self.buffer;
-        if deliver(&head, summary, |sink| write::write(parts, of_threads, buffer, sink), is_valid, sink, report) {
-            report.notes.merge(&notes);
+        let begun = sink.begin(&chunk_head);
+        let written =
+            begun.and_then(|()| write::write(&parts, of_threads, buffer, sink).inspect_err(|_| sink.abandon()));
+        let outcome = written.and_then(|(chunk_id, json_bytes)| {
+            if !is_valid(json_bytes) {
+                sink.abandon();
+                return Ok(false);
+            }
+            (summary.chunk_id, summary.json_bytes) = (chunk_id, json_bytes);
+            sink.finish(&summary).map(|()| true)
+        });
+        match outcome {
+            Ok(true) => report.add(&summary, &notes),
+            Ok(false) => report.losses.add_observations(Reason::ChunkRule, summary.observations),
+            Err(error) => {
+                report.losses.add_observations(Reason::WriteFailed, summary.observations);
+                report.error = Some(error);
+            }
         }
     }
-}
-
-/// Writes a chunk and counts what became of it. Says whether it is out.
-fn deliver(
-    head: &ChunkHead<'_>,
-    mut summary: ChunkSummary,
-    write: impl FnOnce(&mut dyn ChunkSink) -> io::Result<(Uuid, u64)>,
-    is_valid: impl FnOnce(u64) -> bool,
-    sink: &mut dyn ChunkSink,
-    report: &mut Report,
-) -> bool {
-    let written = sink.begin(head).and_then(|()| write(sink).inspect_err(|_| sink.abandon()));
-    let outcome = written.and_then(|(chunk_id, json_bytes)| {
-        if !is_valid(json_bytes) {
-            sink.abandon();
-            return Ok(false);
-        }
-        (summary.chunk_id, summary.json_bytes) = (chunk_id, json_bytes);
-        sink.finish(&summary).map(|()| true)
-    });
-    match outcome {
-        Ok(true) => {
-            report.chunks += 1;
-            report.samples += summary.samples;
-            report.synthesized += summary.synthesized;
-            report.coalesced += summary.coalesced;
-            report.billed_nanos += summary.billed_nanos;
-            report.json_bytes += summary.json_bytes;
-            return true;
-        }
-        Ok(false) => report.losses.add_observations(Reason::ChunkRule, summary.observations),
-        Err(error) => {
-            report.losses.add_observations(Reason::WriteFailed, summary.observations);
-            report.error = Some(error);
-        }
-    }
-    false
 }

@@ -59,6 +59,31 @@ impl Window {
             + self.spread.bytes()
     }
 
+    fn begin(&mut self, dictionary: &Dictionary, line: Timeline, kept: bool) {
+        self.line = line;
+        self.threads.begin(dictionary, kept);
+        self.by_stack.begin(dictionary.tables().stacks.len());
+        self.seen.clear();
+        self.stacks.clear();
+        self.homeless.clear();
+        self.has_pieces = false;
+    }
+
+    /// Reads the samples of a chunk that is kept as it was. The keys number their stacks from 1 on; those of 0 have no
+    /// frames. `None` where one has no thread.
+    pub(super) fn read_kept(&mut self, batch: &Profiles, profile: &Profile, line: Timeline) -> Option<()> {
+        let dictionary = batch.dictionary();
+        self.begin(dictionary, line, true);
+        for sample in batch.samples(profile) {
+            let lane = self.threads.find(dictionary, sample.attributes, None)?;
+            let number = self.stack_number(dictionary, sample.stack).map_or(0, |stack| stack + 1);
+            let keys = &mut self.threads.lanes_mut()[lane].keys;
+            keys.extend(sample.timestamps().filter_map(|time| Some(key(line.tick(time)?, number))));
+        }
+        self.sort();
+        Some(())
+    }
+
     /// Reads the chosen profiles.
     pub(super) fn read(
         &mut self,
@@ -68,14 +93,7 @@ impl Window {
         losses: &mut Losses,
         notes: &mut Notes,
     ) {
-        let dictionary = batch.dictionary();
-        self.line = line;
-        self.threads.begin(dictionary);
-        self.by_stack.begin(dictionary.tables().stacks.len());
-        self.seen.clear();
-        self.stacks.clear();
-        self.homeless.clear();
-        self.has_pieces = false;
+        self.begin(batch.dictionary(), line, false);
         for Chosen { profile, meaning } in chosen {
             self.read_timed(batch, profile, *meaning, losses, notes);
         }

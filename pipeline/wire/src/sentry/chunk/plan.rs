@@ -6,6 +6,7 @@
 //! gaps are closed is decided by the thread's account, see [`ledger`](super::ledger).
 
 use super::ledger::Ledger;
+use super::limits::MIN_THREAD_SAMPLES;
 use super::observe::{Observed, Window};
 use super::settings::LoneSamples;
 use super::stamped::Stamped;
@@ -99,6 +100,22 @@ impl Plan {
         self.last = self.last.max(closed);
         let written = (self.samples.len() - start) as u64;
         self.threads.push(PlannedThread { lane, end: self.samples.len(), busy: written - idle - 1 });
+    }
+
+    /// Adds a thread of a chunk that is kept as it was, see [`Window::read_kept`]. Relay leaves out threads with fewer
+    /// than two samples that have frames, and looks at the others' time.
+    pub(super) fn kept(&mut self, lane: u32, keys: &[u64]) {
+        let mut busy = 0;
+        for &observed in keys {
+            let stack = (number(observed) as u32).checked_sub(1).map_or(IDLE, |stack| self.stack(stack));
+            busy += u64::from(stack != IDLE);
+            self.samples.push(key(tick(observed), stack));
+        }
+        if let (Some(&first), Some(&last), true) = (keys.first(), keys.last(), busy >= MIN_THREAD_SAMPLES) {
+            (self.first, self.last) = (self.first.min(tick(first)), self.last.max(tick(last)));
+        }
+        self.observations += keys.len() as u64;
+        self.threads.push(PlannedThread { lane, end: self.samples.len(), busy });
     }
 
     /// Relay drops a thread with fewer than two samples that have frames (getsentry/relay

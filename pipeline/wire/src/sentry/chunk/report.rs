@@ -2,6 +2,8 @@
 
 use profbridge_model::{Losses, Quantities};
 
+use super::sink::ChunkSummary;
+
 /// The name of the count of whole seconds that were sampled and are not shown.
 pub const CLIPPED_SECONDS: &str = "clipped_seconds";
 
@@ -71,6 +73,17 @@ pub struct Report {
 }
 
 impl Report {
+    /// Counts a chunk that is written.
+    pub(super) fn add(&mut self, chunk: &ChunkSummary, notes: &Notes) {
+        self.chunks += 1;
+        self.samples += chunk.samples;
+        self.synthesized += chunk.synthesized;
+        self.coalesced += chunk.coalesced;
+        self.billed_nanos += chunk.billed_nanos;
+        self.json_bytes += chunk.json_bytes;
+        self.notes.merge(notes);
+    }
+
     /// What is worth counting and no loss, by the names that metrics and summaries have for it.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [

@@ -1,9 +1,9 @@
 //! The runtimes that frames come from.
 
-use profbridge_model::perf_name::{self, Compiler};
 use profbridge_model::{AttributeSetId, Dictionary, Location, Value};
 
 use super::path::basename;
+use crate::perf_name::{self, Compiler};
 
 /// What executes a frame: `profile.frame.type` of the OpenTelemetry semantic conventions (registry attribute), and the
 /// error frames of the eBPF profiler (open-telemetry/opentelemetry-ebpf-profiler `libpf/frametype.go`).

@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use profbridge_model::perf_name;
 use profbridge_model::{Dictionary, Line, Location};
 
 use super::path;
 use super::runtime::Runtime;
+use crate::perf_name;
 
 const NOTHING: &[u8] = b"";
 

@@ -4,9 +4,12 @@
 
 use hashbrown::HashMap;
 use profbridge_model::thread::{SYNTHETIC_BASE, Thread};
-use profbridge_model::{AttributeSetId, Dictionary, StringId};
+use profbridge_model::{AttributeSetId, Dictionary, StringId, Value};
 
+use super::report::Notes;
 use super::stamped::Stamped;
+use super::write::Object;
+use crate::json;
 
 /// A thread of the window and its observations.
 #[derive(Debug, Default)]
@@ -15,12 +18,34 @@ pub(super) struct Lane {
     pub(super) id: String,
     /// The name.
     pub(super) name: Option<StringId>,
+    /// The priority, of a thread of a chunk that is kept as it was.
+    priority: Option<u32>,
     /// The keys of its observations, see [`timeline`](super::timeline).
     pub(super) keys: Vec<u64>,
     /// How many of the keys, from the first on, are sorted and leave no time to others.
     pub(super) timed: usize,
     /// Up to when values without timestamps have been laid on it, in ticks.
     pub(super) laid: u64,
+}
+
+impl Lane {
+    /// Writes what is said of the thread, under its id. A name of Sentry's own wins.
+    pub(super) fn write(
+        &self,
+        dictionary: &Dictionary,
+        own_name: Option<&[u8]>,
+        kept: bool,
+        out: &mut Vec<u8>,
+        notes: &mut Notes,
+    ) {
+        out.extend_from_slice(if out.is_empty() { b"\"" } else { b",\"" });
+        json::escaped(out, self.id.as_bytes());
+        out.extend_from_slice(b"\":");
+        let mut object = Object::open(out, kept, notes);
+        object.text("name", own_name.or_else(|| self.name.map(|name| dictionary.string_bytes(Some(name)))));
+        object.number("priority", self.priority.map(u64::from));
+        object.close();
+    }
 }
 
 /// Stands for "no thread is named" among the lanes of attribute sets.
@@ -34,6 +59,8 @@ pub(super) struct Threads {
     by_set: Stamped,
     by_id: HashMap<String, u32>,
     synthetic: Vec<u32>,
+    /// Whether threads are those of a chunk that is kept as it was.
+    kept: bool,
 }
 
 impl Threads {
@@ -43,8 +70,9 @@ impl Threads {
         self.lanes.iter().map(lane).sum::<usize>() + self.by_set.bytes() + self.by_id.allocation_size()
     }
 
-    /// Forgets the window before.
-    pub(super) fn begin(&mut self, dictionary: &Dictionary) {
+    /// Forgets the window before. Threads of a chunk that is `kept` as it was have any ids.
+    pub(super) fn begin(&mut self, dictionary: &Dictionary, kept: bool) {
+        self.kept = kept;
         self.by_set.begin(dictionary.tables().attribute_sets.len());
         self.by_id.clear();
         self.synthetic.clear();
@@ -77,7 +105,11 @@ impl Threads {
     }
 
     fn resolve(&mut self, dictionary: &Dictionary, set: AttributeSetId) -> u32 {
-        let Some(Thread { id, name }) = Thread::of(dictionary, Some(set)) else { return NO_LANE };
+        let found = match self.kept {
+            true => kept_thread(dictionary, set),
+            false => Thread::of(dictionary, Some(set)).map(|thread| (thread, None)),
+        };
+        let Some((Thread { id, name }, priority)) = found else { return NO_LANE };
         let lane = match self.by_id.get(&id) {
             Some(&lane) => lane,
             None => {
@@ -86,8 +118,8 @@ impl Threads {
                 lane
             }
         };
-        let known = &mut self.lanes[lane as usize].name;
-        *known = known.or(name);
+        let known = &mut self.lanes[lane as usize];
+        (known.name, known.priority) = (known.name.or(name), known.priority.or(priority));
         lane
     }
 
@@ -97,7 +129,7 @@ impl Threads {
         }
         let lane = &mut self.lanes[self.used];
         lane.id = id;
-        lane.name = None;
+        (lane.name, lane.priority) = (None, None);
         lane.timed = 0;
         lane.laid = 0;
         lane.keys.clear();
@@ -137,4 +169,19 @@ impl Threads {
     pub(super) fn lanes_mut(&mut self) -> &mut [Lane] {
         &mut self.lanes[..self.used]
     }
+}
+
+/// The thread that attributes kept, and its priority.
+fn kept_thread(dictionary: &Dictionary, set: AttributeSetId) -> Option<(Thread, Option<u32>)> {
+    let (mut id, mut name, mut priority) = (None, None, None);
+    for attribute in dictionary.attributes(Some(set)) {
+        match (dictionary.string_bytes(attribute.key), &attribute.value) {
+            (b"thread.id", Value::Int(number)) => id = Some(number.to_string()),
+            (b"thread.id", Value::String(text)) => id = Some(dictionary.string(*text).to_owned()),
+            (b"thread.name", Value::String(text)) => name = *text,
+            (b"sentry.thread.priority", Value::Int(number)) => priority = u32::try_from(*number).ok(),
+            _ => {}
+        }
+    }
+    Some((Thread { id: id?, name }, priority))
 }

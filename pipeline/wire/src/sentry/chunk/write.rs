@@ -11,42 +11,104 @@ use xxhash_rust::xxh3::Xxh3;
 
 use profbridge_model::ProfilerId;
 
-use super::frames::text;
+use super::limits::MAX_STRING_BYTES;
 use super::report::Notes;
 use super::sink::ChunkSink;
 use crate::json::{self, Index};
 
-/// The name and version under which Sentry knows the sender. Names of Sentry's own SDKs are subject to its version
-/// gates.
-pub(super) const SDK: (&str, &str) = ("profbridge.rust", env!("CARGO_PKG_VERSION"));
-
-/// A chunk as it is written, but for its samples.
+/// A chunk as it is written, but for its samples: all of it JSON.
 pub(super) struct Parts<'a> {
-    pub(super) platform: &'a str,
-    pub(super) sdk: (&'a str, &'a str),
-    pub(super) profiler_id: ProfilerId,
-    pub(super) release: Option<&'a str>,
-    pub(super) environment: Option<&'a str>,
-    /// Other JSON behind that: a key with what stands under it.
-    pub(super) measurements: Option<&'a str>,
-    /// How many stacks there are, and these, the frames and the images as the insides of JSON arrays.
+    /// The members before the profile, behind the bracket that opens the chunk.
+    pub(super) head: &'a [u8],
+    /// How many stacks there are, and these, the frames and the images as the insides of arrays.
     pub(super) stack_count: usize,
     pub(super) stacks: &'a [u8],
     pub(super) frames: &'a [u8],
     pub(super) images: &'a [u8],
-    pub(super) threads: &'a [Thread<'a>],
+    /// The threads, as the inside of an object.
+    pub(super) threads: &'a [u8],
     /// Its id, where it has one; else it is a hash of the content.
     pub(super) id: Option<Uuid>,
-    /// Where texts that are cut are counted; `None` where they are not cut.
-    pub(super) notes: Option<&'a mut Notes>,
 }
 
-/// A thread as it is written.
-pub(super) struct Thread<'a> {
-    pub(super) id: &'a str,
-    pub(super) name: Option<&'a [u8]>,
-    pub(super) priority: Option<u32>,
+/// Writes the members of an object. Texts are cut that are too long.
+pub(super) struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    /// The longest text that is written as it is, in bytes.
+    longest: usize,
+    notes: &'a mut Notes,
+    is_first: bool,
 }
+
+impl<'a> Object<'a> {
+    /// Opens an object. Texts of a chunk that is `kept` as it was are written whatever their length.
+    pub(super) fn open(out: &'a mut Vec<u8>, kept: bool, notes: &'a mut Notes) -> Self {
+        out.push(b'{');
+        let longest = if kept { usize::MAX } else { MAX_STRING_BYTES };
+        Self { out, longest, notes, is_first: true }
+    }
+
+    fn key(&mut self, key: &str) {
+        self.out.extend_from_slice(if self.is_first { b"\"" } else { b",\"" });
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.is_first = false;
+    }
+
+    /// A text, where there is one.
+    pub(super) fn text(&mut self, key: &str, text: Option<&[u8]>) {
+        let Some(text) = text else { return };
+        self.key(key);
+        self.out.push(b'"');
+        if text.len() <= self.longest {
+            json::escaped(self.out, text);
+        } else {
+            self.notes.truncated_strings += 1;
+            json::escaped(self.out, json::cut(text, self.longest - ELLIPSIS.len()));
+            self.out.extend_from_slice(ELLIPSIS.as_bytes());
+        }
+        self.out.push(b'"');
+    }
+
+    /// A number, where there is one.
+    pub(super) fn number(&mut self, key: &str, number: Option<u64>) {
+        if let Some(number) = number {
+            self.key(key);
+            json::number(self.out, number);
+        }
+    }
+
+    /// An address, where there is one.
+    pub(super) fn address(&mut self, key: &str, address: Option<u64>) {
+        if let Some(address) = address {
+            self.key(key);
+            json::address(self.out, address);
+        }
+    }
+
+    /// An object of texts.
+    pub(super) fn object(&mut self, key: &str, texts: &[(&str, &str)]) {
+        self.key(key);
+        let mut object = Object::open(self.out, self.longest == usize::MAX, self.notes);
+        texts.iter().for_each(|(key, text)| object.text(key, Some(text.as_bytes())));
+        object.close();
+    }
+
+    /// JSON, where there is some.
+    pub(super) fn json(&mut self, key: &str, json: Option<&str>) {
+        if let Some(json) = json {
+            self.key(key);
+            put_json(self.out, json);
+        }
+    }
+
+    pub(super) fn close(self) {
+        self.out.push(b'}');
+    }
+}
+
+/// Ends a text that was cut.
+const ELLIPSIS: &str = "…";
 
 /// A piece handed to the sink is about this long, in bytes: it stays in a core's own cache.
 pub(super) const PIECE: usize = 32 << 10;
@@ -84,21 +146,22 @@ impl Output<'_> {
 ///
 /// The sink's.
 pub(super) fn write<'s, S: Iterator<Item = (u32, u64)>>(
-    mut parts: Parts<'_>,
+    parts: &Parts<'_>,
     threads: impl Iterator<Item = (&'s str, S)>,
     buffer: &mut Vec<u8>,
     sink: &mut dyn ChunkSink,
 ) -> io::Result<(Uuid, u64)> {
     let mut out = Output { sink, hash: Xxh3::new(), bytes: 0 };
     buffer.clear();
-    parts.head(buffer);
+    buffer.extend_from_slice(parts.head);
+    buffer.extend_from_slice(b",\"profile\":{\"samples\":[");
     samples(parts.stack_count, threads, buffer, &mut out)?;
     out.write(b"],\"stacks\":[")?;
     out.write(parts.stacks)?;
     out.write(b"],\"frames\":[")?;
     out.write(parts.frames)?;
     buffer.extend_from_slice(b"],\"thread_metadata\":{");
-    parts.thread_metadata(buffer);
+    buffer.extend_from_slice(parts.threads);
     buffer.extend_from_slice(b"}}");
     if !parts.images.is_empty() {
         buffer.extend_from_slice(b",\"debug_meta\":{\"images\":[");
@@ -107,50 +170,6 @@ pub(super) fn write<'s, S: Iterator<Item = (u32, u64)>>(
     }
     out.write(buffer)?;
     out.close(parts.id)
-}
-
-impl Parts<'_> {
-    fn text(&mut self, out: &mut Vec<u8>, before: &str, content: &[u8]) {
-        out.extend_from_slice(before.as_bytes());
-        match &mut self.notes {
-            Some(notes) => text(out, content, notes),
-            None => json::escaped(out, content),
-        }
-        out.push(b'"');
-    }
-
-    fn head(&mut self, out: &mut Vec<u8>) {
-        self.text(out, "{\"version\":\"2\",\"platform\":\"", self.platform.as_bytes());
-        self.text(out, ",\"client_sdk\":{\"name\":\"", self.sdk.0.as_bytes());
-        self.text(out, ",\"version\":\"", self.sdk.1.as_bytes());
-        self.text(out, "},\"profiler_id\":\"", self.profiler_id.to_string().as_bytes());
-        for (before, content) in [(",\"release\":\"", self.release), (",\"environment\":\"", self.environment)] {
-            if let Some(content) = content {
-                self.text(out, before, content.as_bytes());
-            }
-        }
-        if let Some(json) = self.measurements {
-            out.extend_from_slice(b",\"measurements\":");
-            put_json(out, json);
-        }
-        out.extend_from_slice(b",\"profile\":{\"samples\":[");
-    }
-
-    fn thread_metadata(&mut self, out: &mut Vec<u8>) {
-        for (position, &Thread { id, name, priority }) in self.threads.iter().enumerate() {
-            out.extend_from_slice(if position > 0 { b",\"" } else { b"\"" });
-            json::escaped(out, id.as_bytes());
-            out.extend_from_slice(b"\":{");
-            if let Some(name) = name {
-                self.text(out, "\"name\":\"", name);
-            }
-            if let Some(priority) = priority {
-                out.extend_from_slice(if name.is_some() { b",\"priority\":" } else { b"\"priority\":" });
-                json::number(out, priority.into());
-            }
-            out.push(b'}');
-        }
-    }
 }
 
 /// Appends JSON that was read, on one line: in an envelope a line's end ends the chunk. Within a string there is none.

@@ -6,6 +6,7 @@ use profbridge_model::{Builder, Function, Line, Location, LocationId, StackId};
 use super::model::Frame;
 use super::text::{self, Text};
 use super::{Images, ProfileError};
+use crate::sentry::platform;
 
 /// The stacks of a profile: each becomes one of the batch when a sample has it.
 pub(in crate::sentry) struct Stacks<'a, 'b, const MAX: usize, const NULLS: bool> {
@@ -82,7 +83,7 @@ impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
 fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &mut Images<'_>) -> Option<LocationId> {
     let mut attributes: Vec<(&str, Any<'_>)> = Vec::with_capacity(8);
     let own = frame.platform.as_ref().map(Text::as_str);
-    if let Some(kind) = frame_type(own.unwrap_or(platform)) {
+    if let Some(kind) = platform::frame_type(own.unwrap_or(platform)) {
         attributes.push(("profile.frame.type", kind.into()));
     }
     let (abs_path, filename) = (Text::of(&frame.abs_path), Text::of(&frame.filename));
@@ -115,6 +116,10 @@ fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &m
             attributes.push((key, Any::Int(0)));
         }
     }
+    if attributes.is_empty() {
+        // Without anything else it would be no location, and missing in its stack.
+        attributes.push(("sentry.frame", true.into()));
+    }
     let attributes = builder.attributes(&attributes);
     let function = Function {
         name: builder.string(Text::of(&frame.function)),
@@ -132,22 +137,4 @@ fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &m
     // An address alone is a location without lines: there is nothing to say about its function.
     let lines: &[Line] = if line == Line::default() { &[] } else { &[line] };
     builder.location(location, lines)
-}
-
-/// The `profile.frame.type` of a platform (OpenTelemetry semantic conventions, "Profiles attributes").
-fn frame_type(platform: &str) -> Option<&'static str> {
-    Some(match platform {
-        "python" => "cpython",
-        "node" | "javascript" => "v8js",
-        "ruby" => "ruby",
-        "php" => "php",
-        "perl" => "perl",
-        "java" | "android" => "jvm",
-        "csharp" | "dotnet" => "dotnet",
-        "elixir" => "beam",
-        "go" => "go",
-        "rust" => "rust",
-        "native" | "c" | "cocoa" => "native",
-        _ => return None,
-    })
 }

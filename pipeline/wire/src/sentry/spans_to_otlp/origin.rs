@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::otlp::traces::write::Origin;
-use crate::sentry::splice;
+use crate::sentry::{platform, splice};
 
 /// What is known of who made spans. Empty where nothing is said.
 #[derive(Default)]
@@ -87,7 +87,7 @@ impl Known {
             ("sentry.platform", &self.platform),
             ("telemetry.sdk.name", &self.sdk_name),
             ("telemetry.sdk.version", &self.sdk_version),
-            ("telemetry.sdk.language", language(&self.platform)),
+            ("telemetry.sdk.language", platform::language(&self.platform)),
         ];
         let said = all.into_iter().filter(|(_, text)| !text.is_empty());
         Origin {
@@ -95,26 +95,6 @@ impl Known {
             scope: self.sdk_name.clone(),
             scope_version: self.sdk_version.clone(),
         }
-    }
-}
-
-/// What OpenTelemetry calls the language of a platform (semantic conventions, `telemetry.sdk.language`); empty where it
-/// has no word for it.
-fn language(platform: &str) -> &'static str {
-    match platform {
-        "python" => "python",
-        "node" => "nodejs",
-        "javascript" => "webjs",
-        "java" => "java",
-        "go" => "go",
-        "ruby" => "ruby",
-        "php" => "php",
-        "rust" => "rust",
-        "csharp" | "dotnet" => "dotnet",
-        "elixir" => "erlang",
-        "cocoa" => "swift",
-        "native" | "c" => "cpp",
-        _ => "",
     }
 }
 

@@ -1,8 +1,8 @@
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::trace::v1::Span as OtlpSpan;
-use profbridge_model::spans::{ProfilerLink, Segment, SpanChanges};
-use profbridge_model::{ProfilerId, SpanForm};
+use profbridge_model::ProfilerId;
+use profbridge_model::spans::{ProfilerLink, SpanChanges};
 use proptest::prelude::*;
 use prost::Message as _;
 use serde_json::{Value, json};
@@ -11,15 +11,14 @@ use super::*;
 use crate::otlp::Limits;
 use crate::otlp::traces::read::{resource_attributes, scope_name};
 use crate::otlp::traces::{self, Fields};
-use crate::sentry::envelope::{self, ItemHeader};
+use crate::sentry::envelope;
 use crate::sentry::span_reader::ReadSpans;
-use crate::sentry::spans_from_otlp::{Returned, item};
-use crate::sentry::timestamp::Timestamp;
-use crate::sentry::{span_items, span_v2_reader};
+use crate::sentry::span_v2_writer::json as value_of;
+use crate::sentry::trace_header::TraceHeader;
+use crate::sentry::{span_items, span_v2_reader, transaction_reader};
 
 const PYTHON: &[u8] = include_bytes!("../../../testdata/sentry/python-2.75-transaction.envelope");
 const NODE: &[u8] = include_bytes!("../../../testdata/sentry/node-10.75-transaction.envelope");
-const NODE_V1: &[u8] = include_bytes!("../../../testdata/sentry/node-10.75-v1-transaction+profile.envelope");
 const NODE_SPANS: &[u8] = include_bytes!("../../../testdata/sentry/node-11.1-span.envelope");
 
 const TRACE: &str = "745e5a279d06439a81f3ebd9c4fdee8c";
@@ -41,91 +40,29 @@ fn read(json: &Value) -> ReadSpans {
     .unwrap()
 }
 
-/// The payload of a view, as whoever parses it has it: the last digit of a number may differ from what was written.
-fn parsed(spans: &Spans) -> Value {
-    serde_json::from_slice(spans.bytes()).unwrap()
-}
-
-/// The spans as another program sends them on, put together as the processor `transactions` does it.
+/// The spans as another program gets them.
 fn over_otlp(spans: &Spans) -> Spans {
     let decoded = traces::decode(request(spans).into(), &Limits::default()).unwrap();
     assert_eq!((decoded.refused_spans, decoded.spans.spans().len()), (0, spans.spans().len()), "{:?}", decoded.refused);
-    as_segment(&decoded.spans)
+    decoded.spans
 }
 
-/// One segment of all spans, whose root is the first without a local parent.
-fn as_segment(spans: &Spans) -> Spans {
-    let root = spans.spans().iter().position(Span::is_local_root);
-    let of = |(at, span): (usize, &Span)| Span {
-        segment: Some(Segment { number: 0, is_root: Some(at) == root }),
-        ..span.clone()
-    };
-    let all = spans.spans().iter().enumerate().map(of).collect();
-    let (resources, scopes) = (spans.resources().to_vec(), spans.scopes().to_vec());
-    Spans::new(SpanForm::Otlp, spans.bytes().clone(), resources, scopes, all, false).unwrap()
-}
-
-fn back(spans: &Spans) -> Value {
-    let Returned { item, .. } = item(spans, spans.spans()).unwrap();
-    let payload = item.payload.plain().unwrap();
-    let header = ItemHeader::read(&item.header).unwrap();
-    assert_eq!(header.length, Some(payload.len() as u64));
-    let json: Value = serde_json::from_slice(payload).unwrap();
-    assert_eq!(header.item_count, json.get("items").map(|items| items.as_array().unwrap().len() as u64));
-    json
-}
-
-/// Takes the times out of an object.
-fn times(object: &mut Value) -> Vec<Value> {
-    let keys = ["start_timestamp", "timestamp", "end_timestamp"];
-    keys.iter().filter_map(|key| object.as_object_mut()?.remove(*key)).collect()
-}
-
-/// An item without times and with its spans in order, and the times of each object.
-fn canonical(mut json: Value) -> (Value, Vec<Vec<Value>>) {
-    let key = if json.get("items").is_some() { "items" } else { "spans" };
-    let mut all = vec![times(&mut json)];
-    if let Some(Value::Array(list)) = json.get_mut(key) {
-        let mut parts: Vec<_> = list.drain(..).map(|mut span| (times(&mut span), span)).collect();
-        parts.sort_by_key(|(_, span)| span.to_string());
-        for (times, span) in parts {
-            all.push(times);
-            list.push(span);
-        }
-    }
-    (json, all)
-}
-
-/// Compares two items: equal but for the order of their parts, and times within a microsecond.
-fn assert_equal(one: Value, other: Value) {
-    let ((one, times), (other, other_times)) = (canonical(one), canonical(other));
-    assert_eq!(one, other);
-    assert_eq!(times.len(), other_times.len());
-    let parsed = |time: &Value| serde_json::from_value::<Timestamp>(time.clone()).ok().map(|time| time.0);
-    for (one, other) in times.iter().flatten().zip(other_times.iter().flatten()) {
-        match (parsed(one), parsed(other)) {
-            (Some(one), Some(other)) => assert!(one.abs_diff(other) <= 1000, "{one} {other}"),
-            _ => assert_eq!(one, other),
-        }
-    }
-}
-
-/// A request in words: resources, scopes and spans with their attributes, but for the rest.
+/// A request in words: resources, scopes and spans with their attributes.
 fn shown(spans: &Spans) -> String {
     let mut out = String::new();
     let mut scope = None;
     for span in spans.spans() {
         if scope.replace(span.scope) != Some(span.scope) {
             for (key, value) in resource_attributes(spans, spans.resource_of(span)) {
-                out += &format!("{key}={}\n", value::json(value));
+                out += &format!("{key}={}\n", value_of(value));
             }
             out += &format!("{:?}\n", scope_name(spans, spans.scope_of(span)));
         }
         let fields = Fields::of(spans, span);
         let (name, code, message) = (fields.name, fields.status_code, fields.status_message);
         out += &format!("- {name:?} {:?} {:?} status {code} {message:?}\n", span.kind, span.parent_is_remote);
-        for (key, value) in fields.attributes().filter(|(key, _)| *key != REST) {
-            out += &format!("    {key}={}\n", value::json(value));
+        for (key, value) in fields.attributes() {
+            out += &format!("    {key}={}\n", value_of(value));
         }
     }
     out
@@ -136,19 +73,6 @@ fn shown(spans: &Spans) -> String {
 fn real_spans_as_otlp() {
     for (name, bytes) in [("python", PYTHON), ("node", NODE), ("node_spans", NODE_SPANS)] {
         insta::assert_snapshot!(name, shown(&over_otlp(&view(bytes))));
-    }
-}
-
-/// Guarantees: what SDKs send comes back from OTLP as it was, with the id of its event.
-#[test]
-fn real_spans_come_back() {
-    for bytes in [PYTHON, NODE, NODE_V1, NODE_SPANS] {
-        let view = view(bytes);
-        let came = parsed(&view);
-        let otlp = over_otlp(&view);
-        let event_id = item(&otlp, otlp.spans()).unwrap().event_id;
-        assert_eq!(event_id.as_deref(), came.get("event_id").and_then(Value::as_str));
-        assert_equal(back(&otlp), came);
     }
 }
 
@@ -191,7 +115,6 @@ fn another_reader() {
     assert_eq!(text(root, "color").as_deref(), Some("StringValue(\"red\")"));
     assert_eq!(text(child, "color").as_deref(), Some("StringValue(\"blue\")"));
     assert_eq!(text(child, "http.route").as_deref(), Some("StringValue(\"/\")"));
-    assert_equal(back(&over_otlp(&spans)), event);
 }
 
 /// Guarantees: where a release or a service is named, in a transaction or a container, decides what the service is
@@ -222,100 +145,52 @@ fn services() {
     assert_eq!(of(otel), r#"service.name="a" service.version="1" host.name="h""#);
 }
 
-/// Guarantees: what was found out about spans before they left is said in OTLP and comes back; so is what others add on
-/// the way: attributes, a profiler, a child.
+/// Guarantees: what was found out about spans before they left is said in OTLP, instead of what they said before.
 #[test]
-fn what_is_found_out_survives() {
+fn what_is_found_out_is_said() {
     let link = |thread: &str| {
         let thread_name = Some("worker".into());
         Some(ProfilerLink { profiler_id: ProfilerId::from_hash(7), thread_id: Some(thread.into()), thread_name })
     };
     let id = ProfilerId::from_hash(7).to_string();
-    let mut before = view(PYTHON);
-    before.change(0, |changes| *changes = SpanChanges { profiler: link("12"), sample_rate: Some(0.25) });
-    before.change(1, |changes| changes.profiler = link("13"));
-    let otlp = over_otlp(&before);
-    let text = shown(&otlp);
-    for said in [&*format!("sentry.profiler_id=\"{id}\""), "thread.id=\"13\"", "sentry.sample_rate=0.25"] {
-        assert!(text.contains(said), "{said} {text}");
-    }
-    let json = back(&otlp);
-    let (trace, child) = (&json["contexts"]["trace"]["data"], &json["spans"][0]["data"]);
-    assert_eq!([&json["contexts"]["profile"]["profiler_id"], &child["profiler_id"]], [&id, &id]);
-    assert_eq!([&trace["thread.id"], &child["thread.id"], &child["thread.name"]], ["12", "13", "worker"]);
-    assert!(trace.get("sentry.sample_rate").is_none() && trace.get("sentry.profiler_id").is_none());
-
-    // Found out here, of spans that are OTLP.
-    let mut after = over_otlp(&view(NODE));
-    after.change(1, |changes| changes.profiler = link("14"));
-    assert_eq!(back(&after)["spans"][0]["data"]["thread.id"], "14");
-
-    // Found out by somebody else, whose thread is a number, and a span that came from somewhere else.
-    let mut plain = read(&json!({"contexts": {"trace": {"trace_id": TRACE, "span_id": "00000000000000ff"}},
-                                 "start_timestamp": 1, "timestamp": 2}));
-    plain.spans.change(0, |_| {});
-    let mut otlp = over_otlp(&plain.spans);
-    otlp.change(0, |changes| changes.profiler = link("15"));
-    let sent = traces::decode(traces::encode(&otlp).into(), &Limits::default()).unwrap().spans;
-    let json = back(&as_segment(&sent));
-    assert_eq!((&json["contexts"]["profile"]["profiler_id"], json.get("spans")), (&json!(id), None));
-    assert_eq!(json["contexts"]["trace"]["data"]["thread.id"], "15");
+    let mut spans = view(PYTHON);
+    spans.change(0, |changes| *changes = SpanChanges { profiler: link("12"), sample_rate: Some(0.25) });
+    spans.change(1, |changes| changes.profiler = link("13"));
+    let text = shown(&over_otlp(&spans));
+    let count = |said: &str| text.matches(said).count();
+    let said = [&format!("sentry.profiler_id=\"{id}\""), "thread.id=\"12\"", "thread.id=\"13\"", "sentry.sample_rate="];
+    assert_eq!(said.map(count), [2, 1, 1, 1], "{text}");
+    assert!(text.contains("sentry.sample_rate=0.25"), "{text}");
 }
 
-/// Guarantees: spans that were never Sentry's, spans of a transaction without it, and what is broken are nobody's item.
-#[test]
-fn whose_they_are() {
-    let mut rootless = over_otlp(&view(PYTHON));
-    rootless.retain(|position, _| position == 1);
-    assert_eq!(item(&rootless, rootless.spans()), None);
-    assert_eq!(item(&view(PYTHON), view(PYTHON).spans()), None);
-    assert_eq!(item(&rootless, &[]), None);
-    let bytes = request(&view(PYTHON));
-    for (old, new) in [("sentry.form", "sentry.from"), ("sentry.rest", "sentry.rust"), ("transaction", "transections")]
-    {
-        let at = bytes.windows(old.len()).position(|part| part == old.as_bytes()).unwrap();
-        let mut other = bytes.clone();
-        other.splice(at..at + old.len(), new.bytes().take(old.len()));
-        let spans = as_segment(&traces::decode(other.into(), &Limits::default()).unwrap().spans);
-        assert_eq!(item(&spans, spans.spans()), None, "{old}");
-    }
-}
-
-/// Attack: keys that are ours, keys that stand there twice, values that nest deep or are no numbers, 10,000 attributes,
+/// Attack: a key that is ours, keys that stand there twice, values that nest deep or are no numbers, 10,000 attributes,
 /// text that is none.
-/// Guarantees: all of it comes back, and what an attribute cannot hold is in none.
+/// Guarantees: all of it becomes OTLP, which says what it can; nobody makes a span of a transaction a streamed one.
 #[test]
 fn attacks() {
-    let nested = format!("{}{}", "[".repeat(5000), "]".repeat(5000));
+    let nested = format!("{}{}", "[".repeat(100), "]".repeat(100));
     let many: String = (0..10_000).map(|number| format!("\"k{number}\":{number},")).collect();
-    let of = |data: &str| {
-        format!(
+    for (data, count) in [
+        ("{\"sentry.form\":\"span_v2\",\"\":1}", 0),
+        ("{\"a\":1,\"a\":2}", 1),
+        ("null", 0),
+        ("[1]", 0),
+        ("{\"n\":null,\"big\":18446744073709551615,\"list\":[1,\"a\",null,{\"b\":[true,-0.5]}]}", 2),
+        (&format!("{{{many}\"z\":1}}"), 10_001),
+        (&format!("{{\"deep\":{nested}}}"), 1),
+        (&format!("{{\"deeper\":{}{}}}", "[".repeat(5000), "]".repeat(5000)), 0),
+        ("{\"huge\":1e999}", 0),
+        ("{\"half\":\"\\ud800\"}", 0),
+        ("{\"\\ud800\":1}", 0),
+    ] {
+        let json = format!(
             "{{\"contexts\":{{\"trace\":{{\"trace_id\":\"{TRACE}\",\"span_id\":\"00000000000000ff\",\"data\":{data}}}}},\
              \"start_timestamp\":1,\"timestamp\":2}}"
-        )
-    };
-    for data in [
-        "{\"sentry.rest\":\"{}\",\"sentry.form\":\"x\",\"sentry.copies\":[],\"sentry.unnamed\":true,\"\":1}",
-        "{\"a\":1,\"a\":2}",
-        "null",
-        "[1]",
-        "{\"n\":null,\"big\":18446744073709551615,\"list\":[1,\"a\",null,{\"b\":[true,-0.5]}]}",
-        &format!("{{{many}\"z\":1}}"),
-        &format!("{{\"deep\":{nested}}}"),
-        "{\"huge\":1e999}",
-        "{\"half\":\"\\ud800\"}",
-        "{\"\\ud800\":1}",
-    ] {
-        let json = of(data);
-        let view = transaction_reader::read(&Bytes::from(json.clone()), &TraceHeader::default()).unwrap().spans;
+        );
+        let view = transaction_reader::read(&Bytes::from(json), &TraceHeader::default()).unwrap().spans;
         let otlp = over_otlp(&view);
-        let returned = item(&otlp, otlp.spans()).unwrap().item;
-        let returned = std::str::from_utf8(returned.payload.plain().unwrap()).unwrap();
-        match serde_json::from_str::<Value>(&json) {
-            Ok(json) => assert_equal(serde_json::from_str(returned).unwrap(), json),
-            // What serde_json cannot read comes back as text.
-            Err(_) => assert!(returned.contains(data.trim_matches(['{', '}'])), "{returned:.200}"),
-        }
+        let span = &otlp.spans()[0];
+        assert_eq!((Fields::of(&otlp, span).attributes().count(), span.is_streamed), (count, false), "{data:.100}");
     }
 }
 
@@ -373,7 +248,7 @@ fn span(v2: bool) -> impl Strategy<Value = Value> {
             if has_data {
                 let all: serde_json::Map<_, _> = attributes
                     .into_iter()
-                    .map(|(key, value)| (key.to_owned(), if v2 && typed { value::typed(&value) } else { value }))
+                    .map(|(key, value)| (key.to_owned(), if v2 && typed { json!({"value": value}) } else { value }))
                     .collect();
                 span.insert(if v2 { "attributes" } else { "data" }.to_owned(), all.into());
             }
@@ -400,54 +275,42 @@ fn with_ids(spans: &mut [Value], parent: Option<&str>) {
     }
 }
 
+/// Guarantees: as OTLP there are the same spans, with their ids and, to a microsecond, their times.
+fn assert_same(spans: &Spans) {
+    let otlp = over_otlp(spans);
+    for (one, other) in spans.spans().iter().zip(otlp.spans()) {
+        let ids = |span: &Span| (span.trace_id, span.span_id, span.parent_span_id, span.is_streamed);
+        assert_eq!(ids(one), ids(other));
+        let near = |one: u64, other: u64| one.abs_diff(other) <= 1000;
+        assert!(near(one.start_unix_nano, other.start_unix_nano) && near(one.end_unix_nano, other.end_unix_nano));
+    }
+}
+
 proptest! {
-    /// Guarantees: whatever a transaction says, it comes back from OTLP as it was, spans that cannot be read included.
+    /// Guarantees: whatever a transaction says, its spans become OTLP.
     #[test]
-    fn transactions_come_back(
-        root in span(false),
+    fn any_transaction(
+        mut root in span(false),
         mut event in with_keys(KEYS),
-        contexts in with_keys(&["profile", "otel", "app"]),
+        mut contexts in with_keys(&["profile", "otel", "app"]),
         mut spans in prop::collection::vec(span(false), 0..5),
-        has_spans in any::<bool>(),
     ) {
-        let mut root = root;
         let id = "00000000000000ff";
         root["span_id"] = id.into();
         with_ids(&mut spans, Some(id));
-        let times = times(&mut root);
-        event.insert("start_timestamp".to_owned(), times[0].clone());
-        event.insert("timestamp".to_owned(), times[1].clone());
-        let mut contexts = contexts;
+        for key in ["start_timestamp", "timestamp"] {
+            event.insert(key.to_owned(), root[key].clone());
+        }
         contexts.insert("trace".to_owned(), root);
         event.insert("contexts".to_owned(), contexts.into());
-        if has_spans {
-            event.insert("spans".to_owned(), spans.into());
-        }
-        let event = Value::Object(event);
-        let ReadSpans { spans, .. } = read(&event);
-        assert_equal(back(&over_otlp(&spans)), parsed(&spans));
+        event.insert("spans".to_owned(), spans.into());
+        assert_same(&read(&Value::Object(event)).spans);
     }
 
-    /// Guarantees: whatever the spans of a container say, they come back from OTLP as they were.
+    /// Guarantees: whatever the spans of a container say, they become OTLP.
     #[test]
-    fn containers_come_back(mut spans in prop::collection::vec(span(true), 1..5)) {
+    fn any_container(mut spans in prop::collection::vec(span(true), 1..5)) {
         with_ids(&mut spans, None);
-        let ReadSpans { spans, .. } = read(&json!({"version": 2, "items": spans}));
-        let mut expected = parsed(&spans);
-        let is_read = |span: &Value| span["span_id"] != "no id";
-        expected["items"].as_array_mut().unwrap().retain(is_read);
-        if !spans.is_empty() {
-            assert_equal(back(&over_otlp(&spans)), expected);
-        }
-    }
-
-    /// Guarantees: a number of JSON becomes an attribute only where the same number comes back.
-    #[test]
-    fn numbers(text in "-?[1-9][0-9]{0,20}(\\.[0-9]{1,18})?(e-?[0-9]{1,2})?") {
-        let Ok(number) = serde_json::from_str::<Value>(&text) else { return Ok(()) };
-        let event = json!({"contexts": {"trace": {"trace_id": TRACE, "span_id": "00000000000000ff",
-            "data": {"n": number}}}, "start_timestamp": 1, "timestamp": 2});
-        let ReadSpans { spans, .. } = read(&event);
-        assert_equal(back(&over_otlp(&spans)), parsed(&spans));
+        assert_same(&read(&json!({"version": 2, "items": spans})).spans);
     }
 }

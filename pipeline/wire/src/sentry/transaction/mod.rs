@@ -89,13 +89,6 @@ pub fn op(spans: &Spans, span: &Span) -> Option<String> {
     Described::of(fields.name, span.kind, &known, &mut Notes::default()).op.map(Cow::into_owned)
 }
 
-impl<'a> Transaction<'a> {
-    /// One that somebody else has written, with all of its spans.
-    pub fn whole(summary: Summary, json: &'a [u8]) -> Self {
-        Self { summary, json, losses: Losses::default(), notes: Notes::default() }
-    }
-}
-
 /// Writes transactions, one at a time; keeps its memory from one to the next.
 #[derive(Debug, Default)]
 pub struct Writer {

@@ -9,9 +9,9 @@ use super::limits::{
 use super::notes::Notes;
 use super::value::{Json, Names};
 use crate::otlp::traces::{AnyValue, read};
-use crate::sentry::Told;
 use crate::sentry::about::About;
 use crate::sentry::chunk::limits::MAX_ENVIRONMENT;
+use crate::sentry::{Told, platform};
 
 /// Keys that Sentry has fields for, so that it takes no tags of these names (Sentry documentation, "Customize Tags").
 const NO_TAGS: [&str; 5] = ["release", "dist", "environment", "server_name", "user"];
@@ -149,7 +149,7 @@ impl Resource {
             json.end(b'}');
             json.out.push(b'}');
         }
-        let platform = platform(text("telemetry.sdk.language").unwrap_or_default());
+        let platform = platform::of_language(text("telemetry.sdk.language").unwrap_or_default());
         Self { release, environment, platform, top, contexts, otel: json.out, notes: json.notes }
     }
 }
@@ -222,23 +222,4 @@ fn is_name(text: &str, max: usize) -> bool {
 /// Whether Sentry takes a distribution (Sentry developer documentation, "Event Payloads", `dist`).
 fn is_dist(text: &str) -> bool {
     text.len() <= MAX_DIST_BYTES && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
-}
-
-/// The platform of a language (event schema, `platform`; OpenTelemetry semantic conventions,
-/// `telemetry.sdk.language`).
-fn platform(language: &str) -> &'static str {
-    match language {
-        "python" => "python",
-        "nodejs" => "node",
-        "webjs" => "javascript",
-        "java" => "java",
-        "ruby" => "ruby",
-        "php" => "php",
-        "go" => "go",
-        "dotnet" => "csharp",
-        "erlang" => "elixir",
-        "swift" => "cocoa",
-        "cpp" | "rust" => "native",
-        _ => "other",
-    }
 }

@@ -202,7 +202,7 @@ fn becomes_a_chunk() {
                 {"timestamp": 1001.5, "value": "1e1"}, {"timestamp": 1002.25, "value": 2.5}]}},
             "debug_meta": {"images": [{"type": "sourcemap", "code_file": "app.js", "debug_id": DEBUG_ID}]},
             "profile": {
-                "stacks": [[0, 1], [], [2, 1]],
+                "stacks": [[], [0, 1], [2, 1]],
                 "frames": [
                     {"function": "leaf", "filename": "a.py", "in_app": true}, {"function": "root", "module": "m"}, {},
                 ],

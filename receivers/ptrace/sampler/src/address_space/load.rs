@@ -13,7 +13,7 @@ use super::maps::{Line, MAX_ENTRIES, fingerprint, lines, put};
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use super::{AddressSpace, Fault, LoadError, MappedFile, Module, ModuleKind};
 use crate::context::{MAX_RELOCATIONS, Variable, Word};
-use crate::elf::{CachedFile, Malformed, Object, ObjectCache, V8_VERSION};
+use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
 use crate::runtime::{self, Target};
 
 /// The largest number of mapped files of one process that get an index. Further ones of a process that maps and unmaps
@@ -480,7 +480,7 @@ fn mark_builtins(modules: &mut [Module]) {
 /// V8's built-in functions where they are not mapped twice, as in Node 18 and without compiled code (`--jitless`): more
 /// than a megabyte of code in one piece of which call frame information says nothing.
 fn builtins(object: &Object) -> Option<Range<u64>> {
-    object.symbol(V8_VERSION[0])?;
+    object.symbol(runtime::V8_VERSION)?;
     object.tables()?.largest_gap().filter(|gap| gap.end - gap.start >= LEAST_BUILTINS)
 }
 

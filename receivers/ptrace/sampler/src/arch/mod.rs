@@ -10,13 +10,13 @@ mod x86_64;
 pub(crate) use memory::{THREAD_IDS, USER};
 #[cfg(all(target_os = "linux", not(target_arch = "x86_64")))]
 pub(crate) use other::{
-    RawRegisters, blocked_registers, is_in_call, is_interrupted_wait, registers, restart_interrupted_call, short_call,
-    stack_pointer, survives_stop, thread_pointer, thread_pointer_by_list,
+    RawRegisters, blocked_registers, is_in_call, is_interrupted_wait, left_in_call, registers,
+    restart_interrupted_call, short_call, stack_pointer, survives_stop, thread_pointer, thread_pointer_by_list,
 };
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 pub(crate) use x86_64::{
-    RawRegisters, blocked_registers, is_in_call, is_interrupted_wait, registers, restart_interrupted_call, short_call,
-    stack_pointer, survives_stop, thread_pointer, thread_pointer_by_list,
+    RawRegisters, blocked_registers, is_in_call, is_interrupted_wait, left_in_call, registers,
+    restart_interrupted_call, short_call, stack_pointer, survives_stop, thread_pointer, thread_pointer_by_list,
 };
 
 /// A system call that is about to return with less than it was asked for.

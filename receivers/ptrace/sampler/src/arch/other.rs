@@ -9,6 +9,10 @@ pub(crate) fn registers(_: &RawRegisters) -> Registers {
     Registers::default()
 }
 
+pub(crate) fn left_in_call(_: &Registers) -> bool {
+    false
+}
+
 pub(crate) fn blocked_registers(_: u64, _: u64, _: Option<[u64; 6]>) -> Registers {
     Registers::default()
 }

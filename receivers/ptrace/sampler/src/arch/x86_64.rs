@@ -52,6 +52,12 @@ pub(crate) fn registers(raw: &RawRegisters) -> Registers {
     ])
 }
 
+/// Whether a thread with these registers is in a system call: SYSCALL leaves the address behind it in RCX, which is the
+/// register with the DWARF number 2.
+pub(crate) fn left_in_call(registers: &Registers) -> bool {
+    registers.values[2] == registers.instruction_pointer()
+}
+
 /// The registers that `/proc/PID/task/TID/syscall` shows of a blocked thread: the system call's arguments are still
 /// where it was given them (RDI, RSI, RDX, R10, R8, R9 by their DWARF numbers), since the kernel preserves them.
 pub(crate) fn blocked_registers(stack_pointer: u64, program_counter: u64, arguments: Option<[u64; 6]>) -> Registers {

@@ -21,7 +21,7 @@ const SHARE_OF_NEWS: u32 = 2;
 
 /// How often a process's maps are compared with the known ones, and how many times as long as the comparison the pause
 /// after it is at least.
-const COMPARISON: (Duration, u32) = (Duration::from_millis(900), 200);
+const COMPARISON: (Duration, u32) = (Duration::from_millis(900), 1000);
 
 /// When a process's maps are read again.
 #[derive(Debug)]

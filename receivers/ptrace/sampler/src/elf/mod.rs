@@ -26,7 +26,7 @@ pub use headers::Segment;
 pub use malformed::Malformed;
 pub use object::Object;
 pub use source::{FileSource, Source};
-pub use symbols::{PHP, PHP_VERSION, PYTHON, RUBY, Symbol, V8_BYTECODE_SIZES, V8_NUMBERS, V8_TYPES, V8_VERSION};
+pub use symbols::{Symbol, SymbolNames};
 pub(crate) use tables::Slice;
 pub use tables::{Context, FoundRow, Room, UnwindTables};
 pub use thread_local::{Relocation, RelocationKind, THREAD_CONTEXT, ThreadLocal};

@@ -62,7 +62,8 @@ impl Object {
         };
         let go_table = if notes.go { GoTable::find(source, &headers) } else { None };
         let table = Table::read(source, &headers);
-        let symbols = symbols::find(source, &headers, table.as_ref());
+        let find = |names| symbols::find(source, &headers, table.as_ref(), names);
+        let symbols = crate::runtime::symbols().flat_map(find).collect();
         let greenlet_start = table.as_ref().and_then(|table| table.find(GREENLET_START)).map(|entry| entry.symbol);
         let thread_local = table.and_then(|table| thread_local::find(&table));
         let mut segments = headers.segments;

@@ -7,69 +7,21 @@
 use super::headers::{Headers, PT_LOAD, u32_at, u64_at};
 use super::source::{Source, read_range};
 
-/// Python's state, its evaluation function and its version. The other names are looked up only where the first is
-/// found.
-pub const PYTHON: [&str; 3] = ["_PyRuntime", "_PyEval_EvalFrameDefault", "Py_Version"];
+/// The symbols by which an interpreter is found.
+#[derive(Debug)]
+pub struct SymbolNames {
+    /// The others are looked up only in files that have one of these.
+    pub first: &'static [&'static str],
+    /// The section that holds nothing but what the first symbol names, for files without such a symbol.
+    pub section: Option<&'static [u8]>,
+    /// The other symbols.
+    pub others: fn() -> Vec<&'static str>,
+    /// A text in the file, for what no symbol tells; it is found as a symbol with that name.
+    pub text: Option<&'static str>,
+}
 
-/// PHP's state, its evaluation function, and the function that tells how that is built. Threads of thread-safe builds
-/// have states of their own, of which only the last one tells.
-pub const PHP: [&str; 4] = ["executor_globals", "execute_ex", "zend_vm_kind", "executor_globals_offset"];
-
-/// What stands in front of the version in a file with [`PHP`], and the name of the symbol that tells where: no symbol
-/// of PHP's own has the version in all builds (php-src `main/SAPI.h`, `SAPI_PHP_VERSION_HEADER`).
-pub const PHP_VERSION: &str = "X-Powered-By: PHP/";
-
-/// The most bytes of a file in which the version is looked for. Builds of PHP have about 20 MB, with all extensions.
+/// The most bytes of a file in which a text is looked for. Builds of PHP have about 20 MB, with all extensions.
 const MAX_SEARCHED: u64 = 64 << 20;
-
-/// V8's version; the first one tells that a file has V8.
-pub const V8_VERSION: [&str; 2] = ["_ZN2v88internal7Version6major_E", "_ZN2v88internal7Version6minor_E"];
-
-/// How long V8's byte code instructions are.
-pub const V8_BYTECODE_SIZES: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
-
-/// V8's constants for debuggers (v8/v8 `tools/gen-postmortem-metadata.py`): sizes and offsets, each by the names that
-/// it has had. The size of a tagged word, the context's and the function's places by the frame pointer, and fields.
-pub const V8_NUMBERS: [&[&str]; 8] = [
-    &["v8dbg_TaggedSize"],
-    &["v8dbg_off_fp_context_or_frame_type"],
-    &["v8dbg_off_fp_function"],
-    &["v8dbg_class_JSFunction__shared__SharedFunctionInfo"],
-    &[
-        "v8dbg_class_SharedFunctionInfo__name_or_scope_info__Object",
-        "v8dbg_class_SharedFunctionInfo__name_or_scope_info__Tagged_Object_",
-        "v8dbg_class_SharedFunctionInfo__name_or_scope_info__Tagged_NameOrScopeInfoT_",
-    ],
-    &[
-        "v8dbg_class_SharedFunctionInfo__script_or_debug_info__HeapObject",
-        "v8dbg_class_SharedFunctionInfo__script__Tagged_HeapObject_",
-    ],
-    &["v8dbg_scopeinfo_idx_first_vars"],
-    &["v8dbg_class_BytecodeArray__data__uintptr_t"],
-];
-
-/// The types of V8's objects; the last two are not in every version.
-pub const V8_TYPES: [&str; 12] = [
-    "v8dbg_type_JSFunction__JS_FUNCTION_TYPE",
-    "v8dbg_type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE",
-    "v8dbg_type_ScopeInfo__SCOPE_INFO_TYPE",
-    "v8dbg_type_Code__CODE_TYPE",
-    "v8dbg_type_BytecodeArray__BYTECODE_ARRAY_TYPE",
-    "v8dbg_type_ByteArray__BYTE_ARRAY_TYPE",
-    "v8dbg_type_FixedArray__FIXED_ARRAY_TYPE",
-    "v8dbg_type_Script__SCRIPT_TYPE",
-    "v8dbg_type_Oddball__ODDBALL_TYPE",
-    "v8dbg_type_DebugInfo__DEBUG_INFO_TYPE",
-    "v8dbg_type_TrustedByteArray__TRUSTED_BYTE_ARRAY_TYPE",
-    "v8dbg_type_SharedFunctionInfoWrapper__SHARED_FUNCTION_INFO_WRAPPER_TYPE",
-];
-
-/// Ruby's version, a variable among its other ones, and the one that points to its virtual machine, which some builds
-/// hide.
-pub const RUBY: [&str; 3] = ["ruby_version", "rb_cObject", "ruby_current_vm_ptr"];
-
-/// The section that holds `_PyRuntime` alone (from Python 3.10 on), for files without such a symbol.
-const PYTHON_SECTION: &[u8] = b".PyRuntime\0";
 
 /// The function of Python's greenlet (2.0 and later) on whose stack a new greenlet begins:
 /// `greenlet::UserGreenlet::g_initialstub(void*)` (python-greenlet/greenlet `src/greenlet/TUserGreenlet.cpp`).
@@ -99,50 +51,28 @@ pub struct Symbol {
     pub size: u64,
 }
 
-/// The symbols of interpreters that a file defines; nearly all files have none.
-pub(super) fn find<S: Source + ?Sized>(source: &S, headers: &Headers, table: Option<&Table<'_, S>>) -> Vec<Symbol> {
-    let mut found = python(source, headers, table);
-    found.extend(table.map(php).unwrap_or_default());
-    found.extend(table.into_iter().flat_map(v8));
-    found.extend(table.into_iter().flat_map(ruby));
-    found
-}
-
-/// V8's, of which there are none but in files that have its version.
-fn v8<S: Source + ?Sized>(table: &Table<'_, S>) -> Vec<Symbol> {
-    let by_name = |name| table.find(name).map(|entry| entry.symbol);
-    let [major, minor] = V8_VERSION;
-    let Some(major) = by_name(major) else { return Vec::new() };
-    let numbers = V8_NUMBERS.iter().flat_map(|names| names.iter().copied());
-    let others = [minor, V8_BYTECODE_SIZES].into_iter().chain(numbers).chain(V8_TYPES);
-    std::iter::once(major).chain(others.filter_map(by_name)).collect()
-}
-
-fn python<S: Source + ?Sized>(source: &S, headers: &Headers, table: Option<&Table<'_, S>>) -> Vec<Symbol> {
-    let [runtime, others @ ..] = PYTHON;
-    let by_name = |name| table.and_then(|table| table.find(name)).map(|entry| entry.symbol);
+/// Those of an interpreter's symbols that a file defines; nearly all files have none.
+pub(super) fn find<S: Source + ?Sized>(
+    source: &S,
+    headers: &Headers,
+    table: Option<&Table<'_, S>>,
+    names: &SymbolNames,
+) -> Vec<Symbol> {
+    let by_name = |name| Some(table?.find(name)?.symbol);
     let by_section = || {
-        let (address, _, size) = headers.sections(source)?.find(PYTHON_SECTION)?;
-        (address != 0).then_some(Symbol { name: runtime, address, size })
+        let (address, _, size) = headers.sections(source)?.find(names.section?)?;
+        let name = names.first.first()?;
+        (address != 0).then_some(Symbol { name, address, size })
     };
-    let Some(found) = by_name(runtime).or_else(by_section) else { return Vec::new() };
-    std::iter::once(found).chain(others.into_iter().filter_map(by_name)).collect()
-}
-
-fn ruby<S: Source + ?Sized>(table: &Table<'_, S>) -> Vec<Symbol> {
-    let by_name = |name| table.find(name).map(|entry| entry.symbol);
-    let [version, others @ ..] = RUBY;
-    let found = by_name(version);
-    found.into_iter().flat_map(|found| std::iter::once(found).chain(others.into_iter().filter_map(by_name))).collect()
-}
-
-fn php<S: Source + ?Sized>(table: &Table<'_, S>) -> Vec<Symbol> {
-    let [state, .., of_threads] = PHP;
-    if table.find(state).or_else(|| table.find(of_threads)).is_none() {
-        return Vec::new();
+    let mut found: Vec<_> = names.first.iter().filter_map(|name| by_name(name)).collect();
+    if found.is_empty() {
+        found.extend(by_section());
     }
-    let version = find_text(table.source, table.headers, PHP_VERSION);
-    PHP.into_iter().filter_map(|name| table.find(name)).map(|entry| entry.symbol).chain(version).collect()
+    if !found.is_empty() {
+        found.extend((names.others)().into_iter().filter_map(by_name));
+        found.extend(names.text.and_then(|text| find_text(source, headers, text)));
+    }
+    found
 }
 
 /// Where a text is in what a file has in memory.

@@ -222,6 +222,21 @@ pub enum FunctionKind {
     Ruby,
 }
 
+impl FunctionKind {
+    /// How many there are.
+    pub const COUNT: usize = Self::Ruby as usize + 1;
+
+    /// The type of their frames: `profile.frame.type` of OpenTelemetry's semantic conventions.
+    pub fn frame_type(self) -> &'static str {
+        match self {
+            Self::CPython => "cpython",
+            Self::Php => "php",
+            Self::V8 => "v8js",
+            Self::Ruby => "ruby",
+        }
+    }
+}
+
 /// A call stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Stack {

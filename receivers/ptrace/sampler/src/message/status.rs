@@ -113,6 +113,12 @@ pub struct Status {
     pub counted_nano: u64,
     /// For how long threads waited of which it is not known where, in nanoseconds.
     pub not_placed_nano: u64,
+    /// The part of [`Status::recorded_nano`] of which samples of switches alone tell it: that a thread runs is known when
+    /// it leaves its processor, and whether it was preempted from its registers. In nanoseconds.
+    pub switches_sampled_nano: u64,
+    /// For how long threads ran without a sample of their own, where that time has the functions of the other threads'
+    /// samples, in nanoseconds.
+    pub pooled_nano: u64,
     /// System calls that a stop ended early: they had moved a part of their data and returned with that.
     pub cut_calls: u64,
     /// Observations with frames that were read from an interpreter's memory.

@@ -38,6 +38,7 @@
 //! }
 //! ```
 
+use std::fmt;
 use std::io;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -67,7 +68,7 @@ pub struct StartOptions {
     /// able to do, it then keeps.
     pub commands: bool,
     /// How many events may wait for the owner. Beyond that the sampler drops its oldest samples and counts them. An
-    /// event takes about half a MiB at most.
+    /// event takes about a MiB at most.
     pub waiting: usize,
     /// How long it may take to end after [`Command::Stop`](crate::message::Command::Stop) before it is ended. It means
     /// to need less than [`STOP_TIMEOUT`], whatever this is.
@@ -138,6 +139,20 @@ pub enum Ending {
     Misbehaved(String),
     /// It ended, and something else in this process took its exit status.
     Unknown,
+}
+
+/// For a person.
+impl fmt::Display for Ending {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => f.write_str("it stopped"),
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Killed(signal) => write!(f, "signal {signal}"),
+            Self::TimedOut => f.write_str("it did not stop in time"),
+            Self::Misbehaved(rule) => write!(f, "it broke the rules: {rule}"),
+            Self::Unknown => f.write_str("nobody knows why"),
+        }
+    }
 }
 
 /// The notices of the sampler process, in order. Ends after [`Notice::Ended`].

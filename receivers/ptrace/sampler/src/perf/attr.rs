@@ -85,9 +85,19 @@ pub struct Wanted {
     /// Whether the reader is woken only when the ring is half full, not by each sample. That halves the cost of
     /// sampling for the target.
     pub seldom_woken: bool,
-    /// Whether the event also records when its thread, or the threads on its processor, start and stop running, and
-    /// when they start and end.
-    pub switches: bool,
+    /// What the event also records of its thread, or of the threads on its processor.
+    pub records: Records,
+}
+
+/// What an event records of threads beside its samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    /// Nothing.
+    None,
+    /// When they start and end.
+    Lives,
+    /// That, and when they are given a processor and leave it.
+    Switches,
 }
 
 /// The structure, in the kernel's layout.
@@ -133,7 +143,11 @@ impl EventAttr {
             // unwound from the stack instead.
             flags: kernel
                 | if wanted.seldom_woken { bit::WATERMARK } else { 0 }
-                | if wanted.switches { bit::CONTEXT_SWITCH | bit::TASK } else { 0 }
+                | match wanted.records {
+                    Records::None => 0,
+                    Records::Lives => bit::TASK,
+                    Records::Switches => bit::CONTEXT_SWITCH | bit::TASK,
+                }
                 | bit::EXCLUDE_CALLCHAIN_USER
                 | bit::EXCLUDE_HV
                 | bit::EXCLUDE_IDLE
@@ -162,7 +176,7 @@ impl EventAttr {
     /// program will go on and the innermost part of its stack. Its samples have a period of 1, and never wake the
     /// reader. It needs the right to see the kernel.
     pub fn of_switches() -> Self {
-        let sampling = Self::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true, switches: false });
+        let sampling = Self::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true, records: Records::None });
         Self {
             config: CONTEXT_SWITCHES,
             flags: sampling.flags | bit::EXCLUDE_CALLCHAIN_KERNEL,
@@ -174,14 +188,14 @@ impl EventAttr {
     /// An event that takes one user-mode sample each time that it is armed ([`super::open::arm`]), 20 us after its
     /// thread is switched in. Its samples never wake the reader.
     pub fn of_resumption() -> Self {
-        let wanted = Wanted { period_nano: RESUMED_NANO, kernel: false, seldom_woken: true, switches: false };
+        let wanted = Wanted { period_nano: RESUMED_NANO, kernel: false, seldom_woken: true, records: Records::None };
         let sampling = Self::of(wanted);
         Self { flags: sampling.flags & !(bit::MMAP | bit::MMAP2) | bit::DISABLED, ..sampling }
     }
 
     /// An event that counts nothing and whose ring others write into.
     pub fn of_ring() -> Self {
-        let sampling = Self::of(Wanted { period_nano: 1, kernel: false, seldom_woken: true, switches: false });
+        let sampling = Self::of(Wanted { period_nano: 1, kernel: false, seldom_woken: true, records: Records::None });
         Self { config: DUMMY, sample_period: 0, ..sampling }
     }
 
@@ -200,8 +214,12 @@ mod tests {
     /// are never sampled with it, and samples use the requested clock, CLOCK_MONOTONIC.
     #[test]
     fn layout() {
-        let attr =
-            EventAttr::of(Wanted { period_nano: 9_900_990, kernel: false, seldom_woken: false, switches: false });
+        let attr = EventAttr::of(Wanted {
+            period_nano: 9_900_990,
+            kernel: false,
+            seldom_woken: false,
+            records: Records::None,
+        });
         assert_eq!(std::mem::offset_of!(EventAttr, sample_period), 16);
         assert_eq!(std::mem::offset_of!(EventAttr, sample_type), 24);
         assert_eq!(std::mem::offset_of!(EventAttr, flags), 40);
@@ -214,7 +232,8 @@ mod tests {
         assert_eq!((attr.flags & bit::USE_CLOCKID, attr.clock), (1 << 25, 1));
         assert!(!attr.sees_kernel());
         assert!(
-            EventAttr::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true, switches: true }).sees_kernel()
+            EventAttr::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true, records: Records::Switches })
+                .sees_kernel()
         );
         assert_eq!(REGISTERS.count_ones(), 17);
         assert!(STACK_BYTES.is_multiple_of(8) && STACK_BYTES < 64 << 10);

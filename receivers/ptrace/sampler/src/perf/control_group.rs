@@ -109,7 +109,7 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-    use crate::perf::open::{Kernel, online_processors, open_processors};
+    use crate::perf::open::{Kernel, Switches, online_processors, open_processors};
     use crate::perf::record::{Record, parse};
     use crate::perf::ring::Ring;
 
@@ -217,7 +217,8 @@ mod tests {
                 _ => std::thread::yield_now(),
             }
         };
-        let opened = open_processors(&Kernel, &online_processors().unwrap(), Some(group.folder()), 1_000_000, false);
+        let opened =
+            open_processors(&Kernel, &online_processors().unwrap(), Some(group.folder()), 1_000_000, Switches::Hidden);
         let mut seen = 0;
         if let Ok(events) = &opened {
             let mut rings: Vec<_> =

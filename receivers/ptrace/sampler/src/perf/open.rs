@@ -9,7 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use nix::errno::Errno;
 
-use super::attr::{EventAttr, Wanted};
+use super::attr::{EventAttr, Records, Wanted};
 use crate::message::Level;
 
 /// `PERF_FLAG_FD_CLOEXEC`.
@@ -197,7 +197,7 @@ pub fn open(
 ) -> Result<Opened, Failure> {
     let mut refused = Vec::new();
     for level in [Level::Kernel, Level::User].into_iter().filter(|&level| level <= from) {
-        let wanted = Wanted { period_nano, kernel: level == Level::Kernel, seldom_woken, switches: true };
+        let wanted = Wanted { period_nano, kernel: level == Level::Kernel, seldom_woken, records: Records::Switches };
         match opener.open(&EventAttr::of(wanted), Subject::Thread { thread, processor }) {
             Ok(event) => return Ok(Opened { event, level, refused }),
             Err(Errno::ESRCH) => return Err(Failure::Ended),
@@ -210,6 +210,18 @@ pub fn open(
     Err(Failure::Refused(refused))
 }
 
+/// What events of processors tell of switches between threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Switches {
+    /// Nothing.
+    Hidden,
+    /// A sample of each thread that leaves its processor. The one after it was given the processor at that moment, and
+    /// whether it was preempted follows from its registers. For a thread this costs half of [`Switches::Recorded`].
+    Sampled,
+    /// A sample of each thread that leaves its processor, and a record of that and of being given one.
+    Recorded,
+}
+
 /// The events of one processor.
 #[derive(Debug)]
 pub struct ProcessorEvents {
@@ -219,7 +231,7 @@ pub struct ProcessorEvents {
     pub switches: Option<OwnedFd>,
 }
 
-/// Opens events for everything that these processors execute, or for a control group on them, which also record
+/// Opens events for everything that these processors execute, or for a control group on them, which also tell of
 /// `switches`. Processors that have gone offline are left out.
 ///
 /// # Errors
@@ -230,15 +242,23 @@ pub fn open_processors(
     processors: &[u32],
     group: Option<BorrowedFd<'_>>,
     period_nano: u64,
-    switches: bool,
+    switches: Switches,
 ) -> Result<Vec<ProcessorEvents>, Failure> {
-    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken: true, switches });
+    let records = match switches {
+        Switches::Hidden => Records::None,
+        Switches::Sampled => Records::Lives,
+        Switches::Recorded => Records::Switches,
+    };
+    let attr = EventAttr::of(Wanted { period_nano, kernel: true, seldom_woken: true, records });
     let mut events = Vec::new();
     for &number in processors {
         let subject = Subject::Processor { number, group };
         match opener.open(&attr, subject) {
             Ok(samples) => {
-                let switches = switches.then(|| opener.open(&EventAttr::of_switches(), subject).ok()).flatten();
+                let switches = match switches {
+                    Switches::Hidden => None,
+                    Switches::Sampled | Switches::Recorded => opener.open(&EventAttr::of_switches(), subject).ok(),
+                };
                 events.push(ProcessorEvents { samples, switches });
             }
             Err(Errno::ENODEV) => {}

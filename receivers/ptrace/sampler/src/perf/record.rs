@@ -10,6 +10,9 @@ use crate::unwind::Registers;
 /// The header of every record: its type (4 bytes), the mode it was taken in (2) and its length with the header (2).
 pub const HEADER: usize = 8;
 
+/// How many bytes of a sample its [`SampleHead`] is in.
+pub const SAMPLE_HEAD: usize = HEADER + 40;
+
 /// The longest record: its length has two bytes.
 pub const LONGEST: usize = u16::MAX as usize;
 
@@ -227,6 +230,15 @@ pub enum Malformed {
     Registers,
 }
 
+/// What is read of each sample, of any process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SampleHead {
+    /// Its process.
+    pub process: u32,
+    /// When the thread left its processor, in nanoseconds of CLOCK_MONOTONIC; `None` if it is a sample by a clock.
+    pub switched_nano: Option<u64>,
+}
+
 /// A record's header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
@@ -261,6 +273,16 @@ impl Header {
             kind::SWITCH | kind::SWITCH_CPU_WIDE => self.length.checked_sub(SAMPLE_ID),
             _ => None,
         }
+    }
+
+    /// Reads the head of a sample.
+    pub fn sample_head(&self, bytes: [u8; SAMPLE_HEAD]) -> Option<SampleHead> {
+        let mut rest = Rest(bytes.get(HEADER + 8..)?);
+        let (process, _thread) = rest.pair().ok()?;
+        let time_nano = rest.word().ok()?;
+        rest.word().ok()?;
+        let is_switch = rest.word().ok()? == ONE_SWITCH;
+        Some(SampleHead { process, switched_nano: is_switch.then_some(time_nano) })
     }
 
     /// Whether it is a sample.

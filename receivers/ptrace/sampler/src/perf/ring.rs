@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::record::{HEADER, Header};
+use super::record::{HEADER, Header, SAMPLE_HEAD, SampleHead};
 
 /// Offsets in the first page (`struct perf_event_mmap_page`): up to where the kernel wrote, and up to where this
 /// program has read.
@@ -37,7 +37,7 @@ unsafe impl Send for Ring {}
 /// What a ring held besides the records that were passed on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Samples of unwanted processes, of which only the process was read.
+    /// Samples by a clock of unwanted processes, of which only the head was read.
     pub unwanted: u64,
     /// Whether a record was malformed, so that the rest of the ring was skipped.
     pub broken: bool,
@@ -73,23 +73,28 @@ impl Ring {
     }
 
     /// Passes on all records that were there when this was called. Samples of processes that are not wanted are
-    /// skipped: only their process is read.
+    /// skipped: only their head is read.
     pub fn drain(
         &mut self,
         wanted: impl Fn(u32) -> bool,
         buffer: &mut Vec<u8>,
         mut each: impl FnMut(&[u8]),
     ) -> Drained {
-        self.drain_until(wanted, buffer, |record| {
-            each(record);
-            ControlFlow::Continue(())
-        })
+        self.drain_until(
+            |head| wanted(head.process),
+            buffer,
+            |record| {
+                each(record);
+                ControlFlow::Continue(())
+            },
+        )
     }
 
-    /// The same up to the first record that is broken off at, which stays.
+    /// The same up to the first record that is broken off at, which stays. `wanted` sees the heads of all samples in
+    /// their order, before they are passed on or skipped; records other than samples look like samples by a clock.
     pub fn drain_until(
         &mut self,
-        wanted: impl Fn(u32) -> bool,
+        mut wanted: impl FnMut(SampleHead) -> bool,
         buffer: &mut Vec<u8>,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Drained {
@@ -104,16 +109,23 @@ impl Ring {
                 tail = head;
                 break;
             };
-            if self.is_wanted(&wanted, header, tail) {
-                // Grows only: long records and short ones follow each other.
-                buffer.resize(buffer.len().max(header.length), 0);
-                let record = &mut buffer[..header.length];
-                self.copy(tail, record);
+            let head = self.head(header, tail);
+            if head.is_none_or(&mut wanted) {
+                let record = match self.in_one_piece(tail, header.length) {
+                    Some(record) => record,
+                    None => {
+                        // Grows only: long records and short ones follow each other.
+                        buffer.resize(buffer.len().max(header.length), 0);
+                        self.copy(tail, &mut buffer[..header.length]);
+                        &buffer[..header.length]
+                    }
+                };
                 if each(record).is_break() {
                     break;
                 }
             } else {
-                drained.unwanted += u64::from(header.is_sample());
+                let is_by_clock = head.is_none_or(|head| head.switched_nano.is_none());
+                drained.unwanted += u64::from(header.is_sample() && is_by_clock);
             }
             tail = tail.wrapping_add(header.length as u64);
             // Frees the space for the kernel.
@@ -133,15 +145,29 @@ impl Ring {
         Header::read(bytes).ok().filter(|header| header.length as u64 <= there)
     }
 
-    fn is_wanted(&self, wanted: impl Fn(u32) -> bool, header: Header, at: u64) -> bool {
-        let Some(place) = header.process_at() else { return true };
-        let mut bytes = [0; 4];
-        if place + bytes.len() > header.length {
-            // The record is too short to tell its process; parsing it will fail.
-            return true;
+    /// Of which process a record is, and whether it is the sample of a switch; `None` if it is wanted in any case.
+    fn head(&self, header: Header, at: u64) -> Option<SampleHead> {
+        if header.is_sample() && header.length >= SAMPLE_HEAD {
+            let mut bytes = [0; SAMPLE_HEAD];
+            self.copy(at, &mut bytes);
+            return header.sample_head(bytes);
         }
+        let mut bytes = [0; 4];
+        // A record that is too short to tell its process cannot be parsed either.
+        let place = header.process_at().filter(|place| place + bytes.len() <= header.length)?;
         self.copy(at.wrapping_add(place as u64), &mut bytes);
-        wanted(u32::from_ne_bytes(bytes))
+        Some(SampleHead { process: u32::from_ne_bytes(bytes), switched_nano: None })
+    }
+
+    /// The bytes from a position on, which is between tail and head; `None` if they go on at the start of the ring.
+    #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
+    fn in_one_piece(&self, at: u64, length: usize) -> Option<&[u8]> {
+        #[allow(clippy::cast_possible_truncation, reason = "the ring's size is an address space's at most")]
+        let offset = at as usize & (self.size - 1);
+        // SAFETY: the range is within the mapping, which lives as long as `self`. The kernel does not write between
+        // tail and head, and the tail is moved by `drain_until` alone, after the record was used.
+        let bytes = || unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(self.page + offset), length) };
+        (length <= self.size - offset).then(bytes)
     }
 
     /// Copies bytes from a position on. At the end of the ring they continue at its start.

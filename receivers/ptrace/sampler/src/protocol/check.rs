@@ -89,6 +89,7 @@ impl Checker {
 
     fn attach(&mut self, process: &Process) -> Result<(), Violation> {
         let asked = self.target(process.target)?;
+        at_most("the number of variables", process.environment.len(), asked.environment.len())?;
         if process.environment.iter().any(|(name, _)| !asked.environment.contains(name)) {
             return Err(Violation::Nonsense("a variable of the environment that was not asked for"));
         }

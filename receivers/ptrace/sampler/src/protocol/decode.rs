@@ -7,13 +7,12 @@ use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
 use serde::Deserialize;
 
+use super::texts::each_text;
 use super::{
-    MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_HINTS, MAX_MAPPINGS, MAX_MESSAGE,
-    MAX_PACKET, MAX_PATH, MAX_STACK, MAX_THREAD_NAME, MAX_WEIGHT, Packet, Violation,
+    MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_HINTS, MAX_MAPPINGS, MAX_PACKET, MAX_STACK,
+    MAX_WEIGHT, Packet, Violation,
 };
-use crate::context::{
-    MAX_ALLOWED, MAX_ATTRIBUTES, MAX_KEY, MAX_RESOURCE, MAX_RESOURCE_ATTRIBUTES, MAX_RESOURCE_TEXT, MAX_VALUE,
-};
+use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES, MAX_RESOURCE, MAX_RESOURCE_ATTRIBUTES};
 use crate::message::{AttributeValue, Batch, Command, Context, Event, Function, Location, Mapping, Process, Status};
 use crate::runtime::{MAX_FILE, MAX_NAME, plain};
 
@@ -41,6 +40,7 @@ pub fn decode_event(bytes: &[u8], file: Option<File>) -> Result<Event, Violation
             return Ok(Event::PerfMap { process, file });
         }
     };
+    each_text(&mut event, &mut |what, text, limit| at_most(what, text.len(), limit))?;
     match &mut event {
         Event::Attached(process) => {
             check_process(process)?;
@@ -51,20 +51,15 @@ pub fn decode_event(bytes: &[u8], file: Option<File>) -> Result<Event, Violation
             mapping.file = readable("a mapping", file)?;
         }
         _ if file.is_some() => return Err(Violation::File { what: "another event", problem: "is not expected" }),
-        Event::Ready(rights) => {
-            at_most("the number of hints", rights.hints.len(), MAX_HINTS)?;
-            for hint in &rights.hints {
-                at_most("the length of a hint", hint.len(), MAX_MESSAGE)?;
-            }
-        }
-        Event::Functions { functions, .. } => functions.iter_mut().try_for_each(check_function)?,
+        Event::Ready(rights) => at_most("the number of hints", rights.hints.len(), MAX_HINTS)?,
+        Event::Functions { functions, .. } => functions.iter_mut().for_each(show_plainly),
         Event::Resource { attributes, .. } => check_resource(attributes)?,
         Event::Batch(batch) => check_batch(batch)?,
         Event::Status(Status { rate_hertz, .. }) if !(0.0..=100_000.0).contains(rate_hertz) => {
             return Err(Violation::Nonsense("a rate that is none"));
         }
-        Event::Problem(problem) => at_most("the length of a message", problem.message.len(), MAX_MESSAGE)?,
-        Event::PerfMap { .. } | Event::Status(_) | Event::Detached { .. } | Event::CommandEnded { .. } => {}
+        Event::Problem(_) | Event::PerfMap { .. } | Event::Status(_) => {}
+        Event::Detached { .. } | Event::CommandEnded { .. } => {}
     }
     Ok(event)
 }
@@ -78,11 +73,8 @@ fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<T, Violation> {
 }
 
 fn check_process(process: &Process) -> Result<(), Violation> {
-    at_most("the length of an executable's path", process.executable.len(), MAX_PATH)?;
     at_most("the number of arguments", process.arguments.len(), MAX_ARGUMENT_COUNT)?;
     at_most("the length of the arguments", process.arguments.iter().map(String::len).sum(), MAX_ARGUMENTS)?;
-    at_most("the length of a control group", process.control_group.as_ref().map_or(0, String::len), MAX_GROUP)?;
-    at_most("the length of a container's id", process.container.as_ref().map_or(0, String::len), MAX_GROUP)?;
     let environment = process.environment.iter().map(|(name, value)| name.len() + value.len()).sum();
     at_most("the length of the environment", environment, MAX_ENVIRONMENT)?;
     if process.pid == 0 || process.namespace_pid == 0 {
@@ -95,7 +87,6 @@ fn check_process(process: &Process) -> Result<(), Violation> {
 }
 
 fn check_mapping(mapping: &Mapping) -> Result<(), Violation> {
-    at_most("the length of a mapping's path", mapping.path.len(), MAX_PATH)?;
     at_most("the index of a mapping", mapping.index as usize, MAX_MAPPINGS as usize - 1)?;
     if mapping.end < mapping.start {
         return Err(Violation::Nonsense("a mapping that ends before it starts"));
@@ -103,24 +94,16 @@ fn check_mapping(mapping: &Mapping) -> Result<(), Violation> {
     at_most("the length of a build id", mapping.build_id.as_ref().map_or(0, Vec::len), MAX_BUILD_ID)
 }
 
-/// Names, modules and files are checked for their length only: control characters in them are replaced, since they are
-/// shown to people.
-fn check_function(function: &mut Function) -> Result<(), Violation> {
-    let Function { kind: _, name, module, file, line: _ } = function;
-    at_most("the length of a function's name", name.len(), MAX_NAME)?;
-    at_most("the length of a function's module", module.len(), MAX_NAME)?;
-    at_most("the length of a function's file", file.len(), MAX_FILE)?;
+/// Replaces control characters in texts that are shown to people.
+fn show_plainly(Function { kind: _, name, module, file, line: _ }: &mut Function) {
     // A control character may take two bytes, a space takes one.
     (*name, *module, *file) = (plain(name, MAX_NAME), plain(module, MAX_NAME), plain(file, MAX_FILE));
-    Ok(())
 }
 
 fn check_resource(attributes: &[(String, AttributeValue)]) -> Result<(), Violation> {
     at_most("the number of a resource's attributes", attributes.len(), MAX_RESOURCE_ATTRIBUTES)?;
     let mut size = 0;
     for (index, (key, value)) in attributes.iter().enumerate() {
-        at_most("the length of an attribute's key", key.len(), MAX_KEY)?;
-        at_most("the length of an attribute's value", value.size(), MAX_RESOURCE_TEXT)?;
         size += key.len() + value.size();
         at_most("the size of a resource", size, MAX_RESOURCE)?;
         if key.is_empty() || attributes[..index].iter().any(|(known, _)| known == key) {
@@ -135,9 +118,6 @@ fn check_batch(batch: &mut Batch) -> Result<(), Violation> {
     if *period_nano == 0 || *period_nano > MAX_WEIGHT {
         return Err(Violation::Nonsense("a period of nothing or more than a day"));
     }
-    for thread in &*threads {
-        at_most("the length of a thread's name", thread.name.len(), MAX_THREAD_NAME)?;
-    }
     for location in &mut *locations {
         if let Location::Compiled { address, map_length } = *location {
             // Only code that was made at run time can be in a perf map.
@@ -151,6 +131,10 @@ fn check_batch(batch: &mut Batch) -> Result<(), Violation> {
         }
     }
     contexts.iter().try_for_each(check_context)?;
+    // Each is there for a sample.
+    at_most("the number of threads", threads.len(), samples.len())?;
+    at_most("the number of stacks", stacks.len(), samples.len())?;
+    at_most("the number of contexts", contexts.len(), samples.len())?;
     let mut last = vec![0; threads.len()];
     for sample in samples {
         points("a sample's thread", sample.thread, threads.len())?;
@@ -180,7 +164,6 @@ fn check_context(context: &Context) -> Result<(), Violation> {
     at_most("the number of a context's attributes", attributes.len(), MAX_ALLOWED)?;
     let mut size = 0;
     for (_, value) in attributes {
-        at_most("the length of an attribute's value", value.len(), MAX_VALUE)?;
         size += value.len();
         at_most("the size of a context's attributes", size, MAX_ATTRIBUTES)?;
     }

@@ -6,12 +6,9 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{
-    MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_GROUP, MAX_HINTS, MAX_MESSAGE, MAX_PATH,
-    Packet,
-};
+use super::texts::each_text;
+use super::{MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_HINTS, Packet};
 use crate::message::{Command, Event, Mapping, Process};
-use crate::runtime::{MAX_FILE, MAX_NAME};
 
 /// A packet that is to be sent.
 #[derive(Debug)]
@@ -61,36 +58,25 @@ pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
 /// Makes an event as short as [`super::decode_event`] wants it.
 fn limit(event: &mut Event) {
     match event {
-        Event::Ready(rights) => {
-            rights.hints.truncate(MAX_HINTS);
-            rights.hints.iter_mut().for_each(|hint| cut(hint, MAX_MESSAGE));
-        }
-        Event::Attached(process) => limit_process(process),
-        Event::Mapping(Mapping { path, start, end, build_id, .. }) => {
-            cut(path, MAX_PATH);
+        Event::Ready(rights) => rights.hints.truncate(MAX_HINTS),
+        Event::Attached(process) => limit_lists(process),
+        Event::Mapping(Mapping { start, end, build_id, .. }) => {
             *end = (*start).max(*end);
             // A build id that is cut would be that of another file.
             build_id.take_if(|id| id.is_empty() || id.len() > MAX_BUILD_ID);
         }
-        Event::Functions { functions, .. } => {
-            for function in functions {
-                cut(&mut function.name, MAX_NAME);
-                cut(&mut function.module, MAX_NAME);
-                cut(&mut function.file, MAX_FILE);
-            }
-        }
-        Event::Problem(problem) => cut(&mut problem.message, MAX_MESSAGE),
-        // What is read of a process context keeps the limits of `crate::context`, and a batch is cut when it is split.
-        Event::Resource { .. } | Event::Batch(_) => {}
-        Event::PerfMap { .. } | Event::Status(_) | Event::Detached { .. } | Event::CommandEnded { .. } => {}
+        // What is read of a process context keeps the limits of `crate::context`.
+        _ => {}
     }
+    let cut = &mut |_, text: &mut String, limit| {
+        cut(text, limit);
+        Ok(())
+    };
+    // Cutting does not fail.
+    each_text(event, cut).ok();
 }
 
-fn limit_process(process: &mut Process) {
-    cut(&mut process.executable, MAX_PATH);
-    for text in [&mut process.control_group, &mut process.container].into_iter().flatten() {
-        cut(text, MAX_GROUP);
-    }
+fn limit_lists(process: &mut Process) {
     process.arguments.truncate(MAX_ARGUMENT_COUNT);
     let mut left = MAX_ARGUMENTS;
     process.arguments.retain_mut(|argument| {
@@ -110,7 +96,7 @@ fn limit_process(process: &mut Process) {
 }
 
 /// Keeps the beginning of a text, at most `limit` bytes, in whole characters.
-pub(super) fn cut(text: &mut String, limit: usize) {
+fn cut(text: &mut String, limit: usize) {
     let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {
         end -= 1;

@@ -2,10 +2,8 @@
 
 use postcard::ser_flavors::Size;
 
-use super::encode::cut;
-use super::{MAX_PACKET, MAX_STACK, MAX_THREAD_NAME, MAX_WEIGHT};
-use crate::context::MAX_VALUE;
-use crate::message::{Batch, Function, Sample, Stack, Trust};
+use super::{MAX_PACKET, MAX_STACK, MAX_WEIGHT};
+use crate::message::{Batch, Context, Function, Sample, Stack, Thread, Trust};
 
 /// How many bytes a batch, or the functions of a packet, may have. The rest is for what a packet says besides.
 const BUDGET: usize = MAX_PACKET - 512;
@@ -17,10 +15,10 @@ pub fn split(batch: &Batch) -> Vec<Batch> {
     let mut left = vec![batch.samples.as_slice()];
     while let Some(samples) = left.pop() {
         let part = part(batch, samples);
-        // A single sample fits with the longest stack and the largest context.
-        if samples.len() > 1 && size(&part) > BUDGET {
-            let (first, second) = samples.split_at(samples.len() / 2);
-            left.extend([second, first]);
+        let packets = size(&part).div_ceil(BUDGET);
+        // A single sample fits with the longest stack and the largest context, whose texts are cut when it is encoded.
+        if samples.len() > 1 && packets > 1 {
+            left.extend(samples.chunks(samples.len().div_ceil(packets)).rev());
         } else if !part.samples.is_empty() {
             parts.push(part);
         }
@@ -39,24 +37,16 @@ fn part(whole: &Batch, samples: &[Sample]) -> Batch {
     let lengths = [whole.threads.len(), whole.locations.len(), whole.stacks.len(), whole.contexts.len()];
     let [mut threads, mut locations, mut stacks, mut contexts] = lengths.map(|length| Moved(vec![0; length]));
     for sample in samples {
-        let thread = threads.place(sample.thread, &whole.threads, &mut part.threads, |thread| {
-            let mut thread = thread.clone();
-            cut(&mut thread.name, MAX_THREAD_NAME);
-            thread
-        });
+        let thread = threads.place(sample.thread, &whole.threads, &mut part.threads, Thread::clone);
         let stack = stacks.place(sample.stack, &whole.stacks, &mut part.stacks, |stack| {
             shortened(stack, |location| {
                 locations.place(location, &whole.locations, &mut part.locations, |location| *location)
             })
         });
         let (Some(thread), Some(stack)) = (thread, stack) else { continue };
-        let context = sample.context.and_then(|context| {
-            contexts.place(context, &whole.contexts, &mut part.contexts, |context| {
-                let mut context = context.clone();
-                context.attributes.iter_mut().for_each(|(_, value)| cut(value, MAX_VALUE));
-                context
-            })
-        });
+        let context = sample
+            .context
+            .and_then(|context| contexts.place(context, &whole.contexts, &mut part.contexts, Context::clone));
         let weight_nano = sample.weight_nano.min(MAX_WEIGHT);
         part.samples.push(Sample { thread, stack, context, weight_nano, ..*sample });
     }

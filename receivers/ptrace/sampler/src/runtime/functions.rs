@@ -25,7 +25,7 @@ pub const UNKNOWN_FUNCTION: &str = "[unknown function]";
 
 /// How many numbers, and how much text, are kept free for the unknown functions: one of each kind, which may be met
 /// when there are too many other functions already.
-const KINDS: usize = 4;
+const KINDS: usize = FunctionKind::COUNT;
 const UNKNOWN_TEXT: usize = KINDS * UNKNOWN_FUNCTION.len();
 
 /// The functions that were met. Their numbers ascend from 0 without gaps.
@@ -56,18 +56,12 @@ impl Functions {
 
     /// The number of the function that stands for those that cannot be told.
     pub fn unknown(&mut self, kind: FunctionKind) -> u32 {
-        let place = match kind {
-            FunctionKind::CPython => 0,
-            FunctionKind::Php => 1,
-            FunctionKind::V8 => 2,
-            FunctionKind::Ruby => 3,
-        };
-        if let Some(number) = self.unknown[place] {
+        if let Some(number) = self.unknown[kind as usize] {
             return number;
         }
         let (name, module) = (UNKNOWN_FUNCTION.to_owned(), String::new());
         let number = self.insert(Function { kind, name, module, file: String::new(), line: 0 });
-        self.unknown[place] = Some(number);
+        self.unknown[kind as usize] = Some(number);
         number
     }
 

@@ -9,6 +9,7 @@
 //! All of this sees a process only through [`Target`]: no file, no path, no clock. Everything that is read was written
 //! by the target and is taken for hostile: lists are bounded by counts, sizes by limits, and arithmetic wraps.
 
+mod code_reader;
 mod codes;
 mod functions;
 mod merge;
@@ -25,6 +26,7 @@ use std::fmt::Debug;
 use std::ops::Range;
 use std::time::Instant;
 
+use self::code_reader::{CodeReader, Session};
 pub(crate) use self::functions::plain;
 pub use self::functions::{Functions, MAX_FILE, MAX_FOLDERS, MAX_FUNCTIONS, MAX_NAME, MAX_TEXT, UNKNOWN_FUNCTION};
 pub use self::merge::{Held, Lookup, Merged, NextInstruction, Pieces, Stack, Words, merge, merge_held};
@@ -35,19 +37,27 @@ pub use self::recording::Recording;
 pub use self::ruby::Ruby;
 pub use self::target::{Allowance, Target};
 pub(crate) use self::target::{Bounded, half_at, word, word_at};
+pub(crate) use self::v8::MAJOR_VERSION as V8_VERSION;
 #[cfg(any(test, feature = "recordings"))]
 pub use self::v8::RecordedStack;
 pub use self::v8::{V8, WITH_INLINED};
 
 use crate::address_space::Module;
+use crate::elf::SymbolNames;
 use crate::message::{FunctionKind, Location};
 use crate::unwind::{Frame, StackMemory};
 
 /// The most frames of one thread that are read. A deeper stack is cut.
 pub const MAX_FRAMES: usize = 1024;
 
+/// The most functions of one stack that are read for the first time; further ones are unknown.
+const MAX_NEW: u32 = 64;
+
 /// A kind of interpreter.
-pub trait Runtime {
+pub trait Runtime: Sync {
+    /// The symbols by which it is found.
+    fn symbols(&self) -> &'static SymbolNames;
+
     /// Finds the interpreter whose state is in this module.
     ///
     /// # Errors
@@ -57,7 +67,12 @@ pub trait Runtime {
 }
 
 /// The kinds of interpreters that are known.
-const RUNTIMES: [&dyn Runtime; 4] = [&Python, &Php, &V8, &Ruby];
+const RUNTIMES: [&dyn Runtime; FunctionKind::COUNT] = [&Python, &Php, &V8, &Ruby];
+
+/// The symbols by which interpreters are found.
+pub(crate) fn symbols() -> impl Iterator<Item = &'static SymbolNames> {
+    RUNTIMES.into_iter().map(|runtime| runtime.symbols())
+}
 
 /// An interpreter that was found in a process. Plain data: [`Found::instance`] makes its reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -129,6 +144,9 @@ pub struct RawFrame {
     pub code: u64,
     /// Where in the code it is: an address, or an offset, as the interpreter has it.
     pub instruction: u64,
+    /// What its function belongs to, for interpreters that say it apart from the code: where the method is described
+    /// (Ruby), or where the variables of the module are that it was defined in (Python).
+    pub owner: u64,
 }
 
 /// Frames that one native call of the interpreter's evaluation function executes.
@@ -151,11 +169,8 @@ pub struct Captured {
     pub cut: bool,
     /// They were too many, so that reading them again finds no more of them.
     pub too_many: bool,
-    /// By frame: where the method is described that it belongs to, for interpreters that say it apart from the code
-    /// (Ruby).
-    pub owners: Vec<u64>,
-    /// By frame: where the variables of the module are that its function was defined in (Python).
-    pub globals: Vec<u64>,
+    /// They are in one array, and a native call has the address of its innermost one (Ruby).
+    pub in_array: bool,
     /// The native call that [`Segment::anchor`] is in calls the evaluation function for nothing but these frames
     /// (Ruby).
     pub nested: bool,
@@ -166,10 +181,15 @@ impl Captured {
     pub fn clear(&mut self) {
         self.frames.clear();
         self.segments.clear();
-        (self.cut, self.too_many) = (false, false);
-        self.owners.clear();
-        self.globals.clear();
-        self.nested = false;
+        (self.cut, self.too_many, self.in_array, self.nested) = (false, false, false, false);
+    }
+
+    /// Ends the native call that executes the frames since the last one, if there are any.
+    fn end_call(&mut self, anchor: Option<u64>) {
+        let end = self.frames.len();
+        if self.segments.last().map_or(0, |segment| segment.end) < end {
+            self.segments.push(Segment { end, anchor });
+        }
     }
 
     /// Whether the frame at this address comes again: a chain that is just being changed may lead in a circle.
@@ -289,11 +309,30 @@ pub trait Instance: Debug + Send {
         target: &mut dyn Target,
         functions: &mut Functions,
         resolved: &mut Vec<Resolved>,
-    );
+    ) {
+        resolved.clear();
+        let Some(code) = self.code() else { return };
+        code.next_stack();
+        let mut session = Session { stands, new: MAX_NEW, ..Session::new(code.max_reads(), target, functions) };
+        for frame in &captured.frames {
+            let told = code.tell(frame, &mut session);
+            resolved.push(told.unwrap_or_else(|| Resolved::unknown(code.kind(), session.functions)));
+        }
+    }
+
+    /// What tells its functions by their code; `None` for interpreters that have their frames on the native stack.
+    #[doc(hidden)]
+    fn code(&mut self) -> Option<&mut dyn CodeReader> {
+        None
+    }
 
     /// What is asked next is about a sample of this moment, whose thread ran on since; `None` if it stood still. `now`
     /// is not later than what is read from now on.
-    fn sampled(&mut self, _at: Option<Instant>, _now: Instant) {}
+    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
+        if let Some(code) = self.code() {
+            code.sampled(at, now);
+        }
+    }
 
     /// Whether this code (as in [`RawFrame::code`]) was read for the first time after the sample: then another function
     /// may have had its place at that moment.
@@ -305,28 +344,33 @@ pub trait Instance: Debug + Send {
     /// [`RawFrame::code`]) is among these words; `None` if that is not exactly one.
     fn executed_among(
         &mut self,
-        _address: u64,
-        _words: &[u64],
-        _target: &mut dyn Target,
-        _functions: &mut Functions,
+        address: u64,
+        words: &[u64],
+        target: &mut dyn Target,
+        functions: &mut Functions,
     ) -> Option<Executed> {
-        None
+        let code = self.code()?;
+        code.executed_among(address, words, &mut Session::new(code.max_reads(), target, functions))
     }
 
     /// The function that has its instructions at this address, among those that [`Instance::resolve`] met; `None` also
     /// if it changed since.
-    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed>;
+    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
+        let code = self.code()?;
+        code.executed(address, &mut Session::new(code.max_reads(), target, functions))
+    }
 
     /// The function that has its instructions at this address, if [`Instance::resolve`] did not meet it: one of these
     /// words is likely to be where its frame is, or was a moment ago.
     fn meet(
         &mut self,
-        _address: u64,
-        _words: &[u64],
-        _target: &mut dyn Target,
-        _functions: &mut Functions,
+        address: u64,
+        words: &[u64],
+        target: &mut dyn Target,
+        functions: &mut Functions,
     ) -> Option<Executed> {
-        None
+        let code = self.code()?;
+        code.meet(address, words, &mut Session::new(code.max_reads(), target, functions))
     }
 
     /// How far behind its beginning a frame has the address of its instruction, where it has one.

@@ -2,6 +2,7 @@
 
 mod account;
 mod look;
+mod pooled;
 mod report;
 mod stops;
 mod tick;
@@ -13,6 +14,7 @@ use std::time::{Duration, Instant};
 
 pub(super) use self::account::Found;
 pub(super) use self::look::{BlockedAt, Look, Passive};
+use self::pooled::Pool;
 pub(super) use self::tick::TickStart;
 use self::waits::Waits;
 pub(super) use self::waits::{ByRecords, PreemptedWait, Recording, Standing};
@@ -20,7 +22,8 @@ use super::attached::Attached;
 use super::batch::Builder;
 use super::budget::Budget;
 use super::contexts::{Contexts, Worked};
-use super::coverage::Usage;
+use super::coverage::{THREADS, Usage};
+use super::events::ASKED_AGAIN;
 use super::interpreters::Interpreted;
 use super::processors::{Machine, Review};
 use super::rings::{Board, ReadProcess, Subject};
@@ -33,6 +36,7 @@ use super::unseen::Unseen;
 use crate::address_space::AddressSpace;
 use crate::message::{Mode, Stops, read_class};
 use crate::os::time;
+use crate::perf::open::Switches;
 use crate::stack_copy::StackPieces;
 use crate::threads::{ThreadFiles, ThreadLister};
 
@@ -64,9 +68,15 @@ pub(super) struct Active {
     pub(super) asked_again: Instant,
     /// When it is decided next what its events cover.
     pub(super) review: Review,
+    /// What events of processors tell of its switches, where it is sampled by these.
+    pub(super) switches: Switches,
+    /// Up to this moment they are not to tell of any, since that would cost too much.
+    hidden_until: Option<Instant>,
     /// When running threads may be stopped.
     pub(super) stop_rules: StopRules,
     pub(super) concern: Concern,
+    /// When sampling began.
+    began: Instant,
     schedule: TickSchedule,
     /// The slot of the last tick.
     slot: u64,
@@ -92,6 +102,7 @@ pub(super) struct Active {
     read_process: Option<(u64, Arc<ReadProcess>)>,
     batch: Builder,
     waits: Waits,
+    pool: Pool,
     /// One moment on both clocks. Times within a batch are computed from it, so that they never go back when the wall
     /// clock does.
     epoch: (Instant, u64),
@@ -111,8 +122,11 @@ impl Active {
             watch: Watch::Undecided,
             asked_again: now,
             review: Review::new(now, started),
+            switches: Switches::Hidden,
+            hidden_until: None,
             stop_rules: StopRules::new(settings.stops != Stops::Always, now),
             concern: Concern::MayBeGone,
+            began: now,
             slot: 0,
             thread_lister: ThreadLister::new(now),
             budget: Budget::new(&settings, now),
@@ -124,6 +138,7 @@ impl Active {
             count_due: (Duration::from_nanos(schedule.period_nano()) > COUNTED).then(|| now + COUNTED),
             cut: None,
             waits: Waits::new(now),
+            pool: Pool::default(),
             goes_on_until: 0,
             read_process: None,
             batch: Builder::new(attached.id, schedule.period_nano(), settings.mode),
@@ -181,7 +196,7 @@ impl Active {
         let Attached { interpreters, files, settings, .. } = &self.attached;
         let slot = self.slot.saturating_sub(1);
         let mut thread = ThreadState::new(ThreadFiles::new(id), slot, since, settings.max_stack);
-        if matches!(self.watch, Watch::Group | Watch::Machine) && self.wants_blocked() {
+        if self.defers_records() {
             thread.recording = Some(Box::new(Recording::new(since)));
         }
         // Those that there were when sampling began are listed before anything is counted.
@@ -440,6 +455,22 @@ impl Active {
         let switches = self.switches();
         self.review.look_for_group(self.attached.files.directory());
         self.review.usage(self.attached.files.pid(), self.threads.len(), switches, machine, now)
+    }
+
+    /// What events of processors are to tell of its switches. Where these are too many, or there are many threads, they
+    /// tell less.
+    pub(super) fn wanted_switches(&mut self, now: Instant) -> Switches {
+        let is_many = |most| self.threads.len() > most;
+        let is_dear = is_many(THREADS) && self.waits.are_dear();
+        if is_dear && self.switches != Switches::Hidden {
+            self.hidden_until = Some(now + ASKED_AGAIN);
+        }
+        let most = if self.switches == Switches::Sampled { THREADS / 2 } else { THREADS };
+        match self.hidden_until {
+            Some(until) if now < until => Switches::Hidden,
+            _ if is_many(most) => Switches::Sampled,
+            _ => Switches::Recorded,
+        }
     }
 
     /// How often the process's busiest thread was given a processor since the last time.

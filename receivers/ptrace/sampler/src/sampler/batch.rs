@@ -122,6 +122,11 @@ impl Builder {
         }
     }
 
+    /// The stack of a sample.
+    pub(super) fn stack_of(&self, sample: u32) -> Option<u32> {
+        self.batch.samples.get(sample as usize).map(|sample| sample.stack)
+    }
+
     /// Replaces the stack of a sample by a better one.
     pub(super) fn replace_stack(&mut self, sample: u32, stack: u32) {
         if let Some(sample) = self.batch.samples.get_mut(sample as usize) {

@@ -17,12 +17,12 @@ use crate::probe::SchedStat;
 
 /// Samples may stand for this many times their own periods, since timers come late and slices are short. What a thread
 /// ran beyond that is reported as not sampled.
-const MOST_SCALE: u64 = 2;
+pub(super) const MOST_SCALE: u64 = 2;
 
 /// Running time without a sample is reported as such from this many periods on; less is carried into the next batch. On
 /// a busy machine a thread runs in short turns between which the timer may hit others: of threads that ran six periods,
 /// one in four hundred has no sample by chance.
-const UNSAMPLED: u64 = 6;
+pub(super) const UNSAMPLED: u64 = 6;
 
 /// Time in which the thread must have been blocked but was never seen so is reported as such from this many periods on.
 /// Less may come from counters that are late by up to a timer tick of the kernel.
@@ -60,6 +60,8 @@ pub(super) struct Rules {
     pub(super) duty_divisor: u64,
     /// Whether only running time counts.
     pub(super) cpu: bool,
+    /// Whether running time without a sample is not carried on, however little it is.
+    pub(super) pooled: bool,
     /// Whether it was running or waiting for a processor when it was looked at last.
     pub(super) ready: bool,
     /// What comes later.
@@ -124,6 +126,8 @@ pub(super) struct Settled {
     pub(super) samples: Vec<(u32, Stretch)>,
     /// The time that no sample stands for.
     pub(super) rests: Vec<(Rest, Stretch)>,
+    /// Samples of running, and how much of their periods they do not stand for, in nanoseconds.
+    pub(super) left: Vec<(u32, u64)>,
     /// How much of the time the thread ran, in nanoseconds.
     pub(super) ran_nano: u64,
 }
@@ -172,6 +176,13 @@ impl Ledger {
     /// The thread began while its process was sampled, so that its counters began at 0.
     pub(super) fn begins_at_zero(&mut self) {
         self.counted.get_or_insert((0, 0));
+    }
+
+    /// The thread is observed from this moment on only, when its counters were these.
+    pub(super) fn begins(&mut self, now: Instant, sched: Option<SchedStat>) {
+        self.since = now;
+        self.counted = None;
+        sched.into_iter().for_each(|sched| self.saw(sched));
     }
 
     /// Notes counters that were read. The first ones are where the ledger begins.
@@ -284,7 +295,11 @@ impl Ledger {
         let queued = queued - said_ahead;
         let duty_divisor = rules.duty_divisor.max(1);
         // The samples prove that the thread ran, even where the counters do not say so yet.
-        let late = if is_recorded { 0 } else { (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE)) };
+        let late = if is_recorded || rules.pooled {
+            0
+        } else {
+            (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE))
+        };
         let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(wall);
         // The time in the kernel gets its share as if it had samples of its own.
         let mut of_known = Shares::new(known, periods);
@@ -292,7 +307,7 @@ impl Ledger {
         let sampled = known - in_kernel;
         let mut rest = ran.saturating_sub(known).min(wall - known);
         let mut waits = 0;
-        let said = rest >= rules.period_nano.saturating_mul(UNSAMPLED * duty_divisor);
+        let said = rules.pooled || rest >= rules.period_nano.saturating_mul(UNSAMPLED * duty_divisor);
         if !said && rules.next == Next::Same {
             waits = std::mem::take(&mut rest);
         }
@@ -321,9 +336,16 @@ impl Ledger {
         }
         let mut of_sampled = Shares::new(sampled, own);
         let mut of_blocked = Shares::new(blocked, looks);
+        let mut unused = Vec::new();
         let observed = entries.into_iter().map(|entry| {
             let nano = match entry.period_nano {
-                Some(period) => of_sampled.next(period),
+                Some(period) => {
+                    let nano = of_sampled.next(period);
+                    if nano < period {
+                        unused.push((entry.sample, period - nano));
+                    }
+                    nano
+                }
                 None => of_blocked.next(entry.looks),
             };
             Observed { sample: entry.sample, at: entry.at, unchanged: entry.unchanged, nano }
@@ -345,9 +367,10 @@ impl Ledger {
             // What an event samples in a part of the time only stands for the rest of the time as well.
             tolerance: Duration::from_nanos(rules.period_nano.saturating_mul(duty_divisor)),
         };
-        let Placed { samples, rests } = placing.place(observed.collect(), &rests);
+        let observed = observed.collect();
+        let Placed { samples, rests } = placing.place(observed, &rests);
         self.carried = is_recorded.then_some(waits);
-        let mut settled = Settled { samples, rests, ran_nano: known.saturating_add(rest) };
+        let mut settled = Settled { samples, rests, left: unused, ran_nano: known.saturating_add(rest) };
         self.counted = match sched {
             // What the counters differ by from the records is not made up for later.
             Some(sched) if is_recorded => {
@@ -368,17 +391,17 @@ impl Ledger {
 }
 
 /// Shares an amount in proportion, to the last nanosecond.
-struct Shares {
+pub(super) struct Shares {
     left: u64,
     parts: u64,
 }
 
 impl Shares {
-    fn new(all: u64, parts: u64) -> Self {
+    pub(super) fn new(all: u64, parts: u64) -> Self {
         Self { left: all, parts }
     }
 
-    fn next(&mut self, parts: u64) -> u64 {
+    pub(super) fn next(&mut self, parts: u64) -> u64 {
         let share = u128::from(self.left) * u128::from(parts) / u128::from(self.parts.max(1));
         let share = u64::try_from(share).unwrap_or(u64::MAX).min(self.left);
         self.left -= share;

@@ -1,5 +1,6 @@
 //! Sampling by events of processors: which are open, for which processes, and what is read from their rings.
 
+use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -19,14 +20,18 @@ use crate::message::ProcessId;
 use crate::os::time::Clock;
 use crate::os::{affinity, time};
 use crate::perf::control_group::{ControlGroup, Membership};
-use crate::perf::open::{Opener, ProcessorEvents, online_processors, open_processors, write_into};
+use crate::perf::open::{Opener, ProcessorEvents, Switches, online_processors, open_processors, write_into};
 use crate::perf::period::{self, Pace, Varying};
-use crate::perf::record::{Record, User};
+use crate::perf::record::{Record, SampleHead, User};
 use crate::perf::ring::Ring;
 use crate::rights::may_see_all;
 
 /// How often the use of the processors is reviewed.
 const REVIEW: Duration = Duration::from_secs(1);
+
+/// It is reviewed less often where a process has more threads than this, but at least once in so many times that.
+const MANY_THREADS: usize = 1024;
+const SELDOM: usize = 4;
 
 /// The memory of all rings together, and the smallest and largest ring, in bytes. A processor that is always busy fills
 /// 1.7 MB in a second at the usual rate, and on a saturated machine the sampling thread may get no processor for half
@@ -43,6 +48,8 @@ const LEAST_STEADY: Duration = Duration::from_millis(50);
 pub(super) struct Processors {
     /// The control group that they are limited to; `None` for the whole machine.
     group: Option<ControlGroup>,
+    /// What they tell of switches.
+    switches: Switches,
     period_nano: u64,
     rings: Vec<ProcessorEvent>,
     /// When events of the whole machine get another period.
@@ -54,9 +61,15 @@ pub(super) struct Processors {
 }
 
 impl Processors {
-    fn open(opener: &dyn Opener, group: Option<ControlGroup>, online: Vec<u32>, period_nano: u64) -> Option<Self> {
+    fn open(
+        opener: &dyn Opener,
+        group: Option<ControlGroup>,
+        online: Vec<u32>,
+        period_nano: u64,
+        switches: Switches,
+    ) -> Option<Self> {
         let folder = group.as_ref().map(ControlGroup::folder);
-        let events = open_processors(opener, &online, folder, period_nano, true).ok()?;
+        let events = open_processors(opener, &online, folder, period_nano, switches).ok()?;
         let bytes = (RINGS / events.len().max(1)).clamp(RING.0, RING.1);
         let mut rings = Vec::with_capacity(events.len());
         for ProcessorEvents { samples: event, switches } in events {
@@ -64,9 +77,12 @@ impl Processors {
             let varying = Varying::new(period_nano, time::unix_nano());
             let into = |switches: &OwnedFd| write_into(switches.as_fd(), event.as_fd()).is_ok();
             let switches = switches.filter(into);
-            rings.push(ProcessorEvent { event, switches, ring, varying, pace: Pace::default(), sampled: None });
+            let pace = Pace::default();
+            rings.push(ProcessorEvent { event, switches, ring, varying, pace, sampled: None, last_switch: None });
         }
-        Some(Self { group, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
+        let lacks_samples = rings.iter().any(|of| of.switches.is_none());
+        let switches = if switches == Switches::Sampled && lacks_samples { Switches::Hidden } else { switches };
+        Some(Self { group, switches, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
     /// Changes the period of events of the whole machine when it is time. The clock decides that: their timers always
@@ -91,9 +107,10 @@ impl Processors {
         }
     }
 
-    /// Whether these are events of this group (`None`: the machine) on exactly these processors.
-    fn are_of(&self, group: Option<&ControlGroup>, online: &[u32]) -> bool {
-        self.group.as_ref() == group && self.online == online
+    /// Whether these are events of this group (`None`: the machine) on exactly these processors that tell as much of
+    /// switches.
+    fn are_of(&self, group: Option<&ControlGroup>, online: &[u32], switches: Switches) -> bool {
+        self.group.as_ref() == group && self.online == online && self.switches == switches
     }
 }
 
@@ -109,6 +126,9 @@ struct ProcessorEvent {
     pace: Pace,
     /// The processor, if a process of the set was sampled on it since the period was changed.
     sampled: Option<u32>,
+    /// When a thread left the processor the last time, in nanoseconds of CLOCK_MONOTONIC: the next one was given it
+    /// then. `None` where records were lost since.
+    last_switch: Option<u64>,
 }
 
 /// The use and the processors of the machine, read once for all processes.
@@ -240,24 +260,35 @@ impl Review {
 impl Events {
     /// Whether a process is sampled with the events of a group (`None`: the machine), on all processors that are online
     /// now.
-    fn covers(&self, process: ProcessId, group: Option<&ControlGroup>) -> bool {
-        let mut of = self.processors.iter().filter(|set| set.are_of(group, &self.machine.online));
+    fn covers(&self, process: ProcessId, group: Option<&ControlGroup>, switches: Switches) -> bool {
+        let mut of = self.processors.iter().filter(|set| set.are_of(group, &self.machine.online, switches));
         of.any(|set| set.processes.iter().any(|(id, _)| *id == process))
     }
 
     /// The index of the set of events of a group (`None`: the machine) with this period, which is opened if there is
     /// none yet. All processes that are sampled with it share it.
-    fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64) -> Option<usize> {
+    fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64, switches: Switches) -> Option<usize> {
         let online = &self.machine.online;
-        if let Some(index) = self.processors.iter().position(|set| set.are_of(group, online)) {
+        if let Some(index) = self.processors.iter().position(|set| set.are_of(group, online, switches)) {
             return (self.processors[index].period_nano == period_nano).then_some(index);
         }
-        let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano)?;
+        let set = Processors::open(&*self.opener, group.cloned(), online.clone(), period_nano, switches)?;
         if set.rings.iter().any(|of| self.wait_for(of.event.as_fd()).is_err()) {
             return None;
         }
         self.processors.push(set);
         Some(self.processors.len() - 1)
+    }
+}
+
+impl Events {
+    /// What events of a group (`None`: the machine) tell of switches if so much is wanted: one set of events costs less
+    /// than two.
+    fn shared_switches(&self, group: Option<&ControlGroup>, wanted: Switches) -> Switches {
+        let online = &self.machine.online;
+        let mut sets = self.processors.iter();
+        let are_sampled = wanted == Switches::Recorded && sets.any(|set| set.are_of(group, online, Switches::Sampled));
+        if are_sampled { Switches::Sampled } else { wanted }
     }
 }
 
@@ -269,7 +300,9 @@ impl Engine<'_> {
         }
         let process = &mut self.processes[index];
         let Some(before) = process.watch.coverage().filter(|_| now >= process.review.due) else { return };
-        process.review.due = now + REVIEW;
+        // The kernel adds up all threads for what a process used.
+        let seldom = (1 + process.threads.len() / MANY_THREADS).min(SELDOM);
+        process.review.due = now + REVIEW * u32::try_from(seldom).unwrap_or(1);
         let Some(events) = &mut self.events else { return };
         events.machine.refresh(now);
         let process = &mut self.processes[index];
@@ -280,6 +313,7 @@ impl Engine<'_> {
         let many = process.threads.len() > THREADS;
         let spare = process.is_at_full_rate() && !process.are_records_dear();
         let spare = (spare || many) && !process.wants_readers();
+        let switches = process.wanted_switches(now);
         let review = &mut process.review;
         review.started |= many && usage.is_none();
         let group = review.membership.group().cloned();
@@ -287,10 +321,16 @@ impl Engine<'_> {
         let coverage = if spare {
             review.choose(before, usage, events.machine.visible, now, |coverage| {
                 let group = if coverage == Coverage::Group { group.as_ref() } else { None };
-                if coverage == before && events.covers(id, group) {
+                // In a group, a thread that is switched in may follow one that is not sampled.
+                let switches = if coverage == Coverage::Group && switches == Switches::Sampled {
+                    Switches::Recorded
+                } else {
+                    events.shared_switches(group, switches)
+                };
+                if coverage == before && events.covers(id, group, switches) {
                     return true;
                 }
-                opened = events.open_processors(group, period_nano);
+                opened = events.open_processors(group, period_nano, switches);
                 opened.is_some()
             })
         } else {
@@ -306,13 +346,17 @@ impl Engine<'_> {
             let pid = self.processes[index].attached.files.pid();
             events.processors[opened].processes.push((id, pid));
         }
+        let set = opened.and_then(|opened| self.events.as_ref()?.processors.get(opened));
+        let switches = set.map_or(Switches::Hidden, |set| set.switches);
         self.leave_processors_but(id, opened);
         let process = &mut self.processes[index];
+        process.switches = switches;
         process.watch = Watch::covering(coverage);
         process.attached.status.level = process.watch.level();
         process.close_recordings(Instant::now());
         process.close_events();
-        let recorded = if coverage == Coverage::Threads { &[][..] } else { &process.threads };
+        let hidden = coverage == Coverage::Threads || process.switches == Switches::Hidden;
+        let recorded = if hidden { &[][..] } else { &process.threads };
         let recorded: Vec<u32> = recorded.iter().map(ThreadState::id).collect();
         for (number, id) in recorded.into_iter().enumerate() {
             if number % LOOKS == LOOKS - 1 {
@@ -361,22 +405,34 @@ impl Engine<'_> {
     /// Returns how many switches were recorded.
     fn drain_processor(&mut self, set: usize, ring: usize) -> usize {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return 0 };
-        let Processors { group, rings, processes, .. } = &mut events.processors[set];
-        let ProcessorEvent { event, ring, varying, pace, sampled: processor, .. } = &mut rings[ring];
+        let Processors { group, rings, processes, switches: told, .. } = &mut events.processors[set];
+        let ProcessorEvent { event, ring, varying, pace, sampled: processor, last_switch, .. } = &mut rings[ring];
         if ring.is_empty() {
             return 0;
         }
         let mut switches = 0;
-        let wanted = |pid| processes.iter().any(|(_, own)| *own == pid);
+        let are_sampled = *told == Switches::Sampled;
+        // When the processor was given to the thread that runs on it, and to the one before.
+        let (since, before) = (Cell::new(*last_switch), Cell::new(None));
+        let wanted = |head: SampleHead| {
+            if head.switched_nano.is_some() {
+                before.set(since.replace(head.switched_nano));
+            }
+            processes.iter().any(|(_, own)| *own == head.process)
+        };
         let clock = Clock::now();
         let (samples, shortfall) = Shortfall::drain(ring, wanted, &mut events.buffer, |record| {
             let sample = match record {
                 Record::Sample(sample) => sample,
                 Record::Leaving(sample) => {
-                    if let Some(process) = with_pid(sampled, processes, sample.process)
-                        && let User::Registers(registers) = sample.user
-                    {
-                        process.leaves(sample.thread, clock.instant_of(sample.time_nano), registers, sample.stack);
+                    let Some(process) = with_pid(sampled, processes, sample.process) else { return };
+                    let at = clock.instant_of(sample.time_nano);
+                    if are_sampled {
+                        switches += 1;
+                        let since = before.get().map(|nano| clock.instant_of(nano));
+                        process.had_turn(since, at, &sample);
+                    } else if let User::Registers(registers) = sample.user {
+                        process.leaves(sample.thread, at, registers, sample.stack);
                     }
                     return;
                 }
@@ -400,6 +456,11 @@ impl Engine<'_> {
             };
             let Some(process) = with_pid(sampled, processes, sample.process) else { return };
             *processor = Some(sample.processor);
+            if are_sampled && let Some(since) = since.get() {
+                let (process_id, thread) = (sample.process, sample.thread);
+                let at = clock.instant_of(since);
+                process.happened(Happened { process: process_id, thread, at, what: What::Runs });
+            }
             if sample.user == User::OtherArchitecture {
                 process.concern = Concern::OtherArchitecture;
             }
@@ -407,6 +468,7 @@ impl Engine<'_> {
             let of = (process.attached.id, process.attached.space_generation);
             captures.take_sample(of, Sampled::of(&sample, pieces, clock), sample.period_nano, None);
         });
+        *last_switch = since.get();
         if group.is_some()
             && let now = Instant::now()
             && let Some(period_nano) = varying.took(samples, pace.may_change(now))
@@ -415,6 +477,7 @@ impl Engine<'_> {
             pace.changed(now, Instant::now());
         }
         if shortfall != Shortfall::default() {
+            *last_switch = None;
             // It is not known whose samples were lost, so they are counted for each process of the set.
             for (id, _) in processes.iter() {
                 if let Some(process) = sampled.iter_mut().find(|process| process.attached.id == *id) {

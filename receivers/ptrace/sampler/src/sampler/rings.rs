@@ -243,6 +243,10 @@ pub(super) enum What {
     In,
     /// It left the processor.
     Out(Cause),
+    /// It runs, and was given its processor at this time.
+    Runs,
+    /// It left the processor that it had been given at this moment, where that is known.
+    Turn(Option<Instant>, Cause),
     /// It was started.
     Started,
     /// It ended.

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::message::Status;
-use crate::perf::record::{Record, parse};
+use crate::perf::record::{Record, SampleHead, parse};
 use crate::perf::ring::Ring;
 
 /// What is missing in one reading of a ring.
@@ -20,7 +20,7 @@ impl Shortfall {
     /// is missing.
     pub(super) fn drain(
         ring: &mut Ring,
-        wanted: impl Fn(u32) -> bool,
+        wanted: impl FnMut(SampleHead) -> bool,
         buffer: &mut Vec<u8>,
         mut each: impl FnMut(Record<'_>),
     ) -> (u64, Self) {
@@ -33,7 +33,7 @@ impl Shortfall {
     /// The same up to the first record that is broken off at, which stays.
     pub(super) fn drain_until(
         ring: &mut Ring,
-        wanted: impl Fn(u32) -> bool,
+        wanted: impl FnMut(SampleHead) -> bool,
         buffer: &mut Vec<u8>,
         mut each: impl FnMut(Record<'_>) -> ControlFlow<()>,
     ) -> (u64, Self) {

@@ -4,6 +4,9 @@
 //! MOV; the codes that return from signals are those of glibc, musl and Go, and debuggers recognize them in the same
 //! way.
 
+use super::instruction::{Effect, Instruction, RBP, RSP, decode};
+use super::simulation::{KEPT, Origin, Simulation, Value};
+
 /// A call, as found before a return address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Call {
@@ -30,25 +33,11 @@ pub(super) fn call_before(end: u64, before: &[u8; CALL_LENGTH]) -> Option<Call> 
         let distance = i32::from_le_bytes([before[3], before[4], before[5], before[6]]);
         return Some(Call::Stored(end.wrapping_add_signed(i64::from(distance))));
     }
-    (2..=CALL_LENGTH).any(|length| is_indirect_call(&before[CALL_LENGTH - length..])).then_some(Call::Indirect)
-}
-
-/// Whether these bytes are `FF /2` (call near, absolute indirect) and nothing else.
-fn is_indirect_call(bytes: &[u8]) -> bool {
-    let &[0xff, modes, ref rest @ ..] = bytes else { return false };
-    let (mode, operation, base) = (modes >> 6, modes >> 3 & 7, modes & 7);
-    if operation != 2 {
-        return false;
-    }
-    let index = usize::from(mode != 3 && base == 4);
-    let displacement = match mode {
-        0 if base == 5 => 4,
-        0 if base == 4 && rest.first().is_some_and(|index| index & 7 == 5) => 4,
-        1 => 1,
-        2 => 4,
-        _ => 0,
+    let is_call = |code: &[u8]| {
+        let is_it = |found: Instruction| found.effect == Effect::Call && found.length == code.len();
+        code[0] == 0xff && decode(code).is_some_and(is_it)
     };
-    rest.len() == index + displacement
+    (2..=CALL_LENGTH).any(|length| is_call(&before[CALL_LENGTH - length..])).then_some(Call::Indirect)
 }
 
 /// Whether the code returns from a signal handler: `mov $15, %eax; syscall` (`rt_sigreturn`).
@@ -106,12 +95,6 @@ pub(super) fn progress(before: &[u8], code: &[u8]) -> Progress {
     }
 }
 
-/// Whether a function starts by setting up a frame pointer.
-pub(super) fn sets_frame_pointer(code: &[u8]) -> bool {
-    let code = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
-    code.starts_with(b"\x55\x48\x89\xe5") || code.starts_with(b"\x55\x48\x8b\xec")
-}
-
 /// The target of code that only jumps: entries of the procedure linkage table, thunks. `address` is where the code is.
 pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
     let rest = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
@@ -129,48 +112,37 @@ pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
     }
 }
 
-/// How much of the stack a function uses below its frame pointer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Prologue {
-    /// In bytes.
-    pub(super) size: u64,
-    /// How many registers it saves that belong to its caller, without the frame pointer.
-    pub(super) saved: usize,
-}
-
 /// Bytes that are looked at for a prologue: setting up the frame pointer, five registers, a word for alignment, and the
 /// room for variables.
 pub(super) const PROLOGUE_LENGTH: usize = 40;
 
-/// The prologue of a function: `push %rbp; mov %rsp, %rbp`, registers that are pushed, and room that is made in one
-/// step. `None` if it begins differently.
-pub(super) fn prologue(code: &[u8]) -> Option<Prologue> {
-    let code = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
-    let mut rest = code.strip_prefix(b"\x55\x48\x89\xe5").or_else(|| code.strip_prefix(b"\x55\x48\x8b\xec"))?;
-    let mut prologue = Prologue { size: 0, saved: 0 };
-    loop {
-        match rest {
-            [0x41, 0x54..=0x57, more @ ..] | [0x53, more @ ..] => {
-                prologue.saved += 1;
-                prologue.size += 8;
-                rest = more;
+/// What a function that starts by setting up its frame pointer (`push %rbp; mov %rsp, %rbp`) does next: how far its
+/// frame pointer is above the stack pointer behind registers that are pushed and room that is made in one step, and how
+/// many registers it saves that belong to its caller, without the frame pointer. `None` if it begins differently.
+pub(super) fn prologue(code: &[u8]) -> Option<(u64, usize)> {
+    let mut rest = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
+    let mut state = Simulation::at_start(false);
+    let mut saved = 0;
+    while let Some(Instruction { length, effect, .. }) = decode(rest) {
+        let is_last = match effect {
+            Effect::Push(Some(register)) => {
+                saved += usize::from(register != RBP && KEPT & 1 << register != 0);
+                false
             }
-            // `push %rax`: room for one word.
-            [0x50, more @ ..] => {
-                prologue.size += 8;
-                rest = more;
-            }
-            [0x48, 0x83, 0xec, size, ..] if *size < 0x80 => {
-                prologue.size += u64::from(*size);
-                return Some(prologue);
-            }
-            [0x48, 0x81, 0xec, a, b, c, d, ..] => {
-                prologue.size += u64::from(u32::from_le_bytes([*a, *b, *c, *d]));
-                return Some(prologue);
-            }
-            _ => return Some(prologue),
+            Effect::Copy { to: RBP, from: RSP } => false,
+            Effect::Add { to: RSP, value } if value < 0 => true,
+            _ => break,
+        };
+        state.step(effect, Origin::word);
+        rest = &rest[length..];
+        if is_last {
+            break;
         }
     }
+    let frame = state.get(RBP)?;
+    let is_set = frame.distance_from(RSP) == Some(-8) && state.saved(RBP) == Some(frame);
+    let size = state.get(RSP)?.distance_to(frame)?.cast_unsigned();
+    is_set.then_some((size, saved))
 }
 
 /// Steps over `mov %eax, N(%rsp)` and `mov %rax, N(%rsp)`, of which Go's functions in assembly have one or two before
@@ -252,7 +224,7 @@ mod tests {
     /// is left alone.
     #[test]
     fn prologues() {
-        let found = |code: &[u8]| prologue(code).map(|found| (found.size, found.saved));
+        let found = prologue;
         assert_eq!(found(b"\x55\x48\x89\xe5\x41\x57\x41\x56\x53\x50\x49\x89\xfe"), Some((32, 3)));
         assert_eq!(found(b"\x55\x48\x89\xe5\x41\x56\x53\x48\x83\xec\x20\x90"), Some((48, 2)));
         assert_eq!(found(b"\xf3\x0f\x1e\xfa\x55\x48\x89\xe5\x48\x81\xec\x00\x20\x00\x00"), Some((0x2000, 0)));

@@ -9,8 +9,9 @@
 //! complete.
 
 use super::code::{
-    Call, Progress, call_before, ends_coroutine, ends_thread, jump, progress, returns_from_signal, sets_frame_pointer,
+    Call, Progress, call_before, ends_coroutine, ends_thread, jump, progress, prologue, returns_from_signal,
 };
+use super::hotspot::is_entered_by_return;
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::row::Row;
 use super::step::WalkEnd;
@@ -38,6 +39,14 @@ struct Candidate {
     address: u64,
     /// The called function, where the call says it and the thread may be in it.
     function: Option<u64>,
+}
+
+/// What made code that keeps frame pointers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Maker {
+    Go,
+    HotSpot,
+    Other,
 }
 
 impl Walk<'_> {
@@ -83,7 +92,7 @@ impl Walk<'_> {
         }
         if module.kind == ModuleKind::Generated && !java || go || module.builtins.contains(&address) {
             let progress = if self.exact { progress(&window.before, &window.after) } else { Progress::Framed };
-            if let Some(caller) = self.by_frame_pointer(progress, go)? {
+            if let Some(caller) = self.by_frame_pointer(progress, if go { Maker::Go } else { Maker::Other })? {
                 return Ok(caller);
             }
         }
@@ -94,7 +103,8 @@ impl Walk<'_> {
     }
 
     /// The caller by the frame pointer, in code that keeps it. `None` if the register does not hold a frame pointer.
-    fn by_frame_pointer(&mut self, progress: Progress, go: bool) -> Result<Option<Caller>, WalkEnd> {
+    pub(super) fn by_frame_pointer(&mut self, progress: Progress, by: Maker) -> Result<Option<Caller>, WalkEnd> {
+        let go = by == Maker::Go;
         let row = match progress {
             Progress::Bare => Row::entry(),
             Progress::Pushed => Row::pushed(),
@@ -118,7 +128,7 @@ impl Walk<'_> {
             Err(WalkEnd::Root) => return Ok(None),
             Err(stop) => return Err(stop),
         };
-        if !self.returns(caller.registers.instruction_pointer(), go) {
+        if !self.returns(caller.registers.instruction_pointer(), by) {
             return Ok(None);
         }
         // Such code keeps to no convention about the other registers.
@@ -128,11 +138,18 @@ impl Walk<'_> {
         Ok(Some(caller))
     }
 
-    /// Whether an address is a return address.
-    pub(super) fn returns(&mut self, address: u64, from_go: bool) -> bool {
-        // Go's `goexit` is entered behind its first instruction, without a call.
-        let within_go = from_go && self.space.find(address.wrapping_sub(1)).is_some_and(|module| module.is_go());
-        within_go || self.call_before(address).is_some()
+    /// Whether code may return to this address.
+    pub(super) fn returns(&mut self, address: u64, by: Maker) -> bool {
+        let without_call = match by {
+            // Go's `goexit` is entered behind its first instruction, without a call.
+            Maker::Go => self.space.find(address.wrapping_sub(1)).is_some_and(|module| module.is_go()),
+            Maker::HotSpot => {
+                let is_generated = self.space.find(address).is_some_and(|module| module.kind == ModuleKind::Generated);
+                is_generated && self.code_at(address).is_some_and(|code| is_entered_by_return(&code))
+            }
+            Maker::Other => false,
+        };
+        without_call || self.call_before(address).is_some()
     }
 
     pub(super) fn is_frame(&self, frame: u64) -> bool {
@@ -224,7 +241,7 @@ impl Walk<'_> {
     }
 
     fn sets_frame_pointer(&mut self, function: u64) -> bool {
-        self.code_at(function).is_some_and(|code| sets_frame_pointer(&code))
+        self.code_at(function).is_some_and(|code| prologue(&code).is_some())
     }
 
     pub(super) fn code_at(&mut self, address: u64) -> Option<[u8; super::code::LOOK_AHEAD]> {

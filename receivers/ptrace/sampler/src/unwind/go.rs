@@ -7,6 +7,7 @@
 //! FuncFlag).
 
 use super::cache::Cache;
+use super::fallback::Maker;
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
@@ -55,7 +56,7 @@ impl Walk<'_> {
         }
         let place = self.register(STACK_POINTER)?.wrapping_add(frame.size);
         let returns = self.memory.read_u64(place).ok_or(WalkEnd::Memory(place))?;
-        if !self.returns(returns, true) {
+        if !self.returns(returns, Maker::Go) {
             return Ok(None);
         }
         let mut registers = self.registers;
@@ -89,7 +90,7 @@ impl Walk<'_> {
         }
         let place = pointer + 8;
         let returns = self.memory.read_u64(place).ok_or(place)?;
-        Ok(self.returns(returns, true).then_some(pointer))
+        Ok(self.returns(returns, Maker::Go).then_some(pointer))
     }
 }
 

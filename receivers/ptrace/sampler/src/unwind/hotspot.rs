@@ -11,11 +11,11 @@
 use foldhash::fast::RandomState;
 use hashbrown::HashSet;
 
+use super::code::Progress;
+use super::fallback::Maker;
 use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
-use super::row::Row;
 use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
-use crate::address_space::ModuleKind;
 
 /// Whether code is entered by a return without a call before it.
 pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
@@ -101,8 +101,8 @@ impl Walk<'_> {
         self.guessed |= !self.may_keep_frame_pointers(self.registers.instruction_pointer());
         let stack = self.register(STACK_POINTER)?;
         if self.exact
-            && let Some(ahead) = self.look_ahead(|walk, word| walk.returns_to_java(word))
-            && self.returns_to_java(ahead.returns)
+            && let Some(ahead) = self.look_ahead(|walk, word| walk.returns(word, Maker::HotSpot))
+            && self.returns(ahead.returns, Maker::HotSpot)
             && ahead.stack.wrapping_sub(stack).cast_signed() < MAX_FRAME
         {
             let mut registers = self.registers;
@@ -113,29 +113,7 @@ impl Walk<'_> {
             registers.set(FRAME_POINTER, ahead.frame);
             return Ok(Some(Caller { registers, saved: self.saved, interrupted: false }));
         }
-        let frame = self.register(FRAME_POINTER)?;
-        if !self.is_frame(frame) {
-            return Ok(None);
-        }
-        let mut caller = match self.step(&Row::framed(), None) {
-            Ok(caller) => caller,
-            Err(WalkEnd::Root) => return Ok(None),
-            Err(stop) => return Err(stop),
-        };
-        if !self.returns_to_java(caller.registers.instruction_pointer()) {
-            return Ok(None);
-        }
-        for register in [3, 12, 13, 14, 15] {
-            caller.registers.forget(register);
-        }
-        Ok(Some(caller))
-    }
-
-    /// Whether code may return to this address: it follows a call, or generated code is entered there by a return.
-    fn returns_to_java(&mut self, address: u64) -> bool {
-        let generated = self.space.find(address).is_some_and(|module| module.kind == ModuleKind::Generated);
-        self.call_before(address).is_some()
-            || generated && self.code_at(address).is_some_and(|code| is_entered_by_return(&code))
+        self.by_frame_pointer(Progress::Framed, Maker::HotSpot)
     }
 }
 

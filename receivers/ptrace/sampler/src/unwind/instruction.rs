@@ -342,8 +342,10 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effec
         0xf6 => (0, Effect::Changes(byte(target) | bit(0))),
         0xf7 => (0, Effect::Changes(target | bit(0) | bit(2))),
         0xff if operation == 6 => (0, Effect::Push(register)),
-        0xff if matches!(operation, 2 | 3) => (0, Effect::Call),
-        0xff if matches!(operation, 4 | 5) => (0, Effect::JumpThrough(register)),
+        0xff if operation == 2 => (0, Effect::Call),
+        0xff if operation == 4 => (0, Effect::JumpThrough(register)),
+        // Calls and jumps into another segment.
+        0xff if matches!(operation, 3 | 5) => (0, Effect::End),
         0xff => (0, Effect::Changes(target)),
         _ => (0, Effect::Changes(both)),
     };

@@ -158,12 +158,12 @@ impl Walk<'_> {
     fn by_prologue(&mut self, row: &Row, object: &Object, function: u64) -> Option<u64> {
         let mut code = [0; PROLOGUE_LENGTH];
         let count = self.space.read_code(function, &mut code).min(PROLOGUE_LENGTH);
-        let prologue = prologue(&code[..count])?;
+        let (size, saved) = prologue(&code[..count])?;
         // More registers are saved than were seen being pushed, so more room was made than was seen.
-        if row.saved() != Some(prologue.saved) {
+        if row.saved() != Some(saved) {
             return None;
         }
-        let frame = self.registers.stack_pointer().wrapping_add(prologue.size);
+        let frame = self.registers.stack_pointer().wrapping_add(size);
         let returns = self.return_address(row, object, frame)?;
         self.call_of(returns).is_some().then_some(frame)
     }

@@ -36,7 +36,7 @@ async fn a_shutdown_loses_nothing() {
     assert!(matches!(rig.command().await, Command::Stop));
     rig.say(batch(1, 4)).await;
     rig.say(Event::Detached { process: ProcessId(1), why: Detached::Asked }).await;
-    rig.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     assert_eq!(rig.profiles().await.observations(), 7);
     rig.driver.await.unwrap();
     rig.couriers.await.unwrap();
@@ -62,7 +62,7 @@ async fn many_processes_are_due_at_once() {
     rig.ask(1, None, Request::Status(Choice::default())).await;
     rig.trigger.trigger();
     assert!(matches!(rig.command().await, Command::Stop));
-    rig.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     let mut pids = Vec::new();
     for _ in 0..100 {
         let profiles = rig.profiles().await;

@@ -12,7 +12,7 @@ async fn a_dead_sampler_is_replaced() {
     rig.say(batch(1, 2)).await;
     rig.ask(1, None, stop()).await;
     let before = Instant::now();
-    rig.sampler.heard.send(FromSampler::Ended(Some("signal 9 ended it".to_owned()))).await.unwrap();
+    rig.sampler.heard.send(Notice::Ended(Ending::Killed(9))).await.unwrap();
     assert_eq!(rig.profiles().await.observations(), 2);
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert_eq!(before.elapsed().as_secs(), 1);
@@ -152,7 +152,7 @@ async fn a_stop_outlasts_two_deaths() {
     rig.ask(1, None, Request::Stop(Choice { target: None, pid: Some(7) })).await;
     assert_eq!(rig.sample().await, (1, false));
     for _ in 0..2 {
-        rig.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+        rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
         rig.sampler = rig.samplers.recv().await.unwrap();
         assert!(rig.watched().await.sample_at_once);
     }
@@ -179,18 +179,18 @@ async fn commands_are_started_once() {
     let mut rig = Rig::start("{job: {command: [job]}}");
     assert!(matches!(rig.watched().await.select, Select::Command(_)));
     rig.say(attached(1, 7)).await;
-    rig.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert_eq!(rig.watched().await.select, Select::Pid(7));
     // The wall clock was set: it is the same process all the same.
     rig.say(Event::Attached(Box::new(Process { start_unix_nano: START, ..process(1, 7) }))).await;
     assert!(rig.is_silent().await);
-    rig.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert_eq!(rig.watched().await.select, Select::Pid(7));
     rig.say(Event::Attached(Box::new(Process { exec_id: 70, start_unix_nano: 1, ..process(1, 7) }))).await;
     assert!(matches!(rig.command().await, Command::Unwatch(TargetId(0))));
-    rig.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert!(rig.is_silent().await);
     rig.stop().await;
@@ -206,7 +206,7 @@ async fn what_a_command_started_is_not_the_command() {
     rig.say(Event::Attached(Box::new(Process { exec_id: 70, start_unix_nano: 1, ..process(2, 8) }))).await;
     rig.say(batch(2, 3)).await;
     assert_eq!(rig.profiles().await.observations(), 3);
-    rig.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert_eq!(rig.watched().await.select, Select::Pid(7));
     rig.stop().await;
@@ -217,7 +217,7 @@ async fn what_a_command_started_is_not_the_command() {
 async fn stop_without_a_sampler() {
     let rig = Rig::start("{app: {pid: 7}}");
     let start = Instant::now();
-    rig.sampler.heard.send(FromSampler::Ended(None)).await.unwrap();
+    rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     while !rig.sampler.commands.is_closed() {
         tokio::task::yield_now().await;
     }

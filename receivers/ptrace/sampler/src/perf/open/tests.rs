@@ -83,8 +83,9 @@ fn all_processors_or_none() {
             if number == 1 { Err(self.0) } else { Ok(File::open("/dev/null").unwrap().into()) }
         }
     }
-    let opened =
-        |error, processors: &[u32]| open_processors(&Machine(error), processors, None, 1, false).map(|all| all.len());
+    let opened = |error, processors: &[u32]| {
+        open_processors(&Machine(error), processors, None, 1, Switches::Hidden).map(|all| all.len())
+    };
     assert_eq!(opened(Errno::ENODEV, &[0, 1, 2]), Ok(2));
     assert_eq!(opened(Errno::EACCES, &[0, 1, 2]), Err(Failure::Refused(vec![(Level::Processors, Errno::EACCES)])));
     assert_eq!(opened(Errno::EMFILE, &[0, 1, 2]), Err(Failure::Exhausted(Lack::Descriptors)));
@@ -123,7 +124,7 @@ impl Opener for Linux {
 fn settings_and_rights() {
     let decided = |linux: Linux| {
         let threads = open(&linux, (1, None), 1, Level::Kernel, false).map_or(Level::None, |opened| opened.level);
-        (threads, open_processors(&linux, &[0, 1], None, 1, false).is_ok())
+        (threads, open_processors(&linux, &[0, 1], None, 1, Switches::Hidden).is_ok())
     };
     for (paranoid, mainline, distribution) in [
         (-1, (Level::Kernel, true), (Level::Kernel, true)),
@@ -227,7 +228,7 @@ fn brief_threads() {
 fn sample_brief_threads() -> Option<(u64, u64, u64)> {
     const PERIOD: u64 = 1_000_000;
     let processors = online_processors().unwrap();
-    let events = open_processors(&Kernel, &processors, None, PERIOD, false).ok()?;
+    let events = open_processors(&Kernel, &processors, None, PERIOD, Switches::Hidden).ok()?;
     let mut rings: Vec<_> = events.iter().map(|event| Ring::map(event.samples.as_fd(), 512 << 10).unwrap()).collect();
     let (mut threads, mut used) = (std::collections::HashSet::new(), Duration::ZERO);
     let (mut seen, mut lost) = (0_u64, 0_u64);

@@ -154,6 +154,11 @@ fn switches() {
         }
     }
     let leaving = Encoded { period: 1, ..Encoded::default() }.bytes();
+    let header = Header::read(*leaving.first_chunk().unwrap()).unwrap();
+    let head = header.sample_head(*leaving.first_chunk().unwrap());
+    assert_eq!(head, Some(SampleHead { process: 7, switched_nano: Some(9) }));
+    let head = header.sample_head(*Encoded::default().bytes().first_chunk().unwrap());
+    assert_eq!(head, Some(SampleHead { process: 7, switched_nano: None }));
     assert!(matches!(parse(&leaving), Ok(Record::Leaving(sample)) if sample.ran_nano == 11 && sample.thread == 8));
 }
 

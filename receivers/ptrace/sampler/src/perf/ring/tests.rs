@@ -58,6 +58,19 @@ pub(crate) fn ring_of(records: &[&[u8]]) -> Ring {
     kernel.ring
 }
 
+/// A ring with samples of switches: of which process and thread, when, and whether in a system call.
+pub(crate) fn switches(of: &[(u32, u32, u64, bool)]) -> Ring {
+    let sample = |&(process, thread, time, in_call): &(u32, u32, u64, bool)| {
+        let mut sample = Encoded { process, thread, time, period: 1, ..Encoded::default() };
+        if in_call {
+            sample.registers[2] = sample.registers[8];
+        }
+        sample.bytes()
+    };
+    let records: Vec<Vec<u8>> = of.iter().map(sample).collect();
+    ring_of(&records.iter().map(Vec::as_slice).collect::<Vec<_>>())
+}
+
 /// A ring with the sample of a switch and, behind it, one of running time.
 pub(crate) fn switch_and_sample() -> Ring {
     ring_of(&[&Encoded { period: 1, ..Encoded::default() }.bytes(), &Encoded::default().bytes()])

@@ -6,6 +6,8 @@
 //! forgotten.
 
 use super::{Checked, Code, Codes};
+use crate::runtime::Functions;
+use crate::runtime::code_reader::Session;
 
 /// How code of one kind is read.
 pub(in crate::runtime) trait Reading: Sized {
@@ -14,14 +16,11 @@ pub(in crate::runtime) trait Reading: Sized {
     /// What is read of it besides its print.
     type Texts;
 
-    /// How many reads were refused because no more is allowed.
-    fn refused(&self) -> u32;
-
     /// What the code at an address says of itself; `None` if there is none.
-    fn print(&mut self, address: u64) -> Option<Print<Self>>;
+    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print<Self>>;
 
     /// Whether what says this of itself is code.
-    fn is_code(&mut self, _print: &Print<Self>) -> bool {
+    fn is_code(&mut self, _print: &Print<Self>, _session: &mut Session<'_>) -> bool {
         true
     }
 
@@ -31,13 +30,19 @@ pub(in crate::runtime) trait Reading: Sized {
     }
 
     /// Reads code that says this of itself.
-    fn texts(&mut self, address: u64, print: &Print<Self>) -> Option<Self::Texts>;
+    fn texts(&mut self, address: u64, print: &Print<Self>, session: &mut Session<'_>) -> Option<Self::Texts>;
 
     /// What was read is the code's own: the code that it is. `before` is what it was known as, if it was read again.
-    fn make(&mut self, print: Print<Self>, texts: Self::Texts, before: Option<&Self::Code>) -> Self::Code;
+    fn make(
+        &mut self,
+        print: Print<Self>,
+        texts: Self::Texts,
+        before: Option<&Self::Code>,
+        functions: &mut Functions,
+    ) -> Self::Code;
 
     /// The line of one of its instructions, 0 if it has none; `None` if that cannot be read.
-    fn line(&mut self, code: &Self::Code, instruction: u64) -> Option<u32>;
+    fn line(&mut self, code: &Self::Code, instruction: u64, session: &mut Session<'_>) -> Option<u32>;
 }
 
 type Print<R> = <<R as Reading>::Code as Code>::Print;
@@ -54,26 +59,24 @@ pub(in crate::runtime) enum Look {
 }
 
 impl<C: Code> Codes<C> {
-    /// Makes sure that what is known of code is what is in memory, once for each stack. `stands` if the thread still
-    /// stands where its frames were read. `new` is how many may be read for the first time.
+    /// Makes sure that what is known of code is what is in memory, once for each stack.
     pub(in crate::runtime) fn look<R: Reading<Code = C>>(
         &mut self,
         address: u64,
-        stands: bool,
-        new: &mut u32,
         reading: &mut R,
+        session: &mut Session<'_>,
     ) -> Look {
         if self.is_checked(address) {
             return Look::Known;
         }
-        let refused = reading.refused();
-        let print = reading.print(address);
-        if reading.refused() != refused {
+        let refused = session.target.refused();
+        let print = reading.print(address, session);
+        if session.target.refused() != refused {
             return Look::Unknown;
         }
-        let (print, otherwise) = match self.check(address, print, stands) {
+        let (print, otherwise) = match self.check(address, print, session.stands) {
             Checked::Known => {
-                let known = self.get_mut(address).filter(|_| *new > 0);
+                let known = self.get_mut(address).filter(|_| session.new > 0);
                 match known.and_then(|known| reading.again(known).then(|| known.print().clone())) {
                     Some(print) => (print, Look::Known),
                     None => return Look::Known,
@@ -82,17 +85,19 @@ impl<C: Code> Codes<C> {
             Checked::New(print) => (print, Look::Unknown),
             Checked::Lost => return Look::Unknown,
         };
-        if !reading.is_code(&print) {
+        if !reading.is_code(&print, session) {
             return Look::Other;
         }
-        let Some(left) = new.checked_sub(1) else { return Look::Unknown };
-        *new = left;
-        let texts = reading.texts(address, &print);
-        let (Some(texts), true) = (texts, reading.print(address).as_ref() == Some(&print)) else { return otherwise };
-        if reading.refused() != refused {
+        let Some(left) = session.new.checked_sub(1) else { return Look::Unknown };
+        session.new = left;
+        let texts = reading.texts(address, &print, session);
+        let (Some(texts), true) = (texts, reading.print(address, session).as_ref() == Some(&print)) else {
+            return otherwise;
+        };
+        if session.target.refused() != refused {
             return otherwise;
         }
-        let code = reading.make(print, texts, self.get(address));
+        let code = reading.make(print, texts, self.get(address), session.functions);
         self.insert(address, code);
         Look::Known
     }
@@ -104,15 +109,16 @@ impl<C: Code> Codes<C> {
         address: u64,
         instruction: u64,
         reading: &mut R,
+        session: &mut Session<'_>,
     ) -> Option<u32> {
         let known = self.known.get(&address)?;
         if let Some(line) = known.lines.get(instruction) {
             return Some(line);
         }
-        let refused = reading.refused();
-        let line = reading.line(&known.code, instruction);
-        let is_still = line.is_none() || reading.print(address).as_ref() == Some(known.code.print());
-        if reading.refused() != refused {
+        let refused = session.target.refused();
+        let line = reading.line(&known.code, instruction, session);
+        let is_still = line.is_none() || reading.print(address, session).as_ref() == Some(known.code.print());
+        if session.target.refused() != refused {
             return Some(0);
         }
         if !is_still {

@@ -2,6 +2,8 @@ use std::time::{Duration, Instant};
 
 use super::lines::MAX_LINES;
 use super::*;
+use crate::runtime::code_reader::Session;
+use crate::runtime::{Functions, Target};
 
 #[derive(Debug)]
 struct Function(u32, Range<u64>);
@@ -180,22 +182,41 @@ struct Memory {
     line: Option<u32>,
     reads: u32,
     left: u32,
-    refused: u32,
     again: bool,
 }
 
 impl Memory {
     fn new(prints: &[(u64, u32)]) -> Self {
         let later = (u32::MAX, Vec::new());
-        Self { prints: prints.to_vec(), later, line: Some(5), reads: 0, left: 100, refused: 0, again: false }
+        Self { prints: prints.to_vec(), later, line: Some(5), reads: 0, left: 100, again: false }
     }
 
-    fn read(&mut self) -> bool {
+    fn read(&mut self, session: &mut Session<'_>) -> bool {
         self.reads += 1;
-        let is_left = self.left > 0;
         self.left = self.left.saturating_sub(1);
-        self.refused += u32::from(!is_left);
-        is_left
+        session.target.read(0, &mut [])
+    }
+
+    /// Looks at code with as many reads as are left.
+    fn look(&mut self, codes: &mut Codes<Function>, address: u64, stands: bool, new: &mut u32) -> Look {
+        let (mut target, mut functions) = (Anything, Functions::default());
+        let mut session = Session { stands, new: *new, ..Session::new(self.left, &mut target, &mut functions) };
+        let look = codes.look(address, self, &mut session);
+        *new = session.new;
+        look
+    }
+
+    fn line_of(&mut self, codes: &mut Codes<Function>, address: u64, instruction: u64) -> Option<u32> {
+        codes.line(address, instruction, self, &mut Session::new(self.left, &mut Anything, &mut Functions::default()))
+    }
+}
+
+/// Memory of which everything can be read.
+struct Anything;
+
+impl Target for Anything {
+    fn read(&mut self, _address: u64, _bytes: &mut [u8]) -> bool {
+        true
     }
 }
 
@@ -203,17 +224,13 @@ impl Reading for Memory {
     type Code = Function;
     type Texts = Range<u64>;
 
-    fn refused(&self) -> u32 {
-        self.refused
-    }
-
-    fn print(&mut self, address: u64) -> Option<u32> {
-        let is_read = self.read();
+    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<u32> {
+        let is_read = self.read(session);
         let prints = if self.reads > self.later.0 { &self.later.1 } else { &self.prints };
         prints.iter().find(|(at, _)| is_read && *at == address).map(|(_, print)| *print)
     }
 
-    fn is_code(&mut self, print: &u32) -> bool {
+    fn is_code(&mut self, print: &u32, _session: &mut Session<'_>) -> bool {
         *print != 99
     }
 
@@ -221,18 +238,18 @@ impl Reading for Memory {
         self.again
     }
 
-    fn texts(&mut self, address: u64, _print: &u32) -> Option<Range<u64>> {
+    fn texts(&mut self, address: u64, _print: &u32, session: &mut Session<'_>) -> Option<Range<u64>> {
         // What cannot be read because it is not allowed is nothing, and so may be mistaken for something.
-        let length = if self.read() { 10 } else { 0 };
+        let length = if self.read(session) { 10 } else { 0 };
         Some(address * 100..address * 100 + length)
     }
 
-    fn make(&mut self, print: u32, texts: Range<u64>, _before: Option<&Function>) -> Function {
+    fn make(&mut self, print: u32, texts: Range<u64>, _: Option<&Function>, _: &mut Functions) -> Function {
         Function(print, texts)
     }
 
-    fn line(&mut self, _code: &Function, _instruction: u64) -> Option<u32> {
-        let is_read = self.read();
+    fn line(&mut self, _code: &Function, _instruction: u64, session: &mut Session<'_>) -> Option<u32> {
+        let is_read = self.read(session);
         self.line.filter(|_| is_read)
     }
 }
@@ -246,7 +263,7 @@ fn looked_at_once() {
     let mut new = 1;
     let mut look = |codes: &mut Codes<_>, memory: &mut Memory, address| {
         let before = memory.reads;
-        (codes.look(address, false, &mut new, memory), memory.reads - before)
+        (memory.look(codes, address, false, &mut new), memory.reads - before)
     };
     assert_eq!(look(&mut codes, &mut memory, 3), (Look::Other, 1));
     assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 3));
@@ -261,7 +278,7 @@ fn looked_at_once() {
     assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 1));
     codes.next_stack();
     let before = memory.reads;
-    assert_eq!(codes.look(1, false, &mut 1, &mut memory), Look::Known);
+    assert_eq!(memory.look(&mut codes, 1, false, &mut 1), Look::Known);
     assert_eq!((memory.reads - before, codes.get(1).unwrap().0), (3, 1));
 }
 
@@ -271,11 +288,11 @@ fn changed_while_it_is_read() {
     for at in 0..4 {
         let mut codes = Codes::<Function>::default();
         let mut memory = Memory { later: (at, vec![(1, 2)]), ..Memory::new(&[(1, 1)]) };
-        let look = codes.look(1, false, &mut 9, &mut memory);
+        let look = memory.look(&mut codes, 1, false, &mut 9);
         assert_eq!(look, if matches!(at, 1 | 2) { Look::Unknown } else { Look::Known }, "at {at}");
         assert_eq!(codes.get(1).map(|code| code.0), [Some(2), None, None, Some(1)][at as usize]);
         if at == 3 {
-            assert_eq!((codes.line(1, 7, &mut memory), codes.get(1).is_none()), (None, true));
+            assert_eq!((memory.line_of(&mut codes, 1, 7), codes.get(1).is_none()), (None, true));
         }
     }
 }
@@ -285,15 +302,15 @@ fn changed_while_it_is_read() {
 fn lines_of_code() {
     let mut codes = Codes::<Function>::default();
     let mut memory = Memory { line: None, ..Memory::new(&[(1, 1)]) };
-    assert_eq!(codes.look(1, true, &mut 1, &mut memory), Look::Known);
-    assert_eq!(codes.line(1, 7, &mut memory), Some(0));
+    assert_eq!(memory.look(&mut codes, 1, true, &mut 1), Look::Known);
+    assert_eq!(memory.line_of(&mut codes, 1, 7), Some(0));
     memory.line = Some(5);
-    assert_eq!(codes.line(1, 7, &mut memory), Some(5));
+    assert_eq!(memory.line_of(&mut codes, 1, 7), Some(5));
     memory.line = Some(6);
-    assert_eq!((codes.line(1, 7, &mut memory), codes.line(2, 7, &mut memory)), (Some(5), None));
+    assert_eq!((memory.line_of(&mut codes, 1, 7), memory.line_of(&mut codes, 2, 7)), (Some(5), None));
     memory.left = u32::MAX;
     for instruction in 0..2 * MAX_LINES as u64 {
-        assert!(codes.line(1, 100 + instruction, &mut memory).is_some());
+        assert!(memory.line_of(&mut codes, 1, 100 + instruction).is_some());
     }
 }
 
@@ -303,29 +320,29 @@ fn refused_reads() {
     for left in 0..3 {
         let mut codes = Codes::<Function>::default();
         let mut memory = Memory { left, ..Memory::new(&[(1, 1)]) };
-        assert_eq!(codes.look(1, true, &mut 9, &mut memory), Look::Unknown, "{left} left");
+        assert_eq!(memory.look(&mut codes, 1, true, &mut 9), Look::Unknown, "{left} left");
         assert!(codes.get(1).is_none());
     }
     let mut codes = Codes::<Function>::default();
     let mut memory = Memory { left: 3, ..Memory::new(&[(1, 1)]) };
-    assert_eq!(codes.look(1, false, &mut 9, &mut memory), Look::Known);
+    assert_eq!(memory.look(&mut codes, 1, false, &mut 9), Look::Known);
     // Of a line, either it or what the code says afterwards is not read.
     for left in 0..2 {
         memory.left = left;
-        assert_eq!(codes.line(1, 7, &mut memory), Some(0), "{left} left");
+        assert_eq!(memory.line_of(&mut codes, 1, 7), Some(0), "{left} left");
     }
     codes.next_stack();
     memory.left = 0;
     for again in [false, true] {
         memory.again = again;
-        assert_eq!(codes.look(1, false, &mut 9, &mut memory), Look::Unknown);
+        assert_eq!(memory.look(&mut codes, 1, false, &mut 9), Look::Unknown);
     }
     for left in 1..3 {
         memory.left = left;
         codes.next_stack();
-        assert_eq!(codes.look(1, false, &mut 9, &mut memory), Look::Known, "{left} left");
+        assert_eq!(memory.look(&mut codes, 1, false, &mut 9), Look::Known, "{left} left");
         assert_eq!(codes.get(1).unwrap().1, 100..110);
     }
     memory.left = 9;
-    assert_eq!(codes.line(1, 7, &mut memory), Some(5));
+    assert_eq!(memory.line_of(&mut codes, 1, 7), Some(5));
 }

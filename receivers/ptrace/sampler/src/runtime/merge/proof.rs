@@ -115,8 +115,7 @@ pub(super) fn believe(
         return beliefs;
     };
     let one_each = words.lookup.has_calls_of_one();
-    // Where frames are in one array, a call has the address of its innermost one.
-    let by_address = !captured.owners.is_empty();
+    let by_address = captured.in_array;
     let mut search = Search { words, stack, left: MAX_WORDS.0, one_each, by_address };
     let mut start = 0;
     for (segment, place) in captured.segments.iter().zip(places) {

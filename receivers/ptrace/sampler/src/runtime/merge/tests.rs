@@ -28,7 +28,7 @@ fn captured(segments: &[(usize, Option<u64>)]) -> (Captured, Vec<Resolved>) {
         for _ in 0..*length {
             let index = captured.frames.len() as u64;
             // The innermost frame has the highest address.
-            captured.frames.push(RawFrame { address: frame_at(index), code: index, instruction: 0 });
+            captured.frames.push(RawFrame { address: frame_at(index), code: index, ..RawFrame::default() });
         }
         captured.segments.push(Segment { end: captured.frames.len(), anchor: *anchor });
     }

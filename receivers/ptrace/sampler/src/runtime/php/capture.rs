@@ -4,7 +4,7 @@
 
 use super::layout::{Layout, frame, generator};
 use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
-use crate::runtime::{Captured, MAX_FRAMES, RawFrame, Segment};
+use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
 /// How much is read at once, up to the end of a frame, in bytes.
 const WINDOW: u64 = 2048;
@@ -80,23 +80,20 @@ pub(super) fn capture(
         } else {
             captured.frames.push(raw);
             if info & frame::TOP != 0 {
-                captured.segments.push(Segment { end: captured.frames.len(), anchor: None });
+                captured.end_call(None);
             }
         }
         address = word_at(&bytes, frame::PREVIOUS);
     }
     captured.cut = address != 0;
     captured.too_many = captured.frames.len() >= MAX_FRAMES && !captured.has(address);
-    let end = captured.frames.len();
-    if captured.segments.last().map_or(0, |segment| segment.end) < end {
-        captured.segments.push(Segment { end, anchor: None });
-    }
-    end > 0
+    captured.end_call(None);
+    !captured.frames.is_empty()
 }
 
 fn raw(address: u64, bytes: &[u8]) -> RawFrame {
     let (code, instruction) = (word_at(bytes, frame::FUNCTION), word_at(bytes, frame::INSTRUCTION));
-    RawFrame { address, code, instruction }
+    RawFrame { address, code, instruction, owner: 0 }
 }
 
 /// Adds the generators that delegate to the one that runs (`yield from`): they are suspended, and a frame without a

@@ -4,17 +4,14 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::layout::{CLASS_NAME, Layout, function, instruction};
-use super::place::Place;
 use super::text::{self, Mark};
 use crate::message::{FunctionKind, Location};
 use crate::runtime::codes::{Code, Codes, Look, Reading};
-use crate::runtime::target::{Allowance, Bounded, Target, half, half_at, word, word_at};
-use crate::runtime::{Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, Resolved};
+use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
+use crate::runtime::{CodeReader, Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, Resolved, Session};
 
-/// The most functions of one stack that are read for the first time; further ones are unknown.
-const MAX_NEW: u32 = 64;
-/// What may be read for the names of one stack.
-const ALLOWANCE: Allowance = Allowance { reads: 2048, bytes: 4 << 20 };
+/// How many reads are done for the names of one stack, at most.
+const MAX_READS: u32 = 2048;
 /// The most instructions of a function.
 const MAX_INSTRUCTIONS: u32 = 1 << 22;
 /// How far behind the start of `executor_globals` its own instructions are, at most: those for exceptions
@@ -72,17 +69,18 @@ impl Code for Function {
 }
 
 /// The functions of a process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ZendFunctions {
+    layout: Layout,
+    /// Where `executor_globals` is.
+    globals: u64,
     known: Codes<Function>,
+    /// The frames that were told of this stack are all of native functions.
+    is_innermost: bool,
 }
 
 /// How functions are read.
-struct Source<'a, 'b> {
-    layout: &'a Layout,
-    target: &'a mut Bounded<'b>,
-    functions: &'a mut Functions,
-}
+struct Source<'a>(&'a Layout);
 
 /// What is read of a function.
 struct Texts {
@@ -91,32 +89,28 @@ struct Texts {
     code: Range<u64>,
 }
 
-impl Reading for Source<'_, '_> {
+impl Reading for Source<'_> {
     type Code = Function;
     type Texts = Texts;
 
-    fn refused(&self) -> u32 {
-        self.target.refused()
+    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print> {
+        read_print(self.0, address, &mut session.target)
     }
 
-    fn print(&mut self, address: u64) -> Option<Print> {
-        read_print(self.layout, address, self.target)
+    fn texts(&mut self, _address: u64, print: &Print, session: &mut Session<'_>) -> Option<Texts> {
+        read_texts(print, &mut session.target)
     }
 
-    fn texts(&mut self, _address: u64, print: &Print) -> Option<Texts> {
-        read_texts(print, self.target)
-    }
-
-    fn make(&mut self, print: Print, texts: Texts, _before: Option<&Function>) -> Function {
+    fn make(&mut self, print: Print, texts: Texts, _: Option<&Function>, functions: &mut Functions) -> Function {
         let Texts { name, file, code } = texts;
         let is_fleeting = !print.is_native() && (print.name == 0 || name.contains(CLOSURE));
-        let number = || self.functions.number(FunctionKind::Php, &name, &file, print.first_line);
+        let number = || functions.number(FunctionKind::Php, &name, &file, print.first_line);
         let function = print.is_shown().then(number);
         Function { print, function, code, is_fleeting }
     }
 
-    fn line(&mut self, _code: &Function, instruction: u64) -> Option<u32> {
-        half(self.target, instruction.wrapping_add(instruction::LINE))
+    fn line(&mut self, _code: &Function, instruction: u64, session: &mut Session<'_>) -> Option<u32> {
+        half(&mut session.target, instruction.wrapping_add(instruction::LINE))
     }
 }
 
@@ -132,9 +126,8 @@ impl Print {
 }
 
 impl ZendFunctions {
-    /// See [`Codes::sampled`].
-    pub(super) fn sampled(&mut self, at: Option<Instant>, now: Instant) {
-        self.known.sampled(at, now);
+    pub(super) fn new(layout: Layout, globals: u64) -> Self {
+        Self { layout, globals, known: Codes::default(), is_innermost: true }
     }
 
     /// Whether a function that may be freed at any time was read only after the sample: it may have been another one
@@ -143,64 +136,72 @@ impl ZendFunctions {
         self.known.get(code).is_some_and(|known| known.is_fleeting) && self.known.is_fresh(code)
     }
 
-    /// Tells what these frames are. `stands` if the thread still stands where they were read.
-    pub(super) fn resolve(
-        &mut self,
-        place: &Place,
-        frames: &[RawFrame],
-        stands: bool,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-        resolved: &mut Vec<Resolved>,
-    ) {
-        resolved.clear();
-        self.known.next_stack();
-        let mut new = MAX_NEW;
-        let mut target = Bounded::new(target, ALLOWANCE);
-        // The innermost frame that is not of a native function may never have said where it is: that is in a register.
-        let mut is_innermost = true;
-        for frame in frames {
-            let is_known = self.look(&place.layout, frame.code, stands, &mut new, &mut target, functions)
-                && (stands || !self.is_fresh(frame.code));
-            let told = if is_known { self.tell(place, frame, is_innermost, &mut target, functions) } else { None };
-            is_innermost &= self.known.get(frame.code).is_some_and(|known| known.print.is_native());
-            resolved.push(told.unwrap_or_else(|| Resolved::unknown(FunctionKind::Php, functions)));
-        }
+    /// Makes sure that what is known of a function is what is in memory. Returns whether it is known, and was before
+    /// the sample.
+    fn look(&mut self, address: u64, session: &mut Session<'_>) -> bool {
+        let look = self.known.look(address, &mut Source(&self.layout), session);
+        look == Look::Known && (session.stands || !self.is_fresh(address))
     }
 
-    /// Makes sure that what is known of a function is what is in memory. Returns whether it is known.
-    fn look(
-        &mut self,
-        layout: &Layout,
-        address: u64,
-        stands: bool,
-        new: &mut u32,
-        target: &mut Bounded<'_>,
-        functions: &mut Functions,
-    ) -> bool {
-        self.known.look(address, stands, new, &mut Source { layout, target, functions }) == Look::Known
+    /// What a frame is whose function is known; `None` if the frame's instruction is not one of it, unless that
+    /// `may_lack`.
+    fn place(&mut self, frame: &RawFrame, may_lack: bool, session: &mut Session<'_>) -> Option<Resolved> {
+        let known = self.known.get(frame.code)?;
+        let code = known.code.clone();
+        let Some(function) = known.function else {
+            return Some(Resolved { location: None, code, unknown: false });
+        };
+        let is_own = (self.globals..self.globals.saturating_add(GLOBALS)).contains(&frame.instruction);
+        let line = if known.print.is_native() {
+            0
+        } else if code.contains(&frame.instruction) {
+            self.known.line(frame.code, frame.instruction, &mut Source(&self.layout), session)?
+        } else {
+            // While an exception is looked for, the instruction is one of PHP's own.
+            (may_lack || is_own).then_some(0)?
+        };
+        Some(Resolved { location: Some(Location::Interpreted { function, line }), code, unknown: false })
+    }
+}
+
+impl CodeReader for ZendFunctions {
+    fn kind(&self) -> FunctionKind {
+        FunctionKind::Php
+    }
+
+    fn max_reads(&self) -> u32 {
+        MAX_READS
+    }
+
+    fn next_stack(&mut self) {
+        self.known.next_stack();
+        self.is_innermost = true;
+    }
+
+    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
+        // The innermost frame that is not of a native function may never have said where it is: that is in a register.
+        let may_lack = self.is_innermost;
+        let told = if self.look(frame.code, session) { self.place(frame, may_lack, session) } else { None };
+        self.is_innermost &= self.known.get(frame.code).is_some_and(|known| known.print.is_native());
+        told
+    }
+
+    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
+        self.known.sampled(at, now);
     }
 
     /// The function that has an instruction at this address, if it was known before the sample and has not changed; or
     /// the native one that begins there.
-    pub(super) fn executed(
-        &mut self,
-        place: &Place,
-        address: u64,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-    ) -> Option<Executed> {
-        let mut target = Bounded::new(target, ALLOWANCE);
+    fn executed(&mut self, address: u64, session: &mut Session<'_>) -> Option<Executed> {
         let mut found: Option<Executed> = None;
         let mut codes = [0; MAX_SHARING];
         codes.iter_mut().zip(self.known.around(address)).for_each(|(code, around)| *code = around);
         for code in codes.into_iter().filter(|code| *code != 0) {
-            if !self.look(&place.layout, code, false, &mut 0, &mut target, functions) || self.is_fresh(code) {
+            if !self.look(code, session) {
                 continue;
             }
-            let frame = RawFrame { address: 0, code, instruction: address };
-            let told = self.tell(place, &frame, false, &mut target, functions);
-            let told = told.filter(|told| told.location.is_some());
+            let frame = RawFrame { code, instruction: address, ..RawFrame::default() };
+            let told = self.place(&frame, false, session).filter(|told| told.location.is_some());
             let Some(resolved) = told else { continue };
             match &mut found {
                 // Closures of one place are the same function, methods of one trait are not.
@@ -209,34 +210,6 @@ impl ZendFunctions {
             }
         }
         found
-    }
-
-    /// What a frame is whose function is known; `None` if the frame's instruction is not one of it, unless that
-    /// `may_lack`.
-    fn tell(
-        &mut self,
-        place: &Place,
-        frame: &RawFrame,
-        may_lack: bool,
-        target: &mut Bounded<'_>,
-        functions: &mut Functions,
-    ) -> Option<Resolved> {
-        let known = self.known.get(frame.code)?;
-        let code = known.code.clone();
-        let Some(function) = known.function else {
-            return Some(Resolved { location: None, code, unknown: false });
-        };
-        let is_own = (place.globals..place.globals.saturating_add(GLOBALS)).contains(&frame.instruction);
-        let line = if known.print.is_native() {
-            0
-        } else if code.contains(&frame.instruction) {
-            let mut source = Source { layout: &place.layout, target, functions };
-            self.known.line(frame.code, frame.instruction, &mut source)?
-        } else {
-            // While an exception is looked for, the instruction is one of PHP's own.
-            (may_lack || is_own).then_some(0)?
-        };
-        Some(Resolved { location: Some(Location::Interpreted { function, line }), code, unknown: false })
     }
 }
 

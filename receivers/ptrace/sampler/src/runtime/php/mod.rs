@@ -26,8 +26,9 @@ use self::code::ZendFunctions;
 pub(super) use self::place::Place;
 use super::merge::Held;
 use super::target::Target;
-use super::{Captured, Executed, Found, FoundKind, Functions, Instance, Resolved, Runtime, ThreadKey};
+use super::{Captured, CodeReader, Found, FoundKind, Instance, Runtime, ThreadKey};
 use crate::address_space::Module;
+use crate::elf::SymbolNames;
 
 /// The registers in which the evaluation function has the frame and the instruction that it executes (php-src
 /// `Zend/zend_execute.c`, `ZEND_VM_FP_GLOBAL_REG` and `ZEND_VM_IP_GLOBAL_REG`): R14 and R15.
@@ -38,6 +39,10 @@ const REGISTERS: (u8, u8) = (14, 15);
 pub struct Php;
 
 impl Runtime for Php {
+    fn symbols(&self) -> &'static SymbolNames {
+        &place::SYMBOLS
+    }
+
     fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
         let found = Place::find(module, path, target)?;
         Ok(found.map(|place| Found { kind: FoundKind::Php(place) }))
@@ -54,7 +59,8 @@ pub(super) struct Interpreter {
 
 impl Interpreter {
     pub(super) fn new(place: Place) -> Self {
-        Self { place, codes: ZendFunctions::default(), scratch: capture::Scratch::default() }
+        let codes = ZendFunctions::new(place.layout, place.globals);
+        Self { place, codes, scratch: capture::Scratch::default() }
     }
 }
 
@@ -72,27 +78,12 @@ impl Instance for Interpreter {
         capture::capture(&self.place.layout, self.place.globals, limit, target, &mut self.scratch, captured)
     }
 
-    fn resolve(
-        &mut self,
-        captured: &Captured,
-        stands: bool,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-        resolved: &mut Vec<Resolved>,
-    ) {
-        self.codes.resolve(&self.place, &captured.frames, stands, target, functions, resolved);
-    }
-
-    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
-        self.codes.sampled(at, now);
+    fn code(&mut self) -> Option<&mut dyn CodeReader> {
+        Some(&mut self.codes)
     }
 
     fn is_fresh(&self, code: u64) -> bool {
         self.codes.is_fresh(code)
-    }
-
-    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
-        self.codes.executed(&self.place, address, target, functions)
     }
 
     fn evaluation(&self) -> Option<Range<u64>> {

@@ -4,8 +4,25 @@ use std::ops::Range;
 
 use super::layout::Layout;
 use crate::address_space::Module;
-use crate::elf::{PHP, PHP_VERSION};
+use crate::elf::SymbolNames;
 use crate::runtime::target::Target;
+
+/// PHP's state, its evaluation function, and the function that tells how that is built. Threads of thread-safe builds
+/// have states of their own, of which only the last one tells.
+const STATE: &str = "executor_globals";
+const EVALUATION: &str = "execute_ex";
+const KIND: &str = "zend_vm_kind";
+const STATE_OF_THREADS: &str = "executor_globals_offset";
+/// What stands in front of the version: no symbol of PHP's own has the version in all builds (php-src `main/SAPI.h`,
+/// `SAPI_PHP_VERSION_HEADER`).
+const PHP_VERSION: &str = "X-Powered-By: PHP/";
+
+pub(super) static SYMBOLS: SymbolNames = SymbolNames {
+    first: &[STATE, STATE_OF_THREADS],
+    section: None,
+    others: || vec![EVALUATION, KIND],
+    text: Some(PHP_VERSION),
+};
 
 /// How the evaluation function is built if it keeps the frame and the instruction in registers and executes all
 /// instructions itself (`ZEND_VM_KIND_HYBRID`, php-src `Zend/zend_vm_opcodes.h`): with GCC.
@@ -28,12 +45,11 @@ pub(in crate::runtime) struct Place {
 impl Place {
     /// The interpreter whose state is in this module.
     pub(super) fn find(module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Self>, String> {
-        let [state, evaluation, kind, of_threads] = PHP;
         let Some(object) = &module.object else { return Ok(None) };
         let address = |name| object.symbol(name).map(|symbol| symbol.address.wrapping_add(module.bias));
         let version = address(PHP_VERSION).and_then(|at| version_at(at, target));
-        let of_state = address(state);
-        if of_state.is_none() && address(of_threads).is_some() {
+        let of_state = address(STATE);
+        if of_state.is_none() && address(STATE_OF_THREADS).is_some() {
             let version = version.map_or(String::new(), |version| format!(" {}", text(version)));
             return Err(format!(
                 "PHP{version} with thread safety (ZTS): its functions are not named, those of builds without it (NTS) are"
@@ -48,11 +64,11 @@ impl Place {
             return if is_php { Err(reason.to_owned()) } else { Ok(None) };
         };
         let mut place = Self::at(globals, version)?;
-        if let Some(symbol) = object.symbol(evaluation).filter(|symbol| symbol.size > 0) {
+        if let Some(symbol) = object.symbol(EVALUATION).filter(|symbol| symbol.size > 0) {
             let start = symbol.address.wrapping_add(module.bias);
             place.evaluation = start..start.saturating_add(symbol.size);
         }
-        place.hybrid = address(kind).and_then(|at| returned(at, target)) == Some(HYBRID);
+        place.hybrid = address(KIND).and_then(|at| returned(at, target)) == Some(HYBRID);
         Ok(Some(place))
     }
 

@@ -6,7 +6,7 @@
 use super::layout::{Calls, Current, FrameLayout, Instruction, Layout};
 use super::threads::State;
 use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
-use crate::runtime::{Captured, MAX_FRAMES, RawFrame, Segment};
+use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
 /// The largest chunk of frames that is read at once, in bytes. Python makes chunks of 16 KiB.
 const MAX_CHUNK: u64 = 64 << 10;
@@ -204,12 +204,6 @@ fn walk(
     let mut address = first;
     let mut bytes = [0; 512];
     let bytes = &mut bytes[..(layout.size as usize).min(512)];
-    let end = |captured: &mut Captured, anchor| {
-        let end = captured.frames.len();
-        if captured.segments.last().map_or(0, |segment| segment.end) < end {
-            captured.segments.push(Segment { end, anchor });
-        }
-    };
     let mut came = End::Nowhere;
     let mut last = None;
     for _ in 0..2 * MAX_FRAMES {
@@ -236,29 +230,28 @@ fn walk(
         };
         // The low bits are a mark, from 3.13 on.
         let code = word_at(bytes, layout.code as usize) & !3;
-        let frame = RawFrame { address, code, instruction };
+        let owner = word_at(bytes, layout.globals as usize);
         let byte = |at: u32| bytes.get(at as usize).copied().unwrap_or(0);
         last = match layout.calls {
             Calls::Each => None,
             Calls::Marked { owner: at, .. } | Calls::Owned { at } => Some(byte(at)),
         };
         match layout.calls {
-            Calls::Owned { at } if byte(at) >= OUTERMOST => end(captured, Some(address)),
+            Calls::Owned { at } if byte(at) >= OUTERMOST => captured.end_call(Some(address)),
             _ if code == 0 => break,
             calls => {
-                captured.frames.push(frame);
-                captured.globals.push(word_at(bytes, layout.globals as usize));
+                captured.frames.push(RawFrame { address, code, instruction, owner });
                 match calls {
                     Calls::Owned { .. } => {}
-                    Calls::Each => end(captured, None),
+                    Calls::Each => captured.end_call(None),
                     Calls::Marked { at, .. } if byte(at) == 0 => {}
-                    Calls::Marked { .. } => end(captured, None),
+                    Calls::Marked { .. } => captured.end_call(None),
                 }
             }
         }
         address = word_at(bytes, layout.previous as usize);
     }
-    end(captured, None);
+    captured.end_call(None);
     came
 }
 

@@ -10,7 +10,7 @@ use super::text;
 use crate::message::FunctionKind;
 use crate::runtime::codes::{Code, Reading};
 use crate::runtime::target::{Bounded, Target, half_at, word_at};
-use crate::runtime::{Functions, MAX_FILE, MAX_NAME};
+use crate::runtime::{Functions, MAX_FILE, MAX_NAME, Session};
 
 /// The largest table of lines that is read, in bytes.
 const MAX_TABLE: usize = 1 << 20;
@@ -67,13 +67,11 @@ pub(super) struct Context {
 }
 
 /// How code objects are read.
-pub(super) struct Source<'a, 'b> {
+pub(super) struct Source<'a> {
     pub(super) layout: &'a Layout,
     /// The type of code objects, once it is known.
     pub(super) kind: &'a mut Option<u64>,
     pub(super) context: Option<Context>,
-    pub(super) target: &'a mut Bounded<'b>,
-    pub(super) functions: &'a mut Functions,
 }
 
 /// What is read of a code object.
@@ -91,21 +89,17 @@ impl Texts {
     }
 }
 
-impl Reading for Source<'_, '_> {
+impl Reading for Source<'_> {
     type Code = CodeObject;
     type Texts = Texts;
 
-    fn refused(&self) -> u32 {
-        self.target.refused()
+    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print> {
+        read_print(self.layout, address, &mut session.target)
     }
 
-    fn print(&mut self, address: u64) -> Option<Print> {
-        read_print(self.layout, address, self.target)
-    }
-
-    fn is_code(&mut self, print: &Print) -> bool {
+    fn is_code(&mut self, print: &Print, session: &mut Session<'_>) -> bool {
         if *self.kind != Some(print.kind) {
-            if !dict::is_a(self.layout, print.kind, b"code", self.target) {
+            if !dict::is_a(self.layout, print.kind, b"code", &mut session.target) {
                 return false;
             }
             *self.kind = Some(print.kind);
@@ -119,14 +113,14 @@ impl Reading for Source<'_, '_> {
         may
     }
 
-    fn texts(&mut self, address: u64, print: &Print) -> Option<Texts> {
-        let Self { layout, target, .. } = self;
-        let file = text::string(&layout.object, *target, print.file, MAX_FILE)?;
-        let name = text::string(&layout.object, *target, print.name, MAX_NAME)?;
+    fn texts(&mut self, address: u64, print: &Print, session: &mut Session<'_>) -> Option<Texts> {
+        let (layout, target) = (self.layout, &mut session.target);
+        let file = text::string(&layout.object, target, print.file, MAX_FILE)?;
+        let name = text::string(&layout.object, target, print.name, MAX_NAME)?;
         let (start, length) = match layout.code.instructions {
             Instructions::Object { .. } => {
                 let start = print.instructions.wrapping_add(u64::from(layout.object.bytes_data));
-                (start, text::length(&layout.object, *target, print.instructions)?)
+                (start, text::length(&layout.object, target, print.instructions)?)
             }
             Instructions::Inside { at, .. } => {
                 (address.wrapping_add(u64::from(at)), print.instructions.checked_mul(2)?)
@@ -137,13 +131,19 @@ impl Reading for Source<'_, '_> {
         let mut texts = Texts { file, name, code: start..end, module: Told::Nothing, class: Told::Nothing };
         // What the frame says is about this function if its code is there and in use all the time.
         if let Some(Context { frame, globals }) = self.context.filter(|_| texts.is_shown()) {
-            let method = layout.method.map(|method| belongs::class(layout, method, frame, address, *target));
-            (texts.module, texts.class) = (belongs::module(layout, globals, *target), method.unwrap_or(Told::Nothing));
+            let method = layout.method.map(|method| belongs::class(layout, method, frame, address, target));
+            (texts.module, texts.class) = (belongs::module(layout, globals, target), method.unwrap_or(Told::Nothing));
         }
         Some(texts)
     }
 
-    fn make(&mut self, print: Print, texts: Texts, before: Option<&CodeObject>) -> CodeObject {
+    fn make(
+        &mut self,
+        print: Print,
+        texts: Texts,
+        before: Option<&CodeObject>,
+        functions: &mut Functions,
+    ) -> CodeObject {
         let is_shown = texts.is_shown();
         let Texts { file, name, code, module, class } = texts;
         let is_whole = ![&module, &class].contains(&&Told::Later) && self.context.is_some();
@@ -151,12 +151,12 @@ impl Reading for Source<'_, '_> {
         let name = if let Told::Is(class) = class { format!("{class}.{name}") } else { name };
         let module = if let Told::Is(module) = module { module } else { String::new() };
         let kind = FunctionKind::CPython;
-        let function = is_shown.then(|| self.functions.number_in(&module, kind, &name, &file, print.first_line));
+        let function = is_shown.then(|| functions.number_in(&module, kind, &name, &file, print.first_line));
         CodeObject { print, function, code, again }
     }
 
-    fn line(&mut self, code: &CodeObject, offset: u64) -> Option<u32> {
-        let table = text::bytes(&self.layout.object, self.target, code.print.table, MAX_TABLE)?;
+    fn line(&mut self, code: &CodeObject, offset: u64, session: &mut Session<'_>) -> Option<u32> {
+        let table = text::bytes(&self.layout.object, &mut session.target, code.print.table, MAX_TABLE)?;
         Some(lines::line(self.layout.code.lines, &table, code.print.first_line, offset).unwrap_or(0))
     }
 }

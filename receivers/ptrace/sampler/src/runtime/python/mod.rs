@@ -37,14 +37,19 @@ pub(super) use self::place::Place;
 use self::thread_names::ThreadNames;
 use self::threads::States;
 use super::target::Target;
-use super::{Captured, Executed, Found, FoundKind, Functions, Instance, MAX_FRAMES, Resolved, Runtime, ThreadKey};
+use super::{Captured, CodeReader, Found, FoundKind, Instance, MAX_FRAMES, Runtime, ThreadKey};
 use crate::address_space::Module;
+use crate::elf::SymbolNames;
 
 /// CPython.
 #[derive(Debug, Clone, Copy)]
 pub struct Python;
 
 impl Runtime for Python {
+    fn symbols(&self) -> &'static SymbolNames {
+        &place::SYMBOLS
+    }
+
     fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
         let found = Place::find(module, path, target)?;
         Ok(found.map(|place| Found { kind: FoundKind::Python(place) }))
@@ -64,10 +69,10 @@ pub(super) struct Interpreter {
 impl Interpreter {
     pub(super) fn new(place: Place) -> Self {
         Self {
+            codes: CodeObjects::new(place.layout),
             place,
             states: States::default(),
             names: ThreadNames::default(),
-            codes: CodeObjects::default(),
             scratch: capture::Scratch::default(),
         }
     }
@@ -124,47 +129,12 @@ impl Instance for Interpreter {
         names.name(place, ident, now, target).or_else(|| is_first.then(|| "MainThread".to_owned()))
     }
 
-    fn resolve(
-        &mut self,
-        captured: &Captured,
-        stands: bool,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-        resolved: &mut Vec<Resolved>,
-    ) {
-        self.codes.resolve(&self.place.layout, captured, stands, target, functions, resolved);
-    }
-
-    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
-        self.codes.sampled(at, now);
+    fn code(&mut self) -> Option<&mut dyn CodeReader> {
+        Some(&mut self.codes)
     }
 
     fn is_fresh(&self, code: u64) -> bool {
         self.codes.is_fresh(code)
-    }
-
-    fn executed_among(
-        &mut self,
-        address: u64,
-        words: &[u64],
-        target: &mut dyn Target,
-        functions: &mut Functions,
-    ) -> Option<Executed> {
-        self.codes.executed_among(&self.place.layout, address, words, target, functions)
-    }
-
-    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
-        self.codes.executed(&self.place.layout, address, target, functions)
-    }
-
-    fn meet(
-        &mut self,
-        address: u64,
-        words: &[u64],
-        target: &mut dyn Target,
-        functions: &mut Functions,
-    ) -> Option<Executed> {
-        self.codes.meet(&self.place.layout, address, words, target, functions)
     }
 
     fn instruction_in_frame(&self) -> Option<u64> {

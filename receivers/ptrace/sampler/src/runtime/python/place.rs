@@ -5,8 +5,21 @@ use std::ops::Range;
 use super::debug_offsets;
 use super::layout::Layout;
 use crate::address_space::Module;
-use crate::elf::PYTHON;
+use crate::elf::SymbolNames;
 use crate::runtime::target::{Target, half, word_at};
+
+/// Python's state, its evaluation function and its version.
+const STATE: &str = "_PyRuntime";
+const EVALUATION: &str = "_PyEval_EvalFrameDefault";
+const VERSION: &str = "Py_Version";
+
+pub(super) static SYMBOLS: SymbolNames = SymbolNames {
+    first: &[STATE],
+    // From Python 3.10 on.
+    section: Some(b".PyRuntime\0"),
+    others: || vec![EVALUATION, VERSION],
+    text: None,
+};
 
 /// The versions that are known, by their minor number.
 const KNOWN: Range<u8> = 8..15;
@@ -26,14 +39,13 @@ pub(in crate::runtime) struct Place {
 impl Place {
     /// The interpreter whose state is in this module.
     pub(super) fn find(module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Self>, String> {
-        let [runtime, evaluation, version] = PYTHON;
         let Some(object) = &module.object else { return Ok(None) };
-        let Some(symbol) = object.symbol(runtime) else { return Ok(None) };
+        let Some(symbol) = object.symbol(STATE) else { return Ok(None) };
         let at = symbol.address.wrapping_add(module.bias);
-        let said = object.symbol(version).and_then(|symbol| half(target, symbol.address.wrapping_add(module.bias)));
+        let said = object.symbol(VERSION).and_then(|symbol| half(target, symbol.address.wrapping_add(module.bias)));
         let version = said.or_else(|| version_of(path)).unwrap_or(0);
         let mut place = Self::at(at, version, target)?;
-        place.evaluation = object.symbol(evaluation).filter(|symbol| symbol.size > 0).map(|symbol| {
+        place.evaluation = object.symbol(EVALUATION).filter(|symbol| symbol.size > 0).map(|symbol| {
             let start = symbol.address.wrapping_add(module.bias);
             start..start.saturating_add(symbol.size)
         });

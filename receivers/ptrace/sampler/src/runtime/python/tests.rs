@@ -12,7 +12,7 @@ use super::layout::Instructions;
 use super::*;
 use crate::message::{Function, FunctionKind, Location};
 use crate::runtime::recording::{Changing, Counted, Reader};
-use crate::runtime::{MAX_FRAMES, Recording};
+use crate::runtime::{Functions, MAX_FRAMES, Recording};
 
 macro_rules! recordings {
     ($($name:literal),+) => {

@@ -7,7 +7,7 @@
 
 use super::layout::Layout;
 use crate::runtime::target::{Allowance, Bounded, Target, word_at};
-use crate::runtime::{Captured, MAX_FRAMES, RawFrame, Segment};
+use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
 /// The most values of a stack that are read at once, in bytes.
 const MAX_VALUES: u64 = 64 << 10;
@@ -182,22 +182,18 @@ pub(super) fn capture(
         }
         let method = values.method(&environment);
         if sequence != 0 && pc != 0 {
-            captured.frames.push(RawFrame { address, code: sequence, instruction: pc });
-            captured.owners.push(method);
+            captured.frames.push(RawFrame { address, code: sequence, instruction: pc, owner: method });
             if environment.flags & FINISH != 0 {
-                captured.segments.push(Segment { end: captured.frames.len(), anchor: None });
+                captured.end_call(None);
             }
         } else if environment.flags & KIND == FUNCTION {
-            captured.frames.push(RawFrame { address, code: method, instruction: 0 });
-            captured.owners.push(0);
+            captured.frames.push(RawFrame { address, code: method, ..RawFrame::default() });
         }
     }
     scratch.ended = captured.segments.len();
     // Outer frames that no call executes are those of C functions that were called from none.
-    let ended = captured.segments.last().map_or(0, |segment| segment.end);
-    if ended < captured.frames.len() {
-        captured.segments.push(Segment { end: captured.frames.len(), anchor: None });
-    }
+    captured.end_call(None);
+    captured.in_array = true;
     !captured.frames.is_empty()
 }
 

@@ -9,29 +9,33 @@ use super::search::Located;
 use super::sequences::{Owner, Sequence, Source};
 use crate::message::{FunctionKind, Location};
 use crate::runtime::codes::{Codes, Look};
-use crate::runtime::target::{Allowance, Bounded, Target, word};
-use crate::runtime::{Captured, Executed, Functions, MAX_NAME, RawFrame, Resolved};
+use crate::runtime::target::word;
+use crate::runtime::{CodeReader, Executed, MAX_NAME, RawFrame, Resolved, Session};
 
-/// The most functions of one stack that are read for the first time; further ones are unknown.
-const MAX_NEW: u32 = 64;
-/// What may be read for the names of one stack.
-const ALLOWANCE: Allowance = Allowance { reads: 4096, bytes: 4 << 20 };
+/// How many reads are done for the names of one stack, at most.
+const MAX_READS: u32 = 4096;
 
 /// The sequences and C functions of a process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Sequences {
+    layout: Layout,
+    /// Where the interpreter's data is, as far as it was found.
+    pub(super) located: Located,
+    /// Where the executing function has its frame is known: only that tells which word is the frame.
+    pub(super) frame_in_register: bool,
     known: Codes<Sequence>,
     /// C functions by the address of their method.
     natives: Codes<CFunction>,
     /// The number of the stack that is told.
     stack: u64,
+    /// The array of the names of symbols, once it was needed for this stack.
+    names: Option<Option<u64>>,
 }
 
 impl Sequences {
-    /// See [`Codes::sampled`].
-    pub(super) fn sampled(&mut self, at: Option<Instant>, now: Instant) {
-        self.known.sampled(at, now);
-        self.natives.sampled(at, now);
+    pub(super) fn new(layout: Layout, located: Located) -> Self {
+        let (known, natives) = (Codes::default(), Codes::default());
+        Self { layout, located, frame_in_register: false, known, natives, stack: 0, names: None }
     }
 
     /// See [`Codes::is_fresh`].
@@ -39,128 +43,38 @@ impl Sequences {
         self.known.is_fresh(code)
     }
 
-    /// Tells what these frames are.
-    pub(super) fn resolve(
-        &mut self,
-        (layout, located): (&Layout, Located),
-        captured: &Captured,
-        stands: bool,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-        resolved: &mut Vec<Resolved>,
-    ) {
-        resolved.clear();
-        self.known.next_stack();
-        self.natives.next_stack();
-        self.stack += 1;
-        let mut new = MAX_NEW;
-        let mut names = None;
-        let mut target = Bounded::new(target, ALLOWANCE);
-        for (index, frame) in captured.frames.iter().enumerate() {
-            let told = if frame.instruction == 0 {
-                let (target, functions) = (&mut target, &mut *functions);
-                let mut source = methods::Source { layout, located, names: &mut names, target, functions };
-                let look = self.natives.look(frame.code, stands, &mut new, &mut source);
-                self.natives.get(frame.code).filter(|_| look == Look::Known).map(|known| Resolved {
-                    location: Some(Location::Interpreted { function: known.function, line: 0 }),
-                    code: 0..0,
-                    unknown: false,
-                })
-            } else if self.look(layout, frame.code, stands, &mut new, &mut target) {
-                let method = captured.owners.get(index).copied().unwrap_or(0);
-                self.place(layout, frame, method, &mut target, functions)
-            } else {
-                None
-            };
-            resolved.push(told.unwrap_or_else(|| Resolved::unknown(FunctionKind::Ruby, functions)));
-        }
-    }
-
-    /// The function that has its words at this address, if it is known and has not changed, and the line of the
-    /// instruction before the address.
-    pub(super) fn executed(
-        &mut self,
-        layout: &Layout,
-        address: u64,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-    ) -> Option<Executed> {
-        if address & 7 != 0 {
-            return None;
-        }
-        let code = self.known.around(address).last()?;
-        let mut target = Bounded::new(target, ALLOWANCE);
-        if !self.look(layout, code, false, &mut 0, &mut target) {
-            return None;
-        }
-        // Which class has the method is in the frame only. With several of them it is not known.
-        let mut owners = self.known.get(code)?.owners.iter().filter(|owner| owner.class != 0);
-        let owner = owners.next().map_or((0, 0), |owner| (owner.method, owner.class));
-        if owners.any(|other| other.class != owner.1) {
-            return None;
-        }
-        let frame = RawFrame { address: 0, code, instruction: address };
-        let resolved = self.place(layout, &frame, owner.0, &mut target, functions)?;
-        Some(Executed { code, resolved, shared: false })
-    }
-
-    /// The function that has its words at this address, if the frame here has it by now.
-    pub(super) fn meet(
-        &mut self,
-        layout: &Layout,
-        address: u64,
-        frame: u64,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-    ) -> Option<Executed> {
-        let sequence = word(target, Some(frame).filter(|frame| frame & 7 == 0)?.wrapping_add(16))?;
-        // One that is known was looked up by its address already: it is another one there.
-        if self.known.get(sequence).is_some() {
-            return None;
-        }
-        if !self.look(layout, sequence, false, &mut 1, &mut Bounded::new(target, ALLOWANCE)) {
-            return None;
-        }
-        self.executed(layout, address, target, functions)
-    }
-
     /// Makes sure that what is known of a sequence is what is in memory.
-    fn look(&mut self, layout: &Layout, address: u64, stands: bool, new: &mut u32, target: &mut Bounded<'_>) -> bool {
-        self.known.look(address, stands, new, &mut Source { layout, target }) == Look::Known
+    fn look(&mut self, address: u64, session: &mut Session<'_>) -> bool {
+        self.known.look(address, &mut Source(&self.layout), session) == Look::Known
+    }
+
+    /// The C function of a method.
+    fn native(&mut self, method: u64, session: &mut Session<'_>) -> Option<Resolved> {
+        let Self { layout, located, names, natives, .. } = self;
+        let look = natives.look(method, &mut methods::Source { layout, located: *located, names }, session);
+        let known = natives.get(method).filter(|_| look == Look::Known)?;
+        let location = Some(Location::Interpreted { function: known.function, line: 0 });
+        Some(Resolved { location, code: 0..0, unknown: false })
     }
 
     /// The function and line of a frame whose sequence is known; `None` if the frame's instruction is not one of it.
-    fn place(
-        &mut self,
-        layout: &Layout,
-        frame: &RawFrame,
-        method: u64,
-        target: &mut Bounded<'_>,
-        functions: &mut Functions,
-    ) -> Option<Resolved> {
+    fn place(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let code = known.code.clone();
         if !code.contains(&frame.instruction) {
             self.known.forget(frame.code);
             return None;
         }
-        let method = if known.method.is_some() && layout.class.is_some() { method } else { 0 };
-        let function = self.function(layout, frame.code, method, target, functions)?;
-        let line = self.known.line(frame.code, frame.instruction, &mut Source { layout, target })?;
+        let method = if known.method.is_some() && self.layout.class.is_some() { frame.owner } else { 0 };
+        let function = self.function(frame.code, method, session)?;
+        let line = self.known.line(frame.code, frame.instruction, &mut Source(&self.layout), session)?;
         Some(Resolved { location: Some(Location::Interpreted { function, line }), code, unknown: false })
     }
 
     /// The function that a sequence is of this method. A class may have given its place to another one, or have another
     /// name by now, so its name holds as long as it says the same of itself.
-    fn function(
-        &mut self,
-        layout: &Layout,
-        code: u64,
-        method: u64,
-        target: &mut Bounded<'_>,
-        functions: &mut Functions,
-    ) -> Option<u32> {
-        let stack = self.stack;
+    fn function(&mut self, code: u64, method: u64, session: &mut Session<'_>) -> Option<u32> {
+        let (stack, layout, target) = (self.stack, &self.layout, &mut session.target);
         let known = self.known.get_mut(code)?;
         let before = known.owners.iter_mut().find(|owner| owner.method == method);
         if let Some(owner) = &before
@@ -181,10 +95,72 @@ impl Sequences {
         }
         let name = said.and_then(|said| Some((said.name(layout, target, MAX_NAME)?, said.join())));
         let is_still = method == 0 || (said.is_some() && objects::class(layout, target, class) == said);
-        let function = known.function(name.filter(|_| is_still), functions);
+        let function = known.function(name.filter(|_| is_still), session.functions);
         if is_still {
             known.add(Owner { method, class, said, function, checked: stack });
         }
         Some(function)
+    }
+}
+
+impl CodeReader for Sequences {
+    fn kind(&self) -> FunctionKind {
+        FunctionKind::Ruby
+    }
+
+    fn max_reads(&self) -> u32 {
+        MAX_READS
+    }
+
+    fn next_stack(&mut self) {
+        self.known.next_stack();
+        self.natives.next_stack();
+        self.stack += 1;
+        self.names = None;
+    }
+
+    fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
+        if frame.instruction == 0 {
+            return self.native(frame.code, session);
+        }
+        if self.look(frame.code, session) { self.place(frame, session) } else { None }
+    }
+
+    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
+        self.known.sampled(at, now);
+        self.natives.sampled(at, now);
+    }
+
+    /// The function that has its words at this address, if it is known and has not changed, and the line of the
+    /// instruction before the address.
+    fn executed(&mut self, address: u64, session: &mut Session<'_>) -> Option<Executed> {
+        if address & 7 != 0 {
+            return None;
+        }
+        let code = self.known.around(address).last()?;
+        if !self.look(code, session) {
+            return None;
+        }
+        // Which class has the method is in the frame only. With several of them it is not known.
+        let mut owners = self.known.get(code)?.owners.iter().filter(|owner| owner.class != 0);
+        let (owner, class) = owners.next().map_or((0, 0), |owner| (owner.method, owner.class));
+        if owners.any(|other| other.class != class) {
+            return None;
+        }
+        let frame = RawFrame { address: 0, code, instruction: address, owner };
+        let resolved = self.place(&frame, session)?;
+        Some(Executed { code, resolved, shared: false })
+    }
+
+    /// The function that has its words at this address, if the frame that is the first word has it by now.
+    fn meet(&mut self, address: u64, words: &[u64], session: &mut Session<'_>) -> Option<Executed> {
+        let frame = words.first().copied().filter(|frame| self.frame_in_register && frame & 7 == 0)?;
+        let sequence = word(&mut session.target, frame.wrapping_add(16))?;
+        // One that is known was looked up by its address already: it is another one there.
+        if self.known.get(sequence).is_some() {
+            return None;
+        }
+        session.new = 1;
+        if self.look(sequence, session) { self.executed(address, session) } else { None }
     }
 }

@@ -8,7 +8,7 @@ use super::search::{self, Located};
 use crate::message::FunctionKind;
 use crate::runtime::codes::{Code, Reading};
 use crate::runtime::target::{Bounded, Target, word_at};
-use crate::runtime::{Functions, MAX_NAME};
+use crate::runtime::{Functions, MAX_NAME, Session};
 
 /// What C functions have for a path.
 const NO_FILE: &str = "<cfunc>";
@@ -79,44 +79,38 @@ impl Code for CFunction {
 }
 
 /// How C functions are read.
-pub(super) struct Source<'a, 'b> {
+pub(super) struct Source<'a> {
     pub(super) layout: &'a Layout,
     pub(super) located: Located,
     /// The array of the names of symbols, once it was needed for this stack.
     pub(super) names: &'a mut Option<Option<u64>>,
-    pub(super) target: &'a mut Bounded<'b>,
-    pub(super) functions: &'a mut Functions,
 }
 
-impl Reading for Source<'_, '_> {
+impl Reading for Source<'_> {
     type Code = CFunction;
     /// Its name, with that of its class.
     type Texts = String;
 
-    fn refused(&self) -> u32 {
-        self.target.refused()
-    }
-
-    fn print(&mut self, address: u64) -> Option<Print> {
-        let method = read(address, self.target)?;
-        let class = objects::class(self.layout, self.target, method.owner);
+    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print> {
+        let method = read(address, &mut session.target)?;
+        let class = objects::class(self.layout, &mut session.target, method.owner);
         Some(Print { method: method.print, class })
     }
 
-    fn texts(&mut self, _address: u64, print: &Print) -> Option<String> {
-        let Self { layout, located, names, target, .. } = self;
-        let names = names.get_or_insert_with(|| search::names(*located, layout, *target));
+    fn texts(&mut self, _address: u64, print: &Print, session: &mut Session<'_>) -> Option<String> {
+        let (layout, target) = (self.layout, &mut session.target);
+        let names = self.names.get_or_insert_with(|| search::names(self.located, layout, target));
         let [.., number] = print.method;
-        let name = objects::symbol(layout, *target, (*names)?, number, MAX_NAME)?;
-        let class = print.class.and_then(|class| Some((class.name(layout, *target, MAX_NAME)?, class.join())));
+        let name = objects::symbol(layout, target, (*names)?, number, MAX_NAME)?;
+        let class = print.class.and_then(|class| Some((class.name(layout, target, MAX_NAME)?, class.join())));
         Some(class.map_or(name.clone(), |(class, join)| format!("{class}{join}{name}")))
     }
 
-    fn make(&mut self, print: Print, name: String, _before: Option<&CFunction>) -> CFunction {
-        CFunction { print, function: self.functions.number(FunctionKind::Ruby, &name, NO_FILE, 0) }
+    fn make(&mut self, print: Print, name: String, _: Option<&CFunction>, functions: &mut Functions) -> CFunction {
+        CFunction { print, function: functions.number(FunctionKind::Ruby, &name, NO_FILE, 0) }
     }
 
-    fn line(&mut self, _code: &CFunction, _instruction: u64) -> Option<u32> {
+    fn line(&mut self, _code: &CFunction, _instruction: u64, _session: &mut Session<'_>) -> Option<u32> {
         Some(0)
     }
 }

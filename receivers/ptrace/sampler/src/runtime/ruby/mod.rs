@@ -32,11 +32,12 @@ use std::time::{Duration, Instant};
 use self::capture::Saved;
 use self::code::Sequences;
 pub(super) use self::place::Place;
-use self::search::{Code, Executors, Located};
+use self::search::{Code, Executors};
 use self::threads::Threads;
 use super::target::Target;
-use super::{Captured, Executed, Found, FoundKind, Functions, Instance, MAX_FRAMES, Resolved, Runtime, ThreadKey};
+use super::{Captured, CodeReader, Found, FoundKind, Instance, MAX_FRAMES, Runtime, ThreadKey};
 use crate::address_space::Module;
+use crate::elf::SymbolNames;
 
 /// How long nothing is tried again that did not succeed, at first and at most: the interpreter may be starting.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
@@ -48,6 +49,10 @@ const PAUSE_OF_CODE: Duration = Duration::from_secs(5);
 pub struct Ruby;
 
 impl Runtime for Ruby {
+    fn symbols(&self) -> &'static SymbolNames {
+        &place::SYMBOLS
+    }
+
     fn detect(&self, module: &Module, _path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
         let found = Place::find(module, target)?;
         Ok(found.map(|place| Found { kind: FoundKind::Ruby(place) }))
@@ -76,7 +81,6 @@ impl Attempts {
 #[derive(Debug)]
 pub(super) struct Interpreter {
     place: Place,
-    located: Located,
     /// The part of the variables that is searched next.
     slice: u64,
     searches: Attempts,
@@ -94,7 +98,6 @@ pub(super) struct Interpreter {
 impl Interpreter {
     pub(super) fn new(place: Place) -> Self {
         Self {
-            located: place.located,
             slice: 0,
             searches: Attempts::new(PAUSE.0),
             threads: Threads::default(),
@@ -102,7 +105,7 @@ impl Interpreter {
             readings: Attempts::new(PAUSE_OF_CODE),
             executors: None,
             comparisons: Attempts::new(PAUSE.0),
-            codes: Sequences::default(),
+            codes: Sequences::new(place.layout.clone(), place.located),
             scratch: capture::Scratch::default(),
             place,
         }
@@ -110,10 +113,10 @@ impl Interpreter {
 
     /// Searches what is not known yet, a part of the variables at each call.
     fn locate(&mut self, now: Instant, target: &mut dyn Target) {
-        if self.located.is_whole() || now < self.searches.due {
+        if self.codes.located.is_whole() || now < self.searches.due {
             return;
         }
-        search::look(&self.place, self.slice, &mut self.located, target);
+        search::look(&self.place, self.slice, &mut self.codes.located, target);
         self.slice += 1;
         if self.slice == search::SLICES {
             self.slice = 0;
@@ -137,7 +140,8 @@ impl Interpreter {
         for saved in [Saved::Builtin, Saved::Library] {
             self.scratch.read_marks(saved, target);
             self.executors = search::executors(code, saved, &self.scratch.marks);
-            if self.executors.is_some() {
+            if let Some(executors) = &self.executors {
+                self.codes.frame_in_register = executors.in_registers;
                 return;
             }
         }
@@ -160,11 +164,12 @@ impl Instance for Interpreter {
         if !is_stopped {
             self.locate(now, target);
         }
-        if self.located.machine == 0 {
+        let machine = self.codes.located.machine;
+        if machine == 0 {
             return false;
         }
         let layout = &self.place.layout;
-        let context = self.threads.context(layout, self.located.machine, thread, now, target);
+        let context = self.threads.context(layout, machine, thread, now, target);
         let Some(context) = context else { return false };
         if !capture::capture(layout, context, limit, target, &mut self.scratch, captured) {
             return false;
@@ -181,40 +186,12 @@ impl Instance for Interpreter {
         true
     }
 
-    fn resolve(
-        &mut self,
-        captured: &Captured,
-        stands: bool,
-        target: &mut dyn Target,
-        functions: &mut Functions,
-        resolved: &mut Vec<Resolved>,
-    ) {
-        let of = (&self.place.layout, self.located);
-        self.codes.resolve(of, captured, stands, target, functions, resolved);
-    }
-
-    fn sampled(&mut self, at: Option<Instant>, now: Instant) {
-        self.codes.sampled(at, now);
+    fn code(&mut self) -> Option<&mut dyn CodeReader> {
+        Some(&mut self.codes)
     }
 
     fn is_fresh(&self, code: u64) -> bool {
         self.codes.is_fresh(code)
-    }
-
-    fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
-        self.codes.executed(&self.place.layout, address, target, functions)
-    }
-
-    fn meet(
-        &mut self,
-        address: u64,
-        words: &[u64],
-        target: &mut dyn Target,
-        functions: &mut Functions,
-    ) -> Option<Executed> {
-        // Only registers tell which word is the frame.
-        self.registers()?;
-        self.codes.meet(&self.place.layout, address, *words.first()?, target, functions)
     }
 
     fn registers(&self) -> Option<(u8, u8)> {

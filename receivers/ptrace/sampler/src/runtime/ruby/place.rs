@@ -5,8 +5,17 @@ use std::sync::Arc;
 use super::layout::Layout;
 use super::search::{self, Code, Located};
 use crate::address_space::Module;
-use crate::elf::{Object, RUBY};
+use crate::elf::{Object, SymbolNames};
 use crate::runtime::target::Target;
+
+/// Ruby's version, a variable among its other ones, and the one that points to its virtual machine, which some builds
+/// hide.
+const VERSION: &str = "ruby_version";
+const MARKER: &str = "rb_cObject";
+const MACHINE: &str = "ruby_current_vm_ptr";
+
+pub(super) static SYMBOLS: SymbolNames =
+    SymbolNames { first: &[VERSION], section: None, others: || vec![MARKER, MACHINE], text: None };
 
 /// A Ruby interpreter.
 #[derive(Debug, Clone)]
@@ -48,17 +57,16 @@ impl Eq for Place {}
 impl Place {
     /// The interpreter whose data is in this module.
     pub(super) fn find(module: &Module, target: &mut dyn Target) -> Result<Option<Self>, String> {
-        let [version, marker, machine] = RUBY;
         let Some(object) = &module.object else { return Ok(None) };
         let at = |name| object.symbol(name).map(|symbol| symbol.address.wrapping_add(module.bias));
-        let (Some(version), Some(marker)) = (at(version), at(marker)) else { return Ok(None) };
+        let (Some(version), Some(marker)) = (at(VERSION), at(MARKER)) else { return Ok(None) };
         let mut text = [0; 16];
         if !target.read(version, &mut text) {
             return Ok(None);
         }
         let version = parse(&text).ok_or("a Ruby whose version cannot be told: its functions are not named")?;
         let mut place = Self::of(version)?;
-        place.around = Some(Around { marker, machine: at(machine) });
+        place.around = Some(Around { marker, machine: at(MACHINE) });
         place.object = Some((Arc::clone(object), module.bias));
         place.located = search::locate(&place, target);
         place.code = search::main_code(&place, target).map(Arc::new);

@@ -11,7 +11,7 @@ use super::objects::{self, Class, SEQUENCE};
 use crate::message::FunctionKind;
 use crate::runtime::codes::{Code, Reading};
 use crate::runtime::target::{Bounded, Target, half_at, word_at};
-use crate::runtime::{Functions, MAX_FILE, MAX_NAME};
+use crate::runtime::{Functions, MAX_FILE, MAX_NAME, Session};
 
 /// The size of a word of a sequence, and the most words of one.
 const WORD: u64 = 8;
@@ -109,36 +109,29 @@ impl Sequence {
 }
 
 /// How sequences are read.
-pub(super) struct Source<'a, 'b> {
-    pub(super) layout: &'a Layout,
-    pub(super) target: &'a mut Bounded<'b>,
-}
+pub(super) struct Source<'a>(pub(super) &'a Layout);
 
-impl Reading for Source<'_, '_> {
+impl Reading for Source<'_> {
     type Code = Sequence;
     type Texts = Sequence;
 
-    fn refused(&self) -> u32 {
-        self.target.refused()
+    fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print> {
+        read_print(self.0, address, &mut session.target)
     }
 
-    fn print(&mut self, address: u64) -> Option<Print> {
-        read_print(self.layout, address, self.target)
+    fn texts(&mut self, _address: u64, print: &Print, session: &mut Session<'_>) -> Option<Sequence> {
+        read_new(self.0, *print, &mut session.target)
     }
 
-    fn texts(&mut self, _address: u64, print: &Print) -> Option<Sequence> {
-        read_new(self.layout, *print, self.target)
-    }
-
-    fn make(&mut self, _print: Print, sequence: Sequence, _before: Option<&Sequence>) -> Sequence {
+    fn make(&mut self, _: Print, sequence: Sequence, _: Option<&Sequence>, _: &mut Functions) -> Sequence {
         sequence
     }
 
     /// The line of the instruction before this one.
-    fn line(&mut self, code: &Sequence, instruction: u64) -> Option<u32> {
+    fn line(&mut self, code: &Sequence, instruction: u64, session: &mut Session<'_>) -> Option<u32> {
         let position = (instruction.wrapping_sub(code.code.start) / WORD).saturating_sub(1);
         let [info, count, index] = code.print.info;
-        lines::line(self.layout, (info, count as u32, index), position, self.target)
+        lines::line(self.0, (info, count as u32, index), position, &mut session.target)
     }
 }
 

@@ -4,8 +4,58 @@
 //! out is the same within a minor version: from the sources (v8/v8 `src/objects/code.h`, `bytecode-array.tq`,
 //! `deoptimization-data.h`), and compared with programs of Node 18.20, 20.20, 22.23, 24.9 and 24.21.
 
-use crate::elf::{Object, V8_BYTECODE_SIZES, V8_NUMBERS, V8_TYPES, V8_VERSION};
+use crate::elf::{Object, SymbolNames};
 use crate::runtime::target::{Target, half};
+
+/// V8's version; the first one tells that a file has V8.
+pub(crate) const MAJOR_VERSION: &str = "_ZN2v88internal7Version6major_E";
+const MINOR_VERSION: &str = "_ZN2v88internal7Version6minor_E";
+
+/// How long V8's byte code instructions are.
+const BYTECODE_SIZES: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
+
+/// V8's constants for debuggers (v8/v8 `tools/gen-postmortem-metadata.py`): sizes and offsets, each by the names that
+/// it has had. The size of a tagged word, the context's and the function's places by the frame pointer, and fields.
+const NUMBERS: [&[&str]; 8] = [
+    &["v8dbg_TaggedSize"],
+    &["v8dbg_off_fp_context_or_frame_type"],
+    &["v8dbg_off_fp_function"],
+    &["v8dbg_class_JSFunction__shared__SharedFunctionInfo"],
+    &[
+        "v8dbg_class_SharedFunctionInfo__name_or_scope_info__Object",
+        "v8dbg_class_SharedFunctionInfo__name_or_scope_info__Tagged_Object_",
+        "v8dbg_class_SharedFunctionInfo__name_or_scope_info__Tagged_NameOrScopeInfoT_",
+    ],
+    &[
+        "v8dbg_class_SharedFunctionInfo__script_or_debug_info__HeapObject",
+        "v8dbg_class_SharedFunctionInfo__script__Tagged_HeapObject_",
+    ],
+    &["v8dbg_scopeinfo_idx_first_vars"],
+    &["v8dbg_class_BytecodeArray__data__uintptr_t"],
+];
+
+/// The types of V8's objects; the last two are not in every version.
+const TYPES: [&str; 12] = [
+    "v8dbg_type_JSFunction__JS_FUNCTION_TYPE",
+    "v8dbg_type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE",
+    "v8dbg_type_ScopeInfo__SCOPE_INFO_TYPE",
+    "v8dbg_type_Code__CODE_TYPE",
+    "v8dbg_type_BytecodeArray__BYTECODE_ARRAY_TYPE",
+    "v8dbg_type_ByteArray__BYTE_ARRAY_TYPE",
+    "v8dbg_type_FixedArray__FIXED_ARRAY_TYPE",
+    "v8dbg_type_Script__SCRIPT_TYPE",
+    "v8dbg_type_Oddball__ODDBALL_TYPE",
+    "v8dbg_type_DebugInfo__DEBUG_INFO_TYPE",
+    "v8dbg_type_TrustedByteArray__TRUSTED_BYTE_ARRAY_TYPE",
+    "v8dbg_type_SharedFunctionInfoWrapper__SHARED_FUNCTION_INFO_WRAPPER_TYPE",
+];
+
+pub(super) static SYMBOLS: SymbolNames = SymbolNames {
+    first: &[MAJOR_VERSION],
+    section: None,
+    others: || [&[MINOR_VERSION, BYTECODE_SIZES], &NUMBERS.concat()[..], &TYPES].concat(),
+    text: None,
+};
 
 pub(super) use super::positions::Sizes;
 
@@ -101,10 +151,10 @@ pub(super) const FIRST_NO_STRING: u16 = 128;
 pub(in crate::runtime) struct Constants {
     /// Major and minor.
     pub(super) version: (u32, u32),
-    /// The values of [`V8_NUMBERS`].
-    pub(super) numbers: [Option<u32>; V8_NUMBERS.len()],
-    /// Those of [`V8_TYPES`], 0 where there is none.
-    pub(super) types: [u16; V8_TYPES.len()],
+    /// The values of [`NUMBERS`].
+    pub(super) numbers: [Option<u32>; NUMBERS.len()],
+    /// Those of [`TYPES`], 0 where there is none.
+    pub(super) types: [u16; TYPES.len()],
     pub(super) sizes: Option<Sizes>,
 }
 
@@ -113,10 +163,9 @@ impl Constants {
     pub(super) fn read(object: &Object, bias: u64, target: &mut dyn Target) -> Option<Self> {
         let at = |name| Some(object.symbol(name)?.address.wrapping_add(bias));
         let mut value = |name| half(target, at(name)?);
-        let [major, minor] = V8_VERSION;
-        let version = (value(major)?, value(minor)?);
-        let numbers = V8_NUMBERS.map(|names| value(names.iter().find(|name| object.symbol(name).is_some())?));
-        let types = V8_TYPES.map(|name| value(name).and_then(|value| u16::try_from(value).ok()).unwrap_or(0));
+        let version = (value(MAJOR_VERSION)?, value(MINOR_VERSION)?);
+        let numbers = NUMBERS.map(|names| value(names.iter().find(|name| object.symbol(name).is_some())?));
+        let types = TYPES.map(|name| value(name).and_then(|value| u16::try_from(value).ok()).unwrap_or(0));
         Some(Self { version, numbers, types, sizes: read_sizes(object, bias, target) })
     }
 }
@@ -138,7 +187,7 @@ impl Layout {
     ///
     /// Why it is not known, for a person.
     pub(super) fn read(object: &Object, bias: u64, target: &mut dyn Target) -> Result<Option<Self>, String> {
-        if V8_VERSION.iter().any(|name| object.symbol(name).is_none()) {
+        if [MAJOR_VERSION, MINOR_VERSION].iter().any(|name| object.symbol(name).is_none()) {
             return refused("a V8 whose version cannot be told");
         }
         // A program that was just started has its file mapped a moment later: the maps will be read again.
@@ -225,7 +274,7 @@ impl Layout {
 }
 
 fn read_sizes(object: &Object, bias: u64, target: &mut dyn Target) -> Option<Sizes> {
-    let symbol = object.symbol(V8_BYTECODE_SIZES)?;
+    let symbol = object.symbol(BYTECODE_SIZES)?;
     let length = usize::try_from(symbol.size).ok().filter(|size| (1..=Sizes::MAX).contains(size) && size % 3 == 0)?;
     let mut sizes = vec![0; length];
     target.read(symbol.address.wrapping_add(bias), &mut sizes).then_some(Sizes(sizes))

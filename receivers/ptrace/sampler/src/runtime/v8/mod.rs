@@ -38,15 +38,13 @@ use self::heap::{Heap, Maps};
 #[cfg(any(test, feature = "recordings"))]
 pub(in crate::runtime) use self::layout::Constants;
 pub(in crate::runtime) use self::layout::Layout;
+pub(crate) use self::layout::MAJOR_VERSION;
 #[cfg(any(test, feature = "recordings"))]
 pub use self::recorded::RecordedStack;
 use super::target::{Allowance, Bounded, Target};
-use super::{
-    Captured, CodePlace, Executed, Found, FoundKind, Functions, Instance, Named, NativeStack, Resolved, Runtime,
-    ThreadKey,
-};
+use super::{Captured, CodePlace, Found, FoundKind, Functions, Instance, Named, NativeStack, Runtime, ThreadKey};
 use crate::address_space::Module;
-use crate::elf::V8_VERSION;
+use crate::elf::SymbolNames;
 use crate::unwind::StackMemory;
 
 /// How much is read for one stack. Sources of scripts are read once, and make up nearly all of it.
@@ -57,8 +55,12 @@ const ALLOWANCE: Allowance = Allowance { reads: 8192, bytes: 64 << 20 };
 pub struct V8;
 
 impl Runtime for V8 {
+    fn symbols(&self) -> &'static SymbolNames {
+        &layout::SYMBOLS
+    }
+
     fn detect(&self, module: &Module, _path: &str, target: &mut dyn Target) -> Result<Option<Found>, String> {
-        let Some(object) = module.object.as_ref().filter(|object| object.symbol(V8_VERSION[0]).is_some()) else {
+        let Some(object) = module.object.as_ref().filter(|object| object.symbol(MAJOR_VERSION).is_some()) else {
             return Ok(None);
         };
         let layout = Layout::read(object, module.bias, target)?;
@@ -100,21 +102,6 @@ impl Instance for Engine {
     ) -> bool {
         captured.clear();
         false
-    }
-
-    fn resolve(
-        &mut self,
-        _captured: &Captured,
-        _stands: bool,
-        _target: &mut dyn Target,
-        _functions: &mut Functions,
-        resolved: &mut Vec<Resolved>,
-    ) {
-        resolved.clear();
-    }
-
-    fn executed(&mut self, _address: u64, _target: &mut dyn Target, _functions: &mut Functions) -> Option<Executed> {
-        None
     }
 
     fn evaluation(&self) -> Option<std::ops::Range<u64>> {

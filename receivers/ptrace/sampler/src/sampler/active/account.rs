@@ -20,8 +20,10 @@ use crate::sampler::unseen::Unseen;
 /// The name of the made-up thread that has the processor time of threads that ended before they were examined.
 const UNSEEN_THREADS: &str = "[unseen threads]";
 
-/// The process's clock is read in each tick where it has fewer threads than this, and else so much less often.
+/// The process's clock is read in each tick where it has fewer threads than this, and else so much less often: four times
+/// as seldom again where it has many.
 const CLOCK_THREADS: u64 = 64;
+const MANY_THREADS: usize = 1024;
 
 /// A stack that was found.
 #[derive(Debug, Clone, Copy)]
@@ -65,8 +67,13 @@ impl Active {
         let sample = self.batch.add_sample(sample);
         let is_read = self.attached.contexts.is_read();
         let thread = &mut self.threads[index];
-        if let Some(recording) = thread.recording.as_mut().filter(|_| is_read) {
-            recording.worked.note(found.at, found.at, found.worked);
+        if let Some(recording) = &mut thread.recording {
+            if is_read {
+                recording.worked.note(found.at, found.at, found.worked);
+            }
+            if !self.attached.interpreters.is_empty() {
+                recording.frames.note(found.at, found.at, found.locations);
+            }
         }
         thread.ledger.on_cpu(sample, found.at, period_nano);
         thread.run = None;
@@ -162,6 +169,7 @@ impl Active {
                 },
             }
         }
+        self.settle_pool(now, next);
         self.say_unseen(now, running, next);
     }
 
@@ -225,7 +233,8 @@ impl Active {
     /// Notes how much processor time the process has used: afterwards, when it has ended, nobody can tell. The kernel
     /// adds up all threads for that, so where there are many it is not asked in each tick.
     pub(in crate::sampler) fn note_clock(&mut self) {
-        let stride = 1 + self.threads.len() as u64 / CLOCK_THREADS;
+        let seldom = if self.threads.len() > MANY_THREADS { 4 } else { 1 };
+        let stride = 1 + seldom * self.threads.len() as u64 / CLOCK_THREADS;
         if self.attached.status.ticks.is_multiple_of(stride)
             && let Some(unseen) = &mut self.unseen
         {
@@ -300,18 +309,23 @@ impl Active {
             kernel_nano,
             duty_divisor: self.threads[index].duty_cycle.divisor(),
             cpu: self.attached.settings.mode == Mode::Cpu,
+            pooled: self.is_pooled(),
             ready: self.threads[index].last_seen == LastSeen::Running,
             next,
             basis,
         };
         let settled = self.threads[index].ledger.settle(now, sched, rules);
+        let is_sampled = self.are_switches_sampled();
         self.count_accounted(settled.ran_nano);
         let status = &mut self.attached.status;
         let all =
             settled.samples.iter().map(|(_, stretch)| stretch).chain(settled.rests.iter().map(|(_, stretch)| stretch));
         let all = all.map(|stretch| stretch.nano).sum::<u64>();
         match basis {
-            Basis::Records { .. } => status.recorded_nano += all,
+            Basis::Records { .. } => {
+                status.recorded_nano += all;
+                status.switches_sampled_nano += if is_sampled { all } else { 0 };
+            }
             Basis::Counters { .. } if settled.ran_nano > 0 => status.counted_nano += all,
             // It was blocked all the time.
             Basis::Counters { .. } => {}
@@ -319,7 +333,14 @@ impl Active {
         for &(sample, stretch) in &settled.samples {
             self.batch.weigh(sample, on_wall_clock(self.epoch, stretch.begins), stretch.nano);
         }
+        if rules.pooled {
+            self.pool.left.extend(settled.left);
+        }
         for (rest, stretch) in settled.rests {
+            if rules.pooled && rest == Rest::NotSampled {
+                self.pool.not_sampled = self.pool.not_sampled.saturating_add(stretch.nano);
+                continue;
+            }
             let (location, blocked) = match rest {
                 Rest::NotSampled => (Location::NOT_SAMPLED, false),
                 Rest::InTheKernel => (Location::KERNEL_NOT_VISIBLE, false),

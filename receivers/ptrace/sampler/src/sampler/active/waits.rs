@@ -1,6 +1,7 @@
 //! What records of switches tell of threads: when each waited and why, and where, which is looked at once per place.
 
 mod calls;
+mod frames;
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -10,11 +11,16 @@ use std::time::{Duration, Instant};
 
 use self::calls::Calls;
 pub(in crate::sampler) use self::calls::PreemptedWait;
+use self::frames::FrameHistory;
 use super::Active;
+use crate::arch;
 use crate::message::{Location, Sample, Trust};
-use crate::probe::SchedStat;
+use crate::perf::open::Switches;
+use crate::perf::record::{OnCpuSample, User};
+use crate::probe::{Activity, SchedStat};
 use crate::sampler::batch::BatchEntry;
 use crate::sampler::contexts::{ContextHistory, Worked};
+use crate::sampler::coverage::THREADS;
 use crate::sampler::interpreters::{AtSample, Interpreted, Named, UNSTOPPED};
 use crate::sampler::ledger::{Basis, Next};
 use crate::sampler::places::{CodeRanges, Place, Places};
@@ -45,6 +51,9 @@ const MOST_SHORT: usize = 32;
 /// If a process has more threads than this, only proportionally longer waits are observations of their own.
 const MANY_THREADS: usize = 64;
 
+/// If a process has more threads than this, waits of one thread at one place are summed for each batch.
+const SUMMED_THREADS: usize = 1024;
+
 /// No address space has this generation.
 const NO_GENERATION: u64 = u64::MAX;
 
@@ -52,12 +61,17 @@ const NO_GENERATION: u64 = u64::MAX;
 const PLACES: usize = 4096;
 const PLACES_OF_THREAD: usize = 4;
 
-/// What a switch costs its thread if it is recorded, and with a sample in addition.
+/// What a switch costs its thread if it is recorded, and with a sample in addition; one of thousands of threads, whose
+/// data is in no cache; and one of these with that sample alone.
 const RECORD_COST: Duration = Duration::from_nanos(1_100);
 const SAMPLE_COST: Duration = Duration::from_nanos(2_300);
+const SAMPLE_COST_OF_MANY: Duration = Duration::from_nanos(3_800);
+const SAMPLED_COST: Duration = Duration::from_nanos(2_500);
 
-/// Which part of the budget of a process may go to records.
+/// Which part of the budget of a process may go to records, and to those of events of processors where they are all that
+/// tells where thousands of threads wait.
 const FOR_RECORDS: f64 = 0.5;
+const FOR_MANY: f64 = 0.7;
 
 /// How often it is reviewed who is recorded; and a thread that is switched less often per second always is.
 const REVIEW: Duration = Duration::from_millis(500);
@@ -80,13 +94,23 @@ struct Found {
     named: Named,
     /// What the thread worked on; `None` where that was not read in this wait.
     worked: Option<Worked>,
+    /// Whether it was read in this wait, not in another one at the same place.
+    is_read: bool,
     /// The stack in a batch.
     entry: Cell<Option<BatchEntry>>,
 }
 
 impl Standing {
     pub(in crate::sampler) fn new(trust: Trust, locations: &[Location], named: Named, worked: Option<Worked>) -> Self {
-        Self(Rc::new(Found { trust, locations: locations.to_vec(), named, worked, entry: Cell::new(None) }))
+        let (locations, entry) = (locations.to_vec(), Cell::new(None));
+        Self(Rc::new(Found { trust, locations, named, worked, is_read: true, entry }))
+    }
+
+    /// The same stack for other waits at its place.
+    fn remembered(self) -> Self {
+        let Found { trust, locations, named, .. } = &*self.0;
+        let (locations, entry) = (locations.clone(), Cell::new(None));
+        Self(Rc::new(Found { trust: *trust, locations, named: *named, worked: None, is_read: false, entry }))
     }
 
     /// The same stack at another time, when the thread worked on this, or on something that is not known.
@@ -130,6 +154,8 @@ pub(in crate::sampler) struct Recording {
     preempted: Option<PreemptedWait>,
     /// What it worked on when it was looked at, as it ran and as it waited.
     pub(in crate::sampler) worked: ContextHistory,
+    /// What it ran in an interpreter, as it ran and as it waited.
+    pub(in crate::sampler) frames: FrameHistory,
 }
 
 impl Recording {
@@ -143,6 +169,7 @@ impl Recording {
             calls: VecDeque::new(),
             preempted: None,
             worked: ContextHistory::default(),
+            frames: FrameHistory::default(),
         }
     }
 
@@ -277,12 +304,11 @@ struct Costs {
 impl Costs {
     /// What is recorded from now on if so much of a processor may be used for it. Returns how many switches were recorded
     /// since the last time, and the processor time that this has cost their threads.
-    fn review(&mut self, now: Instant, most: f64, hides_kernel: bool) -> Option<(u32, Duration)> {
+    fn review(&mut self, now: Instant, most: f64, each: Duration) -> Option<(u32, Duration)> {
         let window = now.saturating_duration_since(self.since);
         if window < REVIEW {
             return None;
         }
-        let each = if hides_kernel { RECORD_COST } else { SAMPLE_COST };
         let switches = u32::try_from(self.switches).unwrap_or(u32::MAX);
         let cost = each.saturating_mul(switches);
         let share = cost.as_secs_f64() / window.as_secs_f64();
@@ -324,6 +350,19 @@ impl Waits {
         shared.or_else(|| self.places.get(&place).cloned())
     }
 
+    /// A thread was given a processor: it does not stand any more where it was to be looked at. Rings are read one after
+    /// the other, so that it may have left its processor again since.
+    fn runs_since(&mut self, thread: u32, at: Instant) {
+        if let Some(found) = self.awake.iter().position(|(id, left)| *id == thread && *left <= at) {
+            self.awake.swap_remove(found);
+        }
+    }
+
+    /// Whether records cost so much that not all threads that are covered may be recorded.
+    pub(super) fn are_dear(&self) -> bool {
+        self.costs.most < MOST_SWITCHES
+    }
+
     /// How often per second a thread may be given a processor to be recorded.
     pub(super) fn most_switches(&self) -> u64 {
         self.costs.most
@@ -357,6 +396,42 @@ impl Active {
         if !self.wants_blocked() {
             return;
         }
+        let left = self.left(registers, stack);
+        if self.waits.leaving.len() == MOST_LEAVING {
+            self.waits.leaving.pop_front();
+        }
+        if matches!(left, Left::Unread(_)) && self.defers_records() {
+            self.waits.awake.push((thread, at));
+        }
+        self.waits.leaving.push_back((thread, at, left));
+    }
+
+    /// A thread has left its processor, which it had been given at this moment, where that is known.
+    pub(in crate::sampler) fn had_turn(&mut self, since: Option<Instant>, at: Instant, sample: &OnCpuSample<'_>) {
+        if !self.wants_blocked() {
+            return;
+        }
+        self.waits.costs.switches += 1;
+        let thread = sample.thread;
+        if let Some(since) = since {
+            self.waits.runs_since(thread, since);
+        }
+        let (mut left, mut cause) = (None, Cause::Blocked);
+        if let User::Registers(registers) = sample.user {
+            if !arch::left_in_call(&registers) {
+                cause = Cause::Preempted;
+            }
+            let known = self.left(registers, sample.stack);
+            if matches!(known, Left::Unread(_)) {
+                self.waits.awake.push((thread, at));
+            }
+            left = Some(known);
+        }
+        self.take(Taken { thread, at, what: What::Turn(since, cause), left });
+    }
+
+    /// What shows the stack of a thread that leaves its processor.
+    fn left(&mut self, registers: Registers, stack: &[u8]) -> Left {
         let is_native = self.stacks_are_native();
         let Self { waits, attached, .. } = self;
         if waits.space_generation.replace(attached.space_generation) != Some(attached.space_generation) {
@@ -367,30 +442,18 @@ impl Active {
         }
         let (ip, sp) = (registers.instruction_pointer(), registers.stack_pointer());
         let place = Place::new(ip, sp, stack, &mut waits.code);
-        let left = match waits.known(place, is_native) {
+        match waits.known(place, is_native) {
             Some(standing) if is_native => Left::Known(standing),
             standing => Left::Unread(Box::new(Unread { place, standing, registers, stack: stack.to_vec() })),
-        };
-        if waits.leaving.len() == MOST_LEAVING {
-            waits.leaving.pop_front();
-        }
-        let is_read = matches!(left, Left::Unread(_));
-        waits.leaving.push_back((thread, at, left));
-        if is_read && self.defers_records() {
-            self.waits.awake.push((thread, at));
         }
     }
 
     /// A thread was given a processor, left it, began or ended.
     pub(in crate::sampler) fn happened(&mut self, happened: Happened) {
         let Happened { thread, at, what, .. } = happened;
-        if matches!(what, What::In) && self.wants_blocked() {
-            self.waits.costs.switches += 1;
-            // It does not stand any more where it was to be looked at. Rings are read one after the other, so that it may
-            // have left its processor again since.
-            if let Some(found) = self.waits.awake.iter().position(|(id, left)| *id == thread && *left <= at) {
-                self.waits.awake.swap_remove(found);
-            }
+        if matches!(what, What::In | What::Runs) && self.wants_blocked() {
+            self.waits.costs.switches += u64::from(matches!(what, What::In));
+            self.waits.runs_since(thread, at);
         }
         let leaving = self.waits.leaving.iter().rposition(|(of, ..)| *of == thread);
         let left = leaving
@@ -405,8 +468,14 @@ impl Active {
 
     /// Whether records are applied only when something is to be known of their threads: events of processors tell of
     /// all threads of a process, of which nothing else is looked at.
-    fn defers_records(&self) -> bool {
-        matches!(self.watch, Watch::Group | Watch::Machine) && self.wants_blocked()
+    pub(super) fn defers_records(&self) -> bool {
+        let are_told = self.switches != Switches::Hidden && matches!(self.watch, Watch::Group | Watch::Machine);
+        are_told && self.wants_blocked()
+    }
+
+    /// Whether samples of switches alone tell of them.
+    pub(super) fn are_switches_sampled(&self) -> bool {
+        self.switches == Switches::Sampled && self.defers_records()
     }
 
     fn take(&mut self, taken: Taken) {
@@ -450,6 +519,12 @@ impl Active {
                 // Until the counters are read again.
                 thread.sched.timeslices += 1;
                 return recording.timeline.switched_in(at);
+            }
+            What::Runs => return recording.timeline.switched_in(at),
+            What::Turn(since, cause) => {
+                thread.sched.timeslices += 1;
+                since.into_iter().for_each(|since| recording.timeline.switched_in(since));
+                cause
             }
             What::Started => return recording.timeline.started(at),
             What::Ended => return recording.timeline.ended(at),
@@ -553,6 +628,7 @@ impl Active {
         let mut pieces = std::mem::take(&mut unwinder.pieces);
         let files = std::sync::Arc::clone(&self.attached.files);
         pieces.take(registers.stack_pointer(), &left.stack);
+        let standing = self.stands_at(index, &registers);
         let mut memory = pieces.live(&files, None);
         let mut outcome = unwinder.unwind(self, &registers, &mut memory);
         let mut interpreted = Interpreted::default();
@@ -562,10 +638,21 @@ impl Active {
         let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         let mut locations = Vec::new();
         let named = unwinder.name(self, &mut outcome, &interpreted, true, Some(at_sample), &mut locations);
-        if pieces.sufficed() && outcome.trust == Trust::Complete && is_native {
+        let is_copied = pieces.sufficed() && is_native;
+        if is_copied && outcome.trust == Trust::Complete {
             place = place.of_any_thread();
         }
         unwinder.pieces = pieces;
+        if self.are_switches_sampled() {
+            // That it runs again is not known before it leaves its processor the next time.
+            let task = self.attached.files.task();
+            let now = self.threads[index].files.schedstat(task).ok();
+            if !is_copied && (standing.is_none() || now != standing) {
+                return;
+            }
+        }
+        // What the kernel copied is of the moment at which it left its processor.
+        let until = if is_copied { from } else { until };
         let is_unknown = outcome.unknown_code.is_some();
         if is_unknown {
             self.attached.reload.want();
@@ -586,16 +673,39 @@ impl Active {
         self.waits.unproven.push(Unproven { thread, from, until, place, standing });
     }
 
+    /// The counters of a thread that is blocked with these registers.
+    fn stands_at(&mut self, index: usize, registers: &Registers) -> Option<SchedStat> {
+        if !self.are_switches_sampled() {
+            return None;
+        }
+        let task = self.attached.files.task();
+        let files = &mut self.threads[index].files;
+        let counters = files.schedstat(task).ok().filter(SchedStat::kept)?;
+        match files.activity(task) {
+            Ok(Activity::Blocked { sp, pc, .. })
+                if (sp, pc) == (registers.stack_pointer(), registers.instruction_pointer()) =>
+            {
+                Some(counters)
+            }
+            _ => None,
+        }
+    }
+
     /// How many switches were recorded since the last time, and the processor time that this has cost their threads, when
     /// it is time to review that. Where it is too much, threads that are switched most are not recorded any more.
     pub(super) fn review_records(&mut self, now: Instant) -> Option<(u32, Duration)> {
-        let most = self.attached.settings.max_cpu * FOR_RECORDS;
-        self.waits.costs.review(now, most, self.watch.hides_kernel())
+        let (part, each) = match self.watch {
+            _ if self.are_switches_sampled() => (FOR_MANY, SAMPLED_COST),
+            watch if watch.hides_kernel() => (FOR_RECORDS, RECORD_COST),
+            _ if self.threads.len() > THREADS => (FOR_MANY, SAMPLE_COST_OF_MANY),
+            _ => (FOR_RECORDS, SAMPLE_COST),
+        };
+        self.waits.costs.review(now, self.attached.settings.max_cpu * part, each)
     }
 
     /// Whether records cost so much that not all threads that are covered may be recorded.
     pub(in crate::sampler) fn are_records_dear(&self) -> bool {
-        self.waits.costs.most < MOST_SWITCHES
+        self.waits.are_dear()
     }
 
     /// A thread was found standing.
@@ -615,7 +725,7 @@ impl Active {
         for Unproven { thread, from, until, place, standing } in std::mem::take(&mut self.waits.unproven) {
             let recording = self.find(thread).and_then(|index| self.threads[index].recording.as_ref());
             if recording.is_some_and(|recording| !recording.timeline.ran_between(from, until)) {
-                self.waits.places.insert(place, standing.at_another_time(None), most);
+                self.waits.places.insert(place, standing.remembered(), most);
             }
         }
     }
@@ -626,16 +736,20 @@ impl Active {
         if !self.wants_blocked() || thread.duty_cycle.divisor() > 1 || thread.recording.is_some() {
             return;
         }
+        let is_many = self.threads.len() > THREADS;
         let task = self.attached.files.task();
         let thread = &mut self.threads[index];
         let counters = thread.files.schedstat(task).ok();
         let blocked = thread.ledger.last_blocked().filter(|(_, sched)| counters == Some(*sched));
+        let is_new = is_many && thread.ledger.since() == self.began && thread.ledger.is_empty();
         match blocked {
             // It has not run since, and goes on waiting.
             Some((at, sched)) if !self.threads[index].ledger.is_empty() => {
                 self.settle(index, at, Some(sched), Next::Other, Basis::COUNTERS);
             }
             Some(_) => {}
+            // Nobody has looked at it yet: what it did while the events of all were prepared is not known.
+            None if is_new => self.threads[index].ledger.begins(now, counters),
             None => self.settle_up_to(index, now),
         }
         let thread = &mut self.threads[index];
@@ -683,8 +797,11 @@ impl Active {
             waits.retain(|wait| wait.cause == Cause::Blocked && wait.place.is_some());
             Basis::Counters { preempted_nano }
         };
+        if !self.attached.interpreters.is_empty() {
+            recording.frames.complete(&mut waits);
+        }
         recording.say_worked(&mut waits);
-        let long = self.event_period() / 2 * (1 + self.threads.len() / MANY_THREADS) as u64;
+        let long = self.long_wait();
         for observation in condense(waits, long, MOST_SHORT) {
             self.add_wait(index, observation);
         }
@@ -696,6 +813,16 @@ impl Active {
                 self.settle(index, now, counters, next, basis);
             }
         }
+    }
+
+    /// How long a wait is, in nanoseconds, that is an observation of its own: of thousands of threads only one that
+    /// lasts for a whole batch.
+    fn long_wait(&self) -> u64 {
+        let threads = self.threads.len();
+        if threads > SUMMED_THREADS {
+            return u64::try_from(self.flush_interval().as_nanos()).unwrap_or(u64::MAX);
+        }
+        self.event_period() / 2 * (1 + threads / MANY_THREADS) as u64
     }
 
     /// Whether the counters of this thread are compared with its records in this batch.

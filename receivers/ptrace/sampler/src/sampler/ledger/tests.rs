@@ -7,6 +7,7 @@ const RULES: Rules = Rules {
     period_nano: 10 * MS,
     kernel_nano: 0,
     duty_divisor: 1,
+    pooled: false,
     cpu: false,
     ready: false,
     next: Next::Same,

@@ -9,14 +9,16 @@ use super::*;
 use crate::address_space::AddressSpace;
 use crate::elf::ObjectCache;
 use crate::message::Settings;
-use crate::perf::ring::tests::ring_of;
+use crate::perf::ring::tests::{ring_of, switches};
 use crate::process_files::ProcessFiles;
-use crate::sampler::active::Active;
+use crate::sampler::active::{Active, Recording};
 use crate::sampler::attached::Attached;
 use crate::sampler::seizing::Seizing;
 use crate::sampler::shortfall::tests::throttled_and_lost;
+use crate::sampler::timeline::Cause;
 
 const SECOND: Duration = Duration::from_secs(1);
+const RECORDED: Switches = Switches::Recorded;
 
 /// Who used the processors in a second in which nobody else in its group, and nobody else at all, did.
 fn alone() -> Usage {
@@ -91,6 +93,7 @@ fn no_group() {
 fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
     Processors {
         group: group.map(|path| ControlGroup::at(Path::new(path))),
+        switches: RECORDED,
         period_nano: 1,
         rings: Vec::new(),
         varied: Instant::now(),
@@ -110,13 +113,14 @@ fn processors_that_are_switched() {
     {
         events.machine.online = online.to_vec();
         let root = ControlGroup::at(Path::new("/"));
-        let covers = [(1, None), (2, None), (3, Some(&root))].map(|(id, group)| events.covers(ProcessId(id), group));
+        let covers =
+            [(1, None), (2, None), (3, Some(&root))].map(|(id, group)| events.covers(ProcessId(id), group, RECORDED));
         assert_eq!(covers, covered, "{online:?}");
     }
     events.machine.online = vec![0, 1];
     for (id, group) in [(1, Some("/")), (3, None), (3, Some("/proc"))] {
         let group = group.map(|path| ControlGroup::at(Path::new(path)));
-        assert!(!events.covers(ProcessId(id), group.as_ref()), "{id} {group:?}");
+        assert!(!events.covers(ProcessId(id), group.as_ref(), RECORDED), "{id} {group:?}");
     }
 }
 
@@ -220,6 +224,7 @@ fn what_a_processor_misses() {
                     varying: Varying::new(1, 1),
                     pace: Pace::default(),
                     sampled: None,
+                    last_switch: None,
                 }],
                 ..set(None, &[0], process)
             }
@@ -308,4 +313,63 @@ fn moved_to_another_group() {
     // How much of the new group it is, is known at the second look.
     assert_eq!(look(), (Coverage::Threads, vec![]));
     assert_eq!(look(), in_group(1));
+}
+
+/// Guarantees: where switches are sampled and not recorded, a thread was given its processor when the thread before it
+/// left that, of whatever process; it was preempted if it was in no system call; and where records were lost it is not
+/// known when its turn began.
+#[test]
+fn turns_by_samples() {
+    let (pid, thread) = (std::process::id(), nix::unistd::gettid().as_raw().unsigned_abs());
+    for (in_call, cause) in [(true, Cause::Blocked), (false, Cause::Preempted)] {
+        let now = Instant::now();
+        let nano = Duration::from(nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap()).as_nanos();
+        let nano = u64::try_from(nano).unwrap();
+        let mut engine = engine(pid, &|| {}, now, false);
+        let process = &mut engine.processes[0];
+        (process.watch, process.switches) = (Watch::Machine, Switches::Sampled);
+        let index = process.meet(thread);
+        process.threads[index].recording = Some(Box::new(Recording::new(now - Duration::from_millis(10))));
+        let ring = switches(&[(pid + 1, 1, nano - 2_000_000, true), (pid, thread, nano - 1_000_000, in_call)]);
+        let event = ProcessorEvent {
+            switches: None,
+            event: std::fs::File::open("/dev/null").unwrap().into(),
+            ring,
+            varying: Varying::new(1, 1),
+            pace: Pace::default(),
+            sampled: None,
+            last_switch: None,
+        };
+        let set = set(None, &[0], pid);
+        let processes = vec![(ProcessId(1), pid)];
+        let events = engine.events.as_mut().unwrap();
+        events.processors = vec![Processors { switches: Switches::Sampled, rings: vec![event], processes, ..set }];
+        engine.drain_processors();
+        assert_eq!(engine.events.as_ref().unwrap().processors[0].rings[0].last_switch, Some(nano - 1_000_000));
+        let process = &mut engine.processes[0];
+        process.apply_records();
+        let recording = process.threads[index].recording.as_mut().unwrap();
+        let recorded = recording.timeline.settle(now, None);
+        let waits: Vec<_> = recorded.waits.iter().map(|wait| (wait.cause, wait.nano.div_ceil(100_000) / 10)).collect();
+        assert_eq!((recorded.is_whole, waits), (true, vec![(Cause::Blocked, 8), (cause, 1)]));
+    }
+}
+
+/// Guarantees: switches of few threads are recorded, those of many only sampled; a process whose threads are about as
+/// many as the bound does not change back and forth.
+#[test]
+fn many_threads_are_recorded_less() {
+    let now = Instant::now();
+    let mut engine = engine(std::process::id(), &|| {}, now, false);
+    let process = &mut engine.processes[0];
+    let mut wanted = |threads: usize| {
+        process.threads.clear();
+        for id in 1..=u32::try_from(threads).unwrap() {
+            process.meet(id);
+        }
+        process.switches = process.wanted_switches(now);
+        process.switches
+    };
+    assert_eq!([1, THREADS, THREADS + 1].map(&mut wanted), [RECORDED, RECORDED, Switches::Sampled]);
+    assert_eq!([THREADS, THREADS / 2].map(&mut wanted), [Switches::Sampled, RECORDED]);
 }

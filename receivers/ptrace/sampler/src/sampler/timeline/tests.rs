@@ -46,6 +46,24 @@ fn states() {
     assert_eq!(waits(&settle(&mut thread, at(99), None).unwrap()), []);
 }
 
+/// Guarantees: where it is told only at the end of a turn when that began, all time is running or waiting once, also
+/// where a part of the turn was taken for waiting before; what is told twice of one turn counts once.
+#[test]
+fn turns_told_at_their_end() {
+    let start = Instant::now();
+    let at = |ms: u64| after(start, ms * 1_000);
+    let mut thread = Timeline::new(start);
+    thread.switched_in(at(10));
+    thread.switched_out(at(20), Cause::Blocked, Some(1));
+    let recorded = settle(&mut thread, at(50), counters(0, 0, 0)).unwrap();
+    assert_eq!(waits(&recorded), [(Cause::Blocked, Some(1), 10), (Cause::Blocked, Some(1), 30)]);
+    thread.switched_in(at(40));
+    thread.switched_in(at(40));
+    thread.switched_out(at(70), Cause::Preempted, Some(2));
+    let recorded = settle(&mut thread, at(90), counters(20, 0, 1)).unwrap();
+    assert_eq!(waits(&recorded), [(Cause::Preempted, Some(2), 20)]);
+}
+
 /// Guarantees: before its first record a thread did what that record ends; without any record nothing is said, unless
 /// it was found standing.
 #[test]

@@ -77,7 +77,7 @@ fn read(segments: &[&[u32]]) -> Read {
         for &function in *segment {
             let code = if function < 100 { code(function) } else { begins(function)..begins(function) + 1 };
             let address = at(captured.frames.len());
-            captured.frames.push(RawFrame { address, code: u64::from(function), instruction: 0 });
+            captured.frames.push(RawFrame { address, code: u64::from(function), ..RawFrame::default() });
             resolved.push(Resolved { location: Some(p(function)), code, unknown: false });
         }
         captured.segments.push(Segment { end: captured.frames.len(), anchor: None });

@@ -112,7 +112,7 @@ fn lines_that_cannot_be_read() {
 /// Where the class is that has the method of a frame.
 fn class(reader: &Reader, frame: usize, recording: &mut Recording) -> u64 {
     let raw = reader.captured.frames[frame];
-    let mut method = if raw.instruction == 0 { raw.code } else { reader.captured.owners[frame] };
+    let mut method = if raw.instruction == 0 { raw.code } else { raw.owner };
     if !objects::is_internal(word(recording, method).unwrap(), objects::METHOD) {
         method = word(recording, method + 8).unwrap();
     }
@@ -177,9 +177,8 @@ fn few_reads_of_what_is_known() {
         for depth in [0, 500] {
             // The innermost method calls itself.
             let at = expected.iter().position(|(name, ..)| name.ends_with("wait_here")).unwrap();
-            let (frame, owner) = (reader.captured.frames[at], reader.captured.owners[at]);
+            let frame = reader.captured.frames[at];
             reader.captured.frames.splice(at..at, vec![frame; depth]);
-            reader.captured.owners.splice(at..at, vec![owner; depth]);
             reader.instance.sampled(Some(reader.now), reader.now);
             let mut without = Hidden { recording: &mut recording, hidden: symbols..symbols + 8 };
             let mut counted = Counting { target: &mut without, reads: 0 };

@@ -68,7 +68,7 @@ impl Active {
         if known.is_some() || calls.len() == MOST_CALLS {
             calls.remove(known.unwrap_or(0));
         }
-        calls.push_back(Calls { returns, standing: standing() });
+        calls.push_back(Calls { returns, standing: standing().remembered() });
     }
 
     /// Whether memory can tell the place of a thread that is ready to run.

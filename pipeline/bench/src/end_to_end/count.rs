@@ -1,0 +1,147 @@
+//! Counts what is in a body, without building what it says: in an envelope the observations, which are samples whose
+//! stack is not empty; in a call of a trace service the spans.
+
+use std::borrow::Cow;
+use std::io::{self, Read};
+
+use memchr::{memchr_iter, memmem};
+use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
+
+/// Counts samples with a stack in the JSON of chunks. Keys are looked for as JSON writes them; in a name their quotes
+/// would be escaped.
+pub(crate) fn active_samples(json: &[u8]) -> u64 {
+    let mut uses: Vec<u64> = Vec::new();
+    for at in memmem::find_iter(json, b"\"stack_id\":") {
+        let digits = json[at + 11..].iter().take_while(|byte| byte.is_ascii_digit());
+        let stack =
+            digits.fold(0_usize, |number, digit| number.saturating_mul(10).saturating_add(usize::from(digit - b'0')));
+        // A number of that size is no stack of any chunk.
+        let stack = stack.min(1 << 26);
+        if stack >= uses.len() {
+            uses.resize(stack + 1, 0);
+        }
+        uses[stack] += 1;
+    }
+    let all: u64 = uses.iter().sum();
+    all - idle_stacks(json).map(|stack| uses.get(stack).copied().unwrap_or(0)).sum::<u64>()
+}
+
+/// The positions of the empty stacks.
+fn idle_stacks(json: &[u8]) -> impl Iterator<Item = usize> {
+    const KEY: &[u8] = b"\"stacks\":[";
+    let stacks = memmem::find(json, KEY).map_or(&[][..], |at| &json[at + KEY.len()..]);
+    let ends = memchr_iter(b']', stacks).take_while(|&end| end > 0 && stacks[end - 1] != b']');
+    ends.enumerate().filter(|&(_, end)| stacks[end - 1] == b'[').map(|(stack, _)| stack)
+}
+
+/// The fields that lead from an `ExportTraceServiceRequest` to its spans, by their numbers (opentelemetry-proto
+/// `trace/v1/trace.proto`): `resource_spans`, `scope_spans`, `spans`.
+const SPANS: [u32; 3] = [1, 2, 2];
+
+/// The spans in a call over gRPC with this `grpc-encoding`; `None` of what is no call with one request.
+pub(super) fn spans_of_call(encoding: Option<&str>, call: &[u8]) -> Option<u64> {
+    let (prefix, message) = call.split_first_chunk::<5>()?;
+    let [flag, length @ ..] = *prefix;
+    if u32::from_be_bytes(length) as usize != message.len() {
+        return None;
+    }
+    let request = match flag {
+        0 => Cow::Borrowed(message),
+        _ => Cow::Owned(decompress(encoding, message).ok()?),
+    };
+    let mut count = 0;
+    visit(&request, &SPANS, &mut |_| count += 1)?;
+    Some(count)
+}
+
+/// Hands over each message, text or `fixed64` at the end of a path of field numbers. Returns nothing of what is no
+/// protobuf.
+pub(super) fn visit<'a>(mut message: &'a [u8], path: &[u32], found: &mut dyn FnMut(&'a [u8])) -> Option<()> {
+    let (field, deeper) = path.split_first()?;
+    while !message.is_empty() {
+        let (number, wire_type) = decode_key(&mut message).ok()?;
+        let length = match wire_type {
+            WireType::LengthDelimited => usize::try_from(decode_varint(&mut message).ok()?).ok()?,
+            WireType::SixtyFourBit => 8,
+            _ => {
+                skip_field(wire_type, number, &mut message, DecodeContext::default()).ok()?;
+                continue;
+            }
+        };
+        let (value, rest) = message.split_at_checked(length)?;
+        message = rest;
+        match deeper {
+            _ if number != *field => {}
+            [] => found(value),
+            _ => visit(value, deeper, found)?,
+        }
+    }
+    Some(())
+}
+
+/// What is inside a body with this `Content-Encoding`.
+pub(crate) fn decompress(encoding: Option<&str>, body: &[u8]) -> io::Result<Vec<u8>> {
+    let mut out = Vec::with_capacity(body.len() * 8);
+    match encoding {
+        None | Some("identity") => out.extend_from_slice(body),
+        Some("gzip") => {
+            flate2::read::MultiGzDecoder::new(body).read_to_end(&mut out)?;
+        }
+        Some("zstd") => {
+            zstd::stream::read::Decoder::new(body)?.read_to_end(&mut out)?;
+        }
+        Some(other) => return Err(io::Error::new(io::ErrorKind::InvalidData, format!("unknown encoding {other}"))),
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use prost::Message;
+
+    use super::*;
+    use profbridge_testkit::naive;
+    use profbridge_testkit::workload::{self, traces};
+
+    /// Guarantees: the quick count is the count of a parser, also where the empty stack is not the first, and where
+    /// names look like keys.
+    #[test]
+    fn agrees_with_a_parser() {
+        for shape in [workload::Shape::Tiny, workload::Shape::Avg, workload::Shape::Adversarial] {
+            for chunk in naive::convert(&workload::request(shape), &naive::Options::default()) {
+                let active =
+                    chunk.profile.samples.iter().filter(|sample| !chunk.profile.stacks[sample.stack_id].is_empty());
+                assert_eq!(active_samples(&naive::json(&chunk).unwrap()), active.count() as u64, "{shape}");
+            }
+        }
+        let json = br#"{"frames":[{"function":"\"stacks\":[[]] \"stack_id\":9"}],"samples":[{"stack_id":1},{"stack_id":0},{"stack_id":2}],"stacks":[[0],[],[0,0]]}"#;
+        assert_eq!(active_samples(json), 2);
+        assert_eq!(active_samples(b""), 0);
+        assert_eq!(active_samples(br#"{"samples":[],"stacks":[]}"#), 0);
+    }
+
+    /// Guarantees: the spans of a call are counted, compressed or not, and what is no call with one request is not.
+    #[test]
+    fn spans_of_calls() {
+        let request = traces::request(4, workload::SEED).encode_to_vec();
+        let call = |flag: u8, message: &[u8]| [&[flag][..], &(message.len() as u32).to_be_bytes(), message].concat();
+        assert_eq!(spans_of_call(None, &call(0, &request)), Some(4 * traces::SPANS as u64));
+        let gzipped = naive::gzip(&request).unwrap();
+        assert_eq!(spans_of_call(Some("gzip"), &call(1, &gzipped)), Some(4 * traces::SPANS as u64));
+        assert_eq!(spans_of_call(None, &call(0, b"")), Some(0));
+        assert_eq!(spans_of_call(None, b""), None);
+        assert_eq!(spans_of_call(None, &call(0, &request[..request.len() - 1])), None);
+        assert_eq!(spans_of_call(None, &call(0, &request)[..100]), None);
+    }
+
+    /// Guarantees: every encoding that a sender may use is undone; others are refused.
+    #[test]
+    fn encodings() {
+        let text = b"a chunk".repeat(100);
+        assert_eq!(decompress(None, &text).unwrap(), text);
+        assert_eq!(decompress(Some("gzip"), &naive::gzip(&text).unwrap()).unwrap(), text);
+        let zstd = zstd::stream::encode_all(&text[..], 1).unwrap();
+        assert_eq!(decompress(Some("zstd"), &zstd).unwrap(), text);
+        assert!(decompress(Some("br"), &text).is_err());
+    }
+}

@@ -1,0 +1,284 @@
+//! The load generator: encoded requests, the times of profiles moved with each send, nothing encoded twice.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use bytes::{BufMut, Bytes};
+use clap::ValueEnum;
+use http::{HeaderMap, Request, StatusCode, header};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::{http1, http2};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use profbridge_testkit::naive;
+use tokio::net::TcpStream;
+
+use super::count::visit;
+use crate::Error;
+
+/// How a request travels (opentelemetry-proto `docs/specification.md`, "Protocol Details").
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Protocol {
+    /// gRPC.
+    Grpc,
+    /// HTTP/1.1 with a protobuf body.
+    Http,
+}
+
+/// How a request is compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Compression {
+    /// Not at all.
+    None,
+    /// gzip.
+    Gzip,
+}
+
+impl Compression {
+    /// Its name on command lines, in headers and in configurations.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Gzip => "gzip",
+        }
+    }
+}
+
+/// Requests under way at the same time.
+const CONCURRENCY: usize = 4;
+
+/// Requests that are sent one after the other, again and again.
+pub(crate) struct Load {
+    pub(crate) protocol: Protocol,
+    compression: Compression,
+    paths: [&'static str; 2],
+    bodies: Vec<Body>,
+    next: AtomicU64,
+}
+
+enum Body {
+    /// A request that is so many nanoseconds later in each round.
+    Moving(Template, u64),
+    /// As it is: nobody looks for resends among spans.
+    Fixed(Bytes),
+}
+
+impl Load {
+    /// Profiles over gRPC, successive reports of one host, each of which covers `window` nanoseconds.
+    pub(crate) fn profiles(requests: Vec<Vec<u8>>, window: u64) -> Result<Arc<Self>, Error> {
+        let round = requests.len() as u64 * window;
+        let body = |request| Ok(Body::Moving(Template::new(request)?, round));
+        Ok(Arc::new(Self {
+            protocol: Protocol::Grpc,
+            compression: Compression::None,
+            paths: ["/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export", ""],
+            bodies: requests.into_iter().map(body).collect::<Result<_, Error>>()?,
+            next: AtomicU64::new(0),
+        }))
+    }
+
+    /// Spans.
+    pub(crate) fn traces(
+        requests: &[Vec<u8>],
+        protocol: Protocol,
+        compression: Compression,
+    ) -> Result<Arc<Self>, Error> {
+        let paths = ["/opentelemetry.proto.collector.trace.v1.TraceService/Export", "/v1/traces"];
+        let mut load = Self { protocol, compression, paths, bodies: Vec::new(), next: AtomicU64::new(0) };
+        for request in requests {
+            let body = match compression {
+                Compression::None => load.framed(request),
+                Compression::Gzip => load.framed(&naive::gzip(request)?),
+            };
+            load.bodies.push(Body::Fixed(body));
+        }
+        Ok(Arc::new(load))
+    }
+
+    /// How many different requests there are.
+    pub(crate) fn len(&self) -> u64 {
+        self.bodies.len() as u64
+    }
+
+    /// Sends as fast as the target takes it, until the time is over or there were `most` requests.
+    pub(super) async fn send(self: Arc<Self>, target: SocketAddr, until: Instant, most: u64) -> Result<(), Error> {
+        let first = self.next.load(Ordering::Relaxed);
+        let mut tasks = tokio::task::JoinSet::new();
+        let shared = Connection::open(target, self.protocol).await?;
+        for _ in 0..CONCURRENCY {
+            let mut connection = match &shared {
+                Connection::Grpc(sender) => Connection::Grpc(sender.clone()),
+                Connection::Http(_) => Connection::open(target, self.protocol).await?,
+            };
+            let load = Arc::clone(&self);
+            tasks.spawn(async move {
+                while Instant::now() < until {
+                    let number = load.next.fetch_add(1, Ordering::Relaxed);
+                    if number - first >= most {
+                        break;
+                    }
+                    connection.call(load.request(target, load.body(number))?).await?;
+                }
+                Ok::<_, Error>(())
+            });
+        }
+        while let Some(ended) = tasks.join_next().await {
+            ended??;
+        }
+        Ok(())
+    }
+
+    fn body(&self, number: u64) -> Bytes {
+        let count = self.len();
+        match &self.bodies[(number % count) as usize] {
+            Body::Moving(template, round) => self.framed(&template.later(number / count * round)),
+            Body::Fixed(body) => body.clone(),
+        }
+    }
+
+    /// What is sent of a message, compressed or not: over gRPC there is a flag and its length in front of it.
+    fn framed(&self, message: &[u8]) -> Bytes {
+        let mut body = Vec::with_capacity(message.len() + 5);
+        if self.protocol == Protocol::Grpc {
+            body.put_u8(u8::from(self.compression != Compression::None));
+            // No request is as large as 4 GiB.
+            body.put_u32(message.len() as u32);
+        }
+        body.extend_from_slice(message);
+        body.into()
+    }
+
+    fn request(&self, target: SocketAddr, body: Bytes) -> Result<Request<Full<Bytes>>, http::Error> {
+        let [grpc, http] = self.paths;
+        let (request, encoding) = match self.protocol {
+            Protocol::Grpc => {
+                let request = Request::post(format!("http://{target}{grpc}"))
+                    .header(header::CONTENT_TYPE, "application/grpc")
+                    .header(header::TE, "trailers");
+                (request, "grpc-encoding")
+            }
+            Protocol::Http => {
+                let request = Request::post(http)
+                    .header(header::HOST, target.to_string())
+                    .header(header::CONTENT_TYPE, "application/x-protobuf");
+                (request, "content-encoding")
+            }
+        };
+        let request = match self.compression {
+            Compression::None => request,
+            compression => request.header(encoding, compression.name()),
+        };
+        request.body(Full::new(body))
+    }
+}
+
+/// A connection to the target.
+enum Connection {
+    Grpc(http2::SendRequest<Full<Bytes>>),
+    Http(http1::SendRequest<Full<Bytes>>),
+}
+
+impl Connection {
+    async fn open(target: SocketAddr, protocol: Protocol) -> Result<Self, Error> {
+        let stream = TcpStream::connect(target).await?;
+        stream.set_nodelay(true)?;
+        let stream = TokioIo::new(stream);
+        Ok(match protocol {
+            Protocol::Grpc => {
+                let (sender, connection) = http2::handshake(TokioExecutor::new(), stream).await?;
+                tokio::spawn(connection);
+                Self::Grpc(sender)
+            }
+            Protocol::Http => {
+                let (sender, connection) = http1::handshake(stream).await?;
+                tokio::spawn(connection);
+                Self::Http(sender)
+            }
+        })
+    }
+
+    /// Sends a request. Fails if it is refused.
+    async fn call(&mut self, request: Request<Full<Bytes>>) -> Result<(), Error> {
+        let response = match self {
+            Self::Grpc(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await?
+            }
+            Self::Http(sender) => {
+                sender.ready().await?;
+                sender.send_request(request).await?
+            }
+        };
+        let (head, body) = response.into_parts();
+        let body = body.collect().await?;
+        // A refusal over gRPC stands in the head, where there is no message.
+        let status = |headers: &HeaderMap| headers.get("grpc-status").map(|status| status == "0");
+        let is_taken = head.status == StatusCode::OK
+            && status(&head.headers).or_else(|| status(body.trailers()?)).unwrap_or(matches!(self, Self::Http(_)));
+        if is_taken { Ok(()) } else { Err(format!("a request was refused: {head:?}").into()) }
+    }
+}
+
+/// An encoded `ExportProfilesServiceRequest` whose times can be moved without encoding it anew. A load generator that
+/// sent the same bytes again and again would measure how fast resends are dropped.
+struct Template {
+    bytes: Vec<u8>,
+    /// Where its times stand.
+    times: Vec<usize>,
+}
+
+/// The fields that lead from a request to `Profile.time_unix_nano` and `Sample.timestamps_unix_nano`, by their numbers
+/// (opentelemetry-proto `profiles/v1development/profiles.proto`).
+const TIMES: [&[u32]; 2] = [&[1, 2, 2, 3], &[1, 2, 2, 2, 5]];
+
+impl Template {
+    fn new(bytes: Vec<u8>) -> Result<Self, Error> {
+        let mut times = Vec::new();
+        for path in TIMES {
+            let found = visit(&bytes, path, &mut |value| {
+                let at = value.as_ptr() as usize - bytes.as_ptr() as usize;
+                times.extend((at..at + value.len()).step_by(8));
+            });
+            found.ok_or("the request is no protobuf")?;
+        }
+        Ok(Self { bytes, times })
+    }
+
+    /// The request with every time `nanos` later.
+    fn later(&self, nanos: u64) -> Vec<u8> {
+        let mut bytes = self.bytes.clone();
+        for time in &self.times {
+            if let Some(place) = bytes[*time..].first_chunk_mut::<8>() {
+                *place = u64::from_le_bytes(*place).wrapping_add(nanos).to_le_bytes();
+            }
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_testkit::{ExportProfilesServiceRequest, workload};
+    use prost::Message;
+
+    use super::*;
+
+    /// Guarantees: every time of a request moves, and nothing else; what is no protobuf is refused.
+    #[test]
+    fn all_times_move() {
+        for shape in [workload::Shape::Tiny, workload::Shape::Avg, workload::Shape::Adversarial] {
+            let mut request = workload::request(shape);
+            let template = Template::new(request.encode_to_vec()).unwrap();
+            let moved = ExportProfilesServiceRequest::decode(&template.later(7_000_000_001)[..]).unwrap();
+            let resources = request.resource_profiles.iter_mut();
+            for profile in resources.flat_map(|of| &mut of.scope_profiles).flat_map(|of| &mut of.profiles) {
+                profile.time_unix_nano += 7_000_000_001;
+                let times = profile.samples.iter_mut().flat_map(|sample| &mut sample.timestamps_unix_nano);
+                times.for_each(|time| *time += 7_000_000_001);
+            }
+            assert!(moved == request, "{shape}");
+        }
+        assert!(Template::new(b"\x0a\xff".to_vec()).is_err());
+    }
+}

@@ -1,0 +1,168 @@
+//! The sink: an HTTP server that counts what arrives.
+//!
+//! A call over gRPC is one of spans, whatever its service, and everything else is an envelope. A chunk's observations,
+//! and a call's spans, are counted before it is acknowledged.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, request};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use serde::Serialize;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+
+use super::count;
+use crate::Error;
+
+/// What arrived.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct Stats {
+    /// Envelopes, or calls over gRPC.
+    pub(crate) requests: u64,
+    /// Bytes of their bodies, as they came.
+    pub(crate) bytes: u64,
+    /// Samples with a stack.
+    pub(crate) observations: u64,
+    /// Spans.
+    pub(crate) spans: u64,
+    /// Bodies that could not be read.
+    pub(crate) broken: u64,
+}
+
+impl Stats {
+    /// What arrived after what had arrived before.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            requests: self.requests - before.requests,
+            bytes: self.bytes - before.bytes,
+            observations: self.observations - before.observations,
+            spans: self.spans - before.spans,
+            broken: self.broken - before.broken,
+        }
+    }
+}
+
+/// A sink that listens until it is dropped, on a thread of its own.
+pub(crate) struct Sink {
+    pub(crate) runtime: Runtime,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    /// Count bytes only.
+    blind: bool,
+    stats: Mutex<Stats>,
+}
+
+impl Sink {
+    /// Starts it. A blind one counts bytes only.
+    pub(crate) fn start(blind: bool) -> Result<Self, Error> {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+        let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared { blind, ..Shared::default() });
+        runtime.spawn(serve(listener, Arc::clone(&shared)));
+        Ok(Self { runtime, address, shared })
+    }
+
+    /// What arrived so far.
+    pub(crate) fn stats(&self) -> Stats {
+        *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until nothing has arrived for `quiet`. Fails if something still comes after `most`.
+    pub(crate) fn settle(&self, quiet: Duration, most: Duration) -> Result<Stats, Error> {
+        let end = Instant::now() + most;
+        let (mut stats, mut since) = (self.stats(), Instant::now());
+        while since.elapsed() < quiet {
+            thread::sleep(Duration::from_millis(50));
+            let now = self.stats();
+            if now != stats {
+                (stats, since) = (now, Instant::now());
+            }
+            if Instant::now() > end {
+                return Err("the sink does not come to rest".into());
+            }
+        }
+        Ok(stats)
+    }
+}
+
+async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let shared = Arc::clone(&shared);
+        let service = service_fn(move |request| {
+            let shared = Arc::clone(&shared);
+            async move { Ok::<_, Infallible>(shared.answer(request).await) }
+        });
+        // Senders may idle for as long as the other side is measured; one that goes away is none of the sink's
+        // business.
+        tokio::spawn(async move {
+            stream.set_nodelay(true).ok();
+            let builder = auto::Builder::new(TokioExecutor::new());
+            builder.serve_connection(TokioIo::new(stream), service).await.ok();
+        });
+    }
+}
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+impl Shared {
+    async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (head, body) = request.into_parts();
+        // What ends early is counted as what cannot be read.
+        let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+        let is_call = text(&head, CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/grpc"));
+        let found = match (self.blind, is_call) {
+            (true, _) => Some((0, 0)),
+            (false, true) => {
+                let encoding = text(&head, HeaderName::from_static("grpc-encoding"));
+                count::spans_of_call(encoding, &bytes).map(|spans| (0, spans))
+            }
+            (false, false) => {
+                let json = count::decompress(text(&head, CONTENT_ENCODING), &bytes);
+                json.ok().map(|json| (count::active_samples(&json), 0))
+            }
+        };
+        let mut stats = self.stats.lock().unwrap_or_else(PoisonError::into_inner);
+        stats.requests += 1;
+        stats.bytes += bytes.len() as u64;
+        match found {
+            Some((observations, spans)) => {
+                stats.observations += observations;
+                stats.spans += spans;
+            }
+            None => stats.broken += 1,
+        }
+        drop(stats);
+        if is_call { taken() } else { Response::new(Full::new(Bytes::from_static(b"{}")).boxed_unsync()) }
+    }
+}
+
+fn text(head: &request::Parts, name: HeaderName) -> Option<&str> {
+    head.headers.get(name).and_then(|value| value.to_str().ok())
+}
+
+/// A call over gRPC that was taken (gRPC `doc/PROTOCOL-HTTP2.md`).
+fn taken() -> Answer {
+    let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
+    // A message without fields: full success.
+    let message = Full::new(Bytes::from_static(&[0; 5]));
+    let mut response = Response::new(message.with_trailers(std::future::ready(Some(Ok(trailers)))).boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+    response
+}

@@ -1,0 +1,146 @@
+//! The machine: which core runs what, what Linux knows of a process, and whether the machine keeps its speed.
+
+use std::io::Write;
+use std::time::Duration;
+use std::{fs, io, thread};
+
+use flate2::{Compression, write::ZlibEncoder};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use profbridge_testkit::thread_time::thread_cpu;
+
+use super::Error;
+
+/// The core that the load generator and the sink share.
+pub(crate) const HELPERS_CORE: usize = 0;
+
+/// The core of what is measured.
+pub(crate) const TARGET_CORE: usize = 1;
+
+/// Keeps this thread, and whatever it starts from now on, on one core.
+pub(crate) fn pin(core: usize) -> Result<(), Error> {
+    let mut cores = CpuSet::new();
+    cores.set(core)?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &cores)?)
+}
+
+/// Runs `work` on a thread that has its home on `core`.
+pub(crate) fn on<T: Send + 'static>(
+    core: usize,
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    let thread = thread::spawn(move || pin(core).and_then(|()| work()));
+    thread.join().map_err(|_| "a thread panicked")?
+}
+
+/// The calibrator: the CPU time of a piece of work that never changes, in nanoseconds, the least of some repetitions.
+/// When it takes longer, the machine is slower.
+pub(crate) fn calibrate() -> Result<f64, Error> {
+    let mut least = Duration::MAX;
+    for _ in 0..12 {
+        let before = thread_cpu()?;
+        std::hint::black_box(calibrator());
+        least = least.min(thread_cpu()? - before);
+    }
+    Ok(least.as_nanos() as f64)
+}
+
+/// Compresses one megabyte of text with zlib at level 1. Returns the compressed size.
+fn calibrator() -> usize {
+    let mut rng = fastrand::Rng::with_seed(1);
+    let text: Vec<u8> = (0..1 << 20).map(|_| b"profiles of threads"[rng.usize(..19)]).collect();
+    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(1));
+    // A vector takes every write.
+    encoder.write_all(&text).and_then(|()| encoder.finish()).map_or(0, |out| out.len())
+}
+
+/// One tick of `/proc/PID/stat` (`USER_HZ`): 10 ms on every architecture that Linux runs on today.
+const TICK: Duration = Duration::from_millis(10);
+
+fn odd(what: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("cannot read {what}"))
+}
+
+/// The CPU time of all threads of a process, ended ones included, to 10 ms. The kernel scales it to the exact run
+/// time, so it does not depend on what happened to run at a tick (`kernel/sched/cputime.c`).
+pub(crate) fn cpu(pid: u32) -> io::Result<Duration> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    ticks(&stat).map(|ticks| TICK * ticks).ok_or_else(|| odd("/proc/PID/stat"))
+}
+
+/// The user and system time in a line of `/proc/PID/stat`, in ticks. The name in it may hold anything.
+fn ticks(stat: &str) -> Option<u32> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let mut next = || fields.next()?.parse::<u32>().ok();
+    Some(next()? + next()?)
+}
+
+/// The CPU time of the threads of a process and of the processes that it has started, to the nanosecond, as of the last
+/// time each thread gave up its core. The kernel must count it (`CONFIG_SCHED_INFO`).
+pub(crate) fn exact_cpu(pid: u32) -> io::Result<Duration> {
+    let mut all = Duration::ZERO;
+    for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
+        let thread = thread?.path();
+        // A thread that ends meanwhile takes its time with it.
+        let Ok(text) = fs::read_to_string(thread.join("schedstat")) else { continue };
+        let nanos = text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok());
+        all += nanos.map(Duration::from_nanos).ok_or_else(|| odd("/proc/PID/task/TID/schedstat"))?;
+        let children = fs::read_to_string(thread.join("children")).unwrap_or_default();
+        for child in children.split_ascii_whitespace().filter_map(|child| child.parse().ok()) {
+            all += exact_cpu(child).unwrap_or_default();
+        }
+    }
+    Ok(all)
+}
+
+/// The memory of a process, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    /// What is resident now.
+    pub(crate) resident: u64,
+    /// The most that ever was.
+    pub(crate) peak: u64,
+}
+
+/// The memory of a process.
+pub(crate) fn memory(pid: u32) -> io::Result<Memory> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let of = |key: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(key))?;
+        let kilobytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+        Some(kilobytes * 1024)
+    };
+    match (of("VmRSS:"), of("VmHWM:")) {
+        (Some(resident), Some(peak)) => Ok(Memory { resident, peak }),
+        _ => Err(odd("/proc/PID/status")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a name with spaces and brackets does not shift the fields.
+    #[test]
+    fn odd_names() {
+        assert_eq!(ticks("7 (a) b (c) R 1 2 3 4 5 6 7 8 9 10 250 50 0 0 20"), Some(300));
+        assert_eq!(ticks("7 (a) R 1"), None);
+    }
+
+    /// Guarantees: what is read of this process is plausible: memory that is touched shows, and work takes time.
+    #[test]
+    fn this_process() {
+        let pid = std::process::id();
+        let before = memory(pid).unwrap();
+        let touched = vec![1_u8; 32 << 20];
+        let after = memory(pid).unwrap();
+        assert!(after.resident >= before.resident + (24 << 20), "{before:?} {after:?} {}", touched.len());
+        assert!(after.peak >= after.resident.min(before.resident + (24 << 20)));
+
+        let before = thread_cpu().unwrap();
+        calibrator();
+        assert!(thread_cpu().unwrap() > before);
+        assert!(cpu(pid).is_ok() && exact_cpu(pid).is_ok());
+    }
+}

@@ -1,0 +1,312 @@
+//! The most memory that the hard moments take, beside the limit that was configured: a shutdown with thousands of open
+//! windows, the same behind a limit that is too small for them, a request of a few hundred kilobytes that names
+//! hundreds of thousands of processes, several of its kind at the same time, and many that unpack to nothing but zeros;
+//! for traces, requests of a million spans and of a hundred thousand traces.
+
+mod spans;
+
+use std::{
+    io::{Read, Write},
+    net::{SocketAddr, TcpStream},
+    path::PathBuf,
+    process::Command,
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use flate2::{Compression, write::GzEncoder};
+use prost::Message;
+
+use profbridge_testkit::RequestBuilder;
+
+use crate::end_to_end::target::Target;
+use crate::end_to_end::{self, Sink};
+use crate::process::Setting;
+use crate::report::{Goal, Report};
+use crate::{Error, machine, traces};
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// The binary of profbridge
+    #[arg(long, default_value = "target/dist/profbridge")]
+    binary: PathBuf,
+    /// The limits, `service.limits.memory`, in MiB
+    #[arg(long, value_delimiter = ',', default_values_t = [24, 96, 256])]
+    limits: Vec<u64>,
+    /// Processes of the flush, each with 40 samples
+    #[arg(long, default_value_t = 9000)]
+    processes: i64,
+    /// Processes of the hostile request
+    #[arg(long, default_value_t = 300_000)]
+    hostile: i64,
+    /// Processes of each of the eight hostile requests that come at the same time
+    #[arg(long, default_value_t = 25_000)]
+    together: i64,
+    /// Measure a pipeline of traces instead
+    #[arg(long)]
+    spans: bool,
+    /// Write the figures as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Spans of one trace in one request.
+const MOST_SPANS: u64 = 1_000_000;
+
+/// Traces in one request.
+const MOST_TRACES: u64 = 100_000;
+
+/// Where profiles are sent to.
+const PROFILES: &str = "/v1development/profiles";
+
+/// What may be resident beyond the limit: the program itself, a batch under way, and what the allocator keeps.
+const BEYOND: u64 = 32 << 20;
+
+/// Samples of a process.
+const SAMPLES: u64 = 40;
+
+/// Processes of a request.
+const TOGETHER: i64 = 250;
+
+/// Functions of all processes, and frames of a stack.
+const FUNCTIONS: u64 = 4000;
+const DEPTH: u64 = 30;
+
+/// A sender whose request was refused for now waits so long.
+const LATER: Duration = Duration::from_millis(200);
+
+/// How long a request, or the end of the process, may take.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// After so long without work what is resident is looked at.
+const REST: Duration = Duration::from_secs(3);
+
+/// So many requests of zeros come at the same time, and unpack to so many bytes each.
+const ZEROS: (usize, usize) = (32, 30 << 20);
+
+/// Requests, and how they are sent.
+struct Load {
+    name: &'static str,
+    /// Where they are sent to.
+    path: &'static str,
+    requests: Vec<Vec<u8>>,
+    gzipped: bool,
+    /// How many are on their way at the same time.
+    at_once: usize,
+    /// The window of `dedup`.
+    dedup_window: &'static str,
+}
+
+impl Default for Load {
+    fn default() -> Self {
+        Self { name: "", path: PROFILES, requests: Vec::new(), gzipped: true, at_once: 1, dedup_window: "0s" }
+    }
+}
+
+/// What one run came to, in bytes.
+#[derive(Clone, Copy, Debug)]
+struct Outcome {
+    peak: u64,
+    /// What was resident when everything was taken in and nothing was under way.
+    at_rest: u64,
+    /// Observations or spans that the process said were dropped.
+    dropped: u64,
+    /// Requests that it took. The others were refused for good.
+    taken: usize,
+}
+
+/// Measures, and reports.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let mut report = Report::new("memory-bounds");
+    let (loads, noun) = match options.spans {
+        false => (of_profiles(options, &mut report)?, "observations"),
+        true => (spans::loads(MOST_SPANS, MOST_TRACES)?, "spans"),
+    };
+    for &limit in &options.limits {
+        let bound = Goal::AtMost(((limit << 20) + BEYOND) as f64 / 1e6);
+        for load in &loads {
+            let outcome = measured(options, limit, load)?;
+            let name = format!("{limit} MiB, {}", load.name);
+            report.figure(format!("{name}: peak (VmHWM)"), outcome.peak as f64 / 1e6, "MB", Some(bound));
+            report.figure(format!("{name}: at rest before the end"), outcome.at_rest as f64 / 1e6, "MB", None);
+            report.figure(format!("{name}: dropped"), outcome.dropped as f64, noun, Some(Goal::AtMost(0.0)));
+            if options.spans {
+                let all = load.requests.len();
+                report.figure(format!("{name}: taken of {all}"), outcome.taken as f64, "requests", None);
+            }
+        }
+    }
+    report.finish(options.json.as_deref())
+}
+
+fn of_profiles(options: &Options, report: &mut Report) -> Result<Vec<Load>, Error> {
+    let now = u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_nanos())?;
+    let requests: Vec<Vec<u8>> = (0..options.processes)
+        .step_by(usize::try_from(TOGETHER)?)
+        .map(|first| usual(first..(first + TOGETHER).min(options.processes), now))
+        .collect();
+    let hostile = gzip(&many_processes(options.hostile, "h", now))?;
+    report.figure("hostile request, gzipped", hostile.len() as f64 / 1e6, "MB", None);
+    let together: Result<Vec<Vec<u8>>, Error> =
+        (0..8).map(|host| gzip(&many_processes(options.together, &format!("host-{host}"), now))).collect();
+    let zeros = vec![gzip(&vec![0; ZEROS.1])?; ZEROS.0];
+    let merged: Result<Vec<Vec<u8>>, Error> = requests.iter().map(|request| gzip(request)).collect();
+    let merged = merged.map(|merged| [merged, zeros.clone()].concat());
+    Ok(vec![
+        // At the smallest limit most of it is put out for want of memory, before the end.
+        Load { name: "flush and relief", requests, gzipped: false, ..Load::default() },
+        Load { name: "hostile request", requests: vec![hostile], ..Load::default() },
+        Load { name: "8 hostile requests at once", requests: together?, at_once: 8, ..Load::default() },
+        Load { name: "32 requests of zeros at once", requests: zeros, at_once: ZEROS.0, ..Load::default() },
+        // What was merged is put out for want of memory while there is more to take in.
+        Load {
+            name: "zeros beside a window of dedup",
+            requests: merged?,
+            at_once: ZEROS.0,
+            dedup_window: "60s",
+            ..Load::default()
+        },
+    ])
+}
+
+/// Sends requests to a fresh process, ends it, and says what it took.
+fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error> {
+    let folder = end_to_end::begin()?;
+    let sink = Sink::start(true)?;
+    let limits = format!("{{memory: {limit}MiB}}");
+    let yaml = if options.spans {
+        traces::yaml("", end_to_end::Compression::None, "", &limits, sink.address)
+    } else {
+        let Load { dedup_window, .. } = load;
+        Setting { window: "60s", dedup_window, compression: "zstd", queue_mib: 64, limits: &limits }.yaml(sink.address)
+    };
+    let mut target = Target::profbridge(&options.binary, folder.path(), &yaml)?;
+    let http = target.http.ok_or("profbridge does not say where it listens for HTTP")?;
+    let (next, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let send = || -> Result<(), String> {
+        while let Some(request) = load.requests.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let is_taken = post(http, load.path, request, load.gzipped).map_err(|error| error.to_string())?;
+            taken.fetch_add(usize::from(is_taken), Ordering::Relaxed);
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let senders: Vec<_> = (0..load.at_once).map(|_| scope.spawn(send)).collect();
+        senders.into_iter().try_for_each(|sender| sender.join().map_err(|_| "a sender panicked".to_owned())?)
+    })?;
+    let pid = target.process.pid();
+    thread::sleep(REST);
+    let mut memory = machine::memory(pid)?;
+    let at_rest = memory.resident;
+    if !Command::new("kill").args(["-TERM", &pid.to_string()]).status()?.success() {
+        return Err("the process could not be ended".into());
+    }
+    let begin = Instant::now();
+    while target.process.runs() {
+        // Gone between the two questions: what was seen last holds.
+        memory = machine::memory(pid).unwrap_or(memory);
+        if begin.elapsed() > PATIENCE {
+            return Err("the process does not end".into());
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    thread::sleep(Duration::from_millis(100));
+    let dropped = target.process.said().iter().map(|line| dropped(line)).sum();
+    Ok(Outcome { peak: memory.peak, at_rest, dropped, taken: taken.into_inner() })
+}
+
+/// The observations that a line of the final report calls dropped: `dropped 3 queue_full, 5 shutdown`.
+fn dropped(line: &str) -> u64 {
+    let totals = [" pipeline profiles: ", " pipeline traces: ", " exporter sentry: ", " exporter otlp: "];
+    let is_total = totals.iter().any(|total| line.contains(total));
+    let Some((_, losses)) = line.split_once("dropped ").filter(|_| is_total) else { return 0 };
+    let loss = |part: &str| part.split_once(' ').filter(|(_, reason)| !reason.contains(' '))?.0.parse::<u64>().ok();
+    losses.split(", ").map_while(loss).sum()
+}
+
+/// Processes as a profiler sends them: 40 samples each, of stacks that have functions in common.
+fn usual(processes: std::ops::Range<i64>, now: u64) -> Vec<u8> {
+    let names: Vec<String> =
+        (0..FUNCTIONS).map(|n| format!("go!module_{}.subsystem.a_function_with_number_{n}", n % 50)).collect();
+    let mut random = fastrand::Rng::with_seed(processes.start.unsigned_abs());
+    let mut builder = RequestBuilder::new();
+    for pid in processes {
+        builder = builder.process("fleet", pid).on_cpu(20);
+        for sample in 0..SAMPLES {
+            // The leaves differ, the callers are those of one of a hundred threads.
+            let thread = random.u64(0..100);
+            let leaf = random.u64(0..FUNCTIONS);
+            let stack: Vec<&str> = std::iter::once(leaf)
+                .chain((1..DEPTH).map(|depth| (thread * 37 + depth * 101 + leaf % 7 * depth) % FUNCTIONS))
+                .map(|at| names[at as usize].as_str())
+                .collect();
+            builder = builder.sample(&stack, 1, &[now + sample * 50_000_000 + pid.unsigned_abs()]);
+        }
+    }
+    builder.build().encode_to_vec()
+}
+
+/// A request that says as little as it can of as many processes as it can.
+fn many_processes(processes: i64, host: &str, now: u64) -> Vec<u8> {
+    let mut builder = RequestBuilder::new();
+    for pid in 0..processes {
+        builder = builder.resource().scope("", "").attr("host.id", host).attr("process.pid", pid);
+        builder = builder.on_cpu(20).raw_sample(&["go!f"], &[], &[now]);
+    }
+    builder.build().encode_to_vec()
+}
+
+fn gzip(bytes: &[u8]) -> Result<Vec<u8>, Error> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes)?;
+    Ok(encoder.finish()?)
+}
+
+/// Posts a request, again and again while it is told to come later, and says whether it was taken. One that is refused
+/// for good is an answer too.
+fn post(address: SocketAddr, path: &str, body: &[u8], gzipped: bool) -> Result<bool, Error> {
+    let encoding = if gzipped { "Content-Encoding: gzip\r\n" } else { "" };
+    let begin = Instant::now();
+    loop {
+        let mut stream = TcpStream::connect(address)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let length = body.len();
+        write!(
+            stream,
+            "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+             Content-Type: application/x-protobuf\r\n{encoding}Content-Length: {length}\r\n\r\n"
+        )?;
+        // Refused early, the connection is closed while the body is on its way: what was answered counts.
+        stream.write_all(body).ok();
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).ok();
+        let answer = String::from_utf8_lossy(&answer).into_owned();
+        match answer.split_whitespace().nth(1) {
+            Some("200") => return Ok(true),
+            Some("400" | "413") => return Ok(false),
+            Some("503" | "429") | None if begin.elapsed() < PATIENCE => thread::sleep(LATER),
+            _ => return Err(format!("a request was not taken: {}", answer.lines().next().unwrap_or_default()).into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: losses are read from the lines that sum up a pipeline and an exporter, and from no other.
+    #[test]
+    fn losses_in_the_report() {
+        let line = "2026 INFO pipeline profiles: 9 in, 1 out, dropped 3 limit_exceeded, 5 shutdown";
+        assert_eq!(dropped(line), 8);
+        let line =
+            "2026 INFO exporter sentry: 9 in, 7 sent in 2 requests, dropped 2 queue_full, 3 seconds will be billed";
+        assert_eq!(dropped(line), 2);
+        assert_eq!(dropped("2026 INFO exporter otlp: 9 in, 7 sent in 2 requests, dropped 2 queue_full"), 2);
+        assert_eq!(dropped("2026 INFO   chunk: 9 in, 1 out, dropped 3 limit_exceeded"), 0);
+        assert_eq!(dropped("2026 INFO pipeline profiles: 9 in, 9 out"), 0);
+    }
+}

@@ -1,0 +1,134 @@
+//! Two things measured in turns: A B B A A B B A ..., so that whatever drifts, drifts for both.
+
+use serde::Serialize;
+
+use super::{Error, statistics};
+
+/// A pair is thrown away where the calibrator moved further than this from its median over the run.
+const DRIFT: f64 = 0.10;
+
+/// What the pairs said.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Outcome {
+    /// B's cost by A's, pair by pair.
+    pub(crate) ratios: Vec<f64>,
+    /// Their median.
+    pub(crate) ratio: f64,
+    /// The bootstrap's 95 % interval of the median.
+    pub(crate) interval: (f64, f64),
+    /// The median cost of A.
+    pub(crate) a: f64,
+    /// The median cost of B.
+    pub(crate) b: f64,
+    /// Pairs that were thrown away.
+    pub(crate) rejected: usize,
+    /// The calibrator's spread over the run, highest by lowest.
+    pub(crate) calibrator_spread: f64,
+}
+
+/// One measurement of A, one of B, and the calibrator before, between and after them.
+struct Pair {
+    a: f64,
+    b: f64,
+    calibrations: Vec<f64>,
+}
+
+/// Measures `wanted` pairs. `calibrate` returns the calibrator's time; `a` and `b` return a cost.
+///
+/// # Errors
+/// Whatever the measurements fail with, or most pairs had to be thrown away.
+pub(crate) fn measure(
+    wanted: usize,
+    mut calibrate: impl FnMut() -> Result<f64, Error>,
+    mut a: impl FnMut() -> Result<f64, Error>,
+    mut b: impl FnMut() -> Result<f64, Error>,
+) -> Result<Outcome, Error> {
+    let mut pairs: Vec<Pair> = Vec::new();
+    for number in 0..wanted * 2 {
+        if number >= wanted && kept(&pairs).0.len() >= wanted {
+            break;
+        }
+        let before = calibrate()?;
+        let pair = if number % 2 == 0 {
+            let first = a()?;
+            let between = calibrate()?;
+            Pair { a: first, b: b()?, calibrations: vec![before, between, calibrate()?] }
+        } else {
+            let first = b()?;
+            let between = calibrate()?;
+            Pair { a: a()?, b: first, calibrations: vec![before, between, calibrate()?] }
+        };
+        pairs.push(pair);
+    }
+    let (kept, spread) = kept(&pairs);
+    if kept.len() * 2 < wanted {
+        return Err(format!(
+            "the machine is too restless: {} of {} pairs were thrown away",
+            pairs.len() - kept.len(),
+            pairs.len()
+        )
+        .into());
+    }
+    let ratios: Vec<f64> = kept.iter().map(|pair| pair.b / pair.a).collect();
+    Ok(Outcome {
+        ratio: statistics::median(&ratios),
+        interval: statistics::interval(&ratios),
+        a: statistics::median(&kept.iter().map(|pair| pair.a).collect::<Vec<_>>()),
+        b: statistics::median(&kept.iter().map(|pair| pair.b).collect::<Vec<_>>()),
+        rejected: pairs.len() - kept.len(),
+        calibrator_spread: spread,
+        ratios,
+    })
+}
+
+/// The pairs during which the machine kept its speed, and the calibrator's spread over all.
+fn kept(pairs: &[Pair]) -> (Vec<&Pair>, f64) {
+    let all: Vec<f64> = pairs.iter().flat_map(|pair| pair.calibrations.iter().copied()).collect();
+    let usual = statistics::median(&all);
+    let steady = |pair: &&Pair| pair.calibrations.iter().all(|time| (time / usual - 1.0).abs() <= DRIFT);
+    let lowest = statistics::quantile(&all, 0.0).max(f64::MIN_POSITIVE);
+    (pairs.iter().filter(steady).collect(), statistics::quantile(&all, 1.0) / lowest)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// Guarantees: the order is A B B A, and the ratio is B's cost by A's.
+    #[test]
+    fn order_and_ratio() {
+        let order = RefCell::new(String::new());
+        let run = |name: char, cost: f64| {
+            order.borrow_mut().push(name);
+            Ok(cost)
+        };
+        let outcome = measure(4, || Ok(1.0), || run('a', 2.0), || run('b', 12.0)).unwrap();
+        assert_eq!(order.borrow().as_str(), "abbaabba");
+        assert_eq!((outcome.ratio, outcome.interval, outcome.rejected), (6.0, (6.0, 6.0), 0));
+    }
+
+    /// Guarantees: a pair during which the calibrator moved is thrown away and another one measured.
+    #[test]
+    fn drift() {
+        let calls = RefCell::new(0);
+        let calibrate = || {
+            *calls.borrow_mut() += 1;
+            Ok(if *calls.borrow() == 5 { 1.2 } else { 1.0 })
+        };
+        let outcome = measure(4, calibrate, || Ok(1.0), || Ok(2.0)).unwrap();
+        assert_eq!((outcome.ratios.len(), outcome.rejected), (4, 1));
+    }
+
+    /// Guarantees: a machine that never keeps its speed gives no figure.
+    #[test]
+    fn restless() {
+        let calls = RefCell::new(0);
+        let calibrate = || {
+            *calls.borrow_mut() += 1;
+            Ok(f64::from(*calls.borrow() % 3) + 1.0)
+        };
+        assert!(measure(4, calibrate, || Ok(1.0), || Ok(2.0)).is_err());
+    }
+}

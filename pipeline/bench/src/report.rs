@@ -1,0 +1,210 @@
+//! Figures beside what they must reach, as a table for people and as JSON for machines.
+
+use std::{fs, io::Write, path::Path};
+
+use serde::Serialize;
+
+use super::{Error, pairs::Outcome, statistics};
+
+/// What a figure must reach.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Goal {
+    /// Not less.
+    AtLeast(f64),
+    /// Not more.
+    AtMost(f64),
+}
+
+impl Goal {
+    /// Whether a figure with this interval reaches it: the whole interval must.
+    fn holds(self, (low, high): (f64, f64)) -> bool {
+        match self {
+            Self::AtLeast(least) => low >= least,
+            Self::AtMost(most) => high <= most,
+        }
+    }
+}
+
+/// One measured figure.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Figure {
+    /// What was measured.
+    pub(crate) name: String,
+    /// The value.
+    pub(crate) value: f64,
+    /// Its unit; `x` for ratios.
+    pub(crate) unit: &'static str,
+    /// Where the value lies with 95 % confidence, for ratios of pairs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) interval: Option<(f64, f64)>,
+    /// The least and the most of several turns, of which the value is the median.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) turns: Option<(f64, f64)>,
+    /// What it must reach.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) goal: Option<Goal>,
+    /// Whether it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) reached: Option<bool>,
+}
+
+/// What a command measured.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Report {
+    command: String,
+    machine: Machine,
+    figures: Vec<Figure>,
+    details: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Where it was measured.
+#[derive(Clone, Debug, Serialize)]
+struct Machine {
+    processor: String,
+    cores: usize,
+    kernel: String,
+    /// Seconds since the Unix epoch.
+    measured_at: u64,
+}
+
+impl Machine {
+    fn this() -> Self {
+        let cpus = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        let kernel = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        Self {
+            processor: model.map_or("unknown", |(_, name)| name).to_owned(),
+            cores: cpus.lines().filter(|line| line.starts_with("processor")).count(),
+            kernel: kernel.trim().to_owned(),
+            measured_at: std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_secs()),
+        }
+    }
+}
+
+impl Report {
+    /// An empty report of a command.
+    pub(crate) fn new(command: impl Into<String>) -> Self {
+        Self { command: command.into(), machine: Machine::this(), figures: Vec::new(), details: serde_json::Map::new() }
+    }
+
+    /// Adds a figure, with what it must reach.
+    pub(crate) fn figure(&mut self, name: impl Into<String>, value: f64, unit: &'static str, goal: Option<Goal>) {
+        let reached = goal.map(|goal| goal.holds((value, value)));
+        self.figures.push(Figure { name: name.into(), value, unit, interval: None, turns: None, goal, reached });
+    }
+
+    /// Adds the median of several turns, which reaches its goal or not, with the least and the most of them.
+    pub(crate) fn turns(&mut self, name: impl Into<String>, turns: &[f64], unit: &'static str, goal: Option<Goal>) {
+        self.spread(name, statistics::median(turns), turns, unit, goal);
+    }
+
+    /// Adds a figure of all turns together, with the least and the most of them.
+    pub(crate) fn spread(
+        &mut self,
+        name: impl Into<String>,
+        value: f64,
+        turns: &[f64],
+        unit: &'static str,
+        goal: Option<Goal>,
+    ) {
+        self.figure(name, value, unit, goal);
+        if let (Some(figure), false) = (self.figures.last_mut(), turns.is_empty()) {
+            let least = turns.iter().copied().fold(f64::INFINITY, f64::min);
+            figure.turns = Some((least, turns.iter().copied().fold(f64::NEG_INFINITY, f64::max)));
+        }
+    }
+
+    /// Adds a ratio of pairs, which reaches its goal only with its whole interval.
+    pub(crate) fn ratio(&mut self, name: impl Into<String>, outcome: &Outcome, goal: Option<Goal>) {
+        let name = name.into();
+        self.detail(&name, outcome);
+        let (interval, reached) = (outcome.interval, goal.map(|goal| goal.holds(outcome.interval)));
+        let interval = Some(interval);
+        self.figures.push(Figure { name, value: outcome.ratio, unit: "x", interval, turns: None, goal, reached });
+    }
+
+    /// Adds what stands behind a figure; it goes into the JSON only.
+    pub(crate) fn detail(&mut self, name: &str, detail: impl Serialize) {
+        // Only a map with odd keys cannot be written, and none is.
+        self.details.insert(name.to_owned(), serde_json::to_value(detail).unwrap_or_default());
+    }
+
+    /// Prints the table, and writes the JSON where a path is given.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn finish(&self, json: Option<&Path>) -> Result<(), Error> {
+        self.print(&mut std::io::stdout().lock())?;
+        if let Some(path) = json {
+            fs::write(path, serde_json::to_vec_pretty(self)?)
+                .map_err(|error| format!("{}: {error}", path.display()))?;
+        }
+        Ok(())
+    }
+
+    fn print(&self, out: &mut impl Write) -> Result<(), Error> {
+        let width = self.figures.iter().map(|figure| figure.name.chars().count()).max().unwrap_or(0).max(6);
+        // A command has one or the other.
+        let range =
+            if self.figures.iter().any(|figure| figure.turns.is_some()) { "least, most turn" } else { "95 % interval" };
+        writeln!(out, "{:<width$}  {:>14}  {range:>18}  {:>12}", self.command, "measured", "goal")?;
+        for figure in &self.figures {
+            let measured = format!("{} {}", short(figure.value), figure.unit);
+            let range = match (figure.interval, figure.turns) {
+                (Some((low, high)), _) => format!("{} .. {}", short(low), short(high)),
+                (None, Some((least, most))) => format!("{}, {}", short(least), short(most)),
+                (None, None) => String::new(),
+            };
+            let goal = match figure.goal {
+                Some(Goal::AtLeast(least)) => format!(">= {}", short(least)),
+                Some(Goal::AtMost(most)) => format!("<= {}", short(most)),
+                None => String::new(),
+            };
+            let verdict = figure.reached.map_or("", |reached| if reached { "  reached" } else { "  NOT REACHED" });
+            writeln!(out, "{:<width$}  {measured:>14}  {range:>18}  {goal:>12}{verdict}", figure.name)?;
+        }
+        Ok(())
+    }
+}
+
+/// A number with about four digits.
+fn short(value: f64) -> String {
+    match value.abs() {
+        large if large >= 1_000.0 => format!("{value:.0}"),
+        middle if middle >= 100.0 => format!("{value:.1}"),
+        small if small >= 10.0 => format!("{value:.2}"),
+        small if small >= 0.1 || small == 0.0 => format!("{value:.3}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: a ratio whose interval reaches beyond its goal has not reached it, and the table says so.
+    #[test]
+    fn goals() {
+        let outcome = |interval| Outcome {
+            ratios: vec![5.0],
+            ratio: 5.0,
+            interval,
+            a: 1.0,
+            b: 5.0,
+            rejected: 0,
+            calibrator_spread: 1.0,
+        };
+        let mut report = Report::new("process");
+        report.ratio("surely", &outcome((4.1, 5.5)), Some(Goal::AtLeast(4.0)));
+        report.ratio("perhaps", &outcome((3.9, 5.5)), Some(Goal::AtLeast(4.0)));
+        report.figure("memory", 2.5, "x", Some(Goal::AtMost(2.0)));
+        report.turns("time", &[3.0, 1.0, 2.5], "us", Some(Goal::AtMost(2.5)));
+        let mut text = Vec::new();
+        report.print(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let verdicts: Vec<_> = text.lines().skip(1).map(|line| line.contains("NOT REACHED")).collect();
+        assert_eq!(verdicts, [false, true, true, false], "{text}");
+        assert!(text.contains(" 1.000, 3.000 "), "{text}");
+    }
+}

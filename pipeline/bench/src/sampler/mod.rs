@@ -1,0 +1,77 @@
+//! Measures the sampler: what it costs beside other profilers, and whether it tells interpreted functions right.
+//!
+//! Targets are the programs of the sampler's own tests (`receivers/ptrace/sampler/tests/targets`). The sampler is the
+//! real one: its own process, this program being its owner. Every figure that depends on the machine stands beside one
+//! that was measured in turns with it: an attached sampler that does not sample, or another profiler.
+
+mod interpreters;
+mod peers;
+mod reader;
+mod session;
+mod targets;
+mod turns;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::Error;
+use crate::report::Report;
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// Which figures; all without any
+    figures: Vec<Which>,
+    /// How long one measurement takes, in seconds
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// How long a turn of a comparison takes, in seconds
+    #[arg(long, default_value_t = 1.5)]
+    turn: f64,
+    /// How many turns a comparison has
+    #[arg(long, default_value_t = 12)]
+    turns: usize,
+    /// py-spy, for the comparison; left out where it is not there
+    #[arg(long, default_value = "py-spy")]
+    py_spy: PathBuf,
+    /// A Python for `interpreters`, may be given several times; without any the one on the path
+    #[arg(long)]
+    python: Vec<PathBuf>,
+    /// Write the figures as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+impl Options {
+    fn turn(&self) -> Duration {
+        Duration::from_secs_f64(self.turn)
+    }
+}
+
+/// A group of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Which {
+    /// Processor time of the sampler, and ticks that it missed, beside perf
+    Reader,
+    /// Processor time and slowdown of a Python program, beside py-spy and perf
+    Peers,
+    /// Functions of interpreted programs: how many are named, how many are wrong
+    Interpreters,
+}
+
+/// Measures, and reports.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let figures = if options.figures.is_empty() { Which::value_variants() } else { &options.figures };
+    let programs = targets::Programs::new()?;
+    let mut report = Report::new("sampler");
+    for which in figures {
+        match which {
+            Which::Reader => reader::measure(options, &programs, &mut report)?,
+            Which::Peers => peers::measure(options, &programs, &mut report)?,
+            Which::Interpreters => interpreters::measure(options, &programs, &mut report)?,
+        }
+    }
+    report.finish(options.json.as_deref())
+}

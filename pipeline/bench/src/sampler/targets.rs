@@ -1,0 +1,102 @@
+//! Starts the sampler's targets; those in C are compiled when they are started for the first time.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use crate::Error;
+
+/// Where the programs are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../receivers/ptrace/sampler/tests/targets");
+
+/// The programs, with a folder that goes with this.
+#[derive(Debug)]
+pub(super) struct Programs {
+    folder: tempfile::TempDir,
+}
+
+impl Programs {
+    pub(super) fn new() -> Result<Self, Error> {
+        Ok(Self { folder: tempfile::tempdir()? })
+    }
+
+    /// Starts the program that is made of `NAME.c`.
+    pub(super) fn start(&self, name: &str, arguments: &[&str]) -> Result<Target, Error> {
+        let program = self.folder.path().join(name);
+        if !program.exists() {
+            let mut compiler = Command::new("cc");
+            compiler.args(["-O2", "-g", "-fomit-frame-pointer", "-pthread", "-o"]).arg(&program);
+            compiler.arg(format!("{SOURCES}/{name}.c")).arg("-lrt");
+            let output = compiler.output().map_err(|error| format!("cannot start cc: {error}"))?;
+            if !output.status.success() {
+                return Err(format!("{compiler:?} failed:\n{}", String::from_utf8_lossy(&output.stderr)).into());
+            }
+        }
+        Target::start(Command::new(program).args(arguments))
+    }
+
+    /// Starts a script.
+    pub(super) fn interpret(&self, interpreter: &Path, name: &str, arguments: &[&str]) -> Result<Target, Error> {
+        Target::start(Command::new(interpreter).arg(format!("{SOURCES}/{name}")).args(arguments))
+    }
+
+    /// A file for what a tool writes.
+    pub(super) fn file(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+}
+
+/// A target that runs until this is dropped.
+#[derive(Debug)]
+pub(super) struct Target {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+}
+
+impl Target {
+    /// Starts a command that says "ready".
+    fn start(command: &mut Command) -> Result<Self, Error> {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| format!("cannot start {command:?}: {error}"))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err("no pipes".into());
+        };
+        let mut target = Self { child, input, output: BufReader::new(output) };
+        while target.line()? != "ready" {}
+        Ok(target)
+    }
+
+    /// Its process id.
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn line(&mut self) -> Result<String, Error> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            return Err("the target ended".into());
+        }
+        Ok(line.trim_end().to_owned())
+    }
+
+    /// Asks for its counters: the numbers behind these words of its answer.
+    pub(super) fn numbers<const N: usize>(&mut self, names: [&str; N]) -> Result<[f64; N], Error> {
+        writeln!(self.input)?;
+        let answer = self.line()?;
+        let mut numbers = [0.0; N];
+        for (number, name) in numbers.iter_mut().zip(names) {
+            let mut words = answer.split(' ').skip_while(|word| *word != name).skip(1);
+            *number = words.next().ok_or_else(|| format!("no {name} in {answer:?}"))?.parse()?;
+        }
+        Ok(numbers)
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // Errors mean that it has ended already.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}

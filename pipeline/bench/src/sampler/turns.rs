@@ -1,0 +1,82 @@
+//! Several conditions measured in turns: A B C, C B A, ..., each against the first.
+
+use serde::Serialize;
+
+use crate::{Error, pairs::Outcome, statistics};
+
+/// One condition: its name, and a measurement of its cost.
+pub(crate) type Condition<'a, State> = (&'a str, &'a dyn Fn(&mut State) -> Result<f64, Error>);
+
+/// What turns said of the conditions behind the first.
+#[derive(Debug, Serialize)]
+pub(crate) struct Turns {
+    /// By condition: its cost by the first one's.
+    pub(crate) outcomes: Vec<(String, Outcome)>,
+}
+
+/// Measures each condition `turns` times. Returns the costs of each.
+pub(crate) fn costs<State>(
+    turns: usize,
+    state: &mut State,
+    conditions: &[Condition<'_, State>],
+) -> Result<Vec<Vec<f64>>, Error> {
+    let mut costs = vec![Vec::new(); conditions.len()];
+    for turn in 0..turns {
+        let mut order: Vec<usize> = (0..conditions.len()).collect();
+        if turn % 2 == 1 {
+            order.reverse();
+        }
+        // Each condition takes each place, since the one behind a heavy one finds the machine as that one left it.
+        order.rotate_left(turn / 2 % conditions.len());
+        for place in order {
+            costs[place].push((conditions[place].1)(state)?);
+        }
+    }
+    Ok(costs)
+}
+
+/// Measures each condition `turns` times, and compares it with the first.
+pub(crate) fn measure<State>(
+    turns: usize,
+    state: &mut State,
+    conditions: &[Condition<'_, State>],
+) -> Result<Turns, Error> {
+    let costs = costs(turns, state, conditions)?;
+    let outcomes = (1..conditions.len()).map(|place| {
+        let ratios: Vec<f64> = costs[place].iter().zip(&costs[0]).map(|(b, a)| b / a).collect();
+        let outcome = Outcome {
+            ratio: statistics::median(&ratios),
+            interval: statistics::interval(&ratios),
+            a: statistics::median(&costs[0]),
+            b: statistics::median(&costs[place]),
+            rejected: 0,
+            calibrator_spread: 1.0,
+            ratios,
+        };
+        (conditions[place].0.to_owned(), outcome)
+    });
+    Ok(Turns { outcomes: outcomes.collect() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: each condition is measured as often as the others, in changing places, and compared with the first.
+    #[test]
+    fn in_turns() {
+        let mut order = String::new();
+        let a: &dyn Fn(&mut String) -> Result<f64, Error> = &|order| {
+            order.push('a');
+            Ok(2.0)
+        };
+        let b: &dyn Fn(&mut String) -> Result<f64, Error> = &|order| {
+            order.push('b');
+            Ok(3.0)
+        };
+        let turns = measure(4, &mut order, &[("a", a), ("b", b)]).unwrap();
+        assert_eq!(order, "abbabaab");
+        assert_eq!(turns.outcomes.len(), 1);
+        assert_eq!((turns.outcomes[0].1.ratio, turns.outcomes[0].1.interval), (1.5, (1.5, 1.5)));
+    }
+}

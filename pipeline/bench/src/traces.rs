@@ -1,0 +1,118 @@
+//! CPU per span through real processes: OTLP in, OTLP out, profbridge's binary against a Collector's.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use profbridge_testkit::workload::{SEED, traces};
+use prost::Message;
+use serde_json::json;
+
+use crate::Error;
+use crate::end_to_end::target::Target;
+use crate::end_to_end::{self, Blocks, Compression, Load, Protocol, Side, Sink};
+use crate::report::{Goal, Report};
+
+/// What to measure.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Options {
+    /// The binary of profbridge
+    #[arg(long, default_value = "target/dist/profbridge")]
+    binary: PathBuf,
+    /// The binary of a Collector with the receiver `otlp` and the exporter `otlp`; without it profbridge is measured
+    /// against itself only
+    #[arg(long)]
+    collector: Option<PathBuf>,
+    /// How requests come in; they leave over gRPC
+    #[arg(long, default_value = "grpc")]
+    protocol: Protocol,
+    /// How requests are compressed on both ways
+    #[arg(long, default_value = "none")]
+    compression: Compression,
+    /// How it is measured
+    #[command(flatten)]
+    blocks: Blocks,
+    /// Write the figures as JSON
+    #[arg(long)]
+    json: Option<PathBuf>,
+}
+
+/// Different requests, which are sent one after the other, again and again.
+const REQUESTS: u64 = 12;
+
+/// Traces in a request: its spans are about the 512 that a batch processor of an SDK hands over at once
+/// (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
+const TRACES: usize = 512 / traces::SPANS;
+
+/// Requests that wait for the sink at most. profbridge takes spans faster than the sink, which shares a core with the
+/// load: the default's thousand requests would fill up with 250 MB, which nothing finds in a cache any more.
+const QUEUE: &str = ", queue_size: 16";
+
+/// Of the Collector's CPU time.
+const GOAL: Goal = Goal::AtMost(0.25);
+
+/// The configuration of profbridge with one pipeline of traces without processors: the receiver and the exporter as they
+/// are by default, but for these keys, and but that a full queue makes senders wait.
+pub(crate) fn yaml(receiver: &str, compression: Compression, queue: &str, limits: &str, sink: SocketAddr) -> String {
+    let any = "endpoint: '127.0.0.1:0'";
+    format!(
+        "receivers: {{otlp: {{protocols: {{grpc: {{{any}}}, http: {{{any}}}}}{receiver}}}}}\n\
+         exporters:\n  otlp: {{endpoint: '{sink}', compression: {}, tls: {{insecure: true}}, \
+         sending_queue: {{block_on_overflow: true{queue}}}}}\n\
+         service:\n  shutdown_timeout: 10m\n  limits: {limits}\n  \
+         telemetry: {{metrics: {{address: '127.0.0.1:0'}}, health: {{address: '127.0.0.1:0'}}}}\n  \
+         pipelines: {{traces: {{receivers: [otlp], exporters: [otlp]}}}}\n",
+        compression.name()
+    )
+}
+
+fn profbridge(options: &Options, folder: &Path, receiver: &str) -> Result<Side, Error> {
+    let sink = Sink::start(false)?;
+    let yaml = yaml(receiver, options.compression, QUEUE, "{}", sink.address);
+    Ok(Side { target: Target::profbridge(&options.binary, folder, &yaml)?, sink })
+}
+
+/// Measures, and reports.
+pub(crate) fn run(options: &Options) -> Result<(), Error> {
+    let Options { protocol, compression, blocks, .. } = options;
+    let folder = end_to_end::begin()?;
+    let requests: Vec<Vec<u8>> =
+        (0..REQUESTS).map(|number| traces::request(TRACES, SEED + number).encode_to_vec()).collect();
+    let load = Load::traces(&requests, *protocol, *compression)?;
+    let spans = REQUESTS * (TRACES * traces::SPANS) as u64;
+    let mut report = Report::new("traces");
+    let way = match protocol {
+        Protocol::Grpc => "gRPC",
+        Protocol::Http => "HTTP",
+    };
+    let way = format!("{way}, {}", compression.name());
+    let bytes: usize = requests.iter().map(Vec::len).sum();
+    report.figure("a span on the wire", bytes as f64 / spans as f64, "bytes", None);
+
+    let forwards = profbridge(options, folder.path(), "")?;
+    let Some(collector) = &options.collector else {
+        let itself = blocks.pairs(blocks.pairs, &load, &forwards, &forwards)?;
+        report.ratio(format!("{way}: profbridge against itself"), &itself, None);
+        report.figure(format!("{way}: profbridge"), itself.a, "ns/span", None);
+        return report.finish(options.json.as_deref());
+    };
+    let sink = Sink::start(false)?;
+    let collector = Side { target: Target::collector(collector, folder.path(), *compression, &sink)?, sink };
+    // Requests are written anew for an attribute of each resource.
+    let writes = profbridge(options, folder.path(), ", resource: {insert: {deployment.region: eu-central}}")?;
+    let theirs = collector.once(&load)?;
+    for (what, ours) in [("forwarded", &forwards), ("written anew", &writes)] {
+        // Both must deliver the same spans, before any figure means anything.
+        let mine = ours.once(&load)?;
+        if mine.spans != theirs.spans || mine.spans != spans {
+            return Err(format!("profbridge delivers {mine:?}, the Collector {theirs:?}").into());
+        }
+        report.detail(&format!("one round of requests, {what}"), json!({ "profbridge": mine, "collector": theirs }));
+        let outcome = blocks.pairs(blocks.pairs, &load, &collector, ours)?;
+        let name = format!("{way}, {what}");
+        report.ratio(format!("{name}: CPU per span, profbridge's by the Collector's"), &outcome, Some(GOAL));
+        report.figure(format!("{name}: profbridge"), outcome.b, "ns/span", None);
+        report.figure(format!("{name}: Collector"), outcome.a, "ns/span", None);
+    }
+    report.finish(options.json.as_deref())
+}

@@ -1,0 +1,349 @@
+//! What somebody says of a process, to find out whether somebody else speaks of the same.
+//!
+//! A profiler and a tracer of one process rarely say the same of it: one knows its container, the other its host; one
+//! knows when it began. So each is looked up under several names, and taken for the same where a name is equal and
+//! nothing that both say differs.
+
+use std::num::NonZeroU64;
+
+use profbridge_model::{Attribute, Dictionary, ProfilerId, Value, whole_chunk};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
+
+/// What is said of a process, as far as it tells processes apart. Texts are hashes of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct ProcessClaims {
+    profiler: Option<ProfilerId>,
+    pid: Option<i64>,
+    /// Its id in its own PID namespace, where that is known to be another one: `process.vpid`.
+    own_pid: Option<i64>,
+    /// By [`KEYS`].
+    said: [Option<u64>; KEYS.len()],
+}
+
+/// What names a process together with its pid (the first four, and the pod), alone (the fifth), or tells it from others
+/// only.
+const KEYS: [&str; 7] = [
+    "container.id",
+    "host.id",
+    "host.name",
+    "k8s.node.name",
+    "service.instance.id",
+    "k8s.pod.uid",
+    "k8s.container.name",
+];
+
+/// How many of [`KEYS`] name a process together with its pid.
+const WITH_PID: usize = 4;
+
+/// Those of [`KEYS`] that stand for processes which may share a PID namespace of their own, and a host name: what is
+/// inside says the ids and the name that it sees, a profiler outside those of the machine.
+const OWN_NAMESPACE: [usize; 2] = [0, 5];
+
+/// Those of [`KEYS`] that are one thing inside of a container and another one outside.
+const OF_HOST: [usize; 2] = [1, 2];
+
+/// The one of [`KEYS`] that Sentry's SDKs say (`server_name`).
+const HOST_NAME: usize = 2;
+
+/// The one of [`KEYS`] that names a process together with its pid, behind the first four.
+const POD: usize = 5;
+
+/// Stands for no process: ids of processes are positive.
+const NO_PID: i64 = -1;
+
+/// Marks the names of threads, behind all of [`KEYS`].
+const THREAD: usize = KEYS.len();
+
+/// The one of [`KEYS`] that names a process alone.
+const INSTANCE: usize = 4;
+
+impl ProcessClaims {
+    /// What attributes say, where earlier ones come before later ones with the same key.
+    pub fn of<'a>(dictionary: &Dictionary, attributes: impl Iterator<Item = &'a Attribute> + Clone) -> Self {
+        let mut claims = Self { profiler: whole_chunk::profiler_id(dictionary, attributes.clone()), ..Self::default() };
+        for attribute in attributes {
+            let text = match &attribute.value {
+                Value::String(text) => Some(dictionary.string(*text)).filter(|text| !text.is_empty()),
+                _ => None,
+            };
+            let key = dictionary.string(attribute.key);
+            let pid = match key {
+                "process.pid" => Some(&mut claims.pid),
+                "process.vpid" => Some(&mut claims.own_pid),
+                _ => None,
+            };
+            if let Some(pid) = pid {
+                let number = match attribute.value {
+                    Value::Int(number) => Some(number),
+                    _ => text.and_then(|text| text.parse().ok()),
+                };
+                *pid = pid.or(number);
+            } else if let Some(at) = KEYS.iter().position(|known| *known == key) {
+                claims.said[at] = claims.said[at].or_else(|| text.map(|text| xxh3_64(text.as_bytes())));
+            }
+        }
+        claims
+    }
+
+    /// The same of somebody who names the process's profiler as well.
+    #[must_use]
+    pub fn with_profiler(self, id: ProfilerId) -> Self {
+        Self { profiler: Some(id), ..self }
+    }
+
+    /// The same, with what another side says of the process and this one does not.
+    #[must_use]
+    pub fn or(self, other: &Self) -> Self {
+        Self {
+            profiler: self.profiler.or(other.profiler),
+            pid: self.pid.or(other.pid),
+            own_pid: self.own_pid.or(other.own_pid),
+            said: std::array::from_fn(|at| self.said[at].or(other.said[at])),
+        }
+    }
+
+    /// The names under which the process can be found: the profiler's id, each of container, pod and host with the pid,
+    /// of container and pod also with the pid in the process's own namespace, the service's instance. None where it
+    /// cannot be told from others.
+    pub fn names(&self) -> impl Iterator<Item = u128> + use<> {
+        let Self { profiler, pid, own_pid, said } = *self;
+        let of_profiler = profiler.map(|id| xxh3_128(id.as_bytes()));
+        let with_pid = (0..WITH_PID).chain([POD]).filter_map(move |at| Some(name(at, said[at]?, pid?)));
+        let own_pid = own_pid.filter(|own| Some(*own) != pid);
+        let with_own_pid = OWN_NAMESPACE.into_iter().filter_map(move |at| Some(name(at, said[at]?, own_pid?)));
+        let of_instance = said[INSTANCE].map(|instance| name(INSTANCE, instance, 0));
+        of_profiler.into_iter().chain(with_pid).chain(with_own_pid).chain(of_instance)
+    }
+
+    /// Its id as it is said, without that of its own namespace.
+    pub fn pid(&self) -> Option<i64> {
+        self.pid
+    }
+
+    /// Its id in its own PID namespace, where that is known to be another one.
+    pub fn own_pid(&self) -> Option<i64> {
+        self.own_pid
+    }
+
+    /// Whether it may have a PID namespace of its own, and it is not known what its id is there.
+    pub fn may_have_another_pid(&self) -> bool {
+        self.pid.is_some() && self.own_pid.is_none() && OWN_NAMESPACE.iter().any(|at| self.said[*at].is_some())
+    }
+
+    /// The same, where the process itself is known: its id and its host, whatever name its program has for that.
+    #[must_use]
+    pub fn of_process(self, host: &str, pid: u32) -> Self {
+        let mut claims = Self { pid: Some(pid.into()), ..self };
+        claims.said[HOST_NAME] = Some(xxh3_64(host.as_bytes()));
+        claims
+    }
+
+    /// The same, where its id in its own PID namespace is known.
+    #[must_use]
+    pub fn with_own_pid(self, own_pid: i64) -> Self {
+        Self { own_pid: Some(own_pid), ..self }
+    }
+
+    /// Where the process runs: a name for each of container, host and node that is said. Two sides that have one in
+    /// common speak of processes of one host.
+    pub fn hosts(&self) -> impl Iterator<Item = u128> + use<> {
+        let said = self.said;
+        (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, NO_PID)))
+    }
+
+    /// Whether both speak of processes of one host, whichever of them: a name of container, host or node is equal, and
+    /// nothing that both say of where they run differs.
+    pub fn is_of_host_of(&self, other: &Self) -> bool {
+        let both = |at: usize| self.said[at].zip(other.said[at]);
+        let differs = |at: usize| at != INSTANCE && both(at).is_some_and(|(one, other)| one != other);
+        let is_equal = |at: usize| both(at).is_some_and(|(one, other)| one == other);
+        (0..WITH_PID).any(is_equal) && !(0..KEYS.len()).any(differs)
+    }
+
+    /// The name under which a thread is found without the process being named: that of its host and its thread pointer.
+    /// Not of that process alone: what was forked has the same.
+    pub fn thread_name(&self, pointer: NonZeroU64) -> Option<u128> {
+        Some(name(THREAD, self.said[HOST_NAME]?, pointer.get() as i64))
+    }
+
+    /// The names under which a thread is found by its id in the system's namespace, without the process being named:
+    /// one for each of container, host and node that is said.
+    pub fn names_of_thread(&self, id: u32) -> impl Iterator<Item = u128> + use<> {
+        let said = self.said;
+        (0..WITH_PID).filter_map(move |at| Some(name(THREAD + 1 + at, said[at]?, id.into())))
+    }
+
+    /// Whether both may speak of one process: nothing that both say differs. Where both name one container or pod, one
+    /// of them may be inside, so the pid may be that of either namespace, and the host's names do not count.
+    pub fn agrees(&self, other: &Self) -> bool {
+        if let (Some(one), Some(other)) = (self.profiler, other.profiler) {
+            return one == other;
+        }
+        let both = |at: usize| self.said[at].zip(other.said[at]);
+        let may_be_inside = OWN_NAMESPACE.iter().any(|at| both(*at).is_some_and(|(one, other)| one == other));
+        let differs = |at: usize| both(at).is_some_and(|(one, other)| one != other);
+        if (0..KEYS.len()).any(|at| differs(at) && !(may_be_inside && OF_HOST.contains(&at))) {
+            return false;
+        }
+        match (self.pid, other.pid) {
+            (Some(one), Some(pid)) => {
+                one == pid || may_be_inside && (self.own_pid == Some(pid) || other.own_pid == Some(one))
+            }
+            _ => true,
+        }
+    }
+}
+
+fn name(at: usize, said: u64, pid: i64) -> u128 {
+    let mut bytes = [0; 17];
+    bytes[0] = at as u8;
+    bytes[1..9].copy_from_slice(&said.to_le_bytes());
+    bytes[9..].copy_from_slice(&pid.to_le_bytes());
+    xxh3_128(&bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use profbridge_model::Builder;
+    use profbridge_model::builder::Any;
+
+    use super::*;
+
+    fn claims(attributes: &[(&str, Any<'_>)]) -> ProcessClaims {
+        let mut builder = Builder::new();
+        builder.resource(attributes);
+        let batch = builder.finish().unwrap();
+        ProcessClaims::of(batch.dictionary(), batch.resources()[0].resource.attributes.iter())
+    }
+
+    fn meet(one: &[(&str, Any<'_>)], other: &[(&str, Any<'_>)]) -> bool {
+        let (one, other) = (claims(one), claims(other));
+        let named = one.names().any(|name| other.names().any(|known| known == name));
+        named && one.agrees(&other)
+    }
+
+    /// Guarantees: two who say different things of a process meet where a name is equal and nothing that both say
+    /// differs.
+    #[test]
+    fn sides_meet() {
+        let pid = ("process.pid", 7.into());
+        let (container, host) = (("container.id", "c1".into()), ("host.name", "web".into()));
+        let id = ("host.id", "9f".into());
+        let start = ("process.creation.time", "2026-01-01T00:00:00Z".into());
+        assert!(meet(&[container, pid, start], &[container, pid, host]));
+        assert!(meet(&[id, host, pid], &[host, pid]));
+        assert!(meet(&[host, ("process.pid", "7".into())], &[host, pid]));
+        assert!(meet(&[("service.instance.id", "i".into())], &[("service.instance.id", "i".into()), pid]));
+        // An image's machine id, on machines with names of their own.
+        assert!(!meet(&[id, host, pid], &[id, ("host.name", "other".into()), pid]));
+        assert!(!meet(&[host, pid], &[host, ("process.pid", 8.into())]));
+        assert!(!meet(&[host, pid, ("k8s.pod.uid", "a".into())], &[host, pid, ("k8s.pod.uid", "b".into())]));
+        assert!(!meet(&[("service.name", "shop".into()), pid], &[("service.name", "shop".into()), pid]));
+        assert!(!meet(&[host], &[host]));
+    }
+
+    /// Guarantees: of two sides of one process the first counts in what both say.
+    #[test]
+    fn sides_are_joined() {
+        let (container, host) = (("container.id", Any::Str("c1")), ("host.name", Any::Str("web")));
+        let (pid, own_pid, instance) =
+            (("process.pid", 7.into()), ("process.vpid", 1.into()), ("service.instance.id", Any::Str("i")));
+        let joined = claims(&[host, pid]).or(&claims(&[container, own_pid, ("host.name", "db".into()), instance]));
+        assert_eq!(joined, claims(&[container, host, pid, own_pid, instance]));
+        assert_eq!(claims(&[pid]).or(&ProcessClaims::default()), claims(&[pid]));
+        let profiler = claims(&[("sentry.profiler_id", "00112233445546778899aabbccddeeff".into())]);
+        assert_eq!(claims(&[pid]).or(&profiler).or(&profiler).names().next(), profiler.names().next());
+    }
+
+    /// Guarantees: what two sides have in common of container, host and node is known without a process id, and is no
+    /// name of a process.
+    #[test]
+    fn hosts_are_known_without_a_process() {
+        let (host, node, pid) =
+            (("host.name", Any::Str("web")), ("k8s.node.name", Any::Str("web")), ("process.pid", 7.into()));
+        let hosts = |attributes: &[(&str, Any<'_>)]| claims(attributes).hosts().collect::<Vec<_>>();
+        assert_eq!(hosts(&[host, pid]), hosts(&[host]));
+        assert_eq!(hosts(&[host, node]).len(), 2);
+        assert!(!hosts(&[host]).contains(&hosts(&[node])[0]));
+        assert!(hosts(&[pid, ("service.instance.id", "i".into())]).is_empty());
+        assert!(claims(&[host, pid]).names().all(|name| !hosts(&[host, pid]).contains(&name)));
+    }
+
+    /// Guarantees: processes of one host are known by what both say of it, whatever they say of themselves; not where
+    /// anything that both say of where they run differs.
+    #[test]
+    fn processes_of_one_host() {
+        let (host, pod, container) =
+            (("host.name", Any::Str("web")), ("k8s.pod.uid", Any::Str("p1")), ("container.id", Any::Str("c1")));
+        let (pid, own_pid, instance) =
+            (("process.pid", Any::Int(7)), ("process.vpid", Any::Int(1)), ("service.instance.id", Any::Str("i")));
+        let is = |one: &[(&str, Any<'_>)], other: &[(&str, Any<'_>)]| claims(one).is_of_host_of(&claims(other));
+        let others = [("process.pid", Any::Int(8)), ("service.instance.id", Any::Str("j"))];
+        assert!(is(&[host, pid, own_pid, instance], &[host, others[0], others[1]]));
+        assert!(is(&[host, container, pid], &[container, others[0]]));
+        assert!(is(&[host, container, pid], &[host, others[0]]));
+        assert!(!is(&[host, container, pid], &[host, ("container.id", "c2".into())]));
+        assert!(!is(&[host, pod, pid], &[host, ("k8s.pod.uid", "p2".into())]));
+        assert!(!is(&[host, ("host.id", "a".into())], &[host, ("host.id", "b".into())]));
+        assert!(!is(&[pid, instance], &[pid, instance]) && !is(&[pod, pid], &[pod, pid]));
+    }
+
+    /// Guarantees: a profiler that names itself is found by its id, whatever else is said of it, and never by another.
+    #[test]
+    fn profilers_meet_by_their_id() {
+        let profiler = |id| ("sentry.profiler_id", Any::Str(id));
+        let (one, other) = ("00112233445546778899aabbccddeeff", "ffeeddccbbaa46778899aabbccddeeff");
+        let pid = ("process.pid", 7.into());
+        let host = ("host.name", "web".into());
+        assert!(meet(&[profiler(one), ("host.name", "x".into())], &[profiler(one), host, pid]));
+        assert!(!meet(&[profiler(one), host, pid], &[profiler(other), host, pid]));
+        assert!(meet(&[profiler(one), host, pid], &[host, pid]));
+    }
+
+    /// Guarantees: what is said inside of a container or pod, with the process's own pid and host name, and outside
+    /// meet; without one of them in common the pid of another namespace is another process.
+    #[test]
+    fn sides_of_a_container_meet() {
+        let (container, pod) = (("container.id", Any::Str("c1")), ("k8s.pod.uid", Any::Str("p1")));
+        let (outside, inside) = (("host.name", Any::Str("node-1")), ("host.name", Any::Str("shop-7f9")));
+        let (pid, own) = (("process.pid", Any::Int(4711)), ("process.pid", Any::Int(7)));
+        let own_pid = ("process.vpid", Any::Int(7));
+        assert!(meet(&[container, outside, pid, own_pid], &[container, inside, own]));
+        assert!(meet(&[container, inside, own], &[container, outside, pid, own_pid]));
+        assert!(meet(&[container, pod, outside, pid, own_pid], &[pod, inside, own]));
+        assert!(meet(&[container, outside, pid], &[container, inside, pid]), "it shares the machine's pids");
+        assert!(!meet(&[container, outside, pid], &[container, inside, own]), "nobody knows its own pid");
+        assert!(!meet(&[container, outside, pid, own_pid], &[container, inside, ("process.pid", 8.into())]));
+        assert!(!meet(&[outside, pid, own_pid], &[outside, own]));
+        assert!(!meet(&[outside, container, pid, own_pid], &[outside, own]), "another process of the machine");
+        assert!(!meet(&[container, pod, pid, own_pid], &[container, ("k8s.pod.uid", "p2".into()), own]));
+        let known = claims(&[container, outside, pid]).with_own_pid(7);
+        assert_eq!(known, claims(&[container, outside, pid, own_pid]));
+        assert_eq!((known.pid(), known.own_pid(), claims(&[pid]).own_pid()), (Some(4711), Some(7), None));
+        assert!(claims(&[container, pid]).may_have_another_pid() && claims(&[pod, pid]).may_have_another_pid());
+        for claims in [known, claims(&[outside, pid]), claims(&[container])] {
+            assert!(!claims.may_have_another_pid());
+        }
+    }
+
+    /// Guarantees: a thread is found by its pointer on its host, whatever is said of the process, and nowhere else; its
+    /// name is none of a process's.
+    #[test]
+    fn threads_meet_on_their_host() {
+        let (one, other) = (NonZeroU64::new(0x7f12_3456_7740).unwrap(), NonZeroU64::new(7).unwrap());
+        let (host, pid) = (("host.name", Any::Str("web")), ("process.pid", Any::Int(7)));
+        let named = claims(&[host]);
+        assert!(named.thread_name(one).is_some());
+        assert_eq!(named.thread_name(one), claims(&[host, pid]).thread_name(one));
+        assert_ne!(named.thread_name(one), named.thread_name(other));
+        assert_ne!(named.thread_name(one), claims(&[("host.name", "db".into())]).thread_name(one));
+        assert_eq!(claims(&[("host.id", "9f".into()), pid]).thread_name(one), None);
+        let by_id: Vec<u128> = claims(&[("host.id", "9f".into()), host, pid]).names_of_thread(7).collect();
+        assert_eq!(by_id[1..], named.names_of_thread(7).collect::<Vec<_>>());
+        assert!(
+            named.names_of_thread(8).all(|name| !by_id.contains(&name)) && named.thread_name(other) != Some(by_id[1])
+        );
+        assert!(claims(&[host, pid]).names().chain(named.hosts()).all(|name| !by_id.contains(&name)));
+        assert!(claims(&[host, pid]).names().all(|name| Some(name) != named.thread_name(other)));
+    }
+}

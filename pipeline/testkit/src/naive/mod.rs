@@ -1,0 +1,188 @@
+//! The control: OTLP profiles to Sentry chunks as a competent engineer writes it who does not think of speed.
+//!
+//! prost decodes the request, owned serde structs hold the chunks, `serde_json::to_vec` writes them, flate2 compresses
+//! them at level 6. It follows the rules of profbridge's own converter for the eBPF profiler's and pprof's shapes, one
+//! function per rule, so its chunks serve as an oracle: compare with [`difference`]. It counts nothing, merges nothing
+//! across requests, and skips what is broken.
+//!
+//! Left out on purpose: cutting a chunk where its process idles, run-length writing in wall mode, and every limit.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use prost::Message;
+
+mod attributes;
+mod canonical;
+pub mod chunk;
+mod encode;
+mod frames;
+mod identity;
+mod images;
+mod kind;
+mod modules;
+mod process;
+mod tables;
+mod timeline;
+pub mod transaction;
+
+#[cfg(test)]
+mod tests;
+
+use opentelemetry_proto::tonic::profiles::v1development::{Location, ProfilesDictionary};
+
+pub use canonical::{CanonicalSample, attributed_us, canonical, debug_ids, difference};
+pub use chunk::Chunk;
+pub use encode::{envelope, gzip, json};
+pub(crate) use frames::basename;
+pub use identity::Identity;
+
+use crate::ExportProfilesServiceRequest;
+use process::Process;
+use timeline::{Observation, WINDOW};
+
+/// What a caller may choose.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Whether off-CPU profiles are converted.
+    pub off_cpu: bool,
+    /// The end of the window in nanoseconds since the epoch; by default the end of the process's last profile.
+    pub window_end: Option<u64>,
+}
+
+/// Everything that can go wrong in [`run`].
+pub type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// The whole control: an encoded request to gzipped envelopes, one per chunk.
+///
+/// # Errors
+/// The request does not decode.
+pub fn run(request: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
+    let mut envelopes = Vec::new();
+    for chunk in convert(&decode(request)?, &Options::default()) {
+        envelopes.push(gzip(&envelope(&chunk.platform, &json(&chunk)?))?);
+    }
+    Ok(envelopes)
+}
+
+/// prost's decoder.
+///
+/// # Errors
+/// The bytes are no request.
+pub fn decode(request: &[u8]) -> Result<ExportProfilesServiceRequest, prost::DecodeError> {
+    ExportProfilesServiceRequest::decode(request)
+}
+
+/// The chunks of a request: one per process and minute, in order of the processes' first samples.
+pub fn convert(request: &ExportProfilesServiceRequest, options: &Options) -> Vec<Chunk> {
+    let empty = ProfilesDictionary::default();
+    let dictionary = request.dictionary.as_ref().unwrap_or(&empty);
+    let source = Source { dictionary, kinds: frames::kinds(dictionary) };
+    let mut chunks = Vec::new();
+    for (identity, mut process) in process::processes(request, dictionary, options) {
+        let about = About {
+            profiler_id: identity::profiler_id(&identity),
+            release: process.release.take(),
+            environment: process.environment.take(),
+            thread_names: std::mem::take(&mut process.thread_names),
+        };
+        chunks.extend(process_chunks(&source, &about, process, options));
+    }
+    chunks
+}
+
+/// The request's tables.
+struct Source<'a> {
+    dictionary: &'a ProfilesDictionary,
+    /// By location.
+    kinds: Vec<frames::Kind>,
+}
+
+/// What all chunks of a process share.
+struct About {
+    profiler_id: String,
+    release: Option<String>,
+    environment: Option<String>,
+    thread_names: HashMap<String, String>,
+}
+
+fn process_chunks(source: &Source<'_>, about: &About, process: Process, options: &Options) -> Vec<Chunk> {
+    let (mut observations, start, end) = process.observations();
+    timeline::assign_lanes(&mut observations);
+    let end = options.window_end.unwrap_or(end);
+    timeline::windows(observations, start)
+        .into_iter()
+        .map(|(begin, observations)| {
+            let window_end = begin.saturating_add(WINDOW).min(end);
+            chunk(source, about, observations, window_end)
+        })
+        .collect()
+}
+
+fn chunk(source: &Source<'_>, about: &About, observations: Vec<Observation>, window_end: u64) -> Chunk {
+    let platform = source.root_platform(&observations);
+    let images = images::Images::place(source.dictionary, &source.used_mappings(&observations));
+    let entries = timeline::entries(observations, window_end);
+    let first = entries.first().map_or(0, |entry| entry.timestamp);
+    Chunk {
+        chunk_id: identity::chunk_id(&about.profiler_id, first, entries.len()),
+        profiler_id: about.profiler_id.clone(),
+        release: about.release.clone(),
+        environment: about.environment.clone(),
+        client_sdk: chunk::ClientSdk {
+            name: "profbridge.rust".to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+        version: "2".to_owned(),
+        debug_meta: chunk::DebugMeta { images: images.list(source.dictionary) },
+        profile: tables::tables(source, &images, &platform, &about.thread_names, entries),
+        platform,
+    }
+}
+
+impl Source<'_> {
+    /// The platform of most observations, native ones aside; `native` where there is no other.
+    fn root_platform(&self, observations: &[Observation]) -> String {
+        let mut per_stack: HashMap<i32, Option<&'static str>> = HashMap::new();
+        let mut votes: BTreeMap<&'static str, usize> = BTreeMap::new();
+        for observation in observations {
+            let platform = per_stack.entry(observation.stack).or_insert_with(|| self.stack_platform(observation.stack));
+            if let Some(platform) = platform {
+                *votes.entry(platform).or_default() += 1;
+            }
+        }
+        let winner = votes.into_iter().max_by(|left, right| left.1.cmp(&right.1).then(right.0.cmp(left.0)));
+        winner.map_or("native", |(platform, _)| platform).to_owned()
+    }
+
+    /// The platform of a stack's first frame, from the leaf on, that is not native.
+    fn stack_platform(&self, stack: i32) -> Option<&'static str> {
+        self.locations(stack).map(|(index, _)| self.kinds[index].platform).find(|&platform| platform != "native")
+    }
+
+    /// The mappings that machine addresses of these observations lie in, with the highest address in each.
+    fn used_mappings(&self, observations: &[Observation]) -> BTreeMap<i32, u64> {
+        let stacks: HashSet<i32> = observations.iter().map(|observation| observation.stack).collect();
+        let mut used: BTreeMap<i32, u64> = BTreeMap::new();
+        let mut seen = vec![false; self.kinds.len()];
+        for (index, location) in stacks.into_iter().flat_map(|stack| self.locations(stack)) {
+            if seen[index] {
+                continue;
+            }
+            seen[index] = true;
+            if location.mapping_index > 0 && frames::has_machine_address(&self.kinds[index].frame_type) {
+                let highest = used.entry(location.mapping_index).or_default();
+                *highest = (*highest).max(location.address);
+            }
+        }
+        used
+    }
+
+    /// The locations of a stack, leaf first. Broken indices are skipped.
+    fn locations(&self, stack: i32) -> impl Iterator<Item = (usize, &Location)> {
+        let stack = usize::try_from(stack).ok().and_then(|stack| self.dictionary.stack_table.get(stack));
+        stack.into_iter().flat_map(|stack| &stack.location_indices).filter_map(|&index| {
+            let index = usize::try_from(index).ok()?;
+            Some((index, self.dictionary.location_table.get(index)?))
+        })
+    }
+}

@@ -1,0 +1,41 @@
+//! Seeded requests of known size, shaped like the eBPF profiler's.
+//!
+//! [`Host::new`] makes a machine with its processes; [`Host::report`] makes its n-th report. A report depends on the
+//! host's shape and seed and on n alone, so that successive reports (mostly the same dictionary) need not be made in
+//! order.
+//!
+//! All shapes but [`Shape::Adversarial`] have: timestamps only, one profile per resource, `thread.id` and `thread.name`
+//! on samples, samples of equal stack, thread and link merged into one message, one observation in twenty linked to a
+//! span (about five observations per span), stacks that share 70 to 85 % of their root side with an earlier stack,
+//! Zipf-like popularity, every tenth location with an inlined line, `profile.frame.type` on locations, build ids on
+//! mappings, names built from words as compilers and people build them.
+//!
+//! Timing: threads run on a CPU in bursts of 40 ticks on average and are away for 8 on average (both geometric).
+//! Observations of a burst are one period apart, give or take 40 µs; a gap ends a burst. [`crate::figures`] does not
+//! know time; a converter closes gaps behind about 2 % of the observations, one at the end of each thread included.
+//!
+//! Requests of spans are [`traces`].
+
+mod adversarial;
+mod code;
+mod host;
+mod names;
+mod schedule;
+mod shape;
+pub mod traces;
+
+#[cfg(test)]
+mod tests;
+
+pub use host::Host;
+pub use shape::Shape;
+
+use crate::ExportProfilesServiceRequest;
+
+/// The seed of published figures.
+pub const SEED: u64 = 0x5eed;
+
+/// The first report of a host with the seed of published figures.
+pub fn request(shape: Shape) -> ExportProfilesServiceRequest {
+    Host::new(shape, SEED).report(0)
+}

@@ -1,0 +1,59 @@
+//! What a chunk says beside its samples.
+
+use uuid::Uuid;
+
+use profbridge_model::ProfilerId;
+
+use super::Subject;
+use super::report::Notes;
+use super::write::Object;
+use crate::sentry::chunk_envelope::SDK_NAME;
+
+/// The name and version under which Sentry knows the sender. Names of Sentry's own SDKs are subject to its version
+/// gates.
+const SDK: (&str, &str) = (SDK_NAME, env!("CARGO_PKG_VERSION"));
+
+/// The members of a chunk beside those that tell of samples.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Head<'a> {
+    pub(super) platform: &'a str,
+    pub(super) profiler_id: ProfilerId,
+    pub(super) release: Option<&'a str>,
+    pub(super) environment: Option<&'a str>,
+    sdk: (&'a str, &'a str),
+    /// JSON.
+    measurements: Option<&'a str>,
+    /// The chunk's id, where it has one.
+    pub(super) id: Option<Uuid>,
+}
+
+impl<'a> Head<'a> {
+    /// What a chunk of a platform says. Measurements that Sentry would not take are left out and counted.
+    pub(super) fn of(subject: Subject<'a>, platform: &'a str, notes: &mut Notes) -> Self {
+        let Subject { profiler_id, about, whole, .. } = subject;
+        let sdk = whole.map(|whole| whole.sdk()).filter(|(name, _)| !name.is_empty());
+        Self {
+            platform,
+            profiler_id,
+            release: about.release.as_deref(),
+            environment: Some(&*about.environment).filter(|name| !name.is_empty()),
+            // Relay refuses a chunk without one.
+            sdk: sdk.unwrap_or(SDK),
+            measurements: whole.and_then(|whole| whole.measurements(notes)),
+            // None where it was none, as OTLP has it.
+            id: whole.and_then(|whole| whole.profile.profile_id).map(Uuid::from_bytes),
+        }
+    }
+
+    /// Appends the members, behind the bracket that opens the chunk. Texts of one that is `kept` have any length.
+    pub(super) fn write(&self, out: &mut Vec<u8>, kept: bool, notes: &mut Notes) {
+        let mut object = Object::open(out, kept, notes);
+        object.text("version", Some(b"2"));
+        object.text("platform", Some(self.platform.as_bytes()));
+        object.object("client_sdk", &[("name", self.sdk.0), ("version", self.sdk.1)]);
+        object.text("profiler_id", Some(self.profiler_id.to_string().as_bytes()));
+        object.text("release", self.release.map(str::as_bytes));
+        object.text("environment", self.environment.map(str::as_bytes));
+        object.json("measurements", self.measurements);
+    }
+}

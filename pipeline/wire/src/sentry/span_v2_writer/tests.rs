@@ -1,0 +1,153 @@
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::{
+    AnyValue as Any, ArrayValue, KeyValue, KeyValueList, any_value::Value as Kind,
+};
+use opentelemetry_proto::tonic::trace::v1::span::Link;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as OtlpSpan, Status};
+use profbridge_model::ProfilerId;
+use proptest::prelude::*;
+use prost::Message as _;
+
+use super::*;
+use crate::otlp::Limits;
+use crate::otlp::traces;
+use crate::sentry::envelope::{self, ItemHeader};
+use crate::sentry::trace_header::TraceHeader;
+use crate::sentry::{span_items, span_v2_reader, spans_to_otlp};
+
+fn decoded(spans: Vec<OtlpSpan>) -> Spans {
+    let scope_spans = vec![ScopeSpans { spans, ..ScopeSpans::default() }];
+    let resource_spans = vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }];
+    let request = ExportTraceServiceRequest { resource_spans }.encode_to_vec();
+    traces::decode(request.into(), &Limits::default()).unwrap().spans
+}
+
+/// The container of all spans, which its header agrees with and which is read again.
+fn written(spans: &Spans) -> Value {
+    let Item { header, payload } = item(spans, spans.spans()).unwrap();
+    let (header, payload) = (ItemHeader::read(&header).unwrap(), payload.plain().unwrap().clone());
+    assert_eq!(header.length, Some(payload.len() as u64));
+    let again = span_v2_reader::read(&payload, header.item_count, &TraceHeader::default()).unwrap().spans;
+    let ids = |span: &Span| (span.trace_id, span.span_id, span.parent_span_id, span.is_local_root());
+    assert_eq!(again.spans().iter().map(ids).collect::<Vec<_>>(), spans.spans().iter().map(ids).collect::<Vec<_>>());
+    for (one, other) in spans.spans().iter().zip(again.spans()) {
+        assert!(one.start_unix_nano.abs_diff(other.start_unix_nano) <= 1000 && other.is_streamed);
+        assert!(one.end_unix_nano.abs_diff(other.end_unix_nano) <= 1000);
+    }
+    serde_json::from_slice(&payload).unwrap()
+}
+
+fn any(value: Kind) -> Option<Any> {
+    Some(Any { value: Some(value) })
+}
+
+fn pair(key: &str, value: Kind) -> KeyValue {
+    KeyValue { key: key.to_owned(), value: any(value), ..KeyValue::default() }
+}
+
+/// Guarantees: the spans that Node's SDK streams have, after they were OTLP, their ids, times, names, status and
+/// attributes.
+#[test]
+fn a_real_container() {
+    let bytes = Bytes::from_static(include_bytes!("../../../testdata/sentry/node-11.1-span.envelope"));
+    let envelope = envelope::read(bytes).unwrap().envelope;
+    let (_, read) = span_items::read_items(&envelope).next().unwrap();
+    let came: Value = serde_json::from_slice(envelope.items[0].payload.plain().unwrap()).unwrap();
+    let request = spans_to_otlp::request(&read.unwrap().spans);
+    let spans = traces::decode(request.into(), &Limits::default()).unwrap().spans;
+    let back = written(&spans);
+    for (one, other) in came["items"].as_array().unwrap().iter().zip(back["items"].as_array().unwrap()) {
+        for key in ["trace_id", "span_id", "parent_span_id", "name", "status", "is_segment", "attributes"] {
+            assert_eq!(one[key], other[key], "{key}");
+        }
+    }
+}
+
+/// Guarantees: each row of the table.
+#[test]
+fn table() {
+    let list = |values: Vec<Kind>| {
+        let values = values.into_iter().map(|value| Any { value: Some(value) }).collect();
+        Kind::ArrayValue(ArrayValue { values })
+    };
+    let text = |text: &str| Kind::StringValue(text.to_owned());
+    let span = OtlpSpan {
+        trace_id: vec![1; 16],
+        span_id: vec![2; 8],
+        parent_span_id: vec![3; 8],
+        start_time_unix_nano: 1_790_000_000_250_000_000,
+        end_time_unix_nano: 1_790_000_000_500_001_000,
+        status: Some(Status { code: 2, message: "not_found".to_owned() }),
+        attributes: vec![
+            pair("s", text("a\n")),
+            pair("s", text("second")),
+            pair("b", Kind::BoolValue(true)),
+            pair("i", Kind::IntValue(-7)),
+            pair("d", Kind::DoubleValue(0.5)),
+            pair("list", list(vec![Kind::IntValue(1), Kind::IntValue(2)])),
+            pair("mixed", list(vec![Kind::IntValue(1), text("x")])),
+            pair("map", Kind::KvlistValue(KeyValueList { values: vec![pair("k", Kind::IntValue(1))] })),
+            pair("bytes", Kind::BytesValue(vec![1, 2])),
+            pair("thread.id", Kind::IntValue(12)),
+            pair("sentry.form", text("span_v2")),
+        ],
+        links: vec![
+            Link {
+                trace_id: vec![4; 16],
+                span_id: vec![5; 8],
+                attributes: vec![pair("k", text("v"))],
+                ..Link::default()
+            },
+            Link::default(),
+        ],
+        ..OtlpSpan::default()
+    };
+    let mut spans = decoded(vec![span]);
+    let string = |text: &str| json!({"value": text, "type": "string"});
+    let mut expected = json!({
+        "trace_id": "01".repeat(16), "span_id": "02".repeat(8), "parent_span_id": "03".repeat(8),
+        "name": "unknown", "status": "error", "is_segment": false,
+        "start_timestamp": 1_790_000_000.25, "end_timestamp": 1_790_000_000.500_001,
+        "attributes": {
+            "s": string("a\n"), "b": {"value": true, "type": "boolean"}, "i": {"value": -7, "type": "integer"},
+            "d": {"value": 0.5, "type": "double"}, "list": {"value": [1, 2], "type": "array"},
+            "mixed": string("[1,\"x\"]"), "map": string("{\"k\":1}"), "bytes": string("AQI="),
+            "thread.id": string("12"), "sentry.status.message": string("not_found"),
+        },
+        "links": [{"trace_id": "04".repeat(16), "span_id": "05".repeat(8), "attributes": {"k": string("v")}}],
+    });
+    assert_eq!(written(&spans), json!({"version": 2, "items": [expected]}));
+
+    spans.change(0, |changes| {
+        let thread_id = Some("13".into());
+        changes.profiler = Some(ProfilerLink { profiler_id: ProfilerId::from_hash(7), thread_id, thread_name: None });
+    });
+    expected["attributes"]["thread.id"] = string("13");
+    expected["attributes"]["sentry.profiler_id"] = string(&ProfilerId::from_hash(7).to_string());
+    assert_eq!(written(&spans)["items"][0], expected);
+}
+
+proptest! {
+    /// Guarantees: any spans of OTLP are a container that is read again, with the same ids and times; a server's span
+    /// and one without a parent are segments.
+    #[test]
+    fn any_spans(spans in prop::collection::vec((1_u64.., 0..4_u64, 0..6_i32, 0..2_000_000_000_000_000_000_u64, 0..9_000_000_000_u64, ".{0,5}"), 1..5)) {
+        let spans = spans.into_iter().map(|(id, parent, kind, start, length, text)| OtlpSpan {
+            trace_id: vec![1; 16],
+            span_id: id.to_be_bytes().to_vec(),
+            parent_span_id: if parent == 0 || parent == id { Vec::new() } else { parent.to_be_bytes().to_vec() },
+            kind,
+            start_time_unix_nano: start,
+            end_time_unix_nano: start + length,
+            attributes: vec![pair(&text, Kind::StringValue(text.clone()))],
+            name: text,
+            ..OtlpSpan::default()
+        });
+        let spans = decoded(spans.collect());
+        let container = written(&spans);
+        for (span, element) in spans.spans().iter().zip(container["items"].as_array().unwrap()) {
+            prop_assert_eq!(element["is_segment"].as_bool(), Some(span.is_local_root()));
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The interpreter's frames of waits in which they were not read.
+//!
+//! The place of a wait (`places.rs`) tells its native frames only: an interpreter keeps those of its program in memory of
+//! its own. Frames that were read in another wait at the same place may be of another function. So a wait without a
+//! reading of its own gets the frames that the thread had both before and after it, if these agree and are near. Otherwise
+//! they are not known.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hashbrown::HashMap;
+
+use super::{Found, Standing};
+use crate::message::{Location, Trust};
+use crate::runtime::Merged;
+use crate::sampler::interpreters::Named;
+use crate::sampler::timeline::Wait;
+
+/// How far apart two readings of the same frames may be for them to have held between them.
+const MOST_BETWEEN: Duration = Duration::from_millis(100);
+
+/// The interpreter's frames that were read of a thread, by time.
+#[derive(Debug, Default)]
+pub(in crate::sampler) struct FrameHistory {
+    /// From when to when each held: all frames from the innermost of the interpreter on.
+    readings: Vec<(Instant, Instant, Rc<[Location]>)>,
+}
+
+/// The number of native frames before the innermost frame of an interpreter, if there is one or should be one.
+fn native_frames(locations: &[Location]) -> Option<usize> {
+    locations.iter().position(|of| of.is_interpreted() || *of == Location::CALLERS_NOT_KNOWN)
+}
+
+/// The frames that agree in two readings, without lines that differ. `None` if their functions differ.
+fn agreed(before: &[Location], after: &[Location]) -> Option<Vec<Location>> {
+    let agreed = |pair: (&Location, &Location)| match pair {
+        (&Location::Interpreted { function, line }, &Location::Interpreted { function: other, line: other_line }) => {
+            let line = if line == other_line { line } else { 0 };
+            (function == other).then_some(Location::Interpreted { function, line })
+        }
+        (before, after) => (!before.is_interpreted() && !after.is_interpreted()).then_some(*before),
+    };
+    if before.len() != after.len() {
+        return None;
+    }
+    before.iter().zip(after).map(agreed).collect()
+}
+
+impl FrameHistory {
+    /// Adds a stack that was read while it held, from `from` to `until`.
+    pub(in crate::sampler) fn note(&mut self, from: Instant, until: Instant, locations: &[Location]) {
+        let Some(native) = native_frames(locations) else { return };
+        let frames = &locations[native..];
+        if frames.contains(&Location::CALLERS_NOT_KNOWN) {
+            return;
+        }
+        let known = self.readings.last().map(|(.., known)| known).filter(|known| ***known == *frames);
+        let frames = known.map_or_else(|| frames.into(), Rc::clone);
+        self.readings.push((from, until, frames));
+    }
+
+    /// The readings before and after a moment, if they are near enough.
+    fn around(&self, at: Instant) -> Option<[&Rc<[Location]>; 2]> {
+        let later = self.readings.partition_point(|(from, ..)| *from <= at);
+        let (_, until, before) = self.readings.get(later.checked_sub(1)?)?;
+        let (from, _, after) = self.readings.get(later)?;
+        (from.saturating_duration_since(*until) <= MOST_BETWEEN).then_some([before, after])
+    }
+
+    /// Notes the waits in which the stack was read, and gives the others the frames that they had.
+    pub(super) fn complete(&mut self, waits: &mut [Wait<Standing>]) {
+        let was_read =
+            |wait: &Wait<Standing>| !wait.shared && wait.place.as_ref().is_some_and(|Standing(of)| of.is_read);
+        for wait in waits.iter().filter(|wait| was_read(wait)) {
+            let Some(Standing(found)) = &wait.place else { continue };
+            self.note(wait.begins, wait.begins + Duration::from_nanos(wait.nano), &found.locations);
+        }
+        self.readings.sort_by_key(|(from, ..)| *from);
+        // Waits with the same stack share it.
+        let mut completed = HashMap::<_, Standing, foldhash::fast::FixedState>::default();
+        for wait in waits.iter_mut().filter(|wait| !was_read(wait)) {
+            let Some(Standing(found)) = &wait.place else { continue };
+            let Some(native) = native_frames(&found.locations) else { continue };
+            let around = self.around(wait.begins);
+            let key = (Rc::as_ptr(found), around.map(|pair| pair.map(Rc::as_ptr)));
+            let complete = || found.with_frames(native, around.and_then(|[before, after]| agreed(before, after)));
+            let standing = completed.entry(key).or_insert_with(complete).clone();
+            wait.place = Some(standing);
+        }
+        self.readings.drain(..self.readings.len().saturating_sub(1));
+    }
+}
+
+impl Found {
+    /// The same native frames with these frames below them, or with unknown ones.
+    fn with_frames(&self, native: usize, frames: Option<Vec<Location>>) -> Standing {
+        let native = &self.locations[..native];
+        match frames {
+            Some(frames) => {
+                let trust = if self.trust == Trust::MissingCallers { Trust::Complete } else { self.trust };
+                Standing::new(trust, &[native, &frames].concat(), self.named, None)
+            }
+            None => {
+                let named = Named { merged: Merged { missing_callers: 1, ..Merged::default() }, ..Named::default() };
+                Standing::new(Trust::MissingCallers, &[native, &[Location::CALLERS_NOT_KNOWN]].concat(), named, None)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sampler::timeline::{Cause, Timeline};
+
+    const NATIVE: Location = Location::Native { mapping: Some(1), address: 0x10 };
+
+    fn frames(functions: &[(u32, u32)]) -> Vec<Location> {
+        let frames = functions.iter().map(|&(function, line)| Location::Interpreted { function, line });
+        std::iter::once(NATIVE).chain(frames).collect()
+    }
+
+    /// Guarantees: a wait in which the interpreter's frames were not read has those that its thread had before and after
+    /// it, without the lines that differ. If these are of other functions or far apart, the callers are not known. A wait
+    /// in which they were read keeps them.
+    #[test]
+    fn frames_of_other_waits_are_not_believed() {
+        let elsewhere = Standing::new(Trust::Complete, &frames(&[(9, 1)]), Named::default(), None).remembered();
+        let read = Standing::new(Trust::Complete, &frames(&[(1, 1)]), Named::default(), None);
+        let unknown = (vec![NATIVE, Location::CALLERS_NOT_KNOWN], Trust::MissingCallers);
+        let known = |functions: &[(u32, u32)]| (frames(functions), Trust::Complete);
+        let (same, line, other) = ([(1, 1), (2, 7)], [(1, 2), (2, 7)], [(1, 1), (3, 7)]);
+        let rows = [
+            (&elsewhere, Some(5), same, (20, same), known(&same)),
+            (&elsewhere, Some(5), same, (20, line), known(&[(1, 0), (2, 7)])),
+            (&elsewhere, Some(5), same, (20, other), unknown.clone()),
+            (&elsewhere, Some(5), same, (106, same), unknown.clone()),
+            (&elsewhere, None, same, (20, same), unknown),
+            (&read, Some(5), same, (20, same), known(&[(1, 1)])),
+        ];
+        for (standing, before_at, before, (after_at, after), expected) in rows {
+            let start = Instant::now();
+            let at = |ms| start + Duration::from_millis(ms);
+            let mut history = FrameHistory::default();
+            before_at.into_iter().for_each(|ms| history.note(at(ms), at(ms), &frames(&before)));
+            history.note(at(after_at), at(after_at), &frames(&after));
+            let mut thread = Timeline::new(start);
+            thread.switched_in(start);
+            thread.switched_out(at(10), Cause::Preempted, Some(standing.clone()));
+            thread.switched_in(at(15));
+            let mut waits = thread.settle(at(200), None).waits;
+            history.complete(&mut waits);
+            let [Wait { place: Some(Standing(found)), .. }] = &waits[..] else { panic!("{waits:?}") };
+            assert_eq!((found.locations.clone(), found.trust), expected);
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What packets of a sampler that was taken over cost the owner in memory, measured by an allocator that counts.
+
+#![cfg(target_os = "linux")]
+#![allow(unsafe_code, reason = "an allocator is unsafe to implement")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use profbridge_sampler::message::{
+    Batch, Command, Context, Event, Process, ProcessId, Rights, Sample, Select, Settings, Stack, Target, TargetId,
+    Thread,
+};
+use profbridge_sampler::protocol::{Checker, MAX_PACKET, decode_event, encode_event};
+
+/// The system's allocator, and how many bytes it has given out, now and at most.
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+static PEAK: AtomicUsize = AtomicUsize::new(0);
+
+fn count(size: usize) {
+    PEAK.fetch_max(LIVE.fetch_add(size, Relaxed) + size, Relaxed);
+}
+
+// SAFETY: everything is the system allocator's, to which all is passed on as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size());
+        // SAFETY: the caller keeps the rules of `alloc`.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller keeps the rules of `dealloc`.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // For a moment there may be both.
+        count(size);
+        LIVE.fetch_sub(layout.size(), Relaxed);
+        // SAFETY: the caller keeps the rules of `realloc`.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The packet of an event with `behind` bytes behind the length of an empty list, made full of zeroes: the list has as
+/// many entries of `each` bytes as there is room for.
+fn full(event: Event, behind: usize, each: usize) -> Vec<u8> {
+    let mut packet = encode_event(event).bytes;
+    packet.truncate(packet.len() - behind - 1);
+    let count = (MAX_PACKET - packet.len() - 3 - behind) / each;
+    packet.extend([count & 127 | 128, count >> 7 & 127 | 128, count >> 14].map(|byte| byte as u8));
+    packet.resize(packet.len() + count * each + behind, 0);
+    packet
+}
+
+fn process(id: u64) -> Process {
+    Process {
+        id: ProcessId(id),
+        target: TargetId(0),
+        pid: 1,
+        namespace_pid: 1,
+        start_unix_nano: 0,
+        exec_id: 0,
+        executable: String::new(),
+        arguments: Vec::new(),
+        user: 0,
+        control_group: None,
+        container: None,
+        environment: Vec::new(),
+        root: None,
+    }
+}
+
+/// Decodes a packet and checks it. Returns the event, how many bytes that took at most, and how many the event takes.
+fn receive(packet: &[u8]) -> (Option<Event>, usize, usize) {
+    let mut checker = Checker::default();
+    checker.note(&Command::Watch(Target {
+        id: TargetId(0),
+        select: Select::Pid(1),
+        settings: Settings::default(),
+        environment: Vec::new(),
+        thread_attributes: Vec::new(),
+        sample_at_once: true,
+    }));
+    for event in [Event::Ready(Rights::default()), Event::Attached(Box::new(process(0)))] {
+        assert_eq!(checker.check(&event), Ok(()));
+    }
+    let before = LIVE.load(Relaxed);
+    PEAK.store(before, Relaxed);
+    let event = decode_event(packet, None).ok().filter(|event| checker.check(event).is_ok());
+    (event, PEAK.load(Relaxed) - before, LIVE.load(Relaxed) - before)
+}
+
+/// Guarantees: however many entries a packet has or says that it has, receiving it costs at most 50 times its length,
+/// and an event that passes at most a MiB and a quarter.
+#[test]
+fn full_of_nothing() {
+    let batch = || Event::Batch(Batch { process: ProcessId(0), period_nano: 1, ..Batch::default() });
+    let functions = || Event::Functions { process: ProcessId(0), first: 0, functions: Vec::new() };
+    let resource = || Event::Resource { process: ProcessId(0), attributes: Vec::new() };
+    let attached = || Event::Attached(Box::new(process(1)));
+    let ready = || Event::Ready(Rights::default());
+    type Made<'a> = &'a dyn Fn() -> Event;
+    // Each list by how many bytes are behind it.
+    let tables = (0..5).map(|behind| (&batch as Made<'_>, behind));
+    let others = [(&functions as Made<'_>, 0), (&resource, 0), (&attached, 0), (&attached, 4), (&ready, 0)];
+    for (event, behind) in tables.chain(others) {
+        for each in 1..=16 {
+            let (_, peak, kept) = receive(&full(event(), behind, each));
+            assert!(peak <= 50 * MAX_PACKET && kept <= 5 << 18, "{:?} {behind} {each}: {peak}, {kept}", event());
+        }
+    }
+    // With an entry of each table for each sample.
+    let count = (MAX_PACKET - 64) / 15;
+    let batch = Batch {
+        process: ProcessId(0),
+        period_nano: 1,
+        threads: vec![Thread::default(); count],
+        stacks: vec![Stack::default(); count],
+        contexts: vec![Context::default(); count],
+        samples: vec![Sample::default(); count],
+        ..Batch::default()
+    };
+    let (event, peak, kept) = receive(&encode_event(Event::Batch(batch)).bytes);
+    assert!(event.is_some() && peak <= 5 << 18 && kept <= 5 << 18, "{peak}, {kept}");
+}
