@@ -7,7 +7,7 @@ use ::http::header::{self, HeaderValue};
 use bytes::Bytes;
 use profbridge_codec::otlp::Encoding;
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
-use profbridge_engine::http_out::{Answer, HttpOut};
+use profbridge_engine::http_out::{HttpAnswer, HttpOut};
 use profbridge_model::Reason;
 use profbridge_net::compression::ACCEPT_ENCODING;
 use prost::Message as _;
@@ -52,7 +52,7 @@ pub(crate) async fn export(out: &HttpOut, settings: &Settings, request: &Request
     Err(Refused { error, too_large })
 }
 
-fn success(settings: &Settings, request: &Request<Meta>, answer: &Answer) -> Accepted {
+fn success(settings: &Settings, request: &Request<Meta>, answer: &HttpAnswer) -> Accepted {
     // An empty body is an empty answer, whatever its content type and encoding.
     if answer.body.as_ref().is_ok_and(Bytes::is_empty) {
         return answer::accepted(settings, request, &[]);
@@ -72,7 +72,7 @@ fn success(settings: &Settings, request: &Request<Meta>, answer: &Answer) -> Acc
 }
 
 /// The error text of a body: the message of a `google.rpc.Status`, as the specification asks for, or plain text.
-fn text(answer: &Answer) -> String {
+fn text(answer: &HttpAnswer) -> String {
     let Ok(body) = answer.unpacked(MAX_RESPONSE_BYTES) else { return String::new() };
     match answer.media_type() {
         PROTOBUF => tonic_types::Status::decode(body).map(|status| status.message).unwrap_or_default(),

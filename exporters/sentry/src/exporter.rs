@@ -12,7 +12,7 @@ use profbridge_engine::component::{
 use profbridge_engine::http_out::HttpOut;
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_model::{Reason, SampledOut, Telemetry};
-use profbridge_net::client::{EndpointError, HttpClientConfig, Passage, Proxies};
+use profbridge_net::client::{EndpointError, ForwardingClient, HttpClientConfig, Proxies};
 use profbridge_wire::sentry::client_report::Discarded;
 use tokio::sync::Semaphore;
 
@@ -87,9 +87,9 @@ impl SentryExporter {
         if self.settings.destinations.upstream_of(None).is_some() {
             // Receivers forward requests of unknown types through this.
             let destinations = Arc::clone(&self.settings.destinations);
-            let upstream_route =
-                ToUpstream { destinations, passage: Passage::new(&config).map_err(failed)?, via: via.clone() };
-            peer_limits.offer_way(&self.settings.id, Arc::new(upstream_route));
+            let forwarding = ForwardingClient::new(&config).map_err(failed)?;
+            let upstream_route = ToUpstream { destinations, forwarding, via: via.clone() };
+            peer_limits.offer_forwarder(&self.settings.id, Arc::new(upstream_route));
         }
         let out = HttpOut::new(&config, via.clone()).map_err(failed)?;
         self.started.get_or_init(|| Started { out, peer_limits: peer_limits.clone() });

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::{Request, Response, Uri};
 use hyper::body::Incoming;
 use profbridge_engine::component::BoxFuture;
-use profbridge_engine::peer_limits::Onward;
+use profbridge_engine::peer_limits::RequestForwarder;
 use profbridge_engine::via::{self, Via};
-use profbridge_net::client::{Passage, Resumed};
+use profbridge_net::client::{ForwardingClient, PartlyReadBody};
 
 use crate::destinations::Destinations;
 
@@ -15,12 +15,12 @@ use crate::destinations::Destinations;
 #[derive(Debug)]
 pub(crate) struct ToUpstream {
     pub(crate) destinations: Arc<Destinations>,
-    pub(crate) passage: Passage,
+    pub(crate) forwarding: ForwardingClient,
     /// Detects a loop of forwarding processes.
     pub(crate) via: Via,
 }
 
-impl Onward for ToUpstream {
+impl RequestForwarder for ToUpstream {
     fn knows(&self, server: &str) -> bool {
         self.destinations.upstream_of(Some(server)).is_some()
     }
@@ -28,14 +28,14 @@ impl Onward for ToUpstream {
     fn pass<'a>(
         &'a self,
         server: Option<&'a str>,
-        mut request: Request<Resumed>,
+        mut request: Request<PartlyReadBody>,
     ) -> BoxFuture<'a, Result<Response<Incoming>, String>> {
         Box::pin(async move {
             let (_, upstream) = self.destinations.upstream_of(server).ok_or("it is no upstream of this exporter")?;
             let behind = request.uri().path_and_query().map_or("/", |path| path.as_str());
             let url: Uri = upstream.url(behind).parse().map_err(|_| "the path makes no valid URL")?;
             request.headers_mut().insert(via::HEADER, self.via.header());
-            self.passage.pass(url, request).await.map_err(|failure| failure.to_string())
+            self.forwarding.pass(url, request).await.map_err(|failure| failure.to_string())
         })
     }
 }

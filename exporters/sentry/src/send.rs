@@ -7,7 +7,7 @@ use http::header::{HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use profbridge_codec::compress;
 use profbridge_codec::sentry::{ContentEncoding, sent_later};
 use profbridge_engine::component::{Accepted, Request, Retry, SendError};
-use profbridge_engine::http_out::{self, Answer as Response};
+use profbridge_engine::http_out::{self, HttpAnswer as Response};
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_model::envelope::Received;
 use profbridge_model::{Envelope, Reason};

@@ -1,46 +1,46 @@
-//! The law that every edge of a pipeline obeys, in each unit by itself:
-//! `in + synthesized + held before = out + dropped + held after`.
+//! The conservation law of a pipeline. Each component obeys it for every unit separately: `in + synthesized + held
+//! before = out + dropped + held after`.
 
 use std::fmt;
 
 use profbridge_model::Quantities;
 use profbridge_model::quantities::Number;
 
-/// What a processor holds.
+/// What a processor currently holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Held {
-    /// How much.
+    /// The amount, in each unit.
     pub quantities: Quantities,
-    /// Bytes, as well as they can be counted: capacity, not length.
+    /// Approximate memory in bytes, by capacity rather than length.
     pub bytes: u64,
 }
 
 impl Held {
-    /// So many observations in so many bytes.
+    /// This many observations, which take this many bytes.
     pub const fn observations(observations: u64, bytes: u64) -> Self {
         Self { quantities: Quantities::observations(observations), bytes }
     }
 }
 
-/// One call's two sides of the law.
+/// The terms of the conservation law for one call of a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Balance {
-    /// What was handed in.
+    /// What the processor received.
     pub inbound: Quantities,
     /// What a rule added.
     pub synthesized: Quantities,
-    /// What was held before.
+    /// What the processor held before the call.
     pub held_before: Quantities,
-    /// What was handed on.
+    /// What the processor put out.
     pub outbound: Quantities,
-    /// What was lost, under any reason.
+    /// What was lost, for any reason.
     pub dropped: Quantities,
-    /// What is held after.
+    /// What the processor holds after the call.
     pub held_after: Quantities,
 }
 
 impl Balance {
-    /// By how much the sides differ in each unit: nothing where the law holds.
+    /// How much is unaccounted for in each unit; zero everywhere if the law holds.
     pub fn unaccounted(&self) -> Quantities {
         let before = self.inbound + self.synthesized + self.held_before;
         before.abs_diff(self.outbound + self.dropped + self.held_after)
@@ -64,7 +64,7 @@ impl fmt::Display for Balance {
 mod tests {
     use super::*;
 
-    /// Guarantees: what is missing in one unit is found, and nothing that is too much in another makes up for it.
+    /// Guarantees: a loss in one unit is found, and an excess in another unit does not cancel it.
     #[test]
     fn each_unit_by_itself() {
         let mixed = Quantities { observations: 5, spans: 0, items: 2 };

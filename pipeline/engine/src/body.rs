@@ -1,12 +1,13 @@
-//! A request's bytes, read and unpacked under the memory budget: what receivers over HTTP have in common.
+//! Reads and decompresses request bodies under the memory budget. All HTTP receivers use it.
 //!
-//! The announced length is asked for at once, so that a request that cannot fit is told so before it is sent, and then
-//! given back: held is what arrives, since a thousand peers can announce 64 MiB each and send nothing. The buffer
-//! doubles up to the announced length, so a true announcement ends in a buffer without slack.
+//! The budget is asked for the announced length first, so a request that cannot fit is refused before the client sends
+//! it. That memory is released at once and taken again as bytes arrive, because a thousand peers could each announce 64
+//! MiB and send nothing. The buffer doubles up to the announced length, so a body of that length leaves no unused
+//! capacity.
 //!
-//! Where the [`Intake`] waits for memory ([`Intake::waiting_until`]), reading waits. What was announced is then held from
-//! the beginning, and without an announcement one request at a time grows large: requests that wait for more while they
-//! hold a part would wait for each other.
+//! If the [`Intake`] waits for memory ([`Intake::waiting_until`]), reading waits too. The announced length is then
+//! reserved for the whole read. Without an announced length only one request at a time may grow large: several partly
+//! read requests would otherwise wait for each other's memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,77 +26,77 @@ use crate::budget::Permit;
 use crate::component::Rejected;
 use crate::intake::Intake;
 
-/// The buffer's first size, in bytes, unless less is announced.
+/// Initial buffer capacity in bytes, unless a smaller length is announced.
 const FIRST: usize = 64 * 1024;
 
-/// So large several bodies may become at the same time without having said how large they are, where they wait for
-/// memory. What all of them hold stays small beside what the one needs that grows on.
-const MOST_UNANNOUNCED: usize = 256 * 1024;
+/// While requests wait for memory, several bodies without an announced length may each grow to this size in bytes. The
+/// limit keeps their total small compared with the one body that may grow further.
+const MAX_UNANNOUNCED: usize = 256 * 1024;
 
-/// How long the rest of a request is read and forgotten that is refused, so that its sender sees the answer.
+/// For this long the rest of a refused request is read and discarded, so that its sender gets to read the answer.
 pub const LINGER: Duration = Duration::from_secs(5);
 
-/// Bytes and the memory that they take.
+/// A body and the memory permit that covers it.
 #[derive(Debug)]
 pub struct Received {
     /// The bytes.
     pub bytes: Bytes,
-    /// Their memory.
+    /// The memory they occupy.
     pub permit: Permit,
 }
 
 /// Why a body was not read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// It is too large, also where it only announced to be, was too slow, or broke off.
+    /// The body is larger than the limit (really or as announced), too slow, or cut short.
     #[error(transparent)]
     Body(#[from] BodyError),
-    /// There is no memory for it.
+    /// There is not enough memory for it.
     #[error(transparent)]
     Rejected(#[from] Rejected),
 }
 
-/// A buffer that asks the budget before it grows.
+/// A buffer that takes memory from the budget before it grows.
 #[derive(Debug)]
 pub struct Buffer<'a> {
     intake: &'a Intake,
     permit: Permit,
     bytes: Vec<u8>,
-    /// How many bytes are expected; more may come.
+    /// Expected length in bytes; more may arrive.
     announced: usize,
-    /// Held while it grows large without an announcement.
+    /// Held while the body grows large without an announced length.
     turn: Option<OwnedSemaphorePermit>,
 }
 
 impl<'a> Buffer<'a> {
-    /// An empty buffer for a request that announces so many bytes, or nothing.
+    /// An empty buffer for a request that announces this length, if it announces one.
     ///
     /// # Errors
     ///
-    /// So many bytes would not fit.
+    /// There is not enough memory for that length.
     pub async fn new(intake: &'a Intake, announced: Option<usize>) -> Result<Self, Rejected> {
-        let permit = intake.admitted(0).await?;
+        let permit = intake.admit_waiting(0).await?;
         let mut buffer = Self { intake, permit, bytes: Vec::new(), announced: 0, turn: None };
         buffer.announce(announced.unwrap_or(0)).await?;
         Ok(buffer)
     }
 
-    /// Says how many bytes are expected in all.
+    /// Sets the expected total length in bytes.
     ///
     /// # Errors
     ///
-    /// So many bytes would not fit.
+    /// There is not enough memory for that length.
     pub async fn announce(&mut self, announced: usize) -> Result<(), Rejected> {
         self.announced = announced;
         let held = self.permit.bytes();
-        self.intake.grown(&mut self.permit, (announced as u64).saturating_sub(held)).await?;
+        self.intake.grow_waiting(&mut self.permit, (announced as u64).saturating_sub(held)).await?;
         if !self.intake.may_wait() {
             self.permit.set(held);
         }
         Ok(())
     }
 
-    /// Makes room for `more` bytes.
+    /// Reserves memory and capacity for `more` bytes.
     async fn reserve(&mut self, more: usize) -> Result<(), Rejected> {
         let needed = self.bytes.len().saturating_add(more);
         let capacity = self.bytes.capacity();
@@ -107,44 +108,44 @@ impl<'a> Buffer<'a> {
             target = target.min(self.announced);
         }
         let target = target.max(needed);
-        if needed > self.announced && target > MOST_UNANNOUNCED && self.turn.is_none() && self.intake.may_wait() {
-            self.turn = self.intake.turn().await?;
+        if needed > self.announced && target > MAX_UNANNOUNCED && self.turn.is_none() && self.intake.may_wait() {
+            self.turn = self.intake.wait_to_grow_large().await?;
         }
         let held = self.permit.bytes();
-        self.intake.grown(&mut self.permit, (target as u64).saturating_sub(held)).await?;
+        self.intake.grow_waiting(&mut self.permit, (target as u64).saturating_sub(held)).await?;
         self.bytes.reserve_exact(target - self.bytes.len());
         Ok(())
     }
 
-    /// Takes up to `most` bytes of `data`.
+    /// Appends up to `most` bytes of `data`.
     ///
     /// # Errors
     ///
-    /// There is no memory for them.
-    pub async fn take(&mut self, data: &mut Bytes, most: usize) -> Result<(), Rejected> {
+    /// There is not enough memory for them.
+    pub async fn append(&mut self, data: &mut Bytes, most: usize) -> Result<(), Rejected> {
         let taken = data.split_to(most.min(data.len()));
         self.reserve(taken.len()).await?;
         self.bytes.extend_from_slice(&taken);
         Ok(())
     }
 
-    /// How many bytes are in it.
+    /// The number of buffered bytes.
     pub fn len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// What is in it.
+    /// The buffered bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// Whether nothing is in it.
+    /// Whether the buffer is empty.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// What is in it, in as much memory as it has bytes: who keeps it keeps no slack, of which a small body without an
-    /// announced length would have most.
+    /// The buffered bytes, without unused capacity: a pipeline may keep them for long, and a small body without an
+    /// announced length would waste most of its buffer.
     pub fn finish(mut self) -> Received {
         self.bytes.shrink_to_fit();
         self.permit.set(self.bytes.capacity() as u64);
@@ -162,7 +163,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
 {
-    // Compared before the budget is asked: too large is an answer for good.
+    // The size is checked before the budget, because a body that is too large must be refused permanently.
     let announced = body.size_hint().exact().map(|length| usize::try_from(length).unwrap_or(usize::MAX));
     if announced.is_some_and(|length| length > limits.max_bytes) {
         return Err(BodyError::TooLarge { limit: limits.max_bytes }.into());
@@ -172,11 +173,11 @@ where
     Ok(buffer.finish())
 }
 
-/// Reads a body until its end, or until there are at least `enough` bytes. Whether it came to the end.
+/// Reads until the body ends or the buffer has at least `enough` bytes. Returns whether the body has ended.
 ///
 /// # Errors
 ///
-/// It is too large, too slow, broken off, or there is no memory for it.
+/// The body is too large, too slow, cut short, or there is no memory for it.
 pub async fn fill<B>(buffer: &mut Buffer<'_>, body: &mut Guarded<B>, enough: usize) -> Result<bool, ReadError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -185,19 +186,18 @@ where
     while buffer.len() < enough {
         let Some(frame) = body.frame().await else { return Ok(true) };
         if let Ok(mut data) = frame?.into_data() {
-            buffer.take(&mut data, usize::MAX).await?;
+            buffer.append(&mut data, usize::MAX).await?;
         }
     }
     Ok(body.is_end_stream())
 }
 
-/// Reads what is left of a request for at most so long, and forgets it, where its sender would not see the answer
-/// otherwise.
+/// Reads and discards the rest of a request, for at most `time`, so that its sender gets to read the answer.
 ///
-/// Over HTTP/1 the kernel resets a socket that is closed with bytes unread; over HTTP/2 some clients take the early end
-/// of the stream for a failure (curl 7.88). Clients repeat a request whose connection broke.
+/// Over HTTP/1 the kernel resets a socket that is closed with unread bytes; over HTTP/2 some clients treat an early end
+/// of the stream as a failure (curl 7.88). Clients retry a request whose connection broke.
 pub async fn discard_rest(request: Request<Incoming>, time: Duration) {
-    // A sender that expects to be told whether to send has not begun.
+    // A client that sent `Expect: 100-continue` has not started to send the body.
     if request.headers().contains_key(EXPECT) || request.body().is_end_stream() {
         return;
     }
@@ -210,20 +210,20 @@ pub async fn discard_rest(request: Request<Incoming>, time: Duration) {
     }
 }
 
-/// How many requests are unpacked and read at the same time: as many as there are cores. The others wait, with nothing
-/// but what they sent, so that none is slow because all are.
+/// Limits how many requests are decompressed and decoded at the same time: one per core. The others wait and hold only
+/// their received bytes, so that they do not slow each other down.
 pub fn slots() -> Arc<Semaphore> {
     Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(1, usize::from)))
 }
 
-/// Runs `work` on a thread for blocking work, once there is a slot. Where it fails, what it was made of is gone, and is
-/// given back to the system if it is much. `None` where it panicked, which the log says.
+/// Runs `work` on a blocking thread once a slot is free. If it fails and freed much memory, that memory is returned to
+/// the system. Returns `None` if it panicked; the panic is logged.
 pub async fn run_in<T: Send + 'static, E: Send + 'static>(
     slots: &Arc<Semaphore>,
     intake: &Intake,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,
 ) -> Option<Result<T, E>> {
-    // Never closed.
+    // The semaphore is never closed.
     let slot = Arc::clone(slots).acquire_owned().await.ok()?;
     let intake = intake.clone();
     let task = tokio::task::spawn_blocking(move || {
@@ -237,21 +237,21 @@ pub async fn run_in<T: Send + 'static, E: Send + 'static>(
     task.await.inspect_err(|error| tracing::error!(%error, "reading a request failed")).ok()
 }
 
-/// Why a body was not unpacked.
+/// Why a body was not decompressed.
 #[derive(Debug)]
 pub enum UnpackError {
-    /// What it unpacks to is too large, or it is not what its coding says.
+    /// The output is too large, or the body is not valid in its coding.
     Decompress(DecompressError),
-    /// There is no memory for what it unpacks to.
+    /// There is not enough memory for the output.
     Rejected(Rejected),
 }
 
-/// Undoes a body's coding. The permit then also holds what the output takes, while the output is there. Blocks the
-/// calling thread for as long as the work takes, and where the intake waits for memory, for that.
+/// Decompresses a body. The permit then also covers the output for as long as the output lives. Blocks the calling
+/// thread while it works and, if the intake waits for memory, while it waits.
 ///
 /// # Errors
 ///
-/// The output is larger than `limit`, the body is not what `coding` says, or there is no memory.
+/// The output is larger than `limit`, the body is not valid in `coding`, or there is not enough memory.
 pub fn unpack(
     bytes: Bytes,
     coding: Coding,
@@ -278,8 +278,8 @@ pub fn unpack(
     }
 }
 
-/// As [`unpack`], where nobody keeps what was packed: the permit then holds the output in its place. Bytes without a
-/// coding stay as they are.
+/// Like [`unpack`], but releases the compressed body: the permit then covers only the output. A body without a coding
+/// is returned unchanged.
 ///
 /// # Errors
 ///
@@ -300,8 +300,8 @@ pub fn unpack_instead(
     Ok(unpacked.plain)
 }
 
-/// As [`unpack_instead`], but keeps what was packed where it can be passed on in place of the output: it is smaller,
-/// and everybody reads it in the same way. The permit then holds both.
+/// Like [`unpack_instead`], but keeps the compressed body if it can be forwarded instead of the output, that is if it
+/// is smaller and every decoder reads it alike. The permit then covers both.
 ///
 /// # Errors
 ///
@@ -341,8 +341,8 @@ mod tests {
     use super::*;
     use crate::testing::intake;
 
-    /// Guarantees: what was packed stays beside what it unpacks to, and both take memory, where it may stand in its
-    /// place; where it is no smaller or in several pieces it is gone, and so is its memory.
+    /// Guarantees: a compressed body that may be forwarded is kept beside its output, and the permit covers both; one
+    /// that is not smaller, or consists of several members, is released with its memory.
     #[test]
     fn packed_bytes_are_kept() {
         let (intake, consumer) = intake(1 << 20);
@@ -369,13 +369,13 @@ mod tests {
         assert_eq!((plain, permit.bytes()), ((Bytes::from_static(b"spam"), None), 4));
     }
 
-    /// Guarantees: what was read takes the memory that it has bytes, with and without an announced length.
+    /// Guarantees: a body takes exactly as much memory as it has bytes, with and without an announced length.
     #[tokio::test]
     async fn no_slack() {
         let (intake, consumer) = intake(1 << 20);
         let limits = BodyLimits::new(1 << 20);
         let announced = read(Full::new(Bytes::from_static(b"12345")), limits, &intake).await.unwrap();
-        // What maps frames does not say how long the body is.
+        // A mapped body has no size hint.
         let unannounced = Full::new(Bytes::from_static(b"12345")).map_frame(|frame| frame);
         assert_eq!(unannounced.size_hint().exact(), None);
         let chunked = read(unannounced, limits, &intake).await.unwrap();
@@ -386,7 +386,7 @@ mod tests {
         assert_eq!(consumer.memory_used(), 10);
     }
 
-    /// Many large bodies at once, all of which have begun, with memory for some of them.
+    /// Starts many large bodies at once, with memory for only some of them.
     async fn uploads(announced: bool) {
         const SIZE: usize = 3 << 20;
         const UPLOADS: usize = 8;
@@ -404,7 +404,7 @@ mod tests {
             });
             senders.push(sender);
         }
-        // Each sender goes on as its body is read, a part at a time, so that all have begun before one has ended.
+        // Each sender waits until its previous part was read, so that all have started before any has finished.
         let send = senders.into_iter().map(|sender| {
             tokio::spawn(async move {
                 for _ in 0..SIZE >> 16 {
@@ -423,7 +423,7 @@ mod tests {
                     ended += 1;
                 }
                 () = tokio::task::yield_now() => {
-                    // A small event never waits for a large one.
+                    // A small event must not wait for a large one.
                     let event = Full::new(Bytes::from_static(b"12345"));
                     let brief = intake.waiting_until(Instant::now());
                     read(event, BodyLimits::new(100), &brief).await.unwrap();
@@ -435,7 +435,7 @@ mod tests {
         }
     }
 
-    /// A body that comes in pieces.
+    /// A body that arrives in several pieces.
     struct Pieces {
         receiver: tokio::sync::mpsc::Receiver<Result<Frame<Bytes>, Infallible>>,
         left: Option<u64>,
@@ -461,8 +461,8 @@ mod tests {
         }
     }
 
-    /// Attack: more large bodies than there is memory for, all at the same time, end one after the other, whether they
-    /// say how long they are or not: none waits for memory that another one holds that waits. Small ones pass them.
+    /// Attack: more large bodies than fit into memory, all at the same time, complete one after the other, with and
+    /// without an announced length: none waits for memory that another waiting one holds. Small bodies overtake them.
     #[tokio::test(start_paused = true)]
     async fn uploads_do_not_wait_for_each_other() {
         uploads(true).await;

@@ -1,9 +1,9 @@
 //! One memory budget for the whole process.
 //!
-//! Requests hold a [`Permit`] from before their body is read until the processors have taken what is in it; windows
-//! and queues charge what they hold. Two marks: above the high-water mark processors are asked to put out what they
-//! hold, above the limit receivers answer "later". What is charged for data that was admitted never fails, so the sum
-//! may pass the limit by what one request turns into, and not further.
+//! A request holds a [`Permit`] from before its body is read until the processors have absorbed it; windows and queues
+//! charge the memory that they hold. There are two thresholds: above the high-water mark processors are asked to flush
+//! data, above the limit receivers answer "try again later". Charging data that was already admitted never fails, so
+//! usage may exceed the limit, but by no more than one request expands to.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,25 +11,25 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
-/// The part of the limit above which processors are asked to put out what they hold: 4/5, which leaves room for the
-/// requests that arrive while they do.
+/// Above this fraction of the limit processors are asked to flush: 4/5, which leaves room for requests that arrive
+/// while they flush.
 const HIGH_WATER: (u64, u64) = (4, 5);
 
-/// When requests and batches of so many bytes are gone, or of a quarter of the limit, what they leave is given back to
-/// the system, once there is nothing to do: less is soon needed again.
-const MUCH: u64 = 16 << 20;
+/// Once this many bytes, or a quarter of the limit, were released, the allocator returns free memory to the system when
+/// the process is idle. A smaller amount is likely to be reused soon.
+const RETURN_WHEN_IDLE: u64 = 16 << 20;
 
-/// When so many bytes are gone, as a part of the limit, what they leave is given back between two requests as well.
-/// Looking through the heap takes time, and so does asking for the same pages again.
-const TOO_MUCH: u64 = 4;
+/// Once the limit divided by this was released, free memory is also returned between two requests. Not earlier, because
+/// scanning the heap and requesting the same pages again both cost time.
+const RETURN_BETWEEN_FRACTION: u64 = 4;
 
-/// What takes so much memory at once is large: it leaves a part of the limit to what is small.
+/// An allocation of at least this many bytes counts as large and has to leave part of the limit to small ones.
 pub(crate) const LARGE: u64 = 1 << 20;
 
-/// The part of the limit that large requests leave free while they wait for memory: a quarter.
-const LEFT_TO_SMALL: u64 = 4;
+/// Large requests that wait for memory leave the limit divided by this to small ones.
+const RESERVED_FOR_SMALL_FRACTION: u64 = 4;
 
-/// The memory that data may take. Cheap to clone; clones share it.
+/// The memory that data may occupy. Cheap to clone; clones share it.
 #[derive(Debug, Clone)]
 pub struct Budget {
     shared: Arc<Shared>,
@@ -40,13 +40,13 @@ struct Shared {
     limit: u64,
     high: u64,
     used: AtomicU64,
-    /// Changes whenever the high-water mark is passed or a request was turned away.
+    /// Notified when usage passes the high-water mark or a request was refused.
     pressure: watch::Sender<()>,
-    /// What permits came to that are gone, since memory was last given back to the system, in bytes.
+    /// Bytes of released permits since memory was last returned to the system.
     gone: AtomicU64,
-    /// Tells those that wait when something was given back.
+    /// Wakes waiting requests when memory was released.
     freed: Notify,
-    /// Held by the one request that grows large without having said how large.
+    /// Held by the one request that may grow large without an announced length.
     growing: Arc<Semaphore>,
 }
 
@@ -60,9 +60,9 @@ pub struct Permit {
 /// The budget is used up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Exhausted {
-    /// What was asked for, in bytes.
+    /// The requested bytes.
     pub wanted: u64,
-    /// What all data took at that time, in bytes.
+    /// The bytes in use at that time.
     pub used: u64,
     /// The limit, in bytes.
     pub limit: u64,
@@ -78,25 +78,25 @@ impl Budget {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Takes bytes for something that can still be refused.
+    /// Takes memory for data that can still be refused.
     ///
     /// # Errors
     ///
-    /// The limit would be passed.
+    /// The limit would be exceeded.
     pub fn admit(&self, bytes: u64) -> Result<Permit, Exhausted> {
         let mut permit = self.charge(0);
         permit.grow(bytes)?;
         Ok(permit)
     }
 
-    /// Takes bytes for something that is there already.
+    /// Takes memory for data that exists already.
     pub fn charge(&self, bytes: u64) -> Permit {
         let mut permit = Permit { shared: Arc::clone(&self.shared), bytes: 0 };
         permit.set(bytes);
         permit
     }
 
-    /// What all data takes at the moment, in bytes.
+    /// The bytes in use.
     pub fn used(&self) -> u64 {
         self.shared.used.load(Ordering::Relaxed)
     }
@@ -106,35 +106,34 @@ impl Budget {
         self.shared.limit
     }
 
-    /// Whether memory is short.
+    /// Whether usage is above the high-water mark.
     pub fn is_short(&self) -> bool {
         self.used() > self.shared.high
     }
 
-    /// Whether more is used than there may be.
+    /// Whether usage is above the limit.
     pub fn is_exceeded(&self) -> bool {
         self.used() > self.shared.limit
     }
 
-    /// Gives memory back to the system that was freed, where that is much. To be called when there has been nothing to
-    /// do for a while, when a large request has ended, and while memory is short: what is free otherwise is soon taken
-    /// again.
+    /// Returns freed memory to the system if it is much. Call it when the process has been idle for a while, when a
+    /// large request has ended, and under memory pressure; at other times free memory is soon reused.
     pub(crate) fn give_back_freed(&self) {
         self.give_back_from(self.much());
     }
 
-    /// The same between two requests, where it is very much.
-    pub(crate) fn give_back_between(&self) {
-        self.give_back_from(self.shared.limit / TOO_MUCH);
+    /// Like [`Budget::give_back_freed`], but only if it is very much. Call it between two requests.
+    pub(crate) fn give_back_between_requests(&self) {
+        self.give_back_from(self.shared.limit / RETURN_BETWEEN_FRACTION);
     }
 
-    /// Whether [`Budget::give_back_freed`] would.
+    /// Whether [`Budget::give_back_freed`] would return memory.
     pub(crate) fn has_freed_much(&self) -> bool {
         self.shared.gone.load(Ordering::Relaxed) >= self.much()
     }
 
     fn much(&self) -> u64 {
-        MUCH.min(self.shared.limit / TOO_MUCH)
+        RETURN_WHEN_IDLE.min(self.shared.limit / RETURN_BETWEEN_FRACTION)
     }
 
     fn give_back_from(&self, least: u64) {
@@ -144,46 +143,46 @@ impl Budget {
         }
     }
 
-    /// Waits for the turn of a request that grows large without having said how large. Several would wait for memory that
-    /// the others hold.
-    pub(crate) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+    /// Waits until no other request grows large without an announced length. Several of them would deadlock, each
+    /// waiting for memory that the others hold.
+    pub(crate) async fn wait_to_grow_large(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.shared.growing).acquire_owned().await.ok()
     }
 
-    /// Completes when memory was given back after this was called.
+    /// Completes when memory is released after this call.
     pub(crate) fn freed(&self) -> Notified<'_> {
         self.shared.freed.notified()
     }
 
-    /// Tells when memory becomes short, or a request was turned away.
+    /// Notified when usage passes the high-water mark or a request was refused.
     pub(crate) fn pressure(&self) -> watch::Receiver<()> {
         self.shared.pressure.subscribe()
     }
 }
 
 impl Permit {
-    /// The bytes taken.
+    /// The bytes that the permit covers.
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
-    /// Takes `more` bytes, for something that can still be refused.
+    /// Takes `more` bytes for data that can still be refused.
     ///
     /// # Errors
     ///
-    /// The limit would be passed. The permit is as it was.
+    /// The limit would be exceeded. The permit is unchanged.
     pub fn grow(&mut self, more: u64) -> Result<(), Exhausted> {
         self.grow_within(more, self.shared.limit)
     }
 
-    /// As [`Permit::grow`], and where that is large, leaves memory for what is small, unless it could never have it then.
+    /// Like [`Permit::grow`], but a large request leaves memory for small ones, unless it could then never fit.
     ///
     /// # Errors
     ///
     /// As [`Permit::grow`].
-    pub(crate) fn grow_beside_small(&mut self, more: u64) -> Result<(), Exhausted> {
+    pub(crate) fn grow_leaving_room_for_small(&mut self, more: u64) -> Result<(), Exhausted> {
         let limit = self.shared.limit;
-        let left = limit - limit / LEFT_TO_SMALL;
+        let left = limit - limit / RESERVED_FOR_SMALL_FRACTION;
         let all = self.bytes.saturating_add(more);
         self.grow_within(more, if (LARGE..=left).contains(&all) { left } else { limit })
     }
@@ -204,7 +203,7 @@ impl Permit {
         }
     }
 
-    /// Takes or gives back until it holds `bytes`, for something that is there already.
+    /// Takes or releases memory so that the permit covers `bytes`, for data that exists already.
     pub fn set(&mut self, bytes: u64) {
         if bytes >= self.bytes {
             let more = bytes - self.bytes;
@@ -238,7 +237,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Guarantees: requests never take more than the limit, and what is dropped is free again.
+    /// Guarantees: requests never take more than the limit, and dropped permits release their memory.
     #[test]
     fn admits_up_to_the_limit() {
         let budget = Budget::new(100);
@@ -251,10 +250,10 @@ mod tests {
         assert_eq!(budget.used(), 0);
     }
 
-    /// Guarantees: what is gone counts until it is given back: when there is nothing to do from 16 MiB on, and between
-    /// two requests from a quarter of the limit on.
+    /// Guarantees: released bytes add up until memory is returned to the system: from 16 MiB when idle, and from a
+    /// quarter of the limit between two requests.
     #[test]
-    fn what_is_gone_is_given_back() {
+    fn released_memory_is_returned() {
         const MIB: u64 = 1 << 20;
         let budget = Budget::new(256 * MIB);
         let pass = |mib: u64| drop(budget.charge(mib * MIB));
@@ -263,20 +262,19 @@ mod tests {
         pass(1);
         assert!(budget.has_freed_much());
         pass(47);
-        budget.give_back_between();
+        budget.give_back_between_requests();
         assert!(budget.has_freed_much());
         pass(1);
-        budget.give_back_between();
+        budget.give_back_between_requests();
         assert!(!budget.has_freed_much());
         pass(16);
         budget.give_back_freed();
         assert!(!budget.has_freed_much());
     }
 
-    /// Guarantees: waiting pipelines are woken when memory becomes short and when a request was turned away, and not
-    /// before.
+    /// Guarantees: waiting pipelines wake when memory becomes short and when a request was refused, not before.
     #[test]
-    fn pressure_is_told() {
+    fn pressure_wakes_waiting_pipelines() {
         let budget = Budget::new(100);
         let mut pressure = budget.pressure();
         let _first = budget.charge(80);
@@ -292,7 +290,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: whatever is taken, changed and dropped in whatever order, the sum is that of the permits.
+        /// Guarantees: usage is the sum of all permits, in whatever order they are taken, changed and dropped.
         #[test]
         fn the_sum_is_exact(steps in proptest::collection::vec((0usize..8, 0u64..50, 0u8..3), 0..100)) {
             let budget = Budget::new(200);

@@ -1,6 +1,6 @@
 //! The one place where the engine reads the time.
 //!
-//! Processors and exporters are handed a [`Now`]; whoever drives them owns a [`Clock`]. A test owns one that it moves.
+//! Processors and exporters receive a [`Now`]; their caller owns a [`Clock`]. A test owns a clock that it sets itself.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::time::Instant;
 
-/// The time, handed in: no processor reads a clock.
+/// The current time. It is passed to processors, which never read a clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Now {
-    /// Nanoseconds since the process started; never goes back. Deadlines are measured with it.
+    /// Nanoseconds since the process started; never decreases. Used for deadlines.
     pub monotonic_nano: u64,
-    /// Nanoseconds since the Unix epoch. May jump. Event times are compared with it.
+    /// Nanoseconds since the Unix epoch. May jump. Used to compare with event times.
     pub unix_nano: u64,
 }
 
@@ -24,7 +24,7 @@ impl Now {
     }
 }
 
-/// A source of time. Cheap to clone; clones tell the same time.
+/// A source of time. Cheap to clone; clones return the same time.
 #[derive(Clone)]
 pub struct Clock {
     read: Arc<dyn Fn() -> Now + Send + Sync>,
@@ -40,12 +40,12 @@ impl Clock {
         })
     }
 
-    /// A clock that tells what `read` returns, whose monotonic time must never go back.
+    /// A clock that returns what `read` returns; its monotonic time must never decrease.
     pub fn from_fn(read: impl Fn() -> Now + Send + Sync + 'static) -> Self {
         Self { read: Arc::new(read) }
     }
 
-    /// The time.
+    /// The current time.
     pub fn now(&self) -> Now {
         (self.read)()
     }
@@ -57,7 +57,7 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Nanoseconds; saturates after 584 years.
+/// A duration in nanoseconds; saturates after 584 years.
 pub fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

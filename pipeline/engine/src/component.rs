@@ -1,14 +1,14 @@
-//! The contracts between the engine and the components: processors, exporters, and the words that they share with
-//! receivers, whose own contract is [`crate::receiver`].
+//! The contracts between the engine and its components: processors, exporters, and the types that they share with
+//! receivers, whose contract is [`crate::receiver`].
 //!
 //! Data flows one way: a receiver hands telemetry to a pipeline, the pipeline's processors change it one after the
-//! other on the pipeline's own thread, and each exporter turns what comes out into requests, which wait in a bounded
-//! queue until they were sent. Ownership is the protocol: whoever was handed telemetry answers for it, and hands it on
-//! or counts its loss under a [`Reason`].
+//! other on the pipeline's own thread, and each exporter turns the result into requests, which wait in a bounded queue
+//! until they are sent. Ownership is responsibility: the owner of telemetry either hands it on or counts its loss under
+//! a [`Reason`].
 //!
-//! A component is announced by a factory, a plain struct of function pointers (see [`crate::registry`]). What was
-//! written in the configuration (`Config`) and what it means (`Settings`) are two types: `check` turns one into the
-//! other without touching the world, so `validate` needs nothing to run.
+//! A factory, a plain struct of function pointers (see [`crate::registry`]), makes the components of one type. The
+//! written configuration (`Config`) and its checked meaning (`Settings`) are two types: `check` turns one into the
+//! other without I/O, so `validate` works offline.
 
 use bytes::Bytes;
 use profbridge_model::{Losses, Quantities, Reason, SampledOut, SampledOutCounts, Telemetry, Whose};
@@ -25,77 +25,78 @@ use crate::via::Via;
 /// A processor: changes, holds or drops telemetry.
 ///
 /// Synchronous, without clock, network, disk or runtime. It lives on its pipeline's thread. For every call the engine
-/// checks in each unit of [`Quantities`] (and asserts in debug builds):
-/// `in + synthesized + held before = out + dropped + held after`.
+/// checks in each unit of [`Quantities`] (and asserts in debug builds): `in + synthesized + held before = out + dropped
+/// + held after`.
 ///
 /// # One batch at a time
 ///
-/// A call puts out at most one batch, and takes on at most about a megabyte more than it held before. What is left to
-/// do stays held, and the engine calls again once the batch was handed on. So what is under way is one batch, whatever
-/// a request or a full processor comes to, and the engine can do something else between two calls.
+/// A call puts out at most one batch, and absorbs at most about a megabyte. Remaining work stays inside the processor,
+/// and the engine calls again once the batch was handed on. So only one batch is in flight, however much a request or a
+/// full processor contains, and the engine can do other work between two calls.
 ///
 /// # Threads
 ///
 /// A processor is made on one thread and moves to its pipeline's (`Send`); all calls then come from there, one at a
-/// time, so it needs no lock. A call must not block: meanwhile the pipeline takes nothing, and senders wait. What needs
-/// a disk or a network has threads of its own and is asked in [`Processor::advance`], as `symbolize` does.
+/// time, so it needs no lock. A call must not block, because the pipeline would stop and senders would wait. A
+/// processor that needs a disk or a network has its own threads and collects their results in [`Processor::advance`],
+/// as `symbolize` does.
 ///
 /// # Cancellation
 ///
-/// A call is never cut off. One that is still working at the deadline of a shutdown is no longer waited for, and one
-/// that panics ends its pipeline; either way what was held is counted as lost.
+/// A call is never interrupted. A shutdown stops waiting for a call that runs past the deadline, and a call that panics
+/// ends its pipeline; in both cases the held data is counted as lost.
 ///
 /// [`crate::registry`] shows the smallest processor.
 pub trait Processor: Send {
-    /// Says how much memory all data of the pipeline may take, in bytes. Called once, before anything else. Bounds that
-    /// are too large for it are made smaller.
+    /// Sets how much memory all data of the pipeline may take, in bytes. Called once, first. The processor lowers its
+    /// own bounds if they exceed it.
     fn fit_memory(&mut self, _limit: u64) {}
 
-    /// Says of which types the exporters of its pipeline are, so that nothing need be made that none of them sends, and
-    /// whether profiles come to them other than in envelopes. Returns what is worth a warning then. Called once, before
-    /// anything else.
+    /// Sets the types of the pipeline's exporters, so that the processor skips work that none of them needs, and
+    /// whether profiles arrive other than in envelopes. Returns a warning if the combination is questionable. Called
+    /// once, first.
     fn goes_to(&mut self, _exporters: &[&str], _profiles_come: bool) -> Option<Warning> {
         None
     }
 
-    /// Takes telemetry. What it does not hold or drop goes to `out`. It need not take in all of it at once, see
-    /// [`Processor::is_absorbing`].
+    /// Accepts telemetry. Whatever it neither holds nor drops goes to `out`. It may absorb the batch in several steps,
+    /// see [`Processor::is_absorbing`].
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox);
 
-    /// Whether telemetry that was handed in is not taken in as a whole yet; the rest counts as held. Then
-    /// [`Processor::advance`] is due and goes on with it, and [`Processor::process`] is not called before that is done.
+    /// Whether the last batch is not fully absorbed; its rest counts as held. [`Processor::advance`] is then due and
+    /// continues with it, and [`Processor::process`] is not called until it is done.
     fn is_absorbing(&self) -> bool {
         false
     }
 
-    /// The monotonic time at which [`Processor::advance`] has something to do; `None` while nothing waits. While it is
-    /// not later than the time of the last call, `advance` is called again.
+    /// The monotonic time at which [`Processor::advance`] has work to do; `None` if it has none. `advance` is called
+    /// again as long as this time has passed.
     fn due(&self) -> Option<u64> {
         None
     }
 
-    /// Does a part of what is due at `now`. May be called when nothing is.
+    /// Does part of the work that is due at `now`. May also be called when nothing is due.
     fn advance(&mut self, _now: Now, _out: &mut Outbox) {}
 
-    /// Memory is short: puts out a part of what is held, as much as makes sense over all calls. Returns whether it
-    /// shall be called again.
+    /// Memory is short: puts out part of the held data, over all calls as much as makes sense. Returns whether to call
+    /// again.
     fn on_memory_pressure(&mut self, _now: Now, _out: &mut Outbox) -> bool {
         false
     }
 
-    /// The pipeline ends: puts out a part of what is held. Returns whether it shall be called again. When it need not,
-    /// nothing is held and nothing is due.
+    /// The pipeline ends: puts out part of the held data. Returns whether to call again. After `false` nothing is held
+    /// and nothing is due.
     fn flush(&mut self, _now: Now, _out: &mut Outbox) -> bool {
         false
     }
 
-    /// What is held at the moment. Asked after every call, so it must be cheap.
+    /// What the processor holds now. Called after every call, so it must be cheap.
     fn held(&self) -> Held {
         Held::default()
     }
 }
 
-/// Something that works, and perhaps not as it was meant.
+/// Something that works, but perhaps not as intended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Warning {
     /// What happens, and why.
@@ -104,8 +105,8 @@ pub struct Warning {
     pub hint: &'static str,
 }
 
-/// Hands telemetry to a processor and lets it take in all of it, for whoever uses one without a pipeline. All that it
-/// puts out meanwhile is in `out`.
+/// Passes telemetry to a processor and lets it absorb all of it, for callers without a pipeline. All output goes to
+/// `out`.
 pub fn process_all(processor: &mut dyn Processor, telemetry: Telemetry, now: Now, out: &mut Outbox) {
     processor.process(telemetry, now, out);
     while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
@@ -113,25 +114,25 @@ pub fn process_all(processor: &mut dyn Processor, telemetry: Telemetry, now: Now
     }
 }
 
-/// Lets a processor put out all that it holds, for whoever uses one without a pipeline.
+/// Makes a processor put out everything it holds, for callers without a pipeline.
 pub fn flush_all(processor: &mut dyn Processor, now: Now, out: &mut Outbox) {
     while processor.flush(now, out) {}
 }
 
-/// Where a processor puts what leaves it.
+/// Where a processor puts its output.
 #[derive(Debug, Default)]
 pub struct Outbox {
-    /// What goes on, in order. One batch for each call.
+    /// The output, in order. One batch per call.
     pub telemetry: Vec<Telemetry>,
     /// What was lost.
     pub losses: Losses,
-    /// What sampling left out, which the pipeline's exporters are told of. It is among the losses as well.
+    /// What sampling left out, for the pipeline's exporters. It is also counted in `losses`.
     pub sampled_out: Vec<SampledOut>,
     /// What a rule added.
     pub synthesized: Quantities,
-    /// Things worth counting that are no loss: a note's name is a metric's label, so it is one of a few constants.
+    /// Counts of events that are no loss. A note's name becomes a metric label, so it must be one of a few constants.
     pub notes: Vec<(&'static str, u64)>,
-    /// What there is to say of the last minute, for whoever asks how it goes; `None` where nothing changed.
+    /// A summary of the last minute, for progress lines; `None` if nothing changed.
     pub said: Option<String>,
 }
 
@@ -146,7 +147,7 @@ impl Outbox {
         self.losses.add(reason, quantities);
     }
 
-    /// Says what sampling left out, and whose it was. Nothing where there is none.
+    /// Reports what sampling left out of this peer's data. Zero counts are ignored.
     pub fn say_sampled_out(&mut self, whose: Whose, counts: SampledOutCounts) {
         if !counts.is_none() {
             self.sampled_out.push(SampledOut { whose, counts });
@@ -163,13 +164,13 @@ impl Outbox {
         self.synthesized.add_observations(observations);
     }
 
-    /// Counts something that is no loss, under one of a few constant names. A count of 0 is none.
+    /// Counts an event that is no loss, under one of a few constant names. A count of 0 is ignored.
     pub fn note(&mut self, name: &'static str, count: u64) {
         add_note(&mut self.notes, name, count);
     }
 }
 
-/// Adds to the count that has this name, among things that are no losses. A count of 0 is none.
+/// Adds to the note of this name. A count of 0 is ignored.
 pub fn add_note(notes: &mut Vec<(&'static str, u64)>, name: &'static str, count: u64) {
     match notes.iter_mut().find(|(known, _)| *known == name) {
         Some((_, total)) => *total += count,
@@ -178,36 +179,36 @@ pub fn add_note(notes: &mut Vec<(&'static str, u64)>, name: &'static str, count:
     }
 }
 
-/// One request that an exporter prepared: what waits in its queue.
+/// One request that an exporter prepared, as it waits in the queue.
 ///
-/// The queue holds what will be sent (compressed, with the ids that make a retry overwrite itself) and not what it was
-/// made from: that is a seventh of the memory, and a retry costs nothing but the sending.
+/// The queue holds the final body (compressed, with ids that make a retry overwrite itself) instead of the telemetry:
+/// it takes a seventh of the memory, and a retry costs nothing but the sending.
 #[derive(Debug, Clone)]
 pub struct Request<M> {
-    /// The body, ready to be sent.
+    /// The body, ready to send.
     pub body: Bytes,
-    /// How much is in it, for the counters.
+    /// How much telemetry the body contains, for the counters.
     pub quantities: Quantities,
-    /// How many samples in OTLP's sense (`Sample` messages), which the Collector's counters count.
+    /// The number of samples in OTLP's sense (`Sample` messages), as the Collector counts them.
     pub samples: u64,
-    /// What the exporter needs to know when it sends the body.
+    /// What the exporter needs to send the body.
     pub meta: M,
 }
 
 impl<M> Request<M> {
-    /// The same, with something else that is known of it.
+    /// The same request with other metadata.
     pub fn with<N>(self, meta: impl FnOnce(M) -> N) -> Request<N> {
         let Self { body, quantities, samples, meta: known } = self;
         Request { body, quantities, samples, meta: meta(known) }
     }
 
-    /// How much is in it as the Collector counts it.
+    /// The number of items as the Collector counts them.
     pub(crate) fn items(&self) -> ItemCounts {
         ItemCounts { samples: self.samples, spans: self.quantities.spans }
     }
 }
 
-/// What an exporter made of telemetry.
+/// The requests that an exporter made of telemetry.
 #[derive(Debug)]
 pub struct Prepared<M> {
     /// The requests, in order.
@@ -216,7 +217,7 @@ pub struct Prepared<M> {
     pub losses: Losses,
     /// What a rule added, such as closing samples.
     pub synthesized: Quantities,
-    /// Things worth counting that are no loss.
+    /// Counts of events that are no loss.
     pub notes: Vec<(&'static str, u64)>,
 }
 
@@ -226,21 +227,21 @@ impl<M> Default for Prepared<M> {
     }
 }
 
-/// An exporter: turns telemetry into requests, and sends one request once.
+/// An exporter: turns telemetry into requests, and makes single attempts to send one.
 ///
-/// Queue, timeout, retry, backoff and concurrency live in the engine, once (see [`crate::delivery`]).
+/// The engine provides queue, timeout, retry, backoff and concurrency for all exporters (see [`crate::delivery`]).
 ///
 /// # Threads
 ///
-/// Shared (`Sync`) by the pipelines that feed it and the tasks that send, so what it remembers stands behind locks or
-/// atomics. [`Exporter::prepare`] is called on a pipeline's thread, one call at a time whichever pipeline it is.
+/// Shared (`Sync`) by the pipelines that feed it and the tasks that send, so its state is behind locks or atomics.
+/// [`Exporter::prepare`] is called on a pipeline's thread, one call at a time over all pipelines.
 /// [`Exporter::send`] runs on tokio's runtime, for `sending_queue.num_consumers` requests at the same time.
 ///
 /// # Cancellation
 ///
-/// The future of `send` is dropped at any point where it waits: by the timeout, and by the deadline of a shutdown.
-/// Nothing may be half done then that a second attempt would not repair. A request whose `send` panics is counted as
-/// lost; the others go on.
+/// The timeout and the deadline of a shutdown drop the future of `send` at any point where it waits. A second attempt
+/// must be able to repair everything that is half done then. A request whose `send` panics is counted as lost; the
+/// others go on.
 ///
 /// ```
 /// use profbridge_engine::component::{Accepted, BoxFuture, Exporter, Now, Prepared, Request, SendError};
@@ -267,77 +268,77 @@ impl<M> Default for Prepared<M> {
 /// }
 /// ```
 pub trait Exporter: Send + Sync + 'static {
-    /// What the exporter needs to know of a request beside its body.
+    /// What the exporter needs to send a request, apart from its body.
     type Meta: Send + Sync + 'static;
 
-    /// Turns telemetry into requests. May take as long as the work takes, but must not wait for anything.
-    /// `in + synthesized = quantities of the requests + losses`, in each unit.
+    /// Turns telemetry into requests. May compute for as long as needed, but must not wait for anything. In each unit
+    /// `in + synthesized = quantities of the requests + losses`.
     fn prepare(&self, telemetry: &Telemetry, now: Now) -> Prepared<Self::Meta>;
 
     /// Makes one attempt to send a request, for at most the configured timeout.
     fn send<'a>(&'a self, request: &'a Request<Self::Meta>) -> BoxFuture<'a, Result<Accepted, SendError>>;
 
-    /// Where it connects to, each as `HOST:PORT`, so that one that leads back here is noticed.
+    /// The destinations, each as `HOST:PORT`, so that the plan can detect one that leads back to this process.
     fn destinations(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Acquires what sending needs (a folder, a file), or fails the start of profbridge with a message that names what
-    /// is missing. A destination that cannot be reached is no reason to fail: it may come up later.
-    /// The context says among others where to publish the limits that a destination sets to those whose telemetry is
-    /// forwarded, and what to name in the header [`via::HEADER`](crate::via::HEADER) of each request. Called once.
+    /// Acquires what sending needs (a folder, a file), or fails the start with a message that names what is missing. An
+    /// unreachable destination is no reason to fail: it may come up later. The context also says where to publish the
+    /// rate limits that a destination sets for senders, and which ids to send in the header
+    /// [`via::HEADER`](crate::via::HEADER) of each request. Called once.
     fn start<'a>(&'a self, _context: &'a ExporterContext) -> BoxFuture<'a, Result<(), StartError>> {
         Box::pin(std::future::ready(Ok(())))
     }
 
-    /// Who is told what becomes of requests outside of [`Exporter::send`], and decides about them there; nobody for
-    /// most exporters.
+    /// The observer that learns what happens to requests outside of [`Exporter::send`] and takes part in the decisions;
+    /// most exporters have none.
     fn observer(&self) -> Option<&dyn Observer<Self::Meta>> {
         None
     }
 }
 
-/// Takes part in what the engine does with an exporter's requests, for a destination that is told about losses or that
-/// limits its senders.
+/// Takes part in what the engine does with an exporter's requests, for a destination that wants reports of losses or
+/// sets rate limits.
 ///
 /// [`Observer::sampled_out`] is called on a pipeline's thread, [`Observer::refuses`] on tokio's runtime, and
 /// [`Observer::lost`] on either; they must not block. The future of [`Observer::close`] is dropped at the deadline of a
 /// shutdown.
 pub trait Observer<M> {
-    /// Sampling has left something out of what the exporter would have got. Called before what is left is prepared.
+    /// Reports data that sampling removed before it reached the exporter. Called before the remaining data is prepared.
     fn sampled_out(&self, what: &SampledOut);
 
-    /// Whether a request would be refused at the moment (a rate limit holds): it is then dropped unsent, for the
-    /// returned reason. Asked before each attempt.
+    /// Whether the destination would refuse the request now (a rate limit holds). The engine then drops it unsent for
+    /// the returned reason. Called before each attempt.
     fn refuses(&self, request: &Request<M>) -> Option<Reason>;
 
-    /// Called when a request was lost in the engine's hands, so that the exporter can report it to its peer: the queue
-    /// was full, [`Observer::refuses`] named a reason, the retries were used up, the deadline of the shutdown passed.
-    /// Not called after an error with [`Retry::Never`], of which the exporter knows.
+    /// Called when the engine lost a request, so that the exporter can report it to its destination: the queue was
+    /// full, [`Observer::refuses`] gave a reason, the retries were used up, or the shutdown's deadline passed. Not
+    /// called after an error with [`Retry::Never`], which the exporter itself returned.
     fn lost(&self, request: &Request<M>, reason: Reason);
 
-    /// Writes requests to disk that a shutdown leaves unsent, where the exporter is configured so, and says how many of
-    /// them, from the first on, are there. They are counted under [`Reason::KeptOnDisk`], the others are lost. Called
+    /// Writes the requests that a shutdown left unsent to disk, if the exporter is configured to. Returns how many of
+    /// them it wrote, counted from the first. Those count under [`Reason::KeptOnDisk`], the others as lost. Called
     /// once, before [`Observer::close`].
     fn keep<'a>(&'a self, requests: Vec<&'a Request<M>>) -> BoxFuture<'a, usize>;
 
-    /// What a request takes in memory beside its body and some hundred bytes, in bytes: what others determine, such as
-    /// headers that are handed on. It counts in the memory budget, and in a queue that is bounded in bytes.
+    /// Memory in bytes that a request takes beyond its body and a fixed overhead of some hundred bytes. It depends on
+    /// other parties, for example forwarded headers. It counts in the memory budget and in a queue bounded in bytes.
     fn meta_bytes(&self, request: &Request<M>) -> u64;
 
-    /// The last call: everything was sent or lost. The exporter sends what it still has to say and closes.
+    /// The last call, after every request was sent or lost. The exporter sends its final reports and closes.
     fn close(&self) -> BoxFuture<'_, ()>;
 }
 
-/// What an exporter needs of the engine.
+/// What the engine gives an exporter.
 #[derive(Debug, Clone)]
 pub struct ExporterContext {
     /// The exporter's counters.
     pub telemetry: ExporterTelemetry,
-    /// The process's memory, which the queue is charged to.
+    /// The process's memory budget, to which the queue is charged.
     pub budget: Budget,
-    /// Where the exporter publishes the limits that its destinations set to senders.
+    /// Where the exporter publishes the rate limits that its destinations set for senders.
     pub peer_limits: PeerLimits,
-    /// The processes that telemetry came through which it sends on.
+    /// The profbridge processes that the telemetry passed through.
     pub via: Via,
 }

@@ -1,4 +1,4 @@
-//! Components for the engine's own tests: they do as they are told and remember what they saw.
+//! Components for the engine's own tests: they follow a script and record their calls.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, mpsc};
@@ -19,7 +19,7 @@ use crate::component::{
 use crate::intake::Intake;
 use crate::receiver::{Receiver, ReceiverContext, RunningReceiver};
 
-/// A batch with so many observations.
+/// A batch with this many observations.
 pub(crate) fn batch(observations: u64) -> Profiles {
     let mut builder = Builder::new();
     builder.on_cpu(20);
@@ -30,7 +30,7 @@ pub(crate) fn batch(observations: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// An envelope of so many items that nothing was read of.
+/// An unread envelope with this many items.
 pub(crate) fn envelope(items: usize) -> Envelope {
     let item = Item { header: Bytes::from_static(b"{}"), payload: Bytes::new().into() };
     Envelope { items: vec![item; items], ..Envelope::default() }
@@ -48,30 +48,30 @@ pub(crate) enum Reply {
     Panic,
 }
 
-/// What a [`FakeExporter`] saw.
+/// The recorded calls of a [`FakeExporter`].
 #[derive(Debug)]
 pub(crate) struct ExporterCalls {
-    /// What comes next; `otherwise` once that is used up.
+    /// The replies to the next attempts; `otherwise` afterwards.
     pub(crate) script: Mutex<VecDeque<Reply>>,
     pub(crate) otherwise: Mutex<Reply>,
     pub(crate) attempts: Mutex<Vec<Instant>>,
     pub(crate) lost: Mutex<Vec<(Quantities, Reason)>>,
-    /// How many requests it keeps at the end.
+    /// How many requests it keeps on disk at the end.
     pub(crate) keeps: Mutex<usize>,
-    /// What it was told that sampling left out, with how much was prepared before.
+    /// Each report of sampled-out spans, with the number of batches prepared before it.
     pub(crate) sampled_out: Mutex<Vec<(SampledOutCounts, u64)>>,
     pub(crate) prepared: Mutex<u64>,
     pub(crate) refuses: Mutex<Option<Reason>>,
     pub(crate) prepare_panics: Mutex<bool>,
-    /// Says on the first that it prepares, and goes on when it is told so by the second.
+    /// Signals the first channel when preparing starts, then waits for the second.
     pub(crate) prepare_waits: Mutex<Option<(mpsc::Sender<()>, mpsc::Receiver<()>)>>,
     pub(crate) start_fails: Mutex<bool>,
     pub(crate) closed: Mutex<bool>,
-    /// How many attempts have been made; for waiting.
+    /// The number of attempts so far; tests wait for it.
     pub(crate) count: watch::Sender<usize>,
 }
 
-/// One request for each batch, with as many bytes in its body as told.
+/// Makes one request per batch, with a body of the configured size.
 #[derive(Clone)]
 pub(crate) struct FakeExporter {
     pub(crate) seen: Arc<ExporterCalls>,
@@ -104,7 +104,7 @@ impl FakeExporter {
         fake
     }
 
-    /// Waits until so many attempts have been made.
+    /// Waits until this many attempts have been made.
     pub(crate) async fn attempts(&self, count: usize) {
         self.seen.count.subscribe().wait_for(|made| *made >= count).await.unwrap();
     }
@@ -197,14 +197,14 @@ impl Observer<()> for FakeExporter {
     }
 }
 
-/// Holds everything for a time, in bytes as many as told for each observation, and drops and adds some on the way.
+/// Holds every batch for a while, charging a fixed number of bytes per observation, and drops and adds some.
 pub(crate) struct Holder {
     pub(crate) held: Vec<Telemetry>,
     pub(crate) since: u64,
     pub(crate) window: Duration,
     pub(crate) bytes_each: u64,
     pub(crate) panics_at: Option<u64>,
-    /// Breaks the law: forgets what it was given.
+    /// Breaks the conservation law by forgetting its input.
     pub(crate) forgets: bool,
 }
 
@@ -213,7 +213,7 @@ impl Holder {
         Self { held: Vec::new(), since: 0, window, bytes_each: 1000, panics_at: None, forgets: false }
     }
 
-    /// Puts out the oldest. Returns whether there is another.
+    /// Puts out the oldest batch. Returns whether there is another.
     fn send_held(&mut self, out: &mut Outbox) -> bool {
         if !self.held.is_empty() {
             out.send(self.held.remove(0));
@@ -272,7 +272,7 @@ impl Processor for Holder {
     }
 }
 
-/// Takes a batch apart: each observation leaves as a batch of its own, one in each call.
+/// Splits a batch: each call puts out one observation as a batch of its own.
 #[derive(Default)]
 pub(crate) struct Splitter {
     left: u64,
@@ -296,7 +296,7 @@ impl Processor for Splitter {
                 self.left = profiles.observations();
                 self.send_held(out);
             }
-            // Spans are no observations, and an envelope is one unit of delivery.
+            // Spans are no observations, and an envelope cannot be split.
             Telemetry::Spans(_) | Telemetry::Envelope(_) => out.send(telemetry),
         }
     }
@@ -322,10 +322,10 @@ impl Processor for Splitter {
     }
 }
 
-/// Gives its intake to the test and waits for the end.
+/// Gives its intake to the test and waits for the shutdown.
 pub(crate) struct FakeReceiver {
     pub(crate) intake: tokio::sync::oneshot::Sender<Intake>,
-    /// Does not end when it is told to.
+    /// Ignores the shutdown.
     pub(crate) hangs: bool,
     pub(crate) fails: bool,
 }

@@ -1,4 +1,4 @@
-//! What each component is doing, for whoever asks whether profbridge works.
+//! The state of each component, for health checks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,12 +17,12 @@ pub enum ComponentState {
     Stopped,
     /// The configuration leaves it nothing to do, for this reason.
     Disabled(String),
-    /// It ended as it should not, for this reason.
+    /// It ended unexpectedly, for this reason.
     Failed(String),
 }
 
 impl ComponentState {
-    /// The state's name, as in the answer to a health check.
+    /// The name of the state in the answer to a health check.
     pub fn as_str(&self) -> &'static str {
         match self {
             ComponentState::Starting => "starting",
@@ -34,7 +34,7 @@ impl ComponentState {
         }
     }
 
-    /// What there is to say about it beside the name.
+    /// The reason, for states that have one.
     pub fn detail(&self) -> Option<&str> {
         match self {
             ComponentState::Disabled(why) | ComponentState::Failed(why) => Some(why),
@@ -43,12 +43,12 @@ impl ComponentState {
     }
 }
 
-/// From when on an exporter's trouble makes the process unavailable.
+/// How long an exporter may be in trouble before the process counts as unavailable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Thresholds {
-    /// For so long nothing was taken of what was sent, from the first failure to the last.
+    /// How long all attempts failed, from the first failure to the last.
     pub failing: Duration,
-    /// For so long its queue has been full.
+    /// How long the queue has been full.
     pub queue_full: Duration,
 }
 
@@ -58,7 +58,7 @@ impl Default for Thresholds {
     }
 }
 
-/// Whose state it is: the section (`receivers`, `exporters`, `pipelines`) and the id in it.
+/// The component: its section (`receivers`, `exporters`, `pipelines`) and its id.
 type Key = (&'static str, String);
 
 /// The states of all components. Cheap to clone; clones share them.
@@ -68,7 +68,7 @@ pub struct Health {
 }
 
 impl Health {
-    /// Sets the state of a component. A component that failed stays failed.
+    /// Sets the state of a component. A failed component stays failed.
     pub fn set(&self, section: &'static str, id: &str, state: ComponentState) {
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         let current = states.entry((section, id.to_owned())).or_insert(ComponentState::Starting);
@@ -96,9 +96,8 @@ impl Health {
         matches!(states.get(&(section, id.to_owned())), Some(ComponentState::Failed(_)))
     }
 
-    /// The answer to a health check, and whether it is that all is well:
-    /// `{"status": "...", "components": {"receivers/otlp": {"state": "running"}}}`. `troubles` are those of exporters:
-    /// the id, what happened, and what to do.
+    /// The answer to a health check, and whether all is well: `{"status": "...", "components": {"receivers/otlp":
+    /// {"state": "running"}}}`. `troubles` are the exporters in trouble: id, what happened, and what to do.
     pub(crate) fn answer(&self, troubles: &[(String, String, &'static str)]) -> (bool, String) {
         let mut components = serde_json::Map::new();
         for (section, id, state) in self.states() {
@@ -122,7 +121,7 @@ impl Health {
 mod tests {
     use super::*;
 
-    /// Guarantees: profbridge is ready when everything runs or is switched off, and says who is not.
+    /// Guarantees: profbridge is ready when every component runs or is disabled, and otherwise names those that do not.
     #[test]
     fn ready_when_everything_runs() {
         let health = Health::default();
@@ -137,7 +136,7 @@ mod tests {
         assert_eq!(parsed(&health.answer(&[]).1), parsed(expected));
     }
 
-    /// Guarantees: a failure is not painted over by the shutdown that follows it.
+    /// Guarantees: the shutdown after a failure does not hide the failure.
     #[test]
     fn failure_stays() {
         let health = Health::default();

@@ -1,5 +1,5 @@
-//! Why a request over HTTP was not taken, with the status of the answer: what receivers say alike whose protocols have
-//! no statuses of their own (OTLP has).
+//! Why an HTTP request was refused, with the status of the answer. For receivers whose protocol defines no statuses of
+//! its own (OTLP defines them).
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -16,29 +16,29 @@ use crate::body::{ReadError, UnpackError};
 use crate::component::{Rejected, Retry};
 use crate::telemetry::{ItemCounts, Refusal, TransportTelemetry};
 
-/// When a sender that was refused for want of room may come back.
+/// The delay given to a sender that was refused for lack of room.
 const LATER: Duration = Duration::from_secs(2);
 
-/// The longest text in an answer, in bytes.
+/// Maximum length of an answer's text in bytes.
 const LONGEST_TEXT: usize = 512;
 
-/// Why a request was not taken.
+/// Why a request was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HttpFault {
     /// The answer's status.
     pub status: StatusCode,
     /// One word for the log and the metrics.
     pub reason: &'static str,
-    /// What happened, for a person; holds no secrets.
+    /// What happened, for a person; contains no secrets.
     pub message: String,
-    /// When the sender may come back; set where there was no room.
+    /// When the sender may retry; set if there was no room.
     pub retry_after: Option<Duration>,
-    /// What refused it behind the receiver.
+    /// The reason, if a component behind the receiver refused it.
     pub refused: Option<Reason>,
 }
 
 impl HttpFault {
-    /// With a status, one word for the log, and a message that is cut where it is longer than an answer's text may be.
+    /// A fault with a status, one word for the log, and a message, which is cut to the maximum length.
     pub fn new(status: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
         let mut message = message.into();
         if message.len() > LONGEST_TEXT {
@@ -59,14 +59,14 @@ impl HttpFault {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
     }
 
-    /// What the log says of it.
+    /// The fault as a log entry.
     pub fn refusal(&self, peer: Option<IpAddr>) -> Refusal {
         let retry = self.retry_after.map_or(Retry::Never, Retry::After);
         let reason = self.refused.map_or(self.reason, Reason::as_str);
         Refusal { reason, peer, message: self.message.clone(), retry }
     }
 
-    /// Counts the request among those that something behind the receiver refused, or that failed in it.
+    /// Counts the request as refused by a component behind the receiver, or else as failed in the receiver.
     pub fn count(&self, telemetry: &TransportTelemetry) {
         match self.refused {
             Some(_) => telemetry.refused(ItemCounts::NONE),
@@ -74,13 +74,13 @@ impl HttpFault {
         }
     }
 
-    /// The same, and says in the log why a peer's request was not taken.
-    pub(crate) fn tell(&self, telemetry: &TransportTelemetry, peer: Option<IpAddr>) {
+    /// Counts the request, and logs why it was refused.
+    pub(crate) fn count_and_log(&self, telemetry: &TransportTelemetry, peer: Option<IpAddr>) {
         self.count(telemetry);
         telemetry.not_taken(self.refusal(peer));
     }
 
-    /// The answer: this text, and what the status wants said beside it, such as the methods that are allowed.
+    /// The answer: this text, plus the headers that the status requires, such as the allowed methods.
     pub fn answer(&self, content_type: &'static str, text: String, allowed: &'static str) -> Response<Full<Bytes>> {
         let mut answer = Response::new(Full::from(text));
         *answer.status_mut() = self.status;
@@ -153,35 +153,35 @@ impl From<CodingError> for HttpFault {
     }
 }
 
-/// The value of `Retry-After`: whole seconds, and not before the delay has passed.
+/// The value of `Retry-After`: the delay in seconds, rounded up.
 pub fn retry_after(delay: Duration) -> HeaderValue {
     let seconds = delay.as_secs() + u64::from(delay.subsec_nanos() > 0);
     HeaderValue::from(seconds.max(1))
 }
 
-/// A request under way, counted once however it ends. One that is dropped unfinished, because its sender went away, has
-/// failed.
+/// A request in progress, which is counted exactly once. If it is dropped unfinished because its sender disconnected,
+/// it counts as failed.
 #[derive(Debug)]
-pub struct Tally<'a> {
+pub struct RequestTally<'a> {
     telemetry: Option<&'a TransportTelemetry>,
     peer: Option<IpAddr>,
 }
 
-impl<'a> Tally<'a> {
-    /// A request of a peer.
+impl<'a> RequestTally<'a> {
+    /// Starts counting a request of this peer.
     pub fn new(telemetry: &'a TransportTelemetry, peer: Option<IpAddr>) -> Self {
         Self { telemetry: Some(telemetry), peer }
     }
 
-    /// Counts the request under its outcome, and says in the log why it was not taken.
+    /// Counts the request by its outcome, and logs why it was refused.
     pub fn finish(self, outcome: Result<ItemCounts, &HttpFault>) {
         self.end(|telemetry, peer| match outcome {
             Ok(items) => telemetry.accepted(items),
-            Err(fault) => fault.tell(telemetry, peer),
+            Err(fault) => fault.count_and_log(telemetry, peer),
         });
     }
 
-    /// Has the request counted with `count`, which is told who sent it.
+    /// Counts the request with `count`, which also receives the peer's address.
     pub fn end(mut self, count: impl FnOnce(&TransportTelemetry, Option<IpAddr>)) {
         if let Some(telemetry) = self.telemetry.take() {
             count(telemetry, self.peer);
@@ -189,7 +189,7 @@ impl<'a> Tally<'a> {
     }
 }
 
-impl Drop for Tally<'_> {
+impl Drop for RequestTally<'_> {
     fn drop(&mut self) {
         if let Some(telemetry) = self.telemetry {
             telemetry.failed(ItemCounts::NONE);

@@ -1,8 +1,8 @@
-//! The way out over HTTP, for exporters that post their requests: the rules of their keys, the client, and what answers
-//! mean.
+//! The HTTP client of exporters that POST their requests: checks of configuration keys, the client itself, and the
+//! meaning of answers.
 //!
-//! The client keeps the time of an attempt: once it has the head of an answer it is known what became of the request,
-//! however slowly the rest comes. An exporter that sends this way sets no timeout of its own around it.
+//! The client enforces the time limit of an attempt itself: once the head of an answer arrives, the outcome is known,
+//! however slowly the rest comes. Such an exporter sets no timeout of its own.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, UNIX_EPOCH};
@@ -20,10 +20,10 @@ use crate::config::{Problem, Problems, Secret, Section};
 use crate::outcome::{Retry, SendError};
 use crate::via::{self, Via};
 
-/// The most characters of a server's text that are shown.
+/// At most this many characters of a server's text are shown.
 const MAX_SHOWN: usize = 300;
 
-/// Headers that an exporter writes itself, or that would break a connection.
+/// Headers that the exporter sets itself, or that would break a connection.
 const RESERVED: [HeaderName; 11] = [
     header::CONNECTION,
     header::CONTENT_ENCODING,
@@ -66,11 +66,11 @@ pub fn check_headers(section: &Section, written: &BTreeMap<String, Secret>, prob
     headers
 }
 
-/// Reads a URL that stands at `key`. The hint says how one looks.
+/// Checks the URL at `key`. The hint shows an example.
 ///
 /// # Errors
 ///
-/// It is no URL that can be posted to.
+/// It is no URL that accepts a POST.
 pub fn check_url(section: &Section, key: &str, written: &str, hint: &str) -> Result<Uri, Problems> {
     let refused =
         |rule: &str| -> Problems { section.problem(key, format!("the endpoint cannot be used: {rule}"), hint).into() };
@@ -93,21 +93,21 @@ pub fn check_url(section: &Section, key: &str, written: &str, hint: &str) -> Res
     Ok(url)
 }
 
-/// A server that requests go to: how messages name it, and what of ours they must not show.
+/// A destination server: how messages name it, and which of our secrets they must not show.
 #[derive(Debug)]
 pub struct Peer {
     /// Its host and port.
     pub host: String,
-    /// The headers of each request, whose values are secret.
+    /// The headers of each request; their values are secret.
     pub headers: HeaderMap,
-    /// What may be behind a connection that ends before an answer, where it is encrypted: in TLS 1.3 a client learns
-    /// nothing else of a certificate that is refused or missing, since its own handshake is over by then (RFC 8446,
+    /// A possible cause to mention if an encrypted connection ends before an answer: in TLS 1.3 a client whose
+    /// certificate is refused or missing sees nothing else, because its own handshake is over by then (RFC 8446,
     /// sections 2 and 4.4.2.4).
     suspicion: Option<&'static str>,
 }
 
 impl Peer {
-    /// The server of a URL.
+    /// The server that the URL names.
     pub fn new(url: &Uri, headers: HeaderMap, tls: &TlsClientConfig) -> Self {
         let encrypted = url.scheme_str() == Some("https");
         let suspicion = encrypted.then_some(match &tls.cert_file {
@@ -117,9 +117,10 @@ impl Peer {
         Self { host: url.authority().map(ToString::to_string).unwrap_or_default(), headers, suspicion }
     }
 
-    /// No verdict: nobody answered, or the connection broke. Another attempt is right, although it may make a duplicate.
+    /// The outcome is unknown: no answer came, or the connection broke. Retrying is right, although it may create a
+    /// duplicate.
     pub fn unanswered(&self, cause: &str) -> SendError {
-        // Connection errors name the host already.
+        // Connection errors already contain the host.
         let cause = self.clean(cause);
         let message = if cause.contains(&self.host) { cause } else { format!("{}: {cause}", self.host) };
         SendError { retry: Retry::Later, reason: Reason::RetriesExhausted, message }
@@ -131,7 +132,7 @@ impl Peer {
         self.unanswered(&format!("{cause}{suspicion}"))
     }
 
-    /// What it means that a request has no usable answer.
+    /// The error of a request without a usable answer.
     pub fn failed(&self, failure: &Failure) -> SendError {
         let message = failure.to_string();
         match failure {
@@ -142,7 +143,7 @@ impl Peer {
         }
     }
 
-    /// The peer said no.
+    /// The server refused the request.
     pub fn refused(&self, retry: Retry, reason: Reason, status: &str, text: &str) -> SendError {
         let text = self.shown(text);
         let message = match &*text {
@@ -152,8 +153,7 @@ impl Peer {
         SendError { retry, reason, message }
     }
 
-    /// A server's text as it may be shown: on one line, not endless, without the secrets of our headers, which a server
-    /// can send back.
+    /// A server's text, safe to show: on one line, shortened, without secrets of our headers, which a server may echo.
     pub fn shown(&self, text: &str) -> String {
         let text = self.clean(text);
         match text.char_indices().nth(MAX_SHOWN) {
@@ -165,7 +165,7 @@ impl Peer {
     fn clean(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for value in self.headers.values().filter_map(|value| value.to_str().ok()) {
-            // `Bearer abc`: the second word alone is as secret.
+            // Of `Bearer abc` the second word alone is secret as well.
             for secret in value.split_whitespace().chain([value]).filter(|secret| secret.len() > 6) {
                 text = text.replace(secret, "[redacted]");
             }
@@ -177,27 +177,27 @@ impl Peer {
     }
 }
 
-/// Posts requests for an exporter that has started.
+/// Posts requests for a running exporter.
 #[derive(Debug)]
 pub struct HttpOut {
     client: HttpClient,
     via: Via,
 }
 
-/// What a server answered; not a redirect.
+/// The answer of a server; not a redirect.
 #[derive(Debug)]
-pub struct Answer {
-    /// The status, by which it is known what became of the request.
+pub struct HttpAnswer {
+    /// The status, which decides the outcome.
     pub status: StatusCode,
     /// The headers.
     pub headers: HeaderMap,
-    /// The body, or why it cannot be had.
+    /// The body, or why it could not be read.
     pub body: Result<Bytes, BodyError>,
 }
 
-impl Answer {
-    /// How long the server asks to wait (`Retry-After`, RFC 9110 section 10.2.3), in seconds or as a date, for which
-    /// this needs the time since the Unix epoch.
+impl HttpAnswer {
+    /// How long the server asks to wait (`Retry-After`, RFC 9110 section 10.2.3), given in seconds or as a date.
+    /// `since_epoch` is the current time, for dates.
     pub fn retry_after(&self, since_epoch: Duration) -> Option<Duration> {
         let text = self.headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
         match text.parse::<f64>() {
@@ -210,24 +210,24 @@ impl Answer {
         }
     }
 
-    /// The type of the body, without its parameters.
+    /// The media type of the body, without parameters.
     pub fn media_type(&self) -> &str {
         let value = self.headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         value.split(';').next().unwrap_or_default().trim()
     }
 
-    /// The body without its compression, of at most so many bytes.
+    /// The decompressed body, of at most `most` bytes.
     ///
     /// # Errors
     ///
-    /// Why it cannot be had.
+    /// Why it could not be read.
     pub fn unpacked(&self, most: usize) -> Result<Bytes, String> {
         let body = self.body.as_ref().map_err(ToString::to_string)?;
         unpacked(self.headers.get(CONTENT_ENCODING), body.clone(), most)
     }
 
-    /// What the status means for a request that was not taken: 429, 502, 503 and 504 allow another attempt, as OTLP has
-    /// it (opentelemetry-proto `docs/specification.md`, "Retryable Response Codes"). `text` is what the body says.
+    /// The error for a status that means refusal: 429, 502, 503 and 504 allow a retry, as OTLP says
+    /// (opentelemetry-proto `docs/specification.md`, "Retryable Response Codes"). `text` is the message in the body.
     pub fn refused(&self, peer: &Peer, text: &str, since_epoch: Duration) -> SendError {
         let pause = self.retry_after(since_epoch).filter(|pause| !pause.is_zero());
         let later = pause.map_or(Retry::Later, Retry::After);
@@ -244,12 +244,12 @@ impl Answer {
     }
 }
 
-/// Bytes without the compression that a header names, at most so many. Servers compress their answers as the request
-/// was: grpc-go does so even where the request announces nothing (grpc `doc/compression.md`).
+/// Decompresses a body of at most `most` bytes according to its encoding header. Servers compress an answer like its
+/// request: grpc-go does so even if the request announces no encoding (grpc `doc/compression.md`).
 ///
 /// # Errors
 ///
-/// Why they cannot be had.
+/// Why it could not be decompressed.
 pub fn unpacked(encoding: Option<&HeaderValue>, body: Bytes, most: usize) -> Result<Bytes, String> {
     let name = encoding.map(|value| String::from_utf8_lossy(value.as_bytes()));
     let coding = Coding::parse(name.as_deref()).map_err(|error| error.to_string())?;
@@ -257,7 +257,7 @@ pub fn unpacked(encoding: Option<&HeaderValue>, body: Bytes, most: usize) -> Res
 }
 
 impl HttpOut {
-    /// Connects nowhere yet.
+    /// Creates a client; does not connect yet.
     ///
     /// # Errors
     ///
@@ -266,11 +266,11 @@ impl HttpOut {
         Ok(Self { client: HttpClient::new(config)?, via })
     }
 
-    /// Posts a body of a type and in a coding, if it has one.
+    /// Posts a body with its content type and, if compressed, its coding.
     ///
     /// # Errors
     ///
-    /// There is no answer; [`unanswered`] says what to do then.
+    /// There is no answer; [`unanswered`] turns that into an error for the engine.
     pub async fn post(
         &self,
         url: &Uri,
@@ -278,22 +278,24 @@ impl HttpOut {
         content_type: &'static str,
         coding: Option<&'static str>,
         body: Bytes,
-    ) -> Result<Answer, Failure> {
+    ) -> Result<HttpAnswer, Failure> {
         headers.insert(via::HEADER, self.via.header());
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.extend(coding.map(|coding| (CONTENT_ENCODING, HeaderValue::from_static(coding))));
         match self.client.post(url, headers, body).await {
-            Ok(response) => Ok(Answer { status: response.status, headers: response.headers, body: Ok(response.body) }),
+            Ok(response) => {
+                Ok(HttpAnswer { status: response.status, headers: response.headers, body: Ok(response.body) })
+            }
             Err(Failure::Response { status, headers, cause }) => {
-                Ok(Answer { status, headers: *headers, body: Err(cause) })
+                Ok(HttpAnswer { status, headers: *headers, body: Err(cause) })
             }
             Err(failure) => Err(failure),
         }
     }
 }
 
-/// What it means that nobody answered, in these words: another attempt is right, which may make a duplicate, unless the
-/// request itself is what is wrong, or it belongs elsewhere.
+/// The error for a request that got no answer, with this message. Retrying is right and may create a duplicate, unless
+/// the request itself is wrong or belongs elsewhere.
 pub fn unanswered(failure: &Failure, message: String) -> SendError {
     let (retry, reason) = match failure {
         Failure::Unsendable(_) => (Retry::Never, Reason::Internal),
@@ -303,7 +305,7 @@ pub fn unanswered(failure: &Failure, message: String) -> SendError {
     SendError { retry, reason, message }
 }
 
-/// The exporter is asked to send before it has started: a defect.
+/// The exporter was asked to send before it was started: a defect.
 pub fn not_started() -> SendError {
     let message = "the exporter was not started".to_owned();
     SendError { retry: Retry::Never, reason: Reason::Internal, message }
@@ -313,15 +315,15 @@ pub fn not_started() -> SendError {
 mod tests {
     use super::*;
 
-    /// Guarantees: `Retry-After` is read as seconds, whole or not, and as a date; a date in the past is no pause,
-    /// and nonsense is nothing.
+    /// Guarantees: `Retry-After` is read as seconds, whole or not, and as a date; a date in the past means no pause,
+    /// and nonsense is ignored.
     /// rule: otlp#retry-after
     #[test]
     fn retry_after_has_two_forms() {
         let now = Duration::from_secs(784_111_777);
         let read = |text: &'static str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
-            Answer { status: StatusCode::SERVICE_UNAVAILABLE, headers, body: Ok(Bytes::new()) }.retry_after(now)
+            HttpAnswer { status: StatusCode::SERVICE_UNAVAILABLE, headers, body: Ok(Bytes::new()) }.retry_after(now)
         };
         assert_eq!(read(" 120 "), Some(Duration::from_secs(120)));
         assert_eq!(read("1.5"), Some(Duration::from_millis(1500)));
@@ -332,14 +334,14 @@ mod tests {
         assert_eq!([read("soon"), read("-1"), read("NaN")], [None; 3]);
     }
 
-    /// Guarantees: each status allows another attempt or not, after the pause that was asked for.
+    /// Guarantees: each status allows a retry or not, after the requested pause.
     #[test]
     fn statuses() {
         let peer = Peer::new(&Uri::from_static("http://c:1/"), HeaderMap::new(), &TlsClientConfig::default());
         let refused = |status: u16, pause: &'static str| {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(pause))]);
             let status = StatusCode::from_u16(status).unwrap();
-            let error = Answer { status, headers, body: Ok(Bytes::new()) }.refused(&peer, "no", Duration::ZERO);
+            let error = HttpAnswer { status, headers, body: Ok(Bytes::new()) }.refused(&peer, "no", Duration::ZERO);
             (error.retry, error.reason)
         };
         let after = Retry::After(Duration::from_secs(7));

@@ -1,4 +1,4 @@
-//! What receivers that listen have in common: the rules of their keys, and the server itself.
+//! What listening receivers share: checks of configuration keys, and the server itself.
 
 use std::convert::Infallible;
 use std::fmt::Display;
@@ -16,14 +16,14 @@ use profbridge_net::tls::TlsServerConfig;
 use crate::component::{BoxFuture, StartError};
 use crate::config::{Duration, Problem, Section};
 use crate::receiver::ReceiverContext;
-use crate::web_pages::Pages;
+use crate::web_pages::PageRules;
 
-/// Whether others than this host can reach the address.
+/// Whether other hosts can reach the address.
 pub fn is_exposed(address: SocketAddr) -> bool {
     !address.ip().to_canonical().is_loopback()
 }
 
-/// Whether others than this host could reach an endpoint, `HOST:PORT`, as it is written.
+/// Whether other hosts could reach an endpoint, `HOST:PORT`, as written.
 pub fn is_exposed_host(endpoint: &str) -> bool {
     let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -31,15 +31,15 @@ pub fn is_exposed_host(endpoint: &str) -> bool {
     !host.eq_ignore_ascii_case("localhost") && !host.parse().is_ok_and(is_loopback)
 }
 
-/// Checks that an address to listen on is one.
+/// Checks that an endpoint to listen on is valid.
 pub fn check_endpoint(section: &Section, path: &str, endpoint: &str, hint: &str, problems: &mut Vec<Problem>) {
     if let Err(error) = Listener::check(endpoint) {
         problems.push(section.problem(path, error.to_string(), hint));
     }
 }
 
-/// Checks the keys `max_connections` and `max_connections_per_peer` of the section at `path`, which is empty or ends in
-/// a dot.
+/// Checks the keys `max_connections` and `max_connections_per_peer`. `path` is their section: empty, or ending in a
+/// dot.
 pub fn check_connections(section: &Section, path: &str, connections: [usize; 2], problems: &mut Vec<Problem>) {
     for (name, count) in ["max_connections", "max_connections_per_peer"].into_iter().zip(connections) {
         if count == 0 {
@@ -49,38 +49,38 @@ pub fn check_connections(section: &Section, path: &str, connections: [usize; 2],
     }
 }
 
-/// Checks that a time is not zero.
+/// Checks that a duration is not zero.
 pub fn check_positive(section: &Section, path: &str, value: Duration, problems: &mut Vec<Problem>) {
     if value.is_zero() {
         problems.push(section.problem(path, "the time must be longer than zero", ""));
     }
 }
 
-/// Where and how a receiver listens with one protocol.
+/// The listener of a receiver for one protocol.
 #[derive(Debug)]
 pub struct HttpServer {
     /// The transport's name in metrics, such as `grpc` or `http`.
     pub transport: &'static str,
-    /// Where its keys stand in the receiver's section: empty, or a path that ends in a dot.
+    /// The path of its keys in the receiver's section: empty, or ending in a dot.
     pub keys: &'static str,
-    /// What it takes, in a word for the log.
+    /// What it accepts, in a word for the log.
     pub takes: &'static str,
     /// The address, `HOST:PORT`.
     pub endpoint: String,
-    /// TLS; none without.
+    /// TLS settings; `None` for plaintext.
     pub tls: Option<TlsServerConfig>,
-    /// What connections may cost.
+    /// Limits on connections.
     pub limits: ServerLimits,
-    /// The origins of other servers' web pages that may talk to it; `None` where no page can, as over gRPC.
+    /// The origins of web pages of other servers that may access it; `None` if no page can, as with gRPC.
     pub cors_origins: Option<Vec<String>>,
 }
 
 impl HttpServer {
-    /// Takes the address. The returned future serves it until the shutdown.
+    /// Binds the address. The returned future serves it until the shutdown.
     ///
     /// # Errors
     ///
-    /// The address cannot be taken, or TLS's files cannot be read; names the key.
+    /// The address cannot be bound, or the TLS files cannot be read; the error names the key.
     pub async fn listen<S, B>(
         self,
         service: S,
@@ -110,12 +110,13 @@ impl HttpServer {
         let hosts = context.allowed_hosts.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let peer = request.extensions().get::<Peer>().copied();
-            let pages = cors_origins.as_ref().map(|origins| Pages { hosts: &hosts, origins });
-            // A certificate names the server already.
+            let pages = cors_origins.as_ref().map(|origins| PageRules { hosts: &hosts, origins });
+            // With TLS the certificate already names the server.
             let own = peer.filter(|peer| !peer.tls).and_then(|peer| peer.own);
             let checked = pages.map_or(Ok(()), |pages| pages.check(&request, own));
             let from = peer.map(|peer| peer.addr.ip());
-            let answer = checked.map(|()| service.call(request)).inspect_err(|fault| fault.tell(&telemetry, from));
+            let answer =
+                checked.map(|()| service.call(request)).inspect_err(|fault| fault.count_and_log(&telemetry, from));
             async move {
                 Ok::<_, Infallible>(match answer {
                     Ok(answer) => answer.await?.map(Either::Left),
@@ -141,7 +142,7 @@ impl HttpServer {
 mod tests {
     use super::{is_exposed, is_exposed_host};
 
-    /// Guarantees: only addresses that nobody else can reach pass without encryption and without a warning.
+    /// Guarantees: only addresses that no other host can reach are accepted without encryption and without a warning.
     #[test]
     fn exposed_addresses_are_known() {
         for (address, exposed) in [

@@ -1,8 +1,8 @@
 //! The entrance to the pipelines, as a receiver sees it.
 //!
-//! A receiver asks whether there is room in the queues ([`Intake::room`]) and in memory ([`Intake::admit`]) before it
-//! reads a body, and hands over what it made of it ([`Intake::consume`]). `Ok` means that the processors of every
-//! pipeline have it: from there on the pipelines answer for it. Waiting is the backpressure.
+//! A receiver asks for room in the queues ([`Intake::room`]) and in memory ([`Intake::admit`]) before it reads a body,
+//! and then hands over the decoded telemetry ([`Intake::consume`]). `Ok` means that the processors of every pipeline
+//! have it: the pipelines are now responsible for it. Waiting in these calls is the backpressure.
 
 mod arrivals;
 mod memory;
@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 pub use arrivals::{Arrival, Arrivals, channel};
 
-use self::arrivals::{Fate, WithdrawnWhenDropped};
+use self::arrivals::{ClaimState, WithdrawnWhenDropped};
 pub(crate) use self::rejections::queue_full;
 use self::rejections::{broken, circle, stopped, unroutable};
 use crate::budget::{Budget, Permit};
@@ -30,18 +30,17 @@ use crate::health::Health;
 use crate::telemetry::Edge;
 use crate::via;
 
-/// How long a request waits for its pipelines before it is looked at whether their queues are full, and again after
-/// that.
-const LOOK_AFTER: Duration = Duration::from_secs(1);
+/// How often a request that waits for its pipelines checks whether their queues have become full.
+const OVERFLOW_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The entrance to one pipeline.
 #[derive(Debug, Clone)]
 pub struct Entrance {
     /// The pipeline's id.
     pub pipeline: Arc<str>,
-    /// What it carries.
+    /// The kinds of telemetry that the pipeline carries.
     pub carries: Carries,
-    /// Its channel. Bounded; what waits in it is bounded in bytes by the memory budget.
+    /// The pipeline's channel. Its length is bounded, and its bytes are bounded by the memory budget.
     pub sender: mpsc::Sender<Arrival>,
     /// The pipeline's own counters.
     pub edge: Edge,
@@ -50,7 +49,7 @@ pub struct Entrance {
 }
 
 impl Entrance {
-    /// The exporter whose queue is full, so that requests are refused.
+    /// The exporter because of whose full queue requests are refused.
     fn refused_by(&self) -> Option<&str> {
         let mut full = self.sinks.0.iter().filter(|sink| !sink.has_room() && sink.overflow() == Overflow::Refuse);
         full.next().map(|sink| sink.id())
@@ -67,11 +66,11 @@ impl std::fmt::Debug for Sinks {
     }
 }
 
-/// Where a receiver's telemetry goes. Cheap to clone.
+/// The destination of a receiver's telemetry. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Intake {
     shared: Arc<Shared>,
-    /// Until when a request waits for memory and for room in queues instead of being refused; `None`: not at all.
+    /// Until when a request waits for memory and queue room instead of being refused; `None` means it never waits.
     deadline: Option<Instant>,
 }
 
@@ -81,34 +80,34 @@ struct Shared {
     budget: Budget,
     edge: Edge,
     health: Health,
-    end: End,
+    end: ReceiverEnd,
 }
 
-/// How a receiver is ended.
+/// How a receiver is stopped.
 #[derive(Debug, Clone)]
-pub struct End {
-    /// The receiver shall stop: nothing then waits for room.
+pub struct ReceiverEnd {
+    /// Triggered when the receiver should stop; nothing waits for room after that.
     pub shutdown: Shutdown,
-    /// The receiver is soon cut off. Whoever still waits is answered now, while the answer can still leave: what a
-    /// pipeline has begun to take is the pipelines' from here on, and what none has begun to take is given back.
+    /// Triggered shortly before the receiver is cut off. Senders that still wait are answered now, so that the answer
+    /// can still leave: a request that any pipeline has started to take is accepted, any other is given back.
     pub last_call: Shutdown,
 }
 
 impl Intake {
     /// An entrance to these pipelines.
-    pub fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: End) -> Self {
+    pub fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: ReceiverEnd) -> Self {
         Self { shared: Arc::new(Shared { entrances, budget, edge, health, end }), deadline: None }
     }
 
-    /// The same entrance for a request that waits until `deadline` for memory and for room in queues, before it is
-    /// refused: for protocols whose clients do not repeat what was refused.
+    /// The same intake for a request that waits for memory and queue room until `deadline` before it is refused: for
+    /// protocols whose clients do not retry refused requests.
     #[must_use]
     pub fn waiting_until(&self, deadline: Instant) -> Self {
         Self { shared: Arc::clone(&self.shared), deadline: Some(deadline) }
     }
 
     /// Whether the deadline of [`Intake::waiting_until`] has passed, or there is none.
-    fn has_waited(&self) -> bool {
+    fn is_past_deadline(&self) -> bool {
         self.deadline.is_none_or(|deadline| deadline <= Instant::now())
     }
 
@@ -117,7 +116,7 @@ impl Intake {
         self.deadline.is_some()
     }
 
-    /// Waits for the deadline; for ever where there is none.
+    /// Waits for the deadline; forever if there is none.
     async fn deadline(&self) {
         match self.deadline {
             Some(deadline) => sleep_until(deadline).await,
@@ -125,17 +124,17 @@ impl Intake {
         }
     }
 
-    /// Asks every pipeline that profiles of this receiver would go to whether its exporters have room for more, before
-    /// a request is read. Waits where an exporter is configured so ([`Overflow::Wait`]), until the receiver shall stop.
+    /// Checks that the exporters of every pipeline that takes this receiver's profiles have room, before a request is
+    /// read. Waits if an exporter is configured to ([`Overflow::Wait`]), until the receiver should stop.
     ///
     /// # Errors
     ///
-    /// The queue of an exporter is full, or the receiver shall stop. The sender keeps the request and may come back.
+    /// The queue of an exporter is full, or the receiver should stop. The sender keeps the request and may retry.
     pub async fn room(&self) -> Result<(), Rejected> {
         self.room_behind(|_| true).await
     }
 
-    /// As [`Intake::room`], of the pipelines that carry one kind of telemetry.
+    /// Like [`Intake::room`], for the pipelines that carry this kind of telemetry.
     ///
     /// # Errors
     ///
@@ -149,26 +148,26 @@ impl Intake {
         self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter().map(|sink| sink.id()))
     }
 
-    /// Whether any pipeline of this receiver carries telemetry of a kind.
+    /// Whether any pipeline of this receiver carries this kind of telemetry.
     pub fn takes(&self, kind: TelemetryKind) -> bool {
         self.shared.entrances.iter().any(|entrance| entrance.carries.includes(kind))
     }
 
-    /// Refuses a request that has waited as long as it may, where the queue of an exporter is full.
-    fn not_refused(&self, entrance: &Entrance) -> Result<(), Rejected> {
+    /// Refuses a request that has used up its waiting time, if the queue of an exporter is full.
+    fn check_overflow(&self, entrance: &Entrance) -> Result<(), Rejected> {
         match entrance.refused_by() {
-            Some(exporter) if self.has_waited() => Err(queue_full(exporter)),
+            Some(exporter) if self.is_past_deadline() => Err(queue_full(exporter)),
             _ => Ok(()),
         }
     }
 
-    /// Takes note of the processes that a request says it came through, for those that its telemetry will go to.
+    /// Passes the ids of the processes that a request came through to the exporters that will get its telemetry.
     ///
     /// # Errors
     ///
-    /// This process is among them: the request is sent in a circle.
+    /// This process is one of them: the request travels in a circle.
     pub fn came_through(&self, headers: &http::HeaderMap) -> Result<(), Rejected> {
-        let Some(processes) = headers.get(via::HEADER).map(via::ids_of) else { return Ok(()) };
+        let Some(processes) = headers.get(via::HEADER).map(via::parse_ids) else { return Ok(()) };
         let mut sinks = self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter());
         match sinks.find(|sink| !sink.came_through(&processes)) {
             Some(sink) => Err(circle(sink.id())),
@@ -181,46 +180,45 @@ impl Intake {
             let carriers = self.shared.entrances.iter().filter(|entrance| carries(entrance.carries));
             let mut waits: Option<(&Arc<dyn Sink>, &Entrance)> = None;
             for entrance in carriers {
-                self.not_refused(entrance)?;
+                self.check_overflow(entrance)?;
                 let full = entrance.sinks.0.iter().find(|sink| !sink.has_room());
                 waits = waits.or(full.map(|sink| (sink, entrance)));
             }
             let Some((sink, entrance)) = waits else { return Ok(()) };
             tokio::select! {
                 () = sink.room() => {}
-                // Whoever may still wait behind the deadline waits for room, and not for a time that has passed.
-                () = self.deadline(), if !self.has_waited() => {}
+                // After the deadline only requests that wait for queue room remain; they must not wake for it again.
+                () = self.deadline(), if !self.is_past_deadline() => {}
                 () = self.shared.end.shutdown.clone().triggered() => return Err(stopped(&entrance.pipeline)),
             }
         }
     }
 
-    /// Counts what the receiver itself refused for good, for instance profiles that break a rule.
+    /// Counts data that the receiver itself refused permanently, for example profiles that break a rule.
     pub fn refused(&self, reason: Reason, quantities: Quantities) {
         self.shared.edge.add_in(quantities);
         self.shared.edge.drop(reason, quantities);
     }
 
-    /// Counts something that is no loss, under one of a few constant names.
+    /// Counts an event that is no loss, under one of a few constant names.
     pub fn note(&self, name: &'static str, count: u64) {
         self.shared.edge.note_all(&[(name, count)]);
     }
 
-    /// Says how high something stands now that rises and falls, under one of a few constant names.
+    /// Sets a gauge, under one of a few constant names.
     pub fn level(&self, name: &'static str, level: u64) {
         self.shared.edge.set_level(name, level);
     }
 
     /// Hands telemetry to every pipeline of this receiver that carries its kind.
     ///
-    /// `Ok` means that the pipelines answer for it. Dropped before it is ready, it is withdrawn unless a pipeline has
-    /// begun to take it.
+    /// `Ok` means that the pipelines are responsible for it. If the future is dropped earlier, the telemetry is
+    /// withdrawn unless a pipeline has started to take it.
     ///
     /// # Errors
     ///
-    /// No pipeline took it, or none carries it, or the queue of an exporter is full, as for [`Intake::room`]: it may
-    /// have become so since the receiver asked. Or the receiver is about to be cut off, and no pipeline has begun to
-    /// take it.
+    /// No pipeline took it, or none carries it, or the queue of an exporter has become full since [`Intake::room`]. Or
+    /// the receiver is about to be cut off, and no pipeline has started to take it.
     pub async fn consume(&self, telemetry: impl Into<Telemetry>, permit: Permit) -> Result<(), Rejected> {
         let telemetry = telemetry.into();
         let quantities = telemetry.quantities();
@@ -229,7 +227,7 @@ impl Intake {
         let mut failed = Vec::new();
         let mut carriers = 0;
         let mut last_call = self.shared.end.last_call.clone();
-        // Room is taken in all pipelines before anything is sent to one, so a refusal is a refusal by all.
+        // Reserves a place in all pipelines before sending to any, so that either all accept it or all refuse it.
         for entrance in &self.shared.entrances {
             if !entrance.carries.carries(&telemetry) {
                 continue;
@@ -241,8 +239,8 @@ impl Intake {
                     biased;
                     () = last_call.wait() => return Err(stopped(&entrance.pipeline)),
                     slot = &mut reserved => break slot,
-                    // A pipeline that waits for a full queue takes nothing, so those in front keep their places.
-                    () = sleep(LOOK_AFTER) => self.not_refused(entrance)?,
+                    // A pipeline that waits for a full queue receives nothing, so its channel stays full.
+                    () = sleep(OVERFLOW_CHECK_INTERVAL) => self.check_overflow(entrance)?,
                 }
             };
             match slot {
@@ -255,16 +253,17 @@ impl Intake {
             return Err(unroutable(&self.shared.edge, &telemetry));
         }
         let permit = Arc::new(permit);
-        let fate = Arc::new(Fate::default());
-        let _withdrawn = WithdrawnWhenDropped(Arc::clone(&fate));
+        let claim = Arc::new(ClaimState::default());
+        let _withdrawn = WithdrawnWhenDropped(Arc::clone(&claim));
         let mut answers = Vec::with_capacity(slots.len());
-        // The last gets the batch itself: most go to one pipeline, and what stands beside the bytes of spans is copied.
+        // The last pipeline gets the batch itself instead of a clone: usually there is only one, and cloning copies the
+        // decoded parts of spans.
         let batches = std::iter::repeat_n(telemetry, slots.len());
         for (position, ((entrance, slot), telemetry)) in slots.into_iter().zip(batches).enumerate() {
             let (taken, answer) = oneshot::channel();
             let source = (position == 0).then(|| self.shared.edge.clone());
-            let (permit, fate) = (Arc::clone(&permit), Arc::clone(&fate));
-            slot.send(Arrival { telemetry, permit, source, taken, fate });
+            let (permit, claim) = (Arc::clone(&permit), Arc::clone(&claim));
+            slot.send(Arrival { telemetry, permit, source, taken, claim });
             answers.push((entrance, answer));
         }
         drop(permit);
@@ -277,16 +276,16 @@ impl Intake {
                     biased;
                     answer = &mut answer => break Some(answer),
                     () = last_call.wait() => {
-                        if fate.withdraw() {
+                        if claim.withdraw() {
                             return Err(stopped(&entrance.pipeline));
                         }
-                        // It is taken in to its end, whoever waits for that.
+                        // A pipeline has started to take it and will finish, whether or not anyone waits.
                         break None;
                     }
-                    // A pipeline that waits for a full queue does not come to what waits in front of it.
-                    () = sleep(LOOK_AFTER) => {
-                        if let Err(refused) = self.not_refused(entrance)
-                            && fate.withdraw()
+                    // A pipeline that waits for a full queue does not get to the requests in its channel.
+                    () = sleep(OVERFLOW_CHECK_INTERVAL) => {
+                        if let Err(refused) = self.check_overflow(entrance)
+                            && claim.withdraw()
                         {
                             return Err(refused);
                         }
@@ -296,14 +295,14 @@ impl Intake {
             match answer {
                 Some(Ok(Ok(()))) | None => accepted = true,
                 Some(Ok(Err(why))) => rejected = Some(why),
-                // Its thread dropped it: it panicked.
+                // The pipeline's thread panicked and dropped it.
                 Some(Err(_)) => failed.push(entrance),
             }
         }
         if !accepted {
             return Err(rejected.unwrap_or_else(|| broken(failed.first().map_or("", |entrance| &*entrance.pipeline))));
         }
-        // Others have it, so the sender must not send it again: for a pipeline that failed it is lost.
+        // Other pipelines have it, so the sender must not retry: for a pipeline that failed it is lost.
         for entrance in failed {
             entrance.edge.add_in(quantities);
             entrance.edge.drop(Reason::Internal, quantities);

@@ -1,14 +1,14 @@
-//! When the counters of a pipeline, or of an exporter, are closed.
+//! Closes the counters of a pipeline or an exporter.
 //!
-//! At the end of a shutdown, or when a pipeline's thread has panicked, what is still there is counted as lost, once.
-//! Somebody may be in the middle of handing a batch over just then, which takes as long as it is prepared; what would be
-//! counted behind that is the same a second time.
+//! At the end of a shutdown, or after a pipeline's thread panicked, everything left is counted as lost, once. A batch
+//! may be in the middle of being handed over at that moment. Counting it again when the handover completes would count
+//! it twice.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use profbridge_model::Quantities;
 
-/// Decides whether something is still counted. Cheap to clone; clones are the same.
+/// Decides whether something is still counted. Cheap to clone; clones share the state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ledger {
     state: Arc<Mutex<State>>,
@@ -17,19 +17,19 @@ pub(crate) struct Ledger {
 #[derive(Debug, Default)]
 struct State {
     closed: bool,
-    /// What is just being handed over.
-    handing: Quantities,
+    /// The batches that are being handed over.
+    handover: Quantities,
 }
 
-/// A batch while it is handed over. Dropped before that is done, as by a panic, it was not handed over.
+/// A batch that is being handed over. If dropped before `done`, as by a panic, it was not handed over.
 #[derive(Debug)]
-pub(crate) struct Handing<'a> {
+pub(crate) struct Handover<'a> {
     ledger: &'a Ledger,
     quantities: Quantities,
 }
 
 impl Ledger {
-    /// Counts something with `count`, as one, unless the ledger is closed. Returns whether it was counted.
+    /// Counts with `count` under the lock, unless the ledger is closed. Returns whether it counted.
     pub(crate) fn write(&self, count: impl FnOnce()) -> bool {
         let state = self.state();
         if !state.closed {
@@ -38,22 +38,22 @@ impl Ledger {
         !state.closed
     }
 
-    /// Says that so much is handed over from here on. `None` where the ledger is closed.
-    pub(crate) fn hand(&self, quantities: Quantities) -> Option<Handing<'_>> {
+    /// Registers a batch that is being handed over. `None` if the ledger is closed.
+    pub(crate) fn begin_handover(&self, quantities: Quantities) -> Option<Handover<'_>> {
         let mut state = self.state();
         if state.closed {
             return None;
         }
-        state.handing += quantities;
-        Some(Handing { ledger: self, quantities })
+        state.handover += quantities;
+        Some(Handover { ledger: self, quantities })
     }
 
-    /// Counts the last thing with `count`, which is told how much is just being handed over, unless it is closed
-    /// already. Nothing is counted from then on.
+    /// Counts a last time with `count`, which receives the sum of batches being handed over, unless the ledger is
+    /// already closed. Then closes the ledger.
     pub(crate) fn close(&self, count: impl FnOnce(Quantities)) {
         let mut state = self.state();
         if !state.closed {
-            count(state.handing);
+            count(state.handover);
         }
         state.closed = true;
     }
@@ -63,20 +63,20 @@ impl Ledger {
     }
 }
 
-impl Handing<'_> {
-    /// Counts with `count` what came of it; `None` where that was counted when the ledger was closed.
-    pub(crate) fn done<T>(mut self, count: impl FnOnce() -> T) -> Option<T> {
+impl Handover<'_> {
+    /// Counts the handover with `count`; `None` if closing the ledger already counted it.
+    pub(crate) fn complete<T>(mut self, count: impl FnOnce() -> T) -> Option<T> {
         let mut state = self.ledger.state();
-        state.handing = state.handing.saturating_sub(std::mem::take(&mut self.quantities));
+        state.handover = state.handover.saturating_sub(std::mem::take(&mut self.quantities));
         (!state.closed).then(count)
     }
 }
 
-impl Drop for Handing<'_> {
+impl Drop for Handover<'_> {
     fn drop(&mut self) {
         if !self.quantities.is_none() {
             let mut state = self.ledger.state();
-            state.handing = state.handing.saturating_sub(self.quantities);
+            state.handover = state.handover.saturating_sub(self.quantities);
         }
     }
 }

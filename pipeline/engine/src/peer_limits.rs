@@ -1,10 +1,9 @@
-//! What exporters tell receivers of the same protocol: limits that a destination has set to senders, for the receivers
-//! to hand back to their clients, and a way on for requests that a receiver does not read.
+//! Information that exporters give to receivers of the same protocol: rate limits that a destination set for senders,
+//! and a way to forward requests that a receiver does not read.
 //!
-//! A server such as Sentry answers "nothing of this kind for 60 s" to whoever sends it too much. profbridge stands
-//! between: the exporter hears it, and the client that should stop talks to the receiver. So exporters publish what
-//! they hear under a key, and receivers ask by the same key. The engine knows neither what a key means nor what a text
-//! says.
+//! A server such as Sentry answers "nothing of this kind for 60 s" to a client that sends too much. Here the exporter
+//! gets that answer, but the client that should stop talks to the receiver. So exporters publish each limit under a
+//! key, and receivers look limits up by the same key. The engine interprets neither keys nor texts.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,43 +12,43 @@ use std::time::Duration;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use profbridge_net::BoxFuture;
-use profbridge_net::client::Resumed;
+use profbridge_net::client::PartlyReadBody;
 use tokio::time::Instant;
 
-/// The most keys of which something is remembered. Beyond it those whose limits end first are forgotten: their clients
-/// hear of them again with the next answer.
+/// Maximum number of keys. Beyond it the keys whose limits end first are dropped: their clients learn them again from
+/// the next answer.
 const MAX_KEYS: usize = 4096;
 
-/// The most limits of one key.
+/// Maximum number of limits per key.
 const MAX_LIMITS: usize = 64;
 
-/// A way on for requests that a receiver does not read, to a server of the same protocol.
-pub trait Onward: std::fmt::Debug + Send + Sync {
-    /// Whether requests for this server, `HOST` or `HOST:PORT`, can go on to it.
+/// Forwards requests that a receiver does not read to a server of the same protocol.
+pub trait RequestForwarder: std::fmt::Debug + Send + Sync {
+    /// Whether requests can be forwarded to this server, `HOST` or `HOST:PORT`.
     fn knows(&self, server: &str) -> bool;
 
-    /// Hands a request on to the server, or to the usual one where none is named. Its path begins behind the server's
-    /// own. The answer comes back as it is. Dropped before it is ready, the request is cut off.
+    /// Forwards a request to the server, or to the default one if none is named. The request's path is appended to the
+    /// server's own. The answer is returned unchanged. Dropping the future cuts the request off.
     ///
     /// # Errors
     ///
-    /// Nobody answered, with the reason for a person; or no such server is known.
+    /// No answer came, with the reason for a person; or the server is unknown.
     fn pass<'a>(
         &'a self,
         server: Option<&'a str>,
-        request: Request<Resumed>,
+        request: Request<PartlyReadBody>,
     ) -> BoxFuture<'a, Result<Response<Incoming>, String>>;
 }
 
-/// The limits that destinations have set, and the ways on that exporters offer. Cheap to clone; clones share them.
+/// The limits that destinations have set, and the forwarders that exporters offer. Cheap to clone; clones share them.
 #[derive(Debug, Clone, Default)]
 pub struct PeerLimits {
     by_key: Arc<Mutex<HashMap<Arc<str>, Vec<Limit>>>>,
-    onward: Arc<Mutex<Vec<Way>>>,
+    onward: Arc<Mutex<Vec<OfferedForwarder>>>,
 }
 
-/// A way on, with the id of the exporter that offers it.
-type Way = (String, Arc<dyn Onward>);
+/// A forwarder, with the id of the exporter that offers it.
+type OfferedForwarder = (String, Arc<dyn RequestForwarder>);
 
 #[derive(Debug, Clone)]
 struct Limit {
@@ -58,20 +57,20 @@ struct Limit {
 }
 
 impl PeerLimits {
-    /// Offers a way on to the receivers of the pipelines that an exporter is in.
-    pub fn offer_way(&self, exporter: &str, onward: Arc<dyn Onward>) {
+    /// Offers a forwarder to the receivers of this exporter's pipelines.
+    pub fn offer_forwarder(&self, exporter: &str, onward: Arc<dyn RequestForwarder>) {
         self.onward.lock().unwrap_or_else(PoisonError::into_inner).push((exporter.to_owned(), onward));
     }
 
-    /// The way on that the first of these exporters offers.
-    pub fn way_of<'a>(&self, exporters: impl IntoIterator<Item = &'a str>) -> Option<Arc<dyn Onward>> {
+    /// The forwarder of the first of these exporters that offers one.
+    pub fn forwarder_of<'a>(&self, exporters: impl IntoIterator<Item = &'a str>) -> Option<Arc<dyn RequestForwarder>> {
         let offered = self.onward.lock().unwrap_or_else(PoisonError::into_inner);
         let of = |exporter| offered.iter().find(|(id, _)| id == exporter).map(|(_, onward)| Arc::clone(onward));
         exporters.into_iter().find_map(of)
     }
 
-    /// Says that a limit holds for senders with this key for so long, from now on. The text is the protocol's own,
-    /// without the time. Said again of the same text the later end holds.
+    /// Publishes a limit for senders with this key that holds for `time`. The text is the protocol's own, without the
+    /// time. If the same text is published again, the later end counts.
     pub fn publish(&self, key: &str, text: &str, time: Duration) {
         let until = Instant::now() + time;
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,8 +86,8 @@ impl PeerLimits {
         }
     }
 
-    /// The limits that hold for senders with this key, each with the time that is left.
-    pub fn of(&self, key: &str) -> Vec<(Arc<str>, Duration)> {
+    /// The limits for senders with this key, each with its remaining time.
+    pub fn limits_for(&self, key: &str) -> Vec<(Arc<str>, Duration)> {
         let now = Instant::now();
         let mut by_key = self.by_key.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(limits) = by_key.get_mut(key) else { return Vec::new() };
@@ -101,7 +100,7 @@ impl PeerLimits {
     }
 }
 
-/// Forgets what has ended, and where nothing has, the key whose limits end first.
+/// Drops expired limits; if there are none, the key whose limits end first.
 fn forget(by_key: &mut HashMap<Arc<str>, Vec<Limit>>) {
     let now = Instant::now();
     let end = |limits: &Vec<Limit>| limits.iter().map(|limit| limit.until).max();
@@ -119,24 +118,24 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Guarantees: a limit is told to those it is for until it ends, the later of two ends holds, and nothing is kept
-    /// behind its end.
+    /// Guarantees: a limit is returned for its key until it ends, the later of two ends counts, and expired limits are
+    /// dropped.
     #[tokio::test(start_paused = true)]
     async fn limits_end() {
         let limits = PeerLimits::default();
         limits.publish("a", "error:key", 10 * SECOND);
         limits.publish("a", "error:key", 5 * SECOND);
         limits.publish("a", "", SECOND);
-        assert_eq!(limits.of("b"), []);
-        assert_eq!(limits.of("a"), [("error:key".into(), 10 * SECOND), ("".into(), SECOND)]);
+        assert_eq!(limits.limits_for("b"), []);
+        assert_eq!(limits.limits_for("a"), [("error:key".into(), 10 * SECOND), ("".into(), SECOND)]);
         tokio::time::sleep(2 * SECOND).await;
-        assert_eq!(limits.of("a"), [("error:key".into(), 8 * SECOND)]);
+        assert_eq!(limits.limits_for("a"), [("error:key".into(), 8 * SECOND)]);
         tokio::time::sleep(8 * SECOND).await;
-        assert_eq!(limits.of("a"), []);
+        assert_eq!(limits.limits_for("a"), []);
         assert!(limits.by_key.lock().unwrap().is_empty());
     }
 
-    /// Attack: many keys and many texts take bounded memory; what ends first goes first.
+    /// Attack: many keys and many texts use bounded memory; the limits that end first are dropped first.
     #[tokio::test(start_paused = true)]
     async fn bounded() {
         let limits = PeerLimits::default();
@@ -144,10 +143,10 @@ mod tests {
             limits.publish(&key.to_string(), "", SECOND * (1 + key as u32));
         }
         assert_eq!(limits.by_key.lock().unwrap().len(), MAX_KEYS);
-        assert_eq!(limits.of("0"), []);
+        assert_eq!(limits.limits_for("0"), []);
         for text in 0..200 {
             limits.publish("1", &text.to_string(), SECOND);
         }
-        assert_eq!(limits.of("1").len(), MAX_LIMITS);
+        assert_eq!(limits.limits_for("1").len(), MAX_LIMITS);
     }
 }

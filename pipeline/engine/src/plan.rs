@@ -1,5 +1,5 @@
-//! The plan: what the configuration means. Every component is made and every rule is checked; nothing of the world is
-//! touched yet, so making a plan and throwing it away is all that `validate` does.
+//! The plan: the meaning of a configuration. It makes every component and checks every rule without I/O, so `validate`
+//! simply makes a plan and drops it.
 
 use std::collections::BTreeSet;
 
@@ -8,8 +8,8 @@ use profbridge_model::TelemetryKind;
 
 use crate::component::{Processor, Warning};
 use crate::config::{
-    Carries, ComponentId, Config, Known, Ordered, PipelineConfig, PipelineId, Problem, Problems, Reference, Section,
-    Severity, check_references,
+    Carries, ComponentId, Config, KnownComponents, Ordered, PipelineConfig, PipelineId, Problem, Problems, Reference,
+    Section, Severity, check_references,
 };
 use crate::delivery::DynExporter;
 use crate::receiver::Receiver;
@@ -24,9 +24,9 @@ pub struct Plan {
     pub(crate) receivers: Vec<(String, Box<dyn Receiver>)>,
     pub(crate) pipelines: Vec<PlannedPipeline>,
     pub(crate) exporters: Vec<(String, Box<dyn DynExporter>)>,
-    /// The exporters that have nothing to do, and why.
+    /// The disabled exporters, and why.
     pub disabled: Vec<(String, String)>,
-    /// What is odd about the configuration and keeps nothing from starting.
+    /// Questionable settings that do not prevent the start.
     pub warnings: Vec<Problem>,
 }
 
@@ -50,10 +50,10 @@ impl Plan {
     ///
     /// # Errors
     ///
-    /// All that is wrong, each problem with its position; warnings are among them.
+    /// All problems with their positions, warnings included.
     pub fn new(config: &Config, registry: &Registry) -> Result<Self, Problems> {
         let mut maker = Maker { registry, identity: Rules::default(), problems: known_problems(config, registry) };
-        let service = maker.keep(ServiceSettings::new(&config.service)).unwrap_or_default();
+        let service = maker.ok_or_report(ServiceSettings::new(&config.service)).unwrap_or_default();
         maker.identity.clone_from(&service.identity);
         let receivers = maker.components(registry.receivers, &config.receivers);
         let exporters = maker.components(registry.exporters, &config.exporters);
@@ -82,9 +82,9 @@ impl Plan {
         })
     }
 
-    /// A plan of components that exist already.
+    /// A plan of existing components.
     #[cfg(test)]
-    pub(crate) fn of(
+    pub(crate) fn from_components(
         service: ServiceSettings,
         receivers: Vec<(String, Box<dyn Receiver>)>,
         pipelines: Vec<PlannedPipeline>,
@@ -98,41 +98,41 @@ fn known_problems(config: &Config, registry: &Registry) -> Vec<Problem> {
     let receivers = kinds(registry.receivers);
     let processors = kinds(registry.processors);
     let exporters = kinds(registry.exporters);
-    check_references(config, &Known { receivers: &receivers, processors: &processors, exporters: &exporters })
+    check_references(config, &KnownComponents { receivers: &receivers, processors: &processors, exporters: &exporters })
 }
 
 fn kinds<F>(factories: &[Factory<F>]) -> Vec<&'static str> {
     factories.iter().map(|factory| factory.description.kind).collect()
 }
 
-/// `profiles, Sentry envelopes`.
+/// Names kinds in a list: `profiles, Sentry envelopes`.
 fn nouns(kinds: &[TelemetryKind]) -> String {
     kinds.iter().map(|kind| kind.noun()).collect::<Vec<_>>().join(", ")
 }
 
-/// Makes a component of its section.
+/// Makes a component from its section.
 type Create<T> = fn(&Section) -> Result<T, Problems>;
 
 /// A component as a pipeline names it.
-struct Used<'a> {
+struct NamedComponent<'a> {
     key_path: String,
     reference: &'a Reference,
     description: &'static Description,
-    /// `None` where it is configured nowhere, which has been reported.
+    /// `None` if it is not configured, which was reported.
     section: Option<&'a Section>,
 }
 
-/// The components that a pipeline names in one of its lists. What is of no known type has been reported.
-fn used<'a, C>(
+/// The components in one list of a pipeline. Unknown types were reported.
+fn resolve_components<'a, C>(
     pipeline: (&PipelineId, &str, &'a [Reference]),
     factories: &'static [Factory<C>],
     sections: &'a Ordered<ComponentId, Section>,
-) -> Vec<Used<'a>> {
+) -> Vec<NamedComponent<'a>> {
     let (id, list, references) = pipeline;
     let known = |(position, reference): (usize, &'a Reference)| {
         let description = &find(factories, &reference.id.kind)?.description;
         let key_path = format!("service.pipelines.{id}.{list}.{position}");
-        Some(Used { key_path, reference, description, section: sections.get(&reference.id) })
+        Some(NamedComponent { key_path, reference, description, section: sections.get(&reference.id) })
     };
     references.iter().enumerate().filter_map(known).collect()
 }
@@ -144,8 +144,8 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// The value, or its problems among the others.
-    fn keep<T>(&mut self, made: Result<T, Problems>) -> Option<T> {
+    /// Returns the value, or collects its problems.
+    fn ok_or_report<T>(&mut self, made: Result<T, Problems>) -> Option<T> {
         match made {
             Ok(value) => Some(value),
             Err(problems) => {
@@ -155,12 +155,12 @@ impl Maker<'_> {
         }
     }
 
-    fn report(&mut self, of: &Used<'_>, message: String, hint: impl Into<String>, severity: Severity) {
+    fn report(&mut self, of: &NamedComponent<'_>, message: String, hint: impl Into<String>, severity: Severity) {
         let (position, key_path) = (of.reference.position.clone(), of.key_path.clone());
         self.problems.push(Problem { position, key_path, message, hint: Some(hint.into()), severity });
     }
 
-    /// The components of sections, each with its id.
+    /// The components of a list of sections, each with its id.
     fn components<T>(
         &mut self,
         factories: &'static [Factory<Create<T>>],
@@ -168,24 +168,30 @@ impl Maker<'_> {
     ) -> Vec<(String, T)> {
         let mut components = Vec::new();
         for (id, section) in sections.iter() {
-            // An unknown type has been reported.
+            // Unknown types were reported.
             let Some(factory) = find(factories, &id.kind) else { continue };
-            components.extend(self.keep((factory.create)(section)).map(|component| (id.to_string(), component)));
+            components
+                .extend(self.ok_or_report((factory.create)(section)).map(|component| (id.to_string(), component)));
         }
         components
     }
 
     fn pipeline(&mut self, config: &Config, id: &PipelineId, pipeline: &PipelineConfig) -> PlannedPipeline {
-        let receivers = used((id, "receivers", &pipeline.receivers), self.registry.receivers, &config.receivers);
-        let behind = used((id, "exporters", &pipeline.exporters), self.registry.exporters, &config.exporters);
-        let between = used((id, "processors", &pipeline.processors), self.registry.processors, &config.processors);
+        let receivers =
+            resolve_components((id, "receivers", &pipeline.receivers), self.registry.receivers, &config.receivers);
+        let behind =
+            resolve_components((id, "exporters", &pipeline.exporters), self.registry.exporters, &config.exporters);
+        let between =
+            resolve_components((id, "processors", &pipeline.processors), self.registry.processors, &config.processors);
         let kinds: Vec<&str> = pipeline.exporters.iter().map(|exporter| &*exporter.id.kind).collect();
-        let profiles_come = self.comes(id, pipeline, TelemetryKind::Profiles);
+        let profiles_come = self.may_enter(id, pipeline, TelemetryKind::Profiles);
         let mut processors = Vec::new();
         for used in &between {
             let factory = find(self.registry.processors, used.description.kind);
             let Some((factory, section)) = factory.zip(used.section) else { continue };
-            let Some(mut processor) = self.keep((factory.create)(section, &self.identity)) else { continue };
+            let Some(mut processor) = self.ok_or_report((factory.create)(section, &self.identity)) else {
+                continue;
+            };
             if let Some(Warning { message, hint }) = processor.goes_to(&kinds, profiles_come) {
                 self.report(used, format!("`{}`: {message}", used.reference.id), hint, Severity::Warning);
             }
@@ -205,28 +211,28 @@ impl Maker<'_> {
         }
     }
 
-    /// Processors in no pipeline are checked all the same.
+    /// Processors that no pipeline uses are checked too.
     fn unused_processors(&mut self, config: &Config) {
         for (id, section) in config.processors.iter() {
             let used = config.pipelines.iter().any(|(_, p)| p.processors.iter().any(|reference| reference.id == *id));
             if let Some(factory) = find(self.registry.processors, &id.kind).filter(|_| !used) {
-                self.keep((factory.create)(section, &self.identity));
+                self.ok_or_report((factory.create)(section, &self.identity));
             }
         }
     }
 
-    /// Whether each processor may stand behind those that are named before it.
-    fn check_order(&mut self, processors: &[Used<'_>]) {
+    /// Checks that each processor may come after those named before it.
+    fn check_order(&mut self, processors: &[NamedComponent<'_>]) {
         for (position, used) in processors.iter().enumerate() {
             let kind = used.description.kind;
             let in_the_way = |earlier: &Description| earlier.kind == kind || earlier.behind.contains(&kind);
-            // Of several the one that belongs behind the others, so that the hint is right for all of them.
-            let mut conflict: Option<&Used<'_>> = None;
+            // Of several conflicts picks the processor that belongs last, so that the hint resolves all of them.
+            let mut conflict: Option<&NamedComponent<'_>> = None;
             for earlier in processors[..position].iter().filter(|earlier| in_the_way(earlier.description)) {
                 let last = conflict.filter(|last| last.description.behind.contains(&earlier.description.kind));
                 conflict = last.or(Some(earlier));
             }
-            // One that is named twice has been reported.
+            // Processors named twice were reported.
             let Some(earlier) = conflict.filter(|earlier| earlier.reference.id != used.reference.id) else { continue };
             let (id, other) = (&used.reference.id, &earlier.reference.id);
             let (message, hint) = if earlier.description.kind == kind {
@@ -238,12 +244,12 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether the processors are there without which an exporter cannot send what comes to it.
-    fn check_needs(&mut self, id: &PipelineId, pipeline: &PipelineConfig, exporters: &[Used<'_>]) {
+    /// Checks that the processors exist that an exporter needs to send its telemetry.
+    fn check_needs(&mut self, id: &PipelineId, pipeline: &PipelineConfig, exporters: &[NamedComponent<'_>]) {
         for used in exporters {
             for (kind, needed) in used.section.map_or(&[][..], used.description.needs) {
                 let is_there = pipeline.processors.iter().any(|processor| processor.id.kind == *needed);
-                if is_there || !used.description.takes.contains(kind) || !self.comes(id, pipeline, *kind) {
+                if is_there || !used.description.takes.contains(kind) || !self.may_enter(id, pipeline, *kind) {
                     continue;
                 }
                 let (noun, name) = (kind.noun(), &used.reference.id);
@@ -254,8 +260,8 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether telemetry of a kind comes into a pipeline. What an unknown receiver emits nobody knows.
-    fn comes(&self, id: &PipelineId, pipeline: &PipelineConfig, kind: TelemetryKind) -> bool {
+    /// Whether telemetry of a kind may enter a pipeline. An unknown receiver may emit anything.
+    fn may_enter(&self, id: &PipelineId, pipeline: &PipelineConfig, kind: TelemetryKind) -> bool {
         let emits = |reference: &Reference| {
             let factory = find(self.registry.receivers, &reference.id.kind);
             factory.is_none_or(|factory| factory.description.emits.contains(&kind))
@@ -263,12 +269,11 @@ impl Maker<'_> {
         id.carries().includes(kind) && (pipeline.receivers.is_empty() || pipeline.receivers.iter().any(emits))
     }
 
-    /// Whether something comes into the pipeline without which a processor does not work. In an envelope there may be
-    /// anything.
-    fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[Used<'_>]) {
+    /// Checks that a kind that a processor requires can enter the pipeline. Envelopes may contain anything.
+    fn check_wants(&mut self, id: &PipelineId, pipeline: &PipelineConfig, processors: &[NamedComponent<'_>]) {
         for used in processors {
             for wanted in used.section.map_or(&[][..], used.description.wants) {
-                if self.comes(id, pipeline, *wanted) || self.comes(id, pipeline, TelemetryKind::Envelopes) {
+                if self.may_enter(id, pipeline, *wanted) || self.may_enter(id, pipeline, TelemetryKind::Envelopes) {
                     continue;
                 }
                 let (noun, name) = (wanted.noun(), &used.reference.id);
@@ -282,10 +287,10 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether the pipeline carries anything of what its receivers emit, and of what its exporters take.
-    fn check_kinds(&mut self, id: &PipelineId, receivers: &[Used<'_>], exporters: &[Used<'_>]) {
+    /// Checks that the pipeline carries something that its receivers emit and something that its exporters accept.
+    fn check_kinds(&mut self, id: &PipelineId, receivers: &[NamedComponent<'_>], exporters: &[NamedComponent<'_>]) {
         let carries = id.carries();
-        // That nothing here handles its signal has been reported.
+        // Unsupported signals were reported.
         if carries == Carries::Unsupported {
             return;
         }
@@ -305,7 +310,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Whether an exporter sends to a receiver of this process, which would take the same for ever.
+    /// Checks that no exporter sends to a receiver of this process, which would loop forever.
     fn check_circles(
         &mut self,
         config: &Config,
@@ -330,7 +335,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Leaves out exporters that have nothing to do, and pipelines that have none left.
+    /// Removes disabled exporters, and pipelines that have no others.
     fn without_exporters(
         &mut self,
         config: &Config,

@@ -16,20 +16,20 @@ use crate::telemetry::ReceiverTelemetry;
 ///
 /// # Lifecycle
 ///
-/// `start` acquires all that the receiver needs (it binds its ports) or fails the start of profbridge with a message
+/// `start` acquires everything the receiver needs (it binds its ports), or fails the start of profbridge with a message
 /// that names what is missing. It returns when telemetry can arrive. The receiver then runs until `shutdown`, stops
-/// accepting at once, lets what is under way finish, and completes the returned future. It never ends the process.
+/// accepting at once, finishes requests in progress, and completes the returned future. It never ends the process.
 ///
 /// # Threads
 ///
-/// `start` is called once, on tokio's runtime, and must not block it. What runs afterwards runs in the returned future,
-/// which the engine makes a task of, or on threads and tasks of the receiver's own. [`Intake`] is shared by them all.
+/// `start` is called once, on tokio's runtime, and must not block it. Afterwards the receiver runs in the returned
+/// future, which the engine spawns as a task, or on its own threads and tasks. All of them share the [`Intake`].
 ///
 /// # Cancellation
 ///
-/// The future of `start` runs to its end. The one it returns is dropped when a shutdown's time for receivers has
-/// passed, and with it what the receiver still has under way: a request that no pipeline has taken then is the sender's
-/// to repeat. A future that completes or panics unasked is a failure, which health shows.
+/// The future of `start` runs to its end. The future that it returns is dropped when a shutdown's time for receivers is
+/// over, together with requests in progress: the sender has to retry those that no pipeline has taken. If the future
+/// completes or panics without a shutdown, that is a failure, which health shows.
 ///
 /// ```
 /// use profbridge_engine::component::{BoxFuture, StartError};
@@ -52,43 +52,46 @@ use crate::telemetry::ReceiverTelemetry;
 /// }
 /// ```
 pub trait Receiver: Send {
-    /// Where it will listen, each as `HOST:PORT`, so that an exporter that leads there is noticed.
+    /// Where it will listen, each as `HOST:PORT`, so that the plan can detect an exporter that sends there.
     fn listens(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Starts the receiver. Telemetry goes to `next`, whose `Ok` means that the pipelines answer for it from there on.
+    /// Starts the receiver. It hands telemetry to `next`, whose `Ok` means that the pipelines are now responsible for
+    /// it.
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>>;
 }
 
-/// What a receiver needs of the engine.
+/// What the engine gives a receiver.
 #[derive(Clone)]
 pub struct ReceiverContext {
     /// The receiver's id in the configuration.
     pub id: String,
-    /// Where telemetry goes.
+    /// The entrance to the receiver's pipelines.
     pub next: Intake,
-    /// Ends when the receiver shall stop.
+    /// Triggered when the receiver should stop.
     pub shutdown: Shutdown,
     /// The counters of this receiver.
     pub telemetry: ReceiverTelemetry,
-    /// The limits that destinations have set to senders.
+    /// The rate limits that destinations have set for senders.
     pub peer_limits: PeerLimits,
-    /// The names under which listeners on the loopback are reached, beside its own (`service.allowed_hosts`).
+    /// Names under which loopback listeners may be reached, in addition to the loopback's own
+    /// (`service.allowed_hosts`).
     pub allowed_hosts: Arc<[String]>,
-    /// Who a process is, as processors are told: for a receiver that says which profiler id its telemetry will carry.
+    /// The rules for process identity, as processors get them: for a receiver that reports the profiler id of its
+    /// telemetry.
     pub identity: Rules,
 }
 
-/// A receiver that runs.
+/// A running receiver.
 pub struct RunningReceiver {
     /// The addresses it listens on, with the ports that the system chose.
     pub addresses: Vec<(&'static str, SocketAddr)>,
-    /// Completes when it has stopped.
+    /// Completes when the receiver has stopped.
     pub stopped: BoxFuture<'static, ()>,
 }
 
-/// Completes when all of what a receiver consists of has stopped, each part in a task of its own. A panic of one is the
+/// Completes when all parts of a receiver have stopped. Each runs in its own task; a panic of one counts as the
 /// receiver's.
 pub fn together(parts: Vec<BoxFuture<'static, ()>>) -> BoxFuture<'static, ()> {
     Box::pin(async {

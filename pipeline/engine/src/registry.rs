@@ -1,11 +1,11 @@
 //! The components that a binary is made of: plain tables of function pointers, no macros, no global state.
 //!
-//! Each type of component has a factory: a [`Description`] of itself, by which the engine knows what it takes, what it
+//! Each type of component has a factory: a [`Description`], from which the engine learns what the type accepts, what it
 //! emits and where it may stand, and a function that makes one. The engine knows no type by its name.
 //!
-//! A factory's `create` reads its section of the configuration and checks it. A processor's is also handed
-//! `service.identity`. It touches neither network nor disk, so
-//! `profbridge validate` creates everything and throws it away; the world is first touched when a component starts.
+//! A factory's `create` reads and checks its section of the configuration. For a processor it also gets
+//! `service.identity`. It does no I/O, so `profbridge validate` simply creates everything and drops it; a component
+//! first uses network and disk when it starts.
 //!
 //! ```
 //! use profbridge_engine::component::{Outbox, Processor, Now};
@@ -44,28 +44,28 @@ pub const SPANS: &[TelemetryKind] = &[TelemetryKind::Spans];
 /// Envelopes only, for [`Description::takes`] and [`Description::emits`].
 pub const ENVELOPES: &[TelemetryKind] = &[TelemetryKind::Envelopes];
 
-/// Kinds of telemetry that an exporter takes, each with the type of processor behind which it can send it. Asked where
-/// a receiver of the pipeline emits that kind: what is inside of envelopes is as its sender cut it.
+/// Kinds of telemetry that an exporter accepts, each with the type of processor that it requires in front. Checked if a
+/// receiver of the pipeline emits that kind: the contents of envelopes are already cut by their sender.
 pub type Needs = &'static [(TelemetryKind, &'static str)];
 
-/// What a type of component says of itself.
+/// How a type of component describes itself.
 #[derive(Debug, Clone, Copy)]
 pub struct Description {
     /// The type, as in `receivers: {TYPE: ...}`.
     pub kind: &'static str,
     /// What it does, in one line, for `profbridge components`.
     pub summary: &'static str,
-    /// What it does something with. An exporter is given everything that its pipeline carries and counts what it cannot
-    /// send; a processor lets pass what it does not take. Nothing for receivers.
+    /// The kinds it processes. An exporter gets everything that its pipeline carries and counts what it cannot send; a
+    /// processor passes other kinds through. Empty for receivers.
     pub takes: &'static [TelemetryKind],
-    /// What comes out of it. Nothing for exporters.
+    /// The kinds it puts out. Empty for exporters.
     pub emits: &'static [TelemetryKind],
-    /// The types of processors that must come before this one where both are in a pipeline, or one would undo the
-    /// other.
+    /// The types of processors that must come before this one if a pipeline has both, because one would otherwise undo
+    /// the other.
     pub behind: &'static [&'static str],
-    /// The processors without which it cannot send what it takes, given its section.
+    /// The processors it needs to send its telemetry, given its section.
     pub needs: fn(&Section) -> Needs,
-    /// What must come into its pipeline for it to work, given its section. Asked of processors.
+    /// The kinds that must enter its pipeline for it to work, given its section. Used for processors.
     pub wants: fn(&Section) -> &'static [TelemetryKind],
 }
 
@@ -75,7 +75,7 @@ impl Description {
         Self { emits, ..Self::new(kind, summary) }
     }
 
-    /// A processor that changes telemetry of these kinds, each into its own.
+    /// A processor that changes telemetry of these kinds without changing the kind.
     pub const fn processor(kind: &'static str, summary: &'static str, takes: &'static [TelemetryKind]) -> Self {
         Self { takes, emits: takes, ..Self::new(kind, summary) }
     }
@@ -85,25 +85,25 @@ impl Description {
         Self { takes, ..Self::new(kind, summary) }
     }
 
-    /// The same with the processors that must come before it.
+    /// Sets the processors that must come before it.
     #[must_use]
     pub const fn behind(self, behind: &'static [&'static str]) -> Self {
         Self { behind, ..self }
     }
 
-    /// The same with the processors that it needs.
+    /// Sets the processors that it needs.
     #[must_use]
     pub const fn needs(self, needs: fn(&Section) -> Needs) -> Self {
         Self { needs, ..self }
     }
 
-    /// The same with what must come into its pipeline.
+    /// Sets the kinds that must enter its pipeline.
     #[must_use]
     pub const fn wants(self, wants: fn(&Section) -> &'static [TelemetryKind]) -> Self {
         Self { wants, ..self }
     }
 
-    /// The same under another name.
+    /// Sets another name.
     #[must_use]
     pub const fn named(self, kind: &'static str, summary: &'static str) -> Self {
         Self { kind, summary, ..self }
@@ -114,20 +114,20 @@ impl Description {
     }
 }
 
-/// Makes components of one type. `create` checks a section and makes a component of it; it may be called from any
+/// Makes components of one type. `create` checks a section and makes a component from it; it may be called from any
 /// thread, any number of times.
 #[derive(Debug, Clone, Copy)]
 pub struct Factory<Create> {
-    /// What the type says of itself.
+    /// The type's description.
     pub description: Description,
-    /// Makes a component, or says everything that is wrong with its section.
+    /// Makes a component, or returns all problems of its section.
     pub create: Create,
 }
 
 /// Makes receivers of one type.
 pub type ReceiverFactory = Factory<fn(&Section) -> Result<Box<dyn Receiver>, Problems>>;
 
-/// Makes processors of one type. They are told who a process is, so that all of them compute the same profiler ids.
+/// Makes processors of one type. They get the rules for process identity, so that all compute the same profiler ids.
 pub type ProcessorFactory = Factory<fn(&Section, &Rules) -> Result<Box<dyn Processor>, Problems>>;
 
 /// Makes exporters of one type, each with its queue.

@@ -1,4 +1,4 @@
-//! What the `service` section says beside its pipelines.
+//! The settings of the `service` section, apart from its pipelines.
 
 mod identity;
 
@@ -12,42 +12,42 @@ use self::identity::Identity;
 use crate::config::{self, ByteSize, Problem, Problems, Section};
 use crate::health::Thresholds;
 
-/// Below this not even one request of a usual profiler fits beside its window.
+/// With less memory not even one request of a common profiler fits beside its window.
 const SMALLEST_MEMORY: ByteSize = ByteSize::from_mib(16);
 
-/// How the process as a whole behaves.
+/// The settings of the process as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ServiceSettings {
-    /// `identity`: who a process is, for every processor that needs it.
+    /// `identity`: the rules for process identity, for every processor that needs them.
     pub identity: Rules,
-    /// `limits.memory`: how much memory data may take, in bytes.
+    /// `limits.memory`: the memory limit of all data, in bytes.
     pub memory: u64,
-    /// `allowed_hosts`: names under which listeners on the loopback are reached, beside those of the loopback.
+    /// `allowed_hosts`: names under which loopback listeners may be reached, in addition to the loopback's own.
     pub allowed_hosts: Vec<String>,
     /// `shutdown_timeout`: how long a shutdown may take.
     pub shutdown_timeout: Duration,
-    /// `telemetry.metrics`: where metrics are served, if they are.
+    /// `telemetry.metrics`: the endpoint of the metrics, if enabled.
     pub metrics: Option<String>,
-    /// `telemetry.health`: where health is served, if it is.
+    /// `telemetry.health`: the endpoint of health checks, if enabled.
     pub health: Option<String>,
-    /// `telemetry.health`: from when on an exporter's trouble makes the process unavailable.
+    /// `telemetry.health`: how long an exporter may be in trouble before the process counts as unavailable.
     pub health_thresholds: Thresholds,
-    /// `telemetry.logs.level`: what is logged.
+    /// `telemetry.logs.level`: the log level.
     pub log_level: LogLevel,
 }
 
-/// What is logged.
+/// The log level. Each includes those before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
-    /// What cannot go on.
+    /// Failures that stop something.
     Error,
-    /// And what went wrong and was dealt with.
+    /// Problems that were handled.
     Warn,
-    /// And what happens.
+    /// Normal events.
     #[default]
     Info,
-    /// And why.
+    /// Details that explain events.
     Debug,
     /// Everything.
     Trace,
@@ -65,10 +65,10 @@ impl From<LogLevel> for tracing::Level {
     }
 }
 
-/// The section as it is written. Unknown keys and the pipelines are the concern of [`config`].
+/// The section as written. [`config`] checks unknown keys and the pipelines.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
-struct Written {
+struct WrittenService {
     identity: Identity,
     limits: Limits,
     allowed_hosts: Vec<String>,
@@ -101,7 +101,7 @@ struct Metrics {
     address: String,
 }
 
-/// The Collector's levels. Everything that is counted is served at each but `none`.
+/// The Collector's levels. All but `none` serve all metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum MetricsLevel {
@@ -126,13 +126,13 @@ struct Logs {
     level: LogLevel,
 }
 
-impl Default for Written {
+impl Default for WrittenService {
     fn default() -> Self {
         Self {
             identity: Identity::default(),
             limits: Limits::default(),
             allowed_hosts: Vec::new(),
-            // Kubernetes kills after 30 s (`terminationGracePeriodSeconds`).
+            // Kubernetes kills a container after 30 s (`terminationGracePeriodSeconds`).
             shutdown_timeout: config::Duration::from_secs(25),
             telemetry: Telemetry::default(),
             _pipelines: None,
@@ -163,7 +163,7 @@ impl Default for Health {
 
 impl Default for ServiceSettings {
     fn default() -> Self {
-        Self::understood(Written::default())
+        Self::understood(WrittenService::default())
     }
 }
 
@@ -172,9 +172,9 @@ impl ServiceSettings {
     ///
     /// # Errors
     ///
-    /// Everything that is wrong with it, but for its pipelines.
+    /// All problems of the section, except for its pipelines.
     pub fn new(section: &Section) -> Result<Self, Problems> {
-        let written: Written = section.extract()?;
+        let written: WrittenService = section.extract()?;
         let problems = check(&written, section);
         match Problems::new(problems) {
             Some(problems) => Err(problems),
@@ -182,7 +182,7 @@ impl ServiceSettings {
         }
     }
 
-    fn understood(written: Written) -> Self {
+    fn understood(written: WrittenService) -> Self {
         let Metrics { level, address } = written.telemetry.metrics;
         let Health { enabled, address: health, failing_after, queue_full_after } = written.telemetry.health;
         Self {
@@ -198,7 +198,7 @@ impl ServiceSettings {
     }
 }
 
-fn check(written: &Written, section: &Section) -> Vec<Problem> {
+fn check(written: &WrittenService, section: &Section) -> Vec<Problem> {
     let mut problems = written.identity.problems(section);
     if written.limits.memory < SMALLEST_MEMORY {
         let message = format!("the memory limit is smaller than {SMALLEST_MEMORY}");
@@ -220,7 +220,7 @@ mod tests {
         ServiceSettings::new(&Section::from_yaml(yaml).unwrap())
     }
 
-    /// Guarantees: what is not written has its default, and endpoints stay on the host.
+    /// Guarantees: unwritten keys have their defaults, and endpoints stay on the host.
     #[test]
     fn defaults() {
         let settings = settings("").unwrap();
@@ -231,7 +231,7 @@ mod tests {
         assert_eq!(settings.shutdown_timeout, Duration::from_secs(25));
     }
 
-    /// Guarantees: everything can be written, beside pipelines that are somebody else's concern.
+    /// Guarantees: every key can be written, next to pipelines, which are checked elsewhere.
     #[test]
     fn written() {
         let yaml = "{pipelines: {profiles: {receivers: [otlp]}}, shutdown_timeout: 3s, limits: {memory: 1GiB}, telemetry: {metrics: {level: none}, \
@@ -250,7 +250,7 @@ mod tests {
         assert_eq!(settings, expected);
     }
 
-    /// Guarantees: every rule that is broken is named, all at once.
+    /// Guarantees: all broken rules are reported at once.
     #[test]
     fn broken_rules() {
         let problems = settings("{limits: {memory: 1MiB}, shutdown_timeout: 10ms}").unwrap_err();

@@ -1,11 +1,11 @@
-//! Through which processes telemetry has come, so that a circle is noticed.
+//! Detects telemetry that travels in a circle through several profbridge processes.
 //!
-//! Every process has an id, drawn when it starts. An exporter names it in the header [`HEADER`] of each request, with
-//! the ids that came with requests to the receivers of its pipelines. A receiver refuses a request that names its own
-//! process: what it has taken once went out again, and came back directly or through others.
+//! Every process draws an id at its start. An exporter sends it in the header [`HEADER`] of each request, together with
+//! the ids that arrived with requests to its pipelines' receivers. A receiver refuses a request that contains its own
+//! process's id: that telemetry passed through this process before and came back, directly or through others.
 //!
-//! Ids are known of an exporter and not of a batch: what a pipeline takes goes to all of its exporters, merged with
-//! what others sent.
+//! Ids are kept per exporter and not per batch, because a pipeline merges the telemetry of all its senders and gives it
+//! to all its exporters.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -13,16 +13,16 @@ use std::time::Duration;
 use http::{HeaderName, HeaderValue};
 use tokio::time::Instant;
 
-/// The header: ids between commas. gRPC has it as metadata.
+/// The header: ids separated by commas. In gRPC it is metadata.
 pub const HEADER: HeaderName = HeaderName::from_static("x-profbridge-via");
 
-/// The most ids that are read of a request, and remembered. More than so many processes in a row are none.
+/// Maximum number of ids that are read from a request and remembered. No chain of processes is longer.
 const MOST: usize = 16;
 
-/// For so long an id is named after a request came through its process.
+/// For this long an exporter sends an id after a request with it arrived.
 const REMEMBERED: Duration = Duration::from_secs(600);
 
-/// The ids that an exporter names. Cheap to clone; clones share them.
+/// The ids that an exporter sends. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct Via {
     own: u64,
@@ -30,7 +30,7 @@ pub struct Via {
 }
 
 impl Via {
-    /// Of an exporter of the process with this id, to which nothing has come yet.
+    /// The ids for an exporter of the process with this id, to which nothing was sent yet.
     pub fn new(own: u64) -> Self {
         Self { own, passed: Arc::default() }
     }
@@ -40,11 +40,11 @@ impl Via {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         passed.retain(|(_, last)| last.elapsed() < REMEMBERED);
         let ids = passed.iter().map(|(id, _)| *id).chain([self.own]).map(|id| format!("{id:016x}"));
-        // Digits, letters and commas.
+        // Contains only digits, letters and commas.
         HeaderValue::try_from(ids.collect::<Vec<_>>().join(",")).unwrap_or(HeaderValue::from_static(""))
     }
 
-    /// Takes note of the processes that a request came through. `false` where its own is among them.
+    /// Remembers the processes that a request came through. Returns `false` if its own process is one of them.
     pub(crate) fn came_through(&self, ids: &[u64]) -> bool {
         if ids.contains(&self.own) {
             return false;
@@ -61,19 +61,19 @@ impl Via {
     }
 }
 
-/// The ids of a header. What is none is passed over: anybody may send it.
-pub(crate) fn ids_of(value: &HeaderValue) -> Vec<u64> {
+/// The ids in a header. Invalid ones are skipped, because anybody may send the header.
+pub(crate) fn parse_ids(value: &HeaderValue) -> Vec<u64> {
     let text = value.to_str().unwrap_or_default();
     text.split(',').filter_map(|id| u64::from_str_radix(id.trim(), 16).ok()).take(MOST).collect()
 }
 
-/// Whether a request to `destination` arrives at who listens at `endpoint`, both `HOST:PORT`, as far as their words
-/// tell: this machine's own names and addresses beyond the loopback are not known here.
+/// Whether a request to `destination` arrives at a listener on `endpoint`, both `HOST:PORT`, as far as the texts show:
+/// this machine's own names and addresses other than the loopback are not known here.
 pub(crate) fn leads_to(destination: &str, endpoint: &str) -> bool {
     let split = |text: &str| {
         let (host, port) = text.rsplit_once(':')?;
         let host = host.trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
-        // Listening there is to listen everywhere, and a connection to it goes to this machine.
+        // This listener accepts connections to all addresses, and a connection to this address goes to this machine.
         let everywhere = matches!(&*host, "" | "0.0.0.0" | "::");
         let address: Option<std::net::IpAddr> = host.parse().ok();
         let local = everywhere || host == "localhost" || address.is_some_and(|ip| ip.to_canonical().is_loopback());
@@ -92,12 +92,12 @@ pub(crate) fn leads_to(destination: &str, endpoint: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: an exporter names its own process behind those that something came through, and no longer than they
-    /// send; what came through the own process is known, directly or through another.
+    /// Guarantees: an exporter sends its own id followed by those that arrived, and for no longer than they arrive; an
+    /// id of the own process is detected, directly or through another.
     #[tokio::test(start_paused = true)]
     async fn circles() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
-        let came = |from: &Via, to: &Via| to.came_through(&ids_of(&from.header()));
+        let came = |from: &Via, to: &Via| to.came_through(&parse_ids(&from.header()));
         assert_eq!(first.header(), "000000000000000a");
         assert!(!came(&first, &first), "directly");
         assert!(came(&first, &second));
@@ -107,19 +107,20 @@ mod tests {
         assert!(came(&second, &first));
     }
 
-    /// Attack: whatever stands in the header, no more is remembered than a row of processes may have.
+    /// Attack: whatever the header contains, no more than the maximum number of ids is remembered.
     #[tokio::test]
-    async fn any_header() {
+    async fn header_ids_are_bounded() {
         let via = Via::new(1);
         for text in ["", ",,,", "x", "\u{fe}\u{ff}", "ffffffffffffffffff", "-1", &"2,".repeat(5000)] {
             let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) else { continue };
-            assert!(ids_of(&value).len() <= MOST && via.came_through(&ids_of(&value)), "{text}");
+            assert!(parse_ids(&value).len() <= MOST && via.came_through(&parse_ids(&value)), "{text}");
         }
         (0x100..0x200).for_each(|id| assert!(via.came_through(&[id])));
         assert!(via.header().len() <= 17 * (MOST + 1));
     }
 
-    /// Guarantees: a destination that names a listener's own address in any of its forms leads to it, and no other.
+    /// Guarantees: a destination that names a listener's own address in any form leads to it, and no other destination
+    /// does.
     #[test]
     fn own_listeners() {
         for (to, listens) in [

@@ -1,8 +1,8 @@
-//! Which requests over HTTP may come from web pages.
+//! Decides which HTTP requests web pages may make.
 //!
-//! A browser sends what a page of anybody's asks for, also to the loopback of the machine that it runs on. What it does
-//! not let the page choose is `Origin`, which says whose page it is, and `Host`, which says under which name the page
-//! reached the server: a name that its owner had point to the loopback (DNS rebinding).
+//! A browser sends the requests of any page, even to the loopback of its own machine. The page cannot forge two
+//! headers: `Origin`, which names the page's server, and `Host`, which is the name under which the page reached this
+//! server. An attacker can point a name of their own at the loopback (DNS rebinding).
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -11,21 +11,21 @@ use http::{Request, StatusCode, Version};
 
 use crate::http_fault::HttpFault;
 
-/// The names under which a listener is reached, and the origins whose pages may talk to it.
+/// The names under which a listener may be reached, and the origins whose pages may access it.
 #[derive(Debug, Clone, Copy)]
-pub struct Pages<'a> {
-    /// Names beside those of the loopback and the address of the connection (`service.allowed_hosts`).
+pub struct PageRules<'a> {
+    /// Names in addition to those of the loopback and the connection's address (`service.allowed_hosts`).
     pub hosts: &'a [String],
-    /// Origins of other servers' pages, where `*` stands for any characters.
+    /// Origins of other servers' pages; `*` stands for any characters.
     pub origins: &'a [String],
 }
 
-impl Pages<'_> {
-    /// Checks a request that came to the address `own`.
+impl PageRules<'_> {
+    /// Checks a request that arrived at the address `own`.
     ///
     /// # Errors
     ///
-    /// It names no host, or several; or it may come from a page that must not talk to the listener.
+    /// It names no host or several, or it may come from a page that must not access the listener.
     pub fn check<B>(&self, request: &Request<B>, own: Option<SocketAddr>) -> Result<(), HttpFault> {
         let named = request.headers().get_all(HOST);
         let count = named.iter().count();
@@ -35,7 +35,7 @@ impl Pages<'_> {
         }
         let in_header = named.iter().next().and_then(|host| host.to_str().ok());
         let host = request.uri().authority().map(http::uri::Authority::as_str).or(in_header).unwrap_or_default();
-        // Under a name of the loopback nobody else can be meant.
+        // Under a name of the loopback no other server can be meant.
         let of_loopback = own.is_some_and(|own| own.ip().to_canonical().is_loopback());
         if of_loopback && (version_1_1 || !host.is_empty()) && !self.is_own(host, own) {
             let message = format!("{host:?} is no name of this listener; add it to `service.allowed_hosts` if it is");
@@ -52,8 +52,8 @@ impl Pages<'_> {
         Ok(())
     }
 
-    /// Whether a host, with or without a port, is this listener's: a name of the loopback, the address of the
-    /// connection, or one of the list.
+    /// Whether a host, with or without a port, is this listener's: a name of the loopback, the connection's address, or
+    /// one of the list.
     pub fn is_own(&self, host: &str, own: Option<SocketAddr>) -> bool {
         let name = without_port(host);
         let listed = || self.hosts.iter().any(|known| known.eq_ignore_ascii_case(name));
@@ -70,13 +70,13 @@ impl Pages<'_> {
     }
 }
 
-/// The name or address without the port behind it; an IPv6 address stays in its brackets.
+/// The name or address without its port; an IPv6 address keeps its brackets.
 fn without_port(host: &str) -> &str {
     let end_of_address = host.rfind(']').map_or(0, |bracket| bracket + 1);
     host[end_of_address..].find(':').map_or(host, |colon| &host[..end_of_address + colon])
 }
 
-/// Whether a text fits a pattern, in which `*` stands for any characters. Letters of both cases are equal.
+/// Whether a text matches a pattern in which `*` stands for any characters. Ignores case.
 fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.to_ascii_lowercase(), text.to_ascii_lowercase());
     let mut parts = pattern.split('*');
@@ -99,7 +99,7 @@ fn matches(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn checked(headers: &[(&str, &str)], own: &str, pages: Pages<'_>) -> Option<(u16, &'static str)> {
+    fn checked(headers: &[(&str, &str)], own: &str, pages: PageRules<'_>) -> Option<(u16, &'static str)> {
         let mut request = Request::builder().uri("/metrics");
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -108,14 +108,14 @@ mod tests {
         Some((fault.status.as_u16(), fault.reason))
     }
 
-    const NOBODY: Pages<'static> = Pages { hosts: &[], origins: &[] };
+    const NOBODY: PageRules<'static> = PageRules { hosts: &[], origins: &[] };
 
-    /// Attack: a page that had its own name point to the loopback reaches nothing, whatever the port; the names of the
-    /// loopback and of the list do, and a listener that others reach is called whatever they call it.
+    /// Attack: a page that points its own name at the loopback is refused, whatever the port; the names of the loopback
+    /// and of the list are accepted, and a listener that other hosts can reach accepts any name.
     #[test]
     fn hosts() {
         let hosts = ["relay.internal".to_owned()];
-        let pages = Pages { hosts: &hosts, ..NOBODY };
+        let pages = PageRules { hosts: &hosts, ..NOBODY };
         for host in
             ["localhost", "LOCALHOST:8888", "a.localhost", "127.0.0.1:8888", "127.8.8.8", "[::1]:1", "relay.internal:1"]
         {
@@ -143,11 +143,11 @@ mod tests {
         );
     }
 
-    /// Attack: a page of somebody else's reaches nothing unless its origin is listed; a page of the same server does.
+    /// Attack: a page of another server is refused unless its origin is listed; a page of the same server is accepted.
     #[test]
     fn origins() {
         let origins = ["https://*.shop.example".to_owned(), "http://localhost:*".to_owned()];
-        let pages = Pages { origins: &origins, ..NOBODY };
+        let pages = PageRules { origins: &origins, ..NOBODY };
         let of = |origin: &str| checked(&[("host", "localhost:9000"), ("origin", origin)], "127.0.0.1:9000", pages);
         for origin in
             ["http://localhost:9000", "https://www.shop.example", "HTTPS://a.b.shop.example", "http://localhost:3000"]

@@ -1,10 +1,10 @@
-//! Configurations that are wrong, each beside what is said about it.
+//! Wrong configurations, each with its expected report.
 //!
-//! `testdata/config/bad/NAME.yaml` is checked against `NAME.txt`; `UPDATE_EXPECT=1` writes the texts anew. Lines
-//! `# case: env NAME=value`, `# case: then FILE` and `# case: set key=value` at the beginning of a file give it an
-//! environment, more files and assignments.
+//! `testdata/config/bad/NAME.yaml` is checked against `NAME.txt`; `UPDATE_EXPECT=1` rewrites the texts. Lines `# case:
+//! env NAME=value`, `# case: then FILE` and `# case: set key=value` at the beginning of a file give it an environment,
+//! more files and assignments.
 
-// Helpers of tests may panic as tests may; clippy only knows functions marked as tests.
+// Test helpers may panic like tests; clippy only recognises functions marked as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -13,11 +13,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use profbridge_engine::config::{
-    self, ByteSize, Config, Duration, Known, Optional, Problem, Problems, Secret, Section, Source,
+    self, ByteSize, Config, Duration, KnownComponents, Optional, Problem, Problems, Secret, Section, Source,
 };
 use serde::Deserialize;
 
-/// Stands in every secret of the test data, and must stand nowhere else.
+/// Part of every secret in the test data; must not appear in any output.
 const SECRET: &str = "s3cr3t";
 
 #[derive(Default, Deserialize)]
@@ -121,7 +121,8 @@ struct Logs {
     level: String,
 }
 
-const KNOWN: Known<'_> = Known { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry", "debug"] };
+const KNOWN: KnownComponents<'_> =
+    KnownComponents { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry", "debug"] };
 
 fn read<T: serde::de::DeserializeOwned>(section: &Section, problems: &mut Vec<Problem>) -> Option<T> {
     match section.extract::<T>() {
@@ -133,7 +134,7 @@ fn read<T: serde::de::DeserializeOwned>(section: &Section, problems: &mut Vec<Pr
     }
 }
 
-/// Rules that only the component knows, told with the value in the message, as a careless component would.
+/// Rules that only the component knows, with the value quoted in the message, as a careless component would.
 fn check_sentry(section: &Section, problems: &mut Vec<Problem>) {
     let Some(sentry) = read::<Sentry>(section, problems) else { return };
     let dsn = sentry.dsn.expose();
@@ -148,7 +149,7 @@ fn check_sentry(section: &Section, problems: &mut Vec<Problem>) {
     }
 }
 
-/// Everything that an engine does with a configuration before it starts.
+/// All checks that an engine makes before it starts.
 fn check(config: &Config) -> Vec<Problem> {
     let mut problems = config::check_references(config, &KNOWN);
     for (id, section) in config.receivers.iter().filter(|(id, _)| id.kind == "otlp") {
@@ -175,7 +176,7 @@ fn check(config: &Config) -> Vec<Problem> {
     problems
 }
 
-/// A file of the test data with its environment, files and assignments.
+/// A test file with its environment, further files and assignments.
 struct Case {
     sources: Vec<Source>,
     env: BTreeMap<String, String>,
@@ -208,7 +209,7 @@ impl Case {
         config::load(&self.sources, &|name| self.env.get(name).cloned())
     }
 
-    /// What a person is told.
+    /// The report as a person reads it.
     fn told(&self) -> String {
         let mut out = String::new();
         let problems = match self.load() {
@@ -236,10 +237,10 @@ fn bad_files() -> Vec<PathBuf> {
     files
 }
 
-/// Guarantees: for every bad file, the problems, their places, lines, carets and hints are exactly the recorded ones,
-/// and none of the secrets in the file is shown.
+/// Guarantees: for every bad file the problems, positions, lines, carets and hints match the recorded ones exactly, and
+/// no secret of the file is shown.
 #[test]
-fn bad_files_are_told_what_is_wrong() {
+fn bad_files_are_reported() {
     let update = std::env::var_os("UPDATE_EXPECT").is_some();
     let mut wrong = Vec::new();
     let files = bad_files();
@@ -257,7 +258,7 @@ fn bad_files_are_told_what_is_wrong() {
     assert!(wrong.is_empty(), "not as recorded (UPDATE_EXPECT=1 records):\n{}", wrong.join("\n"));
 }
 
-/// Guarantees: problems are sorted by source and position, whatever found them.
+/// Guarantees: problems are sorted by source and position, whichever check found them.
 #[test]
 fn problems_are_in_the_order_of_the_sources() {
     for path in bad_files() {

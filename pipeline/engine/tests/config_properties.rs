@@ -1,16 +1,17 @@
-//! What holds for any configuration text.
+//! Properties of every configuration text.
 
-// Helpers of tests may panic as tests may; clippy only knows functions marked as tests.
+// Test helpers may panic like tests; clippy only recognises functions marked as tests.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
 
-use profbridge_engine::config::{self, ByteSize, Config, Duration, Known, Problems, Section, Source};
+use profbridge_engine::config::{self, ByteSize, Config, Duration, KnownComponents, Problems, Section, Source};
 use proptest::collection::{btree_map, vec};
 use proptest::prelude::*;
 use serde::Deserialize;
 
-const KNOWN: Known<'_> = Known { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry"] };
+const KNOWN: KnownComponents<'_> =
+    KnownComponents { receivers: &["otlp"], processors: &["chunk"], exporters: &["sentry"] };
 
 #[derive(Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -31,7 +32,7 @@ fn text(text: impl Into<String>) -> Source {
     Source::Text { name: "any.yaml".into(), text: text.into() }
 }
 
-/// Does everything that can be done with a configuration.
+/// Applies every operation on a configuration.
 fn exercise(sources: &[Source]) {
     match load(sources) {
         Err(problems) => assert!(!problems.to_string().is_empty()),
@@ -55,7 +56,7 @@ fn exercise(sources: &[Source]) {
     }
 }
 
-/// Words of YAML and of the vocabulary, so that random texts get past the first line.
+/// Words of YAML and of the configuration keys, so that random texts get past the first line.
 fn word() -> impl Strategy<Value = String> {
     prop_oneof![
         4 => prop::sample::select(vec![
@@ -70,7 +71,7 @@ fn word() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Guarantees: no text makes the loader panic, and what it prints can be read again.
+    /// Guarantees: no text makes the loader panic, and the printed configuration can be loaded again.
     #[test]
     fn no_text_makes_it_panic(words in vec(word(), 0..40), other in any::<String>()) {
         exercise(&[text(words.concat())]);
@@ -78,7 +79,7 @@ proptest! {
         exercise(&[text("receivers: {otlp: }"), Source::Set(format!("receivers.otlp.text={other}"))]);
     }
 
-    /// Guarantees: a secret in a place that is known to be secret is never shown, whatever surrounds it.
+    /// Guarantees: a secret at a known secret place is never shown, whatever surrounds it.
     #[test]
     fn secrets_do_not_show(before in vec(word(), 0..8), after in vec(word(), 0..8), quoted in any::<bool>()) {
         let secret = if quoted { "\"zq9Xw7-Vk3\"" } else { "zq9Xw7-Vk3" };
@@ -93,12 +94,12 @@ proptest! {
                 Problems::new(problems).map(|problems| problems.to_string()).unwrap_or_default()
             }
         };
-        // A quote, a bracket or a block opened before the key makes the key part of something else.
+        // An open quote, bracket or block before the key makes the key part of something else.
         let opened = before.iter().any(|word| word.contains(['"', '\'', '|', '>', '#', '{', '[', '!', '&', '?', '%', '\u{0}']));
         prop_assert!(opened || !shown.contains("zq9Xw7-Vk3"), "{shown}");
     }
 
-    /// Guarantees: what is wanted as text is the text that was written.
+    /// Guarantees: a value read as text is exactly the written text.
     #[test]
     fn text_is_as_written(written in "[0-9][0-9a-zA-Z._+/-]{0,12}|[+-]?[0-9]{1,30}(\\.[0-9]{0,5})?(e[0-9]{1,3})?|[a-zA-Z][a-zA-Z0-9 ._/-]{0,12}[a-z0-9]") {
         prop_assume!(!matches!(written.as_str(), "null" | "Null" | "NULL"));
@@ -106,8 +107,7 @@ proptest! {
         prop_assert_eq!(section.extract::<Settings>().map(|settings| settings.text).unwrap(), written);
     }
 
-    /// Guarantees: of any number of files, each setting has the value of the last file that has it, and assignments
-    /// win.
+    /// Guarantees: of several files, each setting has the value of the last file that contains it, and assignments win.
     #[test]
     fn the_last_one_wins(
         files in vec(btree_map("[a-d]", btree_map("[x-z]", 0_u16..1000, 0..4), 0..4), 1..5),

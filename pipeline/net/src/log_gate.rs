@@ -1,4 +1,4 @@
-//! Keeps a line that could be written for every request to one in a while.
+//! Limits how often a log line that could occur with every request is written.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -13,12 +13,12 @@ pub struct LogGate {
 }
 
 impl LogGate {
-    /// Lets a line through once in `interval`.
+    /// Allows one line per `interval`.
     pub fn new(interval: Duration) -> Self {
         Self { interval, state: Mutex::default() }
     }
 
-    /// Whether to write a line now, and how many were kept back since the last.
+    /// Whether to write a line now, and how many lines were suppressed since the last one.
     pub fn pass(&self) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
@@ -35,7 +35,7 @@ impl LogGate {
 mod tests {
     use super::*;
 
-    /// Guarantees: a flood writes one line at once and then one per interval, which says how many were kept back.
+    /// Guarantees: a flood writes one line at once and then one per interval, with the number of suppressed lines.
     #[tokio::test(start_paused = true)]
     async fn one_line_per_interval() {
         let gate = LogGate::new(Duration::from_secs(60));

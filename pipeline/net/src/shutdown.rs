@@ -1,7 +1,6 @@
-//! Shutdown as a value: one side triggers, any number of clones wait.
+//! A shutdown as a value: one side triggers, any number of clones wait.
 //!
-//! Dropping the [`Trigger`] triggers too, so that an owner which goes away by an error or a panic
-//! cannot leave its tasks running.
+//! Dropping the [`Trigger`] triggers too, so that an owner that returns early or panics cannot leave its tasks running.
 
 use tokio::sync::watch;
 
@@ -11,14 +10,14 @@ pub struct Shutdown {
     stopped: watch::Receiver<bool>,
 }
 
-/// The triggering side. Stops everything that waits when it is used or dropped.
+/// The triggering side. When used or dropped, it stops everything that waits.
 #[derive(Debug)]
 pub struct Trigger {
     stop: watch::Sender<bool>,
 }
 
 impl Shutdown {
-    /// A trigger and what it stops.
+    /// A trigger and its waiting side.
     pub fn pair() -> (Trigger, Shutdown) {
         let (stop, stopped) = watch::channel(false);
         (Trigger { stop }, Shutdown { stopped })
@@ -31,11 +30,11 @@ impl Shutdown {
 
     /// Waits for the trigger. Returns at once when it was used before. Safe to cancel.
     pub async fn wait(&mut self) {
-        // An error means that the trigger is gone, which is a trigger as well.
+        // An error means that the trigger was dropped, which counts as triggered.
         drop(self.stopped.wait_for(|stopped| *stopped).await);
     }
 
-    /// The same as a future that owns its part.
+    /// Like [`Shutdown::wait`], as a future that owns `self`.
     pub async fn triggered(mut self) {
         self.wait().await;
     }
@@ -47,7 +46,7 @@ impl Trigger {
         self.stop.send_replace(true);
     }
 
-    /// One more waiting side.
+    /// Another waiting side.
     pub fn subscribe(&self) -> Shutdown {
         Shutdown { stopped: self.stop.subscribe() }
     }
@@ -70,7 +69,7 @@ mod tests {
         trigger.subscribe().wait().await;
     }
 
-    /// Guarantees: a trigger that is dropped unused stops what waits for it.
+    /// Guarantees: dropping an unused trigger stops everything that waits for it.
     #[tokio::test]
     async fn dropping_the_trigger_triggers() {
         let (trigger, mut shutdown) = Shutdown::pair();

@@ -1,4 +1,4 @@
-//! What the tests of several modules need: certificates, a server that answers, raw requests.
+//! Test helpers of several modules: certificates, a server that answers, raw requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,7 +21,7 @@ use crate::server::{Drained, Listener, ServerLimits, ServerStats, serve};
 use crate::tls::{TlsClientConfig, TlsServerConfig};
 use crate::{Shutdown, Trigger};
 
-/// An authority with a folder for what it signs.
+/// A certificate authority with a folder for its certificates.
 pub(crate) struct Authority {
     pub(crate) folder: TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -65,7 +65,7 @@ impl Authority {
     }
 }
 
-/// A server that runs until it is told to stop.
+/// A server that runs until it is stopped.
 pub(crate) struct TestServer {
     pub(crate) addr: SocketAddr,
     pub(crate) stats: Arc<ServerStats>,
@@ -93,21 +93,21 @@ pub(crate) async fn exchange(addr: SocketAddr, request: &[u8]) -> String {
     read_to_end(&mut stream).await
 }
 
-/// Reads until the peer closes, however it does so, for at most two minutes.
+/// Reads until the peer closes, gracefully or not, for at most two minutes.
 pub(crate) async fn read_to_end(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = tokio::time::timeout(Duration::from_secs(120), stream.read_to_end(&mut answer)).await;
-    // A reset is an end as well.
+    // A reset counts as closing.
     drop(read.expect("the peer closes the connection"));
     String::from_utf8(answer).unwrap()
 }
 
-/// A response with a text.
+/// A response with a text body.
 pub(crate) fn text(text: impl Into<String>) -> Response<Full<Bytes>> {
     Response::new(Full::new(Bytes::from(text.into())))
 }
 
-/// What is logged on this thread while the guard lives.
+/// Captures the log of this thread while the guard lives.
 #[derive(Clone, Default)]
 pub(crate) struct Log(Arc<Mutex<Vec<u8>>>);
 

@@ -1,4 +1,4 @@
-//! One export call, after it was read and before it is answered: unpacked, decoded, handed to the pipelines.
+//! One export call between reading and answering: decompress, decode, hand over to the pipelines.
 
 mod profiles;
 mod traces;
@@ -20,43 +20,43 @@ use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::Message;
 use tokio::sync::Semaphore;
 
-use self::work::{Decoded, Work};
-use crate::fault::{Fault, Kind, shortened};
-use crate::form::Form;
-use crate::origin::Origin;
+use self::work::{DecodeJob, Decoded};
+use crate::fault::{CallFault, FaultKind, shortened};
+use crate::form::RequestEncoding;
+use crate::origin::HostAttribution;
 
-/// Up to so many bytes a request is decoded where it was read: that takes some tens of microseconds, less than to hand
-/// it to another thread and back. Not where it is compressed, since it may become a thousand times as much.
+/// Up to this size in bytes an uncompressed request is decoded on the socket's thread: that takes some tens of
+/// microseconds, less than moving it to another thread. Compressed requests always move, because they may expand a
+/// thousandfold.
 const SMALL: usize = 32 * 1024;
 
-/// The same for spans in protobuf, which are read several times as fast: somewhat more than what an SDK hands over at
-/// once.
-const SMALL_OF_SPANS: usize = 256 * 1024;
+/// The same limit for spans in protobuf, which decode several times as fast. It exceeds the usual batch of an SDK.
+const SMALL_SPANS: usize = 256 * 1024;
 
-/// What the calls of one transport share. Cheap to clone.
+/// Settings shared by the calls of one transport. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Caller {
+pub(crate) struct ExportHandler {
     pub(crate) intake: Intake,
     pub(crate) telemetry: TransportTelemetry,
-    /// The largest request in bytes, as it is decoded.
+    /// Maximum size of a request in bytes, after decompression.
     pub(crate) max_bytes: usize,
-    /// How many requests are unpacked and decoded at the same time.
+    /// Limits how many requests are decompressed and decoded at the same time.
     pub(crate) slots: Arc<Semaphore>,
-    /// What the peers are, and what their resources get.
-    pub(crate) origin: Arc<Origin>,
+    /// Information about peers, and attributes for their resources.
+    pub(crate) origin: Arc<HostAttribution>,
 }
 
-/// What a request holds, by the path or the service that it was sent to.
+/// The kind of data in a request, determined by its path or service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Content {
-    /// Profiles; in this layout, where the request came with one.
+pub(crate) enum RequestContent {
+    /// Profiles, in this layout if the request named one.
     Profiles(Option<Layout>),
     /// Spans.
     Traces,
 }
 
-impl Content {
-    /// The message of a request.
+impl RequestContent {
+    /// The protobuf message of the request.
     pub(crate) const fn request(self) -> Message {
         match self {
             Self::Profiles(_) => Message::ProfilesRequest,
@@ -64,7 +64,7 @@ impl Content {
         }
     }
 
-    /// What it becomes.
+    /// The kind of telemetry it is decoded to.
     pub(crate) const fn kind(self) -> TelemetryKind {
         match self {
             Self::Profiles(_) => TelemetryKind::Profiles,
@@ -73,62 +73,62 @@ impl Content {
     }
 }
 
-/// What became of a request that the pipelines took.
+/// The result of a request that the pipelines accepted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
-    /// What they took.
+pub(crate) struct AcceptedRequest {
+    /// The number of accepted items.
     pub(crate) items: ItemCounts,
-    /// What was refused, as far as it could be read.
+    /// The number of rejected items, if they could be counted.
     pub(crate) refused_items: ItemCounts,
-    /// How many profiles or spans were refused, which is what an answer says.
+    /// The number of rejected profiles or spans, for the answer.
     pub(crate) refused: u64,
-    /// Why, or a warning about what was taken; `None` where everything was taken as it is.
+    /// Why some were rejected, or a warning about accepted data; `None` if everything was accepted unchanged.
     pub(crate) complaint: Option<String>,
 }
 
-/// A request that was read: what it amounts to, and what goes to the pipelines, where anything does.
-type Understood = (Taken, Option<Telemetry>);
+/// A decoded request: its result, and the telemetry for the pipelines, if any.
+type DecodedRequest = (AcceptedRequest, Option<Telemetry>);
 
-impl Caller {
-    /// Whether a pipeline takes traces.
+impl ExportHandler {
+    /// Whether a pipeline accepts traces.
     pub(crate) fn takes_traces(&self) -> bool {
         self.intake.takes(TelemetryKind::Spans)
     }
 
-    /// Who sends a request, and how its content is packed, as the header with this name says.
-    pub(crate) fn sender<B>(&self, request: &Request<B>, encoding: &str) -> Result<(Peer, Coding), Fault> {
+    /// The sender of a request, and its content coding, from the header `encoding`.
+    pub(crate) fn sender<B>(&self, request: &Request<B>, encoding: &str) -> Result<(Peer, Coding), CallFault> {
         let peer = request.extensions().get::<Peer>().copied();
-        let peer = peer.ok_or_else(|| Fault::new(Kind::Internal, "the connection has no peer"))?;
+        let peer = peer.ok_or_else(|| CallFault::new(FaultKind::Internal, "the connection has no peer"))?;
         let mut values = request.headers().get_all(encoding).iter();
         let name = match values.next().map(|value| value.to_str()) {
             Some(Ok(name)) if values.next().is_none() => Some(name),
             None => None,
-            Some(_) => return Err(Fault::new(Kind::Coding, format!("{encoding} is not one name"))),
+            Some(_) => return Err(CallFault::new(FaultKind::Coding, format!("{encoding} is not one name"))),
         };
         let coding = Coding::parse(name)?;
         self.intake.came_through(request.headers())?;
         Ok((peer, coding))
     }
 
-    /// Unpacks, decodes and hands over a request.
+    /// Decompresses, decodes and hands over a request.
     pub(crate) async fn call(
         &self,
         received: Received,
         coding: Coding,
-        content: Content,
-        form: Form,
+        content: RequestContent,
+        form: RequestEncoding,
         peer: Peer,
-    ) -> Result<Taken, Fault> {
+    ) -> Result<AcceptedRequest, CallFault> {
         let (decoded, permit) = self.decode(received, coding, content, form, peer).await?;
         let (taken, telemetry) = match decoded {
-            Decoded::Profiles(decoded) => profiles::understood(self, *decoded, sender(peer))?,
-            Decoded::Traces(decoded) => traces::understood(self, decoded)?,
+            Decoded::Profiles(decoded) => profiles::decoded_request(self, *decoded, sender(peer))?,
+            Decoded::Traces(decoded) => traces::decoded_request(self, decoded)?,
         };
         // An empty request succeeds (opentelemetry-proto docs/specification.md, "Full Success").
         let Some(telemetry) = telemetry else { return Ok(taken) };
         match self.intake.consume(telemetry, permit).await {
             Ok(()) => Ok(taken),
-            Err(rejected) => Err(Fault { items: taken.items, ..rejected.into() }),
+            Err(rejected) => Err(CallFault { items: taken.items, ..rejected.into() }),
         }
     }
 
@@ -136,28 +136,32 @@ impl Caller {
         &self,
         received: Received,
         coding: Coding,
-        content: Content,
-        form: Form,
+        content: RequestContent,
+        form: RequestEncoding,
         peer: Peer,
-    ) -> Result<(Decoded, Permit), Fault> {
+    ) -> Result<(Decoded, Permit), CallFault> {
         let Received { bytes, permit } = received;
         let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
-        let work = Work { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
+        let job = DecodeJob { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
         let small = match (content, form) {
-            (Content::Traces, Form::Protobuf) => SMALL_OF_SPANS,
+            (RequestContent::Traces, RequestEncoding::Protobuf) => SMALL_SPANS,
             _ => SMALL,
         };
         if coding == Coding::Identity && bytes.len() <= small {
-            return work.run(bytes, coding);
+            return job.run(bytes, coding);
         }
-        let done = body::run_in(&self.slots, &self.intake, move || work.run(bytes, coding)).await;
+        let done = body::run_in(&self.slots, &self.intake, move || job.run(bytes, coding)).await;
         let defect = "the request could not be decoded, see the log of profbridge";
-        done.unwrap_or_else(|| Err(Fault::new(Kind::Internal, defect)))
+        done.unwrap_or_else(|| Err(CallFault::new(FaultKind::Internal, defect)))
     }
 }
 
-/// Counts a call under its outcome, and says in the log why it failed.
-pub(crate) fn count(outcome: &Result<Taken, Fault>, telemetry: &TransportTelemetry, peer: Option<IpAddr>) {
+/// Counts a call by its outcome, and logs why it failed.
+pub(crate) fn count(
+    outcome: &Result<AcceptedRequest, CallFault>,
+    telemetry: &TransportTelemetry,
+    peer: Option<IpAddr>,
+) {
     match outcome {
         Ok(taken) => {
             telemetry.accepted(taken.items);
@@ -173,7 +177,7 @@ pub(crate) fn count(outcome: &Result<Taken, Fault>, telemetry: &TransportTelemet
     }
 }
 
-/// The first of what breaks a rule, and how much more does.
+/// The first broken rule, and the number of further ones.
 fn complaint(first: &Invalid, more: u64) -> String {
     let more = match more {
         0 => String::new(),
@@ -182,8 +186,7 @@ fn complaint(first: &Invalid, more: u64) -> String {
     shortened(format!("{}: {}", first.place, first.rule)) + &more
 }
 
-/// Who sent it: the peer's address without its port, which changes with every connection of the same sender. Behind a
-/// proxy that is the proxy.
+/// The sender's address without its port, which changes with every connection. Behind a proxy it is the proxy's.
 fn sender(peer: Peer) -> IpAddr {
     peer.addr.ip().to_canonical()
 }

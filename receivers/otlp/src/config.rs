@@ -1,7 +1,7 @@
-//! What is written under `receivers: {otlp: ...}` and what it means.
+//! The configuration under `receivers: {otlp: ...}`.
 //!
 //! The keys are the Collector's (opentelemetry-collector `config/configgrpc/README.md`, `config/confighttp/README.md`).
-//! Keys of the Collector that have no meaning here are refused by name like any unknown key.
+//! Those of its keys that have no meaning here are refused like any unknown key.
 
 use std::time::Duration;
 
@@ -16,10 +16,10 @@ use profbridge_net::server::ServerLimits;
 use profbridge_net::tls::{HttpVersions, TlsServerConfig};
 use serde::Deserialize;
 
-/// The largest request that can be configured, in MiB: a protobuf message is smaller than 2 GiB.
+/// The largest configurable request size in MiB: a protobuf message is smaller than 2 GiB.
 const LARGEST_MIB: u32 = 2047;
 
-/// What is written.
+/// The section as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -27,7 +27,7 @@ pub struct Config {
     resource: Resource,
 }
 
-/// What resources get that they came without.
+/// Attributes to add to resources that lack them.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Resource {
@@ -41,7 +41,7 @@ impl Default for Resource {
     }
 }
 
-/// Which protocols are served: those that are written, or both where none is.
+/// The protocols to serve: those that are written, or both if none is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Protocols {
@@ -94,7 +94,7 @@ impl Default for Grpc {
     fn default() -> Self {
         Self {
             endpoint: "127.0.0.1:4317".to_owned(),
-            // opentelemetry-proto docs/specification.md recommends 64 MiB.
+            // The size that opentelemetry-proto docs/specification.md recommends.
             max_recv_msg_size_mib: 64,
             max_concurrent_streams: ServerLimits::default().max_concurrent_streams,
             max_connections: ServerLimits::default().max_connections,
@@ -134,41 +134,42 @@ impl Default for Http {
     }
 }
 
-/// What it means, checked. At least one of the two is there.
+/// The checked settings. At least one protocol is enabled.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// OTLP over gRPC.
     pub grpc: Option<ProtocolSettings>,
     /// OTLP over HTTP.
     pub http: Option<ProtocolSettings>,
-    /// What resources get that they came without.
+    /// Attributes to add to resources that lack them.
     pub resource: ResourceSettings,
 }
 
-/// What resources get that they came without.
+/// Attributes to add to resources that lack them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ResourceSettings {
-    /// Whether those of peers on the loopback that name no host get the id and name of this one.
+    /// Whether resources of loopback peers that name no host get the id and name of this host.
     pub local_host: bool,
-    /// Attributes that all get which do not have them: keys and values.
+    /// Attributes that every resource gets unless it has them: keys and values.
     pub insert: Vec<(String, String)>,
 }
 
-/// How OTLP is served over one protocol.
+/// The settings of one protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProtocolSettings {
     /// `host:port`.
     pub endpoint: String,
-    /// How large a message may be and how long it may take to come. The size holds before and after decompression.
+    /// Limits on the size and duration of a message. The size limit applies before and after decompression.
     pub body: BodyLimits,
-    /// How long the rest of a body that is refused unread is read and forgotten, so that its sender sees the answer.
+    /// For this long the rest of a body that is refused unread is read and discarded, so that its sender gets to read
+    /// the answer.
     pub linger: Duration,
-    /// What connections may cost.
+    /// Limits on connections.
     pub server: ServerLimits,
-    /// Encryption, and with it the authority of client certificates.
+    /// TLS, including the authority of client certificates.
     pub tls: Option<TlsServerConfig>,
-    /// Where requests of signals go that are not taken: scheme, host and port, and over HTTP what stands before a
-    /// signal's path.
+    /// The server for requests of unsupported signals: scheme, host and port, and for HTTP the prefix of the signals'
+    /// paths.
     pub forward_unsupported: Option<Uri>,
 }
 
@@ -177,7 +178,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// All rules that are broken, each with its place.
+    /// All broken rules, each at its key.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract::<Config>()?.check(section)
     }
@@ -229,7 +230,7 @@ impl Grpc {
             check_positive(section, &path, value, problems);
         }
         let path = "protocols.grpc.forward_unsupported";
-        let forward_unsupported = elsewhere(section, path, &self.forward_unsupported, problems);
+        let forward_unsupported = signal_forwarder(section, path, &self.forward_unsupported, problems);
         ProtocolSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(ByteSize::from_mib(self.max_recv_msg_size_mib).as_usize()),
@@ -263,7 +264,7 @@ impl Http {
         let connections = [self.max_connections, self.max_connections_per_peer];
         check_connections(section, "protocols.http.", connections, problems);
         let path = "protocols.http.forward_unsupported";
-        let forward_unsupported = elsewhere(section, path, &self.forward_unsupported, problems);
+        let forward_unsupported = signal_forwarder(section, path, &self.forward_unsupported, problems);
         ProtocolSettings {
             endpoint: self.endpoint,
             body: BodyLimits::new(self.max_request_body_size.as_usize()),
@@ -280,8 +281,8 @@ impl Http {
     }
 }
 
-/// Where other signals go, where anything is written.
-fn elsewhere(section: &Section, path: &str, written: &str, problems: &mut Vec<Problem>) -> Option<Uri> {
+/// The server for unsupported signals, if one is configured.
+fn signal_forwarder(section: &Section, path: &str, written: &str, problems: &mut Vec<Problem>) -> Option<Uri> {
     if written.is_empty() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Why a call failed, in words that gRPC and HTTP share. The statuses of both are in one place, here.
+//! Why a call failed, with the statuses of gRPC and HTTP.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -14,75 +14,74 @@ use profbridge_net::compression::{CodingError, DecompressError};
 use profbridge_wire::otlp::DecodeError;
 use tonic::Code;
 
-/// The delay for a sender that may come back when it likes. A delay is always given, since one that is missing means
-/// something else for some codes.
-const LATER: Duration = Duration::from_secs(1);
+/// The default delay before a retry. A delay is always sent, because for some codes its absence has another meaning.
+const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// The longest text in an answer, in bytes. gRPC sends it in headers, of which clients accept 8 KiB at the least
-/// (gRPC `PROTOCOL-HTTP2.md`), and sends it twice.
+/// Maximum length of an answer's text in bytes. gRPC sends it twice, in headers, of which clients accept at least 8 KiB
+/// (gRPC `PROTOCOL-HTTP2.md`).
 const LONGEST_TEXT: usize = 1024;
 
-/// What kind of failure it is. Whether the sender may send the same again follows from it
-/// (opentelemetry-proto `docs/specification.md`, "Failures" and "Failures 1").
+/// The kind of a failure. It decides whether the sender may retry (opentelemetry-proto `docs/specification.md`,
+/// "Failures" and "Failures 1").
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum FaultKind {
     /// The request breaks a rule.
     Invalid,
     /// The request is larger than a limit, compressed or not.
     TooLarge,
-    /// The request came too slowly. The same may pass on another day.
+    /// The request arrived too slowly. A retry may succeed.
     TooSlow,
-    /// The sender ended the request before its end.
+    /// The sender stopped in the middle of the request.
     Aborted,
-    /// The request is compressed in a way that is not supported.
+    /// The request's content coding is not supported.
     Coding,
-    /// The request is not in a format that is supported.
+    /// The request's format is not supported.
     Format,
-    /// There is no such path, service or method.
+    /// The path, service or method does not exist.
     Unknown,
-    /// It is a request of another signal: traces, metrics or logs.
+    /// The request is of an unsupported signal: traces, metrics or logs.
     Signal,
     /// The HTTP method is not POST.
     Method,
-    /// There is no room at the moment, or profbridge is shutting down.
+    /// There is no room now, or profbridge is shutting down.
     Busy,
-    /// profbridge is configured so that it cannot take the request, or has a defect.
+    /// The configuration prevents the request from being accepted, or profbridge has a defect.
     Internal,
 }
 
-impl Kind {
-    /// One word for the log, the status in gRPC, and the status in HTTP.
+impl FaultKind {
+    /// One word for the log, the gRPC status, and the HTTP status.
     fn answers(self) -> (&'static str, Code, StatusCode) {
         match self {
-            Kind::Invalid => ("malformed", Code::InvalidArgument, StatusCode::BAD_REQUEST),
-            Kind::TooLarge => ("too_large", Code::ResourceExhausted, StatusCode::PAYLOAD_TOO_LARGE),
-            // A 408 would be lost data: OTLP clients repeat nothing but 429, 502, 503 and 504. 504 is what google.rpc's
-            // code.proto maps DEADLINE_EXCEEDED to.
-            Kind::TooSlow => ("too_slow", Code::DeadlineExceeded, StatusCode::GATEWAY_TIMEOUT),
-            Kind::Aborted => ("aborted", Code::Cancelled, StatusCode::BAD_REQUEST),
-            Kind::Coding => ("compression", Code::Unimplemented, StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            Kind::Format => ("format", Code::InvalidArgument, StatusCode::UNSUPPORTED_MEDIA_TYPE),
-            Kind::Unknown => ("unknown_path", Code::Unimplemented, StatusCode::NOT_FOUND),
-            Kind::Signal => ("other_signal", Code::Unimplemented, StatusCode::NOT_FOUND),
-            Kind::Method => ("method", Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED),
-            Kind::Busy => ("busy", Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
-            Kind::Internal => ("internal", Code::Internal, StatusCode::INTERNAL_SERVER_ERROR),
+            FaultKind::Invalid => ("malformed", Code::InvalidArgument, StatusCode::BAD_REQUEST),
+            FaultKind::TooLarge => ("too_large", Code::ResourceExhausted, StatusCode::PAYLOAD_TOO_LARGE),
+            // Not 408, which would lose data: OTLP clients retry only 429, 502, 503 and 504. google.rpc's code.proto
+            // maps DEADLINE_EXCEEDED to 504.
+            FaultKind::TooSlow => ("too_slow", Code::DeadlineExceeded, StatusCode::GATEWAY_TIMEOUT),
+            FaultKind::Aborted => ("aborted", Code::Cancelled, StatusCode::BAD_REQUEST),
+            FaultKind::Coding => ("compression", Code::Unimplemented, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            FaultKind::Format => ("format", Code::InvalidArgument, StatusCode::UNSUPPORTED_MEDIA_TYPE),
+            FaultKind::Unknown => ("unknown_path", Code::Unimplemented, StatusCode::NOT_FOUND),
+            FaultKind::Signal => ("other_signal", Code::Unimplemented, StatusCode::NOT_FOUND),
+            FaultKind::Method => ("method", Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED),
+            FaultKind::Busy => ("busy", Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
+            FaultKind::Internal => ("internal", Code::Internal, StatusCode::INTERNAL_SERVER_ERROR),
         }
     }
 }
 
-/// A signal of OpenTelemetry's that is not taken here.
+/// A signal of OpenTelemetry that is not accepted here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Signal {
-    /// What it is, in the plural.
+    /// Its name in the plural.
     pub(crate) name: &'static str,
-    /// The variable that says where an SDK sends it
-    /// (opentelemetry-specification `specification/protocol/exporter.md`).
+    /// The environment variable with an SDK's endpoint for it (opentelemetry-specification
+    /// `specification/protocol/exporter.md`).
     pub(crate) variable: &'static str,
 }
 
 impl Signal {
-    /// The signal of a path of OTLP over HTTP, or of a service of OTLP over gRPC.
+    /// The signal of an OTLP/HTTP path or an OTLP/gRPC service.
     pub(crate) fn of(path: &str) -> Option<Self> {
         let known = [
             ("/v1/traces", "opentelemetry.proto.collector.trace.", "traces", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"),
@@ -96,44 +95,44 @@ impl Signal {
 
 /// Why a call failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Fault {
-    pub(crate) kind: Kind,
+pub(crate) struct CallFault {
+    pub(crate) kind: FaultKind,
     /// What happened, for a person.
     pub(crate) message: String,
-    /// Which part of the request breaks which rule.
+    /// The place in the request, and the rule that it breaks.
     pub(crate) violation: Option<Invalid>,
-    /// When the sender may come back; set exactly for [`Kind::Busy`].
+    /// When the sender may retry; set exactly for [`FaultKind::Busy`].
     pub(crate) retry_after: Option<Duration>,
-    /// The reason of what refused it behind the receiver: the memory budget, a pipeline, a full queue.
+    /// Why a part behind the receiver refused it: the memory budget, a pipeline, a full queue.
     pub(crate) refused: Option<Reason>,
-    /// How much was lost with it, if that could be counted.
+    /// The items lost with it, if they could be counted.
     pub(crate) items: ItemCounts,
 }
 
-impl Fault {
-    pub(crate) fn new(kind: Kind, message: impl Into<String>) -> Self {
+impl CallFault {
+    pub(crate) fn new(kind: FaultKind, message: impl Into<String>) -> Self {
         let message = shortened(message.into());
         Self { kind, message, violation: None, retry_after: None, refused: None, items: ItemCounts::NONE }
     }
 
-    /// The request breaks a rule at a place.
+    /// The request breaks a rule at this place.
     pub(crate) fn invalid(place: impl Into<String>, rule: impl Into<String>) -> Self {
         let (place, rule) = (shortened(place.into()), shortened(rule.into()));
         let message = shortened(format!("{place}: {rule}"));
-        Self { violation: Some(Invalid { place, rule }), ..Self::new(Kind::Invalid, message) }
+        Self { violation: Some(Invalid { place, rule }), ..Self::new(FaultKind::Invalid, message) }
     }
 
-    /// It cannot be taken at the moment; the sender may come back.
+    /// There is no room now; the sender may retry.
     pub(crate) fn later(message: String) -> Self {
-        Self { retry_after: Some(LATER), ..Self::new(Kind::Busy, message) }
+        Self { retry_after: Some(RETRY_DELAY), ..Self::new(FaultKind::Busy, message) }
     }
 
     pub(crate) fn too_large(limit: usize) -> Self {
-        Self::new(Kind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
+        Self::new(FaultKind::TooLarge, format!("the request is larger than the limit of {limit} bytes"))
     }
 
-    /// The request belongs to a signal that is not taken here. Whoever set `OTEL_EXPORTER_OTLP_ENDPOINT` to this
-    /// receiver sent all of them here, and would lose the others.
+    /// The signal is not accepted here. A sender that set `OTEL_EXPORTER_OTLP_ENDPOINT` to this receiver sends all
+    /// signals here, and would lose the others, so the message names the variable to set.
     pub(crate) fn another_signal(signal: Signal, what: &str, takes_traces: bool) -> Self {
         let Signal { name, variable } = signal;
         let takes = if takes_traces { "profiles and traces" } else { "profiles" };
@@ -146,49 +145,49 @@ impl Fault {
              OTEL_EXPORTER_OTLP_PROFILES_ENDPOINT to this receiver instead of OTEL_EXPORTER_OTLP_ENDPOINT, which means every \
              signal; or let profbridge hand {name} on with `forward_unsupported`{pipeline}"
         );
-        Self::new(Kind::Signal, message)
+        Self::new(FaultKind::Signal, message)
     }
 
-    /// What the log says of it.
+    /// The fault as a log entry.
     pub(crate) fn refusal(&self, peer: Option<IpAddr>) -> Refusal {
         let reason = self.refused.map_or_else(|| self.kind.answers().0, Reason::as_str);
         let retry = match (self.retry_after, self.kind) {
             (Some(delay), _) => Retry::After(delay),
-            (None, Kind::TooSlow | Kind::Aborted) => Retry::Later,
+            (None, FaultKind::TooSlow | FaultKind::Aborted) => Retry::Later,
             (None, _) => Retry::Never,
         };
         Refusal { reason, peer, message: self.message.clone(), retry }
     }
 
-    /// The status in gRPC.
+    /// The gRPC status.
     pub(crate) fn code(&self) -> Code {
         self.kind.answers().1
     }
 
-    /// The status in HTTP.
+    /// The HTTP status.
     pub(crate) fn status(&self) -> StatusCode {
         self.kind.answers().2
     }
 }
 
-impl From<Rejected> for Fault {
+impl From<Rejected> for CallFault {
     fn from(rejected: Rejected) -> Self {
         let kind = match (rejected.retry, rejected.reason) {
-            (Retry::Later | Retry::After(_), _) => Kind::Busy,
-            (Retry::Never, Reason::Malformed | Reason::Loop) => Kind::Invalid,
-            (Retry::Never, Reason::LimitExceeded | Reason::TooLarge) => Kind::TooLarge,
-            (Retry::Never, _) => Kind::Internal,
+            (Retry::Later | Retry::After(_), _) => FaultKind::Busy,
+            (Retry::Never, Reason::Malformed | Reason::Loop) => FaultKind::Invalid,
+            (Retry::Never, Reason::LimitExceeded | Reason::TooLarge) => FaultKind::TooLarge,
+            (Retry::Never, _) => FaultKind::Internal,
         };
         let retry_after = match rejected.retry {
             Retry::Never => None,
-            Retry::Later => Some(LATER),
+            Retry::Later => Some(RETRY_DELAY),
             Retry::After(delay) => Some(delay),
         };
         Self { retry_after, refused: Some(rejected.reason), ..Self::new(kind, rejected.to_string()) }
     }
 }
 
-impl From<ReadError> for Fault {
+impl From<ReadError> for CallFault {
     fn from(error: ReadError) -> Self {
         match error {
             ReadError::Body(error) => error.into(),
@@ -197,35 +196,35 @@ impl From<ReadError> for Fault {
     }
 }
 
-impl From<UnpackError> for Fault {
+impl From<UnpackError> for CallFault {
     fn from(error: UnpackError) -> Self {
         match error {
             UnpackError::Rejected(rejected) => rejected.into(),
             UnpackError::Decompress(error @ DecompressError::TooLarge { .. }) => {
-                Self::new(Kind::TooLarge, error.to_string())
+                Self::new(FaultKind::TooLarge, error.to_string())
             }
             UnpackError::Decompress(error) => Self::invalid("request", error.to_string()),
         }
     }
 }
 
-impl From<BodyError> for Fault {
+impl From<BodyError> for CallFault {
     fn from(error: BodyError) -> Self {
         match error {
             BodyError::TooLarge { limit } => Self::too_large(limit),
-            BodyError::TimedOut { .. } => Self::new(Kind::TooSlow, error.to_string()),
-            BodyError::Broken { .. } => Self::new(Kind::Aborted, error.to_string()),
+            BodyError::TimedOut { .. } => Self::new(FaultKind::TooSlow, error.to_string()),
+            BodyError::Broken { .. } => Self::new(FaultKind::Aborted, error.to_string()),
         }
     }
 }
 
-impl From<CodingError> for Fault {
+impl From<CodingError> for CallFault {
     fn from(error: CodingError) -> Self {
-        Self::new(Kind::Coding, error.to_string())
+        Self::new(FaultKind::Coding, error.to_string())
     }
 }
 
-impl From<DecodeError> for Fault {
+impl From<DecodeError> for CallFault {
     fn from(error: DecodeError) -> Self {
         let message = error.to_string();
         match error {
@@ -233,7 +232,7 @@ impl From<DecodeError> for Fault {
                 let rule = offset.map_or(rule.clone(), |offset| format!("{rule} (at byte {offset})"));
                 Self { message: shortened(message), ..Self::invalid(place, rule) }
             }
-            DecodeError::LimitExceeded { .. } => Self::new(Kind::TooLarge, message),
+            DecodeError::LimitExceeded { .. } => Self::new(FaultKind::TooLarge, message),
             DecodeError::UnclearLayout { .. } => {
                 Self { message: shortened(message.clone()), ..Self::invalid("request", message) }
             }
@@ -241,7 +240,7 @@ impl From<DecodeError> for Fault {
     }
 }
 
-/// The text, cut where it is longer than an answer's text may be.
+/// The text, cut to the maximum length.
 pub(crate) fn shortened(mut text: String) -> String {
     if text.len() > LONGEST_TEXT {
         let end = (0..=LONGEST_TEXT).rev().find(|&end| text.is_char_boundary(end));
@@ -255,14 +254,14 @@ pub(crate) fn shortened(mut text: String) -> String {
 mod tests {
     use super::*;
 
-    /// Guarantees: a text that is too long for headers is cut between characters, and a short one is left alone.
+    /// Guarantees: a text that is too long for headers is cut between characters, and a short one stays.
     /// rule: otlp#answer-size
     #[test]
     fn texts_are_bounded() {
         assert_eq!(shortened("short".to_owned()), "short");
         let long = shortened("é".repeat(LONGEST_TEXT));
         assert!(long.len() <= LONGEST_TEXT + 3 && long.starts_with("éé") && long.ends_with("é…"), "{long}");
-        let fault = Fault::invalid("x".repeat(9_000), "y".repeat(9_000));
+        let fault = CallFault::invalid("x".repeat(9_000), "y".repeat(9_000));
         let violation = fault.violation.unwrap();
         assert!([fault.message, violation.place, violation.rule].iter().all(|text| text.len() < 1_100));
     }

@@ -1,4 +1,4 @@
-//! How a request is written: in protobuf, or in JSON.
+//! The encoding of a request: protobuf or JSON.
 
 use bytes::Bytes;
 use profbridge_engine::budget::Permit;
@@ -7,26 +7,26 @@ use profbridge_engine::intake::Intake;
 use profbridge_wire::otlp::Limits;
 use profbridge_wire::otlp::json::{self, Message};
 
-use crate::fault::Fault;
+use crate::fault::CallFault;
 
-/// How a request is written.
+/// The encoding of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// In protobuf.
+pub(crate) enum RequestEncoding {
+    /// Protobuf.
     Protobuf,
-    /// In JSON, which has names and therefore one layout.
+    /// JSON, which contains field names and therefore has only one layout.
     Json,
 }
 
-/// Reads a request in JSON as the protobuf message that says the same. Memory is asked for before it is taken; the
-/// permit then holds what the message takes in place of the text.
+/// Converts a JSON request into the equivalent protobuf message. Memory is requested before it is allocated; the permit
+/// then covers the message instead of the text.
 pub(crate) fn read_json(
     message: Message,
     text: Bytes,
     limits: &Limits,
     intake: &Intake,
     permit: &mut Permit,
-) -> Result<Bytes, Fault> {
+) -> Result<Bytes, CallFault> {
     let came = permit.bytes();
     let mut rejected: Option<Rejected> = None;
     let mut grant = |wanted: usize| {
@@ -37,7 +37,7 @@ pub(crate) fn read_json(
     match (read, rejected) {
         (Ok(request), _) => {
             drop(text);
-            // Who keeps the request keeps no slack.
+            // Drops unused capacity, because the request may be kept for long.
             let request = request.into_boxed_slice();
             permit.set(request.len() as u64);
             Ok(request.into())

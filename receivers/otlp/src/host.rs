@@ -1,31 +1,31 @@
-//! The machine that profbridge runs on, as OpenTelemetry names it.
+//! The host of profbridge, in OpenTelemetry's attributes.
 //!
-//! opentelemetry semantic conventions, `docs/resource/host.md`: `host.id` of a machine that is no container is what
-//! `/etc/machine-id` holds, or else `/var/lib/dbus/machine-id`; `host.name` is what `hostname` says.
+//! opentelemetry semantic conventions, `docs/resource/host.md`: `host.id` of a machine that is not a container is the
+//! content of `/etc/machine-id` or `/var/lib/dbus/machine-id`; `host.name` is the output of `hostname`.
 
 use std::fs;
 use std::path::Path;
 
-/// The names of this machine. Inside of a container those of the container, see [`ThisHost::read`].
+/// The id and name of this host. Inside a container they are the container's, see [`ThisHost::read`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ThisHost {
-    /// `host.id`; `None` where nothing that can be read is the id of this machine.
+    /// `host.id`; `None` if no valid id can be read.
     pub id: Option<String>,
     /// `host.name`.
     pub name: Option<String>,
 }
 
-/// Where the id is, best first.
+/// The files with the id, best first.
 const MACHINE_ID: [&str; 2] = ["etc/machine-id", "var/lib/dbus/machine-id"];
 
-/// What container runtimes leave in a container (Docker, podman, systemd-nspawn).
+/// Files that container runtimes create in a container (Docker, podman, systemd-nspawn).
 const CONTAINER_MARKS: [&str; 3] = [".dockerenv", "run/.containerenv", "run/systemd/container"];
 
 impl ThisHost {
-    /// Reads the names from the files below `root`, which is `/` outside of tests.
+    /// Reads id and name from the files below `root`, which is `/` outside of tests.
     ///
-    /// A container has no machine id of its own. What its image may carry in `/etc/machine-id` is the same in all
-    /// containers of that image, so it is only taken where it is a mount, by which the machine's own was handed in.
+    /// A container has no machine id. If its image contains `/etc/machine-id`, all containers of that image share it,
+    /// so the id is only used if the file is a mount, through which the machine's own id was passed in.
     pub fn read(root: &Path) -> Self {
         let mounts = fs::read_to_string(root.join("proc/self/mountinfo")).unwrap_or_default();
         let mounted = |path: &str| mount_of(&mounts, &format!("/{path}")).is_some();
@@ -39,14 +39,14 @@ impl ThisHost {
     }
 }
 
-/// The type of the file system that is mounted at a path; of several the last, which hides the others (proc(5),
-/// mountinfo: the fifth field is the path, the first behind the dash is the type).
+/// The file system type mounted at a path. If several are mounted there, the last one hides the others (proc(5),
+/// mountinfo: the fifth field is the path, the first after the dash is the type).
 fn mount_of<'a>(mounts: &'a str, path: &str) -> Option<&'a str> {
     let at = |line: &&str| line.split(' ').nth(4) == Some(path);
     mounts.lines().rfind(at)?.split(" - ").nth(1)?.split(' ').next()
 }
 
-/// The id of machine-id(5): 32 digits. `uninitialized` stands there before the first start.
+/// The id in machine-id(5) format: 32 digits. Before the first boot the file contains `uninitialized`.
 fn machine_id(text: &str) -> Option<String> {
     let id = text.trim();
     let digits = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
@@ -62,7 +62,7 @@ mod tests {
     const OVERLAY: &str = "633 545 0:56 / / rw,relatime master:273 - overlay overlay rw,lowerdir=/a\n";
     const HANDED_IN: &str = "650 633 8:1 /etc/machine-id /etc/machine-id ro,relatime - ext4 /dev/sda1 rw\n";
 
-    /// What is read where these files are.
+    /// The host that is read from these files.
     fn read(files: &[(&str, &str)]) -> ThisHost {
         let root = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -73,8 +73,8 @@ mod tests {
         ThisHost::read(root.path())
     }
 
-    /// Guarantees: the id is that of the machine, from the first place that has one; the name is the kernel's. What is
-    /// no id of a machine is none, and nothing is an error.
+    /// Guarantees: the id is the machine's, from the first file that has one; the name is the kernel's. An invalid id
+    /// is ignored, and nothing is an error.
     #[test]
     fn names_of_a_machine() {
         let name = ("proc/sys/kernel/hostname", "web-1\n");
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(read(&[]), ThisHost::default());
     }
 
-    /// Guarantees: what a container's image holds is nobody's id; what was mounted into the container is the machine's.
+    /// Guarantees: an id in a container's image is ignored; an id that is mounted into the container is used.
     #[test]
     fn containers_have_no_id_of_their_own() {
         let (name, id) = (("proc/sys/kernel/hostname", "pod-7\n"), ("etc/machine-id", ID));

@@ -1,9 +1,8 @@
-//! Whose profiles they are: gives resources what they came without, and finds out where that cannot be known.
+//! Adds missing attributes to resources, and detects peers whose profiles cannot be attributed to a host.
 //!
-//! A peer on the loopback is this machine, so what does not name its host gets the name of this one. What
-//! `resource.insert` says is of all that send here. A peer that passes on the profiles of several machines is neither
-//! helped by the one nor told apart by the other: its batches are marked ([`Profiles::relayed`]), so that nothing
-//! without a name is put together.
+//! A loopback peer is on this machine, so its resources get this host's name unless they name a host. `resource.insert`
+//! applies to all senders. If a peer forwards the profiles of several machines, neither helps to tell those machines
+//! apart: its batches are marked ([`Profiles::relayed`]), so that profiles without a host are not merged.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,44 +15,44 @@ use profbridge_wire::otlp::traces::read::resource_attributes;
 
 use crate::config::ResourceSettings;
 use crate::host::ThisHost;
-use crate::senders::{Host, Senders, Sighting, Told, Trait};
+use crate::known_peers::{HostNames, KnownPeers, PeerReport, ProcessTrait, TraitSighting};
 
-/// What an attribute takes that a resource was given, beside its texts, in bytes.
-const ADDED: usize = 64;
+/// Memory in bytes that an added attribute takes, apart from its texts.
+const ADDED_ATTRIBUTE_BYTES: usize = 64;
 
-/// How often the log says that profiles are not put together.
+/// How often the log may say that profiles are not merged.
 const WARNING: Duration = Duration::from_secs(60);
 
-/// What the peers of a receiver are, and what their resources get.
+/// What is known of a receiver's peers, and the attributes to add to their resources.
 #[derive(Debug)]
-pub(crate) struct Origin {
-    /// The receiver, for the log.
+pub(crate) struct HostAttribution {
+    /// The receiver's id, for the log.
     receiver: String,
     insert: Vec<(String, String)>,
-    /// This machine, where its name is to be given.
+    /// This host, if its name is to be added.
     host: Option<ThisHost>,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    senders: Senders,
+    known_peers: KnownPeers,
     warned: Option<Instant>,
-    /// Observations that were not put together since the last warning.
+    /// Observations that were not merged since the last warning.
     alone: u64,
 }
 
-/// What is to be done with a batch.
+/// What to do with a batch.
 #[derive(Debug, Default)]
-pub(crate) struct Findings {
+pub(crate) struct BatchFindings {
     insertions: Vec<Insertion>,
     relayed: bool,
-    /// For the log.
+    /// A line for the log.
     pub(crate) warning: Option<String>,
 }
 
-impl Findings {
-    /// The memory that applying them takes at most, in bytes: the attributes of a resource are copied once for it.
+impl BatchFindings {
+    /// The memory that applying the findings takes at most, in bytes: a resource's attributes are copied once for it.
     pub(crate) fn memory(&self, profiles: &Profiles) -> usize {
         let touched = self.insertions.chunk_by(|one, other| one.resource == other.resource);
         let resource = |at: u32| profiles.resources().get(at as usize).map_or(0, |of| of.resource.attributes.len());
@@ -62,25 +61,25 @@ impl Findings {
     }
 }
 
-/// What tells processes apart, as far as attributes say it. Of several attributes with one key the first counts.
+/// The attributes that identify a process. If several have the same key, the first counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Said<'a> {
-    host: Host<'a>,
+struct ProcessAttributes<'a> {
+    host: HostNames<'a>,
     container: bool,
     instance: bool,
     pid: Option<i64>,
     executable: Option<&'a str>,
     service: Option<&'a str>,
     /// The pod and the container.
-    inside: [Option<&'a str>; 2],
+    pod_and_container: [Option<&'a str>; 2],
 }
 
-/// The variable of its environment by which a process is told its service's name, as the eBPF profiler sends it.
+/// A process's environment variable for its service name, as the eBPF profiler reports it.
 const SERVICE_VARIABLE: &str = "process.environment_variable.OTEL_SERVICE_NAME";
 
-impl<'a> Said<'a> {
+impl<'a> ProcessAttributes<'a> {
     fn of(dictionary: &'a Dictionary, attributes: impl Iterator<Item = &'a Attribute>) -> Self {
-        let mut said = Self::default();
+        let mut identity = Self::default();
         let (mut path, mut name, mut variable) = (None, None, None);
         for attribute in attributes {
             let text = match attribute.value {
@@ -88,19 +87,19 @@ impl<'a> Said<'a> {
                 _ => None,
             };
             match dictionary.string(attribute.key) {
-                "host.id" => said.host.id = said.host.id.or(text),
-                "host.name" => said.host.name = said.host.name.or(text),
-                "k8s.node.name" => said.host.node = said.host.node.or(text),
-                "k8s.pod.uid" => said.inside[0] = said.inside[0].or(text),
-                "k8s.container.name" => said.inside[1] = said.inside[1].or(text),
-                "service.name" => said.service = said.service.or(text),
+                "host.id" => identity.host.id = identity.host.id.or(text),
+                "host.name" => identity.host.name = identity.host.name.or(text),
+                "k8s.node.name" => identity.host.node = identity.host.node.or(text),
+                "k8s.pod.uid" => identity.pod_and_container[0] = identity.pod_and_container[0].or(text),
+                "k8s.container.name" => identity.pod_and_container[1] = identity.pod_and_container[1].or(text),
+                "service.name" => identity.service = identity.service.or(text),
                 SERVICE_VARIABLE => variable = variable.or(text),
-                "container.id" => said.container |= text.is_some(),
-                "service.instance.id" => said.instance |= text.is_some(),
+                "container.id" => identity.container |= text.is_some(),
+                "service.instance.id" => identity.instance |= text.is_some(),
                 "process.executable.path" => path = path.or(text),
                 "process.executable.name" => name = name.or(text),
                 "process.pid" => {
-                    said.pid = said.pid.or(match attribute.value {
+                    identity.pid = identity.pid.or(match attribute.value {
                         Value::Int(pid) => Some(pid),
                         _ => text.and_then(|text| text.parse().ok()),
                     });
@@ -108,16 +107,16 @@ impl<'a> Said<'a> {
                 _ => {}
             }
         }
-        said.executable = path.or(name);
-        // What SDKs say where nobody told them (opentelemetry semantic conventions, `service.name`).
-        said.service = said.service.filter(|name| !name.starts_with("unknown_service")).or(variable);
-        said
+        identity.executable = path.or(name);
+        // The placeholder that SDKs use without a configured name (opentelemetry semantic conventions, `service.name`).
+        identity.service = identity.service.filter(|name| !name.starts_with("unknown_service")).or(variable);
+        identity
     }
 
-    /// What is said here, and else there.
+    /// Fills fields that are missing here from `other`.
     fn or(self, other: Self) -> Self {
         Self {
-            host: Host {
+            host: HostNames {
                 id: self.host.id.or(other.host.id),
                 name: self.host.name.or(other.host.name),
                 node: self.host.node.or(other.host.node),
@@ -127,37 +126,38 @@ impl<'a> Said<'a> {
             pid: self.pid.or(other.pid),
             executable: self.executable.or(other.executable),
             service: self.service.or(other.service),
-            inside: [0, 1].map(|at| self.inside[at].or(other.inside[at])),
+            pod_and_container: [0, 1].map(|at| self.pod_and_container[at].or(other.pod_and_container[at])),
         }
     }
 
-    /// Whether it identifies a process, see the processor `chunk`.
+    /// Whether the attributes identify a process, see the processor `chunk`.
     fn identifies(&self) -> bool {
         self.instance || (self.pid.is_some() && (self.container || self.host.is_named()))
     }
 }
 
-impl Origin {
+impl HostAttribution {
     pub(crate) fn new(receiver: String, settings: ResourceSettings, host: ThisHost) -> Self {
         let host = settings.local_host.then_some(host);
         Self { receiver, insert: settings.insert, host, state: Mutex::default() }
     }
 
-    /// Whether the peer is on this machine and its profiles get this machine's names.
+    /// This host, if the peer is on it and its profiles get its name.
     fn local(&self, peer: IpAddr) -> Option<&ThisHost> {
         self.host.as_ref().filter(|_| peer.is_loopback())
     }
 
-    /// Looks at a batch of a peer, whose address has no port and is not mapped into another family.
-    pub(crate) fn look_at(&self, profiles: &Profiles, peer: IpAddr, now: Instant) -> Findings {
+    /// Examines a batch of a peer, whose address must be canonical and without a port.
+    pub(crate) fn examine_batch(&self, profiles: &Profiles, peer: IpAddr, now: Instant) -> BatchFindings {
         let local = self.local(peer);
-        let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
-        let inserted: Said<'_> = self.inserted();
+        let this = local.map(|host| HostNames { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
+        let inserted: ProcessAttributes<'_> = self.inserted();
         let dictionary = profiles.dictionary();
-        // Where no sample says any of it, its resource says it all.
-        let on_samples = Said::of(dictionary, dictionary.tables().attributes.iter()) != Said::default();
-        let (mut told, mut weak, mut insertions) = (Told::default(), 0, Vec::new());
-        // Resources that name no host, themselves or in their samples.
+        // If no sample has such an attribute, the resource has them all.
+        let on_samples =
+            ProcessAttributes::of(dictionary, dictionary.tables().attributes.iter()) != ProcessAttributes::default();
+        let (mut report, mut unidentified, mut insertions) = (PeerReport::default(), 0, Vec::new());
+        // Indexes of resources that name no host, neither themselves nor in their samples.
         let mut nameless = Vec::new();
         for (at, resource) in profiles.resources().iter().enumerate() {
             let own = &resource.resource.attributes;
@@ -167,35 +167,42 @@ impl Origin {
                 }
             }
             let mut named = inserted.host.is_named();
-            let on_resource = Said::of(dictionary, own.iter());
+            let on_resource = ProcessAttributes::of(dictionary, own.iter());
             let known = !on_samples && on_resource.or(inserted).identifies();
-            for (on_sample, times, observations) in parts(profiles, resource, on_samples, known) {
-                let said = on_sample.or(on_resource);
-                if said.host.is_named() {
+            for (on_sample, times, observations) in sample_groups(profiles, resource, on_samples, known) {
+                let identity = on_sample.or(on_resource);
+                if identity.host.is_named() {
                     named = true;
-                    if told.hosts.last() != Some(&said.host) {
-                        told.hosts.push(said.host);
+                    if report.hosts.last() != Some(&identity.host) {
+                        report.hosts.push(identity.host);
                     }
                 }
-                let said = said.or(inserted);
-                if said.identifies() {
+                let identity = identity.or(inserted);
+                if identity.identifies() {
                     continue;
                 }
-                weak += observations;
-                let Some(pid) = said.pid else { continue };
-                let traits = [(Trait::Executable, said.executable), (Trait::Service, said.service)];
+                unidentified += observations;
+                let Some(pid) = identity.pid else { continue };
+                let traits =
+                    [(ProcessTrait::Executable, identity.executable), (ProcessTrait::Service, identity.service)];
                 let seen = traits.into_iter().filter_map(|(of, value)| Some((of, value?)));
-                told.sightings.extend(seen.map(|(of, value)| Sighting { pid, inside: said.inside, of, value, times }));
+                report.sightings.extend(seen.map(|(of, value)| TraitSighting {
+                    pid,
+                    pod_and_container: identity.pod_and_container,
+                    of,
+                    value,
+                    times,
+                }));
             }
             if !named && local.is_some() {
                 nameless.push(at as u32);
             }
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let why = state.senders.see(peer, this, &told, now);
+        let why = state.known_peers.record_report(peer, this, &report, now);
         let relayed = why.is_some();
-        let warning = why.filter(|_| weak > 0).and_then(|why| {
-            state.alone += weak;
+        let warning = why.filter(|_| unidentified > 0).and_then(|why| {
+            state.alone += unidentified;
             let due = state.warned.is_none_or(|warned| now.saturating_duration_since(warned) >= WARNING);
             due.then(|| {
                 state.warned = Some(now);
@@ -211,15 +218,15 @@ impl Origin {
             insertions.extend(nameless.iter().flat_map(of_host));
             insertions.sort_unstable_by_key(|insertion| (insertion.resource, insertion.attribute));
         }
-        Findings { insertions, relayed, warning }
+        BatchFindings { insertions, relayed, warning }
     }
 
-    /// Does what was found to be done. A batch that gets nothing stays the request that it was received as.
+    /// Applies the findings. A batch that gets no attributes remains the received request.
     ///
     /// # Errors
     ///
-    /// The batch would be larger than 4 GiB.
-    pub(crate) fn settle(&self, profiles: Profiles, findings: &Findings) -> Result<Profiles, Invalid> {
+    /// The batch would exceed 4 GiB.
+    pub(crate) fn apply_findings(&self, profiles: Profiles, findings: &BatchFindings) -> Result<Profiles, Invalid> {
         let inserted = self.insert.iter().map(|(key, value)| (key.as_str(), value.as_str()));
         let attributes: Vec<(&str, &str)> = inserted.chain(Self::host_names(self.host.as_ref())).collect();
         let mut profiles = profiles.insert(&attributes, &findings.insertions)?;
@@ -227,18 +234,19 @@ impl Origin {
         Ok(profiles)
     }
 
-    /// Gives the resources of spans what they came without, as those of profiles. The memory that it took, in bytes.
+    /// Adds missing attributes to the resources of spans, as to those of profiles. Returns the memory that this took,
+    /// in bytes.
     ///
-    /// Spans are not put together by what their resources say, so nothing is decided about the peer that is not known
-    /// of it already or said by the hosts that it names.
+    /// Spans are not merged by their resources, so the only new information about the peer comes from the hosts that it
+    /// names.
     pub(crate) fn complete_spans(&self, spans: &mut Spans, peer: IpAddr, now: Instant) -> usize {
         let local = self.local(peer);
         if self.insert.is_empty() && local.is_none() {
             return 0;
         }
-        let (mut told, mut missing) = (Told::default(), Vec::new());
+        let (mut report, mut missing) = (PeerReport::default(), Vec::new());
         for (at, resource) in spans.resources().iter().enumerate() {
-            let mut host = Host::default();
+            let mut host = HostNames::default();
             let mut has = vec![false; self.insert.len()];
             for (key, value) in resource_attributes(spans, resource) {
                 let text = value.text().filter(|text| !text.is_empty());
@@ -255,27 +263,27 @@ impl Origin {
             let lacks: Vec<usize> = (0..has.len()).filter(|of| !has[*of]).collect();
             let named = host.is_named() || self.inserted().host.is_named();
             if host.is_named() {
-                told.hosts.push(host);
+                report.hosts.push(host);
             }
             missing.push((at, lacks, !named));
         }
-        let this = local.map(|host| Host { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
+        let this = local.map(|host| HostNames { id: host.id.as_deref(), name: host.name.as_deref(), node: None });
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let relayed = state.senders.see(peer, this, &told, now).is_some();
+        let relayed = state.known_peers.record_report(peer, this, &report, now).is_some();
         drop(state);
         let names = Self::host_names(local.filter(|_| !relayed));
         let mut memory = 0;
         for (at, lacks, nameless) in missing {
             let inserted = lacks.into_iter().map(|of| (self.insert[of].0.as_str(), self.insert[of].1.as_str()));
             for (key, value) in inserted.chain(names.iter().copied().filter(|_| nameless)) {
-                memory += key.len() + value.len() + ADDED;
+                memory += key.len() + value.len() + ADDED_ATTRIBUTE_BYTES;
                 spans.add_to_resource(at, key.into(), value.into());
             }
         }
         memory
     }
 
-    /// What a machine is called, as attributes.
+    /// The attributes with this host's names.
     fn host_names(host: Option<&ThisHost>) -> Vec<(&'static str, &str)> {
         let names = [
             ("host.id", host.and_then(|host| host.id.as_deref())),
@@ -284,14 +292,14 @@ impl Origin {
         names.into_iter().filter_map(|(key, name)| Some((key, name?))).collect()
     }
 
-    /// What `resource.insert` says of every process.
-    fn inserted(&self) -> Said<'_> {
+    /// The identifying attributes in `resource.insert`.
+    fn inserted(&self) -> ProcessAttributes<'_> {
         let find = |key: &str| self.insert.iter().find(|(known, _)| known == key).map(|(_, value)| value.as_str());
-        Said {
-            host: Host { id: find("host.id"), name: find("host.name"), node: find("k8s.node.name") },
+        ProcessAttributes {
+            host: HostNames { id: find("host.id"), name: find("host.name"), node: find("k8s.node.name") },
             container: find("container.id").is_some(),
             instance: find("service.instance.id").is_some(),
-            ..Said::default()
+            ..ProcessAttributes::default()
         }
     }
 
@@ -306,17 +314,23 @@ impl Origin {
     }
 }
 
-/// A part of a resource's samples that say the same of their process: what they say, when, and how many observations.
-type Part<'a> = (Said<'a>, Option<(u64, u64)>, u64);
+/// A group of a resource's samples with the same identifying attributes: the attributes, the time range, and the number
+/// of observations.
+type SampleGroup<'a> = (ProcessAttributes<'a>, Option<(u64, u64)>, u64);
 
-/// The parts of a resource: one, or one for each list of attributes that its samples carry. Where it is known whose
-/// they are nobody wants to know when they were.
-fn parts<'a>(profiles: &'a Profiles, resource: &ResourceProfiles, on_samples: bool, known: bool) -> Vec<Part<'a>> {
+/// The groups of a resource: one, or one per list of attributes that its samples have. The time range is only
+/// determined if the process is not `known`.
+fn sample_groups<'a>(
+    profiles: &'a Profiles,
+    resource: &ResourceProfiles,
+    on_samples: bool,
+    known: bool,
+) -> Vec<SampleGroup<'a>> {
     if known {
-        return vec![(Said::default(), None, 0)];
+        return vec![(ProcessAttributes::default(), None, 0)];
     }
     let dictionary = profiles.dictionary();
-    let (mut parts, mut seen): (Vec<Part<'a>>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
+    let (mut sample_groups, mut seen): (Vec<SampleGroup<'a>>, HashMap<_, usize>) = (Vec::new(), HashMap::new());
     let mut last = None;
     for sample in resource.scopes.iter().flat_map(|scope| &scope.profiles).flat_map(|profile| profiles.samples(profile))
     {
@@ -324,19 +338,19 @@ fn parts<'a>(profiles: &'a Profiles, resource: &ResourceProfiles, on_samples: bo
         let at = match last {
             Some((same, at)) if same == set => at,
             _ => *seen.entry(set).or_insert_with(|| {
-                parts.push((Said::of(dictionary, dictionary.attributes(set)), None, 0));
-                parts.len() - 1
+                sample_groups.push((ProcessAttributes::of(dictionary, dictionary.attributes(set)), None, 0));
+                sample_groups.len() - 1
             }),
         };
         last = Some((set, at));
-        let (_, times, observations) = &mut parts[at];
+        let (_, times, observations) = &mut sample_groups[at];
         *observations += sample.observations();
         for time in sample.timestamps() {
             let (first, last) = times.get_or_insert((time, time));
             (*first, *last) = ((*first).min(time), (*last).max(time));
         }
     }
-    parts
+    sample_groups
 }
 
 #[cfg(test)]

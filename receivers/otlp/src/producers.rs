@@ -1,7 +1,7 @@
-//! Which programs send, and in which layout: counted, and said once for each of them.
+//! Counts the sending programs and their layouts, and logs each once.
 //!
-//! A program is the scope of its profiles, by name and version. Whoever reads the log learns which of his producers
-//! write an earlier layout, which no other receiver may understand.
+//! A program is identified by the scope of its profiles: name and version. From the log an operator learns which
+//! producers use an earlier layout, which other receivers may not understand.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,10 @@ use profbridge_engine::telemetry::{Producer, TransportTelemetry};
 use profbridge_model::Profiles;
 use profbridge_wire::otlp::Layout;
 
-/// So many scopes of one request are looked at, those that differ from each other.
+/// At most this many distinct scopes of one request are counted.
 const MAX_SCOPES: usize = 16;
 
-/// Counts the scopes of a request that came in a layout, and says in the log which are there for the first time.
+/// Counts the scopes of a request in this layout, and logs those that are new.
 pub(crate) fn note(telemetry: &TransportTelemetry, profiles: &Profiles, layout: Layout, sender: IpAddr) {
     let dictionary = profiles.dictionary();
     let mut seen: Vec<[&str; 2]> = Vec::new();
@@ -38,7 +38,7 @@ pub(crate) fn note(telemetry: &TransportTelemetry, profiles: &Profiles, layout: 
     }
 }
 
-/// The name under which is counted what an earlier layout says and later ones have no place for.
+/// The name of the counter for a field of an earlier layout that the current one lacks.
 pub(crate) fn left_out(field: &str) -> &'static str {
     match field {
         "stacktrace_id_index" => "otlp_stacktrace_ids_left_out",

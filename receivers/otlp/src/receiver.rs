@@ -1,4 +1,4 @@
-//! The receiver as the engine sees it.
+//! Implements the engine's receiver contract.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use profbridge_engine::registry::{Description, ReceiverFactory};
 use profbridge_model::TelemetryKind;
 use profbridge_net::body::BodyLimits;
 
-use crate::call::Caller;
+use crate::call::ExportHandler;
 use crate::config::{ProtocolSettings, Settings};
-use crate::elsewhere::Elsewhere;
 use crate::host::ThisHost;
-use crate::origin::Origin;
+use crate::origin::HostAttribution;
+use crate::signal_forwarder::SignalForwarder;
 use crate::{grpc, http};
 
 /// Makes receivers of type `otlp`.
@@ -25,14 +25,14 @@ pub const FACTORY: ReceiverFactory = ReceiverFactory {
     create: |section| Ok(Box::new(Otlp::new(Settings::read(section)?))),
 };
 
-/// What it emits.
+/// The kinds of telemetry it emits.
 const EMITS: &[TelemetryKind] = &[TelemetryKind::Profiles, TelemetryKind::Spans];
 
 /// The receiver `otlp`.
 #[derive(Debug, Clone)]
 pub struct Otlp {
     settings: Settings,
-    /// This machine; `None` where it is read at the start.
+    /// This host; `None` if it is read at the start.
     host: Option<ThisHost>,
 }
 
@@ -42,7 +42,7 @@ impl Otlp {
         Self { settings, host: None }
     }
 
-    /// A receiver that has not started, on a machine that is named so.
+    /// A receiver that has not started, on the given host.
     pub fn on(host: ThisHost, settings: Settings) -> Self {
         Self { settings, host: Some(host) }
     }
@@ -72,9 +72,9 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
             context.id
         );
     }
-    let origin = Arc::new(Origin::new(context.id.clone(), settings.resource, host));
+    let origin = Arc::new(HostAttribution::new(context.id.clone(), settings.resource, host));
     let slots = body::slots();
-    let caller = |protocol: &'static str, body: &BodyLimits| Caller {
+    let handler = |protocol: &'static str, body: &BodyLimits| ExportHandler {
         intake: context.next.clone(),
         telemetry: context.telemetry.transport(protocol),
         max_bytes: body.max_bytes,
@@ -85,8 +85,9 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
     let mut servers = Vec::new();
     if let Some(settings) = settings.grpc {
         let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
-        let elsewhere = forward_unsupported.clone().map(|server| Elsewhere::new(server, "grpc")).transpose()?;
-        let service = grpc::Service { caller: caller("grpc", &body), body, elsewhere, linger };
+        let signal_forwarder =
+            forward_unsupported.clone().map(|server| SignalForwarder::new(server, "grpc")).transpose()?;
+        let service = grpc::Service { handler: handler("grpc", &body), body, signal_forwarder, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, running) = server_of("grpc", "protocols.grpc.", settings).listen(service, &context).await?;
         addresses.push(("grpc", address));
@@ -94,8 +95,9 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
     }
     if let Some(settings) = settings.http {
         let ProtocolSettings { body, linger, ref forward_unsupported, .. } = settings;
-        let elsewhere = forward_unsupported.clone().map(|server| Elsewhere::new(server, "http")).transpose()?;
-        let service = http::Service { caller: caller("http", &body), body, elsewhere, linger };
+        let signal_forwarder =
+            forward_unsupported.clone().map(|server| SignalForwarder::new(server, "http")).transpose()?;
+        let service = http::Service { handler: handler("http", &body), body, signal_forwarder, linger };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, running) = server_of("http", "protocols.http.", settings).listen(service, &context).await?;
         addresses.push(("http", address));
@@ -106,7 +108,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
 
 fn server_of(transport: &'static str, keys: &'static str, settings: ProtocolSettings) -> HttpServer {
     let ProtocolSettings { endpoint, tls, server: limits, .. } = settings;
-    // gRPC is spoken by no page.
+    // Web pages cannot use gRPC.
     let cors_origins = (transport == "http").then(Vec::new);
     HttpServer { transport, keys, takes: "telemetry", endpoint, tls, limits, cors_origins }
 }

@@ -1,33 +1,33 @@
-//! The layout that a request comes with: by its path, or by a number in its metadata.
+//! The layout that a request announces: by its path, or by a version number in its metadata.
 
 use http::HeaderMap;
 use profbridge_wire::otlp::Layout;
 
-use crate::fault::Fault;
+use crate::fault::CallFault;
 
-/// The metadata in which a sender says which layout of `v1development` it writes (opentelemetry-proto#857). A missing
-/// one means 1, so nothing has to be passed on beside a request that is passed on as it came.
+/// The metadata key for the version of the `v1development` layout (opentelemetry-proto#857). A missing version means 1,
+/// so a forwarded request needs no such header.
 pub(crate) const HEADER: &str = "otlp-profiles-development-version";
 
-/// The versions there are, and the layout of each.
+/// The known versions and their layouts.
 const VERSIONS: [(u32, Layout); 1] = [(1, Layout::V1_10)];
 
-/// The layout that the metadata of a request of `v1development` names; `None` where it names none, and the request has
-/// to tell itself: senders of the earlier layouts did not know of it.
-pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Layout>, Fault> {
+/// The layout that the metadata of a `v1development` request announces. `None` if it announces none; the layout is then
+/// detected, because senders of earlier layouts do not know the header.
+pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Layout>, CallFault> {
     let mut values = headers.get_all(HEADER).iter();
     let Some(value) = values.next() else { return Ok(None) };
     if values.next().is_some() {
-        return Err(Fault::invalid(HEADER, "stands more than once"));
+        return Err(CallFault::invalid(HEADER, "stands more than once"));
     }
     let text = value.to_str().unwrap_or_default();
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some(number) = digits.then(|| text.parse::<u32>().ok()).flatten() else {
-        return Err(Fault::invalid(HEADER, format!("{:?} is not a number", value)));
+        return Err(CallFault::invalid(HEADER, format!("{:?} is not a number", value)));
     };
     match VERSIONS.iter().find(|(known, _)| *known == number) {
         Some((_, layout)) => Ok(Some(*layout)),
-        None => Err(Fault::invalid(HEADER, format!("{number} is not supported, 1 is"))),
+        None => Err(CallFault::invalid(HEADER, format!("{number} is not supported, 1 is"))),
     }
 }
 
@@ -35,7 +35,8 @@ pub(crate) fn announced(headers: &HeaderMap) -> Result<Option<Layout>, Fault> {
 mod tests {
     use super::*;
 
-    /// Guarantees: one number that is known names the layout, none leaves it open, and everything else is refused.
+    /// Guarantees: a single known number selects the layout, a missing one leaves it open, and everything else is
+    /// refused.
     /// rule: otlp-profiles#development-version, otlp#development-version
     #[test]
     fn one_known_number() {

@@ -1,4 +1,4 @@
-//! What is written under `receivers: {pprof: ...}` and what it means.
+//! The configuration under `receivers: {pprof: ...}`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use profbridge_net::server::ServerLimits;
 use profbridge_net::tls::{TlsClientConfig, TlsServerConfig};
 use serde::Deserialize;
 
-/// The largest profile that can be configured, in MiB: a protobuf message is smaller than 2 GiB.
+/// The largest configurable profile size in MiB: a protobuf message is smaller than 2 GiB.
 const LARGEST_MIB: u32 = 2047;
 
-/// The attribute that names a service.
+/// The attribute with the name of a service.
 pub(crate) const SERVICE: &str = "service.name";
 
-/// The attribute that tells the instances of a service apart, by which a process is known.
+/// The attribute that distinguishes the instances of a service, and so identifies a process.
 pub(crate) const INSTANCE: &str = "service.instance.id";
 
-/// What is written.
+/// The section as written.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
@@ -31,7 +31,7 @@ pub struct Config {
     resource: Resource,
 }
 
-/// What resources get that they came without.
+/// Attributes to add to resources that lack them.
 #[derive(Debug, Clone, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Resource {
@@ -53,7 +53,7 @@ impl Default for Push {
     fn default() -> Self {
         let limits = ServerLimits::default();
         Self {
-            // The port of a Pyroscope.
+            // The default port of Pyroscope.
             endpoint: "127.0.0.1:4040".to_owned(),
             max_request_body_size: ByteSize::from_mib(64),
             max_connections: limits.max_connections,
@@ -108,14 +108,14 @@ impl Default for Target {
     }
 }
 
-/// The checked configuration. It listens, has targets, or both.
+/// The checked settings. At least one of listener and targets is configured.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where it listens, if it does.
+    /// The listener, if enabled.
     pub push: Option<PushSettings>,
-    /// What is fetched.
+    /// The targets to scrape.
     pub scrape: ScrapeSettings,
-    /// Attributes that resources get that they came without.
+    /// Attributes to add to resources that lack them.
     pub insert: Vec<(String, String)>,
 }
 
@@ -124,26 +124,26 @@ pub struct Settings {
 pub struct PushSettings {
     /// The address, `HOST:PORT`.
     pub endpoint: String,
-    /// What a body may be. The size holds before and after decompression.
+    /// Limits on a body. The size limit applies before and after decompression.
     pub body: BodyLimits,
-    /// What connections may cost.
+    /// Limits on connections.
     pub server: ServerLimits,
     /// TLS.
     pub tls: Option<TlsServerConfig>,
 }
 
-/// What is fetched, and how often.
+/// What to scrape, and how often.
 #[derive(Debug, Clone)]
 pub struct ScrapeSettings {
-    /// From the beginning of one profile to that of the next.
+    /// The time from the start of one profile to the start of the next.
     pub interval: Duration,
-    /// How long a program profiles itself for one, in whole seconds.
+    /// How long a program records one profile, in whole seconds.
     pub duration: Duration,
-    /// How much longer the answer may take.
+    /// How much longer than that the answer may take.
     pub timeout: Duration,
-    /// The largest profile, before and after decompression, in bytes.
+    /// Maximum size of a profile in bytes, before and after decompression.
     pub max_bytes: usize,
-    /// The programs.
+    /// The programs to scrape.
     pub targets: Vec<TargetSettings>,
 }
 
@@ -152,15 +152,15 @@ pub struct ScrapeSettings {
 pub struct TargetSettings {
     /// Its name in the configuration.
     pub name: String,
-    /// What is fetched, with the number of seconds.
+    /// The URL of its profile, including the number of seconds.
     pub url: Uri,
     /// Its host and port.
     pub host: String,
-    /// What its profiles say of it.
+    /// Attributes of its profiles.
     pub attributes: Vec<(String, String)>,
-    /// Headers of each request.
+    /// Headers of each request to it.
     pub headers: HeaderMap,
-    /// TLS.
+    /// TLS settings.
     pub tls: TlsClientConfig,
 }
 
@@ -169,7 +169,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// All rules that are broken, each with its place.
+    /// All broken rules, each at its key.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract::<Config>()?.check(section)
     }
@@ -270,14 +270,14 @@ impl Target {
         let url = url.ok().filter(|_| problems.len() == before)?;
         let host = url.authority().map(ToString::to_string).unwrap_or_default();
         for (attribute, value) in [(SERVICE, &name), (INSTANCE, &host)] {
-            if !attributes.iter().any(|(known, _)| known == attribute) {
+            if !attributes.iter().any(|(metadata, _)| metadata == attribute) {
                 attributes.push((attribute.to_owned(), value.clone()));
             }
         }
         Some(TargetSettings { name, url, host, attributes, headers, tls: self.tls })
     }
 
-    /// What is fetched; else the key that is wrong, and why.
+    /// The URL to fetch, or the key that is wrong and why.
     fn url(&self, seconds: u64) -> Result<Uri, (&'static str, &'static str)> {
         if self.endpoint.is_empty() {
             return Err(("endpoint", "the key `endpoint` is missing"));

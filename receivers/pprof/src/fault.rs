@@ -1,4 +1,4 @@
-//! Why a profile was not taken, with the status of the answer.
+//! Why a profile was refused, with the status of the answer.
 
 use http::StatusCode;
 use profbridge_wire::foreign;
@@ -10,7 +10,7 @@ pub(crate) fn internal() -> Fault {
     Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the profile could not be read, see profbridge's log")
 }
 
-/// The profile cannot be read. What it is instead is named where that is known.
+/// The profile cannot be decoded. If its actual format is recognised, the message names it.
 pub(crate) fn unreadable(error: &DecodeError, profile: &[u8]) -> Fault {
     match error {
         DecodeError::LimitExceeded { .. } => Fault::too_large(error.to_string()),

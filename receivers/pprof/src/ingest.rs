@@ -1,4 +1,4 @@
-//! What the head of a request says of a profile: whose it is, and when it was made.
+//! Metadata of a profile in the request's query: its service and attributes, and its time.
 //!
 //! Source: grafana/pyroscope-go `upstream/remote/remote.go` (the parameters), grafana/pyroscope
 //! `pkg/og/storage/segment/key.go` (names with labels) and `pkg/og/util/attime` (times).
@@ -9,21 +9,22 @@ use profbridge_wire::pprof::Times;
 use crate::config::{INSTANCE, SERVICE};
 use crate::fault::Fault;
 
-/// The most attributes that a request may give, and the longest key and value, in bytes; as for `resource.insert`.
+/// Maximum number of attributes in a request, and maximum length of a key and a value in bytes; the same as for
+/// `resource.insert`.
 const MOST_ATTRIBUTES: usize = 64;
 const LONGEST_KEY: usize = 256;
 const LONGEST_VALUE: usize = 4096;
 
-/// What is known of a profile beside its bytes.
+/// Metadata of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Known {
-    /// Attributes of its resource, by keys that differ.
+pub(crate) struct ProfileMetadata {
+    /// Attributes of its resource, with distinct keys.
     pub(crate) attributes: Vec<(String, String)>,
-    /// When it was made.
+    /// When it was recorded.
     pub(crate) times: Times,
 }
 
-/// The parameters of a query, decoded.
+/// The decoded parameters of a query.
 fn parameters(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     let decoded = |text: &str| percent_decode_str(&text.replace('+', " ")).decode_utf8_lossy().into_owned();
     query.split('&').filter(|part| !part.is_empty()).map(move |part| {
@@ -32,38 +33,38 @@ fn parameters(query: &str) -> impl Iterator<Item = (String, String)> + '_ {
     })
 }
 
-impl Known {
-    /// What the query of `/ingest` says.
-    pub(crate) fn of_ingest(query: &str) -> Result<Self, Fault> {
-        let mut known = Self::default();
+impl ProfileMetadata {
+    /// Parses the query of `/ingest`.
+    pub(crate) fn from_ingest_query(query: &str) -> Result<Self, Fault> {
+        let mut metadata = Self::default();
         let [mut from, mut until] = [0; 2];
         for (name, value) in parameters(query) {
             match name.as_str() {
-                "name" => known.name(&value)?,
+                "name" => metadata.name(&value)?,
                 "from" => from = time(&name, &value)?,
                 "until" => until = time(&name, &value)?,
                 "format" if !matches!(value.as_str(), "" | "pprof") => {
                     let message = format!("format: only pprof is read, not {value:?}; let the client send pprof");
                     return Err(Fault::new(http::StatusCode::UNSUPPORTED_MEDIA_TYPE, "format", message));
                 }
-                // How its values are shown, which a pprof profile says itself.
+                // The unit and aggregation of values, which a pprof profile contains itself.
                 _ => {}
             }
         }
-        known.times = Times { time_unix_nano: from, duration_nano: until.saturating_sub(from), ..Times::default() };
-        Ok(known)
+        metadata.times = Times { time_unix_nano: from, duration_nano: until.saturating_sub(from), ..Times::default() };
+        Ok(metadata)
     }
 
-    /// What the query of the plain endpoint says: attributes, each under its key.
-    pub(crate) fn of_attributes(query: &str) -> Result<Self, Fault> {
-        let mut known = Self::default();
+    /// Parses the query of the plain endpoint: attributes by key.
+    pub(crate) fn from_attribute_query(query: &str) -> Result<Self, Fault> {
+        let mut metadata = Self::default();
         for (key, value) in parameters(query) {
-            known.add(key, value)?;
+            metadata.add(key, value)?;
         }
-        Ok(known)
+        Ok(metadata)
     }
 
-    /// A name with labels: `shop.cart{region=eu,env=prod}`.
+    /// Parses a name with labels: `shop.cart{region=eu,env=prod}`.
     fn name(&mut self, name: &str) -> Result<(), Fault> {
         let (app, labels) = name.split_once('{').unwrap_or((name, "}"));
         let Some(labels) = labels.trim_end().strip_suffix('}') else {
@@ -76,7 +77,7 @@ impl Known {
             let (key, value) = (key.trim(), value.trim().trim_matches('"'));
             match key {
                 "__name__" => {}
-                // pyroscope-go draws one for each process.
+                // pyroscope-go draws a random one per process.
                 "__session_id__" => self.add(INSTANCE.to_owned(), value.to_owned())?,
                 "service_name" => self.add(SERVICE.to_owned(), value.to_owned())?,
                 key => self.add(key.to_owned(), value.to_owned())?,
@@ -85,9 +86,9 @@ impl Known {
         self.add(SERVICE.to_owned(), app.trim().to_owned())
     }
 
-    /// Adds an attribute, unless it is there or says nothing.
+    /// Adds an attribute, unless it exists or the value is empty.
     fn add(&mut self, key: String, value: String) -> Result<(), Fault> {
-        if value.is_empty() || self.attributes.iter().any(|(known, _)| *known == key) {
+        if value.is_empty() || self.attributes.iter().any(|(metadata, _)| *metadata == key) {
             return Ok(());
         }
         if key.is_empty() || key.len() > LONGEST_KEY || value.len() > LONGEST_VALUE {
@@ -102,8 +103,8 @@ impl Known {
     }
 }
 
-/// A time as a number of seconds, milliseconds, microseconds or nanoseconds since the Unix epoch, which its digits
-/// tell.
+/// Parses a time in seconds, milliseconds, microseconds or nanoseconds since the Unix epoch; its number of digits tells
+/// the unit.
 fn time(name: &str, text: &str) -> Result<u64, Fault> {
     let number = text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     let factor = match text.len() {
@@ -122,38 +123,40 @@ fn time(name: &str, text: &str) -> Result<u64, Fault> {
 mod tests {
     use super::*;
 
-    fn attributes(known: &Known) -> Vec<(&str, &str)> {
-        known.attributes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    fn attributes(metadata: &ProfileMetadata) -> Vec<(&str, &str)> {
+        metadata.attributes.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
     }
 
-    /// Guarantees: name and labels become attributes, the session the instance; times are read in every unit.
+    /// Guarantees: name and labels become attributes, the session id becomes the instance; times are parsed in every
+    /// unit.
     #[test]
     fn ingest() {
         let query = "name=shop.cart%7Bregion%3Deu%2C+env%3D%22prod%22%2C__session_id__%3D7f%7D&from=1760000000&until=1760000010000&format=pprof&spyName=gospy";
-        let known = Known::of_ingest(query).unwrap();
+        let metadata = ProfileMetadata::from_ingest_query(query).unwrap();
         let expected =
             [("region", "eu"), ("env", "prod"), ("service.instance.id", "7f"), ("service.name", "shop.cart")];
-        assert_eq!(attributes(&known), expected);
+        assert_eq!(attributes(&metadata), expected);
         let times =
             Times { time_unix_nano: 1_760_000_000_000_000_000, duration_nano: 10_000_000_000, ..Times::default() };
-        assert_eq!(known.times, times);
+        assert_eq!(metadata.times, times);
         for query in ["from=1760000000000000&until=1760000010000000000", "until=1760000010&from=1760000000000000000"] {
-            assert_eq!(Known::of_ingest(query).unwrap().times, times);
+            assert_eq!(ProfileMetadata::from_ingest_query(query).unwrap().times, times);
         }
-        assert_eq!(Known::of_ingest("").unwrap(), Known::default());
-        let named = Known::of_ingest("name=a%7Bservice_name=b,__name__=c%7D").unwrap();
+        assert_eq!(ProfileMetadata::from_ingest_query("").unwrap(), ProfileMetadata::default());
+        let named = ProfileMetadata::from_ingest_query("name=a%7Bservice_name=b,__name__=c%7D").unwrap();
         assert_eq!(attributes(&named), [("service.name", "b")]);
     }
 
-    /// Guarantees: the plain endpoint takes attributes under their keys; the first value of a key counts, an empty one
-    /// does not.
+    /// Guarantees: parameters of the plain endpoint become attributes; the first value of a key counts, an empty one is
+    /// ignored.
     #[test]
     fn plain() {
-        let known = Known::of_attributes("service.name=shop&service.name=b&x=&y&host.id=%C3%A9+1").unwrap();
-        assert_eq!(attributes(&known), [("service.name", "shop"), ("host.id", "é 1")]);
+        let metadata =
+            ProfileMetadata::from_attribute_query("service.name=shop&service.name=b&x=&y&host.id=%C3%A9+1").unwrap();
+        assert_eq!(attributes(&metadata), [("service.name", "shop"), ("host.id", "é 1")]);
     }
 
-    /// Guarantees: what cannot be read is refused by its name, and what is too much as well.
+    /// Guarantees: an invalid parameter is refused by its name, and so are too many or too long ones.
     #[test]
     fn refusals() {
         for (query, said) in [
@@ -164,12 +167,12 @@ mod tests {
             ("from=+1", "from: "),
             ("format=jfr", "format: only pprof is read, not \"jfr\""),
         ] {
-            let fault = Known::of_ingest(query).unwrap_err();
+            let fault = ProfileMetadata::from_ingest_query(query).unwrap_err();
             assert!(fault.message.contains(said), "{query}: {}", fault.message);
         }
         let many: String = (0..65).map(|n| format!("k{n}=v&")).collect();
-        assert!(Known::of_attributes(&many).unwrap_err().message.contains("more than 64"));
-        assert!(Known::of_attributes(&format!("k={}", "v".repeat(4097))).is_err());
-        assert!(Known::of_attributes("=v").is_err());
+        assert!(ProfileMetadata::from_attribute_query(&many).unwrap_err().message.contains("more than 64"));
+        assert!(ProfileMetadata::from_attribute_query(&format!("k={}", "v".repeat(4097))).is_err());
+        assert!(ProfileMetadata::from_attribute_query("=v").is_err());
     }
 }

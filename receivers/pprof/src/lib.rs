@@ -1,10 +1,10 @@
-//! The receiver `pprof`: takes pprof profiles that programs send, and fetches them from programs that serve them.
+//! The receiver `pprof`: accepts pprof profiles that programs push, and scrapes programs that serve them.
 //!
-//! Programs send to it as to Pyroscope (`POST /ingest`), or the plain profile (`POST /api/pprof`). Programs that serve
-//! profiles, as Go's with `net/http/pprof`, are asked for one at an interval. A pprof profile does not say whose it is,
+//! Programs push as to Pyroscope (`POST /ingest`), or the plain profile (`POST /api/pprof`). Programs that serve
+//! profiles, such as Go's with `net/http/pprof`, are scraped at an interval. A pprof profile does not name its process,
 //! so the request or the configuration does.
 //!
-//! Knows HTTP and the engine; what the bytes mean is `wire`'s.
+//! This crate knows HTTP and the engine; the formats are in the crate `wire`.
 
 mod call;
 mod config;
@@ -14,8 +14,8 @@ mod multipart;
 mod receiver;
 mod schedule;
 mod scrape;
+mod scrape_status;
 mod service;
-mod standing;
 
 pub use config::{Config, Settings};
 pub use receiver::{FACTORY, Pprof};

@@ -1,16 +1,16 @@
-//! The parts of a form (RFC 7578, RFC 2046 section 5.1), as Pyroscope's clients send profiles in.
+//! Parses multipart forms (RFC 7578, RFC 2046 section 5.1), in which Pyroscope's clients send profiles.
 
 use bytes::Bytes;
 
 use crate::fault::Fault;
 
-/// How many parts are looked at. Pyroscope's clients send three.
+/// Maximum number of parts. Pyroscope's clients send three.
 const MOST_PARTS: usize = 16;
 
-/// The longest boundary (RFC 2046, section 5.1.1).
+/// Maximum length of a boundary (RFC 2046, section 5.1.1).
 const LONGEST_BOUNDARY: usize = 70;
 
-/// The boundary that a `Content-Type` names; `None` where it is no form.
+/// The boundary in a `Content-Type`; `None` if the body is no form.
 pub(crate) fn boundary(content_type: &str) -> Option<Result<String, Fault>> {
     let mut parameters = content_type.split(';').map(str::trim);
     if !parameters.next()?.eq_ignore_ascii_case("multipart/form-data") {
@@ -26,7 +26,7 @@ pub(crate) fn boundary(content_type: &str) -> Option<Result<String, Fault>> {
     })
 }
 
-/// The content of each part that has one of these names, in the order of the names; the first of each name counts.
+/// The contents of the parts with these names, in the order of the names; the first part of each name counts.
 pub(crate) fn parts<const N: usize>(
     body: &Bytes,
     boundary: &str,
@@ -36,7 +36,7 @@ pub(crate) fn parts<const N: usize>(
     let delimiter = format!("--{boundary}");
     let between = format!("\r\n{delimiter}");
     let broken = || Fault::malformed("the form is cut off, or its boundary is not that of the content-type");
-    // What stands in front of the first boundary means nothing.
+    // Text before the first boundary is ignored.
     let mut at = match body.starts_with(delimiter.as_bytes()) {
         true => delimiter.len(),
         false => position(body, between.as_bytes()).ok_or_else(broken)? + between.len(),
@@ -46,22 +46,22 @@ pub(crate) fn parts<const N: usize>(
         if rest.starts_with(b"--") {
             return Ok(found);
         }
-        // Spaces may stand behind a boundary.
+        // Spaces may follow a boundary.
         let line = position(&rest, b"\r\n").ok_or_else(broken)?;
         let part = rest.slice(line..);
         let head = position(&part, b"\r\n\r\n").ok_or_else(broken)?;
         let content = part.slice(head + 4..);
         let end = position(&content, between.as_bytes()).ok_or_else(broken)?;
         let name = name(&part[..head]);
-        if let Some(known) = name.and_then(|name| names.iter().position(|known| *known == name)) {
-            found[known].get_or_insert_with(|| content.slice(..end));
+        if let Some(metadata) = name.and_then(|name| names.iter().position(|metadata| *metadata == name)) {
+            found[metadata].get_or_insert_with(|| content.slice(..end));
         }
         at += line + head + 4 + end + between.len();
     }
     Err(Fault::malformed(format!("the form has more than {MOST_PARTS} parts")))
 }
 
-/// The name of a part with this head.
+/// The name of a part, from its header lines.
 fn name(head: &[u8]) -> Option<&str> {
     let head = std::str::from_utf8(head).ok()?;
     let disposition = head.split("\r\n").find_map(|line| {
@@ -92,7 +92,7 @@ mod tests {
         parts(&Bytes::copy_from_slice(body), "xyz", ["profile", "prev_profile"])
     }
 
-    /// Guarantees: a part is found by its name, with its content byte for byte.
+    /// Guarantees: a part is found by its name, and its content is returned byte for byte.
     #[test]
     fn by_name() {
         assert_eq!(read(FORM).unwrap(), [Some(Bytes::from_static(b"PRO\r\nFILE")), None]);
@@ -101,7 +101,7 @@ mod tests {
         assert_eq!(read(b"--xyz--").unwrap(), [None, None]);
     }
 
-    /// Guarantees: a boundary is read with quotes or without; what is no form has none.
+    /// Guarantees: a boundary is read with or without quotes; other content types have none.
     #[test]
     fn boundaries() {
         let named = |text: &str| boundary(text).map(|boundary| boundary.map_err(|fault| fault.reason));
@@ -113,7 +113,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: no bytes make it panic, and a form that is cut off anywhere before its last boundary is refused.
+        /// Guarantees: no input causes a panic, and a form that is cut off before its last boundary is refused.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..100), cut in 0..FORM.len() - 4) {
             drop(read(&bytes));

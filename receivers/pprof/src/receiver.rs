@@ -1,4 +1,4 @@
-//! The receiver as the engine sees it.
+//! Implements the engine's receiver contract.
 
 use hyper::service::service_fn;
 use profbridge_engine::body;
@@ -8,7 +8,7 @@ use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 
-use crate::call::{Caller, Senders};
+use crate::call::{ProfileHandler, WarnedSenders};
 use crate::config::Settings;
 use crate::scrape::Scraper;
 use crate::service::Service;
@@ -32,7 +32,7 @@ impl Pprof {
         Self { settings, clock: Clock::system() }
     }
 
-    /// The same, to which another clock says when profiles arrive.
+    /// The same with another clock for arrival times.
     #[cfg(test)]
     pub(crate) fn with_clock(self, clock: Clock) -> Self {
         Self { clock, ..self }
@@ -51,13 +51,13 @@ impl Receiver for Pprof {
 
 async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
     let Settings { push, mut scrape, insert } = settings;
-    let (insert, senders) = (insert.into(), Senders::default());
-    let caller = Caller { intake: context.next.clone(), slots: body::slots(), insert, clock, senders };
+    let (insert, senders) = (insert.into(), WarnedSenders::default());
+    let handler = ProfileHandler { intake: context.next.clone(), slots: body::slots(), insert, clock, senders };
     let (mut addresses, mut parts) = (Vec::new(), Vec::<BoxFuture<'static, ()>>::new());
     for target in std::mem::take(&mut scrape.targets) {
         let name = target.name.clone();
         let telemetry = context.telemetry.transport("scrape");
-        let scraper = Scraper::new(&context.id, &scrape, target, caller.clone(), telemetry);
+        let scraper = Scraper::new(&context.id, &scrape, target, handler.clone(), telemetry);
         let scraper = scraper.map_err(|error| StartError(format!("scrape.targets.{name}.tls: {error}")))?;
         parts.push(Box::pin(scraper.run(context.shutdown.clone())));
     }
@@ -72,7 +72,7 @@ async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Re
             cors_origins: Some(Vec::new()),
         };
         let telemetry = context.telemetry.transport("http");
-        let service = Service { caller, telemetry, body: push.body, linger: body::LINGER };
+        let service = Service { handler, telemetry, body: push.body, linger: body::LINGER };
         let service = service_fn(move |request| service.clone().answer(request));
         let (address, stopped) = server.listen(service, &context).await?;
         addresses.push(("http", address));

@@ -1,10 +1,10 @@
-//! When a program is asked for its next profile.
+//! Decides when to scrape a program next.
 
 use std::time::Duration;
 
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Plans of one program. Times are since the receiver's start.
+/// The schedule of one program. Times are relative to the receiver's start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Schedule {
     interval: Duration,
@@ -12,15 +12,15 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    /// The first time lies within the first interval, at a place that a hash of the name gives: programs are not asked
-    /// all at once, and each at its own time also after a restart.
+    /// The first time lies within the first interval, at an offset derived from a hash of the name: programs are not
+    /// all scraped at once, and each keeps its offset after a restart.
     pub(crate) fn new(name: &str, interval: Duration) -> Self {
         let nanos = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX).max(1);
         Self { interval: Duration::from_nanos(nanos), next: Duration::from_nanos(xxh3_64(name.as_bytes()) % nanos) }
     }
 
-    /// How long to wait at this time. What was missed because the profile before took longer is made up for at once,
-    /// but only the last of it.
+    /// How long to wait from now. If the previous profile took longer than the interval, the next one starts at once;
+    /// further missed ones are skipped.
     pub(crate) fn wait(&mut self, now: Duration) -> Duration {
         let missed = now.saturating_sub(self.next).as_nanos() / self.interval.as_nanos().max(1);
         let missed = u32::try_from(missed).unwrap_or(u32::MAX);
@@ -36,7 +36,7 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// Guarantees: the first time lies within the interval, is the same for the same name, and names are spread.
+    /// Guarantees: the first time lies within the interval, is the same for the same name, and differs between names.
     #[test]
     fn first() {
         let interval = 60 * SECOND;
@@ -50,8 +50,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: one follows an interval after the other; one that took longer is followed at once by the next, and
-    /// what was missed before that is left out.
+    /// Guarantees: profiles follow each other at the interval; after one that took longer the next starts at once, and
+    /// earlier missed ones are skipped.
     #[test]
     fn following() {
         let mut schedule = Schedule { interval: 10 * SECOND, next: 3 * SECOND };

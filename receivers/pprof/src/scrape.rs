@@ -1,4 +1,4 @@
-//! Fetching profiles of programs that serve them, each in a task of its own: one at a time.
+//! Scrapes programs that serve profiles: one task per program, one profile at a time.
 
 use std::time::Duration;
 
@@ -13,31 +13,31 @@ use profbridge_wire::foreign;
 use profbridge_wire::pprof::Times;
 use tokio::time::{Instant, sleep};
 
-use crate::call::{Arrived, Caller};
+use crate::call::{ProfileHandler, ReceivedProfile};
 use crate::config::{ScrapeSettings, TargetSettings};
 use crate::fault::Fault;
-use crate::ingest::Known;
+use crate::ingest::ProfileMetadata;
 use crate::schedule::Schedule;
-use crate::standing::{Change, Standing};
+use crate::scrape_status::{ScrapeStatus, StatusChange};
 
-/// How much of an answer that is no profile is shown, in characters. Go says there why.
+/// How many characters of an answer without a profile are shown. Go explains the error there.
 const SHOWN: usize = 200;
 
-/// A program, and what its profiles are fetched with.
+/// A scraper for one program.
 pub(crate) struct Scraper {
     pub(crate) target: TargetSettings,
     client: HttpClient,
     schedule: Schedule,
     duration: Duration,
     max_bytes: usize,
-    caller: Caller,
+    handler: ProfileHandler,
     telemetry: TransportTelemetry,
     /// The receiver's id, for the log.
     id: String,
 }
 
 impl Scraper {
-    /// Makes one; connects nowhere yet.
+    /// Creates a scraper; does not connect yet.
     ///
     /// # Errors
     ///
@@ -46,7 +46,7 @@ impl Scraper {
         id: &str,
         settings: &ScrapeSettings,
         target: TargetSettings,
-        caller: Caller,
+        handler: ProfileHandler,
         telemetry: TransportTelemetry,
     ) -> Result<Self, EndpointError> {
         let &ScrapeSettings { interval, duration, timeout, max_bytes, targets: _ } = settings;
@@ -58,13 +58,13 @@ impl Scraper {
             ..HttpClientConfig::default()
         })?;
         let schedule = Schedule::new(&format!("{id}/{}", target.name), interval);
-        Ok(Self { target, client, schedule, duration, max_bytes, caller, telemetry, id: id.to_owned() })
+        Ok(Self { target, client, schedule, duration, max_bytes, handler, telemetry, id: id.to_owned() })
     }
 
-    /// Fetches one profile after the other until the shutdown.
+    /// Scrapes one profile after the other until the shutdown.
     pub(crate) async fn run(mut self, mut shutdown: Shutdown) {
         let start = Instant::now();
-        let mut standing = Standing::default();
+        let mut scrape_status = ScrapeStatus::default();
         loop {
             let wait = self.schedule.wait(start.elapsed());
             tokio::select! {
@@ -72,7 +72,7 @@ impl Scraper {
                 () = sleep(wait) => {}
             }
             let outcome = tokio::select! {
-                // What a program has begun to profile is not waited for.
+                // A shutdown does not wait for a profile that is being recorded.
                 () = shutdown.wait() => return,
                 outcome = self.fetch() => outcome,
             };
@@ -81,12 +81,12 @@ impl Scraper {
                 Err(fault) => fault.count(&self.telemetry),
             }
             let (id, name) = (&self.id, &self.target.name);
-            match standing.note(outcome.map(drop).map_err(|fault| fault.message)) {
+            match scrape_status.note(outcome.map(drop).map_err(|fault| fault.message)) {
                 None => {}
-                Some(Change::Failed(why)) => {
+                Some(StatusChange::Failed(why)) => {
                     tracing::warn!("{id}: no profile of {name} ({}): {why}", self.target.host);
                 }
-                Some(Change::Works(failed)) => {
+                Some(StatusChange::Works(failed)) => {
                     tracing::info!("{id}: profiles of {name} can be had again, {failed} could not");
                 }
             }
@@ -95,8 +95,8 @@ impl Scraper {
 
     async fn fetch(&self) -> Result<u64, Fault> {
         let unreachable = |message: String| Fault::new(StatusCode::BAD_GATEWAY, "unreachable", message);
-        self.caller.intake.room().await?;
-        let begun = self.caller.clock.now().unix_nano;
+        self.handler.intake.room().await?;
+        let begun = self.handler.clock.now().unix_nano;
         let (url, headers) = (&self.target.url, self.target.headers.clone());
         let response = self.client.send(Method::GET, url, headers, Bytes::new()).await;
         let response = response.map_err(|failure| unreachable(failure.to_string()))?;
@@ -115,19 +115,19 @@ impl Scraper {
             return Err(Fault::malformed(message));
         }
         let coding = response.headers.get(http::header::CONTENT_ENCODING).and_then(|coding| coding.to_str().ok());
-        let permit = self.caller.intake.admitted(response.body.len() as u64).await?;
+        let permit = self.handler.intake.admit_waiting(response.body.len() as u64).await?;
         let duration_nano = u64::try_from(self.duration.as_nanos()).unwrap_or(u64::MAX);
-        let arrived = Arrived {
+        let received = ReceivedProfile {
             received: Received { bytes: response.body, permit },
             coding: Coding::parse(coding)?,
             boundary: None,
-            known: Known {
+            metadata: ProfileMetadata {
                 attributes: self.target.attributes.clone(),
                 times: Times { time_unix_nano: begun, duration_nano, ..Times::default() },
             },
             peer: self.target.host.as_str().into(),
             max_bytes: self.max_bytes,
         };
-        self.caller.take(arrived).await
+        self.handler.accept_profile(received).await
     }
 }

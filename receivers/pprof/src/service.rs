@@ -1,6 +1,6 @@
-//! The endpoints that profiles are sent to.
+//! The HTTP endpoints to which profiles are pushed.
 //!
-//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the
+//! Before a body is refused, its rest is read and discarded for a few seconds, so that its sender gets to read the
 //! answer ([`body::discard_rest`]).
 
 use std::convert::Infallible;
@@ -13,49 +13,49 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use profbridge_engine::body;
-use profbridge_engine::http_fault::Tally;
+use profbridge_engine::http_fault::RequestTally;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 
-use crate::call::{Arrived, Caller};
+use crate::call::{ProfileHandler, ReceivedProfile};
 use crate::fault::Fault;
-use crate::ingest::Known;
+use crate::ingest::ProfileMetadata;
 use crate::multipart;
 
-/// Where clients of Pyroscope send to.
+/// The endpoint for clients of Pyroscope.
 pub(crate) const INGEST: &str = "/ingest";
 
-/// Where a plain profile is sent to.
+/// The endpoint for plain profiles.
 pub(crate) const PLAIN: &str = "/api/pprof";
 
 /// The service of the listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: Caller,
+    pub(crate) handler: ProfileHandler,
     pub(crate) telemetry: TransportTelemetry,
     pub(crate) body: BodyLimits,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
 }
 
-type Answer = Response<Full<Bytes>>;
+type HttpAnswer = Response<Full<Bytes>>;
 
 impl Service {
     /// Answers a request. Never fails.
-    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<Answer, Infallible> {
+    pub(crate) async fn answer(self, mut request: Request<Incoming>) -> Result<HttpAnswer, Infallible> {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip().to_canonical());
         if let Some(fault) = misdirected(&request) {
-            // Whoever only looks (a browser, a probe) loses nothing.
+            // Other methods come from browsers and probes, which lose no data.
             if request.method() == Method::POST {
                 self.telemetry.not_taken(fault.refusal(peer));
             }
             body::discard_rest(request, self.linger).await;
             return Ok(refused(&fault));
         }
-        let tally = Tally::new(&self.telemetry, peer);
-        let outcome = self.take(&mut request, peer).await;
+        let tally = RequestTally::new(&self.telemetry, peer);
+        let outcome = self.read_request(&mut request, peer).await;
         tally.finish(outcome.as_ref().map(|samples| ItemCounts::samples(*samples)));
         Ok(match outcome {
             Ok(_) => Response::new(Full::default()),
@@ -66,25 +66,26 @@ impl Service {
         })
     }
 
-    async fn take(&self, request: &mut Request<Incoming>, peer: Option<IpAddr>) -> Result<u64, Fault> {
+    async fn read_request(&self, request: &mut Request<Incoming>, peer: Option<IpAddr>) -> Result<u64, Fault> {
         let query = request.uri().query().unwrap_or_default();
         let headers = request.headers();
-        let (known, boundary) = match request.uri().path() {
-            INGEST => {
-                (Known::of_ingest(query)?, multipart::boundary(text(headers, &CONTENT_TYPE)?.unwrap_or_default()))
-            }
-            _ => (Known::of_attributes(query)?, None),
+        let (metadata, boundary) = match request.uri().path() {
+            INGEST => (
+                ProfileMetadata::from_ingest_query(query)?,
+                multipart::boundary(text(headers, &CONTENT_TYPE)?.unwrap_or_default()),
+            ),
+            _ => (ProfileMetadata::from_attribute_query(query)?, None),
         };
         let boundary = boundary.transpose()?;
         let coding = Coding::parse(text(headers, &CONTENT_ENCODING)?)?;
-        self.caller.intake.room().await?;
-        let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
+        self.handler.intake.room().await?;
+        let received = body::read(request.body_mut(), self.body, &self.handler.intake).await?;
         if received.bytes.is_empty() {
             return Err(Fault::malformed("the body is empty"));
         }
         let peer = peer.map(|peer| peer.to_string()).unwrap_or_default().into();
         let max_bytes = self.body.max_bytes;
-        self.caller.take(Arrived { received, coding, boundary, known, peer, max_bytes }).await
+        self.handler.accept_profile(ReceivedProfile { received, coding, boundary, metadata, peer, max_bytes }).await
     }
 }
 
@@ -93,19 +94,19 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>
     value.map_err(|_| Fault::malformed(format!("{name}: is not text")))
 }
 
-/// Why a request is not for this service.
+/// The fault of a request that is not for this service.
 fn misdirected(request: &Request<Incoming>) -> Option<Fault> {
     let (method, path) = (request.method(), request.uri().path());
     if [INGEST, PLAIN].contains(&path) {
         let message = || format!("{method} is not allowed on {path}, profiles are sent with POST");
         return (method != Method::POST).then(|| Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message()));
     }
-    // A path is whatever a stranger wrote.
+    // The path comes from the client and may be long.
     let path: String = path.chars().take(80).collect();
     let message = format!("nothing is served on {path:?}: profiles are sent to {INGEST} or {PLAIN}");
     Some(Fault::new(StatusCode::NOT_FOUND, "unknown_path", message))
 }
 
-fn refused(fault: &Fault) -> Answer {
+fn refused(fault: &Fault) -> HttpAnswer {
     fault.answer("text/plain; charset=utf-8", format!("{}\n", fault.message), "POST")
 }

@@ -1,4 +1,4 @@
-//! What clients are answered.
+//! Answers to clients.
 //!
 //! Source: getsentry/relay `relay-server/src/endpoints/common.rs` (the bodies), `relay-server/src/middlewares/cors.rs`
 //! (the headers that let browsers send, and read the answer).
@@ -14,32 +14,32 @@ use hyper::body::Incoming;
 use serde_json::json;
 
 use crate::fault::Fault;
-use crate::limits::Limited;
+use crate::limits::ClientLimits;
 
 const ERROR: HeaderName = HeaderName::from_static("x-sentry-error");
 const RATE_LIMITS: HeaderName = HeaderName::from_static("x-sentry-rate-limits");
 
 const JSON: &str = "application/json";
 
-/// The headers that a browser's request may have.
+/// The headers that a browser may send.
 const ALLOWED_HEADERS: &str = "x-sentry-auth, x-requested-with, x-forwarded-for, origin, referer, accept, content-type, \
                                authentication, authorization, content-encoding, transfer-encoding";
 
-/// How long a browser may remember what it is allowed, in seconds.
+/// How long a browser may cache these permissions, in seconds.
 const MAX_AGE: &str = "3600";
 
-/// An answer: the receiver's own, or that of the server that a request was handed on to.
-pub(crate) type Answer = Response<Either<Full<Bytes>, Incoming>>;
+/// An answer: the receiver's own, or that of the server to which the request was forwarded.
+pub(crate) type HttpAnswer = Response<Either<Full<Bytes>, Incoming>>;
 
-fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
+fn json(status: StatusCode, body: &serde_json::Value) -> HttpAnswer {
     let mut response = Response::new(Full::new(Bytes::from(body.to_string())));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
     readable(response)
 }
 
-/// Lets pages read an answer.
-fn readable(answer: Response<Full<Bytes>>) -> Answer {
+/// Adds the headers that let web pages read an answer.
+fn readable(answer: Response<Full<Bytes>>) -> HttpAnswer {
     let mut response = answer.map(Either::Left);
     let headers = response.headers_mut();
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
@@ -48,8 +48,8 @@ fn readable(answer: Response<Full<Bytes>>) -> Answer {
     response
 }
 
-/// The envelope was taken. It may name the limits that hold for its kinds.
-pub(crate) fn taken(event_id: Option<&str>, limits: Option<&Limited>) -> Answer {
+/// The envelope was accepted. The answer may contain rate limits for its kinds of items.
+pub(crate) fn taken(event_id: Option<&str>, limits: Option<&ClientLimits>) -> HttpAnswer {
     let body = event_id.map_or_else(|| json!({}), |id| json!({ "id": id }));
     let mut answer = json(StatusCode::OK, &body);
     if let Some(value) = limits.and_then(|limits| HeaderValue::from_str(&limits.header).ok()) {
@@ -58,8 +58,8 @@ pub(crate) fn taken(event_id: Option<&str>, limits: Option<&Limited>) -> Answer 
     answer
 }
 
-/// Sentry would take nothing of the envelope at the moment.
-pub(crate) fn limited(limits: &Limited) -> Answer {
+/// Sentry would currently accept nothing of the envelope.
+pub(crate) fn limited(limits: &ClientLimits) -> HttpAnswer {
     let detail = "Sentry limits everything that is in the envelope";
     let mut answer = json(StatusCode::TOO_MANY_REQUESTS, &json!({ "detail": detail }));
     let headers = answer.headers_mut();
@@ -71,7 +71,7 @@ pub(crate) fn limited(limits: &Limited) -> Answer {
 }
 
 /// The request was refused.
-pub(crate) fn refused(fault: &Fault) -> Answer {
+pub(crate) fn refused(fault: &Fault) -> HttpAnswer {
     let body = json!({ "detail": fault.message, "causes": [] });
     let mut answer = readable(fault.answer(JSON, body.to_string(), "POST, OPTIONS"));
     if let Ok(value) = HeaderValue::from_str(&fault.message) {
@@ -80,8 +80,8 @@ pub(crate) fn refused(fault: &Fault) -> Answer {
     answer
 }
 
-/// A browser asks whether it may send.
-pub(crate) fn preflight() -> Answer {
+/// Answers a browser's question whether it may send.
+pub(crate) fn preflight() -> HttpAnswer {
     let mut answer = json(StatusCode::OK, &json!({}));
     *answer.body_mut() = Either::Left(Full::default());
     let headers = answer.headers_mut();

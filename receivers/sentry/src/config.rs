@@ -1,4 +1,4 @@
-//! What is written under `receivers: {sentry: ...}` and what it means.
+//! The configuration under `receivers: {sentry: ...}`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,29 +10,28 @@ use profbridge_net::tls::TlsServerConfig;
 use profbridge_wire::sentry::{client_auth, envelope, item_limits};
 use serde::Deserialize;
 
-/// What is written.
+/// The section as written.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// Where it listens.
+    /// The address to listen on.
     pub endpoint: String,
-    /// The keys that clients may use: the part of their DSN before the `@`. None: any, which is refused where others
-    /// than this machine can reach the endpoint.
+    /// The keys that clients may use: the part of their DSN before the `@`. Empty allows any key, which is refused if
+    /// other machines can reach the endpoint.
     pub public_keys: Vec<Secret>,
     /// The origins whose web pages may send, such as `https://shop.example`; `*` stands for any characters.
     pub cors_origins: Vec<String>,
-    /// How long a request waits for memory, and for room in the queues behind it, before it is refused. SDKs discard
-    /// what is refused.
+    /// How long a request waits for memory and queue room before it is refused. SDKs discard refused data.
     pub admission_timeout: Written,
-    /// Whether the processes of this machine that send are looked for, by their sockets.
+    /// Whether to find the sending processes on this machine by their sockets.
     pub resolve_clients: bool,
-    /// The largest body, before and after decompression.
+    /// Maximum size of a body, before and after decompression.
     pub max_request_body_size: ByteSize,
-    /// The largest items of some types, where Sentry's server has other limits than a Relay that nobody configured.
+    /// Maximum sizes of some item types, if Sentry's server has other limits than a default Relay.
     pub max_item_sizes: BTreeMap<String, ByteSize>,
-    /// Connections at the same time.
+    /// Maximum number of connections.
     pub max_connections: usize,
-    /// Connections at the same time from one address.
+    /// Maximum number of connections from one address.
     pub max_connections_per_peer: usize,
     /// How long a connection may stay open without a request.
     pub idle_timeout: Written,
@@ -44,11 +43,11 @@ impl Default for Config {
     fn default() -> Self {
         let limits = ServerLimits::default();
         Self {
-            // The port of a Relay or of a self-hosted Sentry.
+            // The default port of a Relay or of a self-hosted Sentry.
             endpoint: "127.0.0.1:9000".to_owned(),
             public_keys: Vec::new(),
             cors_origins: Vec::new(),
-            // SDKs give up after 30 s (Python's urllib3 timeout) or wait for ever (Node).
+            // SDKs give up after 30 s (Python's urllib3 timeout) or wait forever (Node).
             admission_timeout: Written::from_secs(10),
             resolve_clients: false,
             max_request_body_size: ByteSize::new(envelope::MAX_BYTES as u64),
@@ -61,24 +60,24 @@ impl Default for Config {
     }
 }
 
-/// What it means, checked.
+/// The checked settings.
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// The address, `HOST:PORT`.
     pub endpoint: String,
-    /// The keys that clients may use, in lower case; `None`: any.
+    /// The keys that clients may use, in lower case; `None` allows any.
     pub keys: Option<BTreeSet<Box<str>>>,
     /// The origins whose web pages may send.
     pub cors_origins: Vec<String>,
-    /// The largest items of some types, in bytes.
+    /// Maximum sizes of some item types, in bytes.
     pub max_item_sizes: BTreeMap<String, usize>,
     /// How long a request waits before it is refused.
     pub admission_timeout: std::time::Duration,
-    /// Whether the processes of this machine that send are looked for.
+    /// Whether to find the sending processes on this machine.
     pub resolve_clients: bool,
-    /// What a body may be.
+    /// Limits on a body.
     pub body: BodyLimits,
-    /// What connections may cost.
+    /// Limits on connections.
     pub server: ServerLimits,
     /// TLS.
     pub tls: Option<TlsServerConfig>,
@@ -89,7 +88,7 @@ impl Settings {
     ///
     /// # Errors
     ///
-    /// All rules that are broken, each with its place.
+    /// All broken rules, each at its key.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract::<Config>()?.check(section)
     }
@@ -102,7 +101,7 @@ impl Config {
         check_endpoint(section, "endpoint", &self.endpoint, hint, &mut problems);
         check_connections(section, "", [self.max_connections, self.max_connections_per_peer], &mut problems);
         check_positive(section, "idle_timeout", self.idle_timeout, &mut problems);
-        // Places in a body are 32 bits.
+        // Positions in a body are 32-bit numbers.
         if !(1..=u64::from(u32::MAX)).contains(&self.max_request_body_size.get()) {
             let message = "the largest body is from 1 byte to less than 4GiB";
             problems.push(section.problem("max_request_body_size", message, "the default is 200MiB, as Sentry has it"));

@@ -1,44 +1,44 @@
-//! Which of Sentry's endpoints a path names.
+//! Maps a path to one of Sentry's endpoints.
 //!
 //! Source: Sentry developer documentation, "Envelopes" and "Authentication"; getsentry/relay
-//! `relay-server/src/endpoints/mod.rs` (the routes; several slashes count as one, one at the end is optional).
+//! `relay-server/src/endpoints/mod.rs` (the routes; several slashes count as one, a trailing one is optional).
 
-/// What a request is for.
+/// The endpoint of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Endpoint {
     /// `/api/{project}/envelope/`: envelopes.
     Envelope(u64),
-    /// `/api/{project}/store/`: one event as JSON, of SDKs from before 2020.
+    /// `/api/{project}/store/`: one event as JSON, from SDKs before 2020.
     Store(u64),
-    /// Anything else that Sentry's server has for whoever has a DSN: minidumps, security reports, check-ins, uploads, the
-    /// page for users' reports, the loader of the browser's SDK. The server's own path begins at this byte.
+    /// Any other endpoint for holders of a DSN: minidumps, security reports, check-ins, uploads, the user report page,
+    /// the loader of the browser SDK. Contains the byte offset at which the server's own path begins.
     Unread(usize),
-    /// The part of the path that should be the project is no project.
+    /// The project in the path is not a number.
     NoProject,
-    /// Nothing that Sentry has.
+    /// No endpoint of Sentry.
     Unknown,
 }
 
-/// The folder of the loaders of the browser's SDK, `/js-sdk-loader/KEY.min.js`.
+/// The folder with the loaders of the browser SDK, `/js-sdk-loader/KEY.min.js`.
 const LOADERS: &str = "js-sdk-loader";
 
 impl Endpoint {
-    /// The endpoint of a path. A DSN may have a path of its own in front of the server's.
+    /// The endpoint of a path. A DSN may have a prefix in front of the server's own path.
     pub(crate) fn of(path: &str) -> Self {
         let start = |part: &str| part.as_ptr() as usize - path.as_ptr() as usize;
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let Some(first) = parts.iter().position(|part| matches!(*part, "api" | LOADERS)) else { return Self::Unknown };
-        // The slash in front of it; a path without one is none that HTTP has.
+        // Includes the slash in front; an HTTP path always begins with one.
         let unread = Self::Unread(start(parts[first]).saturating_sub(1));
         match parts[first + 1..] {
             [] => Self::Unknown,
             [project, name @ ("envelope" | "store")] if parts[first] == "api" => {
-                // Relay takes digits only; `parse` would take a sign.
+                // Relay accepts only digits; `parse` would accept a sign.
                 let digits = project.bytes().all(|byte| byte.is_ascii_digit());
                 let Some(project) = project.parse::<u64>().ok().filter(|_| digits) else { return Self::NoProject };
                 if name == "store" { Self::Store(project) } else { Self::Envelope(project) }
             }
-            // The server's own path may be left by none.
+            // The path must not lead out of the server's own.
             _ if parts.iter().any(|part| matches!(*part, "." | "..")) => Self::Unknown,
             _ => unread,
         }
@@ -49,8 +49,8 @@ impl Endpoint {
 mod tests {
     use super::*;
 
-    /// Guarantees: the paths that SDKs use are found, however many slashes they have and whatever path of the DSN's is in
-    /// front of them, and no other.
+    /// Guarantees: the paths of SDKs are recognised with any number of slashes and any prefix from the DSN, and no
+    /// others are.
     /// rule: transport#path-envelope
     #[test]
     fn paths() {

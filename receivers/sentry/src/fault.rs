@@ -1,4 +1,4 @@
-//! Why a request was refused, with the status that Relay gives for it.
+//! Why a request was refused, with Relay's status for it.
 
 use http::StatusCode;
 use profbridge_wire::sentry::client_auth::ClientAuthError;
@@ -12,18 +12,18 @@ pub(crate) fn internal() -> Fault {
     Fault::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", "the request could not be read")
 }
 
-/// Nobody knows in whose name the client sends.
+/// The client's key or project is unknown.
 pub(crate) fn unauthenticated(error: ClientAuthError) -> Fault {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::UNAUTHORIZED);
     Fault::new(status, "authentication", error.to_string())
 }
 
-/// The body is no envelope.
+/// The body is not an envelope.
 pub(crate) fn unreadable(error: EnvelopeError) -> Fault {
     Fault::malformed(error.to_string())
 }
 
-/// An item is larger than Sentry takes.
+/// An item is larger than Sentry accepts.
 pub(crate) fn too_large(error: ItemLimitError) -> Fault {
     Fault::too_large(error.to_string())
 }

@@ -1,10 +1,10 @@
-//! The receiver `sentry`: takes the envelopes of Sentry's SDKs, as Sentry's own server would.
+//! The receiver `sentry`: accepts the envelopes of Sentry's SDKs like Sentry's own server.
 //!
-//! An application whose DSN names this receiver loses nothing: the exporter `sentry` sends each envelope on as it came.
-//! Of its profiles the receiver makes views, which other exporters take. What is refused is what Relay refuses, with
-//! Relay's statuses, so that an SDK sees the same as without profbridge in between.
+//! An application whose DSN names this receiver loses nothing: the exporter `sentry` forwards each envelope unchanged.
+//! The receiver decodes profiles into views, which other exporters use. It refuses what Relay refuses, with Relay's
+//! statuses, so that an SDK sees no difference.
 //!
-//! Knows HTTP and the engine; what the bytes mean is `wire`'s.
+//! This crate knows HTTP and the engine; the formats are in the crate `wire`.
 
 mod answer;
 mod call;

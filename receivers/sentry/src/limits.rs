@@ -1,4 +1,4 @@
-//! The limits that Sentry has set to a client, as they are handed back to it.
+//! Sentry's rate limits for a client, as they are returned to it.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -9,27 +9,32 @@ use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::rate_limit::{Answer, peer_key};
 use profbridge_wire::sentry::{Category, RateLimits};
 
-/// The limits that hold for a client.
+/// The rate limits for a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Limited {
+pub(crate) struct ClientLimits {
     /// The value of `X-Sentry-Rate-Limits`.
     pub(crate) header: String,
     /// When the last of them ends.
     pub(crate) retry_after_seconds: u64,
-    /// Whether they stop every item of the envelope.
+    /// Whether they apply to every item of the envelope.
     pub(crate) everything: bool,
 }
 
-/// The limits that hold for a client, and whether they stop all of an envelope. `None` where there are none.
-pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: &Envelope) -> Option<Limited> {
-    let held = limits.of(&peer_key(project, public_key));
+/// The rate limits for a client, and whether they apply to a whole envelope. `None` if there are none.
+pub(crate) fn limits_for(
+    limits: &PeerLimits,
+    project: u64,
+    public_key: &str,
+    envelope: &Envelope,
+) -> Option<ClientLimits> {
+    let held = limits.limits_for(&peer_key(project, public_key));
     let longest = held.iter().map(|(_, left)| *left).max()?;
     let mut header = String::new();
     for (text, left) in &held {
         let comma = if header.is_empty() { "" } else { ", " };
-        // Sentry's Python SDK before 2.0 passes over a limit without the second colon, which is in front of the scope.
+        // Sentry's Python SDK before 2.0 ignores a limit without the second colon, which precedes the scope.
         let scope = if text.contains(':') { "" } else { ":" };
-        // Writing into a string does not fail.
+        // Writing to a string cannot fail.
         write!(header, "{comma}{}:{text}{scope}", whole_seconds(*left)).ok();
     }
     let mut rules = RateLimits::default();
@@ -40,10 +45,10 @@ pub(crate) fn of(limits: &PeerLimits, project: u64, public_key: &str, envelope: 
             .items
             .iter()
             .all(|item| ItemHeader::read(&item.header).is_ok_and(|header| is_blocked(Category::of_item(&header))));
-    Some(Limited { header, retry_after_seconds: whole_seconds(longest), everything })
+    Some(ClientLimits { header, retry_after_seconds: whole_seconds(longest), everything })
 }
 
-/// Whole seconds, and not before the time has passed.
+/// Seconds, rounded up.
 fn whole_seconds(time: Duration) -> u64 {
     (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
 }
@@ -56,8 +61,8 @@ mod tests {
 
     const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-    /// Guarantees: a client hears what holds for its project and key, in the form in which Sentry says it, and an
-    /// envelope is stopped only where each of its items is.
+    /// Guarantees: a client gets the limits for its project and key in Sentry's format, and an envelope is refused only
+    /// if they apply to each of its items.
     /// rule: transport#rate-limits
     #[tokio::test(start_paused = true)]
     async fn handed_back() {
@@ -66,17 +71,17 @@ mod tests {
             items: kinds.iter().map(|kind| item(kind, None, &b"{}"[..])).collect(),
             ..Envelope::default()
         };
-        assert_eq!(of(&limits, 42, KEY, &envelope(&["event"])), None);
+        assert_eq!(limits_for(&limits, 42, KEY, &envelope(&["event"])), None);
         limits.publish(&peer_key(42, KEY), "transaction;span:organization:quota", Duration::from_millis(59_001));
-        let both = of(&limits, 42, KEY, &envelope(&["transaction", "event"])).unwrap();
+        let both = limits_for(&limits, 42, KEY, &envelope(&["transaction", "event"])).unwrap();
         assert_eq!(both.header, "60:transaction;span:organization:quota");
         assert_eq!((both.retry_after_seconds, both.everything), (60, false));
-        assert!(of(&limits, 42, KEY, &envelope(&["transaction"])).unwrap().everything);
-        assert!(!of(&limits, 42, KEY, &envelope(&[])).unwrap().everything);
-        assert_eq!(of(&limits, 43, KEY, &envelope(&["transaction"])), None);
-        // What an answer with 429 and without limits says.
+        assert!(limits_for(&limits, 42, KEY, &envelope(&["transaction"])).unwrap().everything);
+        assert!(!limits_for(&limits, 42, KEY, &envelope(&[])).unwrap().everything);
+        assert_eq!(limits_for(&limits, 43, KEY, &envelope(&["transaction"])), None);
+        // The limit after an answer with 429 and no limits.
         limits.publish(&peer_key(42, KEY), "", Duration::from_secs(5));
-        let all = of(&limits, 42, KEY, &envelope(&["event"])).unwrap();
+        let all = limits_for(&limits, 42, KEY, &envelope(&["event"])).unwrap();
         assert_eq!(all.header, "60:transaction;span:organization:quota, 5::");
         assert!(all.everything);
     }

@@ -1,4 +1,4 @@
-//! The receiver as the engine sees it.
+//! Implements the engine's receiver contract.
 
 use std::sync::Arc;
 
@@ -11,13 +11,14 @@ use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver};
 use profbridge_engine::registry::{Description, ENVELOPES, ReceiverFactory};
 use tokio::sync::Semaphore;
 
-use crate::call::Caller;
+use crate::call::EnvelopeHandler;
 use crate::clients::Clients;
 use crate::config::Settings;
 use crate::service::Service;
 
-/// So many requests are served to their end although their connection ends before them. Further ones end with it.
-const MOST_UNATTENDED: u32 = 1024;
+/// At most this many requests are completed after their connection ended. Further ones are dropped with their
+/// connection.
+const MAX_UNATTENDED: u32 = 1024;
 
 /// Makes receivers of type `sentry`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
@@ -58,11 +59,11 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
         limits: settings.server.clone(),
         cors_origins: Some(settings.cors_origins.clone()),
     };
-    let way = context.peer_limits.way_of(context.next.exporters());
+    let forwarder = context.peer_limits.forwarder_of(context.next.exporters());
     if settings.cors_origins.iter().any(|origin| origin == "*") {
         tracing::warn!("{}: with `*` in `cors_origins` every web page that its users open may send", context.id);
     }
-    if way.is_some() && settings.keys.is_none() {
+    if forwarder.is_some() && settings.keys.is_none() {
         tracing::warn!(
             "{}: whoever reaches it can send to any project of the `upstream`: name the keys of yours in `public_keys`",
             context.id
@@ -75,24 +76,25 @@ async fn start(settings: Settings, context: ReceiverContext) -> Result<RunningRe
              trace them (CAP_SYS_PTRACE)"
         );
     }
-    let caller = Caller {
+    let handler = EnvelopeHandler {
         intake: context.next.clone(),
         telemetry: context.telemetry.transport("http"),
         clients,
         settings: Arc::new(settings),
         peer_limits: context.peer_limits.clone(),
-        way,
+        forwarder,
         allowed_hosts: Arc::clone(&context.allowed_hosts),
         slots: body::slots(),
     };
-    let unattended = Arc::new(Semaphore::new(MOST_UNATTENDED as usize));
-    let service = Service { caller, clock: Clock::system(), linger: body::LINGER, unattended: Arc::clone(&unattended) };
+    let unattended = Arc::new(Semaphore::new(MAX_UNATTENDED as usize));
+    let service =
+        Service { handler, clock: Clock::system(), linger: body::LINGER, unattended: Arc::clone(&unattended) };
     let service = service_fn(move |request| service.clone().answer(request));
     let (address, served) = server.listen(service, &context).await?;
     let stopped = Box::pin(async move {
         served.await;
-        // Requests whose connection has ended before them.
-        drop(unattended.acquire_many(MOST_UNATTENDED).await);
+        // Waits for requests whose connection has ended.
+        drop(unattended.acquire_many(MAX_UNATTENDED).await);
     });
     Ok(RunningReceiver { addresses: vec![("http", address)], stopped })
 }

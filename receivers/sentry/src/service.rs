@@ -1,6 +1,6 @@
 //! Sentry's HTTP endpoints.
 //!
-//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the
+//! Before a body is refused, its rest is read and discarded for a few seconds, so that its sender gets to read the
 //! answer ([`body::discard_rest`]).
 
 use std::convert::Infallible;
@@ -16,19 +16,19 @@ use http_body_util::Either;
 use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
-use profbridge_engine::http_fault::Tally;
+use profbridge_engine::http_fault::RequestTally;
 use profbridge_model::envelope::RequestMeta;
 use profbridge_net::body::{BodyLimits, Guarded};
-use profbridge_net::client::Resumed;
+use profbridge_net::client::PartlyReadBody;
 use profbridge_net::compression::Coding;
-use profbridge_net::server::{Kept, Peer};
+use profbridge_net::server::{ConnectionState, Peer};
 use profbridge_wire::sentry::auth;
 use profbridge_wire::sentry::client_auth::{self, Forms};
 use profbridge_wire::sentry::envelope;
 use tokio::sync::Semaphore;
 
-use crate::answer::{self, Answer};
-use crate::call::{self, Caller, Form, Head, Outcome, is_allowed};
+use crate::answer::{self, HttpAnswer};
+use crate::call::{self, BodyKind, EnvelopeHandler, RequestHead, RequestOutcome, is_allowed};
 use crate::endpoint::Endpoint;
 use crate::fault::{self, Fault};
 
@@ -37,8 +37,8 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// Headers that say something about the client, as Relay takes them from a request (getsentry/relay
-/// `relay-server/src/extractors/request_meta.rs`), and go on as they are.
+/// Headers with information about the client, which Relay keeps (getsentry/relay
+/// `relay-server/src/extractors/request_meta.rs`). They are forwarded unchanged.
 const KEPT: [&str; 12] = [
     "user-agent",
     "origin",
@@ -54,29 +54,29 @@ const KEPT: [&str; 12] = [
     "sec-ch-ua-form-factors",
 ];
 
-/// What is done with a request.
-enum Course {
-    /// It is read: what its head says, or why it is refused.
-    Read(Result<Box<Head>, Fault>),
-    /// It goes on unread, under this path.
-    HandOn(String),
+/// What to do with a request.
+enum Disposition {
+    /// Read it: the contents of its head, or why it is refused.
+    Read(Result<Box<RequestHead>, Fault>),
+    /// Forward it unread, to this path.
+    Forward(String),
 }
 
 /// The service of the listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: Caller,
+    pub(crate) handler: EnvelopeHandler,
     pub(crate) clock: Clock,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
-    /// How many requests may be under way without their connection.
+    /// Limits the requests that run without their connection.
     pub(crate) unattended: Arc<Semaphore>,
 }
 
 impl Service {
-    /// Answers a request. Never fails. It is served to its end although its connection ends, as far as it has come: a
-    /// browser closes with its page, and nobody repeats what it has sent.
-    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Answer, Infallible> {
+    /// Answers a request. Never fails. A request that has arrived is completed even if its connection ends, because a
+    /// browser closes the connection with its page, and nobody retries.
+    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<HttpAnswer, Infallible> {
         let Ok(place) = Arc::clone(&self.unattended).try_acquire_owned() else {
             return Ok(self.respond(request).await);
         };
@@ -91,32 +91,34 @@ impl Service {
         }))
     }
 
-    async fn respond(&self, request: Request<Incoming>) -> Answer {
+    async fn respond(&self, request: Request<Incoming>) -> HttpAnswer {
         let peer = request.extensions().get::<Peer>().copied();
         let address = peer.map(|peer| peer.addr.ip().to_canonical());
-        let course = self.course(&request);
-        let is_read = matches!(course, Ok(Course::Read(_)));
-        if request.method() == Method::OPTIONS && is_read {
+        let disposition = self.disposition(&request);
+        let has_decodable_items = matches!(disposition, Ok(Disposition::Read(_)));
+        if request.method() == Method::OPTIONS && has_decodable_items {
             return answer::preflight();
         }
-        // Whoever only looks (a browser, a probe) loses nothing.
-        let counts = is_read || request.method() == Method::POST || (course.is_ok() && self.caller.way.is_some());
-        let tally = counts.then(|| Tally::new(&self.caller.telemetry, address));
+        // Other methods come from browsers and probes, which lose no data.
+        let counts = has_decodable_items
+            || request.method() == Method::POST
+            || (disposition.is_ok() && self.handler.forwarder.is_some());
+        let tally = counts.then(|| RequestTally::new(&self.handler.telemetry, address));
         let (mut parts, body) = request.into_parts();
         add_forwarded(&mut parts.headers, address);
-        let mut body = Some(Guarded::new(body, self.caller.settings.body));
-        let outcome = match course {
-            Ok(Course::Read(Ok(head))) => self.caller.call(*head, &parts, &mut body).await,
-            Ok(Course::HandOn(path)) => self.hand_on(&path, &parts, &mut body).await,
-            Ok(Course::Read(Err(fault))) | Err(fault) => Err(fault),
+        let mut body = Some(Guarded::new(body, self.handler.settings.body));
+        let outcome = match disposition {
+            Ok(Disposition::Read(Ok(head))) => self.handler.call(*head, &parts, &mut body).await,
+            Ok(Disposition::Forward(path)) => self.forward(&path, &parts, &mut body).await,
+            Ok(Disposition::Read(Err(fault))) | Err(fault) => Err(fault),
         };
         if let Some(tally) = tally {
-            tally.finish(outcome.as_ref().map(Outcome::items));
+            tally.finish(outcome.as_ref().map(RequestOutcome::items));
         }
         match outcome {
-            Ok(Outcome::Taken { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
-            Ok(Outcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
-            Ok(Outcome::HandedOn(response)) => response.map(Either::Right),
+            Ok(RequestOutcome::Taken { limits: Some(limits), .. }) if limits.everything => answer::limited(&limits),
+            Ok(RequestOutcome::Taken { event_id, limits, .. }) => answer::taken(event_id.as_deref(), limits.as_ref()),
+            Ok(RequestOutcome::Forwarded(response)) => response.map(Either::Right),
             Err(fault) => {
                 if let Some(rest) = body {
                     body::discard_rest(Request::from_parts(parts, rest.into_inner()), self.linger).await;
@@ -126,32 +128,39 @@ impl Service {
         }
     }
 
-    /// What is to be done with a request.
-    fn course(&self, request: &Request<Incoming>) -> Result<Course, Fault> {
+    /// Decides what to do with a request.
+    fn disposition(&self, request: &Request<Incoming>) -> Result<Disposition, Fault> {
         let path = request.uri().path();
         let query = request.uri().query().map(|query| format!("?{query}")).unwrap_or_default();
-        let read = |project, form, path| Ok(Course::Read(self.head(request, project, form, path).map(Box::new)));
+        let read = |project, form, path| Ok(Disposition::Read(self.head(request, project, form, path).map(Box::new)));
         match Endpoint::of(path) {
-            Endpoint::Envelope(project) => read(project, Form::Envelope, format!("/api/{project}/envelope/{query}")),
+            Endpoint::Envelope(project) => {
+                read(project, BodyKind::Envelope, format!("/api/{project}/envelope/{query}"))
+            }
             Endpoint::Store(project) => {
                 let path = format!("/api/{project}/store/{query}");
-                // With GET an event stands in the query.
-                if self.caller.way.is_some() && request.method() == Method::GET {
-                    return Ok(Course::HandOn(path));
+                // With GET the event is in the query.
+                if self.handler.forwarder.is_some() && request.method() == Method::GET {
+                    return Ok(Disposition::Forward(path));
                 }
                 let is_envelope =
                     text(request.headers(), &CONTENT_TYPE).is_some_and(|kind| kind.starts_with(envelope::CONTENT_TYPE));
-                read(project, if is_envelope { Form::Envelope } else { Form::Event }, path)
+                read(project, if is_envelope { BodyKind::Envelope } else { BodyKind::Event }, path)
             }
-            Endpoint::Unread(start) => Ok(Course::HandOn(format!("{}{query}", &path[start..]))),
+            Endpoint::Unread(start) => Ok(Disposition::Forward(format!("{}{query}", &path[start..]))),
             elsewhere => Err(misdirected(elsewhere, path)),
         }
     }
 
-    /// Hands a request on that is not looked into.
-    async fn hand_on(&self, path: &str, parts: &Parts, body: &mut Option<Guarded<Incoming>>) -> Result<Outcome, Fault> {
-        self.caller.intake.came_through(&parts.headers)?;
-        if let Some(keys) = &self.caller.settings.keys {
+    /// Forwards a request without reading it.
+    async fn forward(
+        &self,
+        path: &str,
+        parts: &Parts,
+        body: &mut Option<Guarded<Incoming>>,
+    ) -> Result<RequestOutcome, Fault> {
+        self.handler.intake.came_through(&parts.headers)?;
+        if let Some(keys) = &self.handler.settings.keys {
             // Some of these endpoints have the key in their path, others in a header or the query.
             let said = parts.headers.values().filter_map(|value| value.to_str().ok()).chain([path]);
             let said: Vec<String> = said.map(str::to_ascii_lowercase).collect();
@@ -160,34 +169,40 @@ impl Service {
                 return Err(Fault::new(StatusCode::FORBIDDEN, "key_not_allowed", message));
             }
         }
-        // Where it goes nowhere its sender is answered behind the rest of it.
-        let Some(rest) = body.take_if(|_| self.caller.way.is_some()) else { return Err(call::no_way()) };
-        // The server has limits of its own; here it only has to go on.
-        let limits = BodyLimits { timeout: call::PATIENCE, ..BodyLimits::new(usize::MAX) };
+        // If it cannot be forwarded, its rest is discarded before the answer.
+        let Some(rest) = body.take_if(|_| self.handler.forwarder.is_some()) else { return Err(call::no_forwarder()) };
+        // The server has its own limits; here the body only passes through.
+        let limits = BodyLimits { timeout: call::ANSWER_TIMEOUT, ..BodyLimits::new(usize::MAX) };
         let rest = Guarded::new(rest.into_inner(), limits);
-        let request = Request::from_parts(parts.clone(), Resumed::new(Bytes::new(), rest));
-        self.caller.hand_on(None, path, request).await
+        let request = Request::from_parts(parts.clone(), PartlyReadBody::new(Bytes::new(), rest));
+        self.handler.forward(None, path, request).await
     }
 
-    /// What the head of a request says.
-    fn head(&self, request: &Request<Incoming>, project: u64, form: Form, path: String) -> Result<Head, Fault> {
+    /// Reads a request's head.
+    fn head(
+        &self,
+        request: &Request<Incoming>,
+        project: u64,
+        form: BodyKind,
+        path: String,
+    ) -> Result<RequestHead, Fault> {
         if request.method() != Method::POST {
             let message = format!("{} is not allowed here, envelopes are sent with POST", request.method());
             return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message));
         }
         let headers = request.headers();
-        self.caller.intake.came_through(headers)?;
+        self.handler.intake.came_through(headers)?;
         let forms = Forms {
             header: text(headers, &SENTRY_AUTH),
             authorization: text(headers, &AUTHORIZATION),
             query: request.uri().query(),
         };
         let auth = client_auth::read(forms).map_err(fault::unauthenticated)?;
-        // Before the body is read: who may not send costs nothing.
-        auth.iter().try_for_each(|auth| is_allowed(&self.caller.settings, &auth.key))?;
+        // Checked before the body is read, so that unauthorised senders cost nothing.
+        auth.iter().try_for_each(|auth| is_allowed(&self.handler.settings, &auth.key))?;
         let peer = request.extensions().get::<Peer>().copied();
-        let kept = request.extensions().get::<Kept>().filter(|_| self.caller.clients.is_some());
-        let owner = kept.and_then(Kept::get);
+        let kept = request.extensions().get::<ConnectionState>().filter(|_| self.handler.clients.is_some());
+        let owner = kept.and_then(ConnectionState::get);
         let meta = RequestMeta {
             client_address: peer.map(|peer| peer.addr.ip().to_canonical()),
             forwarded_for: shared(headers, FORWARDED_FOR),
@@ -195,14 +210,14 @@ impl Service {
             arrival_unix_nano: Some(self.clock.now().unix_nano),
             ..RequestMeta::default()
         };
-        // Relay passes over a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
+        // Relay ignores a coding that is empty or `UTF-8` (`relay-server/src/middlewares/decompression.rs`).
         let coding = text(headers, &CONTENT_ENCODING).filter(|coding| !coding.trim().eq_ignore_ascii_case("utf-8"));
         let hosts = [HOST, FORWARDED_HOST].iter().filter_map(|name| text(headers, name)).map(str::to_owned).collect();
-        Ok(Head { project, form, auth, coding: Coding::parse(coding)?, meta, peer, owner, hosts, path })
+        Ok(RequestHead { project, form, auth, coding: Coding::parse(coding)?, meta, peer, owner, hosts, path })
     }
 }
 
-/// Adds the address of a client to those that it was forwarded for. One on this machine says nothing to a server.
+/// Adds a client's address to `X-Forwarded-For`. A loopback address would tell the server nothing.
 fn add_forwarded(headers: &mut HeaderMap, address: Option<IpAddr>) {
     let Some(address) = address.filter(|address| !address.is_loopback()) else { return };
     let before = shared(headers, FORWARDED_FOR);
@@ -216,18 +231,18 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// A header's value, which need not be ASCII: several of them as one list (RFC 9110, 5.3).
+/// A header's value, which may be non-ASCII; several are joined into a list (RFC 9110, 5.3).
 fn shared(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Arc<str>> {
     let values = headers.get_all(name).iter().map(|value| String::from_utf8_lossy(value.as_bytes()));
     values.reduce(|all, next| format!("{all}, {next}").into()).map(|all| all.as_ref().into())
 }
 
-/// Why a path is not for this service.
+/// The fault of a request that is not for this service.
 fn misdirected(endpoint: Endpoint, path: &str) -> Fault {
     match endpoint {
         Endpoint::NoProject => Fault::new(StatusCode::BAD_REQUEST, "project", "the project in the path is no number"),
         _ => {
-            // A path is whatever a stranger wrote.
+            // The path comes from the client and may be long.
             let path: String = path.chars().take(80).collect();
             let message = format!("nothing is served on {path:?}: envelopes are sent to /api/PROJECT/envelope/");
             Fault::new(StatusCode::NOT_FOUND, "unknown_path", message)

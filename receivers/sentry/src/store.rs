@@ -1,6 +1,6 @@
-//! The store endpoint: one event as JSON, of SDKs from before envelopes.
+//! The store endpoint: one event as JSON, from SDKs before envelopes.
 //!
-//! It becomes an envelope with one item, as Relay makes it (getsentry/relay `relay-server/src/endpoints/store.rs`).
+//! It is converted into an envelope with one item, as in Relay (getsentry/relay `relay-server/src/endpoints/store.rs`).
 
 use std::borrow::Cow;
 
@@ -16,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::fault::Fault;
 
-/// What has to be known of an event.
+/// The fields of an event that are needed here.
 #[derive(Deserialize)]
 struct Event<'a> {
     #[serde(default, borrow)]
@@ -25,15 +25,15 @@ struct Event<'a> {
     kind: Option<Cow<'a, str>>,
 }
 
-/// The zlib stream of an event that came as base64 of one, as SDKs from before 2017 send it; `None` where it did not.
+/// The zlib stream of a base64-encoded event, as SDKs before 2017 send it; `None` if the body is not base64.
 pub(crate) fn packed(body: &[u8]) -> Option<Bytes> {
     let text = body.trim_ascii();
-    // Spares decoding JSON; no base64 begins so.
+    // JSON starts with a brace, which base64 cannot.
     (!text.starts_with(b"{")).then(|| STANDARD.decode(text).ok().map(Bytes::from)).flatten()
 }
 
-/// JSON with `null` in place of the numbers that JSON does not have: `NaN`, `Infinity`, `-Infinity`. Python writes them,
-/// and Sentry's server reads none.
+/// Replaces numbers that JSON lacks (`NaN`, `Infinity`, `-Infinity`) by `null`. Python writes them, and Sentry's server
+/// accepts none.
 fn with_nulls(body: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len());
     let (mut rest, mut in_string) = (body, false);
@@ -47,7 +47,7 @@ fn with_nulls(body: &[u8]) -> Vec<u8> {
             }
             _ => {}
         }
-        // A quote behind a backslash ends no text.
+        // A quote after a backslash does not end the string.
         let length = if in_string && *first == b'\\' && !behind.is_empty() { 2 } else { 1 };
         in_string ^= *first == b'"';
         out.extend_from_slice(&rest[..length]);
@@ -56,7 +56,7 @@ fn with_nulls(body: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An event as an envelope. Where it has no id it gets one, of its bytes and the time of its arrival, in nanoseconds.
+/// Wraps an event in an envelope. An event without an id gets one from its bytes and its arrival time in nanoseconds.
 pub(crate) fn envelope(body: Bytes, arrival_unix_nano: u64) -> Result<Envelope, Fault> {
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(Fault::malformed("the event is neither a JSON object nor base64 of zlib of one"));
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: the event is the item, byte for byte, under its own id or one that another event does not get.
+    /// Guarantees: the item is the event byte for byte, under its own id or an id that no other event gets.
     #[test]
     fn events() {
         let body = Bytes::from_static(b" {\"event_id\":\"9EC79C33-EC99-42AB-8353-589FCB2E04DC\", \"x\":1.50}");
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(of(b"{\"type\":\"csp\"}", 1).1, "security");
     }
 
-    /// Guarantees: numbers that JSON does not have become null, outside of text, whatever text is in front of them.
+    /// Guarantees: numbers that JSON lacks become null, except inside strings, whatever precedes them.
     /// rule: transport#path-store
     #[test]
     fn numbers_that_json_does_not_have() {
@@ -120,7 +120,7 @@ mod tests {
         assert_eq!(with_nulls(b"\"\\"), b"\"\\");
     }
 
-    /// Attack: what is no event is refused with the rule that it breaks.
+    /// Attack: a body that is no event is refused with the broken rule.
     /// rule: transport#path-store
     #[test]
     fn no_events() {

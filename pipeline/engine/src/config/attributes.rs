@@ -1,4 +1,4 @@
-//! Attributes that a receiver gives resources: `resource: {insert: {key: value}}`.
+//! Attributes that a receiver adds to resources: `resource: {insert: {key: value}}`.
 
 use std::collections::BTreeMap;
 
@@ -7,18 +7,19 @@ use serde::Deserialize;
 use super::problem::Problem;
 use super::section::Section;
 
-/// The most attributes, and the longest key and value in bytes: each resource may get all of them.
+/// Bounds on the number of attributes and the length of a key and a value in bytes, because every resource may get all
+/// of them.
 const MAX_ATTRIBUTES: usize = 64;
 const MAX_KEY: usize = 256;
 const MAX_VALUE: usize = 4096;
 
-/// Attributes that resources get where they do not have them. Values are texts as they are written.
+/// Attributes for resources that lack them. Values are kept as text, exactly as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(transparent)]
 pub struct InsertedAttributes(BTreeMap<String, String>);
 
 impl InsertedAttributes {
-    /// The keys and values, in order of the keys, after a check. `path` is where they are written in `section`.
+    /// Checks the attributes and returns them sorted by key. `path` is their place in `section`.
     pub fn check(self, section: &Section, path: &str, problems: &mut Vec<Problem>) -> Vec<(String, String)> {
         if self.0.len() > MAX_ATTRIBUTES {
             let message = format!("at most {MAX_ATTRIBUTES} attributes can be inserted");
@@ -63,7 +64,8 @@ mod tests {
         (attributes, problems)
     }
 
-    /// Guarantees: keys with dots are keys, values are texts as they are written, whatever YAML would make of them.
+    /// Guarantees: a key with dots stays one key, and a value stays the text that was written, whatever type YAML would
+    /// give it.
     #[test]
     fn values_are_texts() {
         let (attributes, problems) = check("{insert: {host.id: 0123, b: true, a: 1.10, c: 'x y'}}");

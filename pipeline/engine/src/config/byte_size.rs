@@ -23,13 +23,13 @@ const UNITS: &[(&str, u64)] = &[
 ];
 
 impl ByteSize {
-    /// So many bytes.
+    /// This many bytes.
     #[must_use]
     pub const fn new(bytes: u64) -> Self {
         Self(bytes)
     }
 
-    /// So many units of 1,048,576 bytes.
+    /// This many MiB (1,048,576 bytes).
     #[must_use]
     pub const fn from_mib(mib: u32) -> Self {
         Self((mib as u64) << 20)
@@ -41,14 +41,14 @@ impl ByteSize {
         self.0
     }
 
-    /// The number of bytes, as a length in memory; the largest one where it is beyond that.
+    /// The number of bytes as a length in memory; saturates.
     #[must_use]
     pub fn as_usize(self) -> usize {
         usize::try_from(self.0).unwrap_or(usize::MAX)
     }
 }
 
-/// Why a text is no size. The part behind `; ` is the hint.
+/// Why a text is no size. The text after `; ` is the hint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadByteSize {
     /// No number, or an unknown unit.

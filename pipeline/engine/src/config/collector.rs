@@ -1,6 +1,6 @@
-//! Keys of the Collector that have no equal here: what to do about each, for who copies a configuration.
+//! Keys of the Collector that have no equivalent here, each with advice for users who bring a Collector configuration.
 
-/// The key that holds the key, the key, and what to do.
+/// The parent key, the key, and the advice.
 const KEYS: &[(&str, &str, &str)] = &[
     (
         "sending_queue",
@@ -21,13 +21,13 @@ const KEYS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What to do about an unknown key, given its whole path.
+/// Advice about an unknown key, given its full path.
 pub(super) fn hint(path: &[String]) -> Option<&'static str> {
     let [.., parent, key] = path else { return None };
     KEYS.iter().find(|(above, known, _)| above == parent && known == key).map(|(_, _, hint)| *hint)
 }
 
-/// Components of the Collector that are settings here: section, type, and what to do instead.
+/// Components of the Collector that are settings here: section, type, and advice.
 const COMPONENTS: &[(&str, &str, &str)] = &[
     (
         "processors",
@@ -62,7 +62,7 @@ const COMPONENTS: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What to do instead of a component that is unknown.
+/// Advice about an unknown component.
 pub(super) fn replacement(section: &str, kind: &str) -> Option<&'static str> {
     COMPONENTS.iter().find(|(within, known, _)| *within == section && *known == kind).map(|(.., hint)| *hint)
 }

@@ -1,9 +1,8 @@
-//! Reads a node as whatever type is wanted.
+//! Deserializes a node into the requested type.
 //!
-//! The wanted type decides: where text is wanted, `0123`, `1.10` and `yes` are given as written; where a number is
-//! wanted, they are refused with a hint. Null is a map, a list or a struct with nothing in it, so that `grpc:` alone
-//! means the defaults. Nodes in `pruned` are treated as if they were not there, which is how all problems of a section
-//! are found one after the other.
+//! The requested type decides: as text, `0123`, `1.10` and `yes` stay as written; as a number they are refused with a
+//! hint. Null is an empty map, list or struct, so that `grpc:` alone means the defaults. Nodes in `pruned` are treated
+//! as absent; that is how all problems of a section are found one after the other.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +13,13 @@ use serde::de::{
 };
 
 use super::de_error::{DeError, DeKind, Hint};
-use super::node::{Entry, Kind, Node, Scalar};
+use super::node::{Entry, Node, NodeKind, Scalar};
 use super::scalar::{self, Integer, Plain};
 
-/// Paths that are not there any more.
+/// Paths of nodes that are treated as absent.
 pub(super) type Pruned = BTreeSet<Vec<String>>;
 
-/// A node on its way to a type.
+/// A deserializer positioned at one node.
 #[derive(Clone)]
 pub(super) struct De<'a> {
     node: &'a Node,
@@ -47,17 +46,17 @@ impl<'a> De<'a> {
 
     fn mismatch_with(&self, expected: &dyn Expected, hint: Option<Hint>) -> DeError {
         let found = match &self.node.kind {
-            Kind::Map(_) => "a map",
-            Kind::Seq(_) => "a list",
-            Kind::Scalar(_) => "text",
+            NodeKind::Map(_) => "a map",
+            NodeKind::Seq(_) => "a list",
+            NodeKind::Scalar(_) => "text",
         };
         let kind = DeKind::Mismatch { found, expected: expected.to_string(), hint };
         DeError::new(kind).at(&self.path)
     }
 
-    /// The scalar that must be here.
+    /// The scalar at this node, which must be one.
     fn scalar(&self, expected: &dyn Expected) -> Result<&'a Scalar> {
-        let Kind::Scalar(scalar) = &self.node.kind else { return Err(self.mismatch(expected, None)) };
+        let NodeKind::Scalar(scalar) = &self.node.kind else { return Err(self.mismatch(expected, None)) };
         match &scalar.broken {
             None => Ok(scalar),
             Some((message, hint)) => {
@@ -67,12 +66,12 @@ impl<'a> De<'a> {
         }
     }
 
-    /// The plain scalar that must be here where a number or boolean is wanted.
+    /// The plain scalar at this node, where a number or boolean is expected.
     fn plain(&self, expected: &dyn Expected) -> Result<&'a str> {
         let scalar = self.scalar(expected)?;
         if !scalar.plain {
             let hint = if scalar.from_env {
-                // A plain scalar of a flow collection cannot hold the braces of a reference.
+                // A plain scalar inside a flow collection cannot contain the braces of a reference.
                 "delete the quotes around it; where it stands inside `{}` or `[]`, which need them, write it in block \
                  style, on a line of its own"
             } else {
@@ -91,7 +90,7 @@ impl<'a> De<'a> {
         Ok(&scalar.text)
     }
 
-    /// The text that must be here. Null is not text, except where the environment left nothing.
+    /// The text at this node, where text is expected. Null is not text, unless an environment variable was empty.
     fn text(&self, expected: &dyn Expected) -> Result<&'a str> {
         let scalar = self.scalar(expected)?;
         if scalar.is_null() && !scalar.from_env {
@@ -126,7 +125,7 @@ impl<'a> De<'a> {
     }
 }
 
-/// Methods that all do what one does.
+/// Forwards several methods to one.
 macro_rules! forward {
     ($to:ident: $($method:ident)*) => {
         $(fn $method<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
@@ -141,9 +140,9 @@ impl<'a> Deserializer<'a> for De<'a> {
     fn deserialize_any<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
         let path = self.path.clone();
         match &self.node.kind {
-            Kind::Map(_) => self.deserialize_map(visitor),
-            Kind::Seq(_) => self.deserialize_seq(visitor),
-            Kind::Scalar(_) => {
+            NodeKind::Map(_) => self.deserialize_map(visitor),
+            NodeKind::Seq(_) => self.deserialize_seq(visitor),
+            NodeKind::Scalar(_) => {
                 let scalar = self.scalar(&visitor)?;
                 let kind = if scalar.plain { scalar::plain(&scalar.text) } else { Plain::Text };
                 match kind {
@@ -217,7 +216,7 @@ impl<'a> Deserializer<'a> for De<'a> {
 
     fn deserialize_seq<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
         let Some(items) = self.node.items() else {
-            let hint = matches!(self.node.kind, Kind::Scalar(_)).then_some("write `[` and `]` around it");
+            let hint = matches!(self.node.kind, NodeKind::Scalar(_)).then_some("write `[` and `]` around it");
             return Err(self.scalar(&visitor).err().unwrap_or_else(|| self.mismatch(&visitor, hint)));
         };
         let path = self.path.clone();
@@ -235,7 +234,7 @@ impl<'a> Deserializer<'a> for De<'a> {
 
     fn deserialize_map<V: Visitor<'a>>(self, visitor: V) -> Result<V::Value> {
         let Some(entries) = self.node.entries() else {
-            let broken = if matches!(self.node.kind, Kind::Scalar(_)) { self.scalar(&visitor).err() } else { None };
+            let broken = if matches!(self.node.kind, NodeKind::Scalar(_)) { self.scalar(&visitor).err() } else { None };
             return Err(broken.unwrap_or_else(|| self.mismatch(&visitor, None)));
         };
         visitor.visit_map(self.map_access(entries)).map_err(|error: DeError| error.at(&self.path))
@@ -258,13 +257,13 @@ impl<'a> Deserializer<'a> for De<'a> {
     ) -> Result<V::Value> {
         let path = self.path.clone();
         match &self.node.kind {
-            Kind::Map(entries) if entries.len() == 1 => {
+            NodeKind::Map(entries) if entries.len() == 1 => {
                 let entry = &entries[0];
                 let value = self.below(&entry.key, &entry.value);
                 visitor.visit_enum(Variant { name: &entry.key, value: Some(value) })
             }
-            Kind::Map(_) | Kind::Seq(_) => return Err(self.mismatch(&visitor, None)),
-            Kind::Scalar(_) => {
+            NodeKind::Map(_) | NodeKind::Seq(_) => return Err(self.mismatch(&visitor, None)),
+            NodeKind::Scalar(_) => {
                 let name = self.text(&visitor)?;
                 visitor.visit_enum(Variant { name, value: None })
             }
@@ -277,7 +276,7 @@ impl<'a> Deserializer<'a> for De<'a> {
     }
 }
 
-/// The entries of a map that are still there.
+/// The entries of a map, without pruned ones.
 struct Entries<'a> {
     parent: De<'a>,
     entries: std::slice::Iter<'a, Entry>,
@@ -310,7 +309,7 @@ impl<'a> MapAccess<'a> for Entries<'a> {
     }
 }
 
-/// The items of a list that are still there.
+/// The items of a list, without pruned ones.
 struct Items<'a> {
     parent: De<'a>,
     items: std::iter::Enumerate<std::slice::Iter<'a, std::sync::Arc<Node>>>,

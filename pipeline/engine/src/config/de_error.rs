@@ -1,17 +1,17 @@
-//! What a reader of a section can complain about, without any value in it.
+//! The errors that deserializing a section can produce. They contain no values.
 
 use std::fmt::Display;
 
 use serde::de::{self, Expected, Unexpected};
 
-/// A complaint, and the path below the section's root where it arose.
+/// An error and the path below the section's root where it occurred.
 #[derive(Debug)]
 pub(super) struct DeError {
     pub(super) path: Option<Vec<String>>,
     pub(super) kind: DeKind,
 }
 
-/// The kinds of complaints.
+/// The kinds of errors.
 #[derive(Debug)]
 pub(super) enum DeKind {
     UnknownKey {
@@ -24,13 +24,13 @@ pub(super) enum DeKind {
     Missing {
         key: &'static str,
     },
-    /// Of the wrong type or out of range; `found` is the type that serde saw.
+    /// Wrong type or out of range; `found` is the type that serde saw.
     Mismatch {
         found: &'static str,
         expected: String,
         hint: Option<Hint>,
     },
-    /// Already reported by the one who read the source.
+    /// Already reported while the source was read.
     Broken {
         message: String,
         hint: String,
@@ -38,22 +38,22 @@ pub(super) enum DeKind {
     Custom(String),
 }
 
-/// What to do about a value of the wrong type.
+/// Advice about a value of the wrong type.
 #[derive(Debug)]
 pub(super) enum Hint {
-    /// The same whatever the value is.
+    /// The same for every value.
     Fixed(&'static str),
     /// Quotes the value, which may be a secret.
     Quoting(String),
 }
 
 impl DeError {
-    /// A complaint about the value at hand.
+    /// An error about the current value.
     pub(super) fn new(kind: DeKind) -> Self {
         Self { path: None, kind }
     }
 
-    /// The complaint with its place; the innermost place stays.
+    /// Adds the path to the error; an inner path that is set already stays.
     pub(super) fn at(mut self, path: &[String]) -> Self {
         self.path.get_or_insert_with(|| path.to_vec());
         self
@@ -121,7 +121,7 @@ impl de::Error for DeError {
     }
 }
 
-/// What is expected, in words of YAML instead of words of Rust.
+/// Describes the expected type in YAML's terms instead of Rust's.
 pub(super) fn expected_words(expected: &str) -> String {
     let words = match expected {
         "a boolean" | "bool" => "`true` or `false`",

@@ -1,11 +1,11 @@
-//! The configuration as a whole: components, pipelines, and what could not be understood.
+//! The configuration as a whole: components, pipelines, and problems found so far.
 
 use std::fmt;
 use std::sync::Arc;
 
 use super::id::{BadId, ComponentId, PipelineId};
 use super::key_path;
-use super::node::{Entry, Kind, Node};
+use super::node::{Entry, Node, NodeKind};
 use super::ordered::Ordered;
 use super::position::{Pos, SourcePosition};
 use super::print;
@@ -16,7 +16,7 @@ use super::source::Merged;
 use super::suggest;
 use super::text::Sources;
 
-/// What was written. What it means is decided by the components, each for its [`Section`].
+/// The configuration as written. Each component interprets its own [`Section`].
 #[derive(Clone)]
 pub struct Config {
     /// The receivers.
@@ -27,13 +27,13 @@ pub struct Config {
     pub exporters: Ordered<ComponentId, Section>,
     /// `service.pipelines`.
     pub pipelines: Ordered<PipelineId, PipelineConfig>,
-    /// `service`, whose pipelines are in `pipelines`.
+    /// `service`, without its pipelines, which are in `pipelines`.
     pub service: Section,
     /// `service.telemetry`.
     pub telemetry: Section,
     pub(super) sources: Arc<Sources>,
     pub(super) root: Arc<Node>,
-    /// Problems that do not hinder looking for more; `check_references` reports them.
+    /// Problems that do not prevent further checks; `check_references` reports them.
     pub(super) found: Vec<Problem>,
 }
 
@@ -44,7 +44,7 @@ pub struct PipelineConfig {
     pub receivers: Vec<Reference>,
     /// What is done with it, in this order.
     pub processors: Vec<Reference>,
-    /// Where it goes; each gets everything.
+    /// Where it goes; each exporter gets everything.
     pub exporters: Vec<Reference>,
     /// Where the pipeline's key is.
     pub position: SourcePosition,
@@ -59,14 +59,14 @@ pub struct Reference {
     pub position: SourcePosition,
 }
 
-/// The sections of the root. The last two are the Collector's and are only known to be refused with advice.
+/// The sections of the root. The foreign ones belong to the Collector and are refused with advice.
 const ROOT_KEYS: &[&str] = &["receivers", "processors", "exporters", "service"];
 const FOREIGN_ROOT_KEYS: &[&str] = &["extensions", "connectors"];
 const SERVICE_KEYS: &[&str] = &["allowed_hosts", "identity", "limits", "pipelines", "shutdown_timeout", "telemetry"];
 const PIPELINE_KEYS: &[&str] = &["receivers", "processors", "exporters"];
 
 impl Config {
-    /// Understands the merged tree.
+    /// Interprets the merged tree.
     pub(super) fn new(merged: Merged) -> Result<Self, Problems> {
         let Merged { sources, root, problems } = merged;
         let sources = Arc::new(sources);
@@ -94,8 +94,7 @@ impl Config {
         Ok(Self { receivers, processors, exporters, pipelines, service, telemetry, sources, root, found })
     }
 
-    /// The effective configuration as YAML: all sources merged, secrets masked, references to the environment as
-    /// references.
+    /// The effective configuration as YAML: all sources merged, secrets masked, environment references left unexpanded.
     #[must_use]
     pub fn redacted_yaml(&self) -> String {
         print::redacted(&self.sources, &self.root)
@@ -151,7 +150,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The entries of the map `key`; none, and a problem, where it is no map.
+    /// The entries of the map `key`; if it is no map, reports a problem and returns none.
     fn map<'n>(&mut self, parent: &'n Node, path: &[String], hint: &str) -> (Pos, &'n [Entry]) {
         let Some(entry) = path.last().and_then(|key| parent.entry(key)) else { return (Pos::whole(0), &[]) };
         let entries = entry.value.entries();
@@ -237,8 +236,8 @@ impl Reader<'_> {
             let path = below(path, &index.to_string());
             let what = role.trim_end_matches('s');
             match &item.kind {
-                Kind::Scalar(scalar) if scalar.broken.is_some() => {}
-                Kind::Scalar(scalar) => match scalar.text.parse() {
+                NodeKind::Scalar(scalar) if scalar.broken.is_some() => {}
+                NodeKind::Scalar(scalar) => match scalar.text.parse() {
                     Ok(id) => references.push(Reference { id, position: self.sources.position(item.at) }),
                     Err(bad) => {
                         let shown =
@@ -246,7 +245,7 @@ impl Reader<'_> {
                         self.bad_id(item.at, &path, what, shown, bad);
                     }
                 },
-                Kind::Map(_) | Kind::Seq(_) => {
+                NodeKind::Map(_) | NodeKind::Seq(_) => {
                     let hint = format!("write the name alone, `- name`, and the settings below the {what} itself");
                     self.fault(item.at, &path, format!("expected a name, of one of the {role}"), Some(hint));
                 }
@@ -256,7 +255,7 @@ impl Reader<'_> {
     }
 }
 
-/// A path with one more key.
+/// A path extended by one key.
 pub(super) fn below(path: &[String], key: &str) -> Vec<String> {
     let mut path = path.to_vec();
     path.push(key.to_owned());

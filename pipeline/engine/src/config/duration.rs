@@ -7,14 +7,14 @@ use serde::de::{Deserialize, Deserializer};
 
 use super::from_text::from_text;
 
-/// A length of time. Written with units (`ns`, `us`, `ms`, `s`, `m`, `h`), of which several may follow each other.
+/// A length of time, written with units (`ns`, `us`, `ms`, `s`, `m`, `h`). Several units can be combined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Duration(time::Duration);
 
-/// Longest duration that can be written: 100 years in hours. Sums with a clock do not overflow.
+/// Longest duration that can be written: 100 years. It cannot overflow when added to a clock.
 const MAX: time::Duration = time::Duration::from_secs(100 * 366 * 24 * 3600);
 
-/// Units, and how many nanoseconds they have.
+/// Units in nanoseconds.
 const UNITS: &[(&str, u64)] = &[
     ("ns", 1),
     ("us", 1_000),
@@ -41,13 +41,13 @@ impl Duration {
         Self(time::Duration::from_millis(milliseconds))
     }
 
-    /// The duration for use with clocks.
+    /// The duration as a standard library type.
     #[must_use]
     pub const fn get(self) -> time::Duration {
         self.0
     }
 
-    /// In nanoseconds, the unit of everything that flows; saturates after 584 years.
+    /// In nanoseconds, the unit of all timestamps; saturates after 584 years.
     #[must_use]
     pub fn nanos(self) -> u64 {
         crate::clock::nanos(self.0)
@@ -72,10 +72,10 @@ impl From<Duration> for time::Duration {
     }
 }
 
-/// Why a text is no duration. The part behind `; ` is the hint.
+/// Why a text is no duration. The text after `; ` is the hint.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadDuration {
-    /// A number alone.
+    /// A number without a unit.
     #[error("a duration needs a unit; write `{0}s` for seconds or `{0}ms` for milliseconds")]
     NoUnit(u64),
     /// Anything else.
@@ -98,7 +98,7 @@ impl std::str::FromStr for Duration {
             return Err(BadDuration::Negative);
         }
         if let Ok(number) = rest.parse::<u64>() {
-            // Zero is zero in every unit, but a file that says so gets a unit like all the others.
+            // Zero needs no unit to be clear, but the error asks for one as with every other number.
             return Err(BadDuration::NoUnit(number));
         }
         if rest.is_empty() {

@@ -1,24 +1,24 @@
-//! `${env:NAME}` in scalars, as in the Collector (`confmap/expand.go`): `${NAME}` is the same, `${env:NAME:-default}`
-//! has a default, `$$` is a dollar sign. A name without a value and without a default is a problem here; the
-//! Collector puts nothing in its place, which starts a pipeline that sends to nowhere.
+//! Expands `${env:NAME}` in scalars, as the Collector does (`confmap/expand.go`): `${NAME}` is the same,
+//! `${env:NAME:-default}` has a default, `$$` is a dollar sign. A variable that is unset and has no default is an error
+//! here; the Collector expands it to nothing and would start a pipeline without a destination.
 
 use super::redact;
 
-/// How the text of a scalar comes out.
+/// The result of expanding a scalar.
 pub(super) struct Expanded {
     pub(super) text: String,
-    /// Parts came from the environment.
+    /// Whether parts came from the environment.
     pub(super) from_env: bool,
-    /// Why it could not be done: message and hint.
+    /// Why it could not be expanded: message and hint.
     pub(super) broken: Option<(String, String)>,
 }
 
 /// Looks a variable up.
 pub(super) type Env<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Defaults may hold references again, this many levels deep.
+/// Defaults may contain references, nested at most this deep.
 const MAX_DEPTH: usize = 8;
-/// An expanded scalar may be this long.
+/// An expanded scalar has at most this many bytes.
 const MAX_BYTES: usize = 256 * 1024;
 
 /// Replaces all references in `raw`.
@@ -102,7 +102,7 @@ fn reference(body: &str, env: Env<'_>, depth: usize, out: &mut Expanded) -> Resu
     Ok(())
 }
 
-/// Where the brace that belongs to an already consumed `${` stands.
+/// The position of the brace that closes an already consumed `${`.
 fn closing_brace(body: &str) -> Option<usize> {
     let mut open = 0_usize;
     let mut previous = ' ';
@@ -123,7 +123,7 @@ fn is_name(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Whether a scalar consists of references without defaults only, so that showing it shows no value.
+/// Whether a scalar consists only of references without defaults, so that printing it reveals no value.
 pub(super) fn is_only_references(raw: &str) -> bool {
     let mut rest = raw;
     let mut found = false;

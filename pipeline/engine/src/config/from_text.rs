@@ -1,4 +1,4 @@
-//! Values that are written as text, such as sizes and durations.
+//! Deserializes values that are written as text, such as sizes and durations.
 
 use std::fmt::{Display, Formatter, Result as FmtResult};
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::de::{Deserializer, Error, Visitor};
 
-/// Reads a value from the text that stands for it. `expected` says what such a text looks like.
+/// Parses a value from its text. `expected` describes the format.
 pub(crate) fn from_text<'de, T, D>(deserializer: D, expected: &'static str) -> Result<T, D::Error>
 where
     T: FromStr<Err: Display>,

@@ -5,12 +5,12 @@ use std::str::FromStr;
 
 use profbridge_model::{Telemetry, TelemetryKind};
 
-/// Names one component of the configuration.
+/// Identifies one component of the configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ComponentId {
     /// The type, which selects the code: a letter, then letters, digits and `_`, at most 63.
     pub kind: String,
-    /// Tells apart several components of a type.
+    /// Distinguishes several components of one type.
     pub name: Option<String>,
 }
 
@@ -19,7 +19,7 @@ const MAX_KIND_CHARS: usize = 63;
 /// A name has at most this many characters.
 const MAX_NAME_CHARS: usize = 1024;
 
-/// Why a text names no component.
+/// Why a text is no component id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadId {
     /// Nothing before the slash.
@@ -27,7 +27,7 @@ pub enum BadId {
     EmptyKind,
     /// A type with characters it must not have, or too long.
     #[error("a type begins with a letter and has only letters, digits and `_`, at most {MAX_KIND_CHARS}")]
-    Kind,
+    NodeKind,
     /// A slash with nothing behind it.
     #[error("the name after the slash is empty; write `type` or `type/name`")]
     EmptyName,
@@ -37,7 +37,7 @@ pub enum BadId {
 }
 
 impl ComponentId {
-    /// The component of this type without a name.
+    /// The unnamed component of this type.
     #[must_use]
     pub fn of(kind: impl Into<String>) -> Self {
         Self { kind: kind.into(), name: None }
@@ -60,7 +60,7 @@ impl FromStr for ComponentId {
             || !kind.chars().all(word)
             || kind.len() > MAX_KIND_CHARS
         {
-            return Err(BadId::Kind);
+            return Err(BadId::NodeKind);
         }
         match name {
             Some("") => Err(BadId::EmptyName),
@@ -70,8 +70,8 @@ impl FromStr for ComponentId {
     }
 }
 
-/// The Collector excludes the Unicode classes Z, C and S. Of the characters beyond ASCII only letters and digits are
-/// taken here, which needs no tables.
+/// The Collector excludes the Unicode classes Z, C and S. Here only letters and digits are accepted beyond ASCII, which
+/// needs no tables.
 fn is_name_char(c: char) -> bool {
     if c.is_ascii() {
         return c.is_ascii_graphic() && !matches!(c, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~');
@@ -89,22 +89,22 @@ impl fmt::Display for ComponentId {
     }
 }
 
-/// What a pipeline carries.
+/// What kinds of telemetry a pipeline carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Carries {
-    /// Everything: any name that is no signal's.
+    /// Everything: its name starts with no signal.
     Everything,
-    /// One kind only: its signal, such as `profiles` or `profiles/name`.
+    /// One kind: its name starts with that signal, such as `profiles` or `profiles/name`.
     Only(TelemetryKind),
-    /// A signal of the Collector's that nothing here handles: such a pipeline carries nothing, and is refused.
+    /// A signal of the Collector that profbridge does not handle: the pipeline is refused.
     Unsupported,
 }
 
-/// The signals of the Collector's (`pipeline/signal.go`) of which there is no kind of telemetry here.
+/// Signals of the Collector (`pipeline/signal.go`) that have no kind of telemetry here.
 const UNSUPPORTED: [&str; 2] = ["metrics", "logs"];
 
 impl Carries {
-    /// Whether telemetry of a kind belongs into the pipeline.
+    /// Whether the pipeline carries this kind of telemetry.
     #[must_use]
     pub fn includes(self, kind: TelemetryKind) -> bool {
         match self {
@@ -114,29 +114,29 @@ impl Carries {
         }
     }
 
-    /// Whether telemetry belongs into the pipeline.
+    /// Whether the pipeline carries this telemetry.
     #[must_use]
     pub fn carries(self, telemetry: &Telemetry) -> bool {
         self.includes(telemetry.kind())
     }
 
-    /// The names of signals to which a pipeline can be limited.
+    /// The signal names to which a pipeline can be limited.
     pub(super) fn signals() -> Vec<&'static str> {
         TelemetryKind::ALL.iter().filter_map(|kind| kind.signal()).collect()
     }
 }
 
-/// Names one pipeline.
+/// Identifies one pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PipelineId {
-    /// The part before the slash; where it names a signal, the pipeline carries only that.
+    /// The part before the slash; if it names a signal, the pipeline carries only that signal.
     pub signal: String,
-    /// The part behind the slash.
+    /// The part after the slash.
     pub name: Option<String>,
 }
 
 impl PipelineId {
-    /// What the pipeline carries, by the part of its name before the slash.
+    /// What the pipeline carries, decided by the part before the slash.
     #[must_use]
     pub fn carries(&self) -> Carries {
         let signal = self.signal.as_str();
@@ -152,7 +152,7 @@ impl FromStr for PipelineId {
     type Err = BadId;
 
     fn from_str(text: &str) -> Result<Self, BadId> {
-        // The rules are the same (Collector `pipeline/pipeline.go`).
+        // Pipeline ids have the same rules (Collector `pipeline/pipeline.go`).
         let ComponentId { kind, name } = text.parse()?;
         Ok(Self { signal: kind, name })
     }

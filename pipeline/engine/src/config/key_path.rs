@@ -1,19 +1,19 @@
-//! Paths of keys as people write them: `a.b.c`, with quotes around a key that has a dot:
+//! Key paths as users write them: `a.b.c`, with quotes around a key that contains a dot:
 //! `exporters."otlp/b.c".endpoint`.
 
 use super::redact;
 
-/// A path has at most this many keys: half of what may be nested, the other half is for the value.
+/// Maximum number of keys in a path: half of the allowed nesting depth, the other half is for the value.
 const MAX_KEYS: usize = super::yaml::MAX_DEPTH / 2;
 
-/// Why a path cannot be read.
+/// Why a path cannot be parsed.
 pub(super) struct BadPath {
-    /// Byte at which it goes wrong.
+    /// Byte offset of the error.
     pub(super) at: usize,
     pub(super) message: &'static str,
 }
 
-/// Splits a path; `stop` ends it. Hands back the keys and the byte after the path.
+/// Splits a path, which ends at `stop`. Returns the keys and the byte offset after the path.
 pub(super) fn parse(text: &str, stop: Option<char>) -> Result<(Vec<String>, usize), BadPath> {
     let mut keys = Vec::new();
     let mut at = 0;
@@ -47,7 +47,7 @@ pub(super) fn parse(text: &str, stop: Option<char>) -> Result<(Vec<String>, usiz
     }
 }
 
-/// Writes a path so that [`parse`] reads it. Credentials in keys are masked.
+/// Writes a path so that [`parse`] can read it. Credentials in keys are masked.
 pub(super) fn join(path: &[String]) -> String {
     let quoted = path.iter().enumerate().map(|(index, key)| {
         if redact::hides_keys(&path[..index]) {

@@ -1,4 +1,4 @@
-//! The keys that a type is read from, known before anything is read.
+//! Finds out which keys a type accepts, without any input.
 
 use std::cell::Cell;
 
@@ -8,12 +8,12 @@ use serde::forward_to_deserialize_any;
 
 /// The keys of a struct that derives `Deserialize`, aliases included; none for any other type.
 ///
-/// A derived `Deserialize` asks for a struct and hands over the names of its fields. The reader here takes the names
-/// and gives nothing to read.
+/// A derived `Deserialize` passes its field names to the deserializer. The deserializer here records them and then
+/// fails.
 #[must_use]
 pub fn keys<T: DeserializeOwned>() -> &'static [&'static str] {
     let keys = Cell::new(&[][..]);
-    // It always fails, behind the names.
+    // Deserializing always fails, after the names were recorded.
     drop(T::deserialize(Names(&keys)));
     keys.get()
 }

@@ -1,7 +1,8 @@
-//! Merging: one figment provider per source.
+//! Merges the sources, each as one figment provider.
 //!
-//! figment decides what wins (later sources, maps merged, everything else replaced). It is given maps whose leaves are
-//! numbers of nodes, not values: so it can neither retype a value, nor split a key at its dots, nor print anything.
+//! figment decides precedence (later sources win, maps are merged, everything else is replaced). It only sees maps
+//! whose leaves are node indexes instead of values, so it can neither change a type, nor split a key at its dots, nor
+//! print a value.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::sync::Arc;
 use figment::value::{Dict, Map, Num, Tag, Value};
 use figment::{Figment, Metadata, Profile, Provider};
 
-use super::node::{Entry, Kind, Node};
+use super::node::{Entry, Node, NodeKind};
 use super::position::Pos;
 
 /// A parsed source.
@@ -28,24 +29,24 @@ impl Provider for Layer {
     }
 }
 
-/// Where a key was written, and in which order keys first appeared.
-struct Written {
+/// Where a key was written, and the order in which keys first appeared.
+struct WrittenKey {
     order: usize,
     at: Vec<Pos>,
 }
 
-/// Merges trees in the order in which they are given.
+/// Merges trees in the given order.
 #[derive(Default)]
 pub(super) struct Merger {
     figment: Figment,
-    /// What the numbers that figment merges stand for.
+    /// The nodes whose indexes figment merges.
     leaves: Vec<Arc<Node>>,
-    written: HashMap<Vec<String>, Written>,
+    written: HashMap<Vec<String>, WrittenKey>,
     root: Pos,
 }
 
 impl Merger {
-    /// Adds a source whose root is a map.
+    /// Adds a source whose root must be a map.
     pub(super) fn add(&mut self, name: Arc<str>, root: &Node) {
         let mut path = Vec::new();
         self.root = root.at;
@@ -58,11 +59,11 @@ impl Merger {
         for entry in entries {
             path.push(entry.key.clone());
             let order = self.written.len();
-            let written = self.written.entry(path.clone()).or_insert(Written { order, at: Vec::new() });
+            let written = self.written.entry(path.clone()).or_insert(WrittenKey { order, at: Vec::new() });
             written.at.extend_from_slice(&entry.at);
             let value = match &entry.value.kind {
-                Kind::Map(entries) => Value::Dict(Tag::Default, self.dict(entries, path)),
-                Kind::Scalar(_) | Kind::Seq(_) => {
+                NodeKind::Map(entries) => Value::Dict(Tag::Default, self.dict(entries, path)),
+                NodeKind::Scalar(_) | NodeKind::Seq(_) => {
                     self.leaves.push(entry.value.clone());
                     Value::Num(Tag::Default, Num::USize(self.leaves.len() - 1))
                 }
@@ -73,7 +74,7 @@ impl Merger {
         dict
     }
 
-    /// The merged tree. There is always one: providers that hand out maps do not fail.
+    /// The merged tree. It always exists, because providers that return maps do not fail.
     pub(super) fn finish(self) -> Option<Node> {
         let merged = self.figment.data().ok()?.remove(&Profile::Default).unwrap_or_default();
         let mut path = Vec::new();
@@ -97,6 +98,6 @@ impl Merger {
             entries.push((order, Entry { key, at: written.to_vec(), value }));
         }
         entries.sort_by_key(|(order, _)| *order);
-        Node { at, kind: Kind::Map(entries.into_iter().map(|(_, entry)| entry).collect()) }
+        Node { at, kind: NodeKind::Map(entries.into_iter().map(|(_, entry)| entry).collect()) }
     }
 }

@@ -6,14 +6,13 @@
 //!
 //! Laws that hold here:
 //!
-//! * Every problem is reported, not the first one: [`load`] stops only where there is no tree to look at,
-//!   [`check_references`] and [`Section::extract`] say the rest. A configuration is usable once none of them reports an
-//!   error.
+//! * Every problem is reported, not only the first one: [`load`] stops only if there is no tree to check;
+//!   [`check_references`] and [`Section::extract`] report the rest. A configuration is usable if none of them reports
+//!   an error.
 //! * Every problem has its file, line, column, the line itself, the rule, and what to do ([`Problem`]).
 //! * No secret is ever shown: values of keys that name secrets, credentials in URLs, what comes from the environment.
-//! * A value is read as what the component wants, from the text as it was written: `0123` and `1.10` stay what they are
-//!   where text is wanted.
-//! * The loader reads files and nothing else; the environment is handed in. Nothing here panics, whatever is read.
+//! * The component's type decides how a written value is read: where it expects text, `0123` and `1.10` stay unchanged.
+//! * The loader reads files and nothing else; the environment is passed in. Nothing here panics on any input.
 //!
 //! Modules use those above them and to their left, never the others:
 //!
@@ -23,7 +22,7 @@
 //! text  yaml  key_path  layer        sources and their lines, parsing, merging
 //! problem  source  print             from sources to one tree, and from that to a person
 //! de_error  de  section              sections as typed settings
-//! document  references               the configuration as a whole, and what its parts say of each other
+//! document  references               the configuration as a whole, and references between its parts
 //! ```
 //!
 //! The vocabulary is the OpenTelemetry Collector's: `receivers`, `processors`, `exporters`, `service.pipelines`,
@@ -73,17 +72,18 @@ pub use optional::Optional;
 pub use ordered::Ordered;
 pub use position::{Excerpt, SourcePosition};
 pub use problem::{Problem, Problems, Severity};
-pub use references::{Known, check_references};
+pub use references::{KnownComponents, check_references};
 pub use secret::Secret;
 pub use section::Section;
 pub use source::Source;
 
-/// Reads and merges `sources`, later ones winning: maps are merged, everything else is replaced. `env` looks up
-/// environment variables; a program passes `&|name| std::env::var(name).ok()`.
+/// Reads and merges `sources`. Later ones win: maps are merged, everything else is replaced. `env` looks up environment
+/// variables; a program passes `&|name| std::env::var(name).ok()`.
 ///
 /// # Errors
-/// When a source cannot be read, is not YAML, is empty or is no map. All other problems wait for [`check_references`],
-/// so that they are reported together with what that finds.
+///
+/// A source cannot be read, is not YAML, is empty or is no map. [`check_references`] reports all other problems
+/// together with its own.
 pub fn load(sources: &[Source], env: &dyn Fn(&str) -> Option<String>) -> Result<Config, Problems> {
-    Config::new(source::read(sources, env))
+    Config::new(source::read_sources(sources, env))
 }

@@ -1,20 +1,20 @@
-//! The tree that a YAML source becomes: every node with its position, every scalar with the text as it was written.
+//! The tree of a parsed YAML source: every node with its position, every scalar with its original text.
 //!
-//! The types deliberately have no `Debug`: a tree holds secrets.
+//! The types deliberately have no `Debug`: a tree contains secrets.
 
 use std::sync::Arc;
 
 use super::position::Pos;
 use super::scalar;
 
-/// A value and where it stands. In a merged map the position is that of its key.
+/// A value and its position. In a merged map the position is that of its key.
 pub(super) struct Node {
     pub(super) at: Pos,
-    pub(super) kind: Kind,
+    pub(super) kind: NodeKind,
 }
 
 /// What a node is.
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Scalar(Scalar),
     Seq(Vec<Arc<Node>>),
     Map(Vec<Entry>),
@@ -24,26 +24,26 @@ pub(super) enum Kind {
 #[derive(Clone)]
 pub(super) struct Entry {
     pub(super) key: String,
-    /// Where the key was written: one position per source that has it, the last one being the one that won.
+    /// Where the key was written: one position per source that contains it; the last one won.
     pub(super) at: Vec<Pos>,
     pub(super) value: Arc<Node>,
 }
 
-/// A scalar. Its type is decided by the one who reads it, so that `0123` stays `0123` where text is wanted.
+/// A scalar. The reader decides its type, so that `0123` stays `0123` where text is expected.
 pub(super) struct Scalar {
-    /// The value, environment references replaced.
+    /// The value, with environment references expanded.
     pub(super) text: String,
-    /// The value before environment references were replaced.
+    /// The value before environment references were expanded.
     pub(super) raw: String,
-    /// Written without quotes: may be read as null, a boolean or a number.
+    /// Whether it was written without quotes, so that it may be null, a boolean or a number.
     pub(super) plain: bool,
-    /// Parts of `text` came from the environment.
+    /// Whether parts of `text` came from the environment.
     pub(super) from_env: bool,
-    /// Why the reference in it could not be replaced: message and hint.
+    /// Why a reference could not be expanded: message and hint.
     pub(super) broken: Option<(String, String)>,
 }
 
-/// A value that is not in the tree because its key is wrong, and its path. It may be a secret all the same.
+/// A value that is not in the tree because its key is wrong, with its path. It may still be a secret.
 pub(super) struct Dropped {
     pub(super) path: Vec<String>,
     pub(super) node: Arc<Node>,
@@ -64,9 +64,9 @@ impl Entry {
 }
 
 impl Node {
-    /// An empty value: what stands behind `otlp:` with nothing under it.
+    /// An empty value, such as the one after `otlp:` with nothing under it.
     pub(super) fn null(at: Pos) -> Self {
-        let kind = Kind::Scalar(Scalar {
+        let kind = NodeKind::Scalar(Scalar {
             text: String::new(),
             raw: String::new(),
             plain: true,
@@ -78,23 +78,23 @@ impl Node {
 
     /// Whether YAML reads it as null.
     pub(super) fn is_null(&self) -> bool {
-        matches!(&self.kind, Kind::Scalar(scalar) if scalar.is_null())
+        matches!(&self.kind, NodeKind::Scalar(scalar) if scalar.is_null())
     }
 
-    /// The entries of a map; none where the node is null; `None` where it is something else.
+    /// The entries of a map; empty if the node is null; `None` if it is something else.
     pub(super) fn entries(&self) -> Option<&[Entry]> {
         match &self.kind {
-            Kind::Map(entries) => Some(entries),
-            Kind::Scalar(scalar) if scalar.is_null() => Some(&[]),
+            NodeKind::Map(entries) => Some(entries),
+            NodeKind::Scalar(scalar) if scalar.is_null() => Some(&[]),
             _ => None,
         }
     }
 
-    /// The items of a list; none where the node is null; `None` where it is something else.
+    /// The items of a list; empty if the node is null; `None` if it is something else.
     pub(super) fn items(&self) -> Option<&[Arc<Node>]> {
         match &self.kind {
-            Kind::Seq(items) => Some(items),
-            Kind::Scalar(scalar) if scalar.is_null() => Some(&[]),
+            NodeKind::Seq(items) => Some(items),
+            NodeKind::Scalar(scalar) if scalar.is_null() => Some(&[]),
             _ => None,
         }
     }
@@ -104,43 +104,43 @@ impl Node {
         self.entries()?.iter().find(|entry| entry.key == key)
     }
 
-    /// The node at `path` below this one; list items by their index.
+    /// The node at `path` below this one; list items are addressed by index.
     pub(super) fn find(&self, path: &[String]) -> Option<&Node> {
         let Some((first, rest)) = path.split_first() else { return Some(self) };
         match &self.kind {
-            Kind::Map(_) => self.entry(first)?.value.find(rest),
-            Kind::Seq(items) => items.get(first.parse::<usize>().ok()?)?.find(rest),
-            Kind::Scalar(_) => None,
+            NodeKind::Map(_) => self.entry(first)?.value.find(rest),
+            NodeKind::Seq(items) => items.get(first.parse::<usize>().ok()?)?.find(rest),
+            NodeKind::Scalar(_) => None,
         }
     }
 
-    /// How many levels there are; 1 for a scalar.
+    /// The number of nesting levels; 1 for a scalar.
     pub(super) fn depth(&self) -> usize {
         let below = match &self.kind {
-            Kind::Scalar(_) => 0,
-            Kind::Seq(items) => items.iter().map(|item| item.depth()).max().unwrap_or(0),
-            Kind::Map(entries) => entries.iter().map(|entry| entry.value.depth()).max().unwrap_or(0),
+            NodeKind::Scalar(_) => 0,
+            NodeKind::Seq(items) => items.iter().map(|item| item.depth()).max().unwrap_or(0),
+            NodeKind::Map(entries) => entries.iter().map(|entry| entry.value.depth()).max().unwrap_or(0),
         };
         below + 1
     }
 
-    /// How many nodes there are, itself included.
+    /// The number of nodes, including this one.
     pub(super) fn weight(&self) -> usize {
         let below: usize = match &self.kind {
-            Kind::Scalar(_) => 0,
-            Kind::Seq(items) => items.iter().map(|item| item.weight()).sum(),
-            Kind::Map(entries) => entries.iter().map(|entry| entry.value.weight()).sum(),
+            NodeKind::Scalar(_) => 0,
+            NodeKind::Seq(items) => items.iter().map(|item| item.weight()).sum(),
+            NodeKind::Map(entries) => entries.iter().map(|entry| entry.value.weight()).sum(),
         };
         below.saturating_add(1)
     }
 
-    /// The last byte that belongs to this node in the source `source`.
+    /// The last byte of this node in the source `source`.
     pub(super) fn extent(&self, source: u32) -> u32 {
         let own = if self.at.source == source && !self.at.is_whole() { self.at.end } else { 0 };
         let below = match &self.kind {
-            Kind::Scalar(_) => 0,
-            Kind::Seq(items) => items.iter().map(|item| item.extent(source)).max().unwrap_or(0),
-            Kind::Map(entries) => {
+            NodeKind::Scalar(_) => 0,
+            NodeKind::Seq(items) => items.iter().map(|item| item.extent(source)).max().unwrap_or(0),
+            NodeKind::Map(entries) => {
                 let keys = entries.iter().flat_map(|e| &e.at).filter(|at| at.source == source).map(|at| at.end);
                 let values = entries.iter().map(|entry| entry.value.extent(source));
                 keys.chain(values).max().unwrap_or(0)
@@ -152,15 +152,15 @@ impl Node {
     /// Calls `visit` with every scalar below this node and the path of keys to it.
     pub(super) fn walk<'a>(&'a self, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String], &'a Node, &'a Scalar)) {
         match &self.kind {
-            Kind::Scalar(scalar) => visit(path, self, scalar),
-            Kind::Seq(items) => {
+            NodeKind::Scalar(scalar) => visit(path, self, scalar),
+            NodeKind::Seq(items) => {
                 for (index, item) in items.iter().enumerate() {
                     path.push(index.to_string());
                     item.walk(path, visit);
                     path.pop();
                 }
             }
-            Kind::Map(entries) => {
+            NodeKind::Map(entries) => {
                 for entry in entries {
                     path.push(entry.key.clone());
                     entry.value.walk(path, visit);

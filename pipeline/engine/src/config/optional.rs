@@ -1,9 +1,9 @@
-//! Parts of a component that are switched on by being written, such as the protocols of a receiver.
+//! Parts of a component that are switched on by their key, such as the protocols of a receiver.
 
 use serde::{Deserialize, Deserializer};
 
-/// A map of settings that may be absent. `grpc:` with nothing under it is present with its defaults, as in the
-/// Collector (`config/configoptional`), whereas an `Option` would take it for absent.
+/// A map of settings that may be absent. `grpc:` with nothing under it is present and has its defaults, as in the
+/// Collector (`config/configoptional`); an `Option` would read it as absent.
 ///
 /// Needs `#[serde(default)]` on the field or its struct.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -11,12 +11,12 @@ pub enum Optional<T> {
     /// Not written.
     #[default]
     Absent,
-    /// Written, perhaps without settings.
+    /// Written, possibly without settings.
     Present(T),
 }
 
 impl<T> Optional<T> {
-    /// The settings, where they are written.
+    /// The settings, if written.
     #[must_use]
     pub fn as_ref(&self) -> Option<&T> {
         match self {
@@ -25,7 +25,7 @@ impl<T> Optional<T> {
         }
     }
 
-    /// The settings, where they are written.
+    /// The settings, if written.
     #[must_use]
     pub fn into_option(self) -> Option<T> {
         match self {

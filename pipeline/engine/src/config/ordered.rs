@@ -1,6 +1,6 @@
-//! A map that keeps the order in which things were written, so that components start and print in that order.
+//! A map that keeps the written order, so that components start and print in that order.
 
-/// A small map with an order. Looking up is linear, which is right for the dozens of entries a configuration has.
+/// A small ordered map. Lookup is linear, which is fine for the dozens of entries in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ordered<K, V> {
     entries: Vec<(K, V)>,
@@ -19,13 +19,13 @@ impl<K: PartialEq, V> Ordered<K, V> {
         self.entries.iter().find(|(known, _)| known == key).map(|(_, value)| value)
     }
 
-    /// Whether there is such a key.
+    /// Whether the key exists.
     #[must_use]
     pub fn contains(&self, key: &K) -> bool {
         self.get(key).is_some()
     }
 
-    /// Adds an entry; `false`, and nothing is changed, where the key is there already.
+    /// Adds an entry. Returns `false` and changes nothing if the key exists already.
     pub fn insert(&mut self, key: K, value: V) -> bool {
         let new = !self.contains(&key);
         if new {

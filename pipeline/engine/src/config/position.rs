@@ -1,9 +1,9 @@
-//! Where something was written: a range of bytes for the loader, file and line for a person.
+//! Where something was written: a byte range for the loader, file and line for a person.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// A range of bytes in one of the loaded sources. Small enough to stand on every node.
+/// A byte range in one of the loaded sources. Small, because every node has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub(super) struct Pos {
     /// Index into the list of sources, in the order they were given.
@@ -15,7 +15,7 @@ pub(super) struct Pos {
 }
 
 impl Pos {
-    /// The position that stands for a source as a whole.
+    /// The position of a source as a whole.
     pub(super) fn whole(source: u32) -> Self {
         Self { source, start: u32::MAX, end: u32::MAX }
     }
@@ -26,7 +26,7 @@ impl Pos {
     }
 }
 
-/// What a problem points at: file, line, column and the line itself.
+/// The place of a problem: file, line, column and the line itself.
 ///
 /// Secrets are already masked in the line, so it may be logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,20 +37,20 @@ pub struct SourcePosition {
     pub line: u32,
     /// Column in characters, counted from 1; 0 where the problem concerns the source as a whole.
     pub column: u32,
-    /// The line and the part of it that is meant.
+    /// The line, with the relevant part marked.
     pub excerpt: Option<Excerpt>,
-    /// Which of the sources it is, so that problems sort in the order in which the sources were given.
+    /// The byte range, so that problems sort in the order of the sources.
     pub(super) pos: Pos,
 }
 
-/// One line of a source, secrets masked, with the part that a problem is about.
+/// One line of a source with secrets masked, and the part that a problem is about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
     /// The line without its line break.
     pub text: String,
-    /// How many characters of `text` stand before the marked part.
+    /// The number of characters of `text` before the marked part.
     pub caret: usize,
-    /// How many characters are marked; at least 1.
+    /// The number of marked characters; at least 1.
     pub width: usize,
 }
 

@@ -1,7 +1,7 @@
-//! Prints the merged tree for people, without its secrets.
+//! Prints the merged tree without its secrets.
 
 use super::expand;
-use super::node::{Kind, Node, Scalar};
+use super::node::{Node, NodeKind, Scalar};
 use super::redact::{self, REDACTED};
 use super::text::Sources;
 
@@ -25,7 +25,7 @@ impl Printer<'_> {
     fn block(&mut self, node: &Node, depth: usize) {
         let indent = "  ".repeat(depth);
         match &node.kind {
-            Kind::Map(entries) => {
+            NodeKind::Map(entries) => {
                 for entry in entries {
                     self.out.push_str(&indent);
                     let hidden = redact::hides_keys(&self.path);
@@ -36,7 +36,7 @@ impl Printer<'_> {
                     self.path.pop();
                 }
             }
-            Kind::Seq(items) => {
+            NodeKind::Seq(items) => {
                 for (index, item) in items.iter().enumerate() {
                     self.out.push_str(&indent);
                     self.out.push('-');
@@ -45,20 +45,20 @@ impl Printer<'_> {
                     self.path.pop();
                 }
             }
-            Kind::Scalar(_) => {}
+            NodeKind::Scalar(_) => {}
         }
     }
 
-    /// What follows a colon or a dash.
+    /// Writes what follows a colon or a dash.
     fn value(&mut self, node: &Node, depth: usize) {
         match &node.kind {
-            Kind::Map(entries) if entries.is_empty() => self.out.push_str(" {}\n"),
-            Kind::Seq(items) if items.is_empty() => self.out.push_str(" []\n"),
-            Kind::Map(_) | Kind::Seq(_) => {
+            NodeKind::Map(entries) if entries.is_empty() => self.out.push_str(" {}\n"),
+            NodeKind::Seq(items) if items.is_empty() => self.out.push_str(" []\n"),
+            NodeKind::Map(_) | NodeKind::Seq(_) => {
                 self.out.push('\n');
                 self.block(node, depth);
             }
-            Kind::Scalar(scalar) => {
+            NodeKind::Scalar(scalar) => {
                 let text = self.scalar(node, scalar);
                 if !text.is_empty() {
                     self.out.push(' ');
@@ -88,7 +88,7 @@ fn key(key: &str) -> String {
     if plain { key } else { quoted(&key) }
 }
 
-/// Double quotes: JSON strings are YAML (YAML 1.2.2, 7.3.1).
+/// Quotes a text: JSON strings are valid YAML (YAML 1.2.2, 7.3.1).
 fn quoted(text: &str) -> String {
     serde_json::to_string(text).unwrap_or_else(|_| format!("\"{REDACTED}\""))
 }

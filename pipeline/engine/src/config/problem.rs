@@ -1,4 +1,4 @@
-//! What is wrong with a configuration, in the form compilers use: rule, position, line, caret, hint.
+//! Problems of a configuration, printed as compilers do: rule, position, line, caret, hint.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::redact::REDACTED;
 pub enum Severity {
     /// The configuration is refused.
     Error,
-    /// The configuration works, but not all of it has an effect.
+    /// The configuration works, but part of it has no effect.
     Warning,
 }
 
@@ -89,14 +89,15 @@ impl Problems {
             ))
         });
         problems.dedup();
-        hide_lines_that_others_mask(&mut problems);
+        hide_lines_masked_elsewhere(&mut problems);
         if problems.is_empty() { None } else { Some(Self(problems)) }
     }
 
-    /// `Err` when one of `problems` is an error; warnings alone are handed back to be shown.
+    /// Returns `Err` if one of `problems` is an error; warnings alone are returned to be shown.
     ///
     /// # Errors
-    /// All problems, warnings included, when at least one is an error.
+    ///
+    /// All problems, warnings included, if at least one is an error.
     pub fn check(problems: Vec<Problem>) -> Result<Vec<Problem>, Self> {
         match Self::new(problems) {
             None => Ok(Vec::new()),
@@ -118,9 +119,9 @@ impl Problems {
     }
 }
 
-/// Leaves out a line that a warning shows as it is and another problem masked: only one that knows of an unknown key
-/// knows that what stands behind it may be a secret.
-fn hide_lines_that_others_mask(problems: &mut [Problem]) {
+/// Removes the excerpt of a warning that shows a line in clear while another problem masks it: only the problem about
+/// an unknown key knows that its value may be a secret.
+fn hide_lines_masked_elsewhere(problems: &mut [Problem]) {
     let is_masked =
         |problem: &Problem| problem.position.excerpt.as_ref().is_some_and(|excerpt| excerpt.text.contains(REDACTED));
     let masked: Vec<(Arc<str>, u32)> = problems

@@ -1,15 +1,15 @@
-//! What counts as a secret, and how it is kept out of everything that is printed.
+//! Decides what counts as a secret, and keeps it out of everything that is printed.
 //!
-//! Three nets, each for what the one before lets through: keys that name a secret (`dsn`, `token`, everything under
-//! `headers`), credentials inside URLs wherever they stand, and, for a source that is not even YAML, guesses by line.
+//! There are three filters, each for what the previous one misses: keys that name a secret (`dsn`, `token`, everything
+//! under `headers`), credentials inside URLs, and, for a source that is not even YAML, a guess per line.
 
 use std::ops::Range;
 
-use super::node::{Kind, Node};
+use super::node::{Node, NodeKind};
 use super::position::Pos;
 use super::suggest;
 
-/// What is shown in place of a secret.
+/// The replacement for a secret.
 pub(super) const REDACTED: &str = "[redacted]";
 
 /// A key that contains one of these words names a secret.
@@ -27,7 +27,7 @@ const WORDS: &[&str] = &[
     "access_key",
     "access-key",
     "private_key",
-    // Of a DSN: who has it can send in a project's name.
+    // The public key of a DSN: with it anyone can send to the project.
     "public_key",
     "credential",
     "cookie",
@@ -36,7 +36,7 @@ const WORDS: &[&str] = &[
     "sentry_key",
 ];
 
-/// Keys with these endings tell where a secret is, or something about it, not the secret.
+/// Keys with these endings say something about a secret, such as its location, but do not contain it.
 const HARMLESS_ENDINGS: &[&str] = &["_file", "_path", "_dir", "_attribute", "_timeout", "_size", "_interval"];
 
 /// Whether the values under this key are secrets.
@@ -45,7 +45,7 @@ pub(super) fn is_secret_key(key: &str) -> bool {
     if HARMLESS_ENDINGS.iter().any(|ending| key.ends_with(ending)) {
         return false;
     }
-    // A misspelt name of a secret still has the secret behind it.
+    // A misspelt key of a secret still has a secret as its value.
     WORDS.iter().any(|word| {
         let comparable = word.len() > 4 && word.len().abs_diff(key.len()) <= 1;
         key.contains(word) || (comparable && suggest::distance(&key, word) <= 1)
@@ -57,21 +57,22 @@ pub(super) fn is_secret_path(path: &[String]) -> bool {
     path.iter().any(|key| is_secret_key(key))
 }
 
-/// Whether keys below this path are secrets too, because a secret was written so that YAML takes it for a map. Below
-/// `headers` and other plurals, keys are names.
+/// Whether keys below this path are secrets too, because YAML parsed the secret as a map. Below `headers` and other
+/// plurals keys are names.
 pub(super) fn hides_keys(path: &[String]) -> bool {
     path.iter().any(|key| is_secret_key(key) && !key.to_lowercase().ends_with('s'))
 }
 
-/// What to hide behind a key that nobody knows: it may be a secret, unless it is near to a key that is none.
+/// The value of an unknown key, if it must be hidden: it may be a secret, unless the key resembles a valid one that is
+/// not secret.
 pub(super) fn unknown_value(key: &str, valid: &[&str], value: &Node) -> Option<Pos> {
     let harmless = suggest::nearest(key, valid.iter().copied()).is_some_and(|near| !is_secret_key(near));
-    (!harmless && matches!(value.kind, Kind::Scalar(_))).then_some(value.at)
+    (!harmless && matches!(value.kind, NodeKind::Scalar(_))).then_some(value.at)
 }
 
 /// The `user:password` parts of URLs in `text`.
 ///
-/// Everything up to the last `@` of the word counts, because a password may hold an unescaped `/`.
+/// Includes everything up to the last `@` of the word, because a password may contain an unescaped `/`.
 pub(super) fn userinfo(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut from = 0;
@@ -87,13 +88,13 @@ pub(super) fn userinfo(text: &str) -> Vec<Range<usize>> {
     found
 }
 
-/// The secrets inside of a value that is none as a whole: credentials of URLs, and assignments such as `token=...`,
-/// which stand in the query of a URL, or where somebody took another kind of file for a configuration.
+/// The secrets within a value that is not itself secret: credentials of URLs, and assignments such as `token=...` in
+/// the query of a URL, or in a file that is no configuration at all.
 pub(super) fn inline_secrets(text: &str) -> Vec<Range<usize>> {
     credentials_and_rest(text, after_secret_word(text, true))
 }
 
-/// The credentials of URLs in `text`, and all of it from `secret` on: both rules may fit one value.
+/// The credentials of URLs in `text`, and everything from `secret` on: one value may contain both.
 fn credentials_and_rest(text: &str, secret: Option<usize>) -> Vec<Range<usize>> {
     let mut found = userinfo(text);
     if let Some(secret) = secret.filter(|start| *start < text.len()) {
@@ -126,12 +127,12 @@ fn mask(text: &str, ranges: Vec<Range<usize>>) -> String {
     out
 }
 
-/// Texts shorter than this are common words and digits; replacing them garbles messages and hides nothing.
+/// Shorter texts are common words and digits; replacing them would garble messages and hide nothing.
 const SHORTEST_SECRET: usize = 3;
-/// A part of a secret that is at least this long must not be shown either.
+/// A part of a secret that has at least this length must not be shown either.
 const LONGEST_PART: usize = 8;
 
-/// Replaces `secret`; whether a part of it is still there.
+/// Replaces `secret`. Returns whether a part of it is still there.
 pub(super) fn hide(message: &mut String, secret: &str) -> bool {
     if secret.len() < SHORTEST_SECRET {
         return false;
@@ -143,7 +144,7 @@ pub(super) fn hide(message: &mut String, secret: &str) -> bool {
     chars.windows(LONGEST_PART).any(|part| message.contains(&part.iter().collect::<String>()))
 }
 
-/// Hides everything that `masks` covers in `line` from `message`.
+/// Removes from `message` everything that `masks` covers in `line`.
 pub(super) fn scrub_line(message: &str, line: &str, masks: &[Range<usize>]) -> String {
     let mut message = without_userinfo(message);
     for mask in masks {
@@ -158,7 +159,7 @@ pub(super) fn scrub_line(message: &str, line: &str, masks: &[Range<usize>]) -> S
 
 /// The parts of a line that may be secrets, for a source that could not be parsed.
 ///
-/// `inside` tells that a line with less indentation above it names a secret.
+/// `inside` says that a less indented line above names a secret.
 pub(super) fn guess(line: &str, inside: bool) -> Vec<Range<usize>> {
     let content = line.len() - line.trim_start().len();
     let secret = match after_secret_word(line, false) {
@@ -168,15 +169,15 @@ pub(super) fn guess(line: &str, inside: bool) -> Vec<Range<usize>> {
     credentials_and_rest(line, secret)
 }
 
-/// Whether a value is given to the word before `rest`. `:-` is a default in a reference to the environment.
+/// Whether `rest` assigns a value to the word before it. `:-` instead starts the default of an environment reference.
 fn is_assignment(rest: &str) -> bool {
     let rest = rest.trim_start_matches(['"', '\'', ' ']);
     rest.starts_with(['=', ':']) && !rest.starts_with(":-")
 }
 
-/// Where the value begins behind the first secret word of the line; only behind `=` or `:` where `assigned`.
+/// Where the value after the first secret word of the line begins; if `assigned`, only after `=` or `:`.
 fn after_secret_word(line: &str, assigned: bool) -> Option<usize> {
-    // Words of a line are compared one by one, as keys are.
+    // Each word of the line is compared like a key.
     let is_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     let mut start = None;
     for (at, c) in line.char_indices().chain([(line.len(), ' ')]) {

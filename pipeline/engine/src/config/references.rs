@@ -1,5 +1,5 @@
-//! Checks that need the whole configuration but no component: does everything that is named exist, is everything that
-//! exists named, and does anything come from a Collector that this program is not.
+//! Checks that need the whole configuration but no component: every named component exists, every existing component is
+//! named, and no section is one that only the Collector has.
 
 use super::collector;
 use super::document::{Config, PipelineConfig, Reference, below};
@@ -13,9 +13,9 @@ use super::section::Section;
 use super::source::MINIMAL;
 use super::suggest;
 
-/// What this program has.
+/// The component types of this program.
 #[derive(Clone, Copy, Debug)]
-pub struct Known<'a> {
+pub struct KnownComponents<'a> {
     /// Types of receivers.
     pub receivers: &'a [&'a str],
     /// Types of processors.
@@ -24,16 +24,16 @@ pub struct Known<'a> {
     pub exporters: &'a [&'a str],
 }
 
-/// Everything that is wrong with the configuration as a whole, in the order of the sources. A configuration is usable
-/// when none of these is an error. Unused components are warnings.
+/// All problems of the configuration as a whole, in the order of the sources. The configuration is usable if none of
+/// them is an error. Unused components are warnings.
 ///
-/// Included is what [`super::load`] noticed without having to stop: unknown sections, unset environment variables,
-/// duplicate keys.
+/// Includes what [`super::load`] found without having to stop: unknown sections, unset environment variables, duplicate
+/// keys.
 #[must_use]
-pub fn check_references(config: &Config, known: &Known<'_>) -> Vec<Problem> {
+pub fn check_references(config: &Config, known: &KnownComponents<'_>) -> Vec<Problem> {
     let mut check = Check { config, known, problems: config.found.clone() };
-    check.foreign("extensions", "extension");
-    check.foreign("connectors", "connector");
+    check.report_foreign_section("extensions", "extension");
+    check.report_foreign_section("connectors", "connector");
     check.service_extensions();
     for role in Role::ALL {
         check.components(role);
@@ -42,7 +42,7 @@ pub fn check_references(config: &Config, known: &Known<'_>) -> Vec<Problem> {
     super::problem::Problems::new(check.problems).map_or_else(Vec::new, super::problem::Problems::into_vec)
 }
 
-/// The three parts of a pipeline.
+/// The three lists of a pipeline.
 #[derive(Clone, Copy)]
 enum Role {
     Receiver,
@@ -77,7 +77,7 @@ impl Role {
         }
     }
 
-    /// Where a pipeline names a component, as a part of the advice to delete it.
+    /// Where a pipeline names a component, for the advice to delete it.
     fn mention(self, pipeline: &PipelineId, Reference { id, position }: &Reference) -> String {
         let (section, SourcePosition { file, line, .. }) = (self.section(), position);
         format!("and `{id}` from `service.pipelines.{pipeline}.{section}` ({file}:{line})")
@@ -86,7 +86,7 @@ impl Role {
 
 struct Check<'a> {
     config: &'a Config,
-    known: &'a Known<'a>,
+    known: &'a KnownComponents<'a>,
     problems: Vec<Problem>,
 }
 
@@ -128,7 +128,7 @@ impl<'a> Check<'a> {
         found
     }
 
-    /// "lines 3-7" of an entry, for every source that has it.
+    /// "lines 3-7" of an entry, for every source that contains it.
     fn lines(&self, entry: &Entry) -> String {
         let position = |at: &Pos| {
             let lines = self.config.sources.lines(*at, entry.value.extent(at.source).max(at.end));
@@ -137,8 +137,8 @@ impl<'a> Check<'a> {
         entry.at.iter().map(position).collect::<Vec<_>>().join(" and ")
     }
 
-    /// Advice on what to delete: an entry, and where pipelines name it. References in pipelines that have to be
-    /// deleted as a whole go with them.
+    /// Advice on what to delete: an entry, and the places where pipelines name it. References in pipelines that must be
+    /// deleted entirely are not listed.
     fn deletion(&self, entry: &Entry, roles: &[Role], id: &ComponentId) -> String {
         let mut lines = vec![format!("delete {}", self.lines(entry))];
         for role in roles {
@@ -148,8 +148,8 @@ impl<'a> Check<'a> {
         lines.join("\n")
     }
 
-    /// A section of the root that the Collector has and this program has not.
-    fn foreign(&mut self, section: &str, word: &str) {
+    /// Reports a root section that the Collector has and this program does not.
+    fn report_foreign_section(&mut self, section: &str, word: &str) {
         let Some(entry) = self.config.root.entry(section) else { return };
         let position = self.config.sources.position(entry.pos());
         let mut hint = vec![format!("delete {}", self.lines(entry))];
@@ -204,7 +204,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether all pipelines could be read: otherwise nobody knows what is in none of them.
+    /// Whether all pipelines could be read. Otherwise unused components cannot be known.
     fn pipelines_are_sound(&self) -> bool {
         !self.config.pipelines.is_empty()
             && !self.config.found.iter().any(|problem| problem.key_path.starts_with("service."))
@@ -214,7 +214,7 @@ impl<'a> Check<'a> {
         let config = self.config;
         if config.pipelines.is_empty() {
             let pipelines = config.root.entry("service").map(|service| (service, service.value.entry("pipelines")));
-            // Where the section itself is wrong, that has been said.
+            // If the section itself is wrong, that was reported already.
             if pipelines.is_some_and(|(service, pipelines)| {
                 let is_map = |entry: &Entry| entry.value.entries().is_some();
                 !is_map(service) || pipelines.is_some_and(|entry| entry.value.entries().is_none_or(|e| !e.is_empty()))
@@ -255,7 +255,7 @@ impl<'a> Check<'a> {
 
     fn empty(&mut self, role: Role, position: SourcePosition, path: &[&str]) {
         let (word, section) = (role.word(), role.section());
-        // A list whose items could not be read has been reported already.
+        // A list with unreadable items was reported already.
         let full: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
         let list = self.config.root.find(&below(&full, section));
         let pipeline = self.config.root.find(&full);
@@ -301,7 +301,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// Whether the name is that of a connector, which is refused with all its names at once.
+    /// Whether the name is that of a connector. A connector is refused once, with all places that name it.
     fn is_connector(&self, role: Role, id: &ComponentId) -> bool {
         !matches!(role, Role::Processor)
             && self.config.root.entry("connectors").and_then(|all| all.value.entries()).is_some_and(|all| {

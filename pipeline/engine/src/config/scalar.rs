@@ -1,5 +1,5 @@
-//! How plain YAML scalars are typed: the core schema of YAML 1.2 (section 10.3.2), minus the spellings that other
-//! YAML readers understand differently (`yes`, `0123`, `1_000`), which stay text.
+//! Types of plain YAML scalars: the core schema of YAML 1.2 (section 10.3.2), except for spellings that YAML readers
+//! interpret differently (`yes`, `0123`, `1_000`), which stay text.
 
 /// The type of a plain scalar for a reader that accepts any type.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -17,7 +17,7 @@ pub(super) fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-/// The boolean that the text of a plain scalar is.
+/// The plain scalar as a boolean, if it is one.
 pub(super) fn boolean(text: &str) -> Option<bool> {
     match text {
         "true" | "True" | "TRUE" => Some(true),
@@ -33,7 +33,7 @@ pub(super) enum Integer {
     Signed(i64),
 }
 
-/// The integer that the text of a plain scalar is: decimal without leading zeros, `0x` or `0o`.
+/// The plain scalar as an integer, if it is one: decimal without leading zeros, `0x` or `0o`.
 pub(super) fn integer(text: &str) -> Option<Integer> {
     if let Some(hex) = text.strip_prefix("0x") {
         return digits(hex, 16).map(Integer::Unsigned);
@@ -53,7 +53,7 @@ pub(super) fn integer(text: &str) -> Option<Integer> {
     if negative { 0_i64.checked_sub_unsigned(value).map(Integer::Signed) } else { Some(Integer::Unsigned(value)) }
 }
 
-/// Whether the text is a decimal number that some readers take for octal, such as `0123`.
+/// Whether the text is a decimal number that some readers interpret as octal, such as `0123`.
 pub(super) fn has_leading_zero(text: &str) -> bool {
     let number = text.trim_start_matches(['+', '-']);
     number.len() > 1 && number.starts_with('0') && number.bytes().all(|b| b.is_ascii_digit())
@@ -66,7 +66,7 @@ fn digits(text: &str, radix: u32) -> Option<u64> {
     u64::from_str_radix(text, radix).ok()
 }
 
-/// The number that the text of a plain scalar is.
+/// The plain scalar as a number, if it is one.
 pub(super) fn float(text: &str) -> Option<f64> {
     let unsigned = text.trim_start_matches(['+', '-']);
     if text.len() - unsigned.len() > 1 {
@@ -78,7 +78,7 @@ pub(super) fn float(text: &str) -> Option<f64> {
         ".nan" | ".NaN" | ".NAN" if unsigned.len() == text.len() => return Some(f64::NAN),
         _ => {}
     }
-    // `f64::from_str` also takes `inf`, `nan` and `infinity`, which YAML reads as text.
+    // `f64::from_str` also accepts `inf`, `nan` and `infinity`, which are text in YAML.
     let starts = unsigned.starts_with(|c: char| c.is_ascii_digit() || c == '.');
     if !starts || unsigned.chars().any(|c| c.is_ascii_alphabetic() && c != 'e' && c != 'E') {
         return None;

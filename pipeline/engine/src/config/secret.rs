@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use super::redact::REDACTED;
 
-/// A secret: `Debug`, `Display` and `Serialize` show `[redacted]`. An empty one shows as such, because that it is empty
-/// is worth knowing and no secret.
+/// A secret: `Debug`, `Display` and `Serialize` show `[redacted]`. An empty one prints as empty, because that is useful
+/// to know and reveals nothing.
 #[derive(Clone, Default, PartialEq, Eq, Hash, Deserialize)]
 #[serde(transparent)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Takes the text.
+    /// Wraps the text.
     #[must_use]
     pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
-    /// The text itself. Whoever calls this answers for it not being logged.
+    /// The text itself. The caller must not log it.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// Whether there is no text.
+    /// Whether the text is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -1,4 +1,4 @@
-//! A part of the configuration, read on its own: a component's settings, or `service.telemetry`.
+//! A part of the configuration that is read on its own: a component's settings, or `service.telemetry`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::de::{De, Pruned};
 use super::de_error::{DeError, DeKind, Hint, expected_words};
 use super::key_path;
 use super::keys::keys;
-use super::node::{Kind, Node};
+use super::node::{Node, NodeKind};
 use super::position::{Pos, SourcePosition};
 use super::problem::{Problem, Problems, Severity};
 use super::redact;
@@ -19,7 +19,7 @@ use super::source::{self, Source};
 use super::suggest;
 use super::text::Sources;
 
-/// One subtree of the configuration. Cheap to clone; `Debug` shows where it is, not what it says.
+/// One subtree of the configuration. Cheap to clone; `Debug` shows its place, not its content.
 #[derive(Clone)]
 pub struct Section {
     inner: Arc<Inner>,
@@ -34,7 +34,7 @@ struct Inner {
     at: Pos,
 }
 
-/// So many problems of one section are reported; each costs a pass over it.
+/// At most this many problems of one section are reported, because each costs another pass over it.
 const MAX_PROBLEMS: usize = 100;
 
 impl Section {
@@ -43,17 +43,18 @@ impl Section {
         Self { inner: Arc::new(inner) }
     }
 
-    /// A section in which nothing is written.
+    /// An empty section.
     #[must_use]
     pub fn defaults() -> Self {
         let node = Arc::new(Node::null(Pos::whole(0)));
         Self::new(&Arc::new(Sources::default()), &node, &[], Pos::whole(0))
     }
 
-    /// A section from YAML, for tests and built-in settings. References to the environment have no values here.
+    /// A section from YAML, for tests and built-in settings. Environment references have no values here.
     ///
     /// # Errors
-    /// What is wrong with the text as YAML.
+    ///
+    /// The text is not valid YAML.
     pub fn from_yaml(yaml: &str) -> Result<Self, Problems> {
         if yaml.trim().is_empty() {
             return Ok(Self::defaults());
@@ -62,15 +63,16 @@ impl Section {
     }
 
     /// The root of sources that are no whole configuration, such as some assignments; `env` looks up environment
-    /// variables. Without sources nothing is written in it.
+    /// variables. Without sources the section is empty.
     ///
     /// # Errors
-    /// What is wrong with the sources as YAML.
+    ///
+    /// The sources are not valid YAML.
     pub fn load(sources: &[Source], env: &dyn Fn(&str) -> Option<String>) -> Result<Self, Problems> {
         if sources.is_empty() {
             return Ok(Self::defaults());
         }
-        let merged = source::read(sources, env);
+        let merged = source::read_sources(sources, env);
         if let Some(problems) = Problems::new(merged.problems) {
             return Err(problems);
         }
@@ -79,7 +81,7 @@ impl Section {
         Ok(Self::new(&Arc::new(merged.sources), &root, &[], at))
     }
 
-    /// The section of a key below this one; where the key is not written, one in which nothing is.
+    /// The section of a key below this one; empty if the key is not written.
     #[must_use]
     pub fn below(&self, key_path: &str) -> Self {
         let (mut node, mut path, mut at) = (self.inner.node.clone(), self.inner.path.clone(), self.inner.at);
@@ -103,24 +105,26 @@ impl Section {
         self.inner.sources.position(self.inner.at)
     }
 
-    /// Reads the section as `T`. A section in which nothing is written is read as a map without entries.
+    /// Deserializes the section as `T`. An empty section is a map without entries.
     ///
     /// Types should have `deny_unknown_fields` on every struct, and [`super::Optional`] for parts that are switched on
-    /// by being written. They should not use `flatten` and `untagged`: serde then reads values before it knows what is
-    /// wanted, so that `1.10` becomes a number, and problems are reported at the map instead of the value.
+    /// by their key. They should not use `flatten` and `untagged`: serde then reads values before it knows the expected
+    /// type, so that `1.10` becomes a number, and problems are reported at the map instead of the value.
     ///
     /// # Errors
-    /// All unknown keys, all values of the wrong type and all missing keys, as far as they can be known: what is inside
-    /// of a value that has the wrong type as a whole is not looked at.
+    ///
+    /// All unknown keys, wrong types and missing keys that can be found. The inside of a value of the wrong type is not
+    /// checked.
     pub fn extract<T: DeserializeOwned>(&self) -> Result<T, Problems> {
         self.extract_without(&Pruned::new(), &[])
     }
 
-    /// Reads the section as two types that share it: keys of `B` are given to `B`, all others to `A`. What `flatten`
-    /// would be for; with `deny_unknown_fields` on both an unknown key is reported once, with the keys of both as what
-    /// is valid.
+    /// Deserializes the section as two types that share it: `B` gets its own keys, `A` all others. It replaces
+    /// `flatten`; with `deny_unknown_fields` on both types an unknown key is reported once, with the keys of both as
+    /// valid ones.
     ///
     /// # Errors
+    ///
     /// Those of [`Section::extract`], for both parts.
     pub fn extract_parts<A: DeserializeOwned, B: DeserializeOwned>(&self) -> Result<(A, B), Problems> {
         let (first, second) = (keys::<A>(), keys::<B>());
@@ -136,7 +140,7 @@ impl Section {
         }
     }
 
-    /// Reads the section as if what is at `hidden` were not written; `valid` are the keys that somebody else reads.
+    /// Deserializes the section as if the nodes in `hidden` were not written; `valid` are the keys of the other type.
     fn extract_without<T: DeserializeOwned>(&self, hidden: &Pruned, valid: &[&'static str]) -> Result<T, Problems> {
         let mut pruned = hidden.clone();
         let mut problems: Vec<Problem> = Vec::new();
@@ -149,7 +153,7 @@ impl Section {
             if !is_consequence(&error.kind, &path, pruned.difference(hidden)) {
                 problems.push(self.complaint(&error, &path, valid));
             }
-            // What is wrong is taken out, so that the next pass gets to what is behind it.
+            // Removes the wrong node, so that the next pass finds the problems after it.
             if problems.len() >= MAX_PROBLEMS || !prune(path, &mut pruned) {
                 let fallback = || Problems::from(self.complaint(&error, &[], valid));
                 return Err(Problems::new(problems).unwrap_or_else(fallback));
@@ -158,8 +162,9 @@ impl Section {
     }
 
     /// A problem at a key of this section, for rules that types cannot express. `key_path` is relative to the section,
-    /// with quotes around keys that have a dot and indexes for lists (`routes.0.dsn`); the nearest key that exists is
-    /// shown. Where `message` quotes a secret value of that key, the value is masked. An empty `hint` is none.
+    /// with quotes around keys that contain a dot and indexes for lists (`routes.0.dsn`); the excerpt shows the nearest
+    /// key that exists. If `message` quotes a secret value of that key, the value is masked. An empty `hint` means
+    /// none.
     #[must_use]
     pub fn problem(&self, key_path: &str, message: impl Into<String>, hint: impl Into<String>) -> Problem {
         let path = match key_path::parse(key_path, None) {
@@ -169,7 +174,8 @@ impl Section {
         self.report(&path, &message.into(), Some(hint.into()))
     }
 
-    /// The problems of rules, each with whether it is broken, its key, message and hint, as for [`Section::problem`].
+    /// The problems of broken rules. Each rule is given as whether it is broken, its key, message and hint, as for
+    /// [`Section::problem`].
     #[must_use]
     pub fn broken_rules(&self, rules: &[(bool, &str, &str, &str)]) -> Vec<Problem> {
         let broken = rules.iter().filter(|(broken, ..)| *broken);
@@ -188,12 +194,12 @@ impl Section {
 
     fn report(&self, path: &[String], message: &str, hint: Option<String>) -> Problem {
         let hint = hint.filter(|hint| !hint.is_empty()).map(|hint| self.scrub(path, &hint));
-        self.own(path, self.scrub(path, message), hint)
+        self.trusted_problem(path, self.scrub(path, message), hint)
     }
 
-    /// An error in words that are this module's own and quote nothing that must not be shown. They are not scrubbed,
-    /// since a word of theirs may happen to be a value: `false`, or one of the values that are possible.
-    fn own(&self, path: &[String], message: String, hint: Option<String>) -> Problem {
+    /// A problem whose text is this module's own and quotes nothing secret. It is not scrubbed, because one of its
+    /// words may happen to equal a value, such as `false`.
+    fn trusted_problem(&self, path: &[String], message: String, hint: Option<String>) -> Problem {
         Problem {
             position: self.inner.sources.position(self.nearest(path)),
             key_path: key_path::join(&self.full_path(path)),
@@ -203,15 +209,15 @@ impl Section {
         }
     }
 
-    /// A text of somebody else about what stands at a path, without the secrets there.
+    /// Removes the secrets at a path from a text about it that other code wrote.
     fn scrub(&self, path: &[String], text: &str) -> String {
         self.inner.sources.scrub(text, &self.full_path(path), self.inner.node.find(path))
     }
 
-    /// Where to point for a path: at a scalar itself, else at the key, else at the nearest key above.
+    /// The position to show for a path: the scalar itself, else the key, else the nearest key above.
     fn nearest(&self, path: &[String]) -> Pos {
         if let Some(node) = self.inner.node.find(path)
-            && matches!(node.kind, Kind::Scalar(_))
+            && matches!(node.kind, NodeKind::Scalar(_))
             && !node.is_null()
         {
             return node.at;
@@ -223,12 +229,12 @@ impl Section {
         for length in (1..=path.len()).rev() {
             let (parent, key) = (&path[..length - 1], &path[length - 1]);
             match self.inner.node.find(parent).map(|node| (node, &node.kind)) {
-                Some((node, Kind::Map(_))) => {
+                Some((node, NodeKind::Map(_))) => {
                     if let Some(entry) = node.entry(key) {
                         return entry.pos();
                     }
                 }
-                Some((node, Kind::Seq(_))) => {
+                Some((node, NodeKind::Seq(_))) => {
                     if let Some(item) = node.find(std::slice::from_ref(key)) {
                         return item.at;
                     }
@@ -239,7 +245,7 @@ impl Section {
         self.inner.at
     }
 
-    /// Puts what serde says into words. `others` are further keys that the section may have.
+    /// Turns a serde error into a problem. `others` are further keys that the section may have.
     fn complaint(&self, error: &DeError, path: &[String], others: &[&'static str]) -> Problem {
         let node = self.inner.node.find(path);
         match &error.kind {
@@ -262,10 +268,10 @@ impl Section {
                 let word = self.harmless_text(path, node).unwrap_or_default();
                 let hint = suggest::hint(&word, valid, "values");
                 let message = if word.is_empty() { "unknown value".into() } else { format!("unknown value `{word}`") };
-                self.own(path, message, Some(hint))
+                self.trusted_problem(path, message, Some(hint))
             }
             DeKind::Missing { key } => {
-                self.own(path, format!("the key `{key}` is missing"), Some(format!("add `{key}:` here")))
+                self.trusted_problem(path, format!("the key `{key}` is missing"), Some(format!("add `{key}:` here")))
             }
             DeKind::Mismatch { found, expected, hint } => {
                 let found = self.found(path, node, found);
@@ -274,7 +280,7 @@ impl Section {
                     Hint::Fixed(hint) => (*hint).to_owned(),
                     Hint::Quoting(hint) => self.scrub(path, hint),
                 });
-                self.own(path, message, hint)
+                self.trusted_problem(path, message, hint)
             }
             DeKind::Broken { message, hint } => Problem {
                 position: self.inner.sources.position(self.nearest(path)),
@@ -295,23 +301,23 @@ impl Section {
         }
     }
 
-    /// The text of a scalar, where it may be shown.
+    /// The text of a scalar, if it may be shown.
     fn harmless_text(&self, path: &[String], node: Option<&Node>) -> Option<String> {
         const SHOWN: usize = 40;
         let node = node?;
-        let Kind::Scalar(scalar) = &node.kind else { return None };
+        let NodeKind::Scalar(scalar) = &node.kind else { return None };
         let shown = !self.inner.sources.is_sensitive(&self.full_path(path), node, scalar)
             && scalar.text.chars().count() <= SHOWN
             && !scalar.text.contains(|c: char| c.is_control() || c == '`');
         shown.then(|| scalar.text.clone())
     }
 
-    /// What stands at a path, in words. `seen` is what serde saw, which may be something inside of it.
+    /// Describes the value at a path. `seen` is what serde saw, which may be nested inside of it.
     fn found(&self, path: &[String], node: Option<&Node>, seen: &str) -> String {
         let Some(node) = node else { return seen.to_owned() };
         let scalar = match &node.kind {
-            Kind::Map(_) | Kind::Seq(_) => return seen.to_owned(),
-            Kind::Scalar(scalar) => scalar,
+            NodeKind::Map(_) | NodeKind::Seq(_) => return seen.to_owned(),
+            NodeKind::Scalar(scalar) => scalar,
         };
         let kind = if scalar.plain { scalar::plain(&scalar.text) } else { Plain::Text };
         let word = match kind {
@@ -328,7 +334,7 @@ impl Section {
     }
 }
 
-/// Takes out what is at `path`, or, where that did not help, what is around it; `false` when nothing is left.
+/// Prunes the node at `path`, or its parent if that did not help; returns `false` when nothing is left.
 fn prune(mut path: Vec<String>, pruned: &mut Pruned) -> bool {
     while !path.is_empty() {
         if pruned.insert(path.clone()) {
@@ -339,7 +345,7 @@ fn prune(mut path: Vec<String>, pruned: &mut Pruned) -> bool {
     false
 }
 
-/// Whether a complaint only comes from something that has been taken out before, which is in `gone`.
+/// Whether an error merely results from a node that was pruned before; `gone` has the pruned paths.
 fn is_consequence<'a>(kind: &DeKind, path: &[String], mut gone: impl Iterator<Item = &'a Vec<String>>) -> bool {
     match kind {
         DeKind::UnknownKey { .. } | DeKind::Broken { .. } => false,

@@ -1,4 +1,4 @@
-//! Where configurations come from, and reading them into one tree.
+//! The sources of a configuration, and how they become one tree.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -7,21 +7,21 @@ use std::sync::Arc;
 use super::expand::Env;
 use super::key_path;
 use super::layer::Merger;
-use super::node::{Entry, Kind, Node};
+use super::node::{Entry, Node, NodeKind};
 use super::position::Pos;
 use super::problem::{Problem, Severity};
 use super::redact;
 use super::text::{SourceText, Sources};
-use super::yaml::{self, Fault};
+use super::yaml::{self, YamlFault};
 
 /// One source of a configuration; later ones win.
 #[derive(Clone, PartialEq, Eq)]
 pub enum Source {
     /// A YAML file.
     File(PathBuf),
-    /// YAML that is at hand, such as built-in defaults.
+    /// YAML in memory, such as built-in defaults.
     Text {
-        /// What problems call it.
+        /// Its name in problems.
         name: String,
         /// The YAML.
         text: String,
@@ -31,7 +31,7 @@ pub enum Source {
 }
 
 impl std::fmt::Debug for Source {
-    /// Shows where the source is, not what it says: that may be a secret.
+    /// Shows where the source is, not its content, which may be a secret.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::File(path) => f.debug_tuple("File").field(path).finish(),
@@ -41,10 +41,10 @@ impl std::fmt::Debug for Source {
     }
 }
 
-/// A source may be this long: a thousand times a real configuration.
+/// Maximum length of a source in bytes: a thousand times a real configuration.
 const MAX_SOURCE_BYTES: usize = 1024 * 1024;
 
-/// What an empty configuration is told.
+/// The hint for an empty configuration.
 pub(super) const MINIMAL: &str = "a minimal configuration is\n\
     receivers:\n\
     \x20 otlp:\n\
@@ -56,7 +56,7 @@ pub(super) const MINIMAL: &str = "a minimal configuration is\n\
     \x20     receivers: [otlp]\n\
     \x20     exporters: [debug]";
 
-/// The merged tree, and what was wrong on the way.
+/// The merged tree, and the problems found on the way.
 pub(super) struct Merged {
     pub(super) sources: Sources,
     /// The tree; `None` when a source could not be read to its end.
@@ -64,18 +64,23 @@ pub(super) struct Merged {
     pub(super) problems: Vec<Problem>,
 }
 
-struct Reading<'a> {
+struct SourceReader<'a> {
     env: Env<'a>,
     sources: Sources,
-    faults: Vec<Fault>,
+    faults: Vec<YamlFault>,
     complete: bool,
     merger: Merger,
 }
 
 /// Reads and merges all sources.
-pub(super) fn read(list: &[Source], env: Env<'_>) -> Merged {
-    let mut reading =
-        Reading { env, sources: Sources::default(), faults: Vec::new(), complete: true, merger: Merger::default() };
+pub(super) fn read_sources(list: &[Source], env: Env<'_>) -> Merged {
+    let mut reading = SourceReader {
+        env,
+        sources: Sources::default(),
+        faults: Vec::new(),
+        complete: true,
+        merger: Merger::default(),
+    };
     for source in list {
         reading.source(source);
     }
@@ -85,7 +90,7 @@ pub(super) fn read(list: &[Source], env: Env<'_>) -> Merged {
     reading.finish()
 }
 
-impl Reading<'_> {
+impl SourceReader<'_> {
     fn source(&mut self, source: &Source) {
         let index = u32::try_from(self.sources.all.len()).unwrap_or(u32::MAX);
         match source {
@@ -106,7 +111,7 @@ impl Reading<'_> {
     }
 
     fn document(&mut self, index: u32, name: String, text: String) {
-        // A byte order mark is no part of the text (YAML 1.2.2, 5.2).
+        // A byte order mark is not part of the text (YAML 1.2.2, 5.2).
         let text = text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text);
         if text.len() > MAX_SOURCE_BYTES {
             self.sources.all.push(SourceText::new(name, String::new()));
@@ -118,9 +123,9 @@ impl Reading<'_> {
         self.faults.extend(parsed.faults);
         self.complete &= parsed.complete;
         let root = parsed.root;
-        // Of a text that is no configuration at all, only guesses can be made.
-        if parsed.complete && matches!(root.kind, Kind::Map(_)) {
-            source.learn(index, &root, &parsed.dropped);
+        // A text that is no configuration at all has no known secrets, only guessed ones.
+        if parsed.complete && matches!(root.kind, NodeKind::Map(_)) {
+            source.find_secrets(index, &root, &parsed.dropped);
         }
         let name = source.name.clone();
         self.sources.all.push(source);
@@ -128,7 +133,7 @@ impl Reading<'_> {
             return;
         }
         match &root.kind {
-            Kind::Map(_) => self.merger.add(name, &root),
+            NodeKind::Map(_) => self.merger.add(name, &root),
             _ if root.is_null() => self.fault(Pos::whole(index), "the configuration is empty", MINIMAL),
             _ => self.fault(root.at, "a configuration is a map of sections", MINIMAL),
         }
@@ -168,19 +173,19 @@ impl Reading<'_> {
         let mut root = parsed.root;
         for key in path.iter().rev() {
             let entry = Entry { key: key.clone(), at: vec![position(0, end)], value: Arc::new(root) };
-            root = Node { at: position(0, end), kind: Kind::Map(vec![entry]) };
+            root = Node { at: position(0, end), kind: NodeKind::Map(vec![entry]) };
         }
         if parsed.complete {
-            source.learn(index, &root, &parsed.dropped);
+            source.find_secrets(index, &root, &parsed.dropped);
             self.merger.add(source.name.clone(), &root);
         }
         self.sources.all.push(source);
     }
 
-    /// A problem after which there is no tree.
+    /// Reports a problem that leaves no tree to check.
     fn fault(&mut self, at: Pos, message: &str, hint: &str) {
         self.complete = false;
-        self.faults.push(Fault { at, first: None, message: message.to_owned(), hint: hint.to_owned() });
+        self.faults.push(YamlFault { at, first: None, message: message.to_owned(), hint: hint.to_owned() });
     }
 
     fn finish(self) -> Merged {
@@ -191,7 +196,7 @@ impl Reading<'_> {
     }
 }
 
-fn problem(sources: &Sources, fault: &Fault) -> Problem {
+fn problem(sources: &Sources, fault: &YamlFault) -> Problem {
     let hint = match fault.first {
         Some(first) => format!("{} {}; delete one of them", fault.hint, sources.lines(first, first.end)),
         None => fault.hint.clone(),

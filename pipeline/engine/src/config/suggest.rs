@@ -1,8 +1,8 @@
-//! "Did you mean": the nearest of the valid words.
+//! "Did you mean": the valid word most similar to the written one.
 
-/// The valid word nearest to `word`, if one is near enough to be what was meant.
+/// The valid word most similar to `word`, if it is similar enough.
 pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    // A third of the length: `endpont` finds `endpoint`, `tls` does not find `dsn`.
+    // At most a third of the letters may differ: `endpont` finds `endpoint`, `tls` does not find `dsn`.
     let limit = (word.chars().count() / 3).max(1);
     let lower = word.to_lowercase();
     valid
@@ -13,10 +13,10 @@ pub(super) fn nearest<'a>(word: &str, valid: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// Words longer than this are compared by their beginning only: the comparison costs the product of the lengths.
+/// Of longer words only the beginning is compared, because the cost is the product of the lengths.
 const COMPARED_CHARS: usize = 64;
 
-/// Edit distance in which exchanging two neighbours counts once (optimal string alignment).
+/// Edit distance that counts swapping two neighbours once (optimal string alignment).
 pub(super) fn distance(a: &str, b: &str) -> usize {
     let a: Vec<char> = a.chars().take(COMPARED_CHARS).collect();
     let b: Vec<char> = b.chars().take(COMPARED_CHARS).collect();
@@ -37,7 +37,7 @@ pub(super) fn distance(a: &str, b: &str) -> usize {
     previous[b.len()]
 }
 
-/// The hint for a word that is not among the valid ones.
+/// The hint for a word that is not valid.
 pub(super) fn hint(word: &str, valid: &[&str], plural: &str) -> String {
     let mut words: Vec<&str> = valid.to_vec();
     words.sort_unstable();

@@ -1,9 +1,9 @@
-//! The text of a source: from byte positions to lines that may be shown.
+//! The text of a source: converts byte positions to lines that may be shown.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::node::{Dropped, Kind, Node, Scalar};
+use super::node::{Dropped, Node, NodeKind, Scalar};
 use super::position::{Excerpt, Pos, SourcePosition};
 use super::redact::{self, REDACTED};
 
@@ -16,27 +16,27 @@ pub(super) struct Sources {
     pub(super) all: Vec<SourceText>,
 }
 
-/// One source.
+/// The text of one source.
 pub(super) struct SourceText {
     pub(super) name: Arc<str>,
     pub(super) text: String,
     /// Byte at which each line begins.
     lines: Vec<usize>,
-    /// What must not be shown, sorted and disjoint.
+    /// Byte ranges that must not be shown, sorted and disjoint.
     masks: Vec<Range<usize>>,
-    /// End of the last node on each line; what follows is a comment. Empty where the source could not be parsed.
+    /// End of the last node on each line; a comment may follow. Empty if the source could not be parsed.
     code_ends: Vec<usize>,
 }
 
 impl SourceText {
-    /// Takes the text; until [`SourceText::learn`] is called, secrets are guessed line by line.
+    /// A source whose secrets are guessed line by line until [`SourceText::find_secrets`] is called.
     pub(super) fn new(name: impl Into<Arc<str>>, text: String) -> Self {
         let lines = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1)).collect();
         Self { name: name.into(), text, lines, masks: Vec::new(), code_ends: Vec::new() }
     }
 
-    /// Takes the places of secrets and of comments from the parsed tree.
-    pub(super) fn learn(&mut self, source: u32, root: &Node, dropped: &[Dropped]) {
+    /// Finds secrets and comments by means of the parsed tree.
+    pub(super) fn find_secrets(&mut self, source: u32, root: &Node, dropped: &[Dropped]) {
         let mut masks = Vec::new();
         let mut ends = self.lines.clone();
         let mut cover = |at: Pos| {
@@ -89,12 +89,12 @@ impl SourceText {
         self.code_ends = ends;
     }
 
-    /// Line, counted from 0, of a byte.
+    /// The line that contains a byte, counted from 0.
     pub(super) fn line_of(&self, at: u32) -> usize {
         self.lines.partition_point(|start| *start <= at as usize).saturating_sub(1)
     }
 
-    /// The bytes of a line without its break.
+    /// The bytes of a line without its line break.
     fn line(&self, index: usize) -> Range<usize> {
         let start = self.lines.get(index).copied().unwrap_or(self.text.len());
         let end = self.lines.get(index + 1).map_or(self.text.len(), |next| next - 1);
@@ -102,7 +102,7 @@ impl SourceText {
         start..end
     }
 
-    /// What must not be shown of a line, relative to its beginning.
+    /// The ranges of a line that must not be shown, relative to its beginning.
     pub(super) fn masks_of(&self, index: usize) -> Vec<Range<usize>> {
         let line = self.line(index);
         let text = &self.text[line.clone()];
@@ -113,7 +113,7 @@ impl SourceText {
         for mask in self.masks.iter().filter(|mask| mask.start < line.end && mask.end > line.start) {
             let start = mask.start.max(line.start) - line.start;
             let end = mask.end.min(line.end) - line.start;
-            // The indentation of a block scalar is no secret.
+            // The indentation of a block scalar is not secret.
             let blank = text[start..end].len() - text[start..end].trim_start().len();
             let start = (start + blank).max(found.last().map_or(0, |last| last.end));
             if start < end {
@@ -127,7 +127,7 @@ impl SourceText {
         found
     }
 
-    /// Whether a line above, with less indentation, names a secret.
+    /// Whether a less indented line above names a secret.
     fn is_inside_secret(&self, index: usize) -> bool {
         let indent = |text: &str| text.len() - text.trim_start().len();
         let mut limit = indent(&self.text[self.line(index)]);
@@ -146,7 +146,7 @@ impl SourceText {
         false
     }
 
-    /// What a person reads of a range of bytes; `extra` is hidden besides what is known to be secret.
+    /// The position to show for a byte range; `extra` is masked in addition to the known secrets.
     fn position(&self, at: Pos, extra: Option<Pos>) -> SourcePosition {
         if at.is_whole() {
             return SourcePosition { file: self.name.clone(), line: 0, column: 0, excerpt: None, pos: at };
@@ -183,9 +183,9 @@ impl SourceText {
 /// Calls `visit` with the position of every key and the path to its map.
 fn walk_keys(node: &Node, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String], Pos)) {
     match &node.kind {
-        Kind::Scalar(_) => {}
-        Kind::Seq(items) => items.iter().for_each(|item| walk_keys(item, path, visit)),
-        Kind::Map(entries) => {
+        NodeKind::Scalar(_) => {}
+        NodeKind::Seq(items) => items.iter().for_each(|item| walk_keys(item, path, visit)),
+        NodeKind::Map(entries) => {
             for entry in entries {
                 entry.at.iter().for_each(|at| visit(path, *at));
                 path.push(entry.key.clone());
@@ -196,7 +196,7 @@ fn walk_keys(node: &Node, path: &mut Vec<String>, visit: &mut dyn FnMut(&[String
     }
 }
 
-/// Replaces the masks, blanks what a terminal would act upon, and crops to what fits on a screen.
+/// Applies the masks, replaces control characters, and crops the line to the width of a screen.
 fn excerpt(text: &str, masks: &[Range<usize>], marked: Range<usize>) -> Excerpt {
     let mut shown: Vec<char> = Vec::new();
     let mut caret = None;
@@ -244,12 +244,12 @@ fn excerpt(text: &str, masks: &[Range<usize>], marked: Range<usize>) -> Excerpt 
 }
 
 impl Sources {
-    /// What a person reads of a range of bytes.
+    /// The position to show for a byte range.
     pub(super) fn position(&self, at: Pos) -> SourcePosition {
         self.position_hiding(at, None)
     }
 
-    /// What a person reads of a range of bytes, with `extra` hidden in the line besides what is known to be secret.
+    /// The position to show for a byte range, with `extra` masked in addition to the known secrets.
     pub(super) fn position_hiding(&self, at: Pos, extra: Option<Pos>) -> SourcePosition {
         match self.all.get(at.source as usize) {
             Some(source) => source.position(at, extra.filter(|extra| extra.source == at.source)),
@@ -263,14 +263,14 @@ impl Sources {
         }
     }
 
-    /// Whether a value is hidden wherever it is shown, because one of the keys it is the value of names a secret.
+    /// Whether a value is always masked, because one of its parent keys names a secret.
     pub(super) fn hides(&self, at: Pos) -> bool {
         let Some(source) = self.all.get(at.source as usize).filter(|_| !at.is_whole()) else { return false };
         let (start, end) = (at.start as usize, at.end as usize);
         source.masks.iter().any(|mask| mask.start <= start && end <= mask.end && start < end)
     }
 
-    /// Whether the text of this scalar must not be printed. An alias of a secret is one too, under whatever key.
+    /// Whether the text of this scalar must not be printed. An alias of a secret is secret too, under whatever key.
     pub(super) fn is_sensitive(&self, path: &[String], node: &Node, scalar: &Scalar) -> bool {
         scalar.from_env
             || redact::is_secret_path(path)
@@ -278,9 +278,9 @@ impl Sources {
             || !redact::inline_secrets(&scalar.text).is_empty()
     }
 
-    /// A message without the sensitive scalars at and below `node`, which stands at `path`.
+    /// Removes the secret scalars at and below `node`, whose path is `path`, from a message.
     ///
-    /// Messages of components may quote what they were given, or parts of it.
+    /// A component's message may quote its settings, or parts of them.
     pub(super) fn scrub(&self, message: &str, path: &[String], node: Option<&Node>) -> String {
         let mut message = redact::without_userinfo(message);
         let Some(node) = node else { return message };
@@ -295,13 +295,13 @@ impl Sources {
         if leaks { "the value is not valid".to_owned() } else { message }
     }
 
-    /// "line 3" or "lines 3-7" of the bytes from `from` up to `end`, counted from 1.
+    /// "line 3" or "lines 3-7" for the bytes from `from` up to `end`, counted from 1.
     pub(super) fn lines(&self, from: Pos, end: u32) -> String {
         let Some(source) = self.all.get(from.source as usize).filter(|_| !from.is_whole()) else {
             return "all of it".to_owned();
         };
         let first = source.line_of(from.start) + 1;
-        // A block scalar ends at the beginning of the line after it.
+        // A block scalar ends at the beginning of the following line.
         let last = source.line_of(end.saturating_sub(1).max(from.start)) + 1;
         if first == last { format!("line {first}") } else { format!("lines {first}-{last}") }
     }

@@ -1,7 +1,7 @@
-//! From YAML text to nodes.
+//! Parses YAML text into nodes.
 //!
-//! Reads the events of the parser that serde-saphyr is built on, instead of deserializing through it: only the events
-//! tell how a scalar was quoted and where a key stands, and all duplicate keys of a file can be reported at once.
+//! Uses the events of the parser beneath serde-saphyr instead of deserializing: only the events say how a scalar was
+//! quoted and where a key stands, and they allow all duplicate keys of a file to be reported at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,28 +9,29 @@ use std::sync::Arc;
 use serde_saphyr::granit_parser::{self, Event, Parser, ScalarStyle, Span, Tag};
 
 use super::expand::{self, Env};
-use super::node::{Dropped, Entry, Kind, Node, Scalar};
+use super::node::{Dropped, Entry, Node, NodeKind, Scalar};
 use super::position::Pos;
 
-/// Maps and lists may be nested this deep. The merge and the readers recurse, so this bounds the stack.
+/// Maximum nesting depth of maps and lists. Merging and reading recurse, so this bounds the stack.
 pub(super) const MAX_DEPTH: usize = 64;
-/// Nodes of one source after aliases are replaced: far above any configuration, far below what alias bombs make.
+/// Maximum number of nodes of a source after aliases are expanded: far above any configuration, far below an alias
+/// bomb.
 const MAX_NODES: usize = 20_000;
 
-/// With more faults than this the rest of the text is not read.
+/// Parsing stops after this many faults.
 const MAX_FAULTS: usize = 100;
 
-/// A problem of the text itself, before it has a position.
-pub(super) struct Fault {
+/// A problem in the text itself, before its position is resolved.
+pub(super) struct YamlFault {
     pub(super) at: Pos,
-    /// Another position that the hint names by its line.
+    /// A second position, whose line the hint mentions.
     pub(super) first: Option<Pos>,
     pub(super) message: String,
     pub(super) hint: String,
 }
 
-/// A container that is being read.
-struct Open {
+/// A map or list that is not closed yet.
+struct OpenContainer {
     at: Pos,
     anchor: usize,
     /// `Some` for a map.
@@ -43,30 +44,30 @@ struct Open {
 struct Builder<'a> {
     text: &'a str,
     source: u32,
-    /// Where the YAML begins in the source.
+    /// The byte offset of the YAML within the source.
     base: usize,
     env: Env<'a>,
-    stack: Vec<Open>,
+    stack: Vec<OpenContainer>,
     anchors: HashMap<usize, Arc<Node>>,
     nodes: usize,
     root: Option<Arc<Node>>,
-    faults: Vec<Fault>,
+    faults: Vec<YamlFault>,
     complete: bool,
     dropped: Vec<Dropped>,
 }
 
-/// What became of a text.
-pub(super) struct Parsed {
-    /// The tree; null where there is none.
+/// The result of parsing.
+pub(super) struct ParsedYaml {
+    /// The tree; null if there is none.
     pub(super) root: Node,
-    pub(super) faults: Vec<Fault>,
-    /// The text was read to its end. Otherwise the tree says nothing.
+    pub(super) faults: Vec<YamlFault>,
+    /// Whether the text was parsed to its end. If not, the tree is incomplete.
     pub(super) complete: bool,
     pub(super) dropped: Vec<Dropped>,
 }
 
 /// Reads the YAML that begins at byte `base` of a source.
-pub(super) fn parse(text: &str, base: usize, source: u32, env: Env<'_>) -> Parsed {
+pub(super) fn parse(text: &str, base: usize, source: u32, env: Env<'_>) -> ParsedYaml {
     let mut builder = Builder {
         text,
         source,
@@ -84,7 +85,7 @@ pub(super) fn parse(text: &str, base: usize, source: u32, env: Env<'_>) -> Parse
     let end = u32::try_from(text.len()).unwrap_or(u32::MAX);
     let nothing = Pos { source, start: u32::try_from(base).unwrap_or(u32::MAX).min(end), end };
     let root = builder.root.take().and_then(Arc::into_inner).unwrap_or_else(|| Node::null(nothing));
-    Parsed { root, faults: builder.faults, complete: builder.complete, dropped: builder.dropped }
+    ParsedYaml { root, faults: builder.faults, complete: builder.complete, dropped: builder.dropped }
 }
 
 impl Builder<'_> {
@@ -121,11 +122,11 @@ impl Builder<'_> {
         }
     }
 
-    /// Takes one event; `false` when there is no point in going on.
+    /// Processes one event; returns `false` if parsing should stop.
     fn event(&mut self, event: Event<'_>, at: Pos) -> bool {
         match event {
             Event::Scalar(text, style, anchor, tag) => {
-                // The parser writes `~` for a value that is not there.
+                // The parser reports a missing value as `~`.
                 let text = if at.start == at.end { "" } else { &*text };
                 let node = self.scalar(text, style, tag.as_deref(), at);
                 self.finish(Arc::new(node), anchor)
@@ -163,7 +164,7 @@ impl Builder<'_> {
         if self.stack.len() >= MAX_DEPTH {
             return self.too_deep(at);
         }
-        self.stack.push(Open { at, anchor, entries, items: Vec::new(), key: None });
+        self.stack.push(OpenContainer { at, anchor, entries, items: Vec::new(), key: None });
         true
     }
 
@@ -172,22 +173,22 @@ impl Builder<'_> {
         false
     }
 
-    fn close(&mut self, open: Open, end: Pos) -> bool {
+    fn close(&mut self, open: OpenContainer, end: Pos) -> bool {
         let mut at = open.at;
-        // A flow collection ends with its bracket; a block collection with the last of its values.
+        // A flow collection ends with its bracket; a block collection ends with its last value.
         at.end = if self.text.as_bytes().get(at.start as usize).is_some_and(|b| matches!(b, b'[' | b'{')) {
             end.end.max(at.start)
         } else {
             at.end
         };
         let kind = match open.entries {
-            Some(entries) => Kind::Map(self.merge_keys(entries)),
-            None => Kind::Seq(open.items),
+            Some(entries) => NodeKind::Map(self.merge_keys(entries)),
+            None => NodeKind::Seq(open.items),
         };
         self.finish(Arc::new(Node { at, kind }), open.anchor)
     }
 
-    /// Puts a complete node where it belongs; `false` when there is no point in going on.
+    /// Adds a finished node to its parent; returns `false` if parsing should stop.
     fn finish(&mut self, node: Arc<Node>, anchor: usize) -> bool {
         self.nodes = self.nodes.saturating_add(1);
         if !self.within_limit(node.at) {
@@ -209,32 +210,32 @@ impl Builder<'_> {
             return true;
         };
         match entries.iter().find(|entry| entry.key == key && !merge).map(Entry::pos) {
-            // The key was refused already.
+            // The key was refused before.
             None if key.is_empty() => self.drop_value(key, node),
             None => entries.push(Entry { key, at: vec![at], value: node }),
             Some(first) => {
                 self.drop_value(key, node);
                 let (message, hint) = ("this key stands here twice".into(), "the first one is in".into());
-                self.faults.push(Fault { at, first: Some(first), message, hint });
+                self.faults.push(YamlFault { at, first: Some(first), message, hint });
             }
         }
         true
     }
 
-    /// Remembers a value that does not get into the tree.
+    /// Keeps a value that is not part of the tree, because it may be a secret.
     fn drop_value(&mut self, key: String, node: Arc<Node>) {
         let open = self.stack.iter().filter_map(|open| open.key.as_ref()).map(|(key, ..)| key.clone());
         self.dropped.push(Dropped { path: open.chain([key]).collect(), node });
     }
 
-    /// Takes a node as the key of the next entry.
+    /// Uses a node as the key of the next entry.
     fn key(&mut self, node: Arc<Node>) {
         let key = match &node.kind {
-            Kind::Scalar(scalar) if scalar.raw.is_empty() => {
+            NodeKind::Scalar(scalar) if scalar.raw.is_empty() => {
                 self.fault(node.at, "this key is empty", "write a name before the colon");
                 (String::new(), node.at, true)
             }
-            Kind::Scalar(scalar) => (scalar.raw.clone(), node.at, scalar.plain && scalar.raw == "<<"),
+            NodeKind::Scalar(scalar) => (scalar.raw.clone(), node.at, scalar.plain && scalar.raw == "<<"),
             _ => {
                 self.fault(node.at, "a key must be text", "write it without brackets and braces");
                 self.drop_value(String::new(), node.clone());
@@ -246,16 +247,16 @@ impl Builder<'_> {
         }
     }
 
-    /// Replaces the merge keys `<<` (YAML 1.1 type `merge`): keys that stand in the map itself win.
+    /// Expands the merge keys `<<` (YAML 1.1 type `merge`); keys in the map itself win.
     fn merge_keys(&mut self, entries: Vec<Entry>) -> Vec<Entry> {
         let (merges, mut own): (Vec<Entry>, Vec<Entry>) = entries.into_iter().partition(|entry| entry.key == "<<");
         for merge in merges {
             let maps: Vec<Arc<Node>> = match &merge.value.kind {
-                Kind::Map(_) => vec![merge.value.clone()],
-                Kind::Seq(items) => items.clone(),
-                Kind::Scalar(_) => Vec::new(),
+                NodeKind::Map(_) => vec![merge.value.clone()],
+                NodeKind::Seq(items) => items.clone(),
+                NodeKind::Scalar(_) => Vec::new(),
             };
-            if maps.is_empty() || maps.iter().any(|map| !matches!(map.kind, Kind::Map(_))) {
+            if maps.is_empty() || maps.iter().any(|map| !matches!(map.kind, NodeKind::Map(_))) {
                 self.fault(
                     merge.pos(),
                     "`<<` merges maps, and this is none",
@@ -280,7 +281,7 @@ impl Builder<'_> {
             None => {}
             Some((Some("str"), _)) => plain = false,
             Some((Some("int" | "float" | "bool" | "null"), _)) => plain = true,
-            // The non-specific tag `!` makes text of a plain scalar (YAML 1.2.2, 6.9.1).
+            // The non-specific tag `!` makes a plain scalar text (YAML 1.2.2, 6.9.1).
             Some((None, tag)) if tag.handle().is_empty() && tag.suffix() == "!" => plain = false,
             Some(_) => self.fault(at, "this tag is not supported", "delete the word that begins with `!`"),
         }
@@ -289,7 +290,7 @@ impl Builder<'_> {
             let raw = text.to_owned();
             return Node {
                 at,
-                kind: Kind::Scalar(Scalar { text: raw.clone(), raw, plain, from_env: false, broken: None }),
+                kind: NodeKind::Scalar(Scalar { text: raw.clone(), raw, plain, from_env: false, broken: None }),
             };
         }
         let expanded = expand::expand(text, self.env);
@@ -298,7 +299,7 @@ impl Builder<'_> {
         }
         Node {
             at,
-            kind: Kind::Scalar(Scalar {
+            kind: NodeKind::Scalar(Scalar {
                 text: expanded.text,
                 raw: text.to_owned(),
                 plain,
@@ -323,7 +324,7 @@ impl Builder<'_> {
     }
 
     fn fault(&mut self, at: Pos, message: &str, hint: &str) {
-        self.faults.push(Fault { at, first: None, message: message.into(), hint: hint.into() });
+        self.faults.push(YamlFault { at, first: None, message: message.into(), hint: hint.into() });
     }
 
     fn syntax(&mut self, error: &granit_parser::ScanError) {
@@ -353,7 +354,7 @@ impl Builder<'_> {
             marker.byte_offset().unwrap_or_default().saturating_add(self.base).min(self.text.len())
         };
         let (start, end) = (byte(&span.start), byte(&span.end));
-        // The span of a block scalar reaches to the next token; what is shown ends with the text.
+        // The span of a block scalar extends to the next token; the excerpt ends with the text.
         let end = match self.text.get(start..end) {
             Some(text) => start + text.trim_end().len(),
             None => start,

@@ -1,18 +1,18 @@
-//! The pauses between the attempts for one request.
+//! The pauses between the attempts to send one request.
 
 use std::time::Duration;
 
 use super::retry_config::RetryConfig;
 
-/// The longest pause, whatever a destination asks for. An attempt a day harms nobody, and a number that a destination
-/// made up must not overflow a clock.
+/// The longest pause, even if a destination asks for more. One attempt a day does no harm, and a bogus number from a
+/// destination must not overflow a clock.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The schedule of one request.
+/// The retry schedule of one request.
 #[derive(Debug)]
 pub(super) struct Backoff {
     config: RetryConfig,
-    /// The next pause, before it is varied.
+    /// The next pause, before it is randomised.
     interval: Duration,
     random: fastrand::Rng,
 }
@@ -22,8 +22,8 @@ impl Backoff {
         Self { config, interval: config.initial_interval.get(), random }
     }
 
-    /// The pause before the next attempt, `elapsed` after the first one began; `None` where there is no other.
-    /// `at_least` is what the destination asked for.
+    /// The pause before the next attempt, when the first one began `elapsed` ago; `None` if there is no further
+    /// attempt. `at_least` is the pause that the destination asked for.
     pub(super) fn next(&mut self, elapsed: Duration, at_least: Duration) -> Option<Duration> {
         if !self.config.enabled {
             return None;
@@ -54,7 +54,7 @@ mod tests {
         Backoff::new(rules.try_into().unwrap(), fastrand::Rng::with_seed(7))
     }
 
-    /// Guarantees: pauses grow by the multiplier up to the longest, and end where the time is over.
+    /// Guarantees: pauses grow by the multiplier up to the maximum, and retries end when their time is up.
     /// rule: otlp#backoff
     #[test]
     fn grows_and_ends() {
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(pauses, [1, 2, 4, 5, 5]);
     }
 
-    /// Guarantees: a pause lies within the random range, and not always at the same place in it.
+    /// Guarantees: a pause lies within the random range, and varies.
     /// rule: otlp#backoff
     #[test]
     fn jitter() {
@@ -83,7 +83,7 @@ mod tests {
         assert!(*shortest < Duration::from_millis(3500) && *longest > Duration::from_millis(6500));
     }
 
-    /// Guarantees: what the destination asked for is waited for, and gives up where that is too long.
+    /// Guarantees: the pause that the destination asked for is kept, and retries end if it is too long.
     #[test]
     fn retry_after() {
         let mut backoff = seconds(1, 5, 20, 0.0);
@@ -92,7 +92,7 @@ mod tests {
         assert_eq!(seconds(1, 5, 0, 0.0).next(Duration::MAX, Duration::MAX), Some(LONGEST));
     }
 
-    /// Guarantees: without retries there is no second attempt; without a limit there always is.
+    /// Guarantees: with retries disabled there is no second attempt; without a time limit there always is one.
     #[test]
     fn disabled_and_endless() {
         let mut never = Backoff::new(RetryConfig::disabled(), fastrand::Rng::with_seed(1));

@@ -1,7 +1,7 @@
-//! One exporter with all that its pipelines and its consumers share, and the requests in the engine's hands.
+//! The state of one exporter that its pipelines and consumers share, and the requests that wait or are being sent.
 //!
-//! A [`Ticket`] is settled exactly once: sent, or lost under a reason. Whatever happens to it, such as a panic of the
-//! exporter, dropping it settles it.
+//! A [`Ticket`] is settled exactly once: sent, or lost for a reason. Dropping an unsettled ticket settles it too, for
+//! example if the exporter panics.
 
 use std::future::pending;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use profbridge_net::LogGate;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use super::queue::{Bounds, Queue, Refusal, Weight};
+use super::queue::{Bounds, PushError, Queue, Weight};
 use super::queue_config::{Overflow, Sizer};
 use super::settings::DeliverySettings;
 use crate::balance::Held;
@@ -22,16 +22,15 @@ use crate::component::{Accepted, Exporter, ExporterContext, Now, Observer, Prepa
 use crate::ledger::Ledger;
 use crate::telemetry::{ExporterTelemetry, QueueGauges};
 
-/// Between two lines of one kind in the log.
-const BETWEEN_LINES: Duration = Duration::from_secs(10);
+/// Minimum time between two log lines of one kind.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
 
-/// When a shutdown has to be over.
+/// The deadlines of a shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stop {
-    /// What was not sent by then is kept on disk, where the exporter does that, or lost, counted under
-    /// [`Reason::Shutdown`].
+    /// Requests not sent by then are kept on disk if the exporter does that, or else lost under [`Reason::Shutdown`].
     pub deadline: Instant,
-    /// By then the exporter has said what it still has to say ([`Observer::close`]).
+    /// The exporter has to finish [`Observer::close`] by then.
     pub close_by: Instant,
 }
 
@@ -40,13 +39,13 @@ pub(super) struct Core<E: Exporter> {
     pub(super) settings: DeliverySettings,
     pub(super) context: ExporterContext,
     pub(super) queue: Queue<Ticket<E>>,
-    /// When a shutdown has to be over, once it has begun.
+    /// The deadlines of the shutdown, once it has begun.
     end: watch::Sender<Option<Stop>>,
-    /// What a shutdown leaves unsent; `None` once it was taken.
+    /// Requests that a shutdown leaves unsent; `None` once they were collected.
     unsent: Mutex<Option<Vec<Ticket<E>>>>,
-    /// An exporter prepares one batch at a time, whichever pipeline it comes from.
+    /// Held while the exporter prepares a batch, so that it prepares one at a time for all pipelines.
     preparing: Mutex<()>,
-    /// What pipelines have given the exporter that is not prepared, and so not counted, yet.
+    /// Batches that pipelines have handed over but that are not prepared, and so not counted, yet.
     pub(super) ledger: Ledger,
     failing: AtomicBool,
     failures: LogGate,
@@ -56,10 +55,10 @@ pub(super) struct Core<E: Exporter> {
 
 impl<E: Exporter> Core<E> {
     pub(super) fn new(exporter: E, settings: DeliverySettings, context: ExporterContext) -> Self {
-        // Without a queue one request is on its way, and its pipeline waits.
+        // Without a queue one request is in flight, and its pipeline waits.
         let units = if settings.queue.enabled { settings.queue.queue_size } else { 1 };
         let bounds = Bounds { units, bytes: context.budget.limit() };
-        let [failures, losses, warnings] = [BETWEEN_LINES; 3].map(LogGate::new);
+        let [failures, losses, warnings] = [LOG_INTERVAL; 3].map(LogGate::new);
         let core = Self {
             exporter,
             settings,
@@ -90,7 +89,7 @@ impl<E: Exporter> Core<E> {
         if self.settings.queue.enabled { self.settings.queue.sizer } else { Sizer::Requests }
     }
 
-    /// Shows the queue's state in the metrics.
+    /// Updates the queue's metrics.
     pub(super) fn publish(&self) {
         let level = self.queue.level();
         let capacity = self.queue.bounds.units;
@@ -98,7 +97,7 @@ impl<E: Exporter> Core<E> {
         self.telemetry().set_queue(gauges, !self.queue.has_room());
     }
 
-    /// Says that the shutdown has begun. The first to say so decides.
+    /// Starts the shutdown. Only the first call counts.
     pub(super) fn drain_by(&self, stop: Stop) {
         self.end.send_modify(|end| {
             end.get_or_insert(stop);
@@ -111,19 +110,19 @@ impl<E: Exporter> Core<E> {
     }
 
     /// Waits until the deadline of a shutdown has passed.
-    pub(super) async fn over(&self) {
-        self.until(|stop| stop.deadline).await;
+    pub(super) async fn wait_until_over(&self) {
+        self.wait_until(|stop| stop.deadline).await;
     }
 
-    /// Waits until attempts that are under way are given up: somewhat behind the deadline, since an answer within it
+    /// Waits until running attempts are cancelled: shortly after the deadline, because an answer that arrived in time
     /// may still have to be read.
-    pub(super) async fn cut_off(&self) {
-        self.until(|stop| stop.deadline + stop.close_by.saturating_duration_since(stop.deadline) / 4).await;
+    pub(super) async fn wait_for_cut_off(&self) {
+        self.wait_until(|stop| stop.deadline + stop.close_by.saturating_duration_since(stop.deadline) / 4).await;
     }
 
-    async fn until(&self, when: impl Fn(&Stop) -> Instant) {
+    async fn wait_until(&self, when: impl Fn(&Stop) -> Instant) {
         let mut end = self.end.subscribe();
-        // The sender lives as long as this.
+        // The sender lives as long as `self`.
         let stop = match end.wait_for(Option::is_some).await {
             Ok(stop) => *stop,
             Err(_) => None,
@@ -134,7 +133,7 @@ impl<E: Exporter> Core<E> {
         }
     }
 
-    /// Pauses between two attempts. `false`, at once, where the next would come after the deadline of a shutdown.
+    /// Pauses between two attempts. Returns `false` at once if the next one would start after the shutdown's deadline.
     pub(super) async fn pause(&self, pause: Duration) -> bool {
         let resume = Instant::now() + pause;
         let mut end = self.end.subscribe();
@@ -149,19 +148,19 @@ impl<E: Exporter> Core<E> {
         }
     }
 
-    /// Takes a request that a shutdown leaves unsent, to be kept on disk or counted as lost.
+    /// Collects a request that a shutdown leaves unsent, to be kept on disk or counted as lost.
     pub(super) fn leave_unsent(&self, ticket: Ticket<E>) {
         let mut unsent = self.unsent.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(unsent) = &mut *unsent else { return ticket.lost(Reason::Shutdown) };
         unsent.push(ticket);
     }
 
-    /// What a shutdown left unsent. What comes later is lost.
+    /// The requests that the shutdown left unsent. Later ones are lost.
     pub(super) fn take_unsent(&self) -> Vec<Ticket<E>> {
         self.unsent.lock().unwrap_or_else(PoisonError::into_inner).take().unwrap_or_default()
     }
 
-    /// Logs that an attempt failed and another will follow: at its beginning, and then once in a while.
+    /// Logs that an attempt failed and will be repeated: the first time, and then at intervals.
     pub(super) fn note_failure(&self, error: &SendError, pause: Duration) {
         let message = &error.message;
         self.telemetry().failed(error.reason, message);
@@ -171,7 +170,7 @@ impl<E: Exporter> Core<E> {
         }
     }
 
-    /// Logs that a request is lost for good, once in a while.
+    /// Logs at intervals that a request is lost for good.
     pub(super) fn note_loss(&self, lost: Quantities, reason: Reason, message: &str) {
         self.telemetry().failed(reason, message);
         if let Some(more) = self.losses.pass() {
@@ -187,9 +186,9 @@ impl<E: Exporter> Core<E> {
         }
     }
 
-    /// Logs that sending works again, and what the destination remarked.
+    /// Logs that sending works again, and any remark of the destination.
     pub(super) fn note_success(&self, rejected: Quantities, message: Option<&str>) {
-        self.telemetry().worked();
+        self.telemetry().record_success();
         if self.failing.swap(false, Ordering::Relaxed) {
             tracing::info!(exporter = self.telemetry().id(), "sending works again");
         }
@@ -207,7 +206,8 @@ impl<E: Exporter> Core<E> {
         self.exporter.prepare(telemetry, now)
     }
 
-    /// Counts what is still being prepared as lost: it comes too late, and so does everything from here on.
+    /// Counts batches that are still being prepared as lost, because they come too late; later batches are lost as
+    /// well.
     pub(super) fn give_up(&self) {
         self.ledger.close(|late| self.count_late(late));
     }
@@ -219,12 +219,12 @@ impl<E: Exporter> Core<E> {
 
     pub(super) fn enqueue(&self, mut ticket: Ticket<E>) {
         let weight = ticket.weight;
-        // It may be taken out, and settled, before the push returns.
+        // Set before the push: a consumer may pop and settle the ticket before the push returns.
         ticket.queued = true;
         let pushed = match self.settings.queue.overflow {
             Overflow::Drop => self.queue.try_push(ticket, weight),
             Overflow::Refuse | Overflow::Wait => {
-                self.queue.push(ticket, weight).map_err(|ticket| (ticket, Refusal::Closed))
+                self.queue.push(ticket, weight).map_err(|ticket| (ticket, PushError::Closed))
             }
         };
         let Err((mut ticket, refusal)) = pushed else {
@@ -232,7 +232,7 @@ impl<E: Exporter> Core<E> {
             return;
         };
         ticket.queued = false;
-        if refusal == Refusal::Closed {
+        if refusal == PushError::Closed {
             return self.leave_unsent(ticket);
         }
         let quantities = ticket.request.quantities;
@@ -241,30 +241,30 @@ impl<E: Exporter> Core<E> {
     }
 }
 
-/// What a request takes in memory beside its body: the ticket, its place in the queue, the exporter's own notes. Bounds
-/// the number of requests in a queue that is bounded in bytes.
+/// Estimated memory in bytes of a request beyond its body: the ticket, its queue entry, the exporter's metadata. It
+/// bounds the number of requests in a queue that is bounded in bytes.
 const ENTRY_BYTES: u64 = 512;
 
-/// A request in the engine's hands.
+/// A request that waits or is being sent.
 pub(super) struct Ticket<E: Exporter> {
     pub(super) core: Arc<Core<E>>,
     pub(super) request: Request<E::Meta>,
     weight: Weight,
-    /// Whether it counts in the queue until it is settled.
+    /// Whether the queue counts it until it is settled.
     queued: bool,
     settled: bool,
     _memory: Permit,
 }
 
 impl<E: Exporter> Ticket<E> {
-    /// Takes a request over and counts it as held.
+    /// Wraps a request and counts it as held.
     pub(super) fn new(core: &Arc<Core<E>>, request: Request<E::Meta>) -> Self {
         let beside = ENTRY_BYTES.saturating_add(core.observer().map_or(0, |observer| observer.meta_bytes(&request)));
         let bytes = (request.body.len() as u64).saturating_add(beside);
         let units = match core.sizer() {
             Sizer::Bytes => bytes,
             Sizer::Requests => 1,
-            // Nothing that carries anything weighs nothing, or a queue would hold any number of it.
+            // Every request weighs at least 1, or a queue could hold an unlimited number of empty ones.
             Sizer::Items => request.quantities.total().max(1),
         };
         core.telemetry().edge().hold(Held { quantities: request.quantities, bytes });
@@ -273,7 +273,7 @@ impl<E: Exporter> Ticket<E> {
         Self { core: Arc::clone(core), request, weight, queued: false, settled: false, _memory: memory }
     }
 
-    /// The destination took it.
+    /// Settles it as sent: the destination accepted it.
     pub(super) fn sent(mut self, accepted: &Accepted) {
         let telemetry = self.core.telemetry();
         let rejected = accepted.rejected.min(self.request.quantities);
@@ -283,20 +283,20 @@ impl<E: Exporter> Ticket<E> {
         self.settle();
     }
 
-    /// The exporter said that it is lost for good, or has written it to disk.
+    /// Settles it as the exporter said: lost for good, or written to disk.
     pub(super) fn failed(mut self, reason: Reason) {
         self.count(reason);
         self.settle();
     }
 
-    /// It is lost in the engine's hands, which the exporter is told.
+    /// Settles it as lost by the engine, and tells the exporter.
     pub(super) fn lost(mut self, reason: Reason) {
         self.count(reason);
         self.settle();
-        self.tell(reason);
+        self.notify_observer(reason);
     }
 
-    fn tell(&self, lost: Reason) {
+    fn notify_observer(&self, lost: Reason) {
         if let Some(observer) = self.core.observer() {
             observer.lost(&self.request, lost);
         }
@@ -330,9 +330,9 @@ impl<E: Exporter> Drop for Ticket<E> {
         }
         self.count(Reason::Internal);
         self.settle();
-        // A second panic while the first unwinds would end the process.
+        // A second panic during unwinding would abort the process.
         if !std::thread::panicking() {
-            self.tell(Reason::Internal);
+            self.notify_observer(Reason::Internal);
         }
     }
 }

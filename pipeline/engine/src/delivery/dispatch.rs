@@ -1,4 +1,4 @@
-//! The consumers of a queue: up to `num_consumers` requests are on their way at the same time.
+//! The consumers of a queue: they send up to `num_consumers` requests at the same time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use super::backoff::Backoff;
 use super::core::{Core, Stop, Ticket};
 use crate::component::{Accepted, Exporter, Retry, SendError};
 
-/// Sends what is queued until the queue is closed and empty, or the deadline of a shutdown has passed. From then on no
-/// attempt begins; those under way have until [`Core::cut_off`]. One task while there is nothing to send.
+/// Sends queued requests until the queue is closed and empty, or the shutdown's deadline has passed. No attempt starts
+/// after the deadline; running ones have until [`Core::wait_for_cut_off`]. While nothing is queued there is only one task.
 pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
     let consumers = core.settings.queue.num_consumers;
     let mut sending = JoinSet::new();
     let mut open = true;
-    let over = core.over();
+    let over = core.wait_until_over();
     tokio::pin!(over);
     while open || !sending.is_empty() {
         tokio::select! {
@@ -39,7 +39,7 @@ pub(super) async fn run<E: Exporter>(core: Arc<Core<E>>) {
     }
 }
 
-/// Ends the consumers by the deadline, then lets the exporter say what it still has to say.
+/// Stops the consumers by the deadline, then lets the exporter send its final reports.
 pub(super) async fn stop<E: Exporter>(core: Arc<Core<E>>, mut task: JoinHandle<()>, stop: Stop) {
     core.drain_by(stop);
     core.queue.close();
@@ -58,7 +58,7 @@ pub(super) async fn stop<E: Exporter>(core: Arc<Core<E>>, mut task: JoinHandle<(
     }
 }
 
-/// Lets the exporter write what was not sent to disk. What it does not write is lost.
+/// Lets the exporter write unsent requests to disk. Those that it does not write are lost.
 async fn keep<E: Exporter>(core: &Core<E>, by: Instant) {
     let unsent = core.take_unsent();
     if unsent.is_empty() {
@@ -80,46 +80,46 @@ fn note_panic<E: Exporter>(core: &Core<E>, ended: Result<(), tokio::task::JoinEr
     }
 }
 
-/// What became of a request.
-enum Outcome {
+/// How the attempts to send a request ended.
+enum AttemptOutcome {
     Sent(Accepted),
-    /// The exporter said that it is lost for good.
+    /// The exporter gave up for good.
     Failed(Reason),
-    /// It is lost in the engine's hands.
+    /// The engine gave up.
     Lost(Reason),
-    /// The shutdown came before its end.
+    /// The shutdown came first.
     Unsent,
 }
 
-/// Makes attempts to send one request until it is sent or lost, or a shutdown leaves no time for another.
+/// Tries to send one request until it is sent or lost, or the shutdown leaves no time for another attempt.
 async fn send<E: Exporter>(ticket: Ticket<E>) {
     let core = Arc::clone(&ticket.core);
     let outcome = tokio::select! {
-        // An answer that has come counts, however late it is looked at.
+        // An answer that has arrived counts, even if it is polled late.
         biased;
         outcome = attempts(&core, &ticket) => outcome,
-        () = core.cut_off() => Outcome::Unsent,
+        () = core.wait_for_cut_off() => AttemptOutcome::Unsent,
     };
     match outcome {
-        Outcome::Sent(accepted) => {
+        AttemptOutcome::Sent(accepted) => {
             core.note_success(accepted.rejected, accepted.message.as_deref());
             core.telemetry().edge().note_all(&accepted.notes);
             ticket.sent(&accepted);
         }
-        Outcome::Failed(reason) => ticket.failed(reason),
-        Outcome::Lost(reason) => ticket.lost(reason),
-        Outcome::Unsent => core.leave_unsent(ticket),
+        AttemptOutcome::Failed(reason) => ticket.failed(reason),
+        AttemptOutcome::Lost(reason) => ticket.lost(reason),
+        AttemptOutcome::Unsent => core.leave_unsent(ticket),
     }
 }
 
-async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Outcome {
+async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> AttemptOutcome {
     let quantities = ticket.request.quantities;
     let started = Instant::now();
     let mut backoff = Backoff::new(core.settings.retry, fastrand::Rng::new());
     loop {
-        // A rate limit may have begun while it waited.
+        // A rate limit may have started while the request waited.
         if let Some(reason) = core.observer().and_then(|observer| observer.refuses(&ticket.request)) {
-            return Outcome::Lost(reason);
+            return AttemptOutcome::Lost(reason);
         }
         let begun = Instant::now();
         let result = attempt(core, ticket).await;
@@ -128,24 +128,24 @@ async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Outcome {
             totals.attempt_time += begun.elapsed();
         });
         let error = match result {
-            Ok(accepted) => return Outcome::Sent(accepted),
+            Ok(accepted) => return AttemptOutcome::Sent(accepted),
             Err(error) => error,
         };
         let at_least = match error.retry {
             Retry::Never => {
                 core.note_loss(quantities, error.reason, &error.message);
-                return Outcome::Failed(error.reason);
+                return AttemptOutcome::Failed(error.reason);
             }
             Retry::Later => Duration::ZERO,
             Retry::After(pause) => pause,
         };
         let Some(pause) = backoff.next(started.elapsed(), at_least) else {
             core.note_loss(quantities, error.reason, &error.message);
-            return Outcome::Lost(error.reason);
+            return AttemptOutcome::Lost(error.reason);
         };
         core.note_failure(&error, pause);
         if !core.pause(pause).await {
-            return Outcome::Unsent;
+            return AttemptOutcome::Unsent;
         }
         core.telemetry().count(|totals| totals.retries += 1);
     }
@@ -154,7 +154,7 @@ async fn attempts<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Outcome {
 async fn attempt<E: Exporter>(core: &Core<E>, ticket: &Ticket<E>) -> Result<Accepted, SendError> {
     let limit = core.settings.timeout;
     let send = core.exporter.send(&ticket.request);
-    // As in the Collector, no timeout is no limit.
+    // As in the Collector, a timeout of zero means none.
     if limit.is_zero() {
         return send.await;
     }

@@ -1,8 +1,7 @@
-//! Delivery: the queue in front of every exporter, its consumers, timeouts and retries. Written once, for all of them.
+//! Delivery for all exporters: the queue in front of each, its consumers, timeouts and retries.
 //!
-//! The pipeline's thread turns telemetry into requests ([`Exporter::prepare`]) and puts them into a queue that is
-//! bounded. Consumers take them out, make one attempt after the other, and settle each request exactly once:
-//! sent, or lost under a reason.
+//! The pipeline's thread turns telemetry into requests ([`Exporter::prepare`]) and pushes them into a bounded queue.
+//! Consumers pop them, try to send each, and settle each exactly once: sent, or lost for a reason.
 
 mod backoff;
 mod core;
@@ -24,20 +23,20 @@ pub use sink::Sink;
 pub use crate::component::ExporterContext;
 use crate::component::{BoxFuture, Exporter, StartError};
 
-/// An exporter with its queue, whatever its requests look like. Moves between threads until it is started, on tokio's
-/// runtime; made by [`deliver`] or [`disabled`].
+/// An exporter with its queue, with the type of its requests erased. It may move between threads until it is started on
+/// tokio's runtime. Made by [`deliver`] or [`disabled`].
 pub trait DynExporter: Send {
-    /// Why the exporter has nothing to do, such as a DSN that is empty: see [`disabled`].
+    /// Why the exporter is disabled, such as an empty DSN: see [`disabled`].
     fn disabled(&self) -> Option<String>;
 
-    /// Where it connects to; see [`Exporter::destinations`].
+    /// The destinations; see [`Exporter::destinations`].
     fn destinations(&self) -> Vec<String>;
 
     /// Starts the exporter and its consumers, on tokio's runtime.
     fn start(self: Box<Self>, context: ExporterContext) -> BoxFuture<'static, Result<RunningExporter, StartError>>;
 }
 
-/// An exporter that runs.
+/// A running exporter.
 pub struct RunningExporter {
     sink: Arc<dyn Sink>,
     stop: Box<dyn FnOnce(Stop) -> BoxFuture<'static, ()> + Send>,
@@ -45,7 +44,7 @@ pub struct RunningExporter {
     task: AbortOnDrop,
 }
 
-/// Ends the consumers of an exporter that is dropped without being stopped.
+/// Aborts the consumers of an exporter that is dropped without being stopped.
 struct AbortOnDrop(tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -55,18 +54,18 @@ impl Drop for AbortOnDrop {
 }
 
 impl RunningExporter {
-    /// Where pipelines put telemetry.
+    /// The sink into which pipelines put telemetry.
     pub fn sink(&self) -> Arc<dyn Sink> {
         Arc::clone(&self.sink)
     }
 
-    /// Says that the shutdown has begun: from here on nothing waits beyond the deadline, and no attempt is planned
-    /// after it. Telemetry is still taken.
+    /// Announces the shutdown: from now on nothing waits past the deadline, and no attempt is scheduled after it.
+    /// Telemetry is still accepted.
     pub fn drain_by(&self, stop: Stop) {
         (self.drain)(stop);
     }
 
-    /// Takes nothing more, sends what is queued until the deadline, counts the rest as lost, and closes the exporter.
+    /// Stops accepting, sends queued requests until the deadline, counts the rest as lost, and closes the exporter.
     pub async fn stop(self, stop: Stop) {
         let Self { stop: end, task, .. } = self;
         end(stop).await;
@@ -74,7 +73,7 @@ impl RunningExporter {
     }
 }
 
-/// Puts an exporter behind a queue.
+/// Puts a queue in front of an exporter.
 pub fn deliver<E: Exporter>(exporter: E, settings: DeliverySettings) -> Box<dyn DynExporter> {
     Box::new(Delivered { exporter, settings })
 }
@@ -101,7 +100,7 @@ impl<E: Exporter> DynExporter for Delivered<E> {
             let drained = Arc::clone(&core);
             let abort = AbortOnDrop(task.abort_handle());
             Ok(RunningExporter {
-                sink: Arc::new(sink::Entrance(Arc::clone(&core))),
+                sink: Arc::new(sink::ExporterSink(Arc::clone(&core))),
                 drain: Box::new(move |stop| drained.drain_by(stop)),
                 stop: Box::new(move |stop| Box::pin(dispatch::stop(core, task, stop))),
                 task: abort,
@@ -110,8 +109,8 @@ impl<E: Exporter> DynExporter for Delivered<E> {
     }
 }
 
-/// An exporter that has nothing to do, and why. It is left out of its pipelines, with this line in the log, and never
-/// started.
+/// An exporter that is disabled for the given reason. It is left out of its pipelines, never started, and the reason is
+/// logged.
 pub fn disabled(why: impl Into<String>) -> Box<dyn DynExporter> {
     Box::new(Disabled(why.into()))
 }

@@ -1,45 +1,45 @@
-//! A queue that is bounded in what it answers for: what waits in it, and what was taken out and is not settled yet.
+//! A queue whose bound includes entries that were popped but are not settled yet.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
-/// What an entry counts for.
+/// The weight of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Weight {
-    /// In the unit in which the queue is bounded.
+    /// In the unit of the queue's bound.
     pub(super) units: u64,
-    /// Bytes.
+    /// In bytes.
     pub(super) bytes: u64,
 }
 
-/// What a queue may hold.
+/// The capacity of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Bounds {
-    /// In its unit.
+    /// In the queue's unit.
     pub(super) units: u64,
-    /// Bytes, whatever the unit.
+    /// In bytes, whatever the unit.
     pub(super) bytes: u64,
 }
 
-/// What a queue holds.
+/// The fill level of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Level {
-    /// In its unit.
+pub(super) struct QueueLevel {
+    /// In the queue's unit.
     pub(super) units: u64,
-    /// Bytes.
+    /// In bytes.
     pub(super) bytes: u64,
-    /// Entries taken out and not settled.
+    /// Entries that were popped and are not settled.
     pub(super) in_flight: u64,
 }
 
-/// Why an entry was not taken.
+/// Why an entry was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum PushError {
     /// There is no room at the moment.
     Full,
-    /// There will never be room again.
+    /// The queue accepts no more entries.
     Closed,
 }
 
@@ -47,22 +47,22 @@ pub(super) enum Refusal {
 pub(super) struct Queue<T> {
     pub(super) bounds: Bounds,
     state: Mutex<State<T>>,
-    /// Something can be taken out, or never again.
+    /// Notified when an entry can be popped or the queue was closed.
     filled: Notify,
-    /// There is room, or never again.
+    /// Notified when there is room or the queue was closed.
     freed: Notify,
 }
 
 #[derive(Debug)]
 struct State<T> {
     waiting: VecDeque<T>,
-    level: Level,
+    level: QueueLevel,
     closed: bool,
 }
 
 impl<T> Queue<T> {
     pub(super) fn new(bounds: Bounds) -> Self {
-        let state = State { waiting: VecDeque::new(), level: Level::default(), closed: false };
+        let state = State { waiting: VecDeque::new(), level: QueueLevel::default(), closed: false };
         Self { bounds, state: Mutex::new(state), filled: Notify::new(), freed: Notify::new() }
     }
 
@@ -70,41 +70,41 @@ impl<T> Queue<T> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn level(&self) -> Level {
+    pub(super) fn level(&self) -> QueueLevel {
         self.state().level
     }
 
-    /// Whether the bounds leave any room, or nothing will be taken any more. A queue that holds nothing always has
-    /// room, however large the next entry is: there would never be more room for it.
+    /// Whether another entry is accepted, or the queue is closed. An empty queue accepts an entry of any size, because
+    /// it will never have more room.
     pub(super) fn has_room(&self) -> bool {
         let state = self.state();
-        let Level { units, bytes, .. } = state.level;
+        let QueueLevel { units, bytes, .. } = state.level;
         state.closed || (units < self.bounds.units && bytes < self.bounds.bytes)
     }
 
-    /// Appends an entry, whatever the bounds say, or gives it back where the queue is closed.
+    /// Appends an entry even beyond the bounds. Returns it if the queue is closed.
     pub(super) fn push(&self, entry: T, weight: Weight) -> Result<(), T> {
         self.append(entry, weight, |_| true).map_err(|(entry, _)| entry)
     }
 
-    /// Appends an entry that keeps the bounds, or gives it back. An entry that is larger than the whole queue is taken
-    /// where the queue is empty, since there would never be more room for it.
-    pub(super) fn try_push(&self, entry: T, weight: Weight) -> Result<(), (T, Refusal)> {
+    /// Appends an entry within the bounds, or returns it. An empty queue accepts an entry larger than itself, because
+    /// it will never have more room.
+    pub(super) fn try_push(&self, entry: T, weight: Weight) -> Result<(), (T, PushError)> {
         let Bounds { units, bytes } = self.bounds;
         self.append(entry, weight, |after| after.units <= units && after.bytes <= bytes)
     }
 
-    fn append(&self, entry: T, weight: Weight, fits: impl Fn(Level) -> bool) -> Result<(), (T, Refusal)> {
+    fn append(&self, entry: T, weight: Weight, fits: impl Fn(QueueLevel) -> bool) -> Result<(), (T, PushError)> {
         let mut state = self.state();
         if state.closed {
-            return Err((entry, Refusal::Closed));
+            return Err((entry, PushError::Closed));
         }
         let is_empty = state.waiting.is_empty() && state.level.in_flight == 0;
         let units = state.level.units.saturating_add(weight.units);
         let bytes = state.level.bytes.saturating_add(weight.bytes);
-        let after = Level { units, bytes, ..state.level };
+        let after = QueueLevel { units, bytes, ..state.level };
         if !is_empty && !fits(after) {
-            return Err((entry, Refusal::Full));
+            return Err((entry, PushError::Full));
         }
         state.level = after;
         state.waiting.push_back(entry);
@@ -113,18 +113,18 @@ impl<T> Queue<T> {
         Ok(())
     }
 
-    /// Whether nothing waits and everything taken out is settled.
+    /// Whether nothing waits and all popped entries are settled.
     pub(super) fn is_idle(&self) -> bool {
         let state = self.state();
         state.waiting.is_empty() && state.level.in_flight == 0
     }
 
-    /// Waits until `ready` says so, which is asked whenever something is settled.
-    pub(super) async fn until(&self, ready: impl Fn() -> bool) {
+    /// Waits until `ready` returns true; it is checked whenever an entry is settled.
+    pub(super) async fn wait_until(&self, ready: impl Fn() -> bool) {
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
-            // From here on no change is missed.
+            // Registers for notifications first, so that no change is missed.
             freed.as_mut().enable();
             if ready() {
                 return;
@@ -133,7 +133,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes the oldest entry out. It counts until it is settled. `None` where there will never be another. Safe to
+    /// Removes the oldest entry. It still counts until it is settled. `None` if the queue is closed and empty. Safe to
     /// cancel.
     pub(super) async fn pop(&self) -> Option<T> {
         loop {
@@ -154,7 +154,7 @@ impl<T> Queue<T> {
         }
     }
 
-    /// What an entry that was taken out counted for is free again.
+    /// Frees the weight of a popped entry.
     pub(super) fn settle(&self, weight: Weight) {
         let mut state = self.state();
         let level = &mut state.level;
@@ -165,7 +165,7 @@ impl<T> Queue<T> {
         self.freed.notify_waiters();
     }
 
-    /// Takes nothing more.
+    /// Stops accepting entries.
     pub(super) fn close(&self) {
         self.state().closed = true;
         self.filled.notify_waiters();
@@ -173,7 +173,7 @@ impl<T> Queue<T> {
         self.freed.notify_waiters();
     }
 
-    /// Takes the oldest entry out, if there is one.
+    /// Removes the oldest entry, if there is one.
     pub(super) fn try_pop(&self) -> Option<T> {
         let mut state = self.state();
         let entry = state.waiting.pop_front()?;

@@ -1,4 +1,4 @@
-//! What may be written about a queue, in the Collector's vocabulary (opentelemetry-collector
+//! The configuration of a queue, with the Collector's keys (opentelemetry-collector
 //! `exporter/exporterhelper/README.md`).
 
 use std::str::FromStr;
@@ -8,54 +8,54 @@ use serde::de::Deserializer;
 
 use crate::config;
 
-/// In which unit a queue is bounded.
+/// The unit in which a queue is bounded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Sizer {
-    /// Requests, as in the Collector where a plain number is written and no sizer.
+    /// Requests, as in the Collector for a plain number without a sizer.
     Requests,
-    /// Bytes: the bodies as they will be sent, and what the queue needs for each.
+    /// Bytes: the final bodies, plus the queue's overhead for each.
     #[default]
     Bytes,
-    /// Observations, and items of envelopes that nothing was read of; each request is at least one.
+    /// Observations, and items of unread envelopes; each request counts as at least one.
     Items,
 }
 
-/// What happens where a queue has no room.
+/// What happens if a queue is full.
 ///
-/// In the Collector a full queue refuses what its receiver still holds. Here data may have waited in a processor since
-/// its receiver took it, so it is the next request that is refused, before it is taken.
+/// In the Collector a full queue refuses data that its receiver still holds. Here data may have waited in a processor
+/// since it was received, so instead the next request is refused before it is accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Overflow {
-    /// Receivers refuse what would come to this queue, and the sender keeps it. What is inside already waits.
+    /// Receivers refuse requests for this queue, so the sender keeps them. Data in the pipeline waits.
     #[default]
     Refuse,
-    /// Receivers wait with what would come to this queue (`block_on_overflow`). What is inside already waits.
+    /// Receivers let requests for this queue wait (`block_on_overflow`). Data in the pipeline waits.
     Wait,
-    /// What does not fit is dropped and counted, and nobody waits (`drop_on_overflow`).
+    /// Data that does not fit is dropped and counted, and nothing waits (`drop_on_overflow`).
     Drop,
 }
 
-/// `sending_queue`: what may wait in front of an exporter.
+/// `sending_queue`: how much may wait in front of an exporter.
 ///
-/// Whatever the unit, the bodies in one queue never take more than the memory limit of the process.
+/// Whatever the unit, the bodies in one queue never exceed the memory limit of the process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "RawQueue")]
 #[non_exhaustive]
 pub struct QueueConfig {
-    /// Whether there is a queue. Without one a pipeline waits until what it handed over before was sent or lost.
+    /// Whether there is a queue. Without one a pipeline waits until its previous request was sent or lost.
     pub enabled: bool,
     /// How many requests are sent at the same time.
     pub num_consumers: usize,
-    /// How much may wait or be on its way, in the unit of the sizer.
+    /// The capacity, in the unit of the sizer. Requests in flight count.
     pub queue_size: u64,
     /// The unit of the size.
     pub sizer: Sizer,
-    /// What happens where the queue has no room.
+    /// What happens if the queue is full.
     pub overflow: Overflow,
 }
 
-/// [`QueueConfig`] as it is written.
+/// [`QueueConfig`] as written.
 #[derive(Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 struct RawQueue {
@@ -67,7 +67,7 @@ struct RawQueue {
     drop_on_overflow: bool,
 }
 
-/// A size as it is written: a plain number, in whatever unit, or a number of bytes with its unit.
+/// A size as written: a plain number in any unit, or a number of bytes with a unit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct QueueSize {
     number: u64,
@@ -89,14 +89,14 @@ impl<'de> Deserialize<'de> for QueueSize {
     }
 }
 
-/// More consumers than this are more connections than a destination wants from one sender.
+/// The largest accepted number of consumers: no destination wants more connections from one sender.
 const MAX_CONSUMERS: usize = 1024;
 
-/// Consumers where nothing is written. A request occupies one only while it is under way, so a fast destination needs
-/// few of them, and with one that takes 100 ms for an answer 640 requests leave in a second.
+/// The default number of consumers. A request occupies one only while it is in flight, so a fast destination needs few;
+/// a destination that answers in 100 ms receives up to 640 requests a second.
 const CONSUMERS: usize = 64;
 
-/// The rule that a `sending_queue` broke. The part behind `; ` is the hint.
+/// The rule that a `sending_queue` broke. The text after `; ` is the hint.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadQueue(String);
@@ -119,7 +119,7 @@ impl Default for RawQueue {
 }
 
 impl Default for QueueConfig {
-    /// 64 MiB, 64 consumers; while it is full requests are refused.
+    /// 64 MiB, 64 consumers; a full queue makes receivers refuse requests.
     fn default() -> Self {
         let sizer = Sizer::default();
         let queue_size = default_size(sizer);
@@ -132,7 +132,7 @@ fn default_size(sizer: Sizer) -> u64 {
         Sizer::Bytes => config::ByteSize::from_mib(64).get(),
         // The Collector's default.
         Sizer::Requests => 1000,
-        // A minute of 160 threads at 100 Hz.
+        // One minute of 160 threads at 100 Hz.
         Sizer::Items => 1_000_000,
     }
 }
@@ -141,7 +141,7 @@ impl TryFrom<RawQueue> for QueueConfig {
     type Error = BadQueue;
 
     fn try_from(raw: RawQueue) -> Result<Self, BadQueue> {
-        // A number without a unit counts requests in the Collector, where nothing else is written.
+        // In the Collector a number without a unit counts requests, unless a sizer says otherwise.
         let sizer = raw.sizer.unwrap_or(match raw.queue_size {
             Some(QueueSize { in_bytes: false, .. }) => Sizer::Requests,
             _ => Sizer::Bytes,
@@ -180,7 +180,7 @@ impl QueueConfig {
     ///
     /// # Errors
     ///
-    /// Names the rule that is broken.
+    /// The broken rule.
     pub fn try_new(sizer: Sizer, size: u64, consumers: usize, overflow: Overflow) -> Result<Self, BadQueue> {
         match (consumers, size) {
             (0, _) => broken("`num_consumers` is 0, so nothing would be sent; write at least 1"),
@@ -197,7 +197,7 @@ impl QueueConfig {
         }
     }
 
-    /// No queue: while a request is on its way, its pipeline waits with the next.
+    /// No queue: while a request is in flight, its pipeline waits.
     pub fn disabled() -> Self {
         Self { enabled: false, ..Self::default() }
     }

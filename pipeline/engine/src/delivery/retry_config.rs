@@ -1,5 +1,4 @@
-//! What may be written about further attempts, in the Collector's vocabulary (opentelemetry-collector
-//! `config/configretry`).
+//! The configuration of retries, with the Collector's keys (opentelemetry-collector `config/configretry`).
 
 use std::ops::Deref;
 
@@ -12,22 +11,22 @@ use crate::config::Duration;
 #[serde(try_from = "RetryRules")]
 pub struct RetryConfig(RetryRules);
 
-/// `retry_on_failure`: when another attempt is made, and until when. The defaults are the Collector's: after 5 s, then
-/// 1.5 times as long up to 30 s, within 5 minutes, each pause half as long to half as long again.
+/// `retry_on_failure`: when to retry, and for how long. The defaults are the Collector's: first after 5 s, then 1.5
+/// times as long up to 30 s, for at most 5 minutes, each pause randomised by up to half of its length.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryRules {
-    /// Whether there is more than one attempt.
+    /// Whether a failed request is tried again.
     pub enabled: bool,
     /// The pause after the first attempt.
     pub initial_interval: Duration,
-    /// By which part of it a pause is shortened or lengthened at random, at most.
+    /// By which fraction a pause is shortened or lengthened at random, at most.
     pub randomization_factor: f64,
-    /// How much longer a pause is than the one before.
+    /// The ratio of a pause to the one before.
     pub multiplier: f64,
-    /// The longest pause, before it is varied at random.
+    /// The longest pause, before it is randomised.
     pub max_interval: Duration,
-    /// How long after the first attempt another may begin; zero: no limit.
+    /// How long after the first attempt another may start; zero means no limit.
     pub max_elapsed_time: Duration,
 }
 
@@ -44,7 +43,7 @@ impl Default for RetryRules {
     }
 }
 
-/// The rule that a `retry_on_failure` broke. The part behind `; ` is the hint.
+/// The rule that a `retry_on_failure` broke. The text after `; ` is the hint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadRetry(&'static str);
@@ -78,7 +77,7 @@ impl TryFrom<RetryRules> for RetryConfig {
 }
 
 impl RetryConfig {
-    /// One attempt, and no other.
+    /// A single attempt.
     pub fn disabled() -> Self {
         Self(RetryRules { enabled: false, ..RetryRules::default() })
     }

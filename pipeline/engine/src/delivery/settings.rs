@@ -8,9 +8,9 @@ use super::retry_config::RetryConfig;
 /// How an exporter's requests are delivered.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DeliverySettings {
-    /// `sending_queue`: what may wait.
+    /// `sending_queue`: how much may wait.
     pub queue: QueueConfig,
-    /// `retry_on_failure`: when another attempt is made.
+    /// `retry_on_failure`: when to retry.
     pub retry: RetryConfig,
     /// `timeout`: how long one attempt may take.
     pub timeout: Duration,

@@ -11,50 +11,51 @@ use crate::component::{BoxFuture, Exporter, Now};
 
 /// Where pipelines put telemetry for one exporter.
 ///
-/// Shared by the threads of pipelines and the tasks of receivers (`Sync`). Every call answers at once, but for
-/// [`Sink::accept`], which does the exporter's preparing and first lets another pipeline's end. A pipeline calls it on
-/// its own thread, a receiver never.
+/// Shared by the threads of pipelines and the tasks of receivers (`Sync`). All calls return at once, except for
+/// [`Sink::accept`], which prepares the batch and first waits while another pipeline's batch is being prepared. Only a
+/// pipeline's own thread calls it, never a receiver.
 pub trait Sink: Send + Sync {
     /// The exporter's id in the configuration.
     fn id(&self) -> &str;
 
-    /// What happens where there is no room.
+    /// What happens if there is no room.
     fn overflow(&self) -> Overflow;
 
-    /// Whether a batch can be handed over now. Always, where what does not fit is dropped ([`Overflow::Drop`]), and
-    /// where nothing waits any longer because the deadline of a shutdown has passed.
+    /// Whether a batch can be handed over now. Always true if batches that do not fit are dropped ([`Overflow::Drop`]),
+    /// and after the deadline of a shutdown, when nothing waits any longer.
     fn has_room(&self) -> bool;
 
-    /// Whether there is memory for what a batch becomes: the limit is not passed, or nothing is queued whose sending
-    /// would free some. Always, where what does not fit is dropped, and behind the deadline of a shutdown.
+    /// Whether there is memory for the requests of a batch: the limit is not exceeded, or nothing is queued whose
+    /// sending would free memory. Always true if batches that do not fit are dropped, and after the deadline of a
+    /// shutdown.
     fn has_memory(&self) -> bool {
         true
     }
 
-    /// Completes when [`Sink::has_room`] and [`Sink::has_memory`] hold, at once where they do. Safe to drop at any
-    /// time.
+    /// Completes as soon as [`Sink::has_room`] and [`Sink::has_memory`] are true. Safe to cancel.
     fn room(&self) -> BoxFuture<'_, ()>;
 
-    /// Prepares telemetry and queues the requests. From here on the sink answers for it. Never waits.
+    /// Prepares telemetry and queues the requests. The sink is now responsible for it. Never waits.
     ///
-    /// A caller makes sure that there is room. A batch is then taken whole, so the queue may exceed its bound by the
-    /// requests of one batch for each pipeline that hands over at the same time; they are charged to the memory budget
-    /// all the same. Without room it is taken too, but for [`Overflow::Drop`].
+    /// The caller checks for room first. A batch is then accepted whole, so the queue may exceed its bound by the
+    /// requests of one batch per pipeline that hands over at the same time; they are still charged to the memory
+    /// budget. A batch is accepted even without room, except with [`Overflow::Drop`].
     fn accept(&self, telemetry: &Telemetry, now: Now);
 
-    /// Takes note of the processes that a request to its pipeline came through. `false` where this one is among them.
+    /// Remembers the processes that a request to its pipeline came through. Returns `false` if this process is one of
+    /// them.
     fn came_through(&self, _processes: &[u64]) -> bool {
         true
     }
 
-    /// Hands on what sampling has left out. Never waits.
+    /// Reports what sampling left out. Never waits.
     fn sampled_out(&self, _what: &SampledOut) {}
 }
 
 /// The entrance that pipelines see.
-pub(super) struct Entrance<E: Exporter>(pub(super) Arc<Core<E>>);
+pub(super) struct ExporterSink<E: Exporter>(pub(super) Arc<Core<E>>);
 
-impl<E: Exporter> Sink for Entrance<E> {
+impl<E: Exporter> Sink for ExporterSink<E> {
     fn id(&self) -> &str {
         self.0.telemetry().id()
     }
@@ -68,7 +69,8 @@ impl<E: Exporter> Sink for Entrance<E> {
     }
 
     fn has_memory(&self) -> bool {
-        // Windows become larger than they were held as. They stay where they are while what is queued takes the memory.
+        // A batch may need more memory as requests than in a window. It stays in the window while queued requests use
+        // up the memory.
         self.overflow() == Overflow::Drop
             || !self.0.context.budget.is_exceeded()
             || self.0.queue.is_idle()
@@ -82,8 +84,8 @@ impl<E: Exporter> Sink for Entrance<E> {
                 return;
             }
             tokio::select! {
-                () = self.0.queue.until(has_room) => {}
-                () = self.0.over() => {}
+                () = self.0.queue.wait_until(has_room) => {}
+                () = self.0.wait_until_over() => {}
             }
         })
     }
@@ -101,8 +103,8 @@ impl<E: Exporter> Sink for Entrance<E> {
     fn accept(&self, telemetry: &Telemetry, now: Now) {
         let core = &self.0;
         let inbound = telemetry.quantities();
-        // Until it is prepared; one whose preparation panics is the pipeline's to count.
-        let Some(handing) = core.ledger.hand(inbound) else { return core.count_late(inbound) };
+        // The batch is registered until it is prepared; if preparing panics, the pipeline counts it.
+        let Some(handover) = core.ledger.begin_handover(inbound) else { return core.count_late(inbound) };
         let prepared = core.prepare(telemetry, now);
         let edge = core.telemetry().edge();
         let balance = Balance {
@@ -113,13 +115,13 @@ impl<E: Exporter> Sink for Entrance<E> {
             ..Balance::default()
         };
         debug_assert!(balance.unaccounted().is_none(), "{}: {balance}", core.telemetry().id());
-        let tickets = handing.done(|| {
+        let tickets = handover.complete(|| {
             edge.add_in(inbound);
             edge.add_synthesized(prepared.synthesized);
             edge.drop_all(&prepared.losses);
             edge.note_all(&prepared.notes);
             edge.add_unaccounted(balance.unaccounted());
-            // All are in the engine's hands at once, so that a panic leaves none uncounted.
+            // All requests become tickets at once, so that a panic leaves none uncounted.
             let requests = prepared.requests.into_iter();
             requests.map(|request| Ticket::new(core, request)).collect::<Vec<_>>()
         });

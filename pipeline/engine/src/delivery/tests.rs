@@ -14,11 +14,11 @@ use crate::telemetry::{EdgeTotals, ExporterTelemetry, Metrics};
 use crate::testing::ManualClock;
 use crate::via::Via;
 
-/// A body of 488 bytes takes 1000 in the queue.
+/// A body of 488 bytes counts as 1000 in the queue.
 const ENTRY: u64 = 1000;
 
-/// How long behind the deadline an attempt that is under way may still end: a quarter of the second that exporters have
-/// for their last words.
+/// How long after the deadline a running attempt may still complete: a quarter of the second that exporters have for
+/// their final reports.
 const GRACE: Duration = Duration::from_millis(250);
 
 struct Delivery {
@@ -78,7 +78,7 @@ impl Delivery {
         sink.accept(&telemetry.into(), ManualClock::default().now());
     }
 
-    /// Stops within `within`, checks that nothing vanished, and says what became of everything.
+    /// Stops within `within`, checks that nothing vanished, and returns the counters.
     async fn stop(self, within: Duration) -> EdgeTotals {
         let deadline = Instant::now() + within;
         self.running.stop(Stop { deadline, close_by: deadline + seconds(1) }).await;
@@ -92,7 +92,7 @@ impl Delivery {
     }
 }
 
-/// Guarantees: what a destination accepts is counted as sent, once, with what will be billed.
+/// Guarantees: a request that the destination accepts counts as sent, once, with its billed time.
 #[tokio::test(start_paused = true)]
 async fn sends() {
     let delivery = Delivery::start(&FakeExporter::new([]), settings(10, Overflow::Refuse)).await;
@@ -105,7 +105,7 @@ async fn sends() {
     assert_eq!(telemetry.totals().billed, seconds(4));
 }
 
-/// Guarantees: what a destination refuses inside of a request that it accepts is counted as lost and not sent again.
+/// Guarantees: parts that a destination rejects from an accepted request count as lost and are not sent again.
 #[tokio::test(start_paused = true)]
 async fn partial_success() {
     let fake = FakeExporter::new([Reply::Reject(3)]);
@@ -116,8 +116,8 @@ async fn partial_success() {
     assert_eq!(fake.made(), 1);
 }
 
-/// Guarantees: attempts follow the configured pauses, each attempt ends at its timeout, and a request that is accepted
-/// in the end is not lost.
+/// Guarantees: retries follow the configured pauses, each attempt ends at its timeout, and a request that is finally
+/// accepted is not lost.
 #[tokio::test(start_paused = true)]
 async fn retry_schedule() {
     let later = || Reply::Fail(Retry::Later, Reason::RetriesExhausted);
@@ -129,20 +129,20 @@ async fn retry_schedule() {
     fake.attempts(5).await;
     let at: Vec<u64> =
         fake.seen.attempts.lock().unwrap().iter().map(|at| at.duration_since(started).as_secs()).collect();
-    // After 1 s; after 2 s; 5 s until the timeout and 4 s; the 20 s that the destination asks for.
+    // Pauses: 1 s; 2 s; 5 s of timeout and 4 s; the 20 s that the destination asks for.
     assert_eq!(at, [0, 1, 3, 12, 32]);
     assert_eq!(delivery.telemetry.totals().retries, 4);
     let totals = delivery.stop(seconds(10)).await;
     assert_eq!(totals.outbound.total(), 1);
 }
 
-/// Guarantees: retries end, the loss is counted under the reason that the exporter gave, and the exporter is told.
+/// Guarantees: retries end, the loss counts under the exporter's reason, and the exporter is told.
 #[tokio::test(start_paused = true)]
 async fn retries_are_used_up() {
     let fake = FakeExporter::always(Reply::Fail(Retry::Later, Reason::RetriesExhausted));
     let delivery = Delivery::start(&fake, settings(10, Overflow::Refuse)).await;
     delivery.put(6).await;
-    // 0, 1, 3, 7, 15, 23, 31, 39, 47, 55: the next would begin after 60 s.
+    // Attempts at 0, 1, 3, 7, 15, 23, 31, 39, 47, 55; the next would start after 60 s.
     fake.attempts(10).await;
     tokio::time::sleep(seconds(100)).await;
     assert_eq!(fake.made(), 10);
@@ -153,7 +153,7 @@ async fn retries_are_used_up() {
     assert_eq!(telemetry.totals().send_failed.samples, 1);
 }
 
-/// Guarantees: a failure for good is not repeated, and the exporter, which said so, is not told.
+/// Guarantees: a permanent failure is not retried, and the exporter, which reported it, is not told.
 #[tokio::test(start_paused = true)]
 async fn failure_for_good() {
     let fake = FakeExporter::new([Reply::Fail(Retry::Never, Reason::RejectedByPeer)]);
@@ -164,7 +164,7 @@ async fn failure_for_good() {
     assert_eq!((fake.made(), fake.lost()), (1, vec![]));
 }
 
-/// Guarantees: what the exporter would not send at the moment is not attempted, and the exporter is told of the loss.
+/// Guarantees: a request under a rate limit is not attempted, and the exporter is told of the loss.
 #[tokio::test(start_paused = true)]
 async fn rate_limit() {
     let fake = FakeExporter::new([]);
@@ -176,8 +176,8 @@ async fn rate_limit() {
     assert_eq!((fake.made(), fake.lost()), (0, vec![(6, Reason::RateLimited)]));
 }
 
-/// Guarantees: where dropping was asked for, a queue takes as many bytes as configured, counting what is on its way,
-/// and drops and counts the newest beyond that, without waiting.
+/// Guarantees: with `drop_on_overflow` a queue accepts as many bytes as configured, requests in flight included, and
+/// beyond that drops and counts the newest without waiting.
 #[tokio::test(start_paused = true)]
 async fn full_queue_drops_the_newest() {
     let fake = FakeExporter::always(Reply::Hang);
@@ -196,7 +196,7 @@ async fn full_queue_drops_the_newest() {
     assert_eq!((totals.dropped.get(Reason::QueueFull).total(), totals.dropped.get(Reason::Shutdown).total()), (9, 6));
 }
 
-/// Guarantees: requests and observations bound a queue as well where they are its unit.
+/// Guarantees: a queue can also be bounded in requests and in observations.
 #[tokio::test(start_paused = true)]
 async fn other_sizers() {
     for (sizer, size) in [(Sizer::Requests, 2), (Sizer::Items, 10)] {
@@ -212,11 +212,10 @@ async fn other_sizers() {
     }
 }
 
-/// Guarantees: in a queue that is bounded in items, what has no observations weighs something as well: an envelope of
-/// which nothing was read its items, and a batch without observations one. What becomes of envelopes is counted in
-/// items.
+/// Guarantees: in a queue bounded in items, requests without observations count too: an unread envelope by its items,
+/// an empty batch as one. Losses of envelopes are counted in items.
 #[tokio::test(start_paused = true)]
-async fn nothing_weighs_nothing() {
+async fn every_request_has_weight() {
     let queue = QueueConfig::try_new(Sizer::Items, 6, 1, Overflow::Drop).unwrap();
     let fake = FakeExporter::always(Reply::Hang);
     let delivery = Delivery::start(&fake, DeliverySettings { queue, ..settings(1, Overflow::Drop) }).await;
@@ -235,7 +234,7 @@ async fn nothing_weighs_nothing() {
     assert_eq!(totals.dropped.get(Reason::Shutdown), Quantities::items(4));
 }
 
-/// Guarantees: an envelope of which nothing was read is counted as sent, and in items.
+/// Guarantees: an unread envelope counts as sent, in items.
 #[tokio::test(start_paused = true)]
 async fn sends_envelopes() {
     let delivery = Delivery::start(&FakeExporter::new([]), settings(10, Overflow::Refuse)).await;
@@ -245,7 +244,7 @@ async fn sends_envelopes() {
     assert_eq!(totals.outbound, Quantities { observations: 7, ..Quantities::items(1) });
 }
 
-/// Guarantees: whatever the unit of its bound, a queue holds no more bytes than the memory limit of the process.
+/// Guarantees: whatever its unit, a queue never holds more bytes than the memory limit of the process.
 #[tokio::test(start_paused = true)]
 async fn memory_limit_bounds_every_queue() {
     let queue = QueueConfig::try_new(Sizer::Requests, 100, 1, Overflow::Drop).unwrap();
@@ -260,7 +259,7 @@ async fn memory_limit_bounds_every_queue() {
     assert_eq!(totals.dropped.get(Reason::QueueFull).total(), 2);
 }
 
-/// Guarantees: a request larger than the whole queue is sent when the queue is empty, not dropped for ever.
+/// Guarantees: a request larger than the queue is sent when the queue is empty instead of being dropped forever.
 #[tokio::test(start_paused = true)]
 async fn oversized_request() {
     let mut fake = FakeExporter::new([]);
@@ -272,8 +271,8 @@ async fn oversized_request() {
     assert_eq!(totals.outbound.total(), 3);
 }
 
-/// Guarantees: unless dropping was asked for, a full queue says that it has no room until it has some again, and a
-/// pipeline that waits for it loses nothing.
+/// Guarantees: without `drop_on_overflow` a full queue reports no room until it has some again, and a pipeline that
+/// waits for room loses nothing.
 #[tokio::test(start_paused = true)]
 async fn waits_for_room() {
     for overflow in [Overflow::Refuse, Overflow::Wait] {
@@ -290,9 +289,10 @@ async fn waits_for_room() {
     }
 }
 
-/// Guarantees: what is handed over without room is taken and sent all the same: nothing that is inside is dropped.
+/// Guarantees: a batch that is handed over without room is accepted and sent: data inside the pipeline is never
+/// dropped.
 #[tokio::test(start_paused = true)]
-async fn more_than_the_bound() {
+async fn batch_beyond_the_bound_is_accepted() {
     let fake = FakeExporter::always(Reply::Slow(seconds(1)));
     let delivery = Delivery::start(&fake, settings(1, Overflow::Refuse)).await;
     for _ in 0..4 {
@@ -304,8 +304,8 @@ async fn more_than_the_bound() {
     assert_eq!(totals.outbound.total(), 8);
 }
 
-/// Guarantees: a pipeline that waits for a full queue stops waiting at the deadline of a shutdown, and what it waited
-/// with is counted.
+/// Guarantees: a pipeline that waits for a full queue stops waiting at the shutdown's deadline, and its batch is
+/// counted.
 #[tokio::test(start_paused = true)]
 async fn waiting_ends_with_the_shutdown() {
     let fake = FakeExporter::always(Reply::Hang);
@@ -335,7 +335,7 @@ async fn without_a_queue() {
     delivery.stop(seconds(10)).await;
 }
 
-/// Guarantees: so many requests are on their way at the same time as there are consumers, and not more.
+/// Guarantees: exactly as many requests are in flight at the same time as there are consumers.
 /// rule: otlp#send-concurrent
 #[tokio::test(start_paused = true)]
 async fn consumers() {
@@ -349,11 +349,11 @@ async fn consumers() {
     fake.attempts(3).await;
     assert_eq!(delivery.telemetry.totals().queue.in_flight, 3);
     delivery.stop(seconds(10)).await;
-    // 3, 3 and 1, one second each.
+    // Batches of 3, 3 and 1 requests, one second each.
     assert_eq!(started.elapsed(), seconds(3));
 }
 
-/// Guarantees: a shutdown sends what is queued, and counts what is not sent by the deadline, which it does not exceed.
+/// Guarantees: a shutdown sends queued requests, keeps its deadline, and counts the requests not sent by then.
 #[tokio::test(start_paused = true)]
 async fn shutdown_drains_until_the_deadline() {
     let fake = FakeExporter::always(Reply::Slow(seconds(3)));
@@ -368,8 +368,8 @@ async fn shutdown_drains_until_the_deadline() {
     assert_eq!(fake.lost(), [(2, Reason::Shutdown), (2, Reason::Shutdown)]);
 }
 
-/// Guarantees: an answer to an attempt that began before the deadline counts if it comes shortly behind it, and no
-/// attempt begins there.
+/// Guarantees: an attempt that started before the deadline counts if its answer arrives shortly after, and no attempt
+/// starts after it.
 #[tokio::test(start_paused = true)]
 async fn answers_at_the_deadline() {
     let fake = FakeExporter::always(Reply::Slow(Duration::from_millis(3400)));
@@ -381,8 +381,8 @@ async fn answers_at_the_deadline() {
     assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::Shutdown).total(), fake.made()), (6, 4, 3));
 }
 
-/// Guarantees: what a shutdown leaves unsent, whether it waits, is tried again or is under way, is handed to the
-/// exporter to be kept, oldest first; what it keeps is counted as kept, and the rest as lost.
+/// Guarantees: the requests that a shutdown leaves unsent, whether queued, between retries or in flight, are given to
+/// the exporter to keep, oldest first; those it keeps count as kept, the others as lost.
 #[tokio::test(start_paused = true)]
 async fn keeps_what_is_left() {
     let fake = FakeExporter::new([Reply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted), Reply::Hang]);
@@ -399,8 +399,8 @@ async fn keeps_what_is_left() {
     assert_eq!(fake.lost().len(), 1, "what is kept is not lost: {counted:?}");
 }
 
-/// Guarantees: an exporter of which nothing is taken is in trouble once that has lasted, and no longer than until
-/// something is taken; one refusal is none, and neither is a quota that is used up.
+/// Guarantees: an exporter whose requests keep failing is reported after the threshold, until one succeeds; a single
+/// failure and a used-up quota are not reported.
 #[tokio::test(start_paused = true)]
 async fn trouble() {
     let refused = |reason| Reply::Fail(Retry::Never, reason);
@@ -419,8 +419,7 @@ async fn trouble() {
     delivery.stop(seconds(1)).await;
 }
 
-/// Guarantees: a queue that has been full for long is trouble although one request after the other leaves it, until
-/// there is room again.
+/// Guarantees: a queue that stays full is reported although requests keep leaving it, until there is room again.
 #[tokio::test(start_paused = true)]
 async fn full_for_long() {
     let fake = FakeExporter::always(Reply::Slow(seconds(3)));
@@ -436,7 +435,7 @@ async fn full_for_long() {
     delivery.stop(seconds(1)).await;
 }
 
-/// Guarantees: a request whose next attempt would come after the deadline does not hold up a shutdown until then.
+/// Guarantees: a request whose next attempt would start after the deadline does not delay the shutdown.
 #[tokio::test(start_paused = true)]
 async fn shutdown_does_not_wait_for_a_hopeless_retry() {
     let fake = FakeExporter::always(Reply::Fail(Retry::After(seconds(40)), Reason::RetriesExhausted));
@@ -449,7 +448,7 @@ async fn shutdown_does_not_wait_for_a_hopeless_retry() {
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 2);
 }
 
-/// Guarantees: a panic of an exporter costs the request that it was sending, counted, and nothing else.
+/// Guarantees: if an exporter panics while sending, only that request is lost, and counted.
 #[tokio::test(start_paused = true)]
 async fn panic_while_sending() {
     let fake = FakeExporter::new([Reply::Panic]);
@@ -460,7 +459,7 @@ async fn panic_while_sending() {
     assert_eq!((totals.outbound.total(), totals.dropped.get(Reason::Internal).total()), (3, 2));
 }
 
-/// Guarantees: what is handed over after the end is counted as lost.
+/// Guarantees: telemetry handed over after the end counts as lost.
 #[tokio::test(start_paused = true)]
 async fn after_the_end() {
     let delivery = Delivery::start(&FakeExporter::new([]), settings(10, Overflow::Refuse)).await;
@@ -488,7 +487,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     /// Guarantees: whatever a destination does, however full the queue is and whenever the shutdown comes, every
-    /// observation is sent or counted, the deadline holds, and no memory stays taken.
+    /// observation is sent or counted, the deadline holds, and all memory is released.
     #[test]
     fn nothing_vanishes(
         script in proptest::collection::vec(reply(), 0..40),
@@ -511,7 +510,7 @@ proptest! {
             let started = Instant::now();
             let totals = delivery.stop(seconds(within)).await;
             assert_eq!(totals.inbound.total(), expected);
-            // tokio's timers are exact to the millisecond.
+            // tokio's timers are accurate to a millisecond.
             assert!(started.elapsed() <= seconds(within) + GRACE + Duration::from_millis(1));
         });
     }
@@ -534,9 +533,9 @@ fn written(yaml: &str) -> Result<Written, String> {
     })
 }
 
-/// Guarantees: what is not written has its default, and the Collector's words are understood.
+/// Guarantees: unwritten keys have their defaults, and the Collector's keys are understood.
 #[test]
-fn config_is_the_collectors() {
+fn keys_match_the_collector() {
     let defaults = written("").unwrap();
     assert_eq!(defaults.sending_queue, QueueConfig::default());
     assert_eq!((defaults.sending_queue.queue_size, defaults.sending_queue.num_consumers), (64 << 20, 64));
@@ -547,7 +546,7 @@ fn config_is_the_collectors() {
     let collector = written(yaml).unwrap();
     assert_eq!(collector.sending_queue, QueueConfig::try_new(Sizer::Requests, 1000, 10, Overflow::Wait).unwrap());
     assert_eq!(collector.retry_on_failure, RetryConfig::disabled());
-    // Copied from a Collector: as many requests.
+    // Copied from a Collector, this means 5000 requests.
     let copied = written("{sending_queue: {queue_size: 5000}}").unwrap();
     assert_eq!(copied.sending_queue, QueueConfig::try_new(Sizer::Requests, 5000, 64, Overflow::Refuse).unwrap());
     for yaml in [
@@ -564,7 +563,7 @@ fn config_is_the_collectors() {
     assert!(!written("{sending_queue: {enabled: false}}").unwrap().sending_queue.enabled);
 }
 
-/// Guarantees: each rule that is broken is named at its place.
+/// Guarantees: each broken rule is reported at its key.
 #[test]
 fn config_rules() {
     let cases = [
@@ -612,10 +611,10 @@ fn config_rules() {
     }
 }
 
-/// Guarantees: a batch that is still being prepared at the end is counted as lost once, with what was taken: it never
-/// leaves, and nothing of it is counted when its preparation ends.
+/// Guarantees: a batch that is still being prepared at the end counts as lost once; its requests are never sent, and
+/// nothing is counted when the preparation ends.
 #[tokio::test]
-async fn what_is_being_prepared_at_the_end_is_lost_once() {
+async fn batch_being_prepared_at_the_end_is_lost_once() {
     let fake = FakeExporter::new([]);
     let (prepares, preparing) = std::sync::mpsc::channel();
     let (go_on, may_go_on) = std::sync::mpsc::channel();

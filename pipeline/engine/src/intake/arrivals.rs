@@ -1,4 +1,4 @@
-//! What is on its way into a pipeline, and both ends of that way.
+//! Requests on their way into a pipeline, and both ends of the channel.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -15,27 +15,27 @@ use crate::telemetry::Edge;
 pub struct Arrival {
     /// What arrives.
     pub telemetry: Telemetry,
-    /// The request's memory, shared by the pipelines it goes to.
+    /// The request's memory, shared by all pipelines that receive it.
     pub permit: Arc<Permit>,
-    /// The receiver's counters, for one of the pipelines it goes to.
+    /// The receiver's counters; set for only one of the pipelines, so that the request counts once.
     pub source: Option<Edge>,
-    /// Told when the processors have it.
+    /// Notified when the processors have it.
     pub taken: oneshot::Sender<Result<(), Rejected>>,
-    /// Whether it may still be withdrawn.
-    pub(super) fate: Arc<Fate>,
+    /// Whether it can still be withdrawn.
+    pub(super) claim: Arc<ClaimState>,
 }
 
-/// What became of a request on its way into its pipelines. Its sender repeats one that was withdrawn, so that it must
-/// not be taken any more, and one that was taken by any of them must not be withdrawn.
+/// Whether a request was withdrawn or taken. The sender retries a withdrawn request, so no pipeline may take it any
+/// more, and a request that any pipeline has taken can no longer be withdrawn.
 #[derive(Debug, Default)]
-pub(super) struct Fate(AtomicU8);
+pub(super) struct ClaimState(AtomicU8);
 
-impl Fate {
+impl ClaimState {
     const WAITING: u8 = 0;
     const TAKEN: u8 = 1;
     const WITHDRAWN: u8 = 2;
 
-    /// Withdraws it; `false` where a pipeline has begun to take it.
+    /// Withdraws the request; `false` if a pipeline has started to take it.
     pub(super) fn withdraw(&self) -> bool {
         self.becomes(Self::WITHDRAWN)
     }
@@ -44,14 +44,14 @@ impl Fate {
         self.0.load(Ordering::Acquire) == Self::TAKEN
     }
 
-    fn becomes(&self, fate: u8) -> bool {
-        let before = self.0.compare_exchange(Self::WAITING, fate, Ordering::AcqRel, Ordering::Acquire);
-        before.is_ok() || before == Err(fate)
+    fn becomes(&self, claim: u8) -> bool {
+        let before = self.0.compare_exchange(Self::WAITING, claim, Ordering::AcqRel, Ordering::Acquire);
+        before.is_ok() || before == Err(claim)
     }
 }
 
-/// Withdraws a request whose sender goes away before any pipeline has taken it.
-pub(super) struct WithdrawnWhenDropped(pub(super) Arc<Fate>);
+/// Withdraws a request whose sender disconnects before any pipeline has taken it.
+pub(super) struct WithdrawnWhenDropped(pub(super) Arc<ClaimState>);
 
 impl Drop for WithdrawnWhenDropped {
     fn drop(&mut self) {
@@ -59,41 +59,40 @@ impl Drop for WithdrawnWhenDropped {
     }
 }
 
-/// The inner end of an entrance.
+/// The receiving end of the channel.
 #[derive(Debug)]
 pub struct Arrivals(mpsc::Receiver<Arrival>);
 
-/// Both ends of an entrance in which so many requests may wait.
+/// A channel in which this many requests may wait.
 pub fn channel(waiting: usize) -> (mpsc::Sender<Arrival>, Arrivals) {
     let (sender, receiver) = mpsc::channel(waiting);
     (sender, Arrivals(receiver))
 }
 
 impl Arrivals {
-    /// The next request, which is then the pipeline's to take. `None` where there will never be another. Safe to
-    /// cancel.
+    /// The next request, which the pipeline must then take. `None` if the channel is closed and empty. Safe to cancel.
     pub async fn recv(&mut self) -> Option<Arrival> {
         loop {
             let arrival = self.0.recv().await?;
-            if arrival.fate.becomes(Fate::TAKEN) {
+            if arrival.claim.becomes(ClaimState::TAKEN) {
                 return Some(arrival);
             }
         }
     }
 
-    /// The next request that nobody waits for any longer although another pipeline has begun to take it, so that its
-    /// sender was told that it is taken. For a pipeline that takes nothing more. Whoever waits for one of the others
-    /// learns that it was not taken.
-    pub(crate) fn left(&mut self) -> Option<Arrival> {
+    /// For a pipeline that takes no more requests: the next request that another pipeline has started to take and that
+    /// no sender waits for any longer, so the sender was told that it was accepted. Requests whose sender still waits
+    /// are dropped, which tells the sender that they were not taken.
+    pub(crate) fn next_abandoned(&mut self) -> Option<Arrival> {
         loop {
             let arrival = self.0.try_recv().ok()?;
-            if arrival.taken.is_closed() && arrival.fate.is_taken() {
+            if arrival.taken.is_closed() && arrival.claim.is_taken() {
                 return Some(arrival);
             }
         }
     }
 
-    /// Lets nothing more in.
+    /// Closes the channel to new requests.
     pub fn close(&mut self) {
         self.0.close();
     }

@@ -15,43 +15,43 @@ impl Intake {
     ///
     /// # Errors
     ///
-    /// The memory budget is used up: the sender may come back. Or `bytes` alone is more than the budget: it may not.
+    /// The memory budget is used up: the sender may retry. Or `bytes` alone exceeds the budget: it must not retry.
     pub fn admit(&self, bytes: u64) -> Result<Permit, Rejected> {
         self.shared.budget.admit(bytes).map_err(out_of_memory)
     }
 
-    /// As [`Intake::admit`], and waits for memory where the request may wait.
+    /// Like [`Intake::admit`], but waits for memory if the request may wait.
     ///
     /// # Errors
     ///
-    /// As [`Intake::admit`], when the deadline has passed.
-    pub async fn admitted(&self, bytes: u64) -> Result<Permit, Rejected> {
+    /// As [`Intake::admit`], once the deadline has passed.
+    pub async fn admit_waiting(&self, bytes: u64) -> Result<Permit, Rejected> {
         let mut permit = self.shared.budget.charge(0);
-        self.grown(&mut permit, bytes).await?;
+        self.grow_waiting(&mut permit, bytes).await?;
         Ok(permit)
     }
 
-    /// As [`Intake::grown`], for a thread that may block and belongs to a runtime.
+    /// Like [`Intake::grow_waiting`], for a runtime thread that may block.
     ///
     /// # Errors
     ///
-    /// As [`Intake::grown`].
+    /// As [`Intake::grow_waiting`].
     pub fn grow_blocking(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
         match self.grow(permit, more) {
-            Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => {
+            Err(rejected) if rejected.retry != Retry::Never && !self.is_past_deadline() => {
                 Handle::current().block_on(self.grown_leaving(permit, more, false))
             }
             result => result,
         }
     }
 
-    /// As [`Intake::grow`], and waits for memory where the request may wait. A large request then leaves memory for
-    /// small ones, which pass it.
+    /// Like [`Intake::grow`], but waits for memory if the request may wait. A large request then leaves memory to small
+    /// ones, which overtake it.
     ///
     /// # Errors
     ///
-    /// As [`Intake::grow`], when the deadline has passed.
-    pub async fn grown(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
+    /// As [`Intake::grow`], once the deadline has passed.
+    pub async fn grow_waiting(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
         self.grown_leaving(permit, more, self.may_wait()).await
     }
 
@@ -60,11 +60,11 @@ impl Intake {
             return Ok(());
         }
         let refused = match self.try_grow(permit, more, leaves) {
-            Err(rejected) if rejected.retry != Retry::Never && !self.has_waited() => rejected,
+            Err(rejected) if rejected.retry != Retry::Never && !self.is_past_deadline() => rejected,
             result => return result,
         };
         loop {
-            // Asked for before the next attempt, so that what is given back in between is not missed.
+            // Registered before the attempt, so that memory released in between is not missed.
             let mut freed = pin!(self.shared.budget.freed());
             freed.as_mut().enable();
             if self.try_grow(permit, more, leaves).is_ok() {
@@ -78,14 +78,14 @@ impl Intake {
         }
     }
 
-    /// Waits for the turn of a request that grows large without having said how large.
+    /// Waits until no other request grows large without an announced length.
     ///
     /// # Errors
     ///
-    /// Another has not ended within the deadline.
-    pub(crate) async fn turn(&self) -> Result<Option<OwnedSemaphorePermit>, Rejected> {
+    /// The other request has not ended before the deadline.
+    pub(crate) async fn wait_to_grow_large(&self) -> Result<Option<OwnedSemaphorePermit>, Rejected> {
         tokio::select! {
-            turn = self.shared.budget.turn() => Ok(turn),
+            turn = self.shared.budget.wait_to_grow_large() => Ok(turn),
             () = self.deadline() => {
                 let (used, limit) = (self.shared.budget.used(), self.shared.budget.limit());
                 Err(out_of_memory(Exhausted { wanted: LARGE, used, limit }))
@@ -93,32 +93,33 @@ impl Intake {
         }
     }
 
-    /// Takes more memory for a request that turned out larger, by decompression or decoding.
+    /// Takes more memory for a request that grew by decompression or decoding.
     ///
     /// # Errors
     ///
-    /// As [`Intake::admit`]. The permit is as it was.
+    /// As [`Intake::admit`]. The permit is unchanged.
     pub fn grow(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
         self.try_grow(permit, more, false)
     }
 
     fn try_grow(&self, permit: &mut Permit, more: u64, leaves: bool) -> Result<(), Rejected> {
         let all = permit.bytes().saturating_add(more);
-        let grown = if leaves { permit.grow_beside_small(more) } else { permit.grow(more) };
-        grown.map_err(|exhausted| {
-            // What the request has already counts too: one that never fits must not come back for ever.
+        let grow_waiting = if leaves { permit.grow_leaving_room_for_small(more) } else { permit.grow(more) };
+        grow_waiting.map_err(|exhausted| {
+            // The memory that the request already has counts too: a request that can never fit must not be retried
+            // forever.
             let wanted = if all > exhausted.limit { all } else { more };
             out_of_memory(Exhausted { wanted, ..exhausted })
         })
     }
 
-    /// The memory that all data may take, in bytes.
+    /// The memory limit of all data, in bytes.
     pub fn memory_limit(&self) -> u64 {
         self.shared.budget.limit()
     }
 
-    /// Says that a large request is gone without a pipeline having seen it: what it took is given back to the system,
-    /// if it is much together with what went before.
+    /// Reports that a large request ended before a pipeline saw it: its memory is returned to the system, if enough has
+    /// been released.
     pub fn refused_large(&self) {
         self.shared.budget.give_back_freed();
     }

@@ -1,4 +1,4 @@
-//! Why a request is refused, and when its sender may come back.
+//! Reasons to refuse a request, and when its sender may retry.
 
 use std::time::Duration;
 
@@ -8,12 +8,11 @@ use crate::budget::Exhausted;
 use crate::component::{Rejected, Retry};
 use crate::telemetry::Edge;
 
-/// When a sender that was turned away for want of memory may come back. Windows are put out at once when memory is
-/// short, so the next report of a profiler (5 s in the OpenTelemetry eBPF profiler) finds room.
+/// The delay for a sender that was refused for lack of memory. Windows are flushed at once under memory pressure, so
+/// the next report of a profiler (after 5 s in the OpenTelemetry eBPF profiler) finds room.
 const RETRY_AFTER: Duration = Duration::from_secs(2);
 
-/// When a sender that was turned away because a queue is full may come back: the pause after which an exporter itself
-/// tries again for the first time.
+/// The delay for a sender that was refused because of a full queue: the pause before an exporter's own first retry.
 const QUEUE_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 fn rejected(component: String, reason: Reason, retry: Retry, message: impl Into<String>) -> Rejected {
@@ -38,12 +37,12 @@ pub(crate) fn queue_full(exporter: &str) -> Rejected {
     rejected(format!("exporters/{exporter}"), Reason::QueueFull, Retry::After(QUEUE_RETRY_AFTER), message)
 }
 
-/// The request has left this process before.
+/// The request has passed through this process before.
 pub(super) fn circle(exporter: &str) -> Rejected {
     rejected(format!("exporters/{exporter}"), Reason::Loop, Retry::Never, Reason::Loop.explanation())
 }
 
-/// profbridge ends.
+/// profbridge is shutting down.
 pub(super) fn stopped(pipeline: &str) -> Rejected {
     rejected(format!("pipelines/{pipeline}"), Reason::Shutdown, Retry::Later, "profbridge is shutting down")
 }
@@ -54,7 +53,7 @@ pub(super) fn broken(pipeline: &str) -> Rejected {
     rejected(format!("pipelines/{pipeline}"), Reason::Internal, Retry::Later, message)
 }
 
-/// Nothing takes this kind of telemetry.
+/// No pipeline carries this kind of telemetry.
 pub(super) fn unroutable(edge: &Edge, telemetry: &Telemetry) -> Rejected {
     let message = format!("no pipeline of this receiver carries {}", telemetry.kind().noun());
     rejected(edge.component().to_owned(), Reason::Unroutable, Retry::Never, message)

@@ -1,4 +1,4 @@
-//! Waiting, refusing and giving back.
+//! Waiting, refusing and withdrawing.
 
 use super::*;
 use crate::component::Retry;
@@ -11,10 +11,10 @@ fn send(intake: &Intake, observations: u64) -> tokio::task::JoinHandle<Result<()
     tokio::spawn(async move { intake.consume(batch(observations), permit).await })
 }
 
-/// Guarantees: a request that was let in while there was room, and waits for a pipeline that waits for a full
-/// queue, is refused after a moment and never taken: its sender repeats it, and it must not be there twice.
+/// Guarantees: a request that found room, but then waits for a pipeline that waits for a full queue, is refused after a
+/// moment and never taken: its sender retries it, so it would otherwise be duplicated.
 #[tokio::test(start_paused = true)]
-async fn what_waits_is_withdrawn() {
+async fn waiting_request_is_withdrawn() {
     let (intake, mut consumer) = intake(1 << 20);
     let waiting = send(&intake, 5);
     tokio::task::yield_now().await;
@@ -28,11 +28,11 @@ async fn what_waits_is_withdrawn() {
     assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::observations(7), 0));
 }
 
-/// Guarantees: so is one for which there was no place any more in front of that pipeline.
+/// Guarantees: the same holds for a request that finds no place in the pipeline's channel.
 #[tokio::test(start_paused = true)]
-async fn what_waits_for_a_place_is_refused() {
+async fn request_without_a_place_is_refused() {
     let (intake, mut consumer) = intake(1 << 20);
-    // Four places, and one that waits for one.
+    // Four have a place, and the fifth waits for one.
     let waiting: Vec<_> = (1..=5).map(|observations| send(&intake, observations)).collect();
     tokio::task::yield_now().await;
     consumer.set_full(Some(Overflow::Refuse));
@@ -46,9 +46,9 @@ async fn what_waits_for_a_place_is_refused() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: where requests wait for a full queue, one that was let in waits for as long as it takes.
+/// Guarantees: with `block_on_overflow` a request that found room waits as long as necessary.
 #[tokio::test(start_paused = true)]
-async fn what_may_wait_is_not_withdrawn() {
+async fn blocking_request_is_not_withdrawn() {
     let (intake, mut consumer) = intake(1 << 20);
     let waiting = send(&intake, 5);
     tokio::task::yield_now().await;
@@ -58,9 +58,9 @@ async fn what_may_wait_is_not_withdrawn() {
     waiting.await.unwrap().unwrap();
 }
 
-/// Guarantees: a request whose sender goes away before a pipeline has begun to take it is not taken.
+/// Guarantees: a request whose sender disconnects before a pipeline has started to take it is not taken.
 #[tokio::test]
-async fn who_goes_away_takes_it_along() {
+async fn disconnected_sender_withdraws_its_request() {
     let (intake, mut consumer) = intake(1 << 20);
     let waiting = send(&intake, 5);
     tokio::task::yield_now().await;
@@ -71,10 +71,10 @@ async fn who_goes_away_takes_it_along() {
     next.await.unwrap().unwrap();
 }
 
-/// Guarantees: when the receiver is about to be cut off, what no pipeline has begun to take is given back to its
-/// sender and never taken, and so is what comes then.
+/// Guarantees: on the last call, requests that no pipeline has started to take are given back and never taken, and so
+/// are later ones.
 #[tokio::test]
-async fn the_last_call_gives_back_what_waits() {
+async fn last_call_gives_back_waiting_requests() {
     let (intake, mut consumer) = intake(1 << 20);
     let waiting = send(&intake, 5);
     tokio::task::yield_now().await;
@@ -86,7 +86,7 @@ async fn the_last_call_gives_back_what_waits() {
     assert_eq!((consumer.totals().inbound, consumer.memory_used()), (Quantities::NONE, 0));
 }
 
-/// Guarantees: a request that may wait gets its memory as soon as some was given back, and one that never fits is
+/// Guarantees: a request that may wait gets its memory as soon as some is released, and one that can never fit is
 /// refused at once.
 #[tokio::test(start_paused = true)]
 async fn waits_for_memory() {
@@ -96,34 +96,34 @@ async fn waits_for_memory() {
     let first = intake.admit(80).unwrap();
     let waits = tokio::spawn({
         let patient = patient.clone();
-        async move { patient.admitted(50).await }
+        async move { patient.admit_waiting(50).await }
     });
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(!waits.is_finished());
     drop(first);
     assert_eq!(waits.await.unwrap().unwrap().bytes(), 50);
     assert_eq!(start.elapsed(), Duration::from_secs(1));
-    assert_eq!(patient.admitted(101).await.unwrap_err().retry, Retry::Never);
+    assert_eq!(patient.admit_waiting(101).await.unwrap_err().retry, Retry::Never);
     assert_eq!(start.elapsed(), Duration::from_secs(1));
 }
 
-/// Guarantees: where requests wait for a full queue, the deadline refuses none, and whoever waits behind it lets
-/// others work meanwhile.
+/// Guarantees: with `block_on_overflow` the deadline refuses no request, and requests that wait past it do not
+/// busy-loop.
 #[tokio::test(start_paused = true)]
-async fn the_deadline_is_not_for_queues_that_wait() {
+async fn deadline_does_not_apply_to_blocking_queues() {
     let (intake, consumer) = intake(100);
     let patient = intake.waiting_until(Instant::now() + Duration::from_secs(1));
     consumer.set_full(Some(Overflow::Wait));
     let waits = tokio::spawn(async move { patient.room().await });
-    // The clock moves on only while nothing is busy.
+    // The paused clock advances only while all tasks are idle.
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert!(!waits.is_finished());
     consumer.set_full(None);
     waits.await.unwrap().unwrap();
 }
 
-/// Guarantees: at its deadline a request that waits for memory or for room in a queue is refused, for the reason
-/// that it would have been refused for at once; and room that comes before is taken.
+/// Guarantees: a request that waits for memory or queue room is refused at its deadline, for the same reason as without
+/// waiting; room that appears earlier is used.
 #[tokio::test(start_paused = true)]
 async fn waits_no_longer_than_the_deadline() {
     let (intake, consumer) = intake(100);
@@ -141,7 +141,7 @@ async fn waits_no_longer_than_the_deadline() {
 
     consumer.set_full(Some(Overflow::Refuse));
     let _all = intake.admit(100).unwrap();
-    let (room, memory) = tokio::join!(patient.room(), patient.admitted(1));
+    let (room, memory) = tokio::join!(patient.room(), patient.admit_waiting(1));
     assert_eq!(room.unwrap_err().reason, Reason::QueueFull);
     assert_eq!(memory.unwrap_err().reason, Reason::MemoryLimit);
     assert_eq!(start.elapsed(), Duration::from_secs(9));

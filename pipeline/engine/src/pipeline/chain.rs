@@ -1,9 +1,9 @@
-//! The processors of one pipeline, one after the other, with the law of conservation checked at each.
+//! The processors of one pipeline in a row, with the conservation law checked at each.
 //!
-//! Synchronous and without a clock, so that every test of it is exact. The thread around it is in [`super::thread`].
+//! Synchronous and without a clock, so that its tests are deterministic. [`super::thread`] runs it.
 //!
-//! It works in steps. In each, at most one batch leaves the last processor; what is on its way between two processors
-//! goes on first, then what a processor has not yet taken in as a whole, those near the end first.
+//! It works in steps. In each, at most one batch leaves the last processor. A step first moves batches that wait
+//! between two processors, then continues with processors that have not fully absorbed a batch, last processor first.
 
 use std::collections::VecDeque;
 
@@ -18,34 +18,34 @@ use crate::telemetry::Edge;
 /// The processors of a pipeline, in order.
 pub(crate) struct Chain {
     stages: Vec<Stage>,
-    /// What one processor has put out and the next has not seen yet, in order.
-    between: VecDeque<Between>,
-    /// What sampling has left out, until somebody takes it.
+    /// Batches that one processor has put out and the next has not taken yet, in order.
+    between: VecDeque<QueuedBatch>,
+    /// What sampling left out, until [`Chain::take_sampled_out`].
     sampled_out: Vec<SampledOut>,
-    /// The processor that puts out what it holds because memory is short.
-    relieving: Option<usize>,
+    /// The processor that is flushing because of memory pressure.
+    flushing_stage: Option<usize>,
     budget: Budget,
     ledger: Ledger,
 }
 
-/// One processor with its counters and the memory that it holds.
+/// One processor with its counters and its memory permit.
 struct Stage {
     processor: Box<dyn Processor>,
     edge: Edge,
     held: Held,
     memory: Permit,
-    /// The memory of the batch that it is taking in, where that is not an arrival's, which has its own.
+    /// The memory of the batch that it is absorbing; `None` for an arrival, which has its own permit.
     batch: Option<Permit>,
 }
 
 /// A batch between two processors.
-struct Between {
+struct QueuedBatch {
     next: usize,
     telemetry: Telemetry,
     memory: Option<Permit>,
 }
 
-/// What the counters of all stages add up to.
+/// The sums of all stages' counters.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct ChainTotals {
     pub(crate) synthesized: Quantities,
@@ -53,17 +53,17 @@ pub(crate) struct ChainTotals {
     pub(crate) held: Held,
 }
 
-/// What a step of a relief or a flush came to.
+/// The result of one step of flushing.
 #[derive(Debug)]
-pub(crate) struct Progress {
-    /// What left the last processor.
+pub(crate) struct FlushProgress {
+    /// The batch that left the last processor.
     pub(crate) out: Option<Telemetry>,
-    /// Whether there is another step to make.
+    /// Whether another step is needed.
     pub(crate) more: bool,
 }
 
 impl Chain {
-    /// A chain that has seen nothing yet, whose processors may count on `share` bytes of the budget.
+    /// An empty chain whose processors may use `share` bytes of the budget.
     pub(crate) fn new(
         processors: Vec<(Box<dyn Processor>, Edge)>,
         budget: &Budget,
@@ -78,68 +78,69 @@ impl Chain {
             stages: processors.into_iter().map(stage).collect(),
             between: VecDeque::new(),
             sampled_out: Vec::new(),
-            relieving: None,
+            flushing_stage: None,
             budget: budget.clone(),
             ledger: ledger.clone(),
         }
     }
 
-    /// Hands an arrival to the first processor. Not while the chain [is absorbing](Chain::is_absorbing).
+    /// Passes an arrival to the first processor. Must not be called while the chain [is
+    /// absorbing](Chain::is_absorbing).
     pub(crate) fn process(&mut self, telemetry: Telemetry, now: Now) -> Option<Telemetry> {
-        self.between.push_back(Between { next: 0, telemetry, memory: None });
-        self.pass(now)
+        self.between.push_back(QueuedBatch { next: 0, telemetry, memory: None });
+        self.move_queued(now)
     }
 
-    /// Whether something that was handed in is not taken in by all processors that it gets to.
+    /// Whether some processor has not fully absorbed its batch, or batches wait between processors.
     pub(crate) fn is_absorbing(&self) -> bool {
         !self.between.is_empty() || self.stages.iter().any(|stage| stage.processor.is_absorbing())
     }
 
-    /// Goes on with what is not taken in, or else does something of what is due.
+    /// Continues with batches that are not fully absorbed, or else does part of the due work.
     pub(crate) fn advance(&mut self, now: Now) -> Option<Telemetry> {
         let absorbing = self.stages.iter().rposition(|stage| stage.processor.is_absorbing());
         let waits = self.between.front().map(|between| between.next);
         if waits > absorbing {
-            return self.pass(now);
+            return self.move_queued(now);
         }
         let is_due = |stage: &Stage| stage.processor.due().is_some_and(|due| due <= now.monotonic_nano);
         let at = absorbing.or_else(|| self.stages.iter().rposition(is_due))?;
         self.call(at, now, |processor, out| processor.advance(now, out))
     }
 
-    /// Puts out something of what is held because memory is short: the last processor first, since what the others put
-    /// out goes into the next. Those in front of one that is still taking something in are not asked: it would have to
-    /// take in all of that first, and more afterwards.
-    pub(crate) fn on_memory_pressure(&mut self, now: Now) -> Progress {
-        let Some(at) = self.relieving.or_else(|| self.stages.len().checked_sub(1)) else {
-            return Progress { out: None, more: false };
+    /// Flushes part of the held data because of memory pressure. The last processor goes first, because the output of
+    /// the others goes into it. Processors before one that is still absorbing are skipped: it would first have to
+    /// absorb everything, and then their output too.
+    pub(crate) fn on_memory_pressure(&mut self, now: Now) -> FlushProgress {
+        let Some(at) = self.flushing_stage.or_else(|| self.stages.len().checked_sub(1)) else {
+            return FlushProgress { out: None, more: false };
         };
         if self.stages.iter().skip(at + 1).any(|stage| stage.processor.is_absorbing()) {
-            self.relieving = None;
-            return Progress { out: None, more: false };
+            self.flushing_stage = None;
+            return FlushProgress { out: None, more: false };
         }
         let mut more = false;
         let out = self.call(at, now, |processor, out| more = processor.on_memory_pressure(now, out));
-        self.relieving = if more { Some(at) } else { at.checked_sub(1) };
-        Progress { out, more: self.relieving.is_some() }
+        self.flushing_stage = if more { Some(at) } else { at.checked_sub(1) };
+        FlushProgress { out, more: self.flushing_stage.is_some() }
     }
 
-    /// Puts out something of what is held because the pipeline ends.
-    pub(crate) fn flush(&mut self, now: Now) -> Progress {
+    /// Flushes part of the held data because the pipeline ends.
+    pub(crate) fn flush(&mut self, now: Now) -> FlushProgress {
         if self.is_absorbing() {
-            return Progress { out: self.advance(now), more: true };
+            return FlushProgress { out: self.advance(now), more: true };
         }
         for at in 0..self.stages.len() {
             let mut more = false;
             let out = self.call(at, now, |processor, out| more = processor.flush(now, out));
             if more || out.is_some() || self.is_absorbing() {
-                return Progress { out, more: true };
+                return FlushProgress { out, more: true };
             }
         }
-        Progress { out: None, more: false }
+        FlushProgress { out: None, more: false }
     }
 
-    /// The earliest monotonic time at which something is due.
+    /// The earliest monotonic time at which work is due.
     pub(crate) fn due(&self) -> Option<u64> {
         if !self.between.is_empty() {
             return Some(0);
@@ -147,7 +148,7 @@ impl Chain {
         self.stages.iter().filter_map(|stage| stage.processor.due()).min()
     }
 
-    /// Takes what sampling has left out since this was called before.
+    /// Returns and clears what sampling left out.
     pub(crate) fn take_sampled_out(&mut self) -> Vec<SampledOut> {
         std::mem::take(&mut self.sampled_out)
     }
@@ -160,7 +161,7 @@ impl Chain {
         })
     }
 
-    /// What the counters of all stages add up to.
+    /// The sums of all stages' counters.
     pub(crate) fn totals(edges: &[Edge]) -> ChainTotals {
         let mut sum = ChainTotals::default();
         for totals in edges.iter().map(Edge::totals) {
@@ -172,24 +173,25 @@ impl Chain {
         sum
     }
 
-    /// Calls one processor; what it puts out goes through those behind it.
+    /// Calls one processor and passes its output through the following ones.
     fn call(&mut self, at: usize, now: Now, call: impl FnOnce(&mut dyn Processor, &mut Outbox)) -> Option<Telemetry> {
         let put_out = self.stages[at].call(Quantities::NONE, &self.ledger, &mut self.sampled_out, call);
         self.put_between(at + 1, put_out, 0);
-        self.pass(now)
+        self.move_queued(now)
     }
 
-    /// Hands on what is between processors, as far as those behind are ready for it.
-    fn pass(&mut self, now: Now) -> Option<Telemetry> {
+    /// Moves batches that wait between processors as far as possible.
+    fn move_queued(&mut self, now: Now) -> Option<Telemetry> {
         while let Some(between) = self.between.pop_front() {
-            let Between { next, telemetry, memory } = between;
+            let QueuedBatch { next, telemetry, memory } = between;
             let Some(stage) = self.stages.get_mut(next) else { return Some(telemetry) };
             if stage.processor.is_absorbing() {
-                self.between.push_front(Between { next, telemetry, memory });
+                self.between.push_front(QueuedBatch { next, telemetry, memory });
                 return None;
             }
             let inbound = telemetry.quantities();
-            // An arrival has its own memory. What a processor makes of it may be more: it puts out what it held before.
+            // An arrival has its own permit. Other batches are charged here; they may be larger than what the processor
+            // held before.
             let charged = if memory.is_some() { 0 } else { telemetry.size_bytes() };
             stage.batch = memory;
             let call = |processor: &mut dyn Processor, out: &mut Outbox| processor.process(telemetry, now, out);
@@ -199,20 +201,21 @@ impl Chain {
         None
     }
 
-    /// What a processor has put out goes before what waits for it, to keep the order. So many bytes of it are `charged`.
+    /// Puts a processor's output in front of the batches that already wait there, to keep the order. `charged` bytes of
+    /// it are covered by another permit.
     fn put_between(&mut self, next: usize, put_out: Vec<Telemetry>, charged: u64) {
-        // What leaves the last processor is charged by whoever hands it on.
+        // The caller charges the batch that leaves the last processor.
         let is_between = next < self.stages.len();
         for telemetry in put_out.into_iter().rev() {
             let uncharged = telemetry.size_bytes().saturating_sub(charged);
             let memory = (is_between && uncharged > 0).then(|| self.budget.charge(uncharged));
-            self.between.push_front(Between { next, telemetry, memory });
+            self.between.push_front(QueuedBatch { next, telemetry, memory });
         }
     }
 }
 
 impl Stage {
-    /// Makes one call and counts what came of it.
+    /// Makes one call and counts its effects.
     fn call(
         &mut self,
         inbound: Quantities,
@@ -244,7 +247,7 @@ impl Stage {
             self.edge.set_held(held);
         });
         if let Some(said) = outbox.said {
-            self.edge.say(said);
+            self.edge.set_summary(said);
         }
         self.held = held;
         self.memory.set(held.bytes);

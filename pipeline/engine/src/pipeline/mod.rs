@@ -1,4 +1,4 @@
-//! A pipeline: its processors, its exporters, and the thread on which they work.
+//! A pipeline: its processors, its exporters, and the thread that runs them.
 
 mod chain;
 mod thread;
@@ -21,12 +21,12 @@ use crate::intake::{self, Entrance, Sinks};
 use crate::ledger::Ledger;
 use crate::telemetry::{ComponentKind, Edge, Metrics};
 
-/// How many requests may wait for a pipeline; each holds its part of the memory budget. More than one, so that the
-/// thread always has work while receivers decode; few, so that senders feel at once that it cannot keep up.
+/// How many requests may wait for a pipeline; each holds memory of the budget. More than one, so that the thread has
+/// work while receivers decode; few, so that senders notice soon when it cannot keep up.
 const WAITING: usize = 16;
 
-/// What a pipeline is made of.
-pub(crate) struct Parts {
+/// The parts of a pipeline.
+pub(crate) struct PipelineParts {
     pub(crate) id: String,
     pub(crate) carries: Carries,
     pub(crate) processors: Vec<(String, Box<dyn Processor>)>,
@@ -35,29 +35,29 @@ pub(crate) struct Parts {
 
 /// What all pipelines share.
 #[derive(Clone)]
-pub(crate) struct Context {
+pub(crate) struct PipelineContext {
     pub(crate) budget: Budget,
-    /// What of the budget the processors of each pipeline may count on, in bytes.
+    /// The part of the budget, in bytes, that the processors of each pipeline may use.
     pub(crate) share: u64,
     pub(crate) clock: Clock,
     pub(crate) health: Health,
     pub(crate) metrics: Metrics,
-    pub(crate) host: Host,
+    pub(crate) host: RunsOn,
 }
 
-/// Where a pipeline works.
+/// Where a pipeline runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Host {
+pub(crate) enum RunsOn {
     /// On a thread of its own.
     Thread,
-    /// As a task, for tests that pause the time: it would run on while a thread works.
+    /// As a task, for tests with paused time, which would advance while a thread works.
     #[cfg(test)]
     Task,
 }
 
-/// A pipeline that runs.
+/// A running pipeline.
 pub(crate) struct Pipeline {
-    pub(crate) counters: Counters,
+    pub(crate) counters: PipelineCounters,
     /// Where receivers put telemetry.
     pub(crate) entrance: Entrance,
     stop: profbridge_net::Trigger,
@@ -67,20 +67,20 @@ pub(crate) struct Pipeline {
 
 /// The counters of a pipeline and its processors.
 #[derive(Debug, Clone)]
-pub(crate) struct Counters {
+pub(crate) struct PipelineCounters {
     pub(crate) id: Arc<str>,
-    /// In: what the processors took. Out: what the exporters took. Dropped: what is lost between the processors.
+    /// In: accepted by the processors. Out: accepted by the exporters. Dropped: lost between the processors.
     pub(crate) edge: Edge,
     pub(crate) stages: Vec<Edge>,
     ledger: Ledger,
 }
 
-impl Counters {
+impl PipelineCounters {
     pub(crate) fn new(id: Arc<str>, edge: Edge, stages: Vec<Edge>) -> Self {
         Self { id, edge, stages, ledger: Ledger::default() }
     }
 
-    /// What the pipeline took and has not yet handed on, lost or counted: what is in the processors' hands.
+    /// Data that the pipeline accepted and that is neither handed on nor lost yet: it is inside the processors.
     pub(crate) fn unsettled(&self) -> Quantities {
         let own = self.edge.totals();
         let chain = Chain::totals(&self.stages);
@@ -88,11 +88,11 @@ impl Counters {
         (own.inbound + chain.synthesized).saturating_sub(settled)
     }
 
-    /// Counts what is still in the processors' hands as lost, and nothing from then on. What exporters are just being
-    /// given is theirs to count.
+    /// Counts data that is still inside the processors as lost, and closes the counters. Exporters count the batches
+    /// that are being handed to them.
     pub(crate) fn give_up(&self, reason: Reason) {
-        self.ledger.close(|handing| {
-            self.edge.add_out(handing);
+        self.ledger.close(|handover| {
+            self.edge.add_out(handover);
             self.edge.drop(reason, self.unsettled());
             for stage in &self.stages {
                 stage.set_held(crate::component::Held::default());
@@ -102,47 +102,47 @@ impl Counters {
 }
 
 impl Pipeline {
-    /// Starts the pipeline's thread, on whose runtime the exporters run.
-    pub(crate) fn start(parts: Parts, around: &Context) -> Result<Self, StartError> {
-        let Parts { id, carries, processors, sinks } = parts;
+    /// Starts the pipeline's thread. The exporters run on the current runtime.
+    pub(crate) fn start(parts: PipelineParts, context: &PipelineContext) -> Result<Self, StartError> {
+        let PipelineParts { id, carries, processors, sinks } = parts;
         let id: Arc<str> = id.into();
-        let edge = around.metrics.edge(ComponentKind::Pipeline, &id, "");
+        let edge = context.metrics.edge(ComponentKind::Pipeline, &id, "");
         let mut stages = Vec::new();
         let mut counted = Vec::new();
         for (processor_id, processor) in processors {
-            let stage = around.metrics.edge(ComponentKind::Processor, &processor_id, &id);
+            let stage = context.metrics.edge(ComponentKind::Processor, &processor_id, &id);
             stages.push(stage.clone());
             counted.push((processor, stage));
         }
-        let counters = Counters::new(Arc::clone(&id), edge.clone(), stages);
-        let chain = Chain::new(counted, &around.budget, around.share, &counters.ledger);
+        let counters = PipelineCounters::new(Arc::clone(&id), edge.clone(), stages);
+        let chain = Chain::new(counted, &context.budget, context.share, &counters.ledger);
         let (sender, arrivals) = intake::channel(WAITING);
         let (stop, stopping) = profbridge_net::Shutdown::pair();
         let behind = Sinks(sinks.iter().cloned().collect());
         let deadline = Arc::default();
-        let end = thread::End { stopping, deadline: Arc::clone(&deadline) };
+        let end = thread::ThreadEnd { stopping, deadline: Arc::clone(&deadline) };
         let worker = thread::Worker {
             counters: counters.clone(),
             chain,
             sinks,
             arrivals,
             end,
-            around: around.clone(),
-            taking: None,
-            relieving: false,
-            relieved: None,
+            context: context.clone(),
+            absorbing: None,
+            flushing: false,
+            last_flush: None,
             absorbed: false,
         };
-        around.health.set("pipelines", &id, crate::health::ComponentState::Running);
+        context.health.set("pipelines", &id, crate::health::ComponentState::Running);
         let ended = worker.spawn()?;
         let entrance = Entrance { pipeline: id, carries, sender, edge, sinks: behind };
         Ok(Self { counters, entrance, stop, deadline, ended })
     }
 
-    /// Asks the pipeline to take nothing more, and to put out and hand on what it holds. What it still has at the
+    /// Asks the pipeline to stop accepting, flush its processors and hand everything on. Data that is left at the
     /// deadline is lost.
     pub(crate) fn stop(&self, deadline: Instant) {
-        // Asked twice, the first deadline holds.
+        // If called twice, the first deadline counts.
         let _ = self.deadline.get_or_init(|| deadline);
         self.stop.trigger();
     }

@@ -4,7 +4,7 @@ use profbridge_model::{Quantities, Reason, Telemetry, TelemetryKind};
 use proptest::prelude::*;
 use tokio::time::Instant;
 
-use super::chain::Progress;
+use super::chain::FlushProgress;
 use super::*;
 use crate::component::{Held, Retry};
 use crate::delivery::{
@@ -12,7 +12,7 @@ use crate::delivery::{
 };
 use crate::fakes::{FakeExporter, Holder, Reply, Splitter, batch, envelope};
 use crate::health::ComponentState;
-use crate::intake::{End, Intake};
+use crate::intake::{Intake, ReceiverEnd};
 use crate::peer_limits::PeerLimits;
 use crate::telemetry::ExporterTelemetry;
 use crate::testing::{self, ManualClock};
@@ -20,16 +20,16 @@ use crate::via::Via;
 
 const MEMORY: u64 = 1 << 20;
 
-fn around() -> Context {
+fn context() -> PipelineContext {
     let budget = Budget::new(MEMORY);
     let metrics = Metrics::new(budget.clone());
     let (clock, health) = (Clock::system(), Health::default());
-    Context { budget, share: MEMORY, clock, health, metrics, host: Host::Thread }
+    PipelineContext { budget, share: MEMORY, clock, health, metrics, host: RunsOn::Thread }
 }
 
-/// For tests that pause the time.
-fn paused() -> Context {
-    Context { host: Host::Task, ..around() }
+/// A context for tests with paused time.
+fn paused() -> PipelineContext {
+    PipelineContext { host: RunsOn::Task, ..context() }
 }
 
 fn holder(seconds: u64) -> (String, Box<dyn Processor>) {
@@ -38,7 +38,7 @@ fn holder(seconds: u64) -> (String, Box<dyn Processor>) {
 
 async fn sink(
     fake: &FakeExporter,
-    around: &Context,
+    context: &PipelineContext,
     entries: u64,
     overflow: Overflow,
 ) -> (RunningExporter, ExporterTelemetry) {
@@ -47,10 +47,10 @@ async fn sink(
         retry: RetryConfig::default(),
         timeout: Duration::ZERO,
     };
-    let telemetry = around.metrics.exporter("fake");
+    let telemetry = context.metrics.exporter("fake");
     let context = ExporterContext {
         telemetry: telemetry.clone(),
-        budget: around.budget.clone(),
+        budget: context.budget.clone(),
         peer_limits: PeerLimits::default(),
         via: Via::new(1),
     };
@@ -59,23 +59,23 @@ async fn sink(
 
 fn pipeline(
     id: &str,
-    around: &Context,
+    context: &PipelineContext,
     processors: Vec<(String, Box<dyn Processor>)>,
     sinks: &[&RunningExporter],
 ) -> Pipeline {
     let sinks = sinks.iter().map(|exporter| exporter.sink()).collect();
-    let parts = Parts { id: id.to_owned(), carries: Carries::Everything, processors, sinks };
-    Pipeline::start(parts, around).unwrap()
+    let parts = PipelineParts { id: id.to_owned(), carries: Carries::Everything, processors, sinks };
+    Pipeline::start(parts, context).unwrap()
 }
 
-fn intake(around: &Context, pipelines: &[&Pipeline]) -> (Intake, Edge) {
-    let edge = around.metrics.edge(ComponentKind::Receiver, "test", "");
+fn intake(context: &PipelineContext, pipelines: &[&Pipeline]) -> (Intake, Edge) {
+    let edge = context.metrics.edge(ComponentKind::Receiver, "test", "");
     let entrances = pipelines.iter().map(|pipeline| pipeline.entrance.clone()).collect();
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
-    // Dropped, it would be a shutdown.
+    // Dropping it would trigger the shutdown.
     std::mem::forget(trigger);
-    let end = End { shutdown: shutdown.clone(), last_call: shutdown };
-    (Intake::new(entrances, around.budget.clone(), edge.clone(), around.health.clone(), end), edge)
+    let end = ReceiverEnd { shutdown: shutdown.clone(), last_call: shutdown };
+    (Intake::new(entrances, context.budget.clone(), edge.clone(), context.health.clone(), end), edge)
 }
 
 async fn consume(intake: &Intake, observations: u64) -> Result<(), crate::component::Rejected> {
@@ -84,18 +84,18 @@ async fn consume(intake: &Intake, observations: u64) -> Result<(), crate::compon
 }
 
 proptest! {
-    /// Guarantees: over random streams, times and processors in a row, what goes into a chain comes out, is counted as
-    /// lost or is held; memory is charged for exactly what is held; after a flush nothing is held and nothing is due.
+    /// Guarantees: for random streams, times and chains of processors, everything that enters a chain leaves it, counts
+    /// as lost or is held; the charged memory matches the held data; after a flush nothing is held and nothing is due.
     #[test]
     fn chain_conserves(
         windows in proptest::collection::vec(0u64..30, 0..4),
         steps in proptest::collection::vec((0u8..10, 0u64..20), 0..60),
     ) {
-        let around = around();
+        let context = context();
         let clock = ManualClock::default();
         let mut edges = Vec::new();
         let processors = windows.iter().map(|&seconds| {
-            let edge = around.metrics.edge(ComponentKind::Processor, "holder", "test");
+            let edge = context.metrics.edge(ComponentKind::Processor, "holder", "test");
             edges.push(edge.clone());
             let processor: Box<dyn Processor> = match seconds {
                 29 => Box::new(Splitter::default()),
@@ -103,7 +103,7 @@ proptest! {
             };
             (processor, edge)
         }).collect();
-        let mut chain = Chain::new(processors, &around.budget, MEMORY, &Ledger::default());
+        let mut chain = Chain::new(processors, &context.budget, MEMORY, &Ledger::default());
         let (mut inbound, mut outbound) = (Quantities::NONE, Quantities::NONE);
         for (action, amount) in steps {
             let now = clock.now();
@@ -123,19 +123,19 @@ proptest! {
             outbound += out.map_or(Quantities::NONE, |out| out.quantities());
             let totals = Chain::totals(&edges);
             prop_assert_eq!(totals.held, chain.held());
-            prop_assert!(around.budget.used() >= totals.held.bytes);
+            prop_assert!(context.budget.used() >= totals.held.bytes);
             if chain.is_absorbing() {
-                // What one processor has put out and the next has not taken is counted and charged as well.
+                // Batches between two processors are counted and charged too.
                 let settled = outbound + totals.dropped.total() + totals.held.quantities;
                 prop_assert!(settled.saturating_sub(inbound + totals.synthesized).is_none());
             } else {
                 let after = outbound + totals.dropped.total() + totals.held.quantities;
                 prop_assert_eq!(inbound + totals.synthesized, after);
-                prop_assert_eq!(around.budget.used(), totals.held.bytes);
+                prop_assert_eq!(context.budget.used(), totals.held.bytes);
             }
         }
         loop {
-            let Progress { out, more } = chain.flush(clock.now());
+            let FlushProgress { out, more } = chain.flush(clock.now());
             outbound += out.map_or(Quantities::NONE, |out| out.quantities());
             if !more {
                 break;
@@ -143,10 +143,10 @@ proptest! {
         }
         let totals = Chain::totals(&edges);
         prop_assert_eq!(inbound + totals.synthesized, outbound + totals.dropped.total());
-        prop_assert_eq!((chain.held(), chain.due(), around.budget.used()), (Held::default(), None, 0));
+        prop_assert_eq!((chain.held(), chain.due(), context.budget.used()), (Held::default(), None, 0));
     }
 
-    /// Guarantees: the checker for processors is content with one that keeps its contract.
+    /// Guarantees: the processor checker accepts a processor that keeps its contract.
     #[test]
     fn checker_accepts(seed: u64) {
         testing::check_processor(&mut Holder::new(Duration::from_secs(20)), seed, |random, now| {
@@ -155,34 +155,34 @@ proptest! {
     }
 }
 
-/// Guarantees: for want of memory no processor is asked for what the next one would have to take in behind a request
-/// that it is still taking in: all of that would be taken in first.
+/// Guarantees: memory pressure flushes no processor before one that is still absorbing a request, because that one
+/// would have to absorb its whole request first.
 #[test]
-fn relief_ends_at_what_is_being_taken_in() {
-    let around = around();
-    let edge = |id| around.metrics.edge(ComponentKind::Processor, id, "test");
+fn pressure_skips_processors_before_an_absorbing_one() {
+    let context = context();
+    let edge = |id| context.metrics.edge(ComponentKind::Processor, id, "test");
     let holder: Box<dyn Processor> = Box::new(Holder::new(Duration::from_secs(3600)));
     let splitter: Box<dyn Processor> = Box::new(Splitter::default());
     let processors = vec![(holder, edge("holder")), (splitter, edge("splitter"))];
-    let mut chain = Chain::new(processors, &around.budget, MEMORY, &Ledger::default());
+    let mut chain = Chain::new(processors, &context.budget, MEMORY, &Ledger::default());
     let now = ManualClock::default().now();
     for _ in 0..2 {
         assert!(chain.process(batch(5).into(), now).is_none());
     }
     let mut steps = Vec::new();
     loop {
-        let Progress { out, more } = chain.on_memory_pressure(now);
+        let FlushProgress { out, more } = chain.on_memory_pressure(now);
         steps.push((out.map_or(0, |out| out.observations()), chain.held().quantities.total()));
         if !more {
             break;
         }
     }
-    // First the splitter, which has nothing, then the holder, whose first batch the splitter takes in from there on.
+    // The splitter is empty, so the holder follows; then the splitter absorbs the holder's first batch.
     assert_eq!(steps, [(0, 10), (1, 9), (0, 9)]);
     assert!(chain.is_absorbing());
 }
 
-/// Guarantees: the checker for processors finds one that loses observations without a word.
+/// Guarantees: the processor checker detects silently lost observations.
 #[test]
 #[should_panic(expected = "held after 0")]
 fn checker_finds_a_loss() {
@@ -192,32 +192,31 @@ fn checker_finds_a_loss() {
     }
 }
 
-/// Guarantees: debug builds stop at the call that loses observations without a word.
+/// Guarantees: debug builds panic at the call that silently loses observations.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "in 5 + synthesized 0")]
 fn unaccounted_loss_is_asserted() {
-    let around = around();
-    let edge = around.metrics.edge(ComponentKind::Processor, "forgets", "test");
+    let context = context();
+    let edge = context.metrics.edge(ComponentKind::Processor, "forgets", "test");
     let broken = Holder { forgets: true, ..Holder::new(Duration::ZERO) };
-    let mut chain = Chain::new(vec![(Box::new(broken), edge)], &around.budget, MEMORY, &Ledger::default());
+    let mut chain = Chain::new(vec![(Box::new(broken), edge)], &context.budget, MEMORY, &Ledger::default());
     chain.process(batch(5).into(), ManualClock::default().now());
 }
 
-/// Guarantees: debug builds stop at the call that loses an envelope of which nothing was read, which has no
-/// observations that could be missed.
+/// Guarantees: debug builds panic at the call that silently loses an unread envelope, which has no observations.
 #[test]
 #[cfg(debug_assertions)]
 #[should_panic(expected = "in 1 item + synthesized 0")]
 fn unaccounted_envelope_is_asserted() {
-    let around = around();
-    let edge = around.metrics.edge(ComponentKind::Processor, "forgets", "test");
+    let context = context();
+    let edge = context.metrics.edge(ComponentKind::Processor, "forgets", "test");
     let broken = Holder { forgets: true, ..Holder::new(Duration::ZERO) };
-    let mut chain = Chain::new(vec![(Box::new(broken), edge)], &around.budget, MEMORY, &Ledger::default());
+    let mut chain = Chain::new(vec![(Box::new(broken), edge)], &context.budget, MEMORY, &Ledger::default());
     chain.process(envelope(1).into(), ManualClock::default().now());
 }
 
-/// Guarantees: the checker for processors finds one that loses envelopes of which nothing was read.
+/// Guarantees: the processor checker detects lost unread envelopes.
 #[test]
 #[should_panic(expected = "held after 0")]
 fn checker_finds_a_lost_envelope() {
@@ -227,15 +226,15 @@ fn checker_finds_a_lost_envelope() {
     }
 }
 
-/// Guarantees: `Ok` is said once the processors have it. The request's memory is then given back, and what is held is
-/// charged instead. When the window is over it is handed on without anybody asking.
+/// Guarantees: `Ok` is returned once the processors have the data. The request's memory is then released, and the held
+/// data is charged instead. When the window closes, it is handed on without further input.
 #[tokio::test(start_paused = true)]
 async fn acknowledged_on_admission() {
-    let around = paused();
+    let context = paused();
     let fake = FakeExporter::new([]);
-    let (exporter, sent) = sink(&fake, &around, 10, Overflow::Refuse).await;
-    let pipeline = pipeline("profiles", &around, vec![holder(30)], &[&exporter]);
-    let (intake, receiver) = intake(&around, &[&pipeline]);
+    let (exporter, sent) = sink(&fake, &context, 10, Overflow::Refuse).await;
+    let pipeline = pipeline("profiles", &context, vec![holder(30)], &[&exporter]);
+    let (intake, receiver) = intake(&context, &[&pipeline]);
     let began = Instant::now();
     consume(&intake, 5).await.unwrap();
     assert_eq!(receiver.totals().outbound.total(), 5);
@@ -246,17 +245,17 @@ async fn acknowledged_on_admission() {
     let stop = crate::delivery::Stop { deadline: Instant::now(), close_by: Instant::now() };
     exporter.stop(stop).await;
     assert_eq!((sent.edge().totals().outbound.total(), pipeline.counters.unsettled().total()), (5, 0));
-    assert_eq!(around.budget.used(), 0);
+    assert_eq!(context.budget.used(), 0);
 }
 
-/// Guarantees: at the end of a pipeline all that it holds is handed on, and what had been taken before is not refused.
+/// Guarantees: at the end a pipeline hands on everything it holds, and requests accepted before are not refused.
 #[tokio::test]
 async fn stop_flushes() {
-    let around = around();
+    let context = context();
     let fake = FakeExporter::new([]);
-    let (exporter, sent) = sink(&fake, &around, 100, Overflow::Refuse).await;
-    let mut pipeline = pipeline("profiles", &around, vec![holder(3600), holder(7200)], &[&exporter]);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let (exporter, sent) = sink(&fake, &context, 100, Overflow::Refuse).await;
+    let mut pipeline = pipeline("profiles", &context, vec![holder(3600), holder(7200)], &[&exporter]);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..20 {
         consume(&intake, 5).await.unwrap();
     }
@@ -265,35 +264,35 @@ async fn stop_flushes() {
     assert_eq!((sent.edge().totals().inbound.total(), pipeline.counters.unsettled().total()), (100, 0));
     let rejected = consume(&intake, 5).await.unwrap_err();
     assert_eq!((rejected.reason, rejected.retry), (Reason::Shutdown, Retry::Later));
-    assert_eq!(around.health.states()[0].2, ComponentState::Stopped);
+    assert_eq!(context.health.states()[0].2, ComponentState::Stopped);
 }
 
-/// Guarantees: a processor that panics ends its pipeline: its sender is told to come back, what was held is counted,
-/// health says so. It does not touch another pipeline of the same receiver, which goes on, while the loss is counted.
+/// Guarantees: a panicking processor ends its pipeline: its sender may retry, the held data is counted, health reports
+/// it. Another pipeline of the same receiver continues, while the loss is counted.
 #[tokio::test]
 async fn panic_ends_one_pipeline() {
-    let around = around();
+    let context = context();
     let fake = FakeExporter::new([]);
-    let (exporter, sent) = sink(&fake, &around, 100, Overflow::Refuse).await;
+    let (exporter, sent) = sink(&fake, &context, 100, Overflow::Refuse).await;
     let breaks = Holder { panics_at: Some(8), ..Holder::new(Duration::from_secs(3600)) };
-    let mut broken = pipeline("broken", &around, vec![("breaks".to_owned(), Box::new(breaks))], &[&exporter]);
-    let (alone, _) = intake(&around, &[&broken]);
+    let mut broken = pipeline("broken", &context, vec![("breaks".to_owned(), Box::new(breaks))], &[&exporter]);
+    let (alone, _) = intake(&context, &[&broken]);
     consume(&alone, 5).await.unwrap();
     let rejected = consume(&alone, 8).await.unwrap_err();
     assert_eq!((rejected.reason, rejected.retry), (Reason::Internal, Retry::Later));
     broken.ended().await;
     assert_eq!(broken.counters.edge.totals().dropped.get(Reason::Internal).total(), 5);
-    assert_eq!((broken.counters.unsettled().total(), around.budget.used()), (0, 0));
+    assert_eq!((broken.counters.unsettled().total(), context.budget.used()), (0, 0));
     assert_eq!(
-        around.health.states()[0].2,
+        context.health.states()[0].2,
         ComponentState::Failed(
             "panicked: assertion `left != right` failed: told to panic\n  left: Some(8)\n right: Some(8)".to_owned()
         )
     );
-    assert!(!around.health.is_ready());
+    assert!(!context.health.is_ready());
 
-    let works = pipeline("works", &around, vec![holder(0)], &[&exporter]);
-    let (both, receiver) = intake(&around, &[&broken, &works]);
+    let works = pipeline("works", &context, vec![holder(0)], &[&exporter]);
+    let (both, receiver) = intake(&context, &[&broken, &works]);
     consume(&both, 6).await.unwrap();
     fake.attempts(1).await;
     assert_eq!((sent.edge().totals().inbound.total(), receiver.totals().outbound.total()), (6, 6));
@@ -301,30 +300,30 @@ async fn panic_ends_one_pipeline() {
     assert_eq!(consume(&alone, 5).await.unwrap_err().reason, Reason::Internal);
 }
 
-/// Guarantees: an exporter that panics while it prepares ends the pipeline, and what it was handed is counted.
+/// Guarantees: a panic in an exporter's `prepare` ends the pipeline, and the batch is counted.
 #[tokio::test]
 async fn panic_while_preparing() {
-    let around = around();
+    let context = context();
     let fake = FakeExporter::new([]);
     *fake.seen.prepare_panics.lock().unwrap() = true;
-    let (exporter, _) = sink(&fake, &around, 100, Overflow::Refuse).await;
-    let mut pipeline = pipeline("broken", &around, vec![], &[&exporter]);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let (exporter, _) = sink(&fake, &context, 100, Overflow::Refuse).await;
+    let mut pipeline = pipeline("broken", &context, vec![], &[&exporter]);
+    let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 9).await.unwrap();
     pipeline.ended().await;
     assert_eq!(pipeline.counters.edge.totals().dropped.get(Reason::Internal).total(), 9);
 }
 
-/// Guarantees: an exporter that drops what does not fit costs its own queue and nothing else while its destination
-/// hangs: the others get everything, and senders do not wait.
+/// Guarantees: with `drop_on_overflow` a hanging destination affects only its own queue: the other exporters get
+/// everything, and senders do not wait.
 #[tokio::test]
 async fn slow_exporter_stalls_nobody() {
-    let around = around();
+    let context = context();
     let (hangs, works) = (FakeExporter::always(Reply::Hang), FakeExporter::new([]));
-    let (first, lost) = sink(&hangs, &around, 2, Overflow::Drop).await;
-    let (second, _) = sink(&works, &around, 100, Overflow::Refuse).await;
-    let pipeline = pipeline("profiles", &around, vec![], &[&first, &second]);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let (first, lost) = sink(&hangs, &context, 2, Overflow::Drop).await;
+    let (second, _) = sink(&works, &context, 100, Overflow::Refuse).await;
+    let pipeline = pipeline("profiles", &context, vec![], &[&first, &second]);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..30 {
         consume(&intake, 1).await.unwrap();
     }
@@ -332,16 +331,16 @@ async fn slow_exporter_stalls_nobody() {
     assert_eq!(lost.edge().totals().dropped.get(Reason::QueueFull).total(), 28);
 }
 
-/// Guarantees: while a queue is full a request is refused before it is taken: its sender may come back, and nothing of
-/// it is counted. What was taken is sent when the destination is back, all of it, and requests are taken again.
+/// Guarantees: while a queue is full a request is refused before it is accepted: its sender may retry, and it is not
+/// counted. Accepted data is sent completely when the destination recovers, and then requests are accepted again.
 #[tokio::test]
 async fn a_full_queue_refuses() {
-    let around = around();
+    let context = context();
     let away = || Reply::Fail(Retry::After(Duration::from_millis(1)), Reason::RetriesExhausted);
     let fake = FakeExporter::always(away());
-    let (exporter, sent) = sink(&fake, &around, 2, Overflow::Refuse).await;
-    let pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
-    let (intake, receiver) = intake(&around, &[&pipeline]);
+    let (exporter, sent) = sink(&fake, &context, 2, Overflow::Refuse).await;
+    let pipeline = pipeline("profiles", &context, vec![], &[&exporter]);
+    let (intake, receiver) = intake(&context, &[&pipeline]);
     let mut taken = 0;
     let rejected = loop {
         match consume(&intake, 5).await {
@@ -365,18 +364,18 @@ async fn a_full_queue_refuses() {
     assert!(sent.edge().totals().dropped.is_none());
 }
 
-/// Guarantees: a request that waits for room is let go with the shutdown, and its sender may come back.
+/// Guarantees: a request that waits for room is refused at the shutdown, and its sender may retry.
 #[tokio::test]
 async fn waiting_for_room_ends_with_the_shutdown() {
-    let around = around();
+    let context = context();
     let fake = FakeExporter::always(Reply::Hang);
-    let (exporter, _) = sink(&fake, &around, 1, Overflow::Wait).await;
-    let pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
-    let edge = around.metrics.edge(ComponentKind::Receiver, "test", "");
+    let (exporter, _) = sink(&fake, &context, 1, Overflow::Wait).await;
+    let pipeline = pipeline("profiles", &context, vec![], &[&exporter]);
+    let edge = context.metrics.edge(ComponentKind::Receiver, "test", "");
     let (trigger, shutdown) = profbridge_net::Shutdown::pair();
-    let health = around.health.clone();
-    let end = End { shutdown: shutdown.clone(), last_call: shutdown };
-    let intake = Intake::new(vec![pipeline.entrance.clone()], around.budget.clone(), edge, health, end);
+    let health = context.health.clone();
+    let end = ReceiverEnd { shutdown: shutdown.clone(), last_call: shutdown };
+    let intake = Intake::new(vec![pipeline.entrance.clone()], context.budget.clone(), edge, health, end);
     consume(&intake, 5).await.unwrap();
     fake.attempts(1).await;
     let waiting = tokio::spawn(async move { intake.room().await });
@@ -387,81 +386,81 @@ async fn waiting_for_room_ends_with_the_shutdown() {
     assert_eq!((rejected.reason, rejected.retry), (Reason::Shutdown, Retry::Later));
 }
 
-/// Guarantees: with `block_on_overflow` senders wait for a destination that is slow, and nothing is lost.
+/// Guarantees: with `block_on_overflow` senders wait for a slow destination, and nothing is lost.
 #[tokio::test(start_paused = true)]
 async fn blocking_exporter_is_backpressure() {
-    let around = paused();
+    let context = paused();
     let slow = FakeExporter::always(Reply::Slow(Duration::from_secs(1)));
-    let (exporter, sent) = sink(&slow, &around, 1, Overflow::Wait).await;
-    let pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let (exporter, sent) = sink(&slow, &context, 1, Overflow::Wait).await;
+    let pipeline = pipeline("profiles", &context, vec![], &[&exporter]);
+    let (intake, _) = intake(&context, &[&pipeline]);
     let began = Instant::now();
     for _ in 0..40 {
         consume(&intake, 1).await.unwrap();
     }
-    // 40 taken; one may be on its way, one waits for room, and as many as the channel has room for wait before that.
+    // Of 40 requests one may be in flight, one waits for room, and the channel holds `WAITING` more.
     assert!(began.elapsed() >= Duration::from_secs(40 - 3 - WAITING as u64), "{:?}", began.elapsed());
     slow.attempts(40).await;
     assert!(sent.edge().totals().dropped.is_none());
 }
 
-/// Guarantees: when memory becomes short, or a request was refused for want of memory, processors put out what they
-/// hold, without waiting for the next request.
+/// Guarantees: when memory becomes short, or a request was refused for lack of memory, processors flush without waiting
+/// for the next request.
 #[tokio::test]
-async fn short_memory_relieves() {
-    let around = around();
+async fn short_memory_flushes() {
+    let context = context();
     let fake = FakeExporter::new([]);
-    let (exporter, _) = sink(&fake, &around, 100, Overflow::Refuse).await;
+    let (exporter, _) = sink(&fake, &context, 100, Overflow::Refuse).await;
     let greedy = Holder { bytes_each: MEMORY / 10, ..Holder::new(Duration::from_secs(3600)) };
-    let pipeline = pipeline("profiles", &around, vec![("greedy".to_owned(), Box::new(greedy))], &[&exporter]);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let pipeline = pipeline("profiles", &context, vec![("greedy".to_owned(), Box::new(greedy))], &[&exporter]);
+    let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 5).await.unwrap();
     assert_eq!(fake.made(), 0);
-    // A request of another size takes the rest.
+    // A request of another size uses up the rest.
     let big = intake.admit(MEMORY / 10 * 4).unwrap();
     fake.attempts(1).await;
     drop(big);
     let rejected = intake.admit(MEMORY + 1).unwrap_err();
     assert_eq!((rejected.reason, rejected.retry), (Reason::LimitExceeded, Retry::Never));
-    let _all = intake.admit(MEMORY - around.budget.used()).unwrap();
+    let _all = intake.admit(MEMORY - context.budget.used()).unwrap();
     let rejected = intake.admit(1).unwrap_err();
     assert_eq!(rejected.reason, Reason::MemoryLimit);
     assert!(matches!(rejected.retry, Retry::After(pause) if !pause.is_zero()));
 }
 
-/// Guarantees: telemetry that no pipeline of the receiver carries is refused for good.
+/// Guarantees: telemetry that no pipeline of the receiver carries is refused permanently.
 #[tokio::test]
 async fn signals() {
-    let around = around();
-    let (exporter, _) = sink(&FakeExporter::new([]), &around, 100, Overflow::Refuse).await;
-    let parts = Parts {
+    let context = context();
+    let (exporter, _) = sink(&FakeExporter::new([]), &context, 100, Overflow::Refuse).await;
+    let parts = PipelineParts {
         id: "profiles".to_owned(),
         carries: Carries::Only(TelemetryKind::Profiles),
         processors: vec![],
         sinks: vec![exporter.sink()],
     };
-    let pipeline = Pipeline::start(parts, &around).unwrap();
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let pipeline = Pipeline::start(parts, &context).unwrap();
+    let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 1).await.unwrap();
     let permit = intake.admit(1).unwrap();
     let rejected = intake.consume(profbridge_model::Envelope::default(), permit).await.unwrap_err();
     assert_eq!((rejected.reason, rejected.retry), (Reason::Unroutable, Retry::Never));
 }
 
-/// Guarantees: a sender that goes away while it waits changes nothing in what is counted.
+/// Guarantees: a sender that disconnects while it waits does not change the counters.
 #[tokio::test]
 async fn cancelled_sender() {
-    let around = around();
+    let context = context();
     let fake = FakeExporter::always(Reply::Hang);
-    let (exporter, _) = sink(&fake, &around, 1, Overflow::Wait).await;
-    let mut pipeline = pipeline("profiles", &around, vec![], &[&exporter]);
-    let (intake, receiver) = intake(&around, &[&pipeline]);
+    let (exporter, _) = sink(&fake, &context, 1, Overflow::Wait).await;
+    let mut pipeline = pipeline("profiles", &context, vec![], &[&exporter]);
+    let (intake, receiver) = intake(&context, &[&pipeline]);
     let mut senders = tokio::task::JoinSet::new();
     for _ in 0..(WAITING + 10) {
         let intake = intake.clone();
         senders.spawn(async move { consume(&intake, 1).await });
     }
-    // One is on its way; the others wait until they are let in, or for the thread, which waits for room.
+    // One is in flight; the others wait in the channel or for the thread, which waits for room.
     fake.attempts(1).await;
     senders.join_next().await.unwrap().unwrap().unwrap();
     senders.shutdown().await;

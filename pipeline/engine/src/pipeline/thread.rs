@@ -1,7 +1,7 @@
-//! The thread of a pipeline: takes what arrives, does what is due, hands on what comes out.
+//! The thread of a pipeline: receives arrivals, does due work, hands output on.
 //!
-//! One thread, because processors hold state and one of them is enough for a core; a thread of its own and not a task,
-//! because decoding and preparing take milliseconds, which would stall the sockets of everybody else.
+//! One thread, because processors have state and one core is enough for them; a thread and not a task, because decoding
+//! and preparing take milliseconds, which would stall everyone's sockets.
 
 use std::future::{pending, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,8 +15,8 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
-use super::chain::Progress;
-use super::{Chain, Context, Counters, Host};
+use super::chain::FlushProgress;
+use super::{Chain, PipelineContext, PipelineCounters, RunsOn};
 use crate::budget::Permit;
 use crate::component::{Now, Rejected, StartError};
 use crate::delivery::Sink;
@@ -24,77 +24,77 @@ use crate::health::ComponentState;
 use crate::intake::{Arrival, Arrivals};
 use crate::telemetry::Edge;
 
-/// At most this often processors are asked to put out what they hold because memory is short, so that a flood of
-/// refused requests does not cut windows to pieces.
-const BETWEEN_RELIEFS: Duration = Duration::from_millis(250);
+/// Minimum time between two flushes because of memory pressure, so that a flood of refused requests does not cut
+/// windows into pieces.
+const MIN_BETWEEN_FLUSHES: Duration = Duration::from_millis(250);
 
-/// When nothing has arrived for so long, memory that was freed is given back to the system.
-const QUIET: Duration = Duration::from_millis(100);
+/// When no request arrived for this long, freed memory is returned to the system.
+const IDLE_BEFORE_RETURNING_MEMORY: Duration = Duration::from_millis(100);
 
-/// What lives on the thread.
+/// The state of the thread.
 pub(super) struct Worker {
-    pub(super) counters: Counters,
+    pub(super) counters: PipelineCounters,
     pub(super) chain: Chain,
     pub(super) sinks: Vec<Arc<dyn Sink>>,
     pub(super) arrivals: Arrivals,
-    pub(super) end: End,
-    pub(super) around: Context,
-    /// The request that the processors are taking in.
-    pub(super) taking: Option<Taking>,
-    /// A relief is under way.
-    pub(super) relieving: bool,
-    /// The monotonic time at which the last relief began.
-    pub(super) relieved: Option<u64>,
-    /// Whether something was taken in since then.
+    pub(super) end: ThreadEnd,
+    pub(super) context: PipelineContext,
+    /// The request that the processors are absorbing.
+    pub(super) absorbing: Option<AbsorbedRequest>,
+    /// Whether a flush because of memory pressure is in progress.
+    pub(super) flushing: bool,
+    /// The monotonic time at which the last such flush began.
+    pub(super) last_flush: Option<u64>,
+    /// Whether anything was absorbed since then.
     pub(super) absorbed: bool,
 }
 
-/// How the thread is ended.
-pub(super) struct End {
+/// How the thread is stopped.
+pub(super) struct ThreadEnd {
     pub(super) stopping: Shutdown,
-    /// What the pipeline still has by then is lost. Set before `stopping`.
+    /// Data that is left then is lost. Set before `stopping`.
     pub(super) deadline: Arc<OnceLock<Instant>>,
 }
 
-/// A request that the processors are taking in.
-pub(super) struct Taking {
-    /// The request's memory. What processors hold is charged to them.
+/// A request that the processors are absorbing.
+pub(super) struct AbsorbedRequest {
+    /// The request's memory. Held data is charged to the processors.
     _permit: Arc<Permit>,
-    /// Told when the processors have all of it.
+    /// Notified when the processors have all of it.
     taken: Option<oneshot::Sender<Result<(), Rejected>>>,
 }
 
-/// What a pipeline does in its next step.
+/// The next step of a pipeline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Step {
-    /// What is due, or what is left of a request.
+enum NextStep {
+    /// Due work, or the rest of a request.
     Advance,
-    /// Memory is short.
-    Relieve,
+    /// Flushes because of memory pressure.
+    FlushForMemory,
 }
 
 impl Worker {
-    /// Starts the thread. The receiver completes when it ends.
+    /// Starts the thread. The returned receiver completes when it ends.
     pub(super) fn spawn(self) -> Result<oneshot::Receiver<()>, StartError> {
         let (ended, end) = oneshot::channel();
         let id = Arc::clone(&self.counters.id);
-        let host = self.around.host;
-        let life = self.live(ended);
+        let host = self.context.host;
+        let life = self.run_to_end(ended);
         match host {
-            Host::Thread => {
+            RunsOn::Thread => {
                 let runtime = Handle::current();
                 let thread = std::thread::Builder::new().name(format!("pipeline {id}"));
                 let spawned = thread.spawn(move || runtime.block_on(life));
                 spawned.map_err(|error| StartError(format!("pipelines/{id}: cannot start a thread: {error}")))?;
             }
             #[cfg(test)]
-            Host::Task => drop(tokio::spawn(life)),
+            RunsOn::Task => drop(tokio::spawn(life)),
         }
         Ok(end)
     }
 
-    async fn live(mut self, ended: oneshot::Sender<()>) {
-        // Processors and exporters are others' code: a defect in one ends its pipeline, and is not silent.
+    async fn run_to_end(mut self, ended: oneshot::Sender<()>) {
+        // Processors and exporters may have bugs: a panic ends this pipeline only, and is reported.
         let result = {
             let mut run = Box::pin(self.run());
             poll_fn(|context| {
@@ -106,15 +106,15 @@ impl Worker {
         if let Err(panic) = result {
             self.fail(&message(&*panic));
         }
-        // Closes the channel, so that receivers learn of it before anybody stops waiting for the thread.
+        // Closes the channel before the thread's end is announced, so that receivers see it first.
         drop(self);
         ended.send(()).ok();
     }
 
     fn fail(&mut self, message: &str) {
-        let health = &self.around.health;
+        let health = &self.context.health;
         health.set("pipelines", &self.counters.id, ComponentState::Failed(format!("panicked: {message}")));
-        self.count_left();
+        self.count_abandoned();
         let lost = self.counters.unsettled();
         self.counters.give_up(Reason::Internal);
         tracing::error!(
@@ -127,105 +127,105 @@ impl Worker {
     }
 
     async fn run(&mut self) {
-        let mut pressure = self.around.budget.pressure();
+        let mut pressure = self.context.budget.pressure();
         let mut stopping = false;
         loop {
-            // One step before the next arrival, so that a flood of them cannot keep windows open; and no more than one,
-            // so that those who send are answered while much is put out.
-            let now = self.around.clock.now();
+            // One step before the next arrival, so that a flood of arrivals cannot keep windows open; only one, so that
+            // senders are answered while much is put out.
+            let now = self.context.clock.now();
             let step = self.next_step(now);
             let goes_on = step.is_some() && self.have_room();
             if let Some(step) = step.filter(|_| goes_on) {
-                self.make(step, now);
+                self.run_step(step, now);
             }
             if stopping && self.is_over() {
                 break;
             }
-            // While there is something to do, what is free is soon taken again, unless memory is short.
-            if self.relieving || self.around.budget.is_short() {
-                self.around.budget.give_back_freed();
+            // While there is work, freed memory is soon reused, unless memory is short.
+            if self.flushing || self.context.budget.is_short() {
+                self.context.budget.give_back_freed();
             } else if step.is_none() {
-                self.around.budget.give_back_between();
+                self.context.budget.give_back_between_requests();
             }
-            let has_freed = step.is_none() && self.around.budget.has_freed_much();
+            let has_freed = step.is_none() && self.context.budget.has_freed_much();
             let due = self.chain.due().filter(|_| step.is_none());
             let mut stop = self.end.stopping.clone();
             tokio::select! {
                 biased;
                 () = stop.wait(), if !stopping => {
                     stopping = true;
-                    // What has been sent is still received; then the channel ends.
+                    // Requests that were sent already are still received; then the channel ends.
                     self.arrivals.close();
                 }
-                arrival = self.arrivals.recv(), if self.taking.is_none() && !self.chain.is_absorbing() => match arrival {
-                    Some(arrival) => self.take(arrival).await,
+                arrival = self.arrivals.recv(), if self.absorbing.is_none() && !self.chain.is_absorbing() => match arrival {
+                    Some(arrival) => self.absorb_arrival(arrival).await,
                     None => break,
                 },
                 () = tokio::task::yield_now(), if goes_on => {}
                 () = room(&self.sinks), if step.is_some() && !goes_on => {}
-                // The budget, and with it the sender, lives as long as this.
+                // The budget, and with it the sender, lives as long as `self`.
                 _ = pressure.changed() => {}
                 () = until(due, now) => {}
-                () = sleep(QUIET), if has_freed => self.around.budget.give_back_freed(),
+                () = sleep(IDLE_BEFORE_RETURNING_MEMORY), if has_freed => self.context.budget.give_back_freed(),
             }
         }
         self.flush().await;
-        self.around.health.set("pipelines", &self.counters.id, ComponentState::Stopped);
+        self.context.health.set("pipelines", &self.counters.id, ComponentState::Stopped);
     }
 
-    /// What there is to do now, apart from arrivals.
-    fn next_step(&mut self, now: Now) -> Option<Step> {
-        let budget = &self.around.budget;
-        if !self.relieving && self.chain.held().bytes > 0 {
+    /// The next step to do, apart from arrivals.
+    fn next_step(&mut self, now: Now) -> Option<NextStep> {
+        let budget = &self.context.budget;
+        if !self.flushing && self.chain.held().bytes > 0 {
             let since = |last| Duration::from_nanos(now.monotonic_nano.saturating_sub(last));
-            let again = self.relieved.is_none_or(|last| since(last) >= BETWEEN_RELIEFS);
-            // A request that is too large for what is left makes room for itself while it is taken in.
+            let again = self.last_flush.is_none_or(|last| since(last) >= MIN_BETWEEN_FLUSHES);
+            // A request too large for the remaining memory flushes older data while it is absorbed.
             let at_once = self.absorbed && self.chain.is_absorbing() && budget.is_exceeded();
-            self.relieving = budget.is_short() && (again || at_once);
-            if self.relieving {
-                (self.relieved, self.absorbed) = (Some(now.monotonic_nano), false);
+            self.flushing = budget.is_short() && (again || at_once);
+            if self.flushing {
+                (self.last_flush, self.absorbed) = (Some(now.monotonic_nano), false);
             }
         }
-        if self.relieving {
-            return Some(Step::Relieve);
+        if self.flushing {
+            return Some(NextStep::FlushForMemory);
         }
         let is_due = self.chain.is_absorbing() || self.chain.due().is_some_and(|due| due <= now.monotonic_nano);
-        is_due.then_some(Step::Advance)
+        is_due.then_some(NextStep::Advance)
     }
 
-    fn make(&mut self, step: Step, now: Now) {
+    fn run_step(&mut self, step: NextStep, now: Now) {
         let out = match step {
-            Step::Advance => {
+            NextStep::Advance => {
                 self.absorbed = true;
                 self.chain.advance(now)
             }
-            Step::Relieve => {
-                let Progress { out, more } = self.chain.on_memory_pressure(now);
-                self.relieving = more;
+            NextStep::FlushForMemory => {
+                let FlushProgress { out, more } = self.chain.on_memory_pressure(now);
+                self.flushing = more;
                 out
             }
         };
         self.answer();
         self.hand_on(out, now, 0);
-        self.let_go();
+        self.release_request();
     }
 
-    async fn take(&mut self, arrival: Arrival) {
+    async fn absorb_arrival(&mut self, arrival: Arrival) {
         let Arrival { telemetry, permit, source, taken, .. } = arrival;
-        let now = self.around.clock.now();
+        let now = self.context.clock.now();
         let quantities = telemetry.quantities();
         let charged = permit.bytes();
-        self.taking = Some(Taking { _permit: permit, taken: Some(taken) });
+        self.absorbing = Some(AbsorbedRequest { _permit: permit, taken: Some(taken) });
         self.absorbed = true;
         let out = self.chain.process(telemetry, now);
         self.count_in(quantities, source);
         self.answer();
         if out.is_some() {
-            // What came straight through has nowhere else to wait.
+            // A batch that passed straight through has nowhere else to wait.
             room(&self.sinks).await;
         }
         self.hand_on(out, now, charged);
-        self.let_go();
+        self.release_request();
     }
 
     fn count_in(&self, quantities: Quantities, source: Option<Edge>) {
@@ -238,29 +238,29 @@ impl Worker {
         });
     }
 
-    /// Counts requests that this pipeline will not get to, though their senders were told that they are taken, since
-    /// another pipeline has begun to take them. They are lost with what it holds.
-    fn count_left(&mut self) {
+    /// Counts requests that this pipeline will not process although their senders were told that they are accepted,
+    /// because another pipeline has started to take them. They are lost with the pipeline's held data.
+    fn count_abandoned(&mut self) {
         self.arrivals.close();
-        while let Some(arrival) = self.arrivals.left() {
+        while let Some(arrival) = self.arrivals.next_abandoned() {
             self.count_in(arrival.telemetry.quantities(), arrival.source);
         }
     }
 
-    /// Tells the sender once the processors have its request: from here on the pipeline answers for it. Whoever no
-    /// longer waits for the answer does not change that.
+    /// Answers the sender once the processors have its request: the pipeline is now responsible for it, even if the
+    /// sender no longer waits.
     fn answer(&mut self) {
-        if let Some(taking) = self.taking.as_mut().filter(|_| !self.chain.is_absorbing())
-            && let Some(taken) = taking.taken.take()
+        if let Some(absorbing) = self.absorbing.as_mut().filter(|_| !self.chain.is_absorbing())
+            && let Some(taken) = absorbing.taken.take()
         {
             taken.send(Ok(())).ok();
         }
     }
 
-    /// Gives the request's memory back once the processors have it and what came through was handed on.
-    fn let_go(&mut self) {
+    /// Releases the request's memory once the processors have it and its output was handed on.
+    fn release_request(&mut self) {
         if !self.chain.is_absorbing() {
-            self.taking = None;
+            self.absorbing = None;
         }
     }
 
@@ -273,12 +273,12 @@ impl Worker {
         self.end.deadline.get().is_some_and(|&deadline| Instant::now() >= deadline)
     }
 
-    /// Puts out and hands on what is held, until the deadline.
+    /// Flushes the processors and hands the output on, until the deadline.
     async fn flush(&mut self) {
         loop {
             room(&self.sinks).await;
             if self.is_over() {
-                self.count_left();
+                self.count_abandoned();
                 let lost = self.counters.unsettled();
                 self.counters.give_up(Reason::Shutdown);
                 if !lost.is_none() {
@@ -293,33 +293,33 @@ impl Worker {
                 }
                 return;
             }
-            let now = self.around.clock.now();
-            let Progress { out, more } = self.chain.flush(now);
+            let now = self.context.clock.now();
+            let FlushProgress { out, more } = self.chain.flush(now);
             self.answer();
             self.hand_on(out, now, 0);
             if !more {
                 return;
             }
-            self.around.budget.give_back_freed();
+            self.context.budget.give_back_freed();
             tokio::task::yield_now().await;
         }
     }
 
-    /// Tells every exporter what sampling has left out, and hands it a batch, in order. The batch is charged to the
-    /// memory until all have it, but for what it is `charged` already.
+    /// Reports what sampling left out to every exporter, then hands it the batch. The batch is charged to the budget
+    /// until all exporters have it, except for the `charged` bytes.
     fn hand_on(&mut self, out: Option<Telemetry>, now: Now, charged: u64) {
         for what in self.chain.take_sampled_out() {
             self.sinks.iter().for_each(|sink| sink.sampled_out(&what));
         }
         let Some(telemetry) = out else { return };
-        let memory = self.around.budget.charge(telemetry.size_bytes().saturating_sub(charged));
+        let memory = self.context.budget.charge(telemetry.size_bytes().saturating_sub(charged));
         let quantities = telemetry.quantities();
-        // Given up meanwhile: it is counted as lost already.
-        if let Some(handing) = self.counters.ledger.hand(quantities) {
+        // If the pipeline was given up meanwhile, the batch is already counted as lost.
+        if let Some(handover) = self.counters.ledger.begin_handover(quantities) {
             for sink in &self.sinks {
                 sink.accept(&telemetry, now);
             }
-            handing.done(|| self.counters.edge.add_out(quantities));
+            handover.complete(|| self.counters.edge.add_out(quantities));
         }
         drop(memory);
     }
@@ -332,7 +332,7 @@ async fn room(sinks: &[Arc<dyn Sink>]) {
     }
 }
 
-/// Waits until the monotonic time `due`; for ever where there is none.
+/// Waits until the monotonic time `due`; forever if there is none.
 async fn until(due: Option<u64>, now: Now) {
     match due {
         Some(due) => tokio::time::sleep(Duration::from_nanos(due.saturating_sub(now.monotonic_nano))).await,
@@ -340,7 +340,7 @@ async fn until(due: Option<u64>, now: Now) {
     }
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn message(panic: &(dyn std::any::Any + Send)) -> String {
     if let Some(text) = panic.downcast_ref::<&str>() {
         return (*text).to_owned();

@@ -107,8 +107,8 @@ fn problems(yaml: &str) -> Vec<String> {
     problems.as_slice().iter().map(line).collect()
 }
 
-/// Guarantees: receivers and exporters are shared by their id, processors are made for each pipeline, and what is in no
-/// pipeline is not started.
+/// Guarantees: receivers and exporters are shared by id, processors are made per pipeline, and unused components are
+/// not started.
 #[test]
 fn graph() {
     let plan = plan(
@@ -136,7 +136,7 @@ service:
     assert_eq!(plan.warnings.len(), 1, "the exporter in no pipeline");
 }
 
-/// Guarantees: every rule that is broken is named at its place, all at once, whoever knows the rule.
+/// Guarantees: all broken rules are reported together, each at its place, whichever part checks them.
 #[test]
 fn every_problem_at_once() {
     let found = problems(
@@ -176,8 +176,8 @@ service:
     );
 }
 
-/// Guarantees: an exporter that has nothing to do is left out, a pipeline that has no other with it, and only where
-/// nothing remains is that an error.
+/// Guarantees: a disabled exporter is left out, together with pipelines that have no other; only if nothing remains is
+/// that an error.
 #[test]
 fn disabled_exporters() {
     let remaining = plan(
@@ -210,7 +210,7 @@ service:
     );
 }
 
-/// Guarantees: what a usual configuration says means what it says, down to a plan that starts nothing on its own.
+/// Guarantees: a typical configuration makes a plan with the expected meaning, which starts nothing on its own.
 #[test]
 fn minimal() {
     let minimal = plan(
@@ -223,8 +223,8 @@ service: {pipelines: {profiles: {receivers: [otlp], exporters: [sink]}}}
     assert_eq!((&*minimal.warnings, &minimal.service), (&[][..], &ServiceSettings::default()));
 }
 
-/// Guarantees: names are written behind `dedup`, since what is sent again may be named better and would not look like a
-/// resend, and before `chunk`; any other order is refused.
+/// Guarantees: `symbolize` comes after `dedup`, because a resent profile may be symbolized better and would not look
+/// like a duplicate, and before `chunk`; any other order is refused.
 #[test]
 fn symbolize_stands_between_dedup_and_chunk() {
     let with = |processors: &str| {
@@ -237,7 +237,7 @@ fn symbolize_stands_between_dedup_and_chunk() {
     for (processors, expected) in [
         ("[symbolize, dedup, chunk]", "`dedup` cannot work behind `symbolize`"),
         ("[dedup, chunk, symbolize]", "`symbolize` cannot work behind `chunk`"),
-        // Of what is in the way, what belongs behind the rest.
+        // Of several conflicts the processor that belongs last is named.
         ("[symbolize, chunk, dedup]", "`dedup` cannot work behind `chunk`"),
     ] {
         let found = problems(&with(processors));
@@ -245,10 +245,10 @@ fn symbolize_stands_between_dedup_and_chunk() {
     }
 }
 
-/// Guarantees: in a pipeline that is limited to a signal a receiver that emits nothing of it and an exporter that takes
-/// nothing of it are refused, each at its place and with what to do; in one that carries everything both may stand.
+/// Guarantees: in a pipeline that is limited to a signal, a receiver that emits none of it and an exporter that accepts
+/// none of it are refused, each at its place with advice; a pipeline that carries everything accepts both.
 #[test]
-fn what_a_pipeline_does_not_carry() {
+fn components_of_another_signal_are_refused() {
     let with = |pipelines: &str| {
         format!(
             "receivers: {{otlp: , sdk: }}\nprocessors: {{dedup: }}\nexporters: {{sink: , relay: }}\n\
@@ -272,7 +272,7 @@ fn what_a_pipeline_does_not_carry() {
     assert!(hint.contains("carries everything") && hint.contains("`profiles`"), "{hint}");
 }
 
-/// Guarantees: what stands behind an unknown key is shown by no problem of its line, whatever else that is about.
+/// Guarantees: the value of an unknown key is masked in all problems of its line, whatever they are about.
 #[test]
 fn a_line_is_masked_for_all() {
     let problems = plan(
@@ -285,8 +285,8 @@ fn a_line_is_masked_for_all() {
     assert!(!text.contains("hush0123"), "{text}");
 }
 
-/// Guarantees: profiles inside of envelopes are as their sender cut them, so nothing has to be cut before an exporter
-/// that gets no others; with one receiver of profiles it has to be.
+/// Guarantees: profiles inside envelopes are already cut by their sender, so an exporter that gets only those needs no
+/// `chunk`; with one receiver of other profiles it does.
 #[test]
 fn envelopes_need_not_be_cut() {
     let with = |receivers: &str| {
@@ -301,8 +301,8 @@ fn envelopes_need_not_be_cut() {
     assert!(found.len() == 1 && found[0].ends_with("takes profiles only behind the processor `chunk`"), "{found:?}");
 }
 
-/// Guarantees: what an exporter needs is asked for by kind: only where a receiver emits that kind, the pipeline carries
-/// it, and the exporter takes it.
+/// Guarantees: an exporter's needs apply per kind: only if a receiver emits that kind, the pipeline carries it, and the
+/// exporter accepts it.
 #[test]
 fn needs_are_of_a_kind() {
     let with = |pipeline: &str| {
@@ -336,9 +336,8 @@ fn needs_are_of_a_kind() {
     }
 }
 
-/// Guarantees: a processor that works by spans is refused in a pipeline into which none can come: one that does not
-/// carry them, or whose receivers emit none. There may be some in envelopes. Where it does not ask for them all is
-/// well.
+/// Guarantees: a processor that requires spans is refused in a pipeline that none can enter: one that does not carry
+/// spans, or whose receivers emit none. Envelopes may contain some. If it does not require spans, it is accepted.
 /// rule: profiles-sdk#lifecycle-trace-warning
 #[test]
 fn wanted_kinds_must_come() {
@@ -365,8 +364,8 @@ service:
     }
 }
 
-/// Guarantees: what a processor warns of is said once, at its place, where profiles come to an exporter that it warns
-/// of, or wherever it is used if it warns whatever comes; nothing is refused for it.
+/// Guarantees: a processor's warning is given once, at its place, if profiles reach an exporter that it warns of, or
+/// unconditionally if it always warns; nothing is refused because of it.
 #[test]
 fn processors_warn() {
     let warnings = |pipeline: &str| -> Vec<String> {

@@ -1,10 +1,10 @@
-//! Runs a plan: exporters first, receivers last, and back in the other order.
+//! Runs a plan: starts exporters first and receivers last, and stops in the reverse order.
 //!
-//! A shutdown has one deadline, the configuration's `shutdown_timeout`, and spends it in this order: receivers stop
-//! accepting and finish what is under way (at most a fifth of it; after a tenth whoever still waits is answered: what a
-//! pipeline has begun to take is taken, and what none has begun to take is given back to its sender), processors put
-//! out what they hold, queues drain, exporters say what they still have to say (what is left, a second at least, or a
-//! twentieth of a short deadline). Whatever is not sent by then is counted.
+//! A shutdown has one deadline, the configured `shutdown_timeout`, and proceeds in this order: receivers stop accepting
+//! and finish requests in progress (for at most a fifth of the time; after a tenth every waiting sender is answered: a
+//! request that a pipeline has started to take is accepted, any other is given back), processors flush, queues drain,
+//! exporters send their final reports (in the remaining time, at least a second, or a twentieth of a short deadline).
+//! Everything not sent by then is counted.
 
 mod report;
 mod reporter;
@@ -25,7 +25,7 @@ use crate::plan::Plan;
 ///
 /// # Errors
 ///
-/// A component could not start. What had been started is stopped.
+/// A component could not start. Components that had been started are stopped.
 pub async fn run(plan: Plan, mut shutdown: Shutdown) -> Result<Report, StartError> {
     let within = Duration::from(plan.service.shutdown_timeout);
     let running = start(plan).await?;
@@ -38,9 +38,9 @@ pub async fn run(plan: Plan, mut shutdown: Shutdown) -> Result<Report, StartErro
 ///
 /// # Errors
 ///
-/// A component could not start. What had been started is stopped.
+/// A component could not start. Components that had been started are stopped.
 pub async fn start(plan: Plan) -> Result<RunningPlan, StartError> {
-    start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Thread).await
+    start::start(plan, crate::clock::Clock::system(), crate::pipeline::RunsOn::Thread).await
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! What became of everything that was taken, for the end of a run.
+//! The final report of a run: what happened to all accepted data.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,10 +8,10 @@ use profbridge_model::{Losses, Quantities};
 
 use crate::component::Held;
 use crate::config;
-use crate::pipeline::{Chain, Counters};
+use crate::pipeline::{Chain, PipelineCounters};
 use crate::telemetry::{Edge, EdgeTotals, ExporterTelemetry, ExporterTotals, ReceiverTelemetry};
 
-/// What became of everything that was taken.
+/// What happened to all accepted data.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Report {
     /// From the start to the beginning of the shutdown.
@@ -24,47 +24,47 @@ pub struct Report {
     pub pipelines: Vec<PipelineReport>,
     /// The exporters.
     pub exporters: Vec<ExporterReport>,
-    /// Exporters that had nothing to do, and why.
+    /// The disabled exporters, and why.
     pub disabled: Vec<(String, String)>,
-    /// Components that ended as they should not.
+    /// Components that ended unexpectedly.
     pub failures: Vec<String>,
 }
 
-/// What a receiver took.
+/// The requests of a receiver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReceiverReport {
     /// Its id.
     pub id: String,
-    /// Requests that the pipelines took.
+    /// Requests that the pipelines accepted.
     pub accepted: u64,
     /// Requests that the pipelines or the memory budget refused.
     pub refused: u64,
     /// Requests that failed in the receiver.
     pub failed: u64,
-    /// What the pipelines took.
+    /// The data that the pipelines accepted.
     pub quantities: Quantities,
 }
 
-/// What became of everything in a pipeline, up to its exporters.
+/// What happened to all data in a pipeline, before its exporters.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PipelineReport {
     /// Its id.
     pub id: String,
-    /// What was taken.
+    /// Data that was accepted.
     pub inbound: Quantities,
     /// What a rule added.
     pub synthesized: Quantities,
-    /// What was handed to the exporters.
+    /// Data that was handed to the exporters.
     pub outbound: Quantities,
-    /// What was lost in its processors and between them.
+    /// Data that was lost in its processors and between them.
     pub dropped: Losses,
-    /// What is held. Nothing, after an orderly end.
+    /// Data that is still held. Zero after an orderly shutdown.
     pub held: Held,
     /// Its processors, in order.
     pub processors: Vec<ProcessorReport>,
 }
 
-/// What a processor did.
+/// The counters of a processor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessorReport {
     /// Its id.
@@ -73,18 +73,18 @@ pub struct ProcessorReport {
     pub totals: EdgeTotals,
 }
 
-/// What an exporter did.
+/// The counters of an exporter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExporterReport {
     /// Its id.
     pub id: String,
-    /// Its counters; `outbound` is what was sent.
+    /// Its counters; `outbound` is the data sent.
     pub totals: EdgeTotals,
     /// Requests sent.
     pub requests: u64,
     /// Bytes sent.
     pub bytes: u64,
-    /// The time for which the destination will send a bill.
+    /// The time that the destination will bill.
     pub billed: Duration,
 }
 
@@ -96,7 +96,7 @@ impl ReceiverReport {
 }
 
 impl PipelineReport {
-    pub(super) fn new(counters: &Counters) -> Self {
+    pub(super) fn new(counters: &PipelineCounters) -> Self {
         let own = counters.edge.totals();
         let chain = Chain::totals(&counters.stages);
         let mut dropped = own.dropped;
@@ -115,7 +115,7 @@ impl PipelineReport {
         }
     }
 
-    /// By how much the law of conservation is broken: nothing, or there is a defect.
+    /// How much the conservation law is violated by; anything but zero is a defect.
     pub fn unaccounted(&self) -> Quantities {
         let before = self.inbound + self.synthesized;
         before.abs_diff(self.outbound + self.dropped.total() + self.held.quantities)
@@ -128,7 +128,7 @@ impl ExporterReport {
         Self { id: telemetry.id().to_owned(), totals: telemetry.edge().totals(), requests, bytes, billed }
     }
 
-    /// By how much the law of conservation is broken: nothing, or there is a defect.
+    /// How much the conservation law is violated by; anything but zero is a defect.
     pub fn unaccounted(&self) -> Quantities {
         let EdgeTotals { inbound, outbound, synthesized, ref dropped, held, .. } = self.totals;
         (inbound + synthesized).abs_diff(outbound + dropped.total() + held.quantities)
@@ -136,9 +136,8 @@ impl ExporterReport {
 }
 
 impl Report {
-    /// What got nothing of what was meant for it: an exporter to which something came and from which nothing was taken,
-    /// or all of them, where nothing came to any. What the configuration leaves out on purpose is not missing, and what
-    /// lies on disk is not lost.
+    /// Names an exporter that got data and sent none, or "every exporter" if data was received and none was sent. Data
+    /// that the configuration leaves out on purpose, and data kept on disk, does not count as missing.
     pub fn unserved(&self) -> Option<String> {
         let is_missing = |lost: &Losses| lost.iter().any(|loss| !loss.reason.is_intended());
         let none = self.exporters.iter().find(|exporter| {
@@ -153,13 +152,12 @@ impl Report {
         (!taken.is_none() && sent.is_none() && is_missing(&self.losses())).then(|| "every exporter".to_owned())
     }
 
-    /// Whether every component ended as it should.
+    /// Whether every component ended normally.
     pub fn is_clean(&self) -> bool {
         self.failures.is_empty()
     }
 
-    /// What was lost in pipelines and exporters together, by reason. What goes to two exporters and is lost in both
-    /// counts twice.
+    /// The losses in pipelines and exporters together, by reason. Data that two exporters lost counts twice.
     pub fn losses(&self) -> Losses {
         let mut losses = Losses::default();
         let pipelines = self.pipelines.iter().map(|pipeline| &pipeline.dropped);
@@ -169,7 +167,7 @@ impl Report {
         losses
     }
 
-    /// By how much the law of conservation is broken over all components: nothing, or there is a defect.
+    /// How much the conservation law is violated by over all components; anything but zero is a defect.
     pub fn unaccounted(&self) -> Quantities {
         let pipelines: Quantities = self.pipelines.iter().map(PipelineReport::unaccounted).sum();
         let exporters: Quantities = self.exporters.iter().map(ExporterReport::unaccounted).sum();
@@ -177,7 +175,7 @@ impl Report {
     }
 }
 
-/// Whole seconds, or milliseconds below one.
+/// Whole seconds, or milliseconds if below one second.
 fn rounded(duration: Duration) -> config::Duration {
     if duration < Duration::from_secs(1) {
         return config::Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX));
@@ -185,7 +183,7 @@ fn rounded(duration: Duration) -> config::Duration {
     config::Duration::from_secs(duration.as_secs())
 }
 
-/// `, dropped 12 resent, 3 lone_sample`, or nothing.
+/// Formats losses: `, dropped 12 resent, 3 lone_sample`, or nothing.
 struct Dropped<'a>(&'a Losses);
 
 impl fmt::Display for Dropped<'_> {
@@ -194,19 +192,19 @@ impl fmt::Display for Dropped<'_> {
     }
 }
 
-/// `, 12 WHAT`, or nothing.
+/// Formats a count: `, 12 WHAT`, or nothing.
 fn unless_none(f: &mut fmt::Formatter<'_>, count: u64, what: &str) -> fmt::Result {
     if count == 0 { Ok(()) } else { write!(f, ", {count} {what}") }
 }
 
-/// `, 12 WHAT`, or nothing.
+/// Formats quantities: `, 12 WHAT`, or nothing.
 fn number_unless_none(f: &mut fmt::Formatter<'_>, quantities: Quantities, what: &str) -> fmt::Result {
     if quantities.is_none() { Ok(()) } else { write!(f, ", {} {what}", Number(quantities)) }
 }
 
 impl fmt::Display for Report {
-    /// One line for each component, counts in observations where no unit is named, what its processors lost and noted,
-    /// and one line for each reason of loss that says what it means.
+    /// One line per component, counts in observations unless a unit is named, with the losses and notes of its
+    /// processors, and one line per reason of loss that explains it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ran for {}, stopped in {}", rounded(self.ran), rounded(self.stopped_in))?;
         for receiver in &self.receivers {
@@ -265,7 +263,7 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: a report has a line for each component, with all that became of what it took, and one for each
+    /// Guarantees: a report has a line for each component with everything that happened to its data, and one for each
     /// reason of loss and each failure.
     #[test]
     fn everything() {

@@ -1,5 +1,5 @@
-//! What the log says while nothing special happens: a line per pipeline and minute when something moved, one
-//! per receiver when requests were not taken, and, while nothing arrives, what profbridge waits for.
+//! Regular log lines: one per pipeline and minute if data moved, one per receiver if requests were refused, and, while
+//! nothing arrives, a line about what profbridge waits for.
 
 use std::time::Duration;
 
@@ -9,54 +9,54 @@ use profbridge_net::Shutdown;
 use tokio::time::{Instant, sleep_until};
 
 use super::running::Address;
-use crate::pipeline::{Chain, Counters};
+use crate::pipeline::{Chain, PipelineCounters};
 use crate::telemetry::{EdgeTotals, ExporterTelemetry, ReceiverTelemetry};
 
-/// Between two lines of a pipeline.
+/// The interval between two lines of a pipeline.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// How long nothing has to arrive before the log says so, first and then each further time. The first is soon, for the
-/// person who has just started it; after that only for the one who comes to look.
+/// How long nothing must arrive before the log says so, for the first and each further line. The first comes early, for
+/// the person who has just started profbridge; later ones are for someone who looks at the log.
 const SILENCES: [Duration; 3] = [Duration::from_secs(5), Duration::from_secs(600), Duration::from_secs(3600)];
 
 /// A pipeline and its exporters.
 #[derive(Debug)]
-pub(super) struct Watched {
-    pub(super) counters: Counters,
+pub(super) struct ReportedPipeline {
+    pub(super) counters: PipelineCounters,
     pub(super) exporters: Vec<ExporterTelemetry>,
 }
 
-/// What a line says, and what the next is compared with.
+/// The figures of a line, with which the next line is compared.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-struct Figures {
+struct PipelineFigures {
     inbound: Quantities,
     outbound: Quantities,
     dropped: Losses,
     held: Quantities,
-    /// By exporter: sent, and dropped.
+    /// Per exporter: sent, and dropped.
     exporters: Vec<(Quantities, Losses)>,
 }
 
 #[derive(Debug)]
 pub(super) struct Reporter {
-    pipelines: Vec<(Watched, Figures)>,
-    /// With its requests at the last line.
+    pipelines: Vec<(ReportedPipeline, PipelineFigures)>,
+    /// Each receiver with its request counts at the last line.
     receivers: Vec<(ReceiverTelemetry, [u64; 3])>,
     listening: Vec<Address>,
 }
 
-impl Watched {
-    fn figures(&self) -> Figures {
+impl ReportedPipeline {
+    fn figures(&self) -> PipelineFigures {
         let EdgeTotals { inbound, outbound, mut dropped, .. } = self.counters.edge.totals();
         let chain = Chain::totals(&self.counters.stages);
         dropped.merge(&chain.dropped);
         let exporters = self.exporters.iter().map(|exporter| exporter.edge().totals());
         let exporters = exporters.map(|totals| (totals.outbound, totals.dropped)).collect();
-        Figures { inbound, outbound, dropped, held: chain.held.quantities, exporters }
+        PipelineFigures { inbound, outbound, dropped, held: chain.held.quantities, exporters }
     }
 
-    /// The line that says what changed; `None` where nothing did.
-    fn line(&self, before: &Figures, after: &Figures) -> Option<String> {
+    /// The line about changes; `None` if there are none.
+    fn line(&self, before: &PipelineFigures, after: &PipelineFigures) -> Option<String> {
         let moved = after.inbound != before.inbound || after.outbound != before.outbound;
         if !moved && after.exporters == before.exporters && after.dropped == before.dropped {
             return None;
@@ -76,13 +76,13 @@ impl Watched {
     }
 }
 
-/// The line that says how many requests were not taken between two times; `None` where all were.
+/// The line about requests refused between two times; `None` if there were none.
 fn requests(before: [u64; 3], after: [u64; 3]) -> Option<String> {
     let [accepted, refused, failed] = [0, 1, 2].map(|outcome| after[outcome] - before[outcome]);
     (refused + failed > 0).then(|| format!("{accepted} requests taken, {refused} refused, {failed} failed"))
 }
 
-/// What was lost between two times, by reason: `, dropped 3 resent`, or nothing.
+/// Losses between two times, by reason: `, dropped 3 resent`, or nothing.
 fn lost(before: &Losses, after: &Losses) -> String {
     let mut losses = Losses::default();
     for &reason in Reason::ALL {
@@ -92,15 +92,19 @@ fn lost(before: &Losses, after: &Losses) -> String {
 }
 
 impl Reporter {
-    pub(super) fn new(pipelines: Vec<Watched>, receivers: Vec<ReceiverTelemetry>, listening: Vec<Address>) -> Self {
-        let pipelines = pipelines.into_iter().map(|watched| (watched, Figures::default())).collect();
+    pub(super) fn new(
+        pipelines: Vec<ReportedPipeline>,
+        receivers: Vec<ReceiverTelemetry>,
+        listening: Vec<Address>,
+    ) -> Self {
+        let pipelines = pipelines.into_iter().map(|watched| (watched, PipelineFigures::default())).collect();
         let receivers = receivers.into_iter().map(|receiver| (receiver, [0; 3])).collect();
         Self { pipelines, receivers, listening }
     }
 
     /// Writes lines until `shutdown`. Wakes once a minute.
     pub(super) async fn run(mut self, mut shutdown: Shutdown) {
-        let mut silence = Silence::new(Instant::now(), self.requests());
+        let mut silence = SilenceTimer::new(Instant::now(), self.requests());
         let mut next_line = Instant::now() + INTERVAL;
         loop {
             let wake = next_line.min(silence.next);
@@ -109,7 +113,7 @@ impl Reporter {
                 () = sleep_until(wake) => {}
             }
             let now = Instant::now();
-            // A receiver that listens nowhere fetches what it hands on, and says itself when there is nothing.
+            // A receiver that does not listen fetches its data, and itself logs when there is none.
             if silence.is_worth_a_line(now, self.requests()) && !self.listening.is_empty() {
                 let addresses: Vec<String> = self.listening.iter().map(Address::to_string).collect();
                 tracing::info!(
@@ -149,19 +153,19 @@ impl Reporter {
 
 /// Decides when silence is worth a line.
 #[derive(Debug)]
-struct Silence {
+struct SilenceTimer {
     requests: u64,
     level: usize,
-    /// When to look again.
+    /// When to check again.
     next: Instant,
 }
 
-impl Silence {
+impl SilenceTimer {
     fn new(now: Instant, requests: u64) -> Self {
         Self { requests, level: 0, next: now + SILENCES[0] }
     }
 
-    /// Whether to say now that nothing arrives.
+    /// Whether to log now that nothing arrives.
     fn is_worth_a_line(&mut self, now: Instant, requests: u64) -> bool {
         if now < self.next {
             return false;
@@ -181,15 +185,15 @@ mod tests {
     use crate::component::Held;
     use crate::telemetry::{ComponentKind, Metrics};
 
-    /// Guarantees: a line says what changed since the last one, by reason, and nothing is said where nothing did.
+    /// Guarantees: a line contains the changes since the last one, by reason, and there is no line without changes.
     #[test]
     fn line_per_pipeline() {
         let metrics = Metrics::new(Budget::new(1));
         let stage = metrics.edge(ComponentKind::Processor, "chunk", "profiles");
         let edge = metrics.edge(ComponentKind::Pipeline, "profiles", "");
         let exporter = metrics.exporter("sentry");
-        let counters = Counters::new("profiles".into(), edge.clone(), vec![stage.clone()]);
-        let watched = Watched { counters, exporters: vec![exporter.clone()] };
+        let counters = PipelineCounters::new("profiles".into(), edge.clone(), vec![stage.clone()]);
+        let watched = ReportedPipeline { counters, exporters: vec![exporter.clone()] };
         edge.add_in(Quantities::observations(100));
         stage.drop(Reason::Resent, Quantities::observations(7));
         let before = watched.figures();
@@ -211,20 +215,20 @@ mod tests {
         assert_eq!(line.as_deref(), Some("1 item in, 0 out, 9 held; sentry: 0 sent, dropped 1 item unroutable"));
     }
 
-    /// Guarantees: a minute in which requests were not taken has a line that says so, and no other has.
+    /// Guarantees: a minute with refused requests has a line about them, and no other minute has.
     #[test]
-    fn requests_that_were_not_taken() {
+    fn refused_requests_are_logged() {
         assert_eq!(requests([1, 0, 0], [9, 0, 0]), None);
         let line = requests([1, 2, 3], [1, 118, 4]);
         assert_eq!(line.as_deref(), Some("0 requests taken, 116 refused, 1 failed"));
     }
 
-    /// Guarantees: silence is told after 5 s, then after 10 minutes, then hourly, and not while requests arrive.
+    /// Guarantees: silence is logged after 5 s, then after 10 minutes, then hourly, and not while requests arrive.
     #[test]
     fn silence() {
         let start = Instant::now();
         let at = |seconds: u64| start + Duration::from_secs(seconds);
-        let mut silence = Silence::new(start, 0);
+        let mut silence = SilenceTimer::new(start, 0);
         assert!(!silence.is_worth_a_line(at(4), 0));
         assert!(silence.is_worth_a_line(at(5), 0));
         assert!(!silence.is_worth_a_line(at(6), 0));

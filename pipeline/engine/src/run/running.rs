@@ -1,4 +1,4 @@
-//! A plan that runs, and its end.
+//! A running plan, and how it stops.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,14 +15,14 @@ use crate::health::{ComponentState, Health};
 use crate::pipeline::Pipeline;
 use crate::telemetry::{Edge, ExporterTelemetry, Metrics, ReceiverTelemetry};
 
-/// Something that listens.
+/// An address that a component listens on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Address {
-    /// Who: the id of a receiver, or `metrics` or `health`.
+    /// The component: the id of a receiver, or `metrics` or `health`.
     pub component: String,
-    /// For what, such as `grpc` or `http`.
+    /// The protocol, such as `grpc` or `http`.
     pub protocol: String,
-    /// Where, with the port that the system chose.
+    /// The address, with the port that the system chose.
     pub address: SocketAddr,
 }
 
@@ -32,7 +32,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// A plan that runs. Dropping it ends everything at once, uncounted; [`RunningPlan::stop`] ends it in order.
+/// A running plan. Dropping it stops everything at once, uncounted; [`RunningPlan::stop`] stops it in order.
 pub struct RunningPlan {
     pub(super) addresses: Vec<Address>,
     pub(super) shutdown_timeout: Duration,
@@ -41,15 +41,15 @@ pub struct RunningPlan {
     pub(super) receivers: Vec<ReceiverTask>,
     /// Stops the receivers.
     pub(super) stop_receivers: Trigger,
-    /// Lets nobody wait for the receivers any longer.
+    /// Makes senders stop waiting for the receivers' answers.
     pub(super) last_call: Trigger,
     pub(super) pipelines: Vec<Pipeline>,
     pub(super) exporters: Vec<(ExporterTelemetry, RunningExporter)>,
-    /// The counters of exporters that have been told to stop.
+    /// The counters of exporters that were told to stop.
     pub(super) exporter_telemetry: Vec<ExporterTelemetry>,
     pub(super) disabled: Vec<(String, String)>,
     pub(super) servers: Vec<Server>,
-    /// Stops what outlives the components: the telemetry servers and the reporter.
+    /// Stops the telemetry servers and the reporter, which outlive the components.
     pub(super) stop_last: Trigger,
     pub(super) reporter: JoinHandle<()>,
     pub(super) started: Instant,
@@ -62,7 +62,7 @@ pub(super) struct ReceiverTask {
 }
 
 impl RunningPlan {
-    /// Everything that listens.
+    /// All addresses that are listened on.
     pub fn addresses(&self) -> &[Address] {
         &self.addresses
     }
@@ -73,7 +73,7 @@ impl RunningPlan {
         found.map(|found| found.address)
     }
 
-    /// What each component is doing.
+    /// The state of each component.
     pub fn health(&self) -> &Health {
         &self.health
     }
@@ -87,28 +87,28 @@ impl RunningPlan {
 /// The deadlines of one shutdown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Deadlines {
-    /// Whoever still waits for a receiver is answered, early enough for the answer to leave: servers cut what is left
-    /// 10 s after they were told to stop, and receivers are cut at the next of these.
+    /// Senders that still wait are answered, early enough for the answer to leave: servers cut connections 10 s after
+    /// they were told to stop, and receivers are cut at the next deadline.
     last_call: Instant,
-    /// Receivers have finished what was under way.
+    /// Receivers have finished requests in progress.
     receivers: Instant,
-    /// Everything is sent, or lost: exporters take nothing from here on.
+    /// Exporters have sent or lost everything and accept nothing more.
     sent: Instant,
-    /// Pipelines have counted what they still had at `sent`. Later than that by what one step of theirs may take.
+    /// Pipelines have counted what they still had at `sent`. Later than `sent` by the time that one step may take.
     handed_on: Instant,
-    /// Exporters have said what they had to say.
+    /// Exporters have sent their final reports.
     closed: Instant,
 }
 
-/// Requests under way are finished for at most so long before they are answered as they are.
+/// Requests in progress may continue for at most this long before their senders are answered.
 const LAST_CALL: Duration = Duration::from_secs(5);
 
-/// What exporters have for their last words, which are small; half of it where a pipeline was late.
-const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The time for the exporters' final reports, which are small; half of it if a pipeline was late.
+const FINAL_REPORT_TIME: Duration = Duration::from_secs(2);
 
 impl Deadlines {
     fn new(now: Instant, timeout: Duration) -> Self {
-        let last_words = LAST_WORDS.min(timeout / 10);
+        let last_words = FINAL_REPORT_TIME.min(timeout / 10);
         Self {
             last_call: now + LAST_CALL.min(timeout / 10),
             receivers: now + timeout / 5,
@@ -118,19 +118,19 @@ impl Deadlines {
         }
     }
 
-    /// Those of exporters.
+    /// The deadlines for exporters.
     fn stop(&self) -> Stop {
         Stop { deadline: self.sent, close_by: self.closed }
     }
 }
 
 impl RunningPlan {
-    /// Ends everything in order, within the configuration's `shutdown_timeout`, and says what became of it.
+    /// Stops everything in order, within the configured `shutdown_timeout`, and reports what happened.
     pub async fn stop(mut self) -> Report {
         let began = Instant::now();
         let deadlines = Deadlines::new(began, self.shutdown_timeout);
         self.stop_receivers(deadlines).await;
-        // From here on no exporter waits beyond its deadline, and with it no pipeline that waits for an exporter.
+        // From now on no exporter waits past its deadline, and so no pipeline that waits for an exporter does.
         for (telemetry, exporter) in &self.exporters {
             self.health.set("exporters", telemetry.id(), ComponentState::Stopping);
             exporter.drain_by(deadlines.stop());
@@ -147,7 +147,7 @@ impl RunningPlan {
         for server in std::mem::take(&mut self.servers) {
             server.stopped().await;
         }
-        // It may be in the middle of a line, which nobody needs any more.
+        // The reporter may be in the middle of a line, which is no longer needed.
         self.reporter.abort();
         report
     }

@@ -1,4 +1,4 @@
-//! The two small HTTP servers: metrics for Prometheus, health for whoever supervises the process.
+//! The two small HTTP servers: metrics for Prometheus, and health checks for supervisors.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -19,16 +19,16 @@ use tokio::task::JoinHandle;
 use crate::component::StartError;
 use crate::health::{Health, Thresholds};
 use crate::telemetry::{CONTENT_TYPE as PROMETHEUS, Metrics};
-use crate::web_pages::Pages;
+use crate::web_pages::PageRules;
 
-/// Connections to one of the servers at the same time. Whoever supervises the process must get an answer although
-/// others keep connections open, so the one that has been idle for longest makes room.
+/// Maximum connections to one server. A supervisor must get an answer even if others keep connections open, so the
+/// connection that has been idle for longest is closed for it.
 const MOST_CONNECTIONS: usize = 32;
 
-/// What a server answers: status, content type, body.
-type Answer = (StatusCode, &'static str, String);
+/// An answer: status, content type, body.
+type StatusAnswer = (StatusCode, &'static str, String);
 
-/// One of the servers.
+/// A running server.
 #[derive(Debug)]
 pub(crate) struct Server {
     /// The address it listens on, with the port that the system chose.
@@ -41,7 +41,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     pub(crate) async fn metrics(
         endpoint: &str,
         metrics: Metrics,
@@ -60,7 +60,7 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     pub(crate) async fn health(
         endpoint: &str,
         (health, metrics, thresholds): (Health, Metrics, Thresholds),
@@ -81,7 +81,7 @@ impl Server {
     async fn start(
         key: &str,
         endpoint: &str,
-        answer: impl Fn(&str) -> Answer + Send + Sync + 'static,
+        answer: impl Fn(&str) -> StatusAnswer + Send + Sync + 'static,
         hosts: Arc<[String]>,
         shutdown: Shutdown,
     ) -> Result<Self, StartError> {
@@ -92,15 +92,15 @@ impl Server {
             let response = respond(&request, &*answer, &hosts);
             std::future::ready(Ok::<_, Infallible>(response))
         });
-        // Few read it, and whoever does is done in a moment.
+        // There are few clients, and their requests are short.
         let limits = ServerLimits {
             versions: HttpVersions::Http1,
             max_connections: MOST_CONNECTIONS,
-            // Who asks is one peer, mostly; its idle connections make room as well.
+            // Usually there is only one peer; its own idle connections are closed for it as well.
             max_connections_per_peer: usize::MAX,
             replace_idle: true,
             header_timeout: Duration::from_secs(5),
-            // Prometheus asks once a minute where nothing else is said, over the same connection.
+            // By default Prometheus asks once a minute, over the same connection.
             idle_timeout: Duration::from_secs(90),
             drain_timeout: Duration::from_secs(1),
             max_head_bytes: 8192,
@@ -112,7 +112,7 @@ impl Server {
         Ok(Self { address, task })
     }
 
-    /// Waits until it has stopped, which its shutdown asks for.
+    /// Waits until it has stopped, after its shutdown was triggered.
     pub(crate) async fn stopped(self) {
         if let Err(error) = self.task.await {
             tracing::error!(%error, "a telemetry server failed");
@@ -122,11 +122,11 @@ impl Server {
 
 fn respond(
     request: &Request<Incoming>,
-    answer: &(impl Fn(&str) -> Answer + ?Sized),
+    answer: &(impl Fn(&str) -> StatusAnswer + ?Sized),
     hosts: &[String],
 ) -> Response<Full<Bytes>> {
     let own = request.extensions().get::<Peer>().and_then(|peer| peer.own);
-    let (status, content_type, body) = if let Err(fault) = (Pages { hosts, origins: &[] }).check(request, own) {
+    let (status, content_type, body) = if let Err(fault) = (PageRules { hosts, origins: &[] }).check(request, own) {
         (fault.status, "text/plain", format!("{}\n", fault.message))
     } else if matches!(*request.method(), Method::GET | Method::HEAD) {
         answer(request.uri().path())

@@ -6,7 +6,7 @@ use profbridge_identity::Rules;
 use profbridge_net::Shutdown;
 use tokio::task::JoinSet;
 
-use super::reporter::{Reporter, Watched};
+use super::reporter::{ReportedPipeline, Reporter};
 use super::running::{Address, ReceiverTask, RunningPlan};
 use super::server::Server;
 use crate::budget::Budget;
@@ -14,39 +14,39 @@ use crate::clock::Clock;
 use crate::component::{ExporterContext, StartError};
 use crate::delivery::{DynExporter, RunningExporter, Sink};
 use crate::health::{ComponentState, Health};
-use crate::intake::{End, Entrance, Intake};
+use crate::intake::{Entrance, Intake, ReceiverEnd};
 use crate::peer_limits::PeerLimits;
-use crate::pipeline::{Context, Host, Parts, Pipeline};
+use crate::pipeline::{Pipeline, PipelineContext, PipelineParts, RunsOn};
 use crate::plan::{Plan, PlannedPipeline};
 use crate::receiver::{Receiver, ReceiverContext};
 use crate::service::ServiceSettings;
 use crate::telemetry::{ComponentKind, ExporterTelemetry, Metrics};
 use crate::via::Via;
 
-/// What has been started so far. A start that fails stops it in order, as a shutdown does.
+/// The components started so far. If a later one fails, they are stopped in order, as in a shutdown.
 struct Started {
     running: RunningPlan,
-    around: Context,
-    /// Waits for the end of everything but the components.
+    around: PipelineContext,
+    /// Triggered when everything but the components should stop.
     last: Shutdown,
-    /// Waits for the end of the receivers.
+    /// Triggered when the receivers should stop.
     receivers: Shutdown,
-    /// Ends the waiting of whoever waits for the receivers' answers.
+    /// Triggered when senders should stop waiting for the receivers' answers.
     last_call: Shutdown,
-    /// The limits that destinations set to senders.
+    /// The rate limits that destinations set for senders.
     peer_limits: PeerLimits,
-    /// Who a process is.
+    /// The rules for process identity.
     identity: Rules,
-    /// This process's own id among those that telemetry came through.
+    /// This process's own id for the `via` header.
     id: u64,
-    /// The names of listeners on the loopback.
+    /// Names under which loopback listeners may be reached.
     allowed_hosts: Arc<[String]>,
 }
 
-pub(super) async fn start(plan: Plan, clock: Clock, host: Host) -> Result<RunningPlan, StartError> {
+pub(super) async fn start(plan: Plan, clock: Clock, host: RunsOn) -> Result<RunningPlan, StartError> {
     let Plan { service, receivers, pipelines, exporters, disabled, .. } = plan;
     let mut started = Started::new(&service, pipelines.len(), clock, host, disabled);
-    // A supervisor that asks meanwhile hears that nothing runs yet.
+    // A supervisor that asks during the start sees that nothing runs yet.
     for (id, _) in &receivers {
         started.around.health.set("receivers", id, ComponentState::Starting);
     }
@@ -71,7 +71,7 @@ impl Started {
         service: &ServiceSettings,
         pipelines: usize,
         clock: Clock,
-        host: Host,
+        host: RunsOn,
         disabled: Vec<(String, String)>,
     ) -> Self {
         let budget = Budget::new(service.memory);
@@ -104,7 +104,7 @@ impl Started {
         };
         Self {
             running,
-            around: Context { budget, share, clock, health, metrics, host },
+            around: PipelineContext { budget, share, clock, health, metrics, host },
             last,
             receivers,
             last_call: soon,
@@ -133,7 +133,7 @@ impl Started {
             let exporters = self.telemetry_of(&planned.exporters);
             let pipeline = self.pipeline(planned)?;
             feeds.push((fed_by, pipeline.entrance.clone()));
-            watched.push(Watched { counters: pipeline.counters.clone(), exporters });
+            watched.push(ReportedPipeline { counters: pipeline.counters.clone(), exporters });
             self.running.pipelines.push(pipeline);
         }
         for (id, receiver) in receivers {
@@ -206,7 +206,7 @@ impl Started {
     fn pipeline(&self, planned: PlannedPipeline) -> Result<Pipeline, StartError> {
         let sinks: Vec<Arc<dyn Sink>> = self.exporters_of(&planned.exporters).map(|(_, e)| e.sink()).collect();
         let PlannedPipeline { id, carries, processors, .. } = planned;
-        Pipeline::start(Parts { id, carries, processors, sinks }, &self.around)
+        Pipeline::start(PipelineParts { id, carries, processors, sinks }, &self.around)
     }
 
     async fn receiver(
@@ -218,7 +218,7 @@ impl Started {
         let health = self.around.health.clone();
         let telemetry = self.around.metrics.receiver(&id);
         let edge = self.around.metrics.edge(ComponentKind::Receiver, &id, "");
-        let end = End { shutdown: self.receivers.clone(), last_call: self.last_call.clone() };
+        let end = ReceiverEnd { shutdown: self.receivers.clone(), last_call: self.last_call.clone() };
         let context = ReceiverContext {
             id: id.clone(),
             next: Intake::new(entrances, self.around.budget.clone(), edge.clone(), health.clone(), end),
@@ -239,12 +239,12 @@ impl Started {
     }
 }
 
-/// The protocol of our own endpoints, among the addresses.
+/// The protocol name of profbridge's own endpoints in the list of addresses.
 const TELEMETRY: &str = "telemetry";
 
-/// Waits for the end of a receiver. One that ends unasked has failed.
+/// Waits for a receiver to end. Ending without a shutdown is a failure.
 async fn watch(id: String, stopped: crate::component::BoxFuture<'static, ()>, shutdown: Shutdown, health: Health) {
-    // A task of its own, so that a panic in it is seen here, and in a set, so that it ends with this one.
+    // A task of its own, so that a panic is noticed here, and in a set, so that it is aborted with this one.
     let mut task = JoinSet::new();
     task.spawn(stopped);
     let state = match task.join_next().await {
@@ -258,7 +258,7 @@ async fn watch(id: String, stopped: crate::component::BoxFuture<'static, ()>, sh
     health.set("receivers", &id, state);
 }
 
-/// Says which component could not start.
+/// Adds the component that could not start to the error.
 fn at(health: &Health, section: &'static str, id: &str, error: &StartError) -> StartError {
     health.set(section, id, ComponentState::Failed(error.to_string()));
     StartError(format!("{section}/{id}: {error}"))

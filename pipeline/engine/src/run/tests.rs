@@ -55,7 +55,7 @@ fn plan(
     pipelines: Vec<PlannedPipeline>,
     exporters: Vec<(String, Box<dyn DynExporter>)>,
 ) -> Plan {
-    Plan::of(service, vec![("otlp".to_owned(), Box::new(receiver))], pipelines, exporters)
+    Plan::from_components(service, vec![("otlp".to_owned(), Box::new(receiver))], pipelines, exporters)
 }
 
 async fn consume(intake: &Intake, observations: u64) -> Result<(), Rejected> {
@@ -63,14 +63,14 @@ async fn consume(intake: &Intake, observations: u64) -> Result<(), Rejected> {
     intake.consume(batch(observations), permit).await
 }
 
-/// Starts a plan so that the time can be paused.
+/// Starts a plan in a way that allows paused time.
 async fn start_paused(plan: Plan) -> Result<RunningPlan, StartError> {
-    start::start(plan, crate::clock::Clock::system(), crate::pipeline::Host::Task).await
+    start::start(plan, crate::clock::Clock::system(), crate::pipeline::RunsOn::Task).await
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Guarantees: at the end everything that was taken has been handed on and sent, and the report says so.
+/// Guarantees: at the end all accepted data has been handed on and sent, and the report says so.
 #[tokio::test(start_paused = true)]
 async fn orderly_end() {
     let fake = FakeExporter::new([]);
@@ -94,7 +94,7 @@ async fn orderly_end() {
     assert_eq!(report.receivers[0].quantities.total(), 21);
     let text = report.to_string();
     let lines: Vec<&str> = text.lines().skip(1).collect();
-    // 7 is dropped by the fake processor, which drops every third.
+    // The fake processor drops every third, which makes 7.
     assert_eq!(
         lines,
         [
@@ -107,8 +107,8 @@ async fn orderly_end() {
     );
 }
 
-/// Guarantees: an envelope of which nothing was read is counted on its whole way, in items: taken, held, sent; and
-/// where none was sent, the report says that everything is lost.
+/// Guarantees: an unread envelope is counted throughout in items: accepted, held, sent; if none was sent, the report
+/// says that everything is lost.
 #[tokio::test(start_paused = true)]
 async fn envelopes_are_counted() {
     for (reply, sent) in [(Reply::Accept, 2), (Reply::Fail(Retry::Never, Reason::RejectedByPeer), 0)] {
@@ -143,7 +143,7 @@ async fn envelopes_are_counted() {
     }
 }
 
-/// Guarantees: a report finds an envelope that nobody answers for any more, though no observations are missing.
+/// Guarantees: a report detects an unaccounted envelope, although no observations are missing.
 #[tokio::test]
 async fn a_lost_envelope_is_unaccounted() {
     let (receiver, _intake) = FakeReceiver::new();
@@ -156,7 +156,7 @@ async fn a_lost_envelope_is_unaccounted() {
     assert!(report.to_string().contains("\npipeline all: 1 item in, 0 out, 1 item unaccounted\n"), "{report}");
 }
 
-/// Guarantees: `run` ends when it is told to, with the report.
+/// Guarantees: `run` ends with the report when its shutdown is triggered.
 #[tokio::test]
 async fn run_ends_with_its_shutdown() {
     let (receiver, _intake) = FakeReceiver::new();
@@ -173,8 +173,8 @@ async fn run_ends_with_its_shutdown() {
     assert_eq!((report.pipelines.len(), report.unaccounted().total()), (1, 0));
 }
 
-/// Guarantees: a shutdown keeps its deadline even where a receiver does not end, a destination hangs and the queue is
-/// full; what is left is counted.
+/// Guarantees: a shutdown keeps its deadline even if a receiver does not end, a destination hangs and the queue is
+/// full; the rest is counted.
 #[tokio::test(start_paused = true)]
 async fn deadline_holds() {
     let fake = FakeExporter::always(Reply::Hang);
@@ -199,7 +199,7 @@ async fn deadline_holds() {
     assert_eq!((dropped.get(Reason::QueueFull).total(), dropped.get(Reason::Shutdown).total()), (18, 12));
 }
 
-/// Guarantees: an exporter that cannot start ends the start, which names it; nothing listens then.
+/// Guarantees: if an exporter cannot start, the start fails with its name, and nothing listens.
 #[tokio::test(start_paused = true)]
 async fn failed_start() {
     let (works, fails) = (FakeExporter::new([]), FakeExporter::new([]));
@@ -229,8 +229,8 @@ async fn get(address: SocketAddr, path: &str) -> String {
     answer
 }
 
-/// Guarantees: health is 200 while everything runs and 503 once a pipeline has failed, with the reason; metrics carry
-/// the Collector's names and ours.
+/// Guarantees: health is 200 while everything runs and 503 with the reason once a pipeline has failed; the metrics have
+/// the Collector's names and profbridge's.
 #[tokio::test]
 async fn endpoints() {
     let loopback = || Some("127.0.0.1:0".to_owned());
@@ -264,7 +264,7 @@ async fn endpoints() {
     }
 
     consume(&intake, 8).await.unwrap_err();
-    // The thread has set its state by the time the next request is refused.
+    // The thread has updated its state by the time that the next request is refused.
     while consume(&intake, 1).await.unwrap_err().reason != Reason::Internal {
         tokio::task::yield_now().await;
     }
@@ -276,7 +276,7 @@ async fn endpoints() {
     assert_eq!((report.unaccounted().total(), report.pipelines[0].dropped.get(Reason::Internal).total()), (0, 5));
 }
 
-/// Guarantees: an address in use ends the start and names the key.
+/// Guarantees: an address in use fails the start, and the error names the key.
 #[tokio::test]
 async fn telemetry_address_in_use() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -287,7 +287,7 @@ async fn telemetry_address_in_use() {
     assert!(error.starts_with("service.telemetry.metrics.address: cannot listen on 127.0.0.1:"), "{error}");
 }
 
-/// Guarantees: a receiver that ends unasked is not taken for one that works.
+/// Guarantees: a receiver that ends without a shutdown is not reported as running.
 #[tokio::test]
 async fn receiver_that_ends_unasked() {
     struct Ends;
@@ -301,7 +301,7 @@ async fn receiver_that_ends_unasked() {
         }
     }
     let exporters = vec![exporter("file", &FakeExporter::new([]), 9)];
-    let planned = Plan::of(
+    let planned = Plan::from_components(
         service(),
         vec![("otlp".to_owned(), Box::new(Ends))],
         vec![pipeline("profiles", HOUR, &["file"])],
@@ -330,9 +330,9 @@ fn reply() -> impl Strategy<Value = Reply> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    /// Guarantees: a shutdown at any moment, while senders send, windows are open and destinations do what they like,
-    /// loses nothing uncounted: what senders were told was taken is what the pipelines took, and each observation in
-    /// each pipeline and exporter is sent or counted.
+    /// Guarantees: a shutdown at any moment, with busy senders, open windows and arbitrary destinations, loses nothing
+    /// uncounted: data acknowledged to senders is what the pipelines accepted, and each observation in each pipeline
+    /// and exporter is sent or counted.
     #[test]
     fn shutdown_at_any_moment(
         script in proptest::collection::vec(reply(), 0..20),
@@ -397,7 +397,7 @@ proptest! {
     }
 }
 
-/// Guarantees: the same on real threads: senders on all of them, pipelines on their own, and a shutdown in between.
+/// Guarantees: the same on real threads: senders on several, pipelines on their own, and a shutdown in between.
 #[test]
 fn shutdown_on_real_threads() {
     for round in 0..30_usize {
@@ -422,7 +422,7 @@ fn shutdown_on_real_threads() {
                 });
             }
             first.attempts(round).await;
-            // Ends the one that hangs, so that the shutdown need not wait for its deadline.
+            // Ends the hanging exporter, so that the shutdown does not wait for its deadline.
             *second.seen.otherwise.lock().unwrap() = Reply::Accept;
             let report = running.stop().await;
             let mut taken = 0;
@@ -445,14 +445,14 @@ fn blocking(id: &str, fake: &FakeExporter) -> (String, Box<dyn DynExporter>) {
     (id.to_owned(), deliver(fake.clone(), settings))
 }
 
-/// Guarantees: a pipeline that waits for a destination that hangs is let go at the deadline, in time to hand on and
-/// count all that it has: nothing is counted twice.
+/// Guarantees: a pipeline that waits for a hanging destination is released at the deadline, in time to hand on and
+/// count everything it has: nothing is counted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn shutdown_of_a_waiting_pipeline() {
     let hangs = FakeExporter::always(Reply::Hang);
     let (receiver, intake) = FakeReceiver::new();
     let pipelines = vec![pipeline("direct", Duration::ZERO, &["hangs"])];
-    // A twentieth of it is for the thread's last step, which on a busy machine has to wait for a processor.
+    // A twentieth of it is for the thread's last step, which on a busy machine has to wait for a core.
     let service = ServiceSettings { shutdown_timeout: Duration::from_secs(10), ..service() };
     let running = start(plan(service, receiver, pipelines, vec![blocking("hangs", &hangs)])).await.unwrap();
     let intake = intake.await.unwrap();
@@ -471,12 +471,11 @@ async fn shutdown_of_a_waiting_pipeline() {
     assert_eq!(report.exporters[0].totals.dropped.get(Reason::Shutdown).total(), taken, "{report}");
 }
 
-/// Guarantees: where a shutdown finds requests under way, each of their senders is told what happens, before the
-/// receivers are cut off: what any pipeline has begun to take in, piece by piece, is taken and delivered by all, or
-/// counted as lost at the deadline, and its sender is told so; what none has begun to take is given back and delivered
-/// by none.
+/// Guarantees: if a shutdown finds requests in progress, each sender gets an answer before the receivers are cut off: a
+/// request that any pipeline has started to absorb is accepted and delivered by all, or counted as lost at the
+/// deadline; a request that none has started to take is given back and delivered by none.
 #[tokio::test(start_paused = true)]
-async fn a_request_that_is_being_taken_in_is_answered() {
+async fn request_being_absorbed_is_answered() {
     for (pause, expected) in [(Duration::from_millis(10), [Ok(()), Ok(())]), (HOUR, [Ok(()), Err(Reason::Shutdown)])] {
         let slow = FakeExporter::always(Reply::Slow(pause));
         let (mut receiver, intake) = FakeReceiver::new();

@@ -7,19 +7,19 @@ use serde::Deserialize;
 
 use crate::config::{Duration, Problem, Section};
 
-/// What was written. Every key may be left out.
+/// The section as written. Every key is optional.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Identity {
-    /// The length of a window in event time. `0s`: each request is cut on its own, and nothing is held.
+    /// The length of a window in event time. With `0s` each request is cut on its own, and nothing is held.
     window: Duration,
-    /// How long a session is: a process gets another `profiler_id` in each. `0s` is one session for ever.
+    /// The length of a session: a process gets a new `profiler_id` in each. `0s` means one endless session.
     session: Duration,
-    /// Which attributes identify a process, best first.
+    /// Sets of attributes that identify a process, best first.
     attributes: Vec<Attributes>,
 }
 
-/// A tuple of attributes, see [`Kind`].
+/// A set of attributes, see [`Kind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Attributes {
@@ -39,7 +39,7 @@ impl Default for Identity {
 }
 
 impl Identity {
-    /// Every rule that is broken, at its place in `service`, the section that this is in.
+    /// All broken rules, each at its place in `service`, the parent section.
     pub(super) fn problems(&self, service: &Section) -> Vec<Problem> {
         let attributes = &self.attributes;
         let twice = (1..attributes.len()).any(|n| attributes[..n].contains(&attributes[n]));
@@ -67,7 +67,7 @@ impl Identity {
         ])
     }
 
-    /// What it means, once it was checked.
+    /// The rules, once the section was checked.
     pub(super) fn rules(self) -> Rules {
         let kinds = self.attributes.iter().map(|attributes| match attributes {
             Attributes::Container => Kind::Container,
@@ -92,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: nothing written means the defaults, and every key can be written.
+    /// Guarantees: an empty section means the defaults, and every key can be written.
     #[test]
     fn every_key_has_a_default() {
         let all = "window: 60s, session: 0s, attributes: [container, host, instance]";
@@ -102,7 +102,7 @@ mod tests {
         assert_eq!(rules("window: 0s, session: 1h, attributes: [instance, host]"), Ok(other));
     }
 
-    /// Guarantees: each rule that is broken is named, all of them at once.
+    /// Guarantees: all broken rules are reported at once.
     #[test]
     fn every_rule_is_checked() {
         let expected = [

@@ -1,6 +1,7 @@
-//! Puts the counters on the page, one metric after the other.
+//! Writes the metrics page from the counters.
 //!
-//! What has the Collector's name has it to the letter. Counters of our own end in `_total`, as Prometheus advises.
+//! Metrics that the Collector has carry exactly its names. Those of profbridge's own counters end in `_total`, as
+//! Prometheus advises.
 
 use std::time::Duration;
 
@@ -13,10 +14,10 @@ use super::item_counts::ItemCounts;
 use super::page::Page;
 use super::process::Usage;
 use super::producers::Producer;
-use super::receiver::{Outcome, ReceiverTelemetry, TransportTelemetry};
+use super::receiver::{ReceiverTelemetry, RequestOutcome, TransportTelemetry};
 use crate::budget::Budget;
 
-/// The counters that somebody asks for.
+/// The counters that go into one page.
 pub(super) struct Collector<'a> {
     pub(super) edges: Vec<Edge>,
     pub(super) receivers: Vec<ReceiverTelemetry>,
@@ -28,31 +29,31 @@ pub(super) struct Collector<'a> {
 type Labels<'a> = Vec<(&'static str, &'a str)>;
 
 /// The counters of one edge, with its labels.
-struct Counted<'a> {
+struct LabelledEdge<'a> {
     kind: ComponentKind,
     labels: Labels<'a>,
     totals: EdgeTotals,
 }
 
-/// A metric that there is for each [`Unit`]. In its name `{unit}` stands for the unit, and the unit begins its
+/// A metric that exists for each [`Unit`]. `{unit}` in its name stands for the unit, and the unit begins its
 /// description.
 struct PerUnit {
     name: &'static str,
     help: &'static str,
     is_gauge: bool,
-    /// The components that have it.
+    /// Which kinds of components have it.
     of: fn(ComponentKind) -> bool,
     read: Read,
 }
 
 enum Read {
-    /// One series for each component.
+    /// One series per component.
     One(fn(&EdgeTotals) -> Quantities),
-    /// One for each reason under which it has lost anything.
+    /// One series per component and reason of loss.
     Losses,
 }
 
-/// What every component counts, as it stands on the page.
+/// The counters of every component, in the order of the page.
 const COUNTERS: [PerUnit; 5] = [
     PerUnit {
         name: "profbridge_{unit}_in_total",
@@ -91,7 +92,7 @@ const COUNTERS: [PerUnit; 5] = [
     },
 ];
 
-/// Behind the notes.
+/// Comes after the notes.
 const HELD: PerUnit = PerUnit {
     name: "profbridge_held_{unit}",
     help: "a component holds",
@@ -101,13 +102,13 @@ const HELD: PerUnit = PerUnit {
 };
 
 impl PerUnit {
-    /// Writes the metric of each unit. That of observations always stands on the page, with all components; those of
-    /// other units only with components that have counted any.
-    fn put(&self, out: &mut Page, edges: &[Counted<'_>]) {
+    /// Writes the metric of each unit. The one of observations always lists all components; those of other units only
+    /// list components that have counted any.
+    fn put(&self, out: &mut Page, edges: &[LabelledEdge<'_>]) {
         for unit in Unit::ALL {
             let always = unit == Unit::Observations;
             let mut series = Vec::new();
-            for Counted { labels, totals, .. } in edges.iter().filter(|edge| (self.of)(edge.kind)) {
+            for LabelledEdge { labels, totals, .. } in edges.iter().filter(|edge| (self.of)(edge.kind)) {
                 match self.read {
                     Read::One(read) if always || has_counted(totals, unit) => {
                         series.push((labels.clone(), read(totals).get(unit)));
@@ -133,14 +134,14 @@ impl PerUnit {
     }
 }
 
-/// Whether a component has seen any of a unit. A series that began stays, or its rates could not be computed.
+/// Whether a component has ever counted a unit. A series that has started stays, or its rate could not be computed.
 fn has_counted(totals: &EdgeTotals, unit: Unit) -> bool {
     let EdgeTotals { inbound, outbound, synthesized, dropped, held, unaccounted, .. } = totals;
     let all = [*inbound, *outbound, *synthesized, dropped.total(), held.quantities, *unaccounted];
     all.iter().any(|quantities| quantities.get(unit) > 0)
 }
 
-/// A unit at the beginning of a description.
+/// The unit's name at the beginning of a description.
 fn described(unit: Unit) -> &'static str {
     match unit {
         Unit::Observations => "Observations",
@@ -149,13 +150,13 @@ fn described(unit: Unit) -> &'static str {
     }
 }
 
-/// What the Collector counts: the end of its metrics' names, what it is called, and its number.
+/// An item that the Collector counts: the suffix of its metric names, its noun, and its count.
 type Item = (&'static str, &'static str, fn(ItemCounts) -> u64);
 
 const ITEMS: [Item; 2] =
     [("profile_samples", "Samples", |items| items.samples), ("spans", "Spans", |items| items.spans)];
 
-/// A metric that there is for each exporter: its name, its description, and its value as it stands on the page.
+/// A metric of each exporter: its name, description, and formatted value.
 type ExporterMetric = (&'static str, &'static str, fn(&ExporterTotals) -> String);
 
 const EXPORTER_METRICS: [ExporterMetric; 9] = [
@@ -201,7 +202,7 @@ fn connections(out: &mut Page, transports: &[(Labels<'_>, TransportTelemetry)]) 
 }
 
 impl Collector<'_> {
-    /// The page with all of them.
+    /// The page with all metrics.
     pub(super) fn page(&self) -> String {
         let mut page = Page::default();
         self.receivers(&mut page);
@@ -219,9 +220,9 @@ impl Collector<'_> {
         });
         let transports: Vec<(Labels<'_>, TransportTelemetry)> = transports.collect();
         let metrics = [
-            ("accepted", "the pipelines took", Outcome::Success),
-            ("refused", "the pipelines refused", Outcome::Refused),
-            ("failed", "that failed in the receiver", Outcome::Failure),
+            ("accepted", "the pipelines took", RequestOutcome::Success),
+            ("refused", "the pipelines refused", RequestOutcome::Refused),
+            ("failed", "that failed in the receiver", RequestOutcome::Failure),
         ];
         for (signal, noun, read) in ITEMS {
             for (what, help, outcome) in metrics {
@@ -234,7 +235,7 @@ impl Collector<'_> {
         }
         let mut family = out.counter("otelcol_receiver_requests", "Requests by their outcome");
         for (labels, transport) in &transports {
-            for outcome in Outcome::ALL {
+            for outcome in RequestOutcome::ALL {
                 family.put(&with(labels, "outcome", outcome.as_str()), transport.counted(outcome).1);
             }
         }
@@ -267,7 +268,7 @@ impl Collector<'_> {
             }
         }
         for (name, help, read) in EXPORTER_METRICS {
-            // Of the Collector's metrics these are gauges.
+            // The Collector's metrics in this table are gauges, profbridge's own are counters.
             let is_gauge = name.starts_with("otelcol_");
             let mut family = if is_gauge { out.gauge(name, help) } else { out.counter(name, help) };
             exporters.iter().for_each(|(labels, totals)| family.put(labels, read(totals)));
@@ -275,29 +276,29 @@ impl Collector<'_> {
     }
 
     fn edges(&self, out: &mut Page) {
-        let edges: Vec<Counted<'_>> = self
+        let edges: Vec<LabelledEdge<'_>> = self
             .edges
             .iter()
-            .map(|edge| Counted { kind: edge.kind(), labels: labels(edge), totals: edge.totals() })
+            .map(|edge| LabelledEdge { kind: edge.kind(), labels: labels(edge), totals: edge.totals() })
             .collect();
         for family in &COUNTERS {
             family.put(out, &edges);
         }
         let mut notes = out.counter("profbridge_notes_total", "Things worth counting that are no loss");
-        for Counted { labels, totals, .. } in &edges {
+        for LabelledEdge { labels, totals, .. } in &edges {
             for &(note, count) in &totals.notes {
                 notes.put(&with(labels, "note", note), count);
             }
         }
         let mut levels = out.gauge("profbridge_levels", "Things worth knowing that rise and fall");
-        for Counted { labels, totals, .. } in &edges {
+        for LabelledEdge { labels, totals, .. } in &edges {
             for &(name, level) in &totals.levels {
                 levels.put(&with(labels, "level", name), level);
             }
         }
         HELD.put(out, &edges);
         let mut bytes = out.gauge("profbridge_held_bytes", "Bytes a component holds");
-        for Counted { labels, totals, .. } in edges.iter().filter(|edge| holds(edge.kind)) {
+        for LabelledEdge { labels, totals, .. } in edges.iter().filter(|edge| holds(edge.kind)) {
             bytes.put(labels, totals.held.bytes);
         }
     }

@@ -1,4 +1,4 @@
-//! The counters at the edge of a component, in each unit.
+//! The counters of a component, in each unit.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -6,14 +6,14 @@ use profbridge_model::{Losses, Quantities, Reason};
 
 use crate::balance::Held;
 
-/// What a component is, as the label `kind` of its metrics.
+/// The kind of a component, used as the label `kind` of its metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ComponentKind {
     /// A receiver.
     Receiver,
     /// A processor of one pipeline.
     Processor,
-    /// A pipeline as a whole: from its entrance to its exporters.
+    /// A whole pipeline: from its entrance to its exporters.
     Pipeline,
     /// An exporter.
     Exporter,
@@ -31,50 +31,50 @@ impl ComponentKind {
     }
 }
 
-/// What went into a component, came out, was added, lost and is held. Cheap to clone; clones share the counters.
+/// Counts what a component received, put out, added, lost and holds. Cheap to clone; clones share the counters.
 #[derive(Debug, Clone)]
 pub struct Edge {
-    counters: Arc<Counters>,
+    counters: Arc<EdgeCounters>,
 }
 
 #[derive(Debug)]
-struct Counters {
+struct EdgeCounters {
     kind: ComponentKind,
     component: String,
     pipeline: String,
     totals: Mutex<EdgeTotals>,
-    said: Mutex<Option<String>>,
+    summary: Mutex<Option<String>>,
 }
 
-/// The counters of an [`Edge`] at one time.
+/// A snapshot of the counters of an [`Edge`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EdgeTotals {
-    /// What was handed in.
+    /// Received.
     pub inbound: Quantities,
-    /// What was handed on.
+    /// Put out.
     pub outbound: Quantities,
-    /// What a rule added.
+    /// Added by a rule.
     pub synthesized: Quantities,
-    /// What was lost, by reason.
+    /// Lost, by reason.
     pub dropped: Losses,
-    /// What is held.
+    /// Held now.
     pub held: Held,
-    /// By how much the component broke the law of conservation: a defect.
+    /// How much the component violated the conservation law by: a defect.
     pub unaccounted: Quantities,
-    /// Things worth counting that are no loss.
+    /// Counts of events that are no loss.
     pub notes: Vec<(&'static str, u64)>,
-    /// What rises and falls, as it stands.
+    /// Current values of gauges.
     pub levels: Vec<(&'static str, u64)>,
 }
 
 impl Edge {
     pub(super) fn new(kind: ComponentKind, component: &str, pipeline: &str) -> Self {
         let (component, pipeline) = (component.to_owned(), pipeline.to_owned());
-        let counters = Counters { kind, component, pipeline, totals: Mutex::default(), said: Mutex::default() };
+        let counters = EdgeCounters { kind, component, pipeline, totals: Mutex::default(), summary: Mutex::default() };
         Self { counters: Arc::new(counters) }
     }
 
-    /// What the component is.
+    /// The kind of the component.
     pub fn kind(&self) -> ComponentKind {
         self.counters.kind
     }
@@ -84,7 +84,7 @@ impl Edge {
         &self.counters.component
     }
 
-    /// The pipeline it belongs to; empty where pipelines share it.
+    /// The pipeline it belongs to; empty if pipelines share the component.
     pub fn pipeline(&self) -> &str {
         &self.counters.pipeline
     }
@@ -93,22 +93,22 @@ impl Edge {
         self.counters.totals.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts what was handed in.
+    /// Counts received data.
     pub fn add_in(&self, quantities: Quantities) {
         self.counted().inbound += quantities;
     }
 
-    /// Counts what was handed on.
+    /// Counts data that was put out.
     pub fn add_out(&self, quantities: Quantities) {
         self.counted().outbound += quantities;
     }
 
-    /// Counts what a rule added.
+    /// Counts data that a rule added.
     pub fn add_synthesized(&self, quantities: Quantities) {
         self.counted().synthesized += quantities;
     }
 
-    /// Counts by how much the component broke the law of conservation.
+    /// Counts a violation of the conservation law.
     pub fn add_unaccounted(&self, quantities: Quantities) {
         self.counted().unaccounted += quantities;
     }
@@ -123,7 +123,7 @@ impl Edge {
         self.counted().dropped.merge(losses);
     }
 
-    /// Counts things that are no loss.
+    /// Counts events that are no loss.
     pub fn note_all(&self, notes: &[(&'static str, u64)]) {
         let mut counted = self.counted();
         for &(name, count) in notes {
@@ -134,17 +134,17 @@ impl Edge {
         }
     }
 
-    /// Keeps what the component has to say of the last minute.
-    pub(crate) fn say(&self, said: String) {
-        *self.counters.said.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
+    /// Keeps the component's summary of the last minute.
+    pub(crate) fn set_summary(&self, summary: String) {
+        *self.counters.summary.lock().unwrap_or_else(PoisonError::into_inner) = Some(summary);
     }
 
-    /// What the component had to say last, if anything.
-    pub(crate) fn said(&self) -> Option<String> {
-        self.counters.said.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    /// The component's last summary, if any.
+    pub(crate) fn summary(&self) -> Option<String> {
+        self.counters.summary.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Says how high something stands now that rises and falls.
+    /// Sets a gauge.
     pub fn set_level(&self, name: &'static str, level: u64) {
         let mut counted = self.counted();
         match counted.levels.iter_mut().find(|(known, _)| *known == name) {
@@ -153,26 +153,26 @@ impl Edge {
         }
     }
 
-    /// Says what is held now.
+    /// Sets what is held.
     pub fn set_held(&self, held: Held) {
         self.counted().held = held;
     }
 
-    /// Counts more as held.
+    /// Adds to what is held.
     pub(crate) fn hold(&self, more: Held) {
         let mut counted = self.counted();
         counted.held.quantities += more.quantities;
         counted.held.bytes += more.bytes;
     }
 
-    /// Counts what was held as no longer held.
+    /// Subtracts from what is held.
     pub(crate) fn release(&self, less: Held) {
         let mut counted = self.counted();
         counted.held.quantities = counted.held.quantities.saturating_sub(less.quantities);
         counted.held.bytes = counted.held.bytes.saturating_sub(less.bytes);
     }
 
-    /// The counters as they stand.
+    /// A snapshot of the counters.
     pub fn totals(&self) -> EdgeTotals {
         self.counted().clone()
     }

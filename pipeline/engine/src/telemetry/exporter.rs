@@ -1,4 +1,4 @@
-//! The counters of an exporter, as the Collector's `exporterhelper` keeps them, and its edge in observations.
+//! The counters of an exporter: those of the Collector's `exporterhelper`, and its edge in observations.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,42 +15,42 @@ use crate::health::Thresholds;
 pub struct ExporterTelemetry {
     id: Arc<str>,
     edge: Edge,
-    counters: Arc<Mutex<Counters>>,
+    counters: Arc<Mutex<ExporterCounters>>,
 }
 
 #[derive(Debug, Default)]
-struct Counters {
+struct ExporterCounters {
     totals: ExporterTotals,
     failing: Option<Failing>,
     full_since: Option<Instant>,
 }
 
-/// The counters of an exporter at one time, beside its edge.
+/// A snapshot of the counters of an exporter, apart from its edge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ExporterTotals {
     /// Items that were sent.
     pub sent: ItemCounts,
-    /// Items that could not be sent for good.
+    /// Items that finally could not be sent.
     pub send_failed: ItemCounts,
-    /// Items for which there was no room in the queue.
+    /// Items that found no room in the queue.
     pub enqueue_failed: ItemCounts,
     /// Requests that were sent.
     pub requests: u64,
-    /// The bytes of the bodies that were sent, as they went over the wire.
+    /// The size of the sent bodies in bytes, as transmitted.
     pub bytes: u64,
-    /// Attempts that have ended.
+    /// Completed attempts.
     pub attempts: u64,
-    /// How long all of them took together.
+    /// The total duration of all attempts.
     pub attempt_time: Duration,
-    /// Attempts beside the first.
+    /// Attempts after the first.
     pub retries: u64,
-    /// The time for which the destination will send a bill.
+    /// The time that the destination will bill.
     pub billed: Duration,
     /// The state of its queue.
     pub queue: QueueGauges,
 }
 
-/// Failures with no success between them.
+/// Consecutive failures.
 #[derive(Debug)]
 struct Failing {
     since: Instant,
@@ -62,9 +62,9 @@ struct Failing {
 /// The state of an exporter's queue, in the unit of its `sizer`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueueGauges {
-    /// What waits or is being sent.
+    /// What is queued or being sent.
     pub size: u64,
-    /// How much of that there may be.
+    /// The capacity.
     pub capacity: u64,
     /// Requests that are being sent, or wait for their next attempt.
     pub in_flight: u64,
@@ -85,16 +85,16 @@ impl ExporterTelemetry {
         &self.edge
     }
 
-    fn counters(&self) -> MutexGuard<'_, Counters> {
+    fn counters(&self) -> MutexGuard<'_, ExporterCounters> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The counters as they stand.
+    /// A snapshot of the counters.
     pub fn totals(&self) -> ExporterTotals {
         self.counters().totals
     }
 
-    /// Counts something.
+    /// Changes the counters.
     pub(crate) fn count(&self, change: impl FnOnce(&mut ExporterTotals)) {
         change(&mut self.counters().totals);
     }
@@ -109,7 +109,7 @@ impl ExporterTelemetry {
         });
     }
 
-    /// Remembers that a request was not taken. A quota of the destination that is used up is no trouble of ours.
+    /// Records a failed attempt. A used-up quota of the destination is not our trouble, so it is ignored.
     pub(crate) fn failed(&self, reason: Reason, message: &str) {
         if reason == Reason::RateLimited {
             return;
@@ -120,14 +120,15 @@ impl ExporterTelemetry {
         counters.failing = Some(Failing { since, last: now, reason, message });
     }
 
-    /// Remembers that a request was taken.
-    pub(crate) fn worked(&self) {
+    /// Records a successful attempt.
+    pub(crate) fn record_success(&self) {
         self.counters().failing = None;
     }
 
-    /// What happened and what to do about it, where nothing was taken or the queue has been full for too long.
+    /// What happened and what to do about it, if attempts have failed or the queue has been full for longer than the
+    /// thresholds.
     pub(crate) fn trouble_beyond(&self, limits: &Thresholds) -> Option<(String, &'static str)> {
-        let Counters { failing, full_since, .. } = &*self.counters();
+        let ExporterCounters { failing, full_since, .. } = &*self.counters();
         let failing = failing.as_ref().filter(|failing| failing.last - failing.since >= limits.failing);
         let full = full_since.filter(|since| since.elapsed() >= limits.queue_full);
         match (failing, full) {
@@ -145,7 +146,7 @@ impl ExporterTelemetry {
         if is_full {
             counters.full_since.get_or_insert_with(Instant::now);
         } else if gauges.size.saturating_mul(4) <= gauges.capacity.saturating_mul(3) {
-            // Room for one request after each that leaves is no relief.
+            // The queue is still considered full if only single requests leave it.
             counters.full_since = None;
         }
         counters.totals.queue = gauges;

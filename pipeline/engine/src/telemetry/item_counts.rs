@@ -1,12 +1,12 @@
-//! What the Collector's counters count of each signal.
+//! What the Collector's counters count for each signal.
 
 use std::ops::AddAssign;
 
-/// How much is in a request as the Collector counts it, which calls both items: `Sample` messages of profiles, and
-/// spans (opentelemetry-collector `receiverhelper/documentation.md`).
+/// The size of a request as the Collector counts it, in what it calls items: `Sample` messages of profiles, and spans
+/// (opentelemetry-collector `receiverhelper/documentation.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ItemCounts {
-    /// `Sample` messages of profiles, whatever the number of their observations.
+    /// `Sample` messages of profiles, however many observations they have.
     pub samples: u64,
     /// Spans.
     pub spans: u64,
@@ -16,12 +16,12 @@ impl ItemCounts {
     /// Nothing, or nothing that could be counted.
     pub const NONE: Self = Self { samples: 0, spans: 0 };
 
-    /// So many samples.
+    /// This many samples.
     pub const fn samples(samples: u64) -> Self {
         Self { samples, ..Self::NONE }
     }
 
-    /// So many spans.
+    /// This many spans.
     pub const fn spans(spans: u64) -> Self {
         Self { spans, ..Self::NONE }
     }

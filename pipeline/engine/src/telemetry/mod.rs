@@ -1,10 +1,10 @@
-//! What profbridge counts about itself.
+//! profbridge's own metrics.
 //!
-//! Counters are handed to components as plain handles; nothing is global. Names of the Collector are used where the
-//! meaning is equal, letter by letter as its page has them: `otelcol_*_profile_samples` count `Sample` messages and
-//! `otelcol_*_spans` spans, as the Collector does (opentelemetry-collector `receiverhelper/documentation.md`,
-//! `exporterhelper/documentation.md`), and do not end in `_total` (`internal/e2e/metric_stability_test.go`). Everything
-//! that is called observations is ours, and so are the metrics of the same names for the other units, such as `items`.
+//! Components get their counters as plain handles; nothing is global. If a counter has the meaning of one of the
+//! Collector's, it has exactly its name: `otelcol_*_profile_samples` count `Sample` messages and `otelcol_*_spans`
+//! spans (opentelemetry-collector `receiverhelper/documentation.md`, `exporterhelper/documentation.md`), and do not end
+//! in `_total` (`internal/e2e/metric_stability_test.go`). All metrics in observations are profbridge's own, and so are
+//! the metrics of the same names for other units, such as `items`.
 
 mod collect;
 mod edge;
@@ -39,19 +39,19 @@ pub struct Metrics {
     started: tokio::time::Instant,
 }
 
-/// What a list of counters holds; they are whole after every statement that may panic.
+/// Locks a list of counters. A panic cannot leave it inconsistent, so poisoning is ignored.
 fn lock<T>(counters: &Mutex<Vec<T>>) -> MutexGuard<'_, Vec<T>> {
     counters.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Metrics {
-    /// No counters yet, for a process that started now.
+    /// Empty counters of a process that starts now.
     pub fn new(budget: Budget) -> Self {
         let (edges, receivers, exporters) = Default::default();
         Self { edges, receivers, exporters, budget, started: tokio::time::Instant::now() }
     }
 
-    /// The counters of a component's edge. `pipeline` is empty for what pipelines share.
+    /// The counters of a component's edge. `pipeline` is empty if pipelines share the component.
     pub fn edge(&self, kind: ComponentKind, component: &str, pipeline: &str) -> Edge {
         let edge = Edge::new(kind, component, pipeline);
         lock(&self.edges).push(edge.clone());
@@ -72,7 +72,7 @@ impl Metrics {
         exporter
     }
 
-    /// The exporters in trouble beyond these thresholds: the id, what happened, and what to do about it.
+    /// The exporters that exceed these thresholds: id, what happened, and what to do about it.
     pub(crate) fn troubles(&self, beyond: &Thresholds) -> Vec<(String, String, &'static str)> {
         let exporters = lock(&self.exporters);
         let troubled = |exporter: &ExporterTelemetry| {
@@ -82,7 +82,7 @@ impl Metrics {
         exporters.iter().filter_map(troubled).collect()
     }
 
-    /// All metrics in Prometheus' text form.
+    /// All metrics in the Prometheus text format.
     pub fn encode(&self) -> String {
         let (edges, receivers) = (lock(&self.edges).clone(), lock(&self.receivers).clone());
         let (exporters, budget, uptime) = (lock(&self.exporters).clone(), &self.budget, self.started.elapsed());

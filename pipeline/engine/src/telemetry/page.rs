@@ -1,15 +1,15 @@
-//! Prometheus' text form, version 0.0.4, in which the Collector serves its own counters too.
+//! The Prometheus text format, version 0.0.4, which the Collector uses for its own metrics too.
 //!
-//! Not OpenMetrics: that form puts `_total` behind the name of every counter, and the Collector's page has none there
-//! (opentelemetry-collector `service/telemetry/otelconftelemetry/factory.go`, `WithoutTypeSuffix`). A dashboard made
-//! for one would show nothing of the other.
+//! Not OpenMetrics: that format appends `_total` to the name of every counter, and the Collector's page does not
+//! (opentelemetry-collector `service/telemetry/otelconftelemetry/factory.go`, `WithoutTypeSuffix`). A dashboard for one
+//! would find no data of the other.
 
 use std::fmt::{Display, Write as _};
 
-/// What a scraper that asks is told about the form.
+/// The content type of the page.
 pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The page while it is written.
+/// A page that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     text: String,
@@ -23,12 +23,12 @@ pub(super) struct Family<'a> {
 }
 
 impl Page {
-    /// Describes a counter. Its name stands as it is given.
+    /// Starts a counter. Its name is used unchanged.
     pub(super) fn counter<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
         self.family(name, help, "counter")
     }
 
-    /// Describes a gauge.
+    /// Starts a gauge.
     pub(super) fn gauge<'a>(&'a mut self, name: &'a str, help: &str) -> Family<'a> {
         self.family(name, help, "gauge")
     }
@@ -54,7 +54,7 @@ impl Family<'_> {
             self.text.push(if position == 0 { '{' } else { ',' });
             self.text.push_str(key);
             self.text.push_str("=\"");
-            // What an operator named a component may hold anything.
+            // A component's name may contain any character.
             for character in value.chars() {
                 match character {
                     '\\' => self.text.push_str("\\\\"),
@@ -68,7 +68,7 @@ impl Family<'_> {
         if !labels.is_empty() {
             self.text.push('}');
         }
-        // Writing into a string does not fail.
+        // Writing to a string cannot fail.
         writeln!(self.text, " {value}").ok();
     }
 }

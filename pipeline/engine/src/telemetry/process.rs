@@ -1,10 +1,10 @@
-//! What the process itself costs, from `/proc/self` (proc(5)).
+//! The resource usage of the process itself, from `/proc/self` (proc(5)).
 
-/// Clock ticks in a second. Part of the kernel's interface: 100 on every platform that Rust's tier 1 and 2 name
-/// (`USER_HZ`, linux `include/asm-generic/param.h`).
+/// Clock ticks per second. Part of the kernel's ABI: 100 on every platform of Rust's tiers 1 and 2 (`USER_HZ`, linux
+/// `include/asm-generic/param.h`).
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// The cost of the process at one time.
+/// The resource usage at one time.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Usage {
     /// User and system time, in seconds.
@@ -14,7 +14,7 @@ pub(super) struct Usage {
 }
 
 impl Usage {
-    /// Reads it; `None` where the system has no `/proc`.
+    /// Reads the usage; `None` if the system has no `/proc`.
     pub(super) fn read() -> Option<Self> {
         let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
@@ -22,7 +22,7 @@ impl Usage {
     }
 }
 
-/// Fields 14 and 15 of `stat`. The second field is the command in parentheses and may hold anything.
+/// Fields 14 and 15 of `stat`. The second field is the command in parentheses and may contain anything.
 fn cpu_seconds(stat: &str) -> Option<f64> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -41,7 +41,7 @@ fn rss_bytes(status: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Guarantees: the fields are found behind a command that holds parentheses and spaces.
+    /// Guarantees: the fields are found after a command that contains parentheses and spaces.
     #[test]
     fn parses_proc() {
         let stat = "1 (a) b (c)) S 0 1 1 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 4 0 77 1000 200";

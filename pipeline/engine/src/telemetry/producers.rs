@@ -1,31 +1,31 @@
-//! What sends to a receiver: which program, of which version, in which format.
+//! The producers that send to a receiver: program, version, and format.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
-/// So many producers of a receiver are told apart; further ones count as one without a name.
+/// Maximum number of distinct producers per receiver; further ones count together as one without a name.
 const MAX_PRODUCERS: usize = 64;
 
-/// Longer names are cut, in bytes.
+/// Maximum length of a name in bytes; longer ones are cut.
 const MAX_NAME: usize = 128;
 
-/// A program that sends.
+/// A program that sends telemetry.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Producer {
-    /// The format, such as a layout of OTLP, as one of a few constant names.
+    /// The format, such as an OTLP layout; one of a few constants.
     pub format: &'static str,
-    /// Its name, as it says itself.
+    /// Its name, as it reports it.
     pub name: String,
-    /// Its version, as it says itself.
+    /// Its version, as it reports it.
     pub version: String,
 }
 
-/// The producers of one receiver, with how many requests of each were taken.
+/// The producers of one receiver, with the number of accepted requests of each.
 #[derive(Debug, Default)]
 pub(super) struct Producers(Mutex<BTreeMap<Producer, u64>>);
 
 impl Producers {
-    /// Counts a request. The producer as it is counted, where it is the first request of it.
+    /// Counts a request. Returns the producer as it is counted if this is its first request.
     pub(super) fn note(&self, producer: Producer) -> Option<Producer> {
         let cut = |mut text: String| {
             let end = (0..=MAX_NAME.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
@@ -57,8 +57,8 @@ mod tests {
         Producer { format: "1.10", name: name.to_owned(), version: "1".to_owned() }
     }
 
-    /// Guarantees: each producer is new once, and however many names are made up, so many are remembered, with names of
-    /// bounded length.
+    /// Guarantees: each producer is new once, and made-up names can neither exceed the number of producers nor the
+    /// length of a name.
     #[test]
     fn producers_are_bounded() {
         let producers = Producers::default();

@@ -1,4 +1,4 @@
-//! The counters of a receiver, as the Collector's `receiverhelper` keeps them.
+//! The counters of a receiver: those of the Collector's `receiverhelper`.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,52 +7,53 @@ use profbridge_net::server::ServerStats;
 use super::edge::Edge;
 use super::item_counts::ItemCounts;
 use super::producers::{Producer, Producers};
-use super::refusals::{Line, Refusal, Refusals};
+use super::refusals::{Refusal, RefusalLine, Refusals};
 
-/// The counters of a receiver, apart for each of its transports. Cheap to clone; clones share them.
+/// The counters of a receiver, separate for each transport. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct ReceiverTelemetry {
     id: Arc<str>,
     transports: Arc<Mutex<Vec<TransportTelemetry>>>,
     producers: Arc<Producers>,
-    /// The counters at the edges of all components.
+    /// The edges of all components.
     edges: Arc<Mutex<Vec<Edge>>>,
 }
 
 /// The counters of one transport of a receiver. Cheap to clone; clones share them.
 #[derive(Debug, Clone)]
 pub struct TransportTelemetry {
-    counters: Arc<Counters>,
+    counters: Arc<TransportCounters>,
 }
 
 #[derive(Debug)]
-struct Counters {
+struct TransportCounters {
     receiver: Arc<str>,
     transport: &'static str,
-    /// By [`Outcome`]: what was in the requests, and how many there were.
+    /// By [`RequestOutcome`]: the items of the requests, and the number of requests.
     outcomes: Mutex<[(ItemCounts, u64); 3]>,
     connections: Arc<ServerStats>,
     refusals: Refusals,
-    /// Those of the receiver.
+    /// The receiver's producers, shared by its transports.
     producers: Arc<Producers>,
 }
 
 /// How a request ended, as the label `outcome` (opentelemetry-collector `docs/rfcs/component-universal-telemetry.md`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Outcome {
+pub(super) enum RequestOutcome {
     Success,
     Refused,
     Failure,
 }
 
-impl Outcome {
-    pub(super) const ALL: [Outcome; 3] = [Outcome::Success, Outcome::Refused, Outcome::Failure];
+impl RequestOutcome {
+    pub(super) const ALL: [RequestOutcome; 3] =
+        [RequestOutcome::Success, RequestOutcome::Refused, RequestOutcome::Failure];
 
     pub(super) fn as_str(self) -> &'static str {
         match self {
-            Outcome::Success => "success",
-            Outcome::Refused => "refused",
-            Outcome::Failure => "failure",
+            RequestOutcome::Success => "success",
+            RequestOutcome::Refused => "refused",
+            RequestOutcome::Failure => "failure",
         }
     }
 }
@@ -67,13 +68,13 @@ impl ReceiverTelemetry {
         &self.id
     }
 
-    /// The counters of one transport, such as `grpc` or `http`; the same ones for the same name.
+    /// The counters of one transport, such as `grpc` or `http`; the same name returns the same counters.
     pub fn transport(&self, transport: &'static str) -> TransportTelemetry {
         let mut known = self.transports.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.iter().find(|known| known.counters.transport == transport) {
             return found.clone();
         }
-        let counters = Counters {
+        let counters = TransportCounters {
             receiver: Arc::clone(&self.id),
             transport,
             outcomes: Mutex::default(),
@@ -86,25 +87,25 @@ impl ReceiverTelemetry {
         created
     }
 
-    /// What processors had to say last, each in a line that names the processor and its pipeline.
+    /// The last summaries of the processors, one line each, with the names of processor and pipeline.
     pub fn said_by_processors(&self) -> Vec<String> {
         let edges = self.edges.lock().unwrap_or_else(PoisonError::into_inner);
-        let line = |edge: &Edge| Some(format!("{} in {}: {}", edge.component(), edge.pipeline(), edge.said()?));
+        let line = |edge: &Edge| Some(format!("{} in {}: {}", edge.component(), edge.pipeline(), edge.summary()?));
         edges.iter().filter_map(line).collect()
     }
 
-    /// Requests over all transports that were accepted, refused and failed.
+    /// Requests over all transports: accepted, refused, failed.
     pub fn requests(&self) -> [u64; 3] {
         let mut sums = [0; 3];
         for transport in self.transports() {
-            for outcome in Outcome::ALL {
+            for outcome in RequestOutcome::ALL {
                 sums[outcome as usize] += transport.counted(outcome).1;
             }
         }
         sums
     }
 
-    /// Writes the lines about refusals that are due; to be called once in a while.
+    /// Writes due log lines about refusals; call it regularly.
     pub(crate) fn write_refusals(&self) {
         for transport in self.transports() {
             for line in transport.counters.refusals.due() {
@@ -113,7 +114,7 @@ impl ReceiverTelemetry {
         }
     }
 
-    /// What has sent to it, with how many requests of each were taken.
+    /// The producers that have sent, with the number of accepted requests of each.
     pub fn producers(&self) -> Vec<(Producer, u64)> {
         self.producers.all()
     }
@@ -124,53 +125,54 @@ impl ReceiverTelemetry {
 }
 
 impl TransportTelemetry {
-    /// A request whose items the pipelines took.
+    /// Counts a request whose items the pipelines accepted.
     pub fn accepted(&self, items: ItemCounts) {
-        self.count(Outcome::Success, items, 1);
+        self.count(RequestOutcome::Success, items, 1);
     }
 
-    /// A request whose items were refused by something behind the receiver: a pipeline or the memory budget. There are
-    /// none where it was refused before it was decoded.
+    /// Counts a request that something behind the receiver refused: a pipeline or the memory budget. It has no items if
+    /// it was refused before it was decoded.
     pub fn refused(&self, items: ItemCounts) {
-        self.count(Outcome::Refused, items, 1);
+        self.count(RequestOutcome::Refused, items, 1);
     }
 
-    /// A request that failed in the receiver itself: it could not be read, unpacked or decoded. There are no items
-    /// where they could not be counted.
+    /// Counts a request that failed in the receiver: it could not be read, decompressed or decoded. It has no items if
+    /// they could not be counted.
     pub fn failed(&self, items: ItemCounts) {
-        self.count(Outcome::Failure, items, 1);
+        self.count(RequestOutcome::Failure, items, 1);
     }
 
-    /// Items that failed in the receiver while others of their request were accepted, which [`Self::accepted`] tells.
+    /// Counts items that failed in the receiver while others of their request were accepted; [`Self::accepted`] counts
+    /// the request.
     pub fn failed_partly(&self, items: ItemCounts) {
-        self.count(Outcome::Failure, items, 0);
+        self.count(RequestOutcome::Failure, items, 0);
     }
 
-    /// Says in the log that a request was not taken: the first of its reason at once, the others once a minute. Beside
-    /// the counting, for every request that was not answered with success.
+    /// Logs that a request was refused: the first for each reason at once, the others once a minute. Call it in
+    /// addition to the counting, for every request that is not answered with success.
     pub fn not_taken(&self, refusal: Refusal) {
         if let Some(line) = self.counters.refusals.note(refusal) {
             self.write(&line);
         }
     }
 
-    fn write(&self, line: &Line) {
-        let Counters { receiver, transport, .. } = &*self.counters;
+    fn write(&self, line: &RefusalLine) {
+        let TransportCounters { receiver, transport, .. } = &*self.counters;
         tracing::warn!(receiver = &**receiver, transport, "{line}");
     }
 
-    /// Counts a request by what sent it. The producer as it is counted, where it is the first request of it, whichever
-    /// transport it comes by: for a line in the log. Of many made-up names all but a few count as one.
+    /// Counts a request by its producer. Returns the producer as it is counted if this is its first request over any
+    /// transport, for a log line. Of many made-up names all but a few count as one.
     pub fn produced_by(&self, producer: Producer) -> Option<Producer> {
         self.counters.producers.note(producer)
     }
 
-    /// The counters of its connections, for the server that serves them.
+    /// The counters of its connections, for the server.
     pub fn connections(&self) -> Arc<ServerStats> {
         Arc::clone(&self.counters.connections)
     }
 
-    fn count(&self, outcome: Outcome, items: ItemCounts, requests: u64) {
+    fn count(&self, outcome: RequestOutcome, items: ItemCounts, requests: u64) {
         let mut outcomes = self.counters.outcomes.lock().unwrap_or_else(PoisonError::into_inner);
         let (sum, count) = &mut outcomes[outcome as usize];
         *sum += items;
@@ -181,8 +183,8 @@ impl TransportTelemetry {
         self.counters.transport
     }
 
-    /// What was in the requests that ended so, and how many there were.
-    pub(super) fn counted(&self, outcome: Outcome) -> (ItemCounts, u64) {
+    /// The items of the requests with this outcome, and the number of requests.
+    pub(super) fn counted(&self, outcome: RequestOutcome) -> (ItemCounts, u64) {
         self.counters.outcomes.lock().unwrap_or_else(PoisonError::into_inner)[outcome as usize]
     }
 }

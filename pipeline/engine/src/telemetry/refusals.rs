@@ -1,5 +1,5 @@
-//! What the log says of requests that a receiver did not take: a line at the first of its kind, and then one a minute
-//! that says how many there were.
+//! Log lines about requests that a receiver refused: one at the first of a kind, and then one a minute with their
+//! number.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,25 +11,25 @@ use tokio::time::Instant;
 use crate::config;
 use crate::outcome::Retry;
 
-/// Between two lines of one kind.
+/// The interval between two lines of one kind.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// A request that was not taken.
+/// A request that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Why, as one of a few constant words: lines are written by it.
+    /// Why, as one of a few constant words; lines are grouped by it.
     pub reason: &'static str,
-    /// Who sent it, where that is known.
+    /// The sender's address, if known.
     pub peer: Option<std::net::IpAddr>,
-    /// What the sender was told.
+    /// The message in the answer.
     pub message: String,
-    /// Whether the sender was told that it may send the same again.
+    /// Whether the answer allows a retry.
     pub retry: Retry,
 }
 
-/// What is known of one kind of refusal since the last line about it.
+/// The refusals of one kind since the last line about it.
 #[derive(Debug)]
-struct Kind {
+struct RefusalKind {
     written: Instant,
     count: u64,
     last: Refusal,
@@ -38,24 +38,24 @@ struct Kind {
 /// The refusals of one transport.
 #[derive(Debug, Default)]
 pub(super) struct Refusals {
-    kinds: Mutex<BTreeMap<&'static str, Kind>>,
+    kinds: Mutex<BTreeMap<&'static str, RefusalKind>>,
 }
 
 /// A line for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct RefusalLine {
     pub(super) count: u64,
     pub(super) last: Refusal,
 }
 
 impl Refusals {
-    /// Takes note of one. The line to write at once, where there was none of its kind within a minute.
-    pub(super) fn note(&self, refusal: Refusal) -> Option<Line> {
+    /// Records a refusal. Returns the line to write at once if there was none of its kind within a minute.
+    pub(super) fn note(&self, refusal: Refusal) -> Option<RefusalLine> {
         let now = Instant::now();
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(kind) = kinds.get_mut(refusal.reason) else {
-            let line = Line { count: 1, last: refusal.clone() };
-            kinds.insert(refusal.reason, Kind { written: now, count: 0, last: refusal });
+            let line = RefusalLine { count: 1, last: refusal.clone() };
+            kinds.insert(refusal.reason, RefusalKind { written: now, count: 0, last: refusal });
             return Some(line);
         };
         kind.count += 1;
@@ -63,28 +63,28 @@ impl Refusals {
         kind.line(now)
     }
 
-    /// The lines that are due: of what came since the last line of its kind, a minute ago or longer.
-    pub(super) fn due(&self) -> Vec<Line> {
+    /// The lines that are due: for kinds whose last line is at least a minute old and that have refusals since.
+    pub(super) fn due(&self) -> Vec<RefusalLine> {
         let now = Instant::now();
         let mut kinds = self.kinds.lock().unwrap_or_else(PoisonError::into_inner);
         let lines = kinds.values_mut().filter_map(|kind| kind.line(now)).collect();
-        // Of a kind of which nothing came for a minute the next is told at once.
+        // If a kind had no refusals for a minute, its next one is logged at once.
         kinds.retain(|_, kind| now.duration_since(kind.written) < INTERVAL);
         lines
     }
 }
 
-impl Kind {
-    fn line(&mut self, now: Instant) -> Option<Line> {
+impl RefusalKind {
+    fn line(&mut self, now: Instant) -> Option<RefusalLine> {
         if self.count == 0 || now.duration_since(self.written) < INTERVAL {
             return None;
         }
         self.written = now;
-        Some(Line { count: std::mem::take(&mut self.count), last: self.last.clone() })
+        Some(RefusalLine { count: std::mem::take(&mut self.count), last: self.last.clone() })
     }
 }
 
-impl fmt::Display for Line {
+impl fmt::Display for RefusalLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { count, last: Refusal { reason, peer, message, retry } } = self;
         match count {
@@ -114,8 +114,8 @@ mod tests {
         Refusal { reason, peer, message: message.to_owned(), retry: Retry::After(Duration::from_secs(2)) }
     }
 
-    /// Guarantees: the first of a kind is told at once, the others once a minute with how many they were, whether more
-    /// come or not; kinds do not keep each other from being told.
+    /// Guarantees: the first refusal of a kind is logged at once, the others once a minute with their number, whether
+    /// or not more follow; kinds do not delay each other.
     #[tokio::test(start_paused = true)]
     async fn one_line_per_minute_and_reason() {
         let refusals = Refusals::default();

@@ -16,7 +16,7 @@ fn lines(text: &str, name: &str) -> Vec<String> {
     text.lines().filter(|line| starts.iter().any(|start| line.starts_with(start))).map(str::to_owned).collect()
 }
 
-/// Guarantees: receivers are counted in samples and requests, apart for each transport, under the Collector's names.
+/// Guarantees: receivers count samples and requests, separately for each transport, under the Collector's names.
 #[test]
 fn receivers() {
     let metrics = Metrics::new(Budget::new(1));
@@ -45,7 +45,7 @@ fn receivers() {
     );
 }
 
-/// Guarantees: losses are counted by reason, notes by name, and only those that occurred.
+/// Guarantees: losses are counted by reason, notes by name, and only those that occurred are shown.
 #[test]
 fn edges() {
     let metrics = Metrics::new(Budget::new(1));
@@ -71,7 +71,7 @@ fn edges() {
     assert_eq!(lines(&text, "profbridge_held_bytes"), [format!("profbridge_held_bytes{{{labels}}} 70")]);
 }
 
-/// Guarantees: what a component says to rise and fall is a gauge, by name, as it was said last, down to nothing.
+/// Guarantees: a level becomes a gauge under its name with its last value, including zero.
 #[test]
 fn levels() {
     let metrics = Metrics::new(Budget::new(1));
@@ -92,8 +92,8 @@ fn levels() {
     );
 }
 
-/// Guarantees: what is counted in another unit than observations has metrics of the same names for that unit, with the
-/// components that counted any; and while nothing is, the page does not mention them.
+/// Guarantees: other units than observations have metrics of the same names for that unit, with the components that
+/// counted any; while none did, the page does not mention the unit.
 #[test]
 fn units() {
     let metrics = Metrics::new(Budget::new(1));
@@ -120,15 +120,15 @@ fn units() {
     }
     assert!(!text.contains("profbridge_spans"), "{text}");
     assert!(text.contains("# HELP profbridge_items_in_total Items of envelopes handed to a component\n"), "{text}");
-    // What was there before is there in the same order.
+    // Metrics that existed before keep their order.
     let described = |text: &str| -> Vec<String> {
         text.lines().filter(|line| line.starts_with("# TYPE ") && !line.contains("items")).map(str::to_owned).collect()
     };
     assert_eq!(described(&text), described(&before));
 }
 
-/// Guarantees: what has the Collector's name has it as the Collector's page shows it, where no counter ends in
-/// `_total`; each counter of our own does.
+/// Guarantees: metrics that the Collector has carry exactly its names, and no counter among them ends in `_total`; all
+/// of profbridge's own counters do.
 #[test]
 fn names_of_counters() {
     let metrics = Metrics::new(Budget::new(1));
@@ -168,8 +168,8 @@ fn names_of_counters() {
     }
 }
 
-/// Guarantees: each metric is described once, whatever the number of components, and labels are escaped: what an
-/// operator named a component cannot break the page.
+/// Guarantees: each metric is described once, however many components there are, and labels are escaped: no component
+/// name can break the page.
 #[test]
 fn page_is_well_formed() {
     let metrics = Metrics::new(Budget::new(1));
@@ -186,8 +186,8 @@ fn page_is_well_formed() {
     assert!(text.contains("exporter=\"sentry/\\\"b\\\"\\n\""), "{text}");
 }
 
-/// Guarantees: health and metrics answer although others hold more connections than there may be, idle from their
-/// start, in the middle of a head, or after an answer.
+/// Guarantees: health and metrics answer even if others hold all connections, idle from the start, in the middle of a
+/// head, or after an answer.
 #[tokio::test]
 async fn idle_connections_starve_nobody() {
     let (_trigger, shutdown) = Shutdown::pair();
@@ -215,7 +215,7 @@ async fn idle_connections_starve_nobody() {
     }
 }
 
-/// Guarantees: the bill is counted in seconds and their parts.
+/// Guarantees: billed time is counted in seconds with fractions.
 #[test]
 fn billed_seconds() {
     let metrics = Metrics::new(Budget::new(1));

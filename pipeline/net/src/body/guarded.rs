@@ -1,4 +1,4 @@
-//! A body that refuses to be too large or too slow.
+//! Stops a body that is too large or too slow.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,13 +10,13 @@ use tokio::time::{Instant, Sleep};
 use super::{BodyError, BodyLimits};
 use crate::BoxError;
 
-/// A body under [`BodyLimits`]. After an error it ends.
+/// A body that enforces [`BodyLimits`]. It ends after an error.
 #[derive(Debug)]
 pub struct Guarded<B> {
     body: B,
     limits: BodyLimits,
     received: u64,
-    /// What had been received when the current interval of progress began.
+    /// Received bytes when the current progress interval began.
     mark: u64,
     deadline: Pin<Box<Sleep>>,
     interval: Pin<Box<Sleep>>,
@@ -24,7 +24,7 @@ pub struct Guarded<B> {
 }
 
 impl<B: Body> Guarded<B> {
-    /// Guards `body` from now on. Needs a tokio runtime with time.
+    /// Guards `body` from now on. Needs a tokio runtime with a timer.
     pub fn new(body: B, limits: BodyLimits) -> Guarded<B> {
         let now = Instant::now();
         Guarded {
@@ -38,7 +38,7 @@ impl<B: Body> Guarded<B> {
         }
     }
 
-    /// The body, without a guard.
+    /// The body without the guard.
     pub fn into_inner(self) -> B {
         self.body
     }
@@ -103,8 +103,8 @@ where
 }
 
 impl<B> Guarded<B> {
-    /// Whether the deadline and the progress hold. Asked only while the body makes its reader wait:
-    /// what is there already is not late.
+    /// Whether the deadline and the minimum progress hold. Checked only while the body makes its reader wait, because
+    /// data that has already arrived is not late.
     fn is_in_time(&mut self, cx: &mut Context<'_>) -> bool {
         if self.deadline.as_mut().poll(cx).is_ready() {
             return false;

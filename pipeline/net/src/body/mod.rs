@@ -1,10 +1,10 @@
-//! Bodies read with a limit, a deadline and a minimum of progress.
+//! Reads bodies with a size limit, a deadline and a minimum of progress.
 //!
-//! The limit is compared with the announced length before the first byte is read, and with what
-//! really came while reading. An announced length is a claim: memory follows what arrives, so that a
-//! thousand peers which announce 64 MiB and send nothing cost nothing.
+//! The limit is compared with the announced length before the first byte is read, and with the received bytes while
+//! reading. An announced length may be false, so memory is allocated as bytes arrive: a thousand peers that each
+//! announce 64 MiB and send nothing cost nothing.
 //!
-//! [`read`] collects a body; [`Guarded`] is the same guard for whoever reads frame by frame.
+//! [`read`] collects a body; [`Guarded`] enforces the same limits for code that reads frame by frame.
 
 mod guarded;
 
@@ -18,22 +18,22 @@ use http_body_util::BodyExt as _;
 
 use crate::BoxError;
 
-/// How much a body may be and how long it may take.
+/// Limits on the size and the duration of a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLimits {
-    /// The largest body in bytes, as it comes from the wire (compressed, where it is).
+    /// The largest body in bytes, as transmitted (before decompression).
     pub max_bytes: usize,
     /// From the start of reading to the last byte.
     pub timeout: Duration,
-    /// In each such interval at least [`BodyLimits::min_progress`] bytes have to come.
+    /// In each interval of this length at least [`BodyLimits::min_progress`] bytes must arrive.
     pub progress_interval: Duration,
-    /// How many bytes make progress.
+    /// The minimum number of bytes per interval.
     pub min_progress: usize,
 }
 
 impl BodyLimits {
-    /// `max_bytes` within 60 s, and at least 1 KiB in 10 s: a peer on a slow line passes, one that
-    /// sends a byte now and then to keep its place does not.
+    /// `max_bytes` within 60 s, and at least 1 KiB in 10 s: enough for a peer on a slow line, but not for one that
+    /// sends a byte now and then to keep its connection.
     pub fn new(max_bytes: usize) -> BodyLimits {
         BodyLimits {
             max_bytes,
@@ -44,7 +44,7 @@ impl BodyLimits {
     }
 }
 
-/// Why a body cannot be had.
+/// Why a body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// It is larger than allowed. Permanent: HTTP 413, gRPC RESOURCE_EXHAUSTED.
@@ -56,24 +56,25 @@ pub enum BodyError {
     /// It came too slowly.
     #[error("the body stopped or came too slowly, {received} bytes were received")]
     TimedOut {
-        /// How many bytes had come.
+        /// The number of bytes received until then.
         received: u64,
     },
-    /// The connection broke, or the peer broke the protocol: also a body that is shorter or longer
-    /// than announced.
+    /// The connection broke, or the peer violated the protocol, for example with a body shorter or longer than
+    /// announced.
     #[error("the body broke off after {received} bytes: {source}")]
     Broken {
-        /// How many bytes had come.
+        /// The number of bytes received until then.
         received: u64,
-        /// What the transport says.
+        /// The transport's error.
         source: BoxError,
     },
 }
 
-/// Reads a whole body. Nothing is copied where it comes in one piece, and nothing is allocated for an announced length.
+/// Reads a whole body. A body in one piece is not copied, and an announced length allocates nothing.
 ///
 /// # Errors
-/// The body is too large (known before it is read where its length is announced), too slow or broken.
+///
+/// The body is too large (detected before reading if its length is announced), too slow or broken.
 pub async fn read<B>(body: B, limits: BodyLimits) -> Result<Bytes, BodyError>
 where
     B: Body + Unpin,

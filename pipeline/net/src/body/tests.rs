@@ -7,14 +7,14 @@ use tokio::time::{Instant, Sleep};
 
 use super::*;
 
-/// A body that sends pieces of a size at an interval, then ends or breaks.
+/// A body that sends pieces of one size at an interval, then ends or breaks.
 struct Script {
     pieces: VecDeque<usize>,
     every: Duration,
     pause: Option<Pin<Box<Sleep>>>,
     announced: Option<u64>,
     breaks: bool,
-    /// How many pieces were asked for.
+    /// How many pieces were requested.
     polled: std::sync::Arc<std::sync::atomic::AtomicUsize>,
 }
 
@@ -47,7 +47,7 @@ impl Body for Script {
 
 const NOW: Duration = Duration::ZERO;
 
-/// Guarantees: a body comes back whole, in one piece or many, announced or not, empty too.
+/// Guarantees: a body is read completely, in one piece or many, announced or not, empty or not.
 #[tokio::test(start_paused = true)]
 async fn a_body_comes_back_whole() {
     for pieces in [&[][..], &[0], &[5], &[0, 5, 0], &[5, 0, 6], &[1000; 30]] {
@@ -55,14 +55,14 @@ async fn a_body_comes_back_whole() {
         for announced in [None, Some(total as u64)] {
             let mut body = script(pieces, NOW);
             body.announced = announced;
-            // The announced length shrinks as a real one does, so it may not be counted twice.
+            // The announced length shrinks while reading, as a real one does, so it must not be counted twice.
             let limits = BodyLimits::new(total * 2);
             assert_eq!(read(body, limits).await.unwrap(), vec![7; total], "{pieces:?}");
         }
     }
 }
 
-/// Guarantees: a body in one piece is handed on without a copy.
+/// Guarantees: a body in one piece is not copied.
 #[tokio::test(start_paused = true)]
 async fn one_piece_is_not_copied() {
     let data = Bytes::from(vec![1; 100]);
@@ -81,8 +81,8 @@ async fn an_announced_excess_is_refused_before_reading() {
     assert_eq!(polled.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
-/// Guarantees: a body that does not announce its length is refused at the piece that is too much;
-/// exactly the limit passes.
+/// Guarantees: a body without an announced length is refused at the piece that exceeds the limit; one of exactly the
+/// limit passes.
 #[tokio::test(start_paused = true)]
 async fn an_excess_is_refused_while_reading() {
     assert_eq!(read(script(&[50, 50], NOW), BodyLimits::new(100)).await.unwrap().len(), 100);
@@ -93,7 +93,7 @@ async fn an_excess_is_refused_while_reading() {
     assert_eq!(polled.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
 
-/// Guarantees: an announced length allocates no more than 1 MiB before bytes are there.
+/// Guarantees: an announced length allocates at most 1 MiB before bytes arrive.
 #[tokio::test(start_paused = true)]
 async fn a_lying_length_does_not_allocate() {
     let mut body = script(&[10, 10], NOW);
@@ -104,7 +104,7 @@ async fn a_lying_length_does_not_allocate() {
     assert!(vec.capacity() <= 1 << 20, "{}", vec.capacity());
 }
 
-/// Guarantees: a body that never continues ends after one progress interval.
+/// Guarantees: a stalled body fails after one progress interval.
 #[tokio::test(start_paused = true)]
 async fn a_stalled_body_times_out() {
     let started = Instant::now();
@@ -113,7 +113,7 @@ async fn a_stalled_body_times_out() {
     assert_eq!(started.elapsed().as_secs(), 10);
 }
 
-/// Guarantees: a byte now and then does not keep a place.
+/// Guarantees: a byte now and then does not count as progress.
 #[tokio::test(start_paused = true)]
 async fn dripping_times_out() {
     let started = Instant::now();
@@ -122,7 +122,7 @@ async fn dripping_times_out() {
     assert_eq!(started.elapsed().as_secs(), 10);
 }
 
-/// Guarantees: steady progress passes beyond one interval, and ends at the deadline.
+/// Guarantees: a body with steady progress lasts beyond one interval, but not beyond the deadline.
 #[tokio::test(start_paused = true)]
 async fn steady_progress_passes_until_the_deadline() {
     let every = Duration::from_secs(1);
@@ -134,7 +134,7 @@ async fn steady_progress_passes_until_the_deadline() {
     assert_eq!(started.elapsed().as_secs(), 60);
 }
 
-/// Guarantees: a break is told apart from the end, with its cause.
+/// Guarantees: a broken body is an error with its cause, not an end.
 #[tokio::test(start_paused = true)]
 async fn a_break_is_an_error() {
     let mut body = script(&[10], NOW);
@@ -143,7 +143,7 @@ async fn a_break_is_an_error() {
     assert_eq!(error.to_string(), "the body broke off after 10 bytes: connection reset");
 }
 
-/// Guarantees: after an error the guarded body ends instead of giving more.
+/// Guarantees: a guarded body ends after an error.
 #[tokio::test(start_paused = true)]
 async fn a_guarded_body_ends_after_an_error() {
     let mut body = Guarded::new(script(&[200, 1], NOW), BodyLimits::new(100));

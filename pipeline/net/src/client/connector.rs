@@ -1,4 +1,4 @@
-//! From a URL to an open connection: proxy or not, tunnel or not, TLS or not, under one deadline.
+//! Opens a connection for a URL: with or without proxy, tunnel and TLS, under one deadline.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -19,45 +19,50 @@ use super::proxy::Proxies;
 use super::stream::Stream;
 use crate::tls::{ClientTls, server_name, speaks_plaintext};
 
-/// What is spoken over the connection, which decides how a proxy is asked for it.
+/// The protocol over the connection, which decides how a proxy is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum ConnectionPurpose {
     /// HTTP/1.1. Plain requests are forwarded by the proxy, encrypted ones go through a tunnel.
     Http,
-    /// gRPC, always through a tunnel: forwarding proxies do not speak HTTP/2.
+    /// gRPC, always through a tunnel: forwarding proxies do not support HTTP/2.
     Grpc,
 }
 
-/// Opens connections. The URL's scheme says whether they are encrypted.
+/// Opens connections. The URL's scheme decides about encryption.
 #[derive(Clone, Debug)]
 pub(super) struct Connector {
     tcp: HttpConnector,
     tls: Option<ClientTls>,
     proxies: Proxies,
-    purpose: Purpose,
+    purpose: ConnectionPurpose,
     timeout: Duration,
 }
 
 type Opening = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>>;
 
 impl Connector {
-    pub(super) fn new(purpose: Purpose, tls: Option<ClientTls>, proxies: Proxies, timeout: Duration) -> Connector {
+    pub(super) fn new(
+        purpose: ConnectionPurpose,
+        tls: Option<ClientTls>,
+        proxies: Proxies,
+        timeout: Duration,
+    ) -> Connector {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
-        // Several addresses share this timeout, so that a dead first one leaves time for the others.
+        // The timeout is shared between several addresses, so that an unreachable first one leaves time for the others.
         tcp.set_connect_timeout(Some(timeout));
-        // A peer that is gone without a word is noticed although nothing is being sent.
+        // Detects a vanished peer even while nothing is being sent.
         tcp.set_keepalive(Some(Duration::from_secs(60)));
         Connector { tcp, tls, proxies, purpose, timeout }
     }
 
-    /// The proxy in front of `destination`, and whether it forwards requests instead of tunnelling.
+    /// The proxy for `destination`, and whether it forwards requests instead of opening a tunnel.
     pub(super) fn route(&self, destination: &Uri) -> Option<(Intercept, bool)> {
         let encrypted = destination.scheme() == Some(&Scheme::HTTPS);
         match self.purpose {
-            Purpose::Http => self.proxies.intercept(destination).map(|proxy| (proxy, !encrypted)),
-            Purpose::Grpc => {
+            ConnectionPurpose::Http => self.proxies.intercept(destination).map(|proxy| (proxy, !encrypted)),
+            ConnectionPurpose::Grpc => {
                 // gRPC asks for the HTTPS proxy also in plaintext, since it tunnels either way
                 // (grpc-go internal/resolver/delegatingresolver); gRPC core then tries http_proxy.
                 let tunnelled = with_scheme(destination, Scheme::HTTPS);
@@ -84,7 +89,7 @@ impl Connector {
         };
         let host = destination.host().unwrap_or_default();
         let stream = handshake(tls, &to, host, stream).await?;
-        if self.purpose == Purpose::Grpc && !stream.is_http2() {
+        if self.purpose == ConnectionPurpose::Grpc && !stream.is_http2() {
             let what = "does not offer HTTP/2 (ALPN h2), which gRPC needs; this may be an HTTP endpoint";
             return Err(ConnectError(format!("{to} {what}")));
         }
@@ -99,7 +104,7 @@ impl Connector {
         }
     }
 
-    /// A connection to the proxy itself, which may be encrypted as well.
+    /// Connects to the proxy itself, which may use TLS as well.
     async fn to_proxy(&self, proxy: &Intercept) -> Result<Stream, ConnectError> {
         let to = host_and_port(proxy.uri());
         match proxy.uri().scheme_str() {
@@ -108,7 +113,7 @@ impl Connector {
                 let plaintext = || without_tls(&to, "the client is configured for plaintext");
                 let tls = self.tls.as_ref().ok_or_else(plaintext)?;
                 let stream = self.tcp(proxy.uri()).await?;
-                // The override and the ALPN names belong to the destination, not to the proxy.
+                // The name override and the ALPN names are for the destination, not for the proxy.
                 let mut config = (*tls.config).clone();
                 config.alpn_protocols = vec![b"http/1.1".to_vec()];
                 let tls = ClientTls { config: config.into(), server_name: None };
@@ -124,11 +129,11 @@ impl Connector {
 
     async fn tunnel(&self, proxy: &Intercept, destination: &Uri) -> Result<Stream, ConnectError> {
         let opened = self.to_proxy(proxy).await?;
-        let mut tunnel = Tunnel::new(proxy.uri().clone(), Opened(Some(opened)));
+        let mut tunnel = Tunnel::new(proxy.uri().clone(), OpenedStream(Some(opened)));
         if let Some(auth) = proxy.basic_auth() {
             tunnel = tunnel.with_auth(auth.clone());
         }
-        // The tunnel asks for port 443 where the URL has none, also in plaintext.
+        // The tunnel needs a port; without one in the URL it is 443, also for plaintext.
         let tunnelled = with_port(destination);
         tunnel.call(tunnelled).await.map_err(|error| {
             let (proxy, to) = (host_and_port(proxy.uri()), host_and_port(destination));
@@ -159,10 +164,10 @@ impl Service<Uri> for Connector {
     }
 }
 
-/// Hands an open connection to [`Tunnel`], which wants to open it itself.
-struct Opened(Option<Stream>);
+/// Passes an open connection to [`Tunnel`], which expects to open it itself.
+struct OpenedStream(Option<Stream>);
 
-impl Service<Uri> for Opened {
+impl Service<Uri> for OpenedStream {
     type Response = Stream;
     type Error = std::io::Error;
     type Future = std::future::Ready<Result<Stream, std::io::Error>>;
@@ -199,7 +204,8 @@ async fn handshake(tls: &ClientTls, to: &str, host: &str, stream: Stream) -> Res
     }
 }
 
-/// The host and the port of a URL, the scheme's where it has none: the only part of it that an error may show.
+/// The host and the port of a URL, by default the scheme's port. It is the only part of a URL that an error may
+/// contain.
 pub fn host_and_port(uri: &Uri) -> String {
     let host = uri.host().unwrap_or("an unnamed host");
     format!("{host}:{}", port(uri))
@@ -209,8 +215,8 @@ fn port(uri: &Uri) -> u16 {
     uri.port_u16().unwrap_or(if uri.scheme() == Some(&Scheme::HTTPS) { 443 } else { 80 })
 }
 
-/// Whether the port is absent or a number. `Uri` accepts any digits and more, and then says that
-/// there is no port, which would silently mean the scheme's.
+/// Whether the port is absent or a number. `Uri` accepts other text too and then reports no port, which would silently
+/// mean the scheme's default.
 pub(super) fn has_sound_port(uri: &Uri) -> bool {
     let Some(authority) = uri.authority() else { return true };
     let after_host = authority.as_str().rsplit_once(authority.host()).map_or("", |(_, rest)| rest);
@@ -221,13 +227,13 @@ fn with_port(uri: &Uri) -> Uri {
     with_scheme(uri, uri.scheme().cloned().unwrap_or(Scheme::HTTP))
 }
 
-/// The URL with another scheme, without path and user information, with its port spelled out.
+/// The URL with another scheme, without path and user information, with an explicit port.
 pub(super) fn with_scheme(uri: &Uri, scheme: Scheme) -> Uri {
     Uri::builder()
         .scheme(scheme)
         .authority(host_and_port(uri))
         .path_and_query("/")
         .build()
-        // A host that was parsed once parses again.
+        // The host was parsed once, so it parses again.
         .unwrap_or_else(|_| uri.clone())
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a client, sorted by what the caller does about it.
+//! Client errors, by what the caller has to do about them.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::{BoxError, error_chain};
 /// Why a client cannot be built. Permanent: the configuration has to change.
 #[derive(Debug, thiserror::Error)]
 pub enum EndpointError {
-    /// The endpoint cannot be understood. It is not quoted, since a URL can hold a secret.
+    /// The endpoint is malformed. It is not quoted, because a URL may contain a secret.
     #[error("the endpoint cannot be used: {0}")]
     Malformed(&'static str),
     /// The TLS settings cannot be used.
@@ -21,16 +21,16 @@ pub enum EndpointError {
 #[error("{0}")]
 pub struct ConnectError(pub(super) String);
 
-/// Why a request has no usable response.
+/// Why a request got no usable response.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// The request cannot be made: no absolute http or https URL, or https without TLS. Permanent.
+    /// The request cannot be sent: its URL is no absolute http or https URL, or is https without TLS. Permanent.
     #[error("the request cannot be sent: {0}")]
     Unsendable(&'static str),
     /// There is no connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The whole took longer than allowed.
+    /// The request took longer than allowed.
     #[error("no response within {timeout:?}")]
     TimedOut {
         /// The configured timeout.
@@ -39,11 +39,11 @@ pub enum Failure {
     /// The connection broke, or the peer does not speak HTTP.
     #[error("the connection broke: {cause}")]
     Broken {
-        /// What the transport says.
+        /// The transport's error.
         cause: String,
     },
-    /// The peer sends elsewhere. Not followed: a redirected POST becomes a GET or sends the payload
-    /// and its credentials to another host.
+    /// The peer redirects. Redirects are not followed: a redirected POST becomes a GET, or sends the payload and its
+    /// credentials to another host.
     #[error("the server redirects ({status}) to {location}; set the endpoint to where it should go")]
     Redirected {
         /// The status, 301, 302, 303, 307 or 308.
@@ -51,19 +51,19 @@ pub enum Failure {
         /// The new host and port, or "elsewhere on the same host", or "an unreadable location".
         location: String,
     },
-    /// The response's head came but its body is larger than allowed, too slow, or broke off.
+    /// The head of the response arrived, but its body is too large, too slow, or broke off.
     #[error("the response ({status}) cannot be read: {cause}")]
     Response {
-        /// The status, which is known.
+        /// The received status.
         status: http::StatusCode,
-        /// The headers, which are known as well: a server that is overloaded may say in them when to come back.
+        /// The received headers: an overloaded server may say in them when to retry.
         headers: Box<http::HeaderMap>,
-        /// Why the body cannot be had.
+        /// Why the body could not be read.
         cause: crate::body::BodyError,
     },
 }
 
-/// The text of an error from a library, causes included.
+/// The text of a library's error, causes included.
 pub(super) fn chain(error: impl Into<BoxError>) -> String {
     error_chain(&*error.into())
 }

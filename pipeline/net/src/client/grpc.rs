@@ -1,4 +1,4 @@
-//! A gRPC channel: one lazily opened HTTP/2 connection that comes back by itself.
+//! A gRPC channel: one HTTP/2 connection that opens on demand and reconnects.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use http::uri::Scheme;
 use tonic::transport::{Channel, Endpoint};
 use tower_service::Service;
 
-use super::connector::{Connector, Purpose, has_sound_port, with_scheme};
+use super::connector::{ConnectionPurpose, Connector, has_sound_port, with_scheme};
 use super::error::EndpointError;
 use super::proxy::Proxies;
 use crate::tls::{HttpVersions, TlsClientConfig};
@@ -16,24 +16,23 @@ use crate::tls::{HttpVersions, TlsClientConfig};
 /// How a channel connects.
 #[derive(Clone, Debug)]
 pub struct GrpcClientConfig {
-    /// `host:port`, with `http://` (plaintext) or `https://` (TLS) in front or, as in gRPC,
-    /// without; then `tls.insecure` decides. The scheme `dns:` is accepted and means nothing more.
+    /// `host:port`, with `http://` (plaintext) or `https://` (TLS) in front or, as in gRPC, without; then
+    /// `tls.insecure` decides. The scheme `dns:` is accepted and ignored.
     pub endpoint: String,
     /// TLS.
     pub tls: TlsClientConfig,
     /// The proxies.
     pub proxies: Proxies,
-    /// From the name lookup to the end of the handshake.
+    /// Covers everything from the name lookup to the end of the handshake.
     pub connect_timeout: Duration,
 }
 
-/// How often a connection with calls under way is tested, and how long the answer may take. Servers close a connection
+/// How often a connection with running calls is pinged, and how long the answer may take. Servers close a connection
 /// that pings more often than they allow, which by gRPC's default is once in five minutes without a call.
 const PING: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
 
 impl GrpcClientConfig {
-    /// The defaults for an endpoint: 10 s to connect, a ping every 60 s while calls are under way,
-    /// the proxies of the environment.
+    /// The defaults for an endpoint: 10 s to connect, a ping every 60 s during calls, the proxies of the environment.
     pub fn new(endpoint: impl Into<String>) -> GrpcClientConfig {
         GrpcClientConfig {
             endpoint: endpoint.into(),
@@ -44,32 +43,33 @@ impl GrpcClientConfig {
     }
 }
 
-/// Builds a channel that connects at its first call and again whenever the connection is lost.
-/// Deadlines of calls and backoff are the caller's. Has to be called within a tokio runtime.
+/// Builds a channel that connects at its first call and again whenever the connection is lost. The caller is
+/// responsible for call deadlines and backoff. Must be called within a tokio runtime.
 ///
 /// # Errors
+///
 /// The endpoint or the TLS settings cannot be used.
 pub fn grpc_channel(config: &GrpcClientConfig) -> Result<Channel, EndpointError> {
     let destination = grpc_destination(&config.endpoint, config.tls.insecure)?;
     let encrypted = destination.scheme_str() == Some("https");
     let tls = if encrypted { Some(config.tls.load(HttpVersions::Http2)?) } else { None };
-    let connector = Connector::new(Purpose::Grpc, tls, config.proxies.clone(), config.connect_timeout);
-    // tonic refuses https unless its own TLS is used. It gets the same destination in plaintext and
-    // the true one as the origin, which is what its requests carry.
+    let connector = Connector::new(ConnectionPurpose::Grpc, tls, config.proxies.clone(), config.connect_timeout);
+    // tonic refuses https unless its own TLS is used. So it gets the destination as plaintext, and the real URL as the
+    // origin, which appears in its requests.
     let refused = |_| EndpointError::Malformed("tonic refuses it");
     let plain = with_scheme(&destination, Scheme::HTTP);
     let endpoint = Endpoint::from(plain).origin(destination.clone()).user_agent(crate::USER_AGENT).map_err(refused)?;
     let endpoint = endpoint.http2_keep_alive_interval(PING.0).keep_alive_timeout(PING.1);
-    Ok(endpoint.connect_with_connector_lazy(Fixed { connector, destination }))
+    Ok(endpoint.connect_with_connector_lazy(FixedDestination { connector, destination }))
 }
 
-/// Connects to one destination, whatever it is asked for.
-struct Fixed {
+/// Always connects to the same destination.
+struct FixedDestination {
     connector: Connector,
     destination: Uri,
 }
 
-impl Service<Uri> for Fixed {
+impl Service<Uri> for FixedDestination {
     type Response = <Connector as Service<Uri>>::Response;
     type Error = <Connector as Service<Uri>>::Error;
     type Future = <Connector as Service<Uri>>::Future;
@@ -83,9 +83,10 @@ impl Service<Uri> for Fixed {
     }
 }
 
-/// The URL of a gRPC endpoint: scheme, host and port. `insecure` decides where there is no scheme.
+/// The URL of a gRPC endpoint: scheme, host and port. Without a scheme `insecure` decides about it.
 ///
 /// # Errors
+///
 /// The endpoint cannot be used.
 pub fn grpc_destination(endpoint: &str, insecure: bool) -> Result<Uri, EndpointError> {
     use EndpointError::Malformed;
@@ -115,7 +116,7 @@ pub fn grpc_destination(endpoint: &str, insecure: bool) -> Result<Uri, EndpointE
 mod tests {
     use super::grpc_destination;
 
-    /// Guarantees: the scheme decides about TLS, and `insecure` only where there is none.
+    /// Guarantees: the scheme decides about TLS; without one `insecure` does.
     #[test]
     fn the_scheme_decides() {
         let url = |endpoint, insecure| grpc_destination(endpoint, insecure).unwrap().to_string();
@@ -127,7 +128,7 @@ mod tests {
         assert_eq!(url("[::1]:4317", true), "http://[::1]:4317/");
     }
 
-    /// Guarantees: what is no host and port is refused with the rule, and never quoted.
+    /// Guarantees: a text other than host and port is refused with the rule, and never quoted.
     #[test]
     fn malformed_endpoints_are_refused() {
         for (endpoint, rule) in [

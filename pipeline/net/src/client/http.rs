@@ -1,7 +1,7 @@
 //! An HTTP client for payloads: one POST, one small answer.
 //!
-//! Over TLS a server that speaks HTTP/2 (ALPN) gets all requests over one connection; others get HTTP/1.1, over as many
-//! connections as requests are under way.
+//! If a TLS server supports HTTP/2 (ALPN), all requests share one connection; otherwise HTTP/1.1 is used, with one
+//! connection per concurrent request.
 
 use std::time::Duration;
 
@@ -15,43 +15,43 @@ use hyper_util::client::legacy::{Builder, Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use tokio::time::Instant;
 
-use super::connector::{Connector, Purpose, has_sound_port};
+use super::connector::{ConnectionPurpose, Connector, has_sound_port};
 use super::error::{ConnectError, EndpointError, Failure};
 use super::proxy::Proxies;
 use crate::body::{self, BodyLimits, Guarded};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
-/// What the body of a response may take at least, where its head came at the last moment.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// Minimum time for the body of a response, even if its head arrived at the last moment.
+const MIN_BODY_TIME: Duration = Duration::from_secs(1);
 
-/// How often a connection over HTTP/2 with requests under way is tested, and how long it may take to answer.
+/// How often an HTTP/2 connection with running requests is pinged, and how long the answer may take.
 const PING: Duration = Duration::from_secs(10);
 
-/// How a client connects and waits.
+/// Connection settings and timeouts of a client.
 #[derive(Clone, Debug)]
 pub struct HttpClientConfig {
-    /// TLS for https URLs; `None` where every URL is http, which saves reading the system's
-    /// authorities (some milliseconds and a megabyte).
+    /// TLS for https URLs; `None` if every URL is http, which avoids loading the system's authorities (some
+    /// milliseconds and a megabyte).
     pub tls: Option<TlsClientConfig>,
     /// The proxies.
     pub proxies: Proxies,
-    /// From the name lookup to the end of the handshake.
+    /// Covers everything from the name lookup to the end of the handshake.
     pub connect_timeout: Duration,
-    /// From the start of a request to the head of its response; the body may take what is left of it, and a second in
-    /// any case. Once the head is there the outcome is known, so nothing that happens to the body is a timeout of the
-    /// request, see [`Failure::Response`]. A head that is not complete by then is no response: hyper hands over nothing
-    /// of it before its last line, not the status either.
+    /// From the start of a request to the head of its response. The body may take the rest of this time, and at least a
+    /// second. Once the head has arrived the outcome is known, so an error of the body is no timeout of the request,
+    /// see [`Failure::Response`]. An incomplete head is no response: hyper passes on nothing of it, not even the
+    /// status, before its last line.
     pub timeout: Duration,
-    /// Idle connections that are kept for each host.
+    /// Maximum idle connections per host.
     pub max_idle_connections: usize,
-    /// Whether servers speak HTTP/2 without being asked (RFC 9113, section 3.3), over TLS and without it.
+    /// Whether servers accept HTTP/2 without negotiation (RFC 9113, section 3.3), with and without TLS.
     pub http2_prior_knowledge: bool,
-    /// How long an idle connection is kept. Below the usual idle timeout of load balancers (60 s),
-    /// so that the client closes first and no request runs into a closing connection.
+    /// How long an idle connection is kept. Shorter than the usual idle timeout of load balancers (60 s), so that the
+    /// client closes first and no request is sent over a closing connection.
     pub idle_timeout: Duration,
     /// The largest response body in bytes.
     pub max_response_bytes: usize,
-    /// Whether a request that names no `User-Agent` gets profbridge's.
+    /// Whether a request without `User-Agent` gets profbridge's.
     pub names_itself: bool,
 }
 
@@ -82,7 +82,7 @@ pub struct Response {
     pub body: Bytes,
 }
 
-/// Sends requests over kept-alive connections. Cheap to clone; clones share the connections.
+/// Sends requests over persistent connections. Cheap to clone; clones share the connections.
 #[derive(Clone, Debug)]
 pub struct HttpClient {
     client: Client<Connector, Full<Bytes>>,
@@ -94,13 +94,17 @@ pub struct HttpClient {
 }
 
 impl HttpClientConfig {
-    /// How connections are made. Fails if the TLS settings cannot be used.
-    pub(super) fn connector(&self, purpose: Purpose, versions: HttpVersions) -> Result<Connector, EndpointError> {
+    /// The connector for these settings. Fails if the TLS settings cannot be used.
+    pub(super) fn connector(
+        &self,
+        purpose: ConnectionPurpose,
+        versions: HttpVersions,
+    ) -> Result<Connector, EndpointError> {
         let tls = self.tls.as_ref().map(|tls| tls.load(versions)).transpose()?;
         Ok(Connector::new(purpose, tls, self.proxies.clone(), self.connect_timeout))
     }
 
-    /// How connections are kept.
+    /// The connection pool for these settings.
     pub(super) fn pool(&self) -> Builder {
         let mut builder = Client::builder(TokioExecutor::new());
         builder
@@ -108,7 +112,8 @@ impl HttpClientConfig {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(self.idle_timeout)
             .pool_max_idle_per_host(self.max_idle_connections)
-            // Unlike in HTTP/1.1, a connection on which a request timed out takes the next. One that is dead ends here.
+            // Unlike with HTTP/1.1, a connection stays in use after a request on it timed out. The pings close a dead
+            // one.
             .http2_keep_alive_interval(PING)
             .http2_keep_alive_timeout(PING);
         builder
@@ -116,13 +121,14 @@ impl HttpClientConfig {
 }
 
 impl HttpClient {
-    /// Builds a client; connects nowhere yet. Needs a tokio runtime when it is used.
+    /// Builds a client; does not connect yet. Using it needs a tokio runtime.
     ///
     /// # Errors
+    ///
     /// The TLS settings cannot be used.
     pub fn new(config: &HttpClientConfig) -> Result<HttpClient, EndpointError> {
         let versions = if config.http2_prior_knowledge { HttpVersions::Http2 } else { HttpVersions::Both };
-        let connector = config.connector(Purpose::Http, versions)?;
+        let connector = config.connector(ConnectionPurpose::Http, versions)?;
         let client = config.pool().http2_only(config.http2_prior_knowledge).build(connector.clone());
         Ok(HttpClient {
             client,
@@ -134,10 +140,11 @@ impl HttpClient {
         })
     }
 
-    /// Posts `body`. `headers` come on top of `User-Agent` (which they may replace), `Host` and
-    /// `Content-Length`. A connection that was closed while idle is replaced without an error.
+    /// Posts `body`. `headers` are added to `User-Agent` (which they may replace), `Host` and `Content-Length`. A
+    /// connection that was closed while idle is replaced without an error.
     ///
     /// # Errors
+    ///
     /// See [`Failure`]; every status except redirects is a response.
     pub async fn post(&self, url: &Uri, headers: HeaderMap, body: Bytes) -> Result<Response, Failure> {
         self.send(Method::POST, url, headers, body).await
@@ -151,7 +158,7 @@ impl HttpClient {
         let deadline = Instant::now() + self.timeout;
         let response = self.answered(self.request(method, url, headers, body)?, deadline).await?;
         let (head, body) = response.into_parts();
-        let left = deadline.saturating_duration_since(Instant::now()).max(ANSWER_PATIENCE);
+        let left = deadline.saturating_duration_since(Instant::now()).max(MIN_BODY_TIME);
         let limits = BodyLimits { timeout: left, ..BodyLimits::new(self.max_response_bytes) };
         match body::read(body, limits).await {
             Ok(body) => Ok(Response { status: head.status, headers: head.headers, body }),
@@ -159,9 +166,10 @@ impl HttpClient {
         }
     }
 
-    /// Gets what may be large: the body is left to whoever reads it, and `limits` guard it.
+    /// Gets a response that may be large: the caller reads its body, which enforces `limits`.
     ///
     /// # Errors
+    ///
     /// See [`Failure`].
     pub async fn get(
         &self,
@@ -174,7 +182,7 @@ impl HttpClient {
         Ok(response.map(|body| Guarded::new(body, limits)))
     }
 
-    /// The head of the answer to a request, and its body unread.
+    /// Sends a request and returns the head of its answer with the unread body.
     async fn answered(
         &self,
         request: Request<Full<Bytes>>,
@@ -227,7 +235,7 @@ impl HttpClient {
     }
 }
 
-/// Tells a connection that was never there from one that broke.
+/// Distinguishes a connection that was never opened from one that broke.
 pub(super) fn failure(error: &Error) -> Failure {
     let source = std::error::Error::source(error);
     if let Some(cause) = source.and_then(|cause| cause.downcast_ref::<ConnectError>()) {
@@ -236,7 +244,7 @@ pub(super) fn failure(error: &Error) -> Failure {
     Failure::Broken { cause: crate::error_chain(error) }
 }
 
-/// Where a redirect leads, without the parts of the URL that can hold secrets.
+/// The target of a redirect, without the parts of the URL that may contain secrets.
 fn redirect(status: StatusCode, headers: &HeaderMap) -> Option<String> {
     if !matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
         return None;

@@ -1,8 +1,8 @@
-//! Which destinations are reached without a proxy: `NO_PROXY`, and this machine itself.
+//! Decides which destinations are reached without a proxy: those in `NO_PROXY`, and this machine itself.
 //!
-//! There is no standard for the variable. An entry that curl, Go's `golang.org/x/net/http/httpproxy` or Python's
-//! `urllib` understands is understood here, since one environment is shared by programs of all three. Where they differ
-//! the destination is reached directly: a name with a leading dot stands for the domain itself too, as in curl.
+//! There is no standard for the variable. Entries that curl, Go's `golang.org/x/net/http/httpproxy` or Python's
+//! `urllib` understand are supported, because programs of all three share one environment. If they disagree, the
+//! destination is reached directly: a name with a leading dot also matches the domain itself, as in curl.
 
 use std::net::IpAddr;
 
@@ -13,7 +13,7 @@ use ipnet::IpNet;
 /// The entries of a `NO_PROXY`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct NoProxy {
-    /// An entry was `*`.
+    /// Whether an entry was `*`.
     all: bool,
     entries: Vec<Entry>,
 }
@@ -21,20 +21,20 @@ pub(super) struct NoProxy {
 #[derive(Clone, Debug)]
 struct Entry {
     hosts: Hosts,
-    /// Only this port, where one was named.
+    /// Matches only this port, if set.
     port: Option<u16>,
 }
 
 #[derive(Clone, Debug)]
 enum Hosts {
-    /// Names below this one, and this name itself unless the entry began with `*.`.
+    /// Matches names below this one, and the name itself unless the entry began with `*.`.
     Domain { name: String, itself: bool },
-    /// Addresses of a network.
+    /// Matches the addresses of a network.
     Network(IpNet),
 }
 
 impl NoProxy {
-    /// Reads the variable. Entries stand between commas or spaces; those that mean nothing are left out.
+    /// Parses the variable. Entries are separated by commas or spaces; invalid ones are ignored.
     pub(super) fn parse(text: &str) -> NoProxy {
         let mut parsed = NoProxy::default();
         for entry in text.split(|c: char| c == ',' || c.is_whitespace()).filter(|entry| !entry.is_empty()) {
@@ -76,7 +76,7 @@ impl Entry {
         if entry.contains('/') {
             return Some(Entry { hosts: Hosts::Network(entry.parse().ok()?), port: None });
         }
-        // An IPv6 address without brackets is no host with a port.
+        // An IPv6 address without brackets has no port.
         let (host, port) = match entry.rsplit_once(':') {
             Some((host, port)) if address_of(entry).is_none() => (host, Some(port.parse().ok()?)),
             _ => (entry, None),
@@ -105,8 +105,8 @@ fn address_of(host: &str) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    /// Guarantees: the forms that curl, Go and Python accept are understood, each for the destinations it means and for
-    /// no others; this machine is never behind a proxy; what means nothing changes nothing.
+    /// Guarantees: the forms that curl, Go and Python accept match the intended destinations and no others; this
+    /// machine is never behind a proxy; invalid entries are ignored.
     #[test]
     fn forms() {
         let table: [(&str, &[&str], &[&str]); 19] = [

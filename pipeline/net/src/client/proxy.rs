@@ -1,4 +1,4 @@
-//! Which proxy stands in front of a destination.
+//! Chooses the proxy for a destination.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 
 use super::no_proxy::NoProxy;
 
-/// The proxies of an environment: a value, so that a test or an embedder can hand in its own.
+/// The proxies of an environment, as a value that a test or an embedder can supply.
 #[derive(Clone)]
 pub struct Proxies {
     chosen: Option<Arc<(Matcher, NoProxy)>>,
@@ -20,10 +20,10 @@ impl Proxies {
         Proxies::from_variables(|name| std::env::var(name).ok())
     }
 
-    /// The same variables as `value` gives them. Where both cases of a name are set, the upper one wins, as in Go; an
-    /// empty string is an unset variable.
+    /// Reads the same variables through `value`. If both cases of a name are set, the upper case wins, as in Go; an
+    /// empty string counts as unset.
     fn from_variables(value: impl Fn(&str) -> Option<String>) -> Proxies {
-        // A CGI script finds a header `Proxy` of its request as HTTP_PROXY (CVE-2016-5385).
+        // In a CGI script a request can set HTTP_PROXY by its header `Proxy` (CVE-2016-5385).
         if value("REQUEST_METHOD").is_some() {
             return Proxies::none();
         }
@@ -40,7 +40,7 @@ impl Proxies {
         Proxies { chosen: None }
     }
 
-    /// The same variables with given values; an empty string is an unset variable.
+    /// The same variables with the given values; an empty string counts as unset.
     pub fn new(https_proxy: &str, http_proxy: &str, no_proxy: &str) -> Proxies {
         let proxies = Matcher::builder().https(https_proxy).http(http_proxy).build();
         Proxies { chosen: Some(Arc::new((proxies, NoProxy::parse(no_proxy)))) }
@@ -57,7 +57,7 @@ impl Proxies {
 }
 
 impl fmt::Debug for Proxies {
-    // The matcher knows passwords.
+    // The matcher contains passwords.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(if self.chosen.is_some() { "Proxies(set)" } else { "Proxies(none)" })
     }
@@ -67,7 +67,8 @@ impl fmt::Debug for Proxies {
 mod tests {
     use super::*;
 
-    /// Guarantees: the variables are read in upper and in lower case, an empty one is none, and a CGI script has none.
+    /// Guarantees: the variables are read in upper and in lower case, an empty one is ignored, and in a CGI script all
+    /// are.
     #[test]
     fn variables() {
         let proxy = |variables: &[(&str, &str)], url: &str| {

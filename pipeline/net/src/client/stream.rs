@@ -6,16 +6,16 @@ use std::task::{Context, Poll};
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 
-/// What every layer of a connection is.
+/// The interface of every layer of a connection.
 pub(super) trait Layer: Read + Write + Unpin + Send {}
 
 impl<T: Read + Write + Unpin + Send> Layer for T {}
 
-/// An open connection. The layers are boxed: a call per read of many kilobytes costs nothing, and
-/// six combinations of types become one.
+/// An open connection. The layers are boxed: one virtual call per read of many kilobytes costs nothing, and six
+/// combinations of types become one.
 pub(super) struct Stream {
     layer: Box<dyn Layer>,
-    /// Whether requests go to a proxy in absolute form.
+    /// Whether requests use the absolute form, because a proxy forwards them.
     forwarded: bool,
     http2: bool,
 }

@@ -1,4 +1,4 @@
-//! Brotli, read from bytes that are there as a whole.
+//! Decompresses Brotli from bytes in memory.
 
 use std::io::{self, Read};
 
@@ -6,8 +6,8 @@ use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, Sta
 
 type State = BrotliState<StandardAlloc, StandardAlloc, StandardAlloc>;
 
-/// Decompresses one stream. A stream that breaks off and bytes after its end are errors. Its window takes up to 16 MiB,
-/// the most that RFC 7932 has, as the output needs it.
+/// Decompresses one stream. A truncated stream and bytes after its end are errors. Its window grows with the output, up
+/// to 16 MiB, the maximum of RFC 7932.
 pub(super) struct BrotliReader<'a> {
     input: &'a [u8],
     at: usize,

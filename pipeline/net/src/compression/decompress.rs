@@ -10,24 +10,24 @@ use zstd::zstd_safe;
 use super::Coding;
 use super::brotli::BrotliReader;
 
-/// The largest window a zstd frame may ask for: 8 MiB, which is what RFC 9659 allows for the content
-/// coding `zstd`. A frame may claim up to 2 GiB otherwise.
+/// The largest window that a zstd frame may require: 8 MiB, which RFC 9659 allows for the content coding `zstd`.
+/// Without a limit a frame may claim up to 2 GiB.
 const ZSTD_WINDOW_LOG_MAX: u32 = 23;
 
 const DEFLATE: &str = "deflate (zlib)";
 const BROTLI: &str = "br (Brotli)";
 
-/// The output buffer grows at least by this, in bytes.
+/// Minimum growth of the output buffer in bytes.
 const MIN_STEP: usize = 16 * 1024;
 
-/// How much of the output is there at once where it is written part by part, in bytes.
+/// Buffer size in bytes when the output is written in parts.
 const PART: usize = 64 * 1024;
 
-/// How many times the input's size is allocated at once for an output whose size is announced.
-/// Profiles compress by 3 to 10; what is larger grows as it is inflated.
-const TRUSTED_RATIO: usize = 16;
+/// Allocate at most this multiple of the input at once for an announced output size. Profiles compress by a factor of 3
+/// to 10; for larger outputs the buffer grows during decompression.
+const MAX_PREALLOCATED_RATIO: usize = 16;
 
-/// Why a payload cannot be decompressed.
+/// Why a payload could not be decompressed.
 #[derive(Debug, thiserror::Error)]
 pub enum DecompressError {
     /// The output is larger than allowed. Permanent: HTTP 413, gRPC RESOURCE_EXHAUSTED.
@@ -36,51 +36,53 @@ pub enum DecompressError {
         /// The limit in bytes.
         limit: usize,
     },
-    /// The input is damaged, cut off, followed by something else, or asks for too large a window.
-    /// Permanent: HTTP 400, gRPC INVALID_ARGUMENT.
+    /// The input is damaged, truncated, followed by other bytes, or requires too large a window. Permanent: HTTP 400,
+    /// gRPC INVALID_ARGUMENT.
     #[error("the payload is not valid {format}: {cause}")]
     Corrupt {
-        /// The format that was announced.
+        /// The announced format.
         format: &'static str,
-        /// What the decoder says.
+        /// The decoder's error.
         cause: io::Error,
     },
-    /// The caller did not grant the memory for the output, see [`decompress_granted`].
+    /// The caller refused the memory for the output, see [`decompress_granted`].
     #[error("there is no memory for {wanted} decompressed bytes")]
     NotGranted {
-        /// How large the output buffer would have become, in bytes.
+        /// The requested size of the output buffer in bytes.
         wanted: usize,
     },
 }
 
-/// Asked before an output buffer is allocated or grown: how large it will be in all, in bytes.
-/// `false` ends the decompression.
+/// Called with the new total size in bytes before an output buffer is allocated or grown. Returning `false` stops the
+/// decompression.
 pub type Grant<'a> = &'a mut dyn FnMut(usize) -> bool;
 
-/// Decompresses `input`; identity hands it through without a copy. The output buffer is at most twice the output and
-/// never more than `limit` and a step.
+/// Decompresses `input`; identity returns it without a copy. The output buffer is at most twice the output and never
+/// larger than `limit` plus one step.
 ///
 /// # Errors
-/// The output is too large, or the input is not what `coding` says.
+///
+/// The output is too large, or the input is not valid in `coding`.
 pub fn decompress(coding: Coding, input: Bytes, limit: usize) -> Result<Bytes, DecompressError> {
     decompress_granted(coding, input, limit, &mut |_| true).map(|output| output.plain)
 }
 
-/// What a payload was decompressed to.
+/// A decompressed payload.
 #[derive(Debug)]
 pub struct Decompressed {
     /// The output.
     pub plain: Bytes,
-    /// Whether the payload is in the form that every decoder reads in the same way: one member of gzip whose head says
-    /// nothing but how it is compressed, or one frame of zstd. Some decoders read the first of several only.
+    /// Whether every decoder reads the payload alike: it is one gzip member without optional header fields, or one zstd
+    /// frame. Some decoders only read the first of several.
     pub in_one_piece: bool,
 }
 
-/// As [`decompress`], for a caller whose memory is counted: `grant` is asked before the output buffer takes memory, and
-/// never for identity, whose output is the input.
+/// Like [`decompress`], for a caller that counts memory: `grant` is called before the output buffer takes memory. It is
+/// not called for identity, whose output is the input.
 ///
 /// # Errors
-/// The output is too large, memory for it was not granted, or the input is not what `coding` says.
+///
+/// The output is too large, memory for it was not granted, or the input is not valid in `coding`.
 pub fn decompress_granted(
     coding: Coding,
     input: Bytes,
@@ -96,7 +98,7 @@ pub fn decompress_granted(
             let announced = input.last_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
             let mut members = Members { decoder: GzDecoder::new(&input), are_several: false };
             let output = drain(&mut members, "gzip", input.len(), announced, limit, grant)?;
-            // The fourth byte says which optional fields the head has (RFC 1952, section 2.3.1).
+            // The fourth byte contains the flags of optional header fields (RFC 1952, section 2.3.1).
             in_one_piece = !members.are_several && input.get(3) == Some(&0);
             output
         }
@@ -127,10 +129,10 @@ fn zstd(input: &[u8], limit: usize, grant: Grant<'_>) -> Result<Bytes, Decompres
         return Err(corrupt(io::ErrorKind::UnexpectedEof.into()));
     }
     let announced = match zstd_safe::get_frame_content_size(input) {
-        // A frame that announces more than the limit needs no decoder to be refused.
+        // A frame that announces more than the limit is refused without a decoder.
         Ok(Some(size)) if size > limit as u64 => return Err(DecompressError::TooLarge { limit }),
         Ok(size) => size.and_then(|size| usize::try_from(size).ok()),
-        // Not a frame; the decoder says so.
+        // Not a frame; the decoder will report that.
         Err(_) => None,
     };
     drain(zstd_decoder(input).map_err(corrupt)?, "zstd", input.len(), announced, limit, grant)
@@ -142,24 +144,25 @@ fn zstd_decoder(input: &[u8]) -> io::Result<zstd::stream::read::Decoder<'static,
     Ok(decoder)
 }
 
-/// Decompresses into a writer, part by part: for who needs the output once and has no memory for all of it.
+/// Decompresses into a writer, part by part: for callers that need the output once and have no memory for all of it.
 ///
 /// # Errors
-/// The output is larger than `limit`, the input is not what `coding` says (both a [`DecompressError`] inside), or
+///
+/// The output is larger than `limit`, the input is not valid in `coding` (both as a wrapped [`DecompressError`]), or
 /// `output` fails.
 pub fn decompress_into(coding: Coding, input: &[u8], limit: usize, output: &mut dyn Write) -> io::Result<()> {
     let corrupt = |format| move |cause| io::Error::other(DecompressError::Corrupt { format, cause });
     match coding {
-        Coding::Identity => pour(input, limit, output, corrupt("identity")),
-        Coding::Gzip => pour(MultiGzDecoder::new(input), limit, output, corrupt("gzip")),
-        Coding::Deflate => pour(ZlibDecoder::new(input), limit, output, corrupt(DEFLATE)),
-        Coding::Brotli => pour(BrotliReader::new(input), limit, output, corrupt(BROTLI)),
-        Coding::Zstd => pour(zstd_decoder(input)?, limit, output, corrupt("zstd")),
+        Coding::Identity => copy_in_parts(input, limit, output, corrupt("identity")),
+        Coding::Gzip => copy_in_parts(MultiGzDecoder::new(input), limit, output, corrupt("gzip")),
+        Coding::Deflate => copy_in_parts(ZlibDecoder::new(input), limit, output, corrupt(DEFLATE)),
+        Coding::Brotli => copy_in_parts(BrotliReader::new(input), limit, output, corrupt(BROTLI)),
+        Coding::Zstd => copy_in_parts(zstd_decoder(input)?, limit, output, corrupt("zstd")),
     }
 }
 
-/// Reads to the end, a part at a time, and stops as soon as there is more than `limit`.
-fn pour(
+/// Copies to the end, part by part, and stops as soon as the output exceeds `limit`.
+fn copy_in_parts(
     mut decoder: impl Read,
     limit: usize,
     output: &mut dyn Write,
@@ -201,7 +204,7 @@ impl Read for Members<'_> {
     }
 }
 
-/// Reads to the end into a buffer that doubles, and stops as soon as there is more than `limit`.
+/// Reads to the end into a buffer that doubles, and stops as soon as the output exceeds `limit`.
 fn drain(
     mut decoder: impl Read,
     format: &'static str,
@@ -210,8 +213,8 @@ fn drain(
     limit: usize,
     grant: Grant<'_>,
 ) -> Result<Bytes, DecompressError> {
-    let trusted = input.saturating_mul(TRUSTED_RATIO).max(MIN_STEP);
-    // One byte more than announced lets the decoder find the end without another step.
+    let trusted = input.saturating_mul(MAX_PREALLOCATED_RATIO).max(MIN_STEP);
+    // One byte more than announced lets the decoder find the end without growing the buffer.
     let start = announced.map_or(input.saturating_mul(4), |size| size.saturating_add(1)).min(trusted);
     let most = limit.saturating_add(1);
     let mut granted = |wanted: usize| if grant(wanted) { Ok(()) } else { Err(DecompressError::NotGranted { wanted }) };
@@ -239,7 +242,7 @@ fn drain(
         }
     }
     output.truncate(filled);
-    // Who keeps it, or sends it on as it is, counts its length.
+    // The memory of callers that keep it is counted by its length.
     output.shrink_to_fit();
     Ok(Bytes::from(output))
 }

@@ -1,4 +1,4 @@
-//! Compression into a writer, so that what is written never exists uncompressed as a whole.
+//! Compresses into a writer, so that the payload never exists uncompressed as a whole.
 
 use std::io::{self, Write};
 
@@ -9,30 +9,29 @@ use zstd::stream::zio;
 /// How an outgoing payload is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compression {
-    /// Not at all.
+    /// No compression.
     None,
-    /// gzip; levels 1 to 9, others are moved into that range.
+    /// gzip; levels are clamped to 1 to 9.
     Gzip {
         /// The level.
         level: u32,
     },
-    /// zstd; levels 1 to 9, others are moved into that range. The window is at most 2 MiB at every
-    /// level. A context takes 1.4 MB at level 1, 3.7 MB at level 3 and 13 MB at level 9, and there is
-    /// one for each payload that is being written; level 19 would take 88 MB.
+    /// zstd; levels are clamped to 1 to 9. The window is at most 2 MiB at every level. A context takes 1.4 MB at level
+    /// 1, 3.7 MB at level 3 and 13 MB at level 9, and each open payload has one; level 19 would take 88 MB.
     Zstd {
         /// The level.
         level: i32,
     },
 }
 
-/// The largest window that is written: 2 MiB. Level 9 would take 4 MiB.
+/// The largest window: 2 MiB. Level 9 would otherwise use 4 MiB.
 const WINDOW_LOG_MAX: u32 = 21;
 
 impl Compression {
-    /// zstd at level 1: the fastest, and smaller than gzip at level 6 on profiles.
+    /// zstd at level 1: the fastest level, and on profiles smaller than gzip at level 6.
     pub const ZSTD: Compression = Compression::Zstd { level: 1 };
-    /// gzip at level 3: a tenth larger than at level 6 in less than half of its time, measured on
-    /// profiles with zlib-rs. Level 1 takes half of that again and is 1.45 times as large.
+    /// gzip at level 3: a tenth larger than at level 6 in less than half of the time, measured on profiles with
+    /// zlib-rs. Level 1 halves the time again but is 1.45 times as large.
     pub const GZIP: Compression = Compression::Gzip { level: 3 };
 
     /// The highest level of either kind.
@@ -47,7 +46,7 @@ impl Compression {
         }
     }
 
-    /// The same kind at another level.
+    /// The same format at another level.
     #[must_use]
     pub fn with_level(self, level: i32) -> Compression {
         match self {
@@ -58,9 +57,8 @@ impl Compression {
     }
 }
 
-/// What one payload leaves for the next: zstd's context, which is costly to build. A payload owns it while it is
-/// written, so that whoever writes payloads one after the other can hold the one that is open beside the place where the
-/// context goes back to.
+/// State that is reused from one payload to the next: zstd's context, which is costly to create. A payload owns it
+/// while it is written, so that one struct can hold both the open payload and the place where the context is kept.
 #[derive(Default)]
 pub struct EncoderContext {
     pub(super) zstd: Option<raw::Encoder<'static>>,
@@ -72,17 +70,17 @@ impl std::fmt::Debug for EncoderContext {
     }
 }
 
-/// What zstd is told for a level. A window of 0 is the level's own.
+/// The zstd parameters for a level. A window of 0 means the level's default.
 pub(super) fn parameters(level: i32) -> [CParameter; 2] {
     let level = level.clamp(1, Compression::MAX_LEVEL);
     let window = if level == Compression::MAX_LEVEL { WINDOW_LOG_MAX } else { 0 };
     [CParameter::CompressionLevel(level), CParameter::WindowLog(window)]
 }
 
-/// A writer that compresses. What is written reaches the inner writer by and by; [`Encoder::finish`]
-/// writes the end, without which the output is truncated.
+/// A writer that compresses. Output reaches the inner writer with a delay; only [`Encoder::finish`] writes the end,
+/// without which the output is truncated.
 pub enum Encoder<W: Write> {
-    /// Hands through.
+    /// Writes unchanged.
     Plain(W),
     /// gzip.
     Gzip(GzEncoder<W>),
@@ -91,10 +89,11 @@ pub enum Encoder<W: Write> {
 }
 
 impl<W: Write> Encoder<W> {
-    /// Begins a payload in `writer`, with what `context` kept from the last one. A payload that is never finished keeps
-    /// it.
+    /// Starts a payload in `writer`, reusing the state in `context`. A payload that is never finished does not give the
+    /// state back.
     ///
     /// # Errors
+    ///
     /// zstd cannot allocate its context.
     pub fn new(compression: Compression, writer: W, context: &mut EncoderContext) -> io::Result<Self> {
         match compression {
@@ -111,10 +110,11 @@ impl<W: Write> Encoder<W> {
         }
     }
 
-    /// Writes the end, hands back the inner writer, and leaves in `context` what serves the next payload.
+    /// Writes the end, returns the inner writer, and stores the reusable state in `context`.
     ///
     /// # Errors
-    /// The inner writer's.
+    ///
+    /// The inner writer failed.
     pub fn finish(self, context: &mut EncoderContext) -> io::Result<W> {
         match self {
             Encoder::Plain(mut writer) => writer.flush().map(|()| writer),

@@ -1,8 +1,8 @@
-//! Content codings: decompression that cannot be made to eat memory, compression into a writer.
+//! Content codings: decompression with bounded memory, compression into a writer.
 //!
-//! [`decompress()`] compares its limit with the output while it inflates, so a bomb costs at most the
-//! limit; truncated input and bytes after the end are errors, since either means that the payload is
-//! not what its sender made. Both directions are CPU work and block the calling thread.
+//! [`decompress()`] compares its limit with the output as it grows, so a decompression bomb costs at most the limit;
+//! truncated input and bytes after the end are errors, because in both cases the payload is not as its sender made it.
+//! Both directions are CPU work and block the calling thread.
 
 mod brotli;
 mod decompress;
@@ -11,13 +11,13 @@ mod encoder;
 pub use decompress::{DecompressError, Decompressed, Grant, decompress, decompress_granted, decompress_into};
 pub use encoder::{Compression, Encoder, EncoderContext};
 
-/// What [`Coding::parse`] understands, as the value of an `Accept-Encoding` header.
+/// The codings that [`Coding::parse`] accepts, as the value of an `Accept-Encoding` header.
 pub const ACCEPT_ENCODING: &str = "zstd, gzip, deflate, br, identity";
 
-/// A content coding that can be undone.
+/// A supported content coding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
-    /// None.
+    /// No coding.
     Identity,
     /// RFC 1952, with any number of members.
     Gzip,
@@ -25,18 +25,18 @@ pub enum Coding {
     Zstd,
     /// HTTP's `deflate`, which is the zlib format of RFC 1950 (RFC 9110 section 8.4.1.2).
     Deflate,
-    /// Brotli, RFC 7932. Only read: SDKs of Sentry write it.
+    /// Brotli, RFC 7932. Only for decompression: Sentry's SDKs send it.
     Brotli,
 }
 
-/// A `Content-Encoding` that cannot be undone. Permanent: HTTP 415, gRPC UNIMPLEMENTED.
+/// An unsupported `Content-Encoding`. Permanent: HTTP 415, gRPC UNIMPLEMENTED.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CodingError {
     /// The name is not known.
     #[error("the content encoding {0:?} is not supported, use one of zstd, gzip, deflate, br, identity")]
     Unknown(String),
-    /// More than one coding on top of each other, which no telemetry client sends and which
-    /// multiplies the factor of a bomb.
+    /// Several codings on top of each other, which no telemetry client sends and which multiplies the factor of a
+    /// decompression bomb.
     #[error("more than one content encoding on top of each other is not supported")]
     Stacked,
 }
@@ -53,10 +53,11 @@ impl Coding {
         }
     }
 
-    /// Reads the value of a `Content-Encoding` or `grpc-encoding` header; `None` is no header. Names
-    /// are not case-sensitive, and `x-gzip` and `zlib` are accepted as the Collector does.
+    /// Parses the value of a `Content-Encoding` or `grpc-encoding` header; `None` means no header. Names are
+    /// case-insensitive, and `x-gzip` and `zlib` are accepted as in the Collector.
     ///
     /// # Errors
+    ///
     /// A name is unknown, or there are several codings other than `identity`.
     pub fn parse(header: Option<&str>) -> Result<Coding, CodingError> {
         let mut coding = Coding::Identity;
@@ -73,7 +74,7 @@ impl Coding {
             } else if is("deflate") || is("zlib") {
                 Coding::Deflate
             } else {
-                // A header can be as long as all headers together; the start tells enough.
+                // A header can be very long; the beginning suffices for the error.
                 return Err(CodingError::Unknown(name.chars().take(40).collect()));
             };
             if coding != Coding::Identity {

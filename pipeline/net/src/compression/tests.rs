@@ -24,7 +24,7 @@ fn undo(coding: Coding, input: &[u8], limit: usize) -> Result<Bytes, DecompressE
     decompress(coding, Bytes::copy_from_slice(input), limit)
 }
 
-/// Bytes that compress about as well as profiles do.
+/// Data that compresses about as well as profiles.
 fn data(size: usize) -> Vec<u8> {
     let mut state = 1_u32;
     let next = |_| {
@@ -48,8 +48,8 @@ fn assert_corrupt(result: Result<Bytes, DecompressError>) {
     assert!(matches!(result, Err(DecompressError::Corrupt { .. })), "{length:?}");
 }
 
-/// Guarantees: what is compressed comes back, at every size around the steps of the buffer, and a
-/// limit of exactly the size passes while one byte less is refused.
+/// Guarantees: compressed data decompresses to the original, at every size around the steps of the buffer; a limit of
+/// exactly the size passes and one byte less is refused.
 #[test]
 fn round_trips_at_the_limit() {
     for size in [0, 1, 16 * 1024 - 1, 16 * 1024, 16 * 1024 + 1, 300_000, 2_000_000] {
@@ -65,7 +65,7 @@ fn round_trips_at_the_limit() {
     }
 }
 
-/// Guarantees: one context serves many payloads, also after one that was damaged or abandoned.
+/// Guarantees: one context serves many payloads, also after a damaged or abandoned one.
 #[test]
 fn contexts_are_reusable() {
     let original = data(100_000);
@@ -84,7 +84,7 @@ fn contexts_are_reusable() {
     assert!(context.zstd.is_some());
 }
 
-/// Guarantees: a bomb of a thousandfold and more is refused, and its output never exceeds the limit.
+/// Guarantees: a bomb with a factor of a thousand and more is refused, and its output never exceeds the limit.
 #[test]
 fn bombs_are_refused() {
     let zeros = vec![0; 32 << 20];
@@ -98,7 +98,7 @@ fn bombs_are_refused() {
     }
 }
 
-/// Guarantees: many small members or frames add up against the same limit.
+/// Guarantees: the outputs of many small members or frames count together against the limit.
 #[test]
 fn members_add_up() {
     let part = data(60_000);
@@ -109,8 +109,8 @@ fn members_add_up() {
     }
 }
 
-/// Guarantees: a frame that announces its size is refused by it, before a decoder runs: the content
-/// after the header is missing here.
+/// Guarantees: a frame that announces too large a size is refused before a decoder runs: here nothing follows its
+/// header.
 #[test]
 fn an_announced_size_is_refused_at_once() {
     let packed = zstd::bulk::compress(&data(100_000), 1).unwrap();
@@ -132,8 +132,8 @@ fn a_lying_size_does_not_allocate() {
     assert_corrupt(undo(Coding::Zstd, &frame, usize::MAX));
 }
 
-/// Guarantees: a payload counts as one piece where it is one member of gzip without optional fields, or one frame of
-/// zstd; with another one in front of it or behind it, even an empty one, it is read and is not.
+/// Guarantees: one gzip member without optional fields, and one zstd frame, count as one piece; with another one before
+/// or after it, even an empty one, the payload is read but does not count as one piece.
 #[test]
 fn pieces_are_counted() {
     let in_one = |coding, packed: &[u8], plain: &[u8]| {
@@ -154,7 +154,7 @@ fn pieces_are_counted() {
     assert!(!in_one(Coding::Gzip, &named.finish().unwrap(), b"payload"));
 }
 
-/// Guarantees: a window above 8 MiB is refused, whatever the frame really needs.
+/// Guarantees: a frame with a window above 8 MiB is refused, even if it does not need it.
 #[test]
 fn a_large_zstd_window_is_refused() {
     let with_window = |log| {
@@ -167,7 +167,7 @@ fn a_large_zstd_window_is_refused() {
     assert_corrupt(undo(Coding::Zstd, &with_window(24), 100));
 }
 
-/// Guarantees: input that is cut off anywhere is an error, and never a shorter payload.
+/// Guarantees: truncated input is an error at any length, never a shorter payload.
 #[test]
 fn truncation_is_an_error() {
     let original = data(3000);
@@ -195,7 +195,7 @@ fn trailing_garbage_is_an_error() {
     }
 }
 
-/// Guarantees: a changed byte never gives a wrong payload where the format has a checksum.
+/// Guarantees: with a checksum in the format, a changed byte never gives a wrong payload.
 #[test]
 fn damage_is_an_error() {
     let original = data(3000);
@@ -204,14 +204,14 @@ fn damage_is_an_error() {
         let mut damaged = packed.clone();
         damaged[place] ^= 0x10;
         match undo(Coding::Gzip, &damaged, 1 << 20) {
-            // The bits that fill up the last byte of the stream mean nothing.
+            // The padding bits in the last byte of the stream have no meaning.
             Ok(undone) => assert!(undone == original && place == packed.len() - 9, "byte {place}"),
             error => assert_corrupt(error),
         }
     }
 }
 
-/// Guarantees: names are read as HTTP and the Collector write them, and stacks are refused.
+/// Guarantees: names are parsed as HTTP and the Collector write them, and stacked codings are refused.
 #[test]
 fn content_encodings_are_parsed() {
     let parse = |text| Coding::parse(Some(text));
@@ -232,7 +232,7 @@ fn content_encodings_are_parsed() {
     assert_eq!(parse(&"x".repeat(9000)), Err(CodingError::Unknown("x".repeat(40))));
 }
 
-/// Guarantees: levels outside the range are moved into it instead of failing.
+/// Guarantees: levels outside the range are clamped.
 #[test]
 fn levels_are_clamped() {
     for compression in [
@@ -248,7 +248,7 @@ fn levels_are_clamped() {
     assert_eq!(Compression::ZSTD.with_level(30), Compression::Zstd { level: 9 });
 }
 
-/// Guarantees: no level holds more memory than its documentation says.
+/// Guarantees: no level uses more memory than documented.
 #[test]
 fn contexts_stay_small() {
     let held = |level| {
@@ -266,8 +266,8 @@ fn contexts_stay_small() {
     }
 }
 
-/// Guarantees: memory is asked for before it is taken, in growing amounts that end at least where the output does, and
-/// decompression ends where it is not granted.
+/// Guarantees: memory is requested before it is allocated, in growing amounts up to at least the output's size, and
+/// decompression stops if it is refused.
 #[test]
 fn memory_is_granted_before_it_is_taken() {
     let data = vec![7_u8; 1 << 20];
@@ -290,18 +290,18 @@ fn memory_is_granted_before_it_is_taken() {
     }
 }
 
-/// 1 MiB of the byte 7, as Google's brotli 1.2 writes it.
+/// 1 MiB of the byte 7, compressed by Google's brotli 1.2.
 const BROTLI_MEBIBYTE: &[u8] = b"\x5b\xff\xff\x8f\x5f\xe2\x20\x1e\x0b\x04\x72\xef\x1f\x00";
 
-/// An envelope, as Google's brotli 1.2 writes it.
+/// An envelope, compressed by Google's brotli 1.2.
 const BROTLI_ENVELOPE: &[u8] = b"\
     \x1b\x5c\x00\x50\x44\x75\xd3\xcf\xc8\x6a\x04\x30\x08\x74\xce\x3c\x67\xec\xc9\x85\x26\xc0\
     \x06\x1c\x38\x64\xeb\xba\xd8\x26\x3b\x0f\x1b\x70\x46\x69\xdb\x32\xef\x03\x78\x3e\xff\x86\
     \x81\xe1\x83\xae\x1a\x4e\xb6\xfa\xae\xa9\x5d\xfb\xe4\xe7\xab\x46\x6e\xdb\x71\xe5\x60\x6b\
     \x60\xe8\x05\x09\x69\xc1\x4a\xbe\x72\x05\x21\x01";
 
-/// Guarantees: what another implementation wrote is read under the limit, the empty stream included, and a stream that
-/// is damaged, broken off or followed by something is refused.
+/// Guarantees: streams of another implementation decompress under the limit, the empty stream included; a stream that
+/// is damaged, truncated or followed by other bytes is refused.
 #[test]
 fn brotli() {
     let plain =
@@ -318,8 +318,8 @@ fn brotli() {
     assert_corrupt(undo(Coding::Brotli, &[0xff; 40], 1000));
 }
 
-/// Guarantees: what is written part by part is what is unpacked as a whole, for every coding, up to the limit and no
-/// further; what is damaged is an error.
+/// Guarantees: decompression in parts gives the same output as in one piece, for every coding, up to the limit and no
+/// further; damaged input is an error.
 #[test]
 fn part_by_part() {
     let data = data(300_000);

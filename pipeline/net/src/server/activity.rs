@@ -1,10 +1,9 @@
-//! What one connection is doing, so that a silent one can be told from a busy one.
+//! The activity of one connection, which distinguishes a silent connection from a busy one.
 //!
-//! hyper's own header timeout also runs between the requests of a kept-alive connection, where it
-//! would cut a client that reports once a minute; and nothing in hyper ends a connection whose peer
-//! stops in the middle of the HTTP/2 preface, or takes no byte of a response. So the deadlines hang
-//! on three observations made here: bytes came, a request began or ended, a part of a response was
-//! taken.
+//! hyper's own header timeout also runs between the requests of a persistent connection, where it would cut a client
+//! that reports once a minute; and hyper never ends a connection whose peer stops in the middle of the HTTP/2 preface,
+//! or stops reading a response. So the deadlines here depend on three observations: bytes arrived, a request began or
+//! ended, the peer read a part of a response.
 
 use std::pin::Pin;
 use std::sync::Mutex;
@@ -27,31 +26,31 @@ pub(super) struct Activity {
 
 #[derive(Debug)]
 struct State {
-    /// Requests whose service call is under way.
+    /// The number of running service calls.
     requests: usize,
-    /// When the peer last did something that counts.
+    /// When the peer last did something that counts as activity.
     last: Instant,
-    /// Since when the head of a request is awaited.
+    /// Since when the head of a request is expected.
     head_since: Option<Instant>,
-    /// How much of the HTTP/2 preface was seen; `None` once the connection is known to be HTTP/1.
+    /// How many bytes of the HTTP/2 preface have arrived; `None` once the connection is known to be HTTP/1.
     preface: Option<usize>,
-    /// The first bytes that came, as many as came together, at most four.
+    /// The first bytes that arrived together, at most four.
     first: Vec<u8>,
 }
 
 impl Activity {
-    /// A connection on which the peer may begin at `now`.
+    /// A connection that the peer may start to use at `now`.
     pub(super) fn new(now: Instant) -> Activity {
         let state = State { requests: 0, last: now, head_since: Some(now), preface: Some(0), first: Vec::new() };
         Activity { state: Mutex::new(state) }
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
-        // The closures cannot panic, so a poisoned lock still guards a sound state.
+        // The closures cannot panic, so a poisoned lock still guards a consistent state.
         change(&mut self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
-    /// The connection is ready for a request from now on: what went before was its handshake.
+    /// Marks the end of the handshake: requests may arrive from now on.
     pub(super) fn ready(&self, now: Instant) {
         self.with(|state| (state.last, state.head_since) = (now, Some(now)));
     }
@@ -79,7 +78,7 @@ impl Activity {
                 let matches = bytes[..more] == PREFACE[seen..seen + more];
                 state.preface = matches.then_some(seen + more);
                 if state.preface == Some(PREFACE.len()) {
-                    // From here on frames come and go without a request; the idle deadline holds.
+                    // From now on frames arrive without a request; the idle deadline applies.
                     state.head_since = None;
                 }
             }
@@ -89,23 +88,23 @@ impl Activity {
         });
     }
 
-    /// A request's head is complete and its service call begins.
-    pub(super) fn begin(self: &std::sync::Arc<Self>) -> InRequest {
+    /// Records that a request's head is complete and its service call begins.
+    pub(super) fn begin(self: &std::sync::Arc<Self>) -> RunningRequest {
         self.with(|state| {
             state.requests += 1;
             state.last = Instant::now();
             state.head_since = None;
         });
-        InRequest(std::sync::Arc::clone(self))
+        RunningRequest(std::sync::Arc::clone(self))
     }
 
-    /// A part of a response was taken over by the connection.
+    /// Records that the connection accepted a part of a response.
     fn progressed(&self) {
         self.with(|state| state.last = Instant::now());
     }
 
-    /// When the connection has to end unless something happens before; `None` while a request is
-    /// being handled, since the service bounds itself.
+    /// When to close the connection unless something happens before; `None` while a request is being handled, because
+    /// the service limits its own time.
     pub(super) fn deadline(&self, limits: &ServerLimits) -> Option<Instant> {
         let after = |since: Instant, timeout: Duration| since + timeout;
         self.with(|state| match (state.requests, state.head_since) {
@@ -116,11 +115,11 @@ impl Activity {
     }
 }
 
-/// A request under way; ends when dropped, so also when its future is cancelled.
+/// A running request. It ends when dropped, so also when its future is cancelled.
 #[derive(Debug)]
-pub(super) struct InRequest(std::sync::Arc<Activity>);
+pub(super) struct RunningRequest(std::sync::Arc<Activity>);
 
-impl Drop for InRequest {
+impl Drop for RunningRequest {
     fn drop(&mut self) {
         self.0.with(|state| {
             state.requests -= 1;
@@ -129,7 +128,7 @@ impl Drop for InRequest {
     }
 }
 
-/// A response body that reports when a part of it is taken.
+/// A response body that reports when a part of it is read.
 pub(super) struct Observed<B> {
     body: Pin<Box<B>>,
     activity: std::sync::Arc<Activity>,
@@ -171,7 +170,7 @@ mod tests {
 
     use super::*;
 
-    /// The seconds until the connection has to end.
+    /// The seconds until the deadline of the connection.
     fn left(activity: &Activity) -> Option<u64> {
         let limits = ServerLimits {
             header_timeout: Duration::from_secs(10),
@@ -185,8 +184,8 @@ mod tests {
         tokio::time::advance(Duration::from_secs(seconds)).await;
     }
 
-    /// Guarantees: on HTTP/1 the header deadline runs from accept, and again from the first byte of
-    /// each later head, however the bytes come; in between the idle deadline holds.
+    /// Guarantees: on HTTP/1 the header deadline runs from accept, and again from the first byte of each later head,
+    /// however the bytes arrive; in between the idle deadline applies.
     #[tokio::test(start_paused = true)]
     async fn an_http1_head_has_its_deadline() {
         let activity = Arc::new(Activity::new(Instant::now()));
@@ -208,8 +207,8 @@ mod tests {
         assert_eq!(left(&activity), Some(7));
     }
 
-    /// Guarantees: on HTTP/2 the header deadline holds until the preface is complete, in any pieces,
-    /// and frames without a request, such as pings, neither bring it back nor count as activity.
+    /// Guarantees: on HTTP/2 the header deadline applies until the preface is complete, in any pieces; frames without a
+    /// request, such as pings, neither restore it nor count as activity.
     #[tokio::test(start_paused = true)]
     async fn an_http2_preface_has_its_deadline() {
         let activity = Arc::new(Activity::new(Instant::now()));
@@ -228,7 +227,7 @@ mod tests {
         assert_eq!(left(&activity), Some(300));
     }
 
-    /// Guarantees: a response that is taken piece by piece keeps its connection.
+    /// Guarantees: a peer that reads a response piece by piece keeps its connection.
     #[tokio::test(start_paused = true)]
     async fn taking_a_response_is_activity() {
         use http_body_util::BodyExt as _;

@@ -20,19 +20,19 @@ use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::activity::{Activity, Observed};
-use super::complaints::{Complaints, Spoken};
+use super::connection_log::{ConnectionLog, WrongProtocol};
 use super::socket::{Socket, Stream};
-use super::{Kept, Peer, ServerLimits, ServerStats};
+use super::{ConnectionState, Peer, ServerLimits, ServerStats};
 use crate::tls::{HttpVersions, speaks_plaintext};
 use crate::{BoxError, Shutdown};
 
-/// What every connection of a server shares.
+/// State that all connections of a server share.
 pub(super) struct Connections<S> {
     pub(super) service: S,
     pub(super) tls: Option<TlsAcceptor>,
     pub(super) limits: ServerLimits,
     pub(super) stats: Arc<ServerStats>,
-    pub(super) complaints: Complaints,
+    pub(super) connection_log: ConnectionLog,
     pub(super) shutdown: Shutdown,
 }
 
@@ -47,16 +47,16 @@ impl<S> Connections<S> {
         };
         match shaken {
             Ok(Ok(stream)) => return Some(Stream::Tls(Box::new(stream))),
-            // Whoever only looks whether the port is open, as load balancers do, is no reason for a complaint.
+            // Load balancers connect only to check whether the port is open, which needs no log line.
             Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
                 tracing::debug!(peer = %addr, %error, "tls handshake failed");
             }
             Ok(Err(error)) if speaks_plaintext(&error) => {
                 self.stats.wrong_protocol();
-                self.complaints.wrong_protocol(addr, Spoken::Plaintext);
+                self.connection_log.wrong_protocol(addr, WrongProtocol::Plaintext);
             }
-            Ok(Err(error)) => self.complaints.handshake(addr, &error),
-            Err(_) => self.complaints.handshake(addr, &"it took too long"),
+            Ok(Err(error)) => self.connection_log.handshake(addr, &error),
+            Err(_) => self.connection_log.handshake(addr, &"it took too long"),
         }
         self.stats.count(|stats| stats.handshakes_failed += 1);
         None
@@ -72,7 +72,7 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    /// Serves one connection to its end, and says in `activity` what it does.
+    /// Serves one connection to its end, and records its activity in `activity`.
     pub(super) async fn run(self: Arc<Self>, stream: TcpStream, addr: SocketAddr, activity: Arc<Activity>) {
         let _open = self.stats.opened();
         let own = stream.local_addr().ok();
@@ -83,10 +83,14 @@ where
     }
 
     async fn serve(&self, stream: Stream, peer: Peer, activity: Arc<Activity>) {
-        // Requests of an HTTP/2 connection are tasks of their own; they end with it.
+        // Requests of an HTTP/2 connection run in their own tasks, which end with it.
         let (_streams_end, streams) = Shutdown::pair();
-        let service =
-            Observing { service: self.service.clone(), peer, kept: Kept::default(), activity: Arc::clone(&activity) };
+        let service = Observing {
+            service: self.service.clone(),
+            peer,
+            kept: ConnectionState::default(),
+            activity: Arc::clone(&activity),
+        };
         let socket = Socket { stream, activity: Arc::clone(&activity) };
         let builder = builder(&self.limits, streams);
         let connection = builder.serve_connection(TokioIo::new(socket), service);
@@ -95,19 +99,19 @@ where
         let mut shutdown = self.shutdown.clone();
         let timer = tokio::time::sleep(self.limits.header_timeout);
         tokio::pin!(timer);
-        let age = tokio::time::sleep(self.limits.max_connection_age.map_or(FOREVER, varied));
+        let age = tokio::time::sleep(self.limits.max_connection_age.map_or(FOREVER, randomized));
         tokio::pin!(age);
         let mut draining = false;
-        // Set once the peer used up a deadline: the connection may say goodbye until then.
+        // Set once the peer missed a deadline: a graceful close may take until then.
         let mut closing: Option<Instant> = None;
         loop {
             tokio::select! {
                 biased;
                 ended = connection.as_mut() => {
                     let only_http2 = matches!(self.limits.versions, HttpVersions::Http2);
-                    if let Some(spoken) = Spoken::of(&activity.first(), only_http2) {
+                    if let Some(spoken) = WrongProtocol::of(&activity.first(), only_http2) {
                         self.stats.wrong_protocol();
-                        self.complaints.wrong_protocol(peer.addr, spoken);
+                        self.connection_log.wrong_protocol(peer.addr, spoken);
                     }
                     if let Err(error) = ended {
                         tracing::debug!(peer = %peer.addr, %error, "connection ended");
@@ -145,17 +149,17 @@ where
                             timer.as_mut().reset(end);
                             connection.as_mut().graceful_shutdown();
                         }
-                        // The shorter of the two timeouts bounds how late a deadline is noticed.
-                        deadline => timer.as_mut().reset(self.next_look(now, deadline)),
+                        // The shorter of the two timeouts limits how late a missed deadline is noticed.
+                        deadline => timer.as_mut().reset(self.next_deadline_check(now, deadline)),
                     }
                 }
             }
         }
     }
 
-    /// When to look at the deadline again. It can come closer meanwhile (a request's first byte
-    /// replaces the idle deadline by the header deadline), so never later than a header timeout.
-    fn next_look(&self, now: Instant, deadline: Option<Instant>) -> Instant {
+    /// When to check the deadline again. It may move closer in between (a request's first byte replaces the idle
+    /// deadline by the header deadline), so at the latest after the header timeout.
+    fn next_deadline_check(&self, now: Instant, deadline: Option<Instant>) -> Instant {
         let latest = now + self.limits.header_timeout;
         deadline.map_or(latest, |deadline| deadline.min(latest))
     }
@@ -164,8 +168,8 @@ where
 /// Longer than any process runs.
 const FOREVER: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 
-/// A time that is up to a tenth shorter or longer.
-fn varied(time: Duration) -> Duration {
+/// The time, randomly up to a tenth shorter or longer.
+fn randomized(time: Duration) -> Duration {
     time.mul_f64(0.9 + 0.2 * f64::from(RandomState::new().hash_one(()) as u32) / f64::from(u32::MAX))
 }
 
@@ -213,11 +217,11 @@ where
     }
 }
 
-/// The service as the connection sees it: it hands in the peer and reports its activity.
+/// Wraps the service for one connection: it adds the peer to requests and records their activity.
 struct Observing<S> {
     service: S,
     peer: Peer,
-    kept: Kept,
+    kept: ConnectionState,
     activity: Arc<Activity>,
 }
 

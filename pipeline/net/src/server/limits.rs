@@ -1,52 +1,49 @@
-//! What a connection may cost.
+//! Limits on connections.
 
 use std::time::Duration;
 
 use crate::tls::HttpVersions;
 
-/// The bounds of one server. Each has a default that suits a sidecar and a node agent.
+/// The limits of one server. The defaults suit a sidecar and a node agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    /// What the server speaks.
+    /// The HTTP versions to serve.
     pub versions: HttpVersions,
-    /// Connections at the same time. One more is accepted and closed at once, counted and said in the log.
+    /// Maximum number of connections. A further one is accepted and closed at once, counted and logged.
     pub max_connections: usize,
-    /// Connections at the same time from one address, so that one peer cannot take the places of all others. One more
-    /// is treated as one too many in all.
+    /// Maximum number of connections from one address, so that one peer cannot use up all of them. A further one is
+    /// closed in the same way.
     pub max_connections_per_peer: usize,
-    /// Whether a connection too many replaces the one that has been without a request for longest, if there is one. For
-    /// servers whose requests take a moment, and where the one who asks now matters more than the one who asked before;
-    /// they alone may have the last quarter of the file descriptors.
+    /// Whether a connection beyond the limit replaces the one that has been idle for longest, if there is one. For
+    /// servers whose requests are short and whose newest client matters most; only they may use the last quarter of the
+    /// file descriptors.
     pub replace_idle: bool,
-    /// Whether a request over HTTP/1 is served to its end although its sender has closed its side of the connection. For
-    /// protocols whose senders do not repeat a request: a browser closes together with its page.
+    /// Whether an HTTP/1 request is completed although its sender has closed its side of the connection. For protocols
+    /// whose senders do not retry: a browser closes the connection together with its page.
     pub serves_closed: bool,
-    /// Streams (requests) at the same time on one HTTP/2 connection.
+    /// Maximum concurrent streams (requests) of one HTTP/2 connection.
     pub max_concurrent_streams: u32,
     /// From accept to the end of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// From the first byte of a request's head to its end; also from accept (or the handshake) to
-    /// the first bytes.
+    /// From the first byte of a request's head to its end; also from accept (or the handshake) to the first byte.
     pub header_timeout: Duration,
-    /// How long a connection may stay open while no request is being handled and no part of a
-    /// response is taken by the peer. Larger than the report interval of any client, so that the
-    /// usual client keeps its connection.
+    /// How long a connection may stay open while no request is being handled and the peer reads no part of a response.
+    /// Longer than the report interval of any client, so that clients normally keep their connection.
     pub idle_timeout: Duration,
     /// How often an HTTP/2 connection is pinged; `None` for never.
     pub keepalive_interval: Option<Duration>,
     /// How long the answer to a ping may take before the connection is closed.
     pub keepalive_timeout: Duration,
-    /// For how long a connection takes requests, varied by a tenth so that not all clients come back at the same time;
-    /// `None` for ever. Clients that stay with one of several servers are spread anew by it.
+    /// How long a connection accepts requests, varied by a tenth so that clients do not all reconnect at the same time;
+    /// `None` for no limit. Reconnecting distributes clients anew over several servers.
     pub max_connection_age: Option<Duration>,
-    /// How long requests may take that are under way then; `None` as long as they want.
+    /// How long requests may continue after that age; `None` for no limit.
     pub max_connection_age_grace: Option<Duration>,
-    /// How long a connection that is told to end may take for it.
+    /// How long a graceful close of a connection may take.
     pub close_timeout: Duration,
-    /// How long requests in flight may take to end after shutdown.
+    /// How long requests may continue after the shutdown.
     pub drain_timeout: Duration,
-    /// The read buffer of an HTTP/1 connection and with it the largest request head, in bytes; at
-    /// least 8192.
+    /// Size of the read buffer of an HTTP/1 connection in bytes, which also limits the request head; at least 8192.
     pub max_head_bytes: usize,
 }
 
@@ -56,7 +53,7 @@ impl Default for ServerLimits {
             versions: HttpVersions::Both,
             // The usual limit of open files is 1024, and exporters and files need some.
             max_connections: 768,
-            // Behind one address there may be a gateway, or all that a proxy lets through.
+            // One address may belong to a gateway, or to a proxy with many clients.
             max_connections_per_peer: 384,
             replace_idle: false,
             serves_closed: false,

@@ -1,4 +1,4 @@
-//! A bound socket and what to say when it cannot be bound.
+//! A bound socket, and helpful errors if binding fails.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,22 +15,23 @@ pub struct Listener {
     endpoint: String,
 }
 
-/// Why an endpoint cannot be listened on, for a person: the endpoint, the cause and what helps.
+/// Why an endpoint cannot be bound, for a person: the endpoint, the cause and advice.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct BindError(String);
 
 impl Listener {
-    /// Listens on `host:port`. An empty host means every address, of both families where the system
-    /// has IPv6; port 0 means any free port, see [`Listener::local_addr`].
+    /// Listens on `host:port`. An empty host means every address, of both families if the system has IPv6; port 0 means
+    /// any free port, see [`Listener::local_addr`].
     ///
     /// # Errors
+    ///
     /// The endpoint is malformed, the name is unknown, or the system refuses.
     pub async fn bind(endpoint: &str) -> Result<Listener, BindError> {
         let (host, port) = split(endpoint)?;
         let bound = if host.is_empty() {
             match TcpListener::bind(format!("[::]:{port}")).await {
-                // A host without IPv6.
+                // The host has no IPv6.
                 Err(error) if error.kind() != io::ErrorKind::AddrInUse => {
                     TcpListener::bind(format!("0.0.0.0:{port}")).await
                 }
@@ -46,22 +47,22 @@ impl Listener {
         Ok(Listener { socket, local_addr, endpoint: endpoint.to_owned() })
     }
 
-    /// Checks that `endpoint` has the form that [`Listener::bind`] takes, without touching the
-    /// system.
+    /// Checks the syntax that [`Listener::bind`] accepts, without I/O.
     ///
     /// # Errors
-    /// It has another form.
+    ///
+    /// The syntax is wrong.
     pub fn check(endpoint: &str) -> Result<(), BindError> {
         split(endpoint).map(|_| ())
     }
 
-    /// The address that is really listened on: the port that port 0 became.
+    /// The address with the actual port, if the endpoint had port 0.
     pub fn local_addr(&self) -> SocketAddr {
         self.local_addr
     }
 }
 
-/// Host, in brackets where it stands in them, and port.
+/// Splits an endpoint into host, including any brackets, and port.
 fn split(endpoint: &str) -> Result<(&str, &str), BindError> {
     let malformed = |hint| BindError(format!("{endpoint:?} is no endpoint to listen on: {hint}"));
     if endpoint.starts_with("unix:") || endpoint.starts_with('/') {
@@ -85,11 +86,10 @@ fn split(endpoint: &str) -> Result<(&str, &str), BindError> {
 impl Accept for Listener {
     /// The next connection, with TCP_NODELAY. Safe to cancel.
     ///
-    /// Without TCP_NODELAY a gRPC call of some hundred kilobytes waits 40 ms for a delayed
-    /// acknowledgement.
+    /// Without TCP_NODELAY a gRPC call of some hundred kilobytes waits 40 ms for a delayed acknowledgement.
     async fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, addr) = self.socket.accept().await?;
-        // Fails only where the peer is gone already, which the first read will tell.
+        // Fails only if the peer is already gone, which the first read will report.
         stream.set_nodelay(true).ok();
         Ok((stream, addr))
     }

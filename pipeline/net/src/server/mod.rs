@@ -1,15 +1,14 @@
-//! One accept loop for everything that listens: OTLP over gRPC and HTTP, metrics, health.
+//! One accept loop for all listeners: OTLP over gRPC and HTTP, metrics, health.
 //!
-//! hyper serves the connections; what is added here is what a server on an open port needs and hyper
-//! leaves to its user: a bound on connections with a counter for what it turned away, deadlines for
-//! a peer that is slow or silent at any stage, accept errors that do not end the loop, and a shutdown
-//! that lets requests in flight end, up to a deadline.
+//! hyper serves the connections. This module adds what a server on an open port needs in addition: a limit on
+//! connections with a counter of refused ones, deadlines for peers that are slow or silent at any stage, accept errors
+//! that do not end the loop, and a shutdown that lets running requests finish up to a deadline.
 //!
-//! The service bounds what it does itself; in particular it reads bodies through [`crate::body`].
+//! The service limits its own work; in particular it reads bodies through [`crate::body`].
 
 mod activity;
-mod complaints;
 mod connection;
+mod connection_log;
 mod limits;
 mod listener;
 mod peer;
@@ -18,11 +17,11 @@ mod socket;
 mod stats;
 
 use activity::Activity;
-use complaints::Complaints;
 use connection::Connections;
+use connection_log::ConnectionLog;
 pub use limits::ServerLimits;
 pub use listener::{BindError, Listener};
-pub use peer::{Kept, Peer};
+pub use peer::{ConnectionState, Peer};
 use slots::Slots;
 pub use stats::{ServerStats, StatsSnapshot};
 
@@ -43,31 +42,30 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::{BoxError, Shutdown};
 
-/// The first and the longest pause after an accept error that will not heal by itself, such as
-/// EMFILE.
+/// The first and the longest pause after an accept error that persists, such as EMFILE.
 const ACCEPT_PAUSE: (Duration, Duration) = (Duration::from_millis(5), Duration::from_secs(1));
 
-/// How a server ended.
+/// The result of draining a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// Connections whose requests did not end before the deadline and were cut.
+    /// The number of connections that were cut because their requests did not finish before the deadline.
     pub cut: usize,
 }
 
-/// Where connections come from: a listener, or in a test something that fails.
+/// A source of connections: a listener, or in a test a failing one.
 pub trait Accept: Send + Sync {
     /// The next connection. Safe to cancel.
     fn accept(&self) -> impl Future<Output = io::Result<(TcpStream, SocketAddr)>> + Send;
-    /// What is listened on, as it was written.
+    /// The endpoint as configured.
     fn endpoint(&self) -> &str;
 }
 
-/// Serves `service` on every connection of `listener` until `shutdown`, then lets requests in flight
-/// end for at most [`ServerLimits::drain_timeout`].
+/// Serves `service` on every connection of `listener` until `shutdown`, then lets running requests finish for at most
+/// [`ServerLimits::drain_timeout`].
 ///
-/// Each connection gets a clone of the service. A request carries a [`Peer`] and its connection's [`Kept`] as
-/// extensions. A request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the
-/// returned future cuts every connection.
+/// Each connection gets a clone of the service. A request has a [`Peer`] and its connection's [`ConnectionState`] as extensions. A
+/// request's future is dropped when its connection ends, so it must be safe to cancel. Dropping the returned future
+/// cuts every connection.
 pub async fn serve<A, S, B>(
     listener: A,
     tls: Option<Arc<ServerConfig>>,
@@ -85,10 +83,10 @@ where
     B::Data: Send,
     B::Error: Into<BoxError>,
 {
-    let complaints = Complaints::new(listener.endpoint());
+    let connection_log = ConnectionLog::new(listener.endpoint());
     let tls = tls.map(TlsAcceptor::from);
-    let connections = Arc::new(Connections { service, tls, limits, stats, complaints, shutdown: shutdown.clone() });
-    let Connections { limits, stats, complaints, .. } = &*connections;
+    let connections = Arc::new(Connections { service, tls, limits, stats, connection_log, shutdown: shutdown.clone() });
+    let Connections { limits, stats, connection_log, .. } = &*connections;
     let mut tasks = JoinSet::new();
     let mut slots = Slots::default();
     let mut pause = ACCEPT_PAUSE.0;
@@ -106,13 +104,13 @@ where
         match accepted {
             Ok((stream, addr)) => {
                 pause = ACCEPT_PAUSE.0;
-                // Closed rather than left in the backlog: the peer learns at once and can go
-                // elsewhere or come back, instead of hanging until its own timeout.
+                // Closed instead of left in the backlog: the peer notices at once and can retry here or elsewhere,
+                // instead of hanging until its own timeout.
                 match slots.room(&stream, addr, limits) {
                     Ok(replaces) => stats.count(|stats| stats.timed_out += u64::from(replaces)),
                     Err(none) => {
                         stats.count(|stats| stats.refused += 1);
-                        complaints.no_room(addr, none, limits);
+                        connection_log.no_room(addr, none, limits);
                         continue;
                     }
                 }
@@ -120,7 +118,7 @@ where
                 let task = tasks.spawn(Arc::clone(&connections).run(stream, addr, Arc::clone(&activity)));
                 slots.insert(addr, activity, task);
             }
-            Err(error) if is_of_the_peer(&error) => {}
+            Err(error) if concerns_one_connection(&error) => {}
             Err(error) => {
                 stats.count(|stats| stats.accepts_failed += 1);
                 if pause == ACCEPT_PAUSE.0 {
@@ -134,7 +132,7 @@ where
             }
         }
     }
-    // The port is free from here on: a successor may bind it while this one drains.
+    // The port is free from now on: a successor can bind it while this server drains.
     drop(listener);
     let all = async {
         while let Some(ended) = tasks.join_next().await {
@@ -149,13 +147,13 @@ where
     Drained { cut }
 }
 
-/// Errors of `accept` that concern one connection, which is gone already.
-fn is_of_the_peer(error: &io::Error) -> bool {
+/// Whether an error of `accept` concerns one connection only, which is already gone.
+fn concerns_one_connection(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// A panic in a service is a bug; it costs its connection and is not silent.
+/// Logs a panic in a service. It is a bug, and ends only its own connection.
 fn note_panic(ended: Result<(), tokio::task::JoinError>) {
     if let Err(error) = ended
         && error.is_panic()

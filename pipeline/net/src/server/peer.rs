@@ -1,4 +1,4 @@
-//! Who sent a request.
+//! The sender of a request.
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -7,21 +7,21 @@ use std::sync::{Arc, OnceLock};
 /// The peer of a connection; every request carries it as an extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// The address of the peer's socket. Behind a proxy this is the proxy.
+    /// The address of the peer's socket. Behind a proxy it is the proxy's.
     pub addr: SocketAddr,
-    /// The address of this end; `None` where the system does not tell.
+    /// The local address; `None` if the system does not report it.
     pub own: Option<SocketAddr>,
     /// Whether the connection is encrypted.
     pub tls: bool,
 }
 
-/// What a service keeps with a connection, until that ends; every request carries it as an extension. Empty at first,
-/// and cheap to clone.
+/// State that a service keeps for a connection until it ends; every request carries it as an extension. Initially
+/// empty, and cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Kept(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
+pub struct ConnectionState(Arc<OnceLock<Arc<dyn Any + Send + Sync>>>);
 
-impl Kept {
-    /// What is kept, the default where nothing is yet. `None` where something of another type is kept.
+impl ConnectionState {
+    /// The stored value; stores the default if there is none yet. `None` if a value of another type is stored.
     pub fn get<T: Any + Default + Send + Sync>(&self) -> Option<Arc<T>> {
         Arc::clone(self.0.get_or_init(|| Arc::new(T::default()))).downcast().ok()
     }
@@ -33,10 +33,10 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: what one request of a connection keeps the next one finds, and it is gone with the connection.
+    /// Guarantees: all requests of a connection see the same stored value, and it is dropped with the connection.
     #[test]
-    fn kept_with_the_connection() {
-        let connection = Kept::default();
+    fn state_lives_with_the_connection() {
+        let connection = ConnectionState::default();
         let first = connection.clone().get::<Mutex<u32>>().unwrap();
         *first.lock().unwrap() = 7;
         assert_eq!(*connection.get::<Mutex<u32>>().unwrap().lock().unwrap(), 7);

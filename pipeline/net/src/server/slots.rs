@@ -1,4 +1,4 @@
-//! Which connections are open: how many in all and of each peer, and which has been idle for longest.
+//! The open connections: how many in all and per peer, and which has been idle for longest.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -29,24 +29,24 @@ struct Slot {
 /// Why there is no room for a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NoRoom {
-    /// There are as many connections as there may be.
+    /// The server has the maximum number of connections.
     Full,
-    /// Its peer has as many connections as one peer may have.
+    /// The peer has the maximum number of connections per peer.
     FullOfPeer,
-    /// The last file descriptors are left to exporters, metrics and health.
+    /// The last file descriptors are reserved for exporters, metrics and health.
     FewFiles,
 }
 
-/// Whether less than a quarter of the file descriptors that this process may have is free. A process gets the lowest
-/// that is free (open(2)), so the number of the last one tells.
+/// Whether less than a quarter of this process's file descriptors is free. New descriptors get the lowest free number
+/// (open(2)), so the number of the latest one shows how many are in use.
 fn few_files_are_left(stream: &TcpStream) -> bool {
     let most = getrlimit(Resource::Nofile).current;
     most.is_some_and(|most| u64::from(stream.as_raw_fd().unsigned_abs()) >= most - most / 4)
 }
 
 impl Slots {
-    /// Whether there is room for a connection of `addr`, which was accepted as `stream`, and whether an idle one was
-    /// closed for it.
+    /// Checks for room for a connection of `addr`, which was accepted as `stream`. Returns whether an idle connection
+    /// was closed for it.
     pub(super) fn room(&mut self, stream: &TcpStream, addr: SocketAddr, limits: &ServerLimits) -> Result<bool, NoRoom> {
         if !limits.replace_idle && few_files_are_left(stream) {
             return Err(NoRoom::FewFiles);
@@ -61,14 +61,14 @@ impl Slots {
         if limits.replace_idle && self.close_longest_idle() { Ok(true) } else { Err(NoRoom::Full) }
     }
 
-    /// Takes down a connection that was begun.
+    /// Registers a connection.
     pub(super) fn insert(&mut self, addr: SocketAddr, activity: Arc<Activity>, task: AbortHandle) {
         let peer = peer(addr);
         *self.of_peer.entry(peer).or_default() += 1;
         self.open.insert(task.id(), Slot { peer, activity, task });
     }
 
-    /// Forgets a connection that has ended. One that was closed to make room is forgotten already.
+    /// Removes a connection that ended. One that was closed to make room is already removed.
     pub(super) fn remove(&mut self, task: Id) {
         let Some(slot) = self.open.remove(&task) else { return };
         if let Some(count) = self.of_peer.get_mut(&slot.peer) {
@@ -79,7 +79,7 @@ impl Slots {
         }
     }
 
-    /// Closes the connection that has been without a request for longest, if there is one.
+    /// Closes the connection that has been idle for longest, if there is one.
     fn close_longest_idle(&mut self) -> bool {
         let idle = self.open.iter().filter_map(|(id, slot)| Some((slot.activity.idle_since()?, *id)));
         let Some((_, id)) = idle.min_by_key(|(since, _)| *since) else { return false };
@@ -91,7 +91,7 @@ impl Slots {
     }
 }
 
-/// A peer is an address, whatever the family it is written in; its ports are its connections.
+/// The address by which a peer is counted: without port, and the same for IPv4 and IPv4-mapped IPv6.
 fn peer(addr: SocketAddr) -> IpAddr {
     addr.ip().to_canonical()
 }

@@ -1,4 +1,4 @@
-//! The socket of a connection: plain or TLS, observed as it is read.
+//! The socket of a connection, plain or TLS, which records received bytes.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -11,7 +11,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::activity::Activity;
 
-/// A stream that tells its connection's [`Activity`] what was read.
+/// A stream that records received bytes in its connection's [`Activity`].
 pub(super) struct Socket {
     pub(super) stream: Stream,
     pub(super) activity: Arc<Activity>,
@@ -20,19 +20,19 @@ pub(super) struct Socket {
 /// Plain or encrypted.
 pub(super) enum Stream {
     Plain(TcpStream),
-    // Boxed: the state of a TLS session is a kilobyte, which a plain connection should not carry.
+    // Boxed: the state of a TLS session takes a kilobyte, which a plain connection should not pay for.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// So many bytes that came and were not read are read and forgotten at the end.
-const FORGOTTEN: usize = 64 * 1024;
+/// At most this many unread bytes are read and discarded before closing.
+const MAX_DISCARDED: usize = 64 * 1024;
 
 impl Drop for Socket {
-    /// The kernel resets a connection that is closed with bytes unread, and the peer may lose the answer by it.
+    /// The kernel resets a connection that is closed with unread bytes, and the peer may then lose the answer.
     fn drop(&mut self) {
         let Stream::Plain(stream) = &self.stream else { return };
         let mut part = [0; 4096];
-        let mut left = FORGOTTEN;
+        let mut left = MAX_DISCARDED;
         while let Ok(count @ 1..) = stream.try_read(&mut part) {
             left = left.saturating_sub(count);
             if left == 0 {

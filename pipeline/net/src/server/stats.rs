@@ -1,32 +1,32 @@
-//! What a server counts about its connections.
+//! A server's counters of its connections.
 
 use std::sync::{Mutex, PoisonError};
 
-/// Counters of one server, shared with whoever publishes them.
+/// The counters of one server, shared with the code that publishes them.
 #[derive(Debug, Default)]
 pub struct ServerStats(Mutex<StatsSnapshot>);
 
-/// The counters at one moment.
+/// A snapshot of the counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatsSnapshot {
-    /// Connections that are open.
+    /// Connections open now.
     pub open: u64,
-    /// Connections that were served, open ones included.
+    /// Connections that were served, including open ones.
     pub opened: u64,
     /// Connections closed at once because there were too many.
     pub refused: u64,
     /// TLS handshakes that failed or took too long.
     pub handshakes_failed: u64,
-    /// Connections on which another protocol was spoken than is served.
+    /// Connections on which a peer used another protocol than the port's.
     pub wrong_protocol: u64,
-    /// Connections closed because the peer was silent or too slow, or was silent while others wanted its place.
+    /// Connections closed because the peer was silent or too slow, or was idle while another needed its place.
     pub timed_out: u64,
     /// Failures of `accept` itself, such as too many open files.
     pub accepts_failed: u64,
 }
 
 impl ServerStats {
-    /// The counters now.
+    /// A snapshot of the counters.
     pub fn snapshot(&self) -> StatsSnapshot {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -43,13 +43,13 @@ impl ServerStats {
         OpenConnection(self)
     }
 
-    /// Counts a connection on which another protocol is spoken than is served.
+    /// Counts a connection on which a peer used another protocol than the port's.
     pub fn wrong_protocol(&self) {
         self.count(|stats| stats.wrong_protocol += 1);
     }
 }
 
-/// Counts a connection as open until it is dropped, however it ends.
+/// Counts a connection as open until it is dropped.
 pub(super) struct OpenConnection<'a>(&'a ServerStats);
 
 impl Drop for OpenConnection<'_> {

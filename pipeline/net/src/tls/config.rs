@@ -1,4 +1,4 @@
-//! The two configurations and what they become.
+//! The TLS settings of servers and clients, and the rustls configurations made from them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub struct TlsServerConfig {
     pub cert_file: PathBuf,
     /// The certificate's private key, PEM, not encrypted.
     pub key_file: PathBuf,
-    /// Authorities for client certificates, PEM. When set, a client without a certificate of one of
-    /// them is refused in the handshake.
+    /// Authorities for client certificates, PEM. If set, the handshake refuses a client without a certificate of one of
+    /// them.
     #[serde(default)]
     pub client_ca_file: Option<PathBuf>,
 }
@@ -29,7 +29,8 @@ impl TlsServerConfig {
     /// Reads the files and offers `versions` by ALPN.
     ///
     /// # Errors
-    /// A file is missing, unreadable or not what it should be, or the pair does not fit together.
+    ///
+    /// A file is missing, unreadable or invalid, or certificate and key do not match.
     pub fn load(&self, versions: HttpVersions) -> Result<Arc<ServerConfig>, TlsError> {
         let builder = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
@@ -56,17 +57,16 @@ impl TlsServerConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TlsClientConfig {
-    /// Speak plaintext where the endpoint has no scheme. An endpoint with `https://` uses TLS all the
-    /// same, as in the Collector's `configgrpc`.
+    /// Use plaintext if the endpoint has no scheme. An endpoint with `https://` still uses TLS, as in the Collector's
+    /// `configgrpc`.
     pub insecure: bool,
-    /// Authorities, PEM, instead of the system's.
+    /// Authorities, PEM, that replace the system's.
     pub ca_file: Option<PathBuf>,
     /// The client's certificate, PEM. Needs `key_file`.
     pub cert_file: Option<PathBuf>,
     /// The client certificate's private key, PEM, not encrypted.
     pub key_file: Option<PathBuf>,
-    /// The name that is sent by SNI and that the server's certificate must carry, instead of the
-    /// endpoint's host.
+    /// The name sent by SNI and verified in the server's certificate, instead of the endpoint's host.
     pub server_name_override: Option<String>,
 }
 
@@ -78,12 +78,12 @@ pub struct ClientTls {
 }
 
 impl TlsClientConfig {
-    /// Reads the files, or the system's authorities where there is no `ca_file`, and offers
-    /// `versions` by ALPN.
+    /// Reads the files, or the system's authorities if there is no `ca_file`, and offers `versions` by ALPN.
     ///
     /// # Errors
-    /// A file is missing, unreadable or not what it should be, a pair is incomplete, there are no
-    /// authorities, or `server_name_override` is no name.
+    ///
+    /// A file is missing, unreadable or invalid, only one of certificate and key is set, there are no authorities, or
+    /// `server_name_override` is no valid name.
     pub fn load(&self, versions: HttpVersions) -> Result<ClientTls, TlsError> {
         let server_name = match &self.server_name_override {
             None => None,
@@ -106,8 +106,7 @@ impl TlsClientConfig {
             (None, Some(_)) => return Err(half("key_file", "cert_file")),
         };
         config.alpn_protocols = versions.alpn();
-        // An exporter talks to one server, or to few: the default of 256 remembered ones is memory
-        // that is never used.
+        // An exporter connects to few servers; the default of 256 remembered sessions would waste memory.
         config.resumption = Resumption::in_memory_sessions(8);
         Ok(ClientTls { config: Arc::new(config), server_name })
     }
@@ -121,7 +120,7 @@ fn half(present: &str, missing: &str) -> TlsError {
     TlsError(format!("{present} is set but {missing} is not; a certificate needs its key"))
 }
 
-/// A host as rustls wants it; an IPv6 address may stand in its brackets.
+/// A host as rustls needs it; an IPv6 address may be in brackets.
 pub(crate) fn server_name(host: &str) -> Result<ServerName<'static>, TlsError> {
     let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
     ServerName::try_from(bare.to_owned())

@@ -1,4 +1,4 @@
-//! PEM files: read with a bound, parsed with the file's name in every error.
+//! Reads PEM files with a size limit, and names the file in every error.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -10,10 +10,10 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use super::TlsError;
 
-/// The largest PEM file that is read, in bytes. The bundle of all public authorities is 0.25 MB.
+/// Maximum size of a PEM file in bytes. The bundle of all public authorities has 0.25 MB.
 const MAX_FILE: u64 = 4 * 1024 * 1024;
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+fn read_bounded(path: &Path) -> Result<Vec<u8>, TlsError> {
     let unreadable = |error: io::Error| TlsError::of(path, format!("cannot be read: {error}"));
     let file = File::open(path).map_err(unreadable)?;
     let mut text = Vec::new();
@@ -26,7 +26,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 }
 
 fn broken(path: &Path, error: &pem::Error) -> TlsError {
-    // The parser's own text prints lines as lists of bytes, which may be key material.
+    // The parser's own message contains lines as lists of bytes, which may be key material.
     let cause = match error {
         pem::Error::MissingSectionEnd { .. } => "a section has no END line".to_owned(),
         pem::Error::IllegalSectionStart { .. } => "a BEGIN line is malformed".to_owned(),
@@ -36,9 +36,9 @@ fn broken(path: &Path, error: &pem::Error) -> TlsError {
     TlsError::of(path, format!("not a valid PEM file: {cause}"))
 }
 
-/// Every certificate of a file, in its order: the leaf first where it is a chain.
+/// All certificates of a file, in order: the leaf comes first in a chain.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let text = read(path)?;
+    let text = read_bounded(path)?;
     let certificates =
         CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>().map_err(|error| broken(path, &error))?;
     if certificates.is_empty() {
@@ -51,7 +51,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 /// The first private key of a file: PKCS#8, PKCS#1 or SEC1.
 pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     const ENCRYPTED: &[u8] = b"-----BEGIN ENCRYPTED PRIVATE KEY-----";
-    let text = read(path)?;
+    let text = read_bounded(path)?;
     match PrivateKeyDer::from_pem_slice(&text) {
         Ok(key) => Ok(key),
         Err(pem::Error::NoItemsFound) if text.windows(ENCRYPTED.len()).any(|window| window == ENCRYPTED) => {
@@ -66,8 +66,8 @@ pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     }
 }
 
-/// The authorities of a file. One that cannot be used refuses the file: the peer it is meant for
-/// would otherwise fail much later and without a reason.
+/// The authorities of a file. One unusable authority makes the file invalid: otherwise connections to its peers would
+/// fail much later, without an explanation.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut roots = RootCertStore::empty();
     for (index, certificate) in certificates(path)?.into_iter().enumerate() {
@@ -78,8 +78,7 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// The system's authorities. A bundle with some unusable certificates is normal, one with none
-/// usable is an error.
+/// The system's authorities. Some unusable certificates in a bundle are normal; if none is usable, that is an error.
 pub(super) fn system_authorities() -> Result<RootCertStore, TlsError> {
     let found = rustls_native_certs::load_native_certs();
     let mut roots = RootCertStore::empty();

@@ -1,7 +1,7 @@
 use super::*;
 use crate::testing::Authority;
 
-/// The text of the error that a server's settings lead to.
+/// The error text for a server's settings.
 fn server_error(config: &TlsServerConfig) -> String {
     config.load(HttpVersions::Both).map(|_| ()).unwrap_err().to_string()
 }
@@ -10,7 +10,7 @@ fn client_error(config: &TlsClientConfig) -> String {
     config.load(HttpVersions::Both).map(|_| ()).unwrap_err().to_string()
 }
 
-/// Guarantees: a sound pair loads, and the offered protocols are those that were asked for.
+/// Guarantees: a matching pair loads, and exactly the requested protocols are offered.
 #[test]
 fn a_sound_pair_loads_with_its_protocols() {
     let authority = Authority::new();
@@ -21,7 +21,7 @@ fn a_sound_pair_loads_with_its_protocols() {
     assert_eq!(client.config.alpn_protocols, [b"h2".to_vec(), b"http/1.1".to_vec()]);
 }
 
-/// Guarantees: every broken server file is named together with its rule, and no key material shows.
+/// Guarantees: every broken server file is reported with its name and the rule, and no key material is shown.
 #[test]
 fn server_errors_name_the_file_and_the_rule() {
     let authority = Authority::new();
@@ -57,7 +57,7 @@ fn server_errors_name_the_file_and_the_rule() {
     assert!(server_error(&no_authority).contains("none.pem: cannot be read"));
 }
 
-/// Guarantees: a file that never ends is refused after a bounded read.
+/// Guarantees: an endless file is refused after a bounded read.
 #[test]
 fn an_endless_file_is_refused() {
     let authority = Authority::new();
@@ -65,7 +65,7 @@ fn an_endless_file_is_refused() {
     assert!(server_error(&endless).contains("/dev/zero: larger than 4194304 bytes"));
 }
 
-/// Guarantees: half a client pair, a name that is none, and an unusable authority are refused.
+/// Guarantees: a client certificate without its key, an invalid name, and an unusable authority are refused.
 #[test]
 fn client_errors_name_the_key_or_the_file() {
     let authority = Authority::new();
@@ -83,7 +83,7 @@ fn client_errors_name_the_key_or_the_file() {
     assert!(client_error(&bad).contains("bad-ca.pem: certificate 1 cannot be used as an authority"));
 }
 
-/// Guarantees: an IPv6 host of a URL, which stands in brackets, is a name to verify.
+/// Guarantees: a URL's IPv6 host, which is in brackets, is accepted as a name to verify.
 #[test]
 fn hosts_become_names() {
     assert!(server_name("[::1]").is_ok());

@@ -11,7 +11,7 @@ use profbridge_engine::component::{BoxFuture, Now, Rejected};
 use profbridge_engine::config::Carries;
 use profbridge_engine::delivery::{Overflow, Sink};
 use profbridge_engine::health::Health;
-use profbridge_engine::intake::{Arrivals, End, Entrance, Intake, Sinks, channel};
+use profbridge_engine::intake::{Arrivals, Entrance, Intake, ReceiverEnd, Sinks, channel};
 use profbridge_engine::telemetry::{ComponentKind, Edge, EdgeTotals, Metrics};
 
 /// The receiving end of [`intake`].
@@ -75,7 +75,7 @@ pub fn intake_of(carries: Carries, memory: u64) -> (Intake, Consumer) {
     let entrance = Entrance { pipeline: Arc::from("test"), carries, sender, edge: pipeline, sinks };
     let (stop, shutdown) = Shutdown::pair();
     let (last_call, soon) = Shutdown::pair();
-    let end = End { shutdown, last_call: soon };
+    let end = ReceiverEnd { shutdown, last_call: soon };
     let intake = Intake::new(vec![entrance], budget.clone(), edge.clone(), Health::default(), end);
     (intake, Consumer { arrivals, budget, edge, gate, _stop: stop, last_call })
 }

@@ -1,4 +1,4 @@
-//! What a request of profiles amounts to.
+//! Results of requests with profiles.
 
 use std::net::IpAddr;
 
@@ -6,26 +6,30 @@ use profbridge_engine::telemetry::ItemCounts;
 use profbridge_model::{Quantities, Reason};
 use profbridge_wire::otlp::Decoded;
 
-use super::{Caller, Taken, Understood, complaint};
-use crate::fault::Fault;
+use super::{AcceptedRequest, DecodedRequest, ExportHandler, complaint};
+use crate::fault::CallFault;
 use crate::producers;
 
-/// Strings in which something that is not UTF-8 was replaced.
+/// Counts strings in which invalid UTF-8 was replaced.
 const REPLACED: &str = "otlp_strings_replaced";
 
-/// Counts what was refused, and says what goes to the pipelines.
+/// Counts rejected profiles, and returns the profiles for the pipelines.
 ///
 /// # Errors
 ///
-/// Nothing of it can be taken.
-pub(super) fn understood(caller: &Caller, decoded: Decoded, sender: IpAddr) -> Result<Understood, Fault> {
+/// No profile can be accepted.
+pub(super) fn decoded_request(
+    handler: &ExportHandler,
+    decoded: Decoded,
+    sender: IpAddr,
+) -> Result<DecodedRequest, CallFault> {
     let Decoded { profiles, refused, replaced_strings, layout, left_out } = decoded;
-    producers::note(&caller.telemetry, &profiles, layout, sender);
+    producers::note(&handler.telemetry, &profiles, layout, sender);
     for (field, count) in left_out {
-        caller.intake.note(producers::left_out(field), count);
+        handler.intake.note(producers::left_out(field), count);
     }
     let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
-    let mut taken = Taken {
+    let mut taken = AcceptedRequest {
         items: ItemCounts::samples(samples),
         refused_items: ItemCounts::samples((profiles.columns().len() as u64).saturating_sub(samples)),
         refused: refused.iter().map(|refusal| refusal.profiles).sum(),
@@ -34,15 +38,15 @@ pub(super) fn understood(caller: &Caller, decoded: Decoded, sender: IpAddr) -> R
     let is_empty = profiles.profiles().next().is_none();
     if let Some(first) = refused.first() {
         let observations = refused.iter().map(|refusal| refusal.observations).sum();
-        caller.intake.refused(Reason::Malformed, Quantities::observations(observations));
+        handler.intake.refused(Reason::Malformed, Quantities::observations(observations));
         if is_empty {
-            let fault = Fault::invalid(&*first.invalid.place, &*first.invalid.rule);
-            return Err(Fault { items: taken.refused_items, ..fault });
+            let fault = CallFault::invalid(&*first.invalid.place, &*first.invalid.rule);
+            return Err(CallFault { items: taken.refused_items, ..fault });
         }
         taken.complaint = Some(complaint(&first.invalid, refused.len() as u64 - 1));
     }
     if replaced_strings > 0 {
-        caller.intake.note(REPLACED, replaced_strings);
+        handler.intake.note(REPLACED, replaced_strings);
         let warning = format!("{replaced_strings} strings are not UTF-8, what is not was replaced by U+FFFD");
         taken.complaint = Some(match taken.complaint {
             Some(complaint) => format!("{complaint}; {warning}"),

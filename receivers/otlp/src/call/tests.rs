@@ -11,29 +11,29 @@ use super::*;
 use crate::config::ResourceSettings;
 use crate::host::ThisHost;
 
-const PROFILES: Content = Content::Profiles(None);
+const PROFILES: RequestContent = RequestContent::Profiles(None);
 
 const PEER: &str = "[::ffff:10.0.0.7]:4711";
 
-fn caller(intake: &Intake, slots: usize) -> Caller {
+fn handler(intake: &Intake, slots: usize) -> ExportHandler {
     let telemetry = Metrics::new(Budget::new(1)).receiver("otlp").transport("grpc");
     let slots = Arc::new(Semaphore::new(slots));
-    Caller { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots, origin: origin() }
+    ExportHandler { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots, origin: origin() }
 }
 
-/// What gives nothing to anybody.
-fn origin() -> Arc<Origin> {
+/// An origin that adds no attributes.
+fn origin() -> Arc<HostAttribution> {
     let settings = ResourceSettings { local_host: false, insert: Vec::new() };
-    Arc::new(Origin::new("otlp".to_owned(), settings, ThisHost::default()))
+    Arc::new(HostAttribution::new("otlp".to_owned(), settings, ThisHost::default()))
 }
 
-fn work(intake: &Intake, permit: Permit) -> Work {
+fn job(intake: &Intake, permit: Permit) -> DecodeJob {
     let (intake, origin) = (intake.clone(), origin());
-    Work {
+    DecodeJob {
         intake,
         max_bytes: 64 << 20,
         content: PROFILES,
-        form: Form::Protobuf,
+        form: RequestEncoding::Protobuf,
         permit,
         origin,
         sender: sender(peer()),
@@ -48,14 +48,14 @@ fn peer() -> Peer {
     Peer { addr: PEER.parse().unwrap(), own: None, tls: false }
 }
 
-/// A request whose profile carries so many bytes.
+/// A request whose profile contains this many bytes of payload.
 fn heavy(bytes: usize) -> Vec<u8> {
     let builder =
         RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["leaf"], 7, &ms([0])).thread_name("main");
     builder.with_profile(|profile| profile.original_payload = vec![0; bytes]).encode()
 }
 
-/// A request of one profile, whose fields are these bytes.
+/// A request with one profile, given by its encoded fields.
 fn profile(fields: &[u8]) -> Vec<u8> {
     fn nested(field: u8, inner: &[u8]) -> Vec<u8> {
         let mut length = inner.len();
@@ -72,57 +72,63 @@ fn profile(fields: &[u8]) -> Vec<u8> {
     [nested(1, &nested(2, &nested(2, fields))), nested(2, &dictionary)].concat()
 }
 
-/// Guarantees: large and compressed requests are decoded elsewhere and at most as many at once as there are slots,
-/// while small ones pass by.
+/// Guarantees: large and compressed requests are decoded on other threads, at most one per slot at a time, while small
+/// ones overtake them.
 /// rule: otlp#concurrent-requests
 #[tokio::test]
 async fn large_requests_wait_for_a_slot() {
     let (intake, mut consumer) = intake(1 << 30);
-    let caller = caller(&intake, 0);
+    let handler = handler(&intake, 0);
     let small = received(&intake, heavy(0));
-    let (taken, _) =
-        tokio::join!(caller.call(small, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
+    let (taken, _) = tokio::join!(
+        handler.call(small, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
+        consumer.take()
+    );
     assert_eq!(taken.unwrap().items.samples, 1);
 
     let large = received(&intake, heavy(SMALL));
-    let mut call = std::pin::pin!(caller.call(large, Coding::Identity, PROFILES, Form::Protobuf, peer()));
+    let mut call = std::pin::pin!(handler.call(large, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()));
     let mut context = Context::from_waker(Waker::noop());
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
-    // Requests are taken at the same time: the next one does not wait for this one.
+    // Requests are accepted concurrently: the next one does not wait for this one.
     let small = received(&intake, heavy(0));
-    let (taken, _) =
-        tokio::join!(caller.call(small, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
+    let (taken, _) = tokio::join!(
+        handler.call(small, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
+        consumer.take()
+    );
     assert_eq!(taken.unwrap().items.samples, 1);
     assert!(matches!(call.as_mut().poll(&mut context), Poll::Pending));
-    caller.slots.add_permits(1);
+    handler.slots.add_permits(1);
     let (taken, _) = tokio::join!(call, consumer.take());
     assert_eq!(taken.unwrap().items.samples, 1);
-    assert_eq!((caller.slots.available_permits(), consumer.memory_used()), (1, 0));
+    assert_eq!((handler.slots.available_permits(), consumer.memory_used()), (1, 0));
 }
 
-/// Guarantees: the sender is the address as people write it, without the port.
+/// Guarantees: the sender is printed as a plain address without the port.
 #[tokio::test]
 async fn the_sender_is_an_address() {
     let (intake, mut consumer) = intake(1 << 30);
-    let caller = caller(&intake, 1);
+    let handler = handler(&intake, 1);
     let request = received(&intake, heavy(0));
-    let (_, taken) =
-        tokio::join!(caller.call(request, Coding::Identity, PROFILES, Form::Protobuf, peer()), consumer.take());
+    let (_, taken) = tokio::join!(
+        handler.call(request, Coding::Identity, PROFILES, RequestEncoding::Protobuf, peer()),
+        consumer.take()
+    );
     let Some(Telemetry::Profiles(profiles)) = taken else { panic!("{taken:?}") };
     assert_eq!(profiles.peer.as_deref(), Some("10.0.0.7"));
 }
 
-/// Guarantees: a request that is decoded to several times its size is taken, and its memory is what it really takes,
-/// and what it takes to write it once more.
+/// Guarantees: a request that decodes to several times its size is accepted, and the permit covers its memory and that
+/// of encoding it again.
 #[test]
 fn dense_requests_get_their_memory() {
     let (intake, consumer) = intake(1 << 30);
-    // stack_index 1 and one value: 7 bytes, decoded to 28.
+    // stack_index 1 and one value: 7 bytes that decode to 28.
     let bytes = profile(&[0x12, 5, 0x08, 1, 0x22, 1, 1].repeat(400_000));
     let wire = bytes.len() as u64;
     let Received { bytes, permit } = received(&intake, bytes);
-    let work = work(&intake, permit);
-    let (decoded, permit) = work.run(bytes, Coding::Identity).unwrap();
+    let job = job(&intake, permit);
+    let (decoded, permit) = job.run(bytes, Coding::Identity).unwrap();
     let Decoded::Profiles(decoded) = decoded else { panic!("no profiles") };
     assert_eq!(decoded.profiles.observations(), 400_000);
     assert_eq!(permit.bytes(), 2 * wire + decoded.memory() as u64);
@@ -131,20 +137,20 @@ fn dense_requests_get_their_memory() {
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: samples of two bytes, each of which would take 28, are refused before their memory is taken: as too
-/// large, not as something to repeat.
+/// Guarantees: samples of two bytes, which would decode to 28 each, are refused before their memory is allocated: as
+/// too large, not as retryable.
 #[test]
 fn amplification_is_refused() {
     let (intake, consumer) = intake(1 << 30);
     let Received { bytes, permit } = received(&intake, profile(&[0x12, 0].repeat(1_000_000)));
-    let work = work(&intake, permit);
-    let fault = work.run(bytes, Coding::Identity).err().unwrap();
-    assert_eq!((fault.kind, fault.refused), (Kind::TooLarge, None), "{fault:?}");
+    let job = job(&intake, permit);
+    let fault = job.run(bytes, Coding::Identity).err().unwrap();
+    assert_eq!((fault.kind, fault.refused), (FaultKind::TooLarge, None), "{fault:?}");
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: spans in protobuf that came compressed stay so beside what they unpack to, and both are counted; not
-/// where they were changed, nor those in JSON, nor profiles.
+/// Guarantees: compressed spans in protobuf are kept beside their decompressed form, and the permit covers both;
+/// changed spans, spans in JSON and profiles are not kept compressed.
 #[test]
 fn compressed_spans_stay_compressed() {
     let request = profbridge_testkit::workload::traces::request(10, 7).encode_to_vec();
@@ -154,33 +160,34 @@ fn compressed_spans_stay_compressed() {
         let Received { bytes, permit } = received(&intake, packed.clone());
         let insert = insert.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let settings = ResourceSettings { local_host: false, insert };
-        let origin = Arc::new(Origin::new("otlp".to_owned(), settings, ThisHost::default()));
-        let (decoded, permit) =
-            Work { content: Content::Traces, origin, ..work(&intake, permit) }.run(bytes, Coding::Zstd).unwrap();
+        let origin = Arc::new(HostAttribution::new("otlp".to_owned(), settings, ThisHost::default()));
+        let (decoded, permit) = DecodeJob { content: RequestContent::Traces, origin, ..job(&intake, permit) }
+            .run(bytes, Coding::Zstd)
+            .unwrap();
         let Decoded::Traces(decoded) = decoded else { panic!("no spans") };
         assert!(permit.bytes() >= (request.len() + packed.len()) as u64 + decoded.spans.size_bytes());
         decoded.spans
     };
     assert_eq!(run(&[]).received_packed("zstd").unwrap(), &packed[..]);
     assert!(run(&[("deployment.region", "eu-central")]).received_packed("zstd").is_none());
-    for (content, form) in [(Content::Traces, Form::Json), (PROFILES, Form::Protobuf)] {
+    for (content, form) in [(RequestContent::Traces, RequestEncoding::Json), (PROFILES, RequestEncoding::Protobuf)] {
         let Received { bytes, permit } = received(&intake, packed.clone());
-        let mut work = Work { content, form, ..work(&intake, permit) };
-        assert!(work.unpack(bytes, Coding::Zstd).unwrap().1.is_none());
+        let mut job = DecodeJob { content, form, ..job(&intake, permit) };
+        assert!(job.unpack(bytes, Coding::Zstd).unwrap().1.is_none());
     }
     assert_eq!(consumer.memory_used(), 0);
 }
 
-/// Guarantees: what a request unpacks to is counted, and what it came as no longer.
+/// Guarantees: the permit covers the decompressed request, and no longer the received one.
 #[test]
 fn unpacked_requests_are_counted() {
     let (intake, _consumer) = intake(1 << 30);
     let plain = heavy(1 << 20);
     let packed = zstd::encode_all(&plain[..], 1).unwrap();
     let Received { bytes, permit } = received(&intake, packed);
-    let mut work = work(&intake, permit);
-    let (request, packed) = work.unpack(bytes, Coding::Zstd).unwrap();
+    let mut job = job(&intake, permit);
+    let (request, packed) = job.unpack(bytes, Coding::Zstd).unwrap();
     assert_eq!((request, packed), (plain.clone().into(), None));
-    let counted = work.permit.bytes() as usize;
+    let counted = job.permit.bytes() as usize;
     assert!((plain.len()..=2 * plain.len()).contains(&counted), "{counted} for {}", plain.len());
 }

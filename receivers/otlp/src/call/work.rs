@@ -1,4 +1,4 @@
-//! The part of a call that is computing: it takes no more memory than the budget grants.
+//! The CPU work of a call, which takes only memory that the budget grants.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -14,27 +14,27 @@ use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
 use profbridge_wire::otlp::{self, DecodeError, Layout, Limits, decode, decode_as, json};
 
-use super::Content;
-use crate::fault::Fault;
-use crate::form::{Form, read_json};
-use crate::origin::Origin;
+use super::RequestContent;
+use crate::fault::CallFault;
+use crate::form::{RequestEncoding, read_json};
+use crate::origin::HostAttribution;
 
-/// How many bytes of memory a byte of a request may turn into, in the attempts to decode it. Real requests take 0.7 and
-/// small ones up to 3; the decoder notices that it is too little before it takes it, mostly after it has counted.
+/// How many bytes of memory one byte of a request may decode to, for the successive attempts. Real requests need 0.7
+/// and small ones up to 3; the decoder detects a too low limit before it allocates more, mostly right after counting.
 const MEMORY_FACTORS: [usize; 3] = [1, 3, 8];
 
-/// The part of a call that is computing.
-pub(super) struct Work {
+/// The CPU work of a call.
+pub(super) struct DecodeJob {
     pub(super) intake: Intake,
     pub(super) max_bytes: usize,
-    pub(super) content: Content,
-    pub(super) form: Form,
+    pub(super) content: RequestContent,
+    pub(super) form: RequestEncoding,
     pub(super) permit: Permit,
-    pub(super) origin: Arc<Origin>,
+    pub(super) origin: Arc<HostAttribution>,
     pub(super) sender: IpAddr,
 }
 
-/// A request that was decoded.
+/// A decoded request.
 pub(super) enum Decoded {
     Profiles(Box<otlp::Decoded>),
     Traces(DecodedSpans),
@@ -53,10 +53,10 @@ impl Decoded {
     }
 }
 
-impl Work {
-    pub(super) fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(Decoded, Permit), Fault> {
+impl DecodeJob {
+    pub(super) fn run(mut self, bytes: Bytes, coding: Coding) -> Result<(Decoded, Permit), CallFault> {
         let (mut request, packed) = self.unpack(bytes, coding)?;
-        if self.form == Form::Json {
+        if self.form == RequestEncoding::Json {
             let (message, limits) = (self.content.request(), self.limits());
             request = read_json(message, request, &limits, &self.intake, &mut self.permit)?;
         }
@@ -78,24 +78,26 @@ impl Work {
         Ok((decoded, self.permit))
     }
 
-    /// Gives the resources of profiles what they came without.
-    fn complete(&mut self, profiles: Profiles) -> Result<Profiles, Fault> {
-        let findings = self.origin.look_at(&profiles, self.sender, Instant::now());
+    /// Adds missing attributes to the resources of profiles.
+    fn complete(&mut self, profiles: Profiles) -> Result<Profiles, CallFault> {
+        let findings = self.origin.examine_batch(&profiles, self.sender, Instant::now());
         if let Some(warning) = &findings.warning {
             tracing::warn!("{warning}");
         }
         self.intake.grow(&mut self.permit, findings.memory(&profiles) as u64)?;
-        let settled = self.origin.settle(profiles, &findings);
-        let mut profiles = settled.map_err(|invalid| Fault::invalid(invalid.place, invalid.rule))?;
+        let settled = self.origin.apply_findings(profiles, &findings);
+        let mut profiles = settled.map_err(|invalid| CallFault::invalid(invalid.place, invalid.rule))?;
         profiles.peer = Some(self.sender.to_string().into());
         Ok(profiles)
     }
 
-    /// The request, and as what it came where it may leave as that: spans may, in protobuf, which are what a pipeline
-    /// mostly passes on unchanged.
-    pub(super) fn unpack(&mut self, bytes: Bytes, coding: Coding) -> Result<(Bytes, Option<Packed>), Fault> {
+    /// The decompressed request, and its compressed form if it may be forwarded: only for spans in protobuf, which
+    /// pipelines usually pass on unchanged.
+    pub(super) fn unpack(&mut self, bytes: Bytes, coding: Coding) -> Result<(Bytes, Option<Packed>), CallFault> {
         let (max_bytes, intake, permit) = (self.max_bytes, &self.intake, &mut self.permit);
-        let name = coding.content_encoding().filter(|_| self.content == Content::Traces && self.form == Form::Protobuf);
+        let name = coding
+            .content_encoding()
+            .filter(|_| self.content == RequestContent::Traces && self.form == RequestEncoding::Protobuf);
         let Some(coding_name) = name else {
             return Ok((body::unpack_instead(bytes, coding, max_bytes, intake, permit)?, None));
         };
@@ -107,7 +109,7 @@ impl Work {
         Limits { max_request: self.max_bytes, ..Limits::default() }
     }
 
-    fn decode(&mut self, request: Bytes) -> Result<Decoded, Fault> {
+    fn decode(&mut self, request: Bytes) -> Result<Decoded, CallFault> {
         let held = self.permit.bytes();
         let mut limits = self.limits();
         let mut factors = MEMORY_FACTORS.into_iter().peekable();
@@ -117,25 +119,27 @@ impl Work {
             let more = (held + memory).saturating_sub(self.permit.bytes());
             self.intake.grow(&mut self.permit, more)?;
             let decoded = match (self.content, self.form) {
-                (Content::Profiles(_), Form::Json) => {
+                (RequestContent::Profiles(_), RequestEncoding::Json) => {
                     decode_as(request.clone(), Layout::V1_10, &limits).map(Decoded::of)
                 }
-                (Content::Profiles(Some(layout)), _) => decode_as(request.clone(), layout, &limits).map(Decoded::of),
-                (Content::Profiles(None), _) => decode(request.clone(), &limits).map(Decoded::of),
-                (Content::Traces, _) => traces::decode(request.clone(), &limits).map(Decoded::Traces),
+                (RequestContent::Profiles(Some(layout)), _) => {
+                    decode_as(request.clone(), layout, &limits).map(Decoded::of)
+                }
+                (RequestContent::Profiles(None), _) => decode(request.clone(), &limits).map(Decoded::of),
+                (RequestContent::Traces, _) => traces::decode(request.clone(), &limits).map(Decoded::Traces),
             };
             match decoded {
                 Ok(decoded) => {
-                    // Once more as much as it came as, for what it is written as on its way out while it is still here.
+                    // The received size is added once more, for encoding the data again while it is still held.
                     let all = held + decoded.memory() as u64 + request.len() as u64;
                     let more = all.saturating_sub(self.permit.bytes());
                     self.intake.grow(&mut self.permit, more)?;
                     self.permit.set(all);
                     return Ok(decoded);
                 }
-                // The limit that was met is the memory of this attempt.
+                // The limit was this attempt's memory, so the next attempt may succeed.
                 Err(DecodeError::LimitExceeded { limit, .. }) if limit == memory && factors.peek().is_some() => {}
-                Err(error) if self.form == Form::Json => return Err(json::without_offset(error).into()),
+                Err(error) if self.form == RequestEncoding::Json => return Err(json::without_offset(error).into()),
                 Err(error) => return Err(error.into()),
             }
         }

@@ -1,4 +1,4 @@
-//! The one message of a unary call: a flag, a length of four bytes, and so many bytes.
+//! The frame of a unary call's only message: a flag, a length of four bytes, and the message.
 
 use bytes::{Buf as _, Bytes};
 use http_body::Body;
@@ -8,16 +8,16 @@ use profbridge_engine::intake::Intake;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 
-use crate::fault::Fault;
+use crate::fault::CallFault;
 
-/// What a broken frame is called in answers.
+/// The name of a broken frame in answers.
 pub(super) const PLACE: &str = "gRPC message";
 
-/// The flag and the length.
+/// The size of the flag and the length in bytes.
 pub(super) const PREFIX: usize = 5;
 
-/// Reads the message; also says whether it is compressed. `limits` is about the message without its prefix.
-pub(super) async fn read<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), Fault>
+/// Reads the message. Also returns whether it is compressed. `limits` apply to the message without its prefix.
+pub(super) async fn read_message<B>(body: B, limits: BodyLimits, intake: &Intake) -> Result<(Received, bool), CallFault>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: Into<BoxError>,
@@ -28,24 +28,26 @@ where
     let mut message: Option<Message<'_>> = None;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|error| match error {
-            BodyError::TooLarge { .. } => Fault::too_large(max_bytes),
+            BodyError::TooLarge { .. } => CallFault::too_large(max_bytes),
             other => other.into(),
         })?;
         let Ok(mut data) = frame.into_data() else { continue };
         if message.is_none() {
-            let Some((packed, length)) = prefix.read(&mut data)? else { continue };
+            let Some((packed, length)) = prefix.parse(&mut data)? else { continue };
             if length > max_bytes {
-                return Err(Fault::too_large(max_bytes));
+                return Err(CallFault::too_large(max_bytes));
             }
             message = Some(Message { packed, length, buffer: Buffer::new(intake, Some(length)).await? });
         }
         if let Some(message) = &mut message {
-            message.take(data).await?;
+            message.append(data).await?;
         }
     }
     match message {
         Some(message) => message.finish(),
-        None => Err(Fault::invalid(PLACE, format!("the call ended after {} bytes, before the message", prefix.seen))),
+        None => {
+            Err(CallFault::invalid(PLACE, format!("the call ended after {} bytes, before the message", prefix.seen)))
+        }
     }
 }
 
@@ -56,8 +58,8 @@ struct Prefix {
 }
 
 impl Prefix {
-    /// The flag and the length, once all of them came.
-    fn read(&mut self, data: &mut Bytes) -> Result<Option<(bool, usize)>, Fault> {
+    /// Parses the flag and the length once both have arrived.
+    fn parse(&mut self, data: &mut Bytes) -> Result<Option<(bool, usize)>, CallFault> {
         let more = data.len().min(PREFIX - self.seen);
         data.copy_to_slice(&mut self.bytes[self.seen..self.seen + more]);
         self.seen += more;
@@ -66,7 +68,7 @@ impl Prefix {
         }
         let [flag, length @ ..] = self.bytes;
         if flag > 1 {
-            return Err(Fault::invalid(PLACE, format!("its flag is {flag}, which is neither 0 nor 1")));
+            return Err(CallFault::invalid(PLACE, format!("its flag is {flag}, which is neither 0 nor 1")));
         }
         Ok(Some((flag == 1, u32::from_be_bytes(length) as usize)))
     }
@@ -79,18 +81,18 @@ struct Message<'a> {
 }
 
 impl Message<'_> {
-    async fn take(&mut self, mut data: Bytes) -> Result<(), Fault> {
-        self.buffer.take(&mut data, self.length - self.buffer.len()).await?;
+    async fn append(&mut self, mut data: Bytes) -> Result<(), CallFault> {
+        self.buffer.append(&mut data, self.length - self.buffer.len()).await?;
         if data.is_empty() {
             return Ok(());
         }
-        Err(Fault::invalid(PLACE, "something follows it, but the call takes one message"))
+        Err(CallFault::invalid(PLACE, "something follows it, but the call takes one message"))
     }
 
-    fn finish(self) -> Result<(Received, bool), Fault> {
+    fn finish(self) -> Result<(Received, bool), CallFault> {
         let (came, announced) = (self.buffer.len(), self.length);
         if came < announced {
-            return Err(Fault::invalid(PLACE, format!("it announces {announced} bytes, {came} came")));
+            return Err(CallFault::invalid(PLACE, format!("it announces {announced} bytes, {came} came")));
         }
         Ok((self.buffer.finish(), self.packed))
     }

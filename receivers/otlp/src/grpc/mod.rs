@@ -1,10 +1,10 @@
-//! OTLP over gRPC: unary methods, one for each signal.
+//! OTLP over gRPC: unary methods, one per signal.
 //!
-//! tonic's statuses, metadata and details are used, and its server is not: `tonic::server::Grpc` reserves memory for
-//! the length that a message claims, unpacks on the thread that serves the socket, and answers a message that is too
-//! large with OUT_OF_RANGE and a damaged one with INTERNAL. OTLP clients repeat the first for minutes, and both are
-//! against opentelemetry-proto `docs/specification.md`. What is left of a server for one unary method is the frame of a
-//! message (see [`frame`]) and the trailers of the answer (see [`reply`]). Rules: gRPC `doc/PROTOCOL-HTTP2.md`.
+//! Uses tonic's statuses, metadata and details but not its server: `tonic::server::Grpc` reserves memory for the length
+//! that a message claims, decompresses on the socket's thread, and answers a too large message with OUT_OF_RANGE and a
+//! damaged one with INTERNAL. OTLP clients retry the former for minutes, and both violate opentelemetry-proto
+//! `docs/specification.md`. The rest of a server for a unary method is small: the frame of a message (see [`frame`])
+//! and the trailers of the answer (see [`reply`]). Rules: gRPC `doc/PROTOCOL-HTTP2.md`.
 
 mod frame;
 mod reply;
@@ -17,64 +17,64 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use profbridge_engine::body;
-use profbridge_engine::http_fault::Tally;
+use profbridge_engine::http_fault::RequestTally;
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression::Coding;
 use profbridge_net::server::Peer;
 use profbridge_wire::otlp::Layout;
 
 use self::reply::Reply;
-use crate::call::{Caller, Content, Taken, count};
-use crate::elsewhere::Elsewhere;
-use crate::fault::{Fault, Kind, Signal};
-use crate::form::Form;
+use crate::call::{AcceptedRequest, ExportHandler, RequestContent, count};
+use crate::fault::{CallFault, FaultKind, Signal};
+use crate::form::RequestEncoding;
+use crate::signal_forwarder::SignalForwarder;
 use crate::version;
 
-/// The method, as a path.
+/// The path of the method.
 pub(crate) const PATH: &str = "/opentelemetry.proto.collector.profiles.v1development.ProfilesService/Export";
 
-/// The method of opentelemetry-proto 1.3.
+/// The path of the method in opentelemetry-proto 1.3.
 pub(crate) const EXPERIMENTAL: &str = "/opentelemetry.proto.collector.profiles.v1experimental.ProfilesService/Export";
 
-/// The method of traces (opentelemetry-proto `collector/trace/v1/trace_service.proto`).
+/// The path of the method for traces (opentelemetry-proto `collector/trace/v1/trace_service.proto`).
 pub(crate) const TRACES: &str = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
 
-/// The encodings that a message may have, as the value of `grpc-accept-encoding`.
+/// The supported message encodings, as the value of `grpc-accept-encoding`.
 const ACCEPT_ENCODING: &str = "zstd,gzip,deflate,identity";
 
 /// The service of one listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: Caller,
+    pub(crate) handler: ExportHandler,
     pub(crate) body: BodyLimits,
-    /// Where signals go that are not taken here.
-    pub(crate) elsewhere: Option<Elsewhere>,
-    /// How long the rest of a request is read that is not for this service.
+    /// The server for unsupported signals.
+    pub(crate) signal_forwarder: Option<SignalForwarder>,
+    /// How long the rest of a misdirected request is read.
     pub(crate) linger: Duration,
 }
 
 impl Service {
-    /// Answers a request, or has another server answer it. Never fails.
+    /// Answers a request, or forwards it to another server. Never fails.
     pub(crate) async fn answer(
         self,
         request: Request<Incoming>,
     ) -> Result<Response<Either<Reply, Incoming>>, Infallible> {
         let path = request.uri().path();
-        if let Some(elsewhere) = &self.elsewhere
+        if let Some(signal_forwarder) = &self.signal_forwarder
             && request.method() == Method::POST
             && speaks_grpc(request.headers())
             && signal_of(path).is_some()
             && !self.takes(path)
         {
             let limits = BodyLimits { max_bytes: self.body.max_bytes.saturating_add(frame::PREFIX), ..self.body };
-            return Ok(elsewhere.answer(request, limits, &self.caller, reply::failure).await);
+            return Ok(signal_forwarder.answer(request, limits, &self.handler, reply::failure).await);
         }
         Ok(self.respond(request).await.map(Either::Left))
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Response<Reply> {
-        // What is not for this service is answered behind its end, as over HTTP: frames of a stream that was answered
-        // before are not looked at any more, whatever rule of HTTP/2 they break.
+        // A misdirected request is answered after its end, as over HTTP: frames that arrive after the answer would be
+        // ignored, whatever HTTP/2 rule they break.
         if !speaks_grpc(request.headers()) {
             body::discard_rest(request, self.linger).await;
             return not_grpc();
@@ -88,12 +88,12 @@ impl Service {
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
         if !self.takes(request.uri().path()) {
             let path = request.uri().path();
-            let fault = unknown(path, self.caller.takes_traces());
-            self.caller.telemetry.not_taken(fault.refusal(peer));
+            let fault = unknown(path, self.handler.takes_traces());
+            self.handler.telemetry.not_taken(fault.refusal(peer));
             body::discard_rest(request, self.linger).await;
             return reply::failure(&fault);
         }
-        let tally = Tally::new(&self.caller.telemetry, peer);
+        let tally = RequestTally::new(&self.handler.telemetry, peer);
         let outcome = self.export(request).await;
         tally.end(|telemetry, peer| count(&outcome, telemetry, peer));
         match outcome {
@@ -102,37 +102,37 @@ impl Service {
         }
     }
 
-    async fn export(&self, request: Request<Incoming>) -> Result<Taken, Fault> {
-        let (peer, coding) = self.caller.sender(&request, "grpc-encoding")?;
+    async fn export(&self, request: Request<Incoming>) -> Result<AcceptedRequest, CallFault> {
+        let (peer, coding) = self.handler.sender(&request, "grpc-encoding")?;
         let content = match request.uri().path() {
-            TRACES => Content::Traces,
-            EXPERIMENTAL => Content::Profiles(Some(Layout::V1_3)),
-            _ => Content::Profiles(version::announced(request.headers())?),
+            TRACES => RequestContent::Traces,
+            EXPERIMENTAL => RequestContent::Profiles(Some(Layout::V1_3)),
+            _ => RequestContent::Profiles(version::announced(request.headers())?),
         };
-        self.caller.intake.room_for(content.kind()).await?;
-        let (received, packed) = frame::read(request.into_body(), self.body, &self.caller.intake).await?;
+        self.handler.intake.room_for(content.kind()).await?;
+        let (received, packed) = frame::read_message(request.into_body(), self.body, &self.handler.intake).await?;
         let coding = match (packed, coding) {
             (false, _) => Coding::Identity,
             (true, Coding::Identity) => {
                 let rule = "it is marked as compressed, but grpc-encoding names no compression";
-                return Err(Fault::invalid(frame::PLACE, rule));
+                return Err(CallFault::invalid(frame::PLACE, rule));
             }
             (true, coding) => coding,
         };
-        self.caller.call(received, coding, content, Form::Protobuf, peer).await
+        self.handler.call(received, coding, content, RequestEncoding::Protobuf, peer).await
     }
 
-    /// Whether calls of a method are taken.
+    /// Whether calls of a method are accepted.
     fn takes(&self, path: &str) -> bool {
         match path {
             PATH | EXPERIMENTAL => true,
-            TRACES => self.caller.takes_traces(),
+            TRACES => self.handler.takes_traces(),
             _ => false,
         }
     }
 }
 
-/// Whether the content type is that of gRPC with protobuf.
+/// Whether the content type is gRPC with protobuf.
 fn speaks_grpc(headers: &HeaderMap) -> bool {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = value.split(';').next().unwrap_or_default().trim();
@@ -152,23 +152,23 @@ fn plain(status: StatusCode, text: &'static str) -> Response<Reply> {
     response
 }
 
-/// The service and the method of a path.
+/// Splits a path into service and method.
 fn parts(path: &str) -> (&str, &str) {
     path.trim_start_matches('/').split_once('/').unwrap_or((path, ""))
 }
 
-/// The signal beside profiles that a path belongs to.
+/// The unsupported signal that a path belongs to.
 fn signal_of(path: &str) -> Option<Signal> {
     Signal::of(parts(path).0)
 }
 
-/// Says what is served instead of a path that is not.
-fn unknown(path: &str, takes_traces: bool) -> Fault {
+/// The fault for an unknown path, which names the supported one.
+fn unknown(path: &str, takes_traces: bool) -> CallFault {
     let (service, method) = parts(path);
     let (known, _) = parts(PATH);
     let is_taken = service == known || (takes_traces && service == parts(TRACES).0);
     if let Some(signal) = signal_of(path).filter(|_| !is_taken) {
-        return Fault::another_signal(signal, &format!("unknown service {service}"), takes_traces);
+        return CallFault::another_signal(signal, &format!("unknown service {service}"), takes_traces);
     }
     let text = if is_taken {
         format!("unknown method {method} of service {service}, its only method is Export")
@@ -177,5 +177,5 @@ fn unknown(path: &str, takes_traces: bool) -> Fault {
     } else {
         format!("unknown service {service}: this receiver serves {known}")
     };
-    Fault::new(Kind::Unknown, text)
+    CallFault::new(FaultKind::Unknown, text)
 }

@@ -1,4 +1,4 @@
-//! Answers: one message and its trailers, or a status alone.
+//! Answers: one message with trailers, or only a status.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -10,19 +10,19 @@ use http_body_util::combinators::WithTrailers;
 use http_body_util::{BodyExt as _, Either, Full};
 
 use super::ACCEPT_ENCODING;
-use crate::call::Taken;
-use crate::fault::{Fault, Kind};
+use crate::call::AcceptedRequest;
+use crate::fault::{CallFault, FaultKind};
 use crate::message;
 
-/// The body of an answer: a message with its trailers, or bytes without.
+/// The body of an answer: a message with trailers, or bytes without.
 pub(crate) type Reply = Either<WithTrailers<Full<Bytes>, Ready<Option<Result<HeaderMap, Infallible>>>>, Full<Bytes>>;
 
-/// The answer to a call that succeeded, perhaps in part.
-pub(super) fn success(taken: &Taken) -> Response<Reply> {
+/// The answer to a fully or partly successful call.
+pub(super) fn success(taken: &AcceptedRequest) -> Response<Reply> {
     let message = message::response(taken);
     let mut data = BytesMut::with_capacity(5 + message.len());
     data.put_u8(0);
-    // A complaint is a few hundred bytes.
+    // The message has a few hundred bytes, so its length fits.
     data.put_u32(message.len() as u32);
     data.put(message);
     let trailers = HeaderMap::from_iter([(tonic::Status::GRPC_STATUS, HeaderValue::from_static("0"))]);
@@ -32,11 +32,11 @@ pub(super) fn success(taken: &Taken) -> Response<Reply> {
     response
 }
 
-/// The answer to a call that failed: the status in the headers, and no body.
-pub(super) fn failure(fault: &Fault) -> Response<Reply> {
+/// The answer to a failed call: the status in the headers, without a body.
+pub(super) fn failure(fault: &CallFault) -> Response<Reply> {
     let mut response = message::grpc_status(fault).into_http().map(Either::Right);
-    if fault.kind == Kind::Coding {
-        // gRPC doc/compression.md: the answer to an encoding that is not supported names those that are.
+    if fault.kind == FaultKind::Coding {
+        // gRPC doc/compression.md: the answer to an unsupported encoding lists the supported ones.
         response.headers_mut().insert("grpc-accept-encoding", HeaderValue::from_static(ACCEPT_ENCODING));
     }
     response

@@ -1,5 +1,5 @@
-//! The content type of a request, which is also that of its answer (opentelemetry-proto `docs/specification.md`,
-//! "OTLP/HTTP Response").
+//! The content type of a request, which its answer shares (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP
+//! Response").
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -8,9 +8,9 @@ use http::header::CONTENT_TYPE;
 use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::{self, Message};
 
-use crate::call::Content;
-use crate::fault::{Fault, Kind};
-use crate::form::Form;
+use crate::call::RequestContent;
+use crate::fault::{CallFault, FaultKind};
+use crate::form::RequestEncoding;
 use crate::message;
 
 /// The content type of protobuf.
@@ -19,17 +19,17 @@ const PROTOBUF: &str = "application/x-protobuf";
 /// The content type of JSON.
 const JSON: &str = "application/json";
 
-/// What a request says that it is.
+/// The content type of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Media {
     Protobuf,
     Json,
-    /// Something else, or nothing.
+    /// Another content type, or none.
     Other,
 }
 
 impl Media {
-    /// What the headers say. Parameters, such as a charset, mean nothing.
+    /// Reads the content type. Parameters, such as a charset, are ignored.
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let essence = value.split(';').next().unwrap_or_default().trim();
@@ -42,12 +42,14 @@ impl Media {
         }
     }
 
-    /// How a request is written.
-    pub(super) fn form(self, content: Content) -> Result<Form, Fault> {
+    /// The request's encoding.
+    pub(super) fn form(self, content: RequestContent) -> Result<RequestEncoding, CallFault> {
         let text = match (self, content) {
-            (Self::Protobuf, _) => return Ok(Form::Protobuf),
-            (Self::Json, Content::Traces | Content::Profiles(None | Some(Layout::V1_10))) => return Ok(Form::Json),
-            (Self::Json, Content::Profiles(Some(_))) => {
+            (Self::Protobuf, _) => return Ok(RequestEncoding::Protobuf),
+            (Self::Json, RequestContent::Traces | RequestContent::Profiles(None | Some(Layout::V1_10))) => {
+                return Ok(RequestEncoding::Json);
+            }
+            (Self::Json, RequestContent::Profiles(Some(_))) => {
                 "profiles of an earlier layout are not taken in JSON, send protobuf with the content type \
                  application/x-protobuf"
             }
@@ -55,22 +57,22 @@ impl Media {
                 "the content type is not supported, send protobuf as application/x-protobuf or JSON as application/json"
             }
         };
-        Err(Fault::new(Kind::Format, text))
+        Err(CallFault::new(FaultKind::Format, text))
     }
 
-    /// The content type and the body of an answer that is a message, given in protobuf.
+    /// The content type and the body of an answer with a message, which is given in protobuf.
     pub(super) fn response(self, message: Message, protobuf: Bytes) -> (&'static str, Bytes) {
         let mut text = Vec::new();
         match self {
-            // What this receiver wrote itself can be read.
+            // This receiver encoded the message itself, so it can be converted.
             Self::Json if json::write(message, &protobuf, usize::MAX, &mut text).is_ok() => (JSON, text.into()),
             _ => (PROTOBUF, protobuf),
         }
     }
 
-    /// The content type and the body of an answer that is a fault: a `google.rpc.Status`, in protobuf unless the
-    /// request is JSON.
-    pub(super) fn status(self, fault: &Fault) -> (&'static str, Bytes) {
+    /// The content type and the body of an answer with a fault: a `google.rpc.Status`, in protobuf unless the request
+    /// is JSON.
+    pub(super) fn status(self, fault: &CallFault) -> (&'static str, Bytes) {
         match self {
             Self::Protobuf | Self::Other => (PROTOBUF, message::http_status(fault)),
             Self::Json => {

@@ -1,7 +1,7 @@
-//! OTLP over HTTP, in protobuf or in JSON: the paths of profiles, today's and that of opentelemetry-proto 1.3, and of
+//! OTLP over HTTP, in protobuf or JSON: the current path of profiles, that of opentelemetry-proto 1.3, and that of
 //! traces.
 //!
-//! The rest of a body that is refused is read and forgotten first, for a few seconds, so that its sender sees the
+//! Before a body is refused, its rest is read and discarded for a few seconds, so that its sender gets to read the
 //! answer ([`body::discard_rest`]).
 
 mod media;
@@ -15,7 +15,7 @@ use http::{HeaderValue, Method, Request, Response};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use profbridge_engine::body;
-use profbridge_engine::http_fault::{Tally, retry_after};
+use profbridge_engine::http_fault::{RequestTally, retry_after};
 use profbridge_net::body::BodyLimits;
 use profbridge_net::compression;
 use profbridge_net::server::Peer;
@@ -23,57 +23,59 @@ use profbridge_wire::otlp::Layout;
 use profbridge_wire::otlp::json::Message;
 
 use self::media::Media;
-use crate::call::{Caller, Content, Taken, count};
-use crate::elsewhere::Elsewhere;
-use crate::fault::{Fault, Kind, Signal};
+use crate::call::{AcceptedRequest, ExportHandler, RequestContent, count};
+use crate::fault::{CallFault, FaultKind, Signal};
 use crate::message;
+use crate::signal_forwarder::SignalForwarder;
 use crate::version;
 
-/// Where profiles go (opentelemetry-proto `profiles_service_http.yaml`).
+/// The path of profiles (opentelemetry-proto `profiles_service_http.yaml`).
 pub(crate) const PATH: &str = "/v1development/profiles";
 
-/// Where they went in opentelemetry-proto 1.3.
+/// The path of profiles in opentelemetry-proto 1.3.
 pub(crate) const EXPERIMENTAL: &str = "/v1experimental/profiles";
 
-/// Where traces go (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP Request").
+/// The path of traces (opentelemetry-proto `docs/specification.md`, "OTLP/HTTP Request").
 pub(crate) const TRACES: &str = "/v1/traces";
 
 /// The service of one listener.
 #[derive(Clone)]
 pub(crate) struct Service {
-    pub(crate) caller: Caller,
+    pub(crate) handler: ExportHandler,
     pub(crate) body: BodyLimits,
-    /// Where signals go that are not taken here.
-    pub(crate) elsewhere: Option<Elsewhere>,
+    /// The server for unsupported signals.
+    pub(crate) signal_forwarder: Option<SignalForwarder>,
     /// How long the rest of a refused body is read.
     pub(crate) linger: Duration,
 }
 
-/// An answer: the receiver's own, or that of the server that a request was handed on to.
-type Answer = Response<Either<Full<Bytes>, Incoming>>;
+/// An answer: the receiver's own, or that of the server to which the request was forwarded.
+type HttpAnswer = Response<Either<Full<Bytes>, Incoming>>;
 
 impl Service {
-    /// Answers a request, or has another server answer it. Never fails.
-    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<Answer, Infallible> {
-        let Some(elsewhere) = self.elsewhere.as_ref().filter(|_| self.is_unsupported(request.uri().path())) else {
+    /// Answers a request, or forwards it to another server. Never fails.
+    pub(crate) async fn answer(self, request: Request<Incoming>) -> Result<HttpAnswer, Infallible> {
+        let Some(signal_forwarder) =
+            self.signal_forwarder.as_ref().filter(|_| self.is_unsupported(request.uri().path()))
+        else {
             return Ok(self.respond(request).await.map(Either::Left));
         };
         let media = Media::of(request.headers());
-        Ok(elsewhere.answer(request, self.body, &self.caller, |fault| failure(fault, media)).await)
+        Ok(signal_forwarder.answer(request, self.body, &self.handler, |fault| failure(fault, media)).await)
     }
 
     async fn respond(&self, mut request: Request<Incoming>) -> Response<Full<Bytes>> {
         let media = Media::of(request.headers());
         let peer = request.extensions().get::<Peer>().map(|peer| peer.addr.ip());
         if let Some(fault) = self.misdirected(&request) {
-            // Whoever only looks (a browser, a probe) loses nothing.
+            // Other methods come from browsers and probes, which lose no data.
             if request.method() == Method::POST {
-                self.caller.telemetry.not_taken(fault.refusal(peer));
+                self.handler.telemetry.not_taken(fault.refusal(peer));
             }
             body::discard_rest(request, self.linger).await;
             return failure(&fault, media);
         }
-        let tally = Tally::new(&self.caller.telemetry, peer);
+        let tally = RequestTally::new(&self.handler.telemetry, peer);
         let message = match request.uri().path() {
             TRACES => Message::TracesResponse,
             _ => Message::ProfilesResponse,
@@ -89,76 +91,76 @@ impl Service {
         }
     }
 
-    async fn export(&self, request: &mut Request<Incoming>, media: Media) -> Result<Taken, Fault> {
-        let (peer, coding) = self.caller.sender(request, CONTENT_ENCODING.as_str())?;
+    async fn export(&self, request: &mut Request<Incoming>, media: Media) -> Result<AcceptedRequest, CallFault> {
+        let (peer, coding) = self.handler.sender(request, CONTENT_ENCODING.as_str())?;
         let content = match request.uri().path() {
-            TRACES => Content::Traces,
-            EXPERIMENTAL => Content::Profiles(Some(Layout::V1_3)),
-            _ => Content::Profiles(version::announced(request.headers())?),
+            TRACES => RequestContent::Traces,
+            EXPERIMENTAL => RequestContent::Profiles(Some(Layout::V1_3)),
+            _ => RequestContent::Profiles(version::announced(request.headers())?),
         };
         let form = media.form(content)?;
-        self.caller.intake.room_for(content.kind()).await?;
-        let received = body::read(request.body_mut(), self.body, &self.caller.intake).await?;
-        self.caller.call(received, coding, content, form, peer).await
+        self.handler.intake.room_for(content.kind()).await?;
+        let received = body::read(request.body_mut(), self.body, &self.handler.intake).await?;
+        self.handler.call(received, coding, content, form, peer).await
     }
 
-    /// Whether a path is that of a signal which is not taken here.
+    /// Whether a path belongs to an unsupported signal.
     fn is_unsupported(&self, path: &str) -> bool {
         Signal::of(path).is_some() && !self.takes(path)
     }
 
-    /// Whether requests on a path are taken.
+    /// Whether requests on a path are accepted.
     fn takes(&self, path: &str) -> bool {
         match path {
             PATH | EXPERIMENTAL => true,
-            TRACES => self.caller.takes_traces(),
+            TRACES => self.handler.takes_traces(),
             _ => false,
         }
     }
 
-    /// Why a request is not for this service.
-    fn misdirected(&self, request: &Request<Incoming>) -> Option<Fault> {
+    /// The fault of a request that is not for this service.
+    fn misdirected(&self, request: &Request<Incoming>) -> Option<CallFault> {
         let path = request.uri().path();
         let content_type = request.headers().get(CONTENT_TYPE).map_or(&b""[..], HeaderValue::as_bytes);
         if content_type.starts_with(b"application/grpc") {
-            self.caller.telemetry.connections().wrong_protocol();
+            self.handler.telemetry.connections().wrong_protocol();
             let text = "this is OTLP over gRPC on the port for HTTP: give the client the port for gRPC, 4317 by default, or \
                         OTEL_EXPORTER_OTLP_PROTOCOL=http/protobuf";
-            return Some(Fault::new(Kind::Unknown, text));
+            return Some(CallFault::new(FaultKind::Unknown, text));
         }
         if self.takes(path) {
             let method = request.method();
             let noun = if path == TRACES { "traces" } else { "profiles" };
             let text = || format!("{method} is not allowed on {path}, {noun} are sent with POST");
-            return (method != Method::POST).then(|| Fault::new(Kind::Method, text()));
+            return (method != Method::POST).then(|| CallFault::new(FaultKind::Method, text()));
         }
         if let Some(signal) = Signal::of(path) {
             let what = format!("nothing is served on {path}");
-            return Some(Fault::another_signal(signal, &what, self.caller.takes_traces()));
+            return Some(CallFault::another_signal(signal, &what, self.handler.takes_traces()));
         }
         let text = format!("nothing is served on {path}, profiles are sent to {PATH} and traces to {TRACES}");
-        Some(Fault::new(Kind::Unknown, text))
+        Some(CallFault::new(FaultKind::Unknown, text))
     }
 }
 
-fn success(taken: &Taken, message: Message, media: Media) -> Response<Full<Bytes>> {
+fn success(taken: &AcceptedRequest, message: Message, media: Media) -> Response<Full<Bytes>> {
     let (content_type, body) = media.response(message, message::response(taken));
     let mut response = Response::new(Full::new(body));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
 }
 
-fn failure(fault: &Fault, media: Media) -> Response<Full<Bytes>> {
+fn failure(fault: &CallFault, media: Media) -> Response<Full<Bytes>> {
     let (content_type, body) = media.status(fault);
     let mut response = Response::new(Full::new(body));
     *response.status_mut() = fault.status();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     match fault.kind {
-        Kind::Method => {
+        FaultKind::Method => {
             headers.insert(ALLOW, HeaderValue::from_static("POST"));
         }
-        Kind::Coding => {
+        FaultKind::Coding => {
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static(compression::ACCEPT_ENCODING));
         }
         _ => {}

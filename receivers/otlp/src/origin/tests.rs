@@ -15,9 +15,9 @@ fn this() -> ThisHost {
     ThisHost { id: Some("f00d".to_owned()), name: Some("web-1".to_owned()) }
 }
 
-fn origin(host: ThisHost, insert: &[(&str, &str)]) -> Origin {
+fn origin(host: ThisHost, insert: &[(&str, &str)]) -> HostAttribution {
     let insert = insert.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
-    Origin::new("otlp".to_owned(), ResourceSettings { local_host: true, insert }, host)
+    HostAttribution::new("otlp".to_owned(), ResourceSettings { local_host: true, insert }, host)
 }
 
 /// A process as the eBPF profiler describes it.
@@ -29,7 +29,7 @@ fn on_host(name: &'static str) -> Attributes {
     vec![("host.name", name.into()), ("process.pid", 42.into())]
 }
 
-/// A batch with a resource for each list of attributes, and one sample of each at its own time.
+/// A batch with one resource per list of attributes, each with one sample at a different time.
 fn batch(resources: &[Attributes]) -> Profiles {
     let mut builder = Builder::new();
     for (at, attributes) in resources.iter().enumerate() {
@@ -42,9 +42,9 @@ fn batch(resources: &[Attributes]) -> Profiles {
     batch
 }
 
-fn take(origin: &Origin, peer: IpAddr, batch: Profiles) -> Profiles {
-    let findings = origin.look_at(&batch, peer, Instant::now());
-    origin.settle(batch, &findings).unwrap()
+fn take(origin: &HostAttribution, peer: IpAddr, batch: Profiles) -> Profiles {
+    let findings = origin.examine_batch(&batch, peer, Instant::now());
+    origin.apply_findings(batch, &findings).unwrap()
 }
 
 /// An attribute of a resource.
@@ -60,9 +60,8 @@ fn hosts(batch: &Profiles) -> Vec<(Option<&str>, Option<&str>)> {
     (0..batch.resources().len()).map(of).collect()
 }
 
-/// Guarantees: what a peer on the loopback sends without naming a host gets the id and name of this one, whichever
-/// loopback address it has; what names a host keeps what it says, also where only samples say it; peers elsewhere get
-/// nothing.
+/// Guarantees: profiles from any loopback address that name no host get the id and name of this one; those that name a
+/// host, even only in samples, keep it; other peers get nothing.
 #[test]
 fn local_peers_are_this_machine() {
     let named = (Some("f00d"), Some("web-1"));
@@ -83,7 +82,7 @@ fn local_peers_are_this_machine() {
     assert_eq!(hosts(&taken), [(None, None)]);
 }
 
-/// Guarantees: a container without a machine's id gives its name only, and what has no name at all gives nothing.
+/// Guarantees: a container without a machine id adds only its name, and a host without names adds nothing.
 #[test]
 fn hosts_without_an_id() {
     let pod = ThisHost { id: None, name: Some("pod-7".to_owned()) };
@@ -91,12 +90,12 @@ fn hosts_without_an_id() {
     let taken = take(&origin(ThisHost::default(), &[]), LOOPBACK, batch(&[process("/a")]));
     assert_eq!((hosts(&taken), taken.received.is_some()), (vec![(None, None)], true));
     let settings = ResourceSettings { local_host: false, insert: Vec::new() };
-    let off = Origin::new("otlp".to_owned(), settings, this());
+    let off = HostAttribution::new("otlp".to_owned(), settings, this());
     assert_eq!(hosts(&take(&off, LOOPBACK, batch(&[process("/a")]))), [(None, None)]);
 }
 
-/// Guarantees: attributes of the configuration get into the resources that do not have them, of every peer, and leave
-/// the others as they are; a host that is configured is not joined by this machine's.
+/// Guarantees: configured attributes are added to resources of every peer that lack them, and do not change others; if
+/// a host is configured, this machine's is not added.
 #[test]
 fn configured_attributes_are_inserted() {
     let insert = [("deployment.environment.name", "staging"), ("host.id", "node-3")];
@@ -108,28 +107,28 @@ fn configured_attributes_are_inserted() {
         assert_eq!(hosts(&taken)[0], (Some("node-3"), None));
         assert_eq!(hosts(&taken)[1], (Some("own"), None));
     }
-    // Nothing is missing: the request stays what it was.
+    // If nothing is missing, the request stays unchanged.
     let complete = take(&origin(this(), &insert), REMOTE, batch(&[named]));
     assert_eq!(complete.received.as_deref(), Some(&b"request"[..]));
 }
 
-/// Guarantees: a peer that passes on the profiles of several machines is marked, from the request on in which it shows,
-/// and its profiles do not become this machine's; a peer that does not is not marked.
+/// Guarantees: a peer that forwards the profiles of several machines is marked from the first request that shows it,
+/// and its profiles do not get this host's name; other peers are not marked.
 #[test]
 fn relaying_peers_are_marked() {
     let (a, b) = (process("/usr/bin/a"), process("/usr/bin/b"));
     for peer in [LOOPBACK, REMOTE] {
         let two_hosts = [on_host("web-2"), on_host("web-3"), a.clone()];
-        for told in [batch(&two_hosts), batch(&[a.clone(), b.clone()])] {
+        for report in [batch(&two_hosts), batch(&[a.clone(), b.clone()])] {
             let origin = origin(this(), &[]);
-            let taken = take(&origin, peer, told);
+            let taken = take(&origin, peer, report);
             assert!(taken.relayed && hosts(&taken).iter().all(|(id, _)| id.is_none()), "{:?}", hosts(&taken));
             let later = take(&origin, peer, batch(std::slice::from_ref(&a)));
             assert_eq!((later.relayed, hosts(&later), later.received.is_some()), (true, vec![(None, None)], true));
         }
         let origin = origin(this(), &[]);
         assert!(!take(&origin, peer, batch(std::slice::from_ref(&a))).relayed);
-        // Attributes of samples count as those of resources do.
+        // Attributes of samples count like those of resources.
         let mut builder = Builder::new();
         for (executable, time) in [("/usr/bin/a", 10), ("/usr/bin/b", 15), ("/usr/bin/a", 20)] {
             let attributes = builder.attributes(&process(executable));
@@ -137,14 +136,13 @@ fn relaying_peers_are_marked() {
         }
         assert!(take(&origin, peer, builder.finish().unwrap()).relayed);
     }
-    let elsewhere = origin(this(), &[("host.id", "node-3")]);
-    assert!(!take(&elsewhere, REMOTE, batch(&[a, b])).relayed, "what has a host cannot be mixed up");
+    let signal_forwarder = origin(this(), &[("host.id", "node-3")]);
+    assert!(!take(&signal_forwarder, REMOTE, batch(&[a, b])).relayed, "what has a host cannot be mixed up");
 }
 
-/// Guarantees: processes of a peer on this machine that say of themselves that they are of two hosts, by whichever
-/// name, do not become this machine's, and what names no host beside them is marked; so are processes of which only the
-/// service differs, and the log says so. A service that is named late, by an SDK's own word for none, or by a variable
-/// that agrees is of one machine.
+/// Guarantees: if processes of a loopback peer name two hosts, in whichever attribute, their profiles do not get this
+/// host's name, and those without a host are marked; the same holds if only their services differ, and the log says so.
+/// A service that is named late, by an SDK's placeholder, or by a matching variable does not count as a difference.
 #[test]
 fn two_hosts_behind_the_loopback() {
     let with = |more: &[(&'static str, &'static str)]| -> Attributes {
@@ -161,7 +159,7 @@ fn two_hosts_behind_the_loopback() {
     }
     let services = |one: &[(&'static str, &'static str)], other: &[(&'static str, &'static str)]| {
         let (origin, batch) = (origin(this(), &[]), batch(&[with(one), with(other)]));
-        let findings = origin.look_at(&batch, LOOPBACK, Instant::now());
+        let findings = origin.examine_batch(&batch, LOOPBACK, Instant::now());
         (findings.relayed, findings.warning)
     };
     let (name, variable) = ("service.name", "process.environment_variable.OTEL_SERVICE_NAME");
@@ -183,34 +181,34 @@ fn two_hosts_behind_the_loopback() {
     }
 }
 
-/// Guarantees: where profiles cannot be told apart the log says so once a minute, with the peer, the reason, the number
-/// of observations and what to set; where all name their host it says nothing.
+/// Guarantees: if profiles cannot be attributed, the log says so once a minute, with the peer, the reason, the number
+/// of observations and advice; if all name their host, it says nothing.
 #[test]
 fn a_warning_a_minute() {
     let origin = origin(this(), &[]);
     let (now, minute) = (Instant::now(), Duration::from_secs(60));
     let mixed = batch(&[on_host("web-2"), on_host("web-3"), process("/a")]);
-    let said = |at| origin.look_at(&mixed, REMOTE, at).warning;
-    let first = said(now).unwrap();
+    let warning_at = |at| origin.examine_batch(&mixed, REMOTE, at).warning;
+    let first = warning_at(now).unwrap();
     for part in ["10.0.0.7", "\"web-2\" and \"web-3\"", " 2 observations", "resource: {insert: {host.id: ...}}"] {
         assert!(first.contains(part), "{first}");
     }
-    assert_eq!(said(now + minute / 2), None);
-    assert!(said(now + minute).unwrap().contains(" 4 observations"));
+    assert_eq!(warning_at(now + minute / 2), None);
+    assert!(warning_at(now + minute).unwrap().contains(" 4 observations"));
     let named = batch(&[on_host("web-2"), on_host("web-3")]);
-    assert_eq!(origin.look_at(&named, REMOTE, now + 2 * minute).warning, None);
+    assert_eq!(origin.examine_batch(&named, REMOTE, now + 2 * minute).warning, None);
 }
 
-/// Guarantees: the memory of what is inserted is said before it is taken.
+/// Guarantees: the memory for added attributes is estimated before it is taken.
 #[test]
 fn memory_is_asked_for() {
     let origin = origin(this(), &[]);
     let before = batch(&vec![process("/a"); 1000]);
-    let findings = origin.look_at(&before, LOOPBACK, Instant::now());
-    // Two that were there and two that come, of each.
+    let findings = origin.examine_batch(&before, LOOPBACK, Instant::now());
+    // Two existing and two added attributes for each.
     assert_eq!(findings.memory(&before), 4000 * size_of::<Attribute>());
     let capacity = |batch: &Profiles| -> usize {
         batch.resources().iter().map(|resource| resource.resource.attributes.capacity()).sum()
     };
-    assert_eq!(capacity(&origin.settle(before, &findings).unwrap()), 4000);
+    assert_eq!(capacity(&origin.apply_findings(before, &findings).unwrap()), 4000);
 }

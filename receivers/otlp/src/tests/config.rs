@@ -1,4 +1,4 @@
-//! What is written and what it means.
+//! The configuration and its meaning.
 
 use profbridge_net::tls::HttpVersions;
 
@@ -10,8 +10,8 @@ fn endpoints(yaml: &str) -> (Option<String>, Option<String>) {
     (grpc.map(|grpc| grpc.endpoint), http.map(|http| http.endpoint))
 }
 
-/// Guarantees: with nothing written both protocols are served on loopback with OTLP's ports and limits; one that is
-/// written stands alone, also with nothing under it.
+/// Guarantees: by default both protocols are served on loopback with OTLP's ports and limits; if one is written, even
+/// with nothing under it, only that one is served.
 /// rule: otlp#ports, otlp#size
 #[test]
 fn defaults() {
@@ -34,7 +34,7 @@ fn defaults() {
     }
 }
 
-/// Guarantees: every key means what it means in the Collector.
+/// Guarantees: every key has the Collector's meaning.
 #[test]
 fn written() {
     let yaml = "
@@ -69,7 +69,7 @@ resource: {local_host: false, insert: {host.id: node-3}}
     assert_eq!(tls, None);
 }
 
-/// Guarantees: every rule that is broken is named at its key, all at once.
+/// Guarantees: all broken rules are reported together, each at its key.
 #[test]
 fn broken_rules() {
     let section = Section::from_yaml(

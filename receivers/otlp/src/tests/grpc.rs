@@ -6,12 +6,12 @@ use tonic_types::StatusExt as _;
 
 use super::*;
 
-/// Guarantees: a request of the generated client arrives whole, uncompressed and compressed, full success leaves
+/// Guarantees: a request of the generated client arrives completely, uncompressed and compressed, full success leaves
 /// `partial_success` unset, and the sender is the peer's address without its port.
 /// rule: otlp#grpc-service, otlp#success
 #[tokio::test]
 async fn exports() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let client = rig.client();
     let clients = [
         client.clone(),
@@ -35,7 +35,7 @@ async fn exports() {
 /// rule: otlp#empty-request
 #[tokio::test]
 async fn an_empty_request_succeeds() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for request in [ExportProfilesServiceRequest::default(), RequestBuilder::new().process("checkout", 1).build()] {
         let response = rig.client().export(request).await.unwrap().into_inner();
         assert_eq!(response, ExportProfilesServiceResponse::default());
@@ -43,25 +43,25 @@ async fn an_empty_request_succeeds() {
     assert_eq!((rig.requests("success", "grpc"), rig.samples("accepted", "grpc")), (2, 0));
 }
 
-/// Guarantees: a message of 40 MB is taken under the default limits, and its memory is given back.
+/// Guarantees: a message of 40 MB is accepted under the default limits, and its memory is released.
 /// rule: otlp#size
 #[tokio::test]
 async fn forty_megabytes_pass() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let (_, profiles) = rig.export(rig.client(), heavy(40_000_000)).await;
     let profile = profiles.profiles().next().unwrap();
     assert_eq!(profiles.dictionary().bytes(profile.original_payload).len(), 40_000_000);
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: a message larger than the limit is RESOURCE_EXHAUSTED without RetryInfo, whether it is too large as it
-/// comes, compressed, or after decompression; one of exactly the limit passes.
+/// Guarantees: a message larger than the limit is RESOURCE_EXHAUSTED without RetryInfo, whether it exceeds the limit
+/// compressed or after decompression; one of exactly the limit is accepted.
 /// rule: otlp#size-grpc
 #[tokio::test]
 async fn too_large_is_resource_exhausted() {
-    let mut rig = Rig::start(SMALL).await;
+    let mut rig = OtlpRig::start(SMALL).await;
     let over = heavy(SMALL_LIMIT);
-    // Does not compress below the limit.
+    // Random data, so that it stays above the limit when compressed.
     let mut noise = heavy(0);
     let mut state = 1_u64;
     let random = std::iter::repeat_with(|| {
@@ -93,12 +93,12 @@ async fn too_large_is_resource_exhausted() {
     rig.export(rig.client(), exact).await;
 }
 
-/// Guarantees: profiles that break a rule are refused by partial success, which counts profiles and names the place;
-/// the others arrive, and the samples and observations that were lost are counted.
+/// Guarantees: profiles that break a rule are rejected by partial success, which counts profiles and names the place;
+/// the others arrive, and the lost samples and observations are counted.
 /// rule: otlp#partial-success
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let (response, profiles) = rig.export(rig.client(), half_bad()).await;
     let partial = response.partial_success.unwrap();
     assert_eq!(partial.rejected_profiles, 1);
@@ -112,11 +112,11 @@ async fn some_profiles_refused_is_partial_success() {
     assert_eq!(totals.dropped.get(profbridge_model::Reason::Malformed).total(), 2);
 }
 
-/// Guarantees: a request of which no profile can be taken is INVALID_ARGUMENT and names the place in its details.
+/// Guarantees: a request without any acceptable profile is INVALID_ARGUMENT with the place in its details.
 /// rule: otlp#bad-data-grpc
 #[tokio::test]
 async fn all_profiles_refused_is_invalid_argument() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let mut request = half_bad();
     request.resource_profiles[0].scope_profiles[0].profiles.remove(0);
     let status = rig.client().export(request).await.unwrap_err();
@@ -130,8 +130,8 @@ async fn all_profiles_refused_is_invalid_argument() {
 /// Guarantees: a receiver that serves one protocol does not listen for the other.
 #[tokio::test]
 async fn a_protocol_can_be_alone() {
-    let rig = Rig::start("{protocols: {grpc: {endpoint: '127.0.0.1:0'}}}").await;
+    let rig = OtlpRig::start("{protocols: {grpc: {endpoint: '127.0.0.1:0'}}}").await;
     assert_eq!(rig.addresses.keys().collect::<Vec<_>>(), [&"grpc"]);
-    let rig = Rig::start("{protocols: {http: {endpoint: '127.0.0.1:0'}}}").await;
+    let rig = OtlpRig::start("{protocols: {http: {endpoint: '127.0.0.1:0'}}}").await;
     assert_eq!(rig.addresses.keys().collect::<Vec<_>>(), [&"http"]);
 }

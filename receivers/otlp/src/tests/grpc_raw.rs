@@ -1,4 +1,4 @@
-//! gRPC as a peer that keeps no rule would speak it.
+//! gRPC from a peer that breaks the protocol's rules.
 
 use ::http::{HeaderMap, Method, Version};
 use profbridge_net::body::BodyLimits;
@@ -26,7 +26,7 @@ pub(super) fn framed(flag: u8, length: usize, message: &[u8]) -> Vec<u8> {
     [&[flag], &length[..], message].concat()
 }
 
-/// Makes one call and reads its status, from the headers or the trailers.
+/// Makes one call and reads its status from the headers or the trailers.
 pub(super) async fn outcome(address: SocketAddr, request: Request<Feed>) -> (HeaderMap, Status) {
     let response = patiently(http2(address).await.send_request(request)).await.unwrap();
     let (head, body) = response.into_parts();
@@ -40,16 +40,16 @@ pub(super) async fn outcome(address: SocketAddr, request: Request<Feed>) -> (Hea
     (head.headers, status)
 }
 
-async fn export(rig: &Rig, encoding: Option<&str>, body: Feed) -> Status {
+async fn export(rig: &OtlpRig, encoding: Option<&str>, body: Feed) -> Status {
     outcome(rig.grpc(), call(PATH, "application/grpc", encoding, body)).await.1
 }
 
-/// Guarantees: bytes that are no protobuf, and a dictionary that breaks a rule, are INVALID_ARGUMENT with the place in
+/// Guarantees: bytes that are not protobuf, and a dictionary that breaks a rule, are INVALID_ARGUMENT with the place in
 /// google.rpc.BadRequest.
 /// rule: otlp#bad-data-grpc
 #[tokio::test]
 async fn undecodable_is_invalid_argument() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for message in [&b"\x0a\x7f\x01"[..], b"\xff\xff\xff", &[0x12, 2, 0x2a, 0x7f]] {
         let status = export(&rig, None, whole(framed(0, message.len(), message))).await;
         assert_eq!(status.code(), Code::InvalidArgument, "{status}");
@@ -60,21 +60,21 @@ async fn undecodable_is_invalid_argument() {
     assert_eq!(rig.requests("failure", "grpc"), 3);
 }
 
-/// Guarantees: a request whose layout cannot be told is refused, with the names of those that it could have.
+/// Guarantees: a request of ambiguous layout is refused, and the possible layouts are named.
 /// rule: otlp#layouts
 #[tokio::test]
 async fn an_unclear_layout_is_named() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let unclear = unclear_layout();
     let status = export(&rig, None, whole(framed(0, unclear.len(), &unclear))).await;
     assert_eq!(status.code(), Code::InvalidArgument);
     assert!(status.message().contains("opentelemetry-proto 1.8, 1.9"), "{status}");
 }
 
-/// Guarantees: every way to break the frame of the message is INVALID_ARGUMENT, and none of them INTERNAL.
+/// Guarantees: every broken frame is INVALID_ARGUMENT, and none is INTERNAL.
 #[tokio::test]
 async fn broken_frames_are_invalid_argument() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let message = small().encode_to_vec();
     for (encoding, body, says) in [
         (None, Vec::new(), "ended after 0 bytes"),
@@ -99,14 +99,14 @@ async fn broken_frames_are_invalid_argument() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: one string that is not UTF-8 costs nothing but itself: the request is taken, the string's sender is
-/// told, and it is counted. What came is not kept, so that it cannot be forwarded to a peer that refuses it.
+/// Guarantees: a string that is not UTF-8 is replaced without refusing the request, its sender is told, and it is
+/// counted. The original bytes are not forwarded, because a peer would refuse them.
 /// rule: otlp#warning
 #[tokio::test]
 async fn text_that_is_not_utf8_is_replaced() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let mut message = small().encode_to_vec();
-    // One more string at the end of the string table: a dictionary may come in pieces.
+    // One more string at the end of the string table: protobuf allows a dictionary in several pieces.
     message.extend([0x12, 4, 0x2a, 2, b'a', 0xff]);
     let request = call(PATH, "application/grpc", None, whole(framed(0, message.len(), &message)));
     let address = rig.grpc();
@@ -126,10 +126,10 @@ async fn text_that_is_not_utf8_is_replaced() {
     assert_eq!(rig.consumer.totals().notes, [("otlp_strings_replaced", 1)]);
 }
 
-/// Guarantees: a message that comes in pieces of one byte is put together, its frame too.
+/// Guarantees: a message that arrives byte by byte is assembled, including its frame.
 #[tokio::test]
 async fn pieces_are_put_together() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let message = small().encode_to_vec();
     let (sender, body) = feed();
     for byte in framed(0, message.len(), &message) {
@@ -143,12 +143,12 @@ async fn pieces_are_put_together() {
     assert_eq!(profiles(taken).received.unwrap(), message);
 }
 
-/// Guarantees: a compressed message of any supported encoding is taken, and one that is not compressed although an
-/// encoding is named.
+/// Guarantees: a message in any supported encoding is accepted, and so is an uncompressed one although an encoding is
+/// named.
 /// rule: otlp#compression
 #[tokio::test]
 async fn encodings_are_undone() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let message = small().encode_to_vec();
     for (encoding, flag, data) in [
         ("gzip", 1, gzip(&message)),
@@ -163,11 +163,11 @@ async fn encodings_are_undone() {
     }
 }
 
-/// Guarantees: an encoding that is not supported is UNIMPLEMENTED, and the answer names those that are.
+/// Guarantees: an unsupported encoding is UNIMPLEMENTED, and the answer lists the supported ones.
 /// rule: otlp#compression-unknown
 #[tokio::test]
 async fn an_unknown_encoding_is_unimplemented() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let request = call(PATH, "application/grpc", Some("snappy"), whole(framed(1, 1, b"x")));
     let (headers, status) = outcome(rig.grpc(), request).await;
     assert_eq!(status.code(), Code::Unimplemented);
@@ -175,11 +175,11 @@ async fn an_unknown_encoding_is_unimplemented() {
     assert_eq!(headers["grpc-accept-encoding"], "zstd,gzip,deflate,identity");
 }
 
-/// Guarantees: a service or method that is not served is UNIMPLEMENTED, with what is served instead.
+/// Guarantees: an unknown service or method is UNIMPLEMENTED, and the answer names the supported one.
 /// rule: otlp#grpc-service
 #[tokio::test]
 async fn unknown_services_are_unimplemented() {
-    let rig = Rig::start_for_profiles(LOOPBACK).await;
+    let rig = OtlpRig::start_for_profiles(LOOPBACK).await;
     let package = "opentelemetry.proto.collector";
     for (path, says) in [
         (
@@ -202,29 +202,29 @@ async fn unknown_services_are_unimplemented() {
     }
 }
 
-/// Guarantees: what is no gRPC gets an HTTP status, as gRPC's PROTOCOL-HTTP2.md asks for.
+/// Guarantees: a request that is not gRPC gets an HTTP status, as gRPC's PROTOCOL-HTTP2.md requires.
 #[tokio::test]
 async fn what_is_no_grpc_is_415() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for content_type in ["application/x-protobuf", "application/grpc-web", "application/grpc+json", ""] {
         let request = call(PATH, content_type, None, whole("x"));
         let response = http2(rig.grpc()).await.send_request(request).await.unwrap();
-        let answer = Answer::of(response).await;
+        let answer = ReadAnswer::of(response).await;
         assert_eq!(answer.status, 415, "{content_type}");
         assert!(String::from_utf8(answer.body.to_vec()).unwrap().contains("4318"));
     }
     let mut request = call(PATH, "application/grpc", None, whole("x"));
     *request.method_mut() = Method::PUT;
-    let answer = Answer::of(http2(rig.grpc()).await.send_request(request).await.unwrap()).await;
+    let answer = ReadAnswer::of(http2(rig.grpc()).await.send_request(request).await.unwrap()).await;
     assert_eq!((answer.status, answer.header("allow")), (405, Some("POST")));
 }
 
-/// Guarantees: a frame that claims 2 GiB, or a length just above the limit, is refused before anything of it came; one
-/// that claims the limit and sends nothing holds no memory.
+/// Guarantees: a frame that claims 2 GiB, or a length just above the limit, is refused before its content arrives; one
+/// that claims exactly the limit and sends nothing holds no memory.
 /// rule: otlp#size-grpc
 #[tokio::test]
 async fn lying_lengths_cost_nothing() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for length in [1 << 31, (64 << 20) + 1] {
         let status = export(&rig, None, whole(framed(0, length, b""))).await;
         assert_eq!(status.code(), Code::ResourceExhausted, "{length}: {status}");
@@ -241,14 +241,14 @@ async fn lying_lengths_cost_nothing() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: a client that stops in the middle of a message is cut off by the timeout with DEADLINE_EXCEEDED, which
-/// OTLP clients repeat, and its memory is free.
+/// Guarantees: a client that stalls in the middle of a message gets DEADLINE_EXCEEDED after the timeout, which OTLP
+/// clients retry, and its memory is released.
 #[tokio::test]
 async fn a_slow_client_is_cut() {
     let mut settings = settings(LOOPBACK);
     let grpc = settings.grpc.as_mut().unwrap();
     grpc.body = BodyLimits { timeout: Duration::from_millis(200), ..grpc.body };
-    let rig = Rig::start_with(settings, PLENTY).await.unwrap();
+    let rig = OtlpRig::start_with(settings, PLENTY).await.unwrap();
     let (sender, body) = feed();
     sender.send(Ok(framed(0, 100_000, b"half").into())).unwrap();
     let status = export(&rig, None, body).await;
@@ -257,10 +257,10 @@ async fn a_slow_client_is_cut() {
     drop(sender);
 }
 
-/// Guarantees: a client that goes away in the middle of a message leaves nothing behind but a counted failure.
+/// Guarantees: a client that disconnects in the middle of a message only leaves a counted failure.
 #[tokio::test]
 async fn a_client_that_goes_away_is_counted() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let (sender, body) = feed();
     sender.send(Ok(framed(0, 100_000, b"half").into())).unwrap();
     let mut client = http2(rig.grpc()).await;
@@ -272,12 +272,11 @@ async fn a_client_that_goes_away_is_counted() {
     until(|| rig.consumer.memory_used() == 0).await;
 }
 
-/// Guarantees: a bomb, a thousand times smaller than what it unpacks to, is refused at the limit and takes no more
-/// memory than that.
+/// Guarantees: a bomb that expands a thousandfold is refused at the limit and takes no more memory than the limit.
 /// rule: otlp#size
 #[tokio::test]
 async fn bombs_are_refused() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     let zeros = vec![0; 64 << 20];
     for (encoding, bomb) in [("gzip", gzip(&zeros)), ("zstd", zstandard(&zeros)), ("deflate", zlib(&zeros))] {
         assert!(bomb.len() < SMALL_LIMIT);

@@ -1,4 +1,4 @@
-//! HTTP as clients of OTLP speak it.
+//! HTTP as OTLP clients use it.
 
 use ::http::Method;
 use tonic::Code;
@@ -14,12 +14,12 @@ fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
     request.body(whole(body)).unwrap()
 }
 
-/// Guarantees: a request arrives whole in every encoding, the answer has the request's content type, and full success
-/// leaves `partial_success` unset.
+/// Guarantees: a request in every encoding arrives completely, the answer has the request's content type, and full
+/// success leaves `partial_success` unset.
 /// rule: otlp#http-path, otlp#http-protobuf, otlp#http-answer-type, otlp#compression, otlp#success
 #[tokio::test]
 async fn exports() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let message = small().encode_to_vec();
     for (encoding, body) in [
         (None, message.clone()),
@@ -38,16 +38,16 @@ async fn exports() {
     assert_eq!(rig.samples("accepted", "grpc"), 0);
 }
 
-/// Guarantees: HTTP/2 is served on the same port, and a content type with parameters is understood.
+/// Guarantees: HTTP/2 is served on the same port, and a content type with parameters is accepted.
 #[tokio::test]
 async fn http2_is_served_too() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = Request::post(format!("http://localhost{PATH}"))
         .header("content-type", "Application/X-Protobuf; charset=utf-8");
     let request = request.body(whole(small().encode_to_vec())).unwrap();
     let mut client = http2(rig.http()).await;
     let (response, taken) = tokio::join!(client.send_request(request), rig.consumer.take());
-    assert_eq!(Answer::of(response.unwrap()).await.response(), ExportProfilesServiceResponse::default());
+    assert_eq!(ReadAnswer::of(response.unwrap()).await.response(), ExportProfilesServiceResponse::default());
     assert_eq!(profiles(taken).observations(), 3);
 }
 
@@ -55,16 +55,16 @@ async fn http2_is_served_too() {
 /// rule: otlp#empty-request
 #[tokio::test]
 async fn an_empty_request_succeeds() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let answer = http1(rig.http(), post(None, "")).await;
     assert_eq!(answer.response(), ExportProfilesServiceResponse::default());
 }
 
-/// Guarantees: profiles that break a rule are refused by partial success with 200, counted in profiles.
+/// Guarantees: profiles that break a rule are rejected by partial success with 200, counted in profiles.
 /// rule: otlp#partial-success
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = post(None, half_bad().encode_to_vec());
     let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
     let partial = answer.response().partial_success.unwrap();
@@ -74,12 +74,12 @@ async fn some_profiles_refused_is_partial_success() {
     assert_eq!((rig.samples("accepted", "http"), rig.samples("failed", "http")), (2, 1));
 }
 
-/// Guarantees: what cannot be undone or decoded is 400 with a google.rpc.Status that names the place, and layouts
-/// that cannot be told apart are named.
+/// Guarantees: a body that cannot be decompressed or decoded is 400 with a google.rpc.Status that names the place, and
+/// the candidates of an ambiguous layout are named.
 /// rule: otlp#bad-data-http, otlp#error-body
 #[tokio::test]
 async fn undecodable_is_400() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for (encoding, body, says) in [
         (None, b"\x0a\x7f\x01".to_vec(), "request"),
         (None, unclear_layout(), "opentelemetry-proto 1.8, 1.9"),
@@ -97,12 +97,12 @@ async fn undecodable_is_400() {
     assert_eq!(rig.requests("failure", "http"), 4);
 }
 
-/// Guarantees: a body larger than the limit is 413, whether it is too large as it comes or after decompression, and a
-/// client that writes all of it before it reads sees the answer and not a reset.
+/// Guarantees: a body that exceeds the limit is 413, whether compressed or after decompression, and a client that
+/// writes all of it before it reads gets the answer and not a reset.
 /// rule: otlp#size-http
 #[tokio::test]
 async fn too_large_is_413() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     let over = heavy(SMALL_LIMIT).encode_to_vec();
     let zeros = vec![0; 64 << 20];
     for (encoding, body) in [
@@ -124,12 +124,12 @@ async fn too_large_is_413() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: what is neither protobuf nor JSON is 415, and so is JSON on the path of an earlier layout, which is told
-/// so in JSON.
+/// Guarantees: a content type other than protobuf and JSON is 415, and so is JSON on the path of an earlier layout,
+/// whose answer is JSON.
 /// rule: otlp#http-type, otlp#error-body
 #[tokio::test]
 async fn other_formats_are_415() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let with = |path: &str, content_type: &str| {
         let request = Request::post(path).header("host", "localhost").header("content-type", content_type);
         request.body(whole("{}")).unwrap()
@@ -149,11 +149,11 @@ async fn other_formats_are_415() {
     assert_eq!(answer.status, 415);
 }
 
-/// Guarantees: an encoding that is not supported is 415 and the answer names those that are.
+/// Guarantees: an unsupported encoding is 415, and the answer lists the supported ones.
 /// rule: otlp#compression-unknown
 #[tokio::test]
 async fn unknown_encodings_are_415() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for encoding in ["compress", "gzip, gzip"] {
         let answer = http1(rig.http(), post(Some(encoding), "x")).await;
         assert_eq!((answer.status, answer.header("accept-encoding")), (415, Some("zstd, gzip, deflate, br, identity")));
@@ -161,11 +161,11 @@ async fn unknown_encodings_are_415() {
     }
 }
 
-/// Guarantees: a method other than POST is 405 and says which one is allowed.
+/// Guarantees: a method other than POST is 405, and the answer says which one is allowed.
 /// rule: otlp#http-method
 #[tokio::test]
 async fn other_methods_are_405() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     for method in [Method::GET, Method::PUT, Method::DELETE] {
         let request = Request::builder().method(&method).uri(PATH).header("host", "localhost").body(whole("")).unwrap();
         let answer = http1(rig.http(), request).await;
@@ -174,11 +174,11 @@ async fn other_methods_are_405() {
     }
 }
 
-/// Guarantees: a path that is not served is 404, names itself, and says where profiles go.
+/// Guarantees: an unknown path is 404, and the answer names it and the path for profiles.
 /// rule: otlp#http-path
 #[tokio::test]
 async fn other_paths_are_404() {
-    let rig = Rig::start_for_profiles(LOOPBACK).await;
+    let rig = OtlpRig::start_for_profiles(LOOPBACK).await;
     for (path, says) in [
         ("/v1/profiles", "profiles are sent to /v1development/profiles"),
         ("/v1/traces", "set OTEL_EXPORTER_OTLP_TRACES_ENDPOINT to where traces go"),
@@ -195,10 +195,10 @@ async fn other_paths_are_404() {
     }
 }
 
-/// Guarantees: gRPC on the port for HTTP is refused with what to change, and counted.
+/// Guarantees: gRPC on the HTTP port is refused with advice, and counted.
 #[tokio::test]
 async fn grpc_on_the_port_for_http() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let path = "/opentelemetry.proto.collector.trace.v1.TraceService/Export";
     let request = Request::post(path).header("host", "localhost").header("content-type", "application/grpc");
     let answer = http1(rig.http(), request.body(whole("")).unwrap()).await;

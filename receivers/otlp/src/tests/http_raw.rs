@@ -1,4 +1,4 @@
-//! HTTP as a peer that keeps no rule would speak it.
+//! HTTP from a peer that breaks the protocol's rules.
 
 use profbridge_net::body::BodyLimits;
 
@@ -10,15 +10,15 @@ fn head(extra: &str) -> String {
     )
 }
 
-async fn quick() -> Rig {
+async fn quick() -> OtlpRig {
     let mut settings = settings(LOOPBACK);
     let http = settings.http.as_mut().unwrap();
     http.body = BodyLimits { timeout: Duration::from_millis(200), ..http.body };
     http.linger = Duration::from_millis(100);
-    Rig::start_with(settings, PLENTY).await.unwrap()
+    OtlpRig::start_with(settings, PLENTY).await.unwrap()
 }
 
-/// Guarantees: a length above the limit is refused although nothing follows it, and 2^63 is no problem.
+/// Guarantees: a length above the limit is refused although no body follows, and a length of 2^63 is handled.
 /// rule: otlp#size-http
 #[tokio::test]
 async fn lying_lengths_are_refused() {
@@ -30,10 +30,10 @@ async fn lying_lengths_are_refused() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: a length within the limit holds memory for what came and no more.
+/// Guarantees: an announced length within the limit holds only memory for the received bytes.
 #[tokio::test]
 async fn a_claim_holds_no_memory() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let mut stream = TcpStream::connect(rig.http()).await.unwrap();
     stream.write_all(head("content-length: 60000000").as_bytes()).await.unwrap();
     stream.write_all(b"x").await.unwrap();
@@ -44,7 +44,7 @@ async fn a_claim_holds_no_memory() {
     until(|| rig.requests("failure", "http") == 1).await;
 }
 
-/// Guarantees: a client that is too slow is answered 504, which OTLP clients repeat, and cut off.
+/// Guarantees: a client that is too slow gets 504, which OTLP clients retry, and is disconnected.
 #[tokio::test]
 async fn a_slow_client_is_cut() {
     let rig = quick().await;
@@ -53,7 +53,7 @@ async fn a_slow_client_is_cut() {
     assert_eq!((rig.requests("failure", "http"), rig.consumer.memory_used()), (1, 0));
 }
 
-/// Guarantees: a body whose framing is broken is 400.
+/// Guarantees: a body with broken framing is 400.
 #[tokio::test]
 async fn broken_chunks_are_400() {
     let rig = quick().await;
@@ -62,10 +62,10 @@ async fn broken_chunks_are_400() {
     assert_eq!(rig.requests("failure", "http"), 1);
 }
 
-/// Guarantees: a body without an announced length is cut at the limit.
+/// Guarantees: a body without an announced length is cut off at the limit.
 #[tokio::test]
 async fn endless_chunks_are_cut() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     let mut bytes = head("transfer-encoding: chunked").into_bytes();
     for _ in 0..40 {
         bytes.extend_from_slice(b"10000\r\n");
@@ -81,22 +81,22 @@ async fn endless_chunks_are_cut() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: a client that asks whether to send is told no without having to send.
+/// Guarantees: a client that sends `Expect: 100-continue` is refused without having to send the body.
 #[tokio::test]
-async fn who_asks_first_is_answered_at_once() {
-    let rig = Rig::start(SMALL).await;
+async fn expect_continue_is_refused_at_once() {
+    let rig = OtlpRig::start(SMALL).await;
     let request = head("expect: 100-continue\r\ncontent-length: 2000000");
     let answer = patiently(exchange(rig.http(), request.as_bytes())).await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
 }
 
-/// Guarantees: a client that sends all of a body that is far too large before it looks for an answer can send it, sees
-/// the answer, and can use the connection again.
+/// Guarantees: a client that sends all of a far too large body before it reads can do so, gets the answer, and can
+/// reuse the connection.
 #[tokio::test]
-async fn who_sends_all_first_sees_the_answer() {
-    let mut rig = Rig::start(SMALL).await;
+async fn sender_of_a_large_body_gets_the_answer() {
+    let mut rig = OtlpRig::start(SMALL).await;
     let mut stream = TcpStream::connect(rig.http()).await.unwrap();
-    // More than what the sockets of both sides hold.
+    // More than the socket buffers of both sides.
     let body = vec![0; 32 << 20];
     stream.write_all(head(&format!("content-length: {}", body.len())).as_bytes()).await.unwrap();
     patiently(stream.write_all(&body)).await.unwrap();
@@ -111,10 +111,11 @@ async fn who_sends_all_first_sees_the_answer() {
     assert!(answers.starts_with("HTTP/1.1 413 ") && answers.contains("HTTP/1.1 200 OK"), "{answers}");
 }
 
-/// Guarantees: the same over HTTP/2: the stream takes the rest of a refused body instead of ending under its sender.
+/// Guarantees: the same over HTTP/2: the stream reads the rest of a refused body instead of ending while its sender
+/// writes.
 #[tokio::test]
 async fn http2_takes_the_rest() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     let request =
         Request::post("http://localhost/v1development/profiles").header("content-type", "application/x-protobuf");
     let (sender, body) = feed();
@@ -127,7 +128,7 @@ async fn http2_takes_the_rest() {
     }
     until(|| rig.requests("failure", "http") == 1).await;
     for _ in 0..64 {
-        // A stream that was ended would drop its body meanwhile.
+        // If the stream had ended, the client would drop its body in this time.
         for _ in 0..50 {
             tokio::task::yield_now().await;
         }

@@ -24,7 +24,7 @@ fn post(encoding: Option<&str>, body: impl Into<Bytes>) -> Request<Feed> {
 }
 
 /// An answer's status and its JSON.
-fn answered(answer: &Answer) -> (u16, Value) {
+fn answered(answer: &ReadAnswer) -> (u16, Value) {
     assert_eq!(answer.header("content-type"), Some("application/json"));
     (answer.status, serde_json::from_slice(&answer.body).unwrap())
 }
@@ -34,7 +34,7 @@ fn answered(answer: &Answer) -> (u16, Value) {
 /// rule: otlp#http-json, otlp#http-answer-type
 #[tokio::test]
 async fn exports() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let (small, large) = (small(), heavy(100_000));
     for (request, encoding, body) in [
         (&small, None, text(&small)),
@@ -56,27 +56,27 @@ async fn exports() {
 /// Guarantees: an empty request succeeds.
 #[tokio::test]
 async fn an_empty_request_succeeds() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     assert_eq!(answered(&http1(rig.http(), post(None, "{}")).await), (200, json!({})));
 }
 
-/// Guarantees: profiles that break a rule are refused by partial success, whose numbers are strings as in OTLP/JSON.
+/// Guarantees: profiles that break a rule are rejected by partial success, whose numbers are strings as in OTLP/JSON.
 #[tokio::test]
 async fn some_profiles_refused_is_partial_success() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let (answer, taken) = tokio::join!(http1(rig.http(), post(None, text(&half_bad()))), rig.consumer.take());
-    let (status, said) = answered(&answer);
-    assert_eq!((status, &said["partialSuccess"]["rejectedProfiles"]), (200, &json!("1")));
-    assert!(said["partialSuccess"]["errorMessage"].as_str().unwrap().contains("profiles[1]"), "{said}");
+    let (status, answer_json) = answered(&answer);
+    assert_eq!((status, &answer_json["partialSuccess"]["rejectedProfiles"]), (200, &json!("1")));
+    assert!(answer_json["partialSuccess"]["errorMessage"].as_str().unwrap().contains("profiles[1]"), "{answer_json}");
     assert_eq!(profiles(taken).profiles().count(), 1);
 }
 
-/// Guarantees: what is no JSON, or not that of a request, is 400 with a status in JSON that names the place; what is
-/// too large is 413; and nothing of it keeps memory.
+/// Guarantees: invalid JSON, or JSON of another message, is 400 with a status in JSON that names the place; a too large
+/// body is 413; neither keeps memory.
 /// rule: otlp#http-json
 #[tokio::test]
 async fn bad_requests() {
-    let rig = Rig::start(SMALL).await;
+    let rig = OtlpRig::start(SMALL).await;
     for (body, code, says) in [
         (b"{\"resourceProfiles\":[{},".to_vec(), 400, "resource_profiles[1] (at byte 23): EOF while parsing a value"),
         (b"{}{}".to_vec(), 400, "trailing characters"),
@@ -88,19 +88,19 @@ async fn bad_requests() {
         (text(&heavy(SMALL_LIMIT)), 413, "1048576"),
     ] {
         let answer = patiently(http1(rig.http(), post(None, body))).await;
-        let (status, said) = answered(&answer);
-        assert_eq!(status, code, "{said}");
-        assert!(said["message"].as_str().unwrap().contains(says), "{says}: {said}");
-        assert_eq!(said["code"], json!(if code == 400 { 3 } else { 8 }));
+        let (status, answer_json) = answered(&answer);
+        assert_eq!(status, code, "{answer_json}");
+        assert!(answer_json["message"].as_str().unwrap().contains(says), "{says}: {answer_json}");
+        assert_eq!(answer_json["code"], json!(if code == 400 { 3 } else { 8 }));
     }
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: traces in JSON arrive as the spans that they say, some that break a rule are refused by partial success
-/// in the words of spans, and a request without one that can be taken by 400 with the place.
+/// Guarantees: traces in JSON arrive as spans, those that break a rule are rejected by partial success, which mentions
+/// spans, and a request without an acceptable span is 400 with the place.
 #[tokio::test]
 async fn traces() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let post = |spans: Value| {
         let body = json!({ "resourceSpans": [{ "scopeSpans": [{ "spans": spans }] }] }).to_string();
         let request = Request::post(TRACES).header("host", "localhost").header("content-type", "application/json");
@@ -114,26 +114,31 @@ async fn traces() {
     assert_eq!(spans.spans().len(), 1);
     let (answer, _) = tokio::join!(http1(rig.http(), post(json!([good, bad]))), rig.consumer.take());
     let place = "resource_spans[0].scope_spans[0].spans[1].trace_id: has 2 bytes where an id has 16";
-    let said = json!({ "partialSuccess": { "rejectedSpans": "1", "errorMessage": place } });
-    assert_eq!(answered(&answer), (200, said));
-    let (status, said) = answered(&http1(rig.http(), post(json!([bad]))).await);
-    assert_eq!((status, said["code"].clone()), (400, json!(3)));
-    assert!(said["message"].as_str().unwrap().contains("spans[0].trace_id: has 2 bytes"), "{said}");
-    let (status, said) = answered(&http1(rig.http(), post(json!([{ "traceId": "xy" }]))).await);
+    let answer_json = json!({ "partialSuccess": { "rejectedSpans": "1", "errorMessage": place } });
+    assert_eq!(answered(&answer), (200, answer_json));
+    let (status, answer_json) = answered(&http1(rig.http(), post(json!([bad]))).await);
+    assert_eq!((status, answer_json["code"].clone()), (400, json!(3)));
+    assert!(answer_json["message"].as_str().unwrap().contains("spans[0].trace_id: has 2 bytes"), "{answer_json}");
+    let (status, answer_json) = answered(&http1(rig.http(), post(json!([{ "traceId": "xy" }]))).await);
     assert_eq!(status, 400);
-    assert!(said["message"].as_str().unwrap().contains("resource_spans[0].scope_spans[0].spans[0].trace_id (at byte "));
+    assert!(
+        answer_json["message"]
+            .as_str()
+            .unwrap()
+            .contains("resource_spans[0].scope_spans[0].spans[0].trace_id (at byte ")
+    );
 }
 
-/// Guarantees: memory that runs out while JSON is read means later.
+/// Guarantees: if memory runs out while JSON is decoded, the answer allows a retry.
 /// rule: otlp#http-json
 #[tokio::test]
 async fn memory_is_asked_for() {
-    let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let rig = OtlpRig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
     let held = rig.intake.admit(5 << 20).unwrap();
     let body = text(&heavy(1 << 20));
     let answer = http1(rig.http(), post(None, body)).await;
-    let (status, said) = answered(&answer);
-    assert_eq!((status, &said["code"]), (503, &json!(14)), "{said}");
+    let (status, answer_json) = answered(&answer);
+    assert_eq!((status, &answer_json["code"]), (503, &json!(14)), "{answer_json}");
     assert!(answer.header("retry-after").is_some());
     drop(held);
     assert_eq!(rig.consumer.memory_used(), 0);

@@ -1,4 +1,4 @@
-//! Earlier layouts of OTLP profiles, as their producers send them.
+//! Earlier layouts of OTLP profiles, in their producers' encoding.
 
 use profbridge_model::content_hash::content_hashes;
 use profbridge_testkit::releases::{Release::*, Way, plain};
@@ -8,8 +8,8 @@ use super::grpc_raw::{call, framed, outcome};
 use super::*;
 use crate::{grpc, http as over_http, version};
 
-/// What a request says, as this receiver reads it.
-async fn said(rig: &mut Rig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
+/// The data of a request as the receiver decodes it.
+async fn decoded_data(rig: &mut OtlpRig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
     let request = Request::post(path).header("host", "localhost").header("content-type", "application/x-protobuf");
     let request = request.body(whole(bytes.to_vec())).unwrap();
     let (answer, taken) = tokio::join!(http1(rig.http(), request), rig.consumer.take());
@@ -18,13 +18,13 @@ async fn said(rig: &mut Rig, path: &str, bytes: &[u8]) -> (u64, Vec<[u8; 16]>) {
     (profiles.observations(), content_hashes(&profiles))
 }
 
-/// Guarantees: the same data arrives alike in every layout, and the metric says which came.
+/// Guarantees: the same data arrives equally in every layout, and the metric shows which layout arrived.
 /// rule: otlp#layouts
 #[tokio::test]
 async fn every_layout_is_taken() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = plain(small());
-    let expected = said(&mut rig, over_http::PATH, &request.encode_to_vec()).await;
+    let expected = decoded_data(&mut rig, over_http::PATH, &request.encode_to_vec()).await;
     assert_eq!(expected.0, 3);
     let v1_3 = V1_3.write(&request);
     for (layout, path, bytes) in [
@@ -36,7 +36,7 @@ async fn every_layout_is_taken() {
         ("1.3 (v1experimental)", over_http::PATH, v1_3.clone()),
         ("1.3 (v1experimental)", over_http::EXPERIMENTAL, v1_3),
     ] {
-        assert_eq!(said(&mut rig, path, &bytes).await, expected, "{layout} on {path}");
+        assert_eq!(decoded_data(&mut rig, path, &bytes).await, expected, "{layout} on {path}");
     }
     let scope = &request.resource_profiles[0].scope_profiles[0].scope.clone().unwrap_or_default();
     for (layout, count) in [("1.10", 1), ("1.9", 1), ("1.7", 1), ("1.3 (v1experimental)", 2)] {
@@ -46,12 +46,11 @@ async fn every_layout_is_taken() {
     }
 }
 
-/// Guarantees: the gRPC service of opentelemetry-proto 1.3 is served, and what comes to it is read as 1.3 and nothing
-/// else.
+/// Guarantees: the gRPC service of opentelemetry-proto 1.3 is served, and its requests are always decoded as 1.3.
 /// rule: otlp#layouts
 #[tokio::test]
 async fn the_experimental_service_is_served() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let request = plain(small());
     let bytes = V1_3.write_as(&request, Way { one_by_one: true, no_totals: true, ..Way::BARE });
     let message = whole(framed(0, bytes.len(), &bytes));
@@ -65,12 +64,12 @@ async fn the_experimental_service_is_served() {
     assert_eq!(status.code(), Code::InvalidArgument, "{status}");
 }
 
-/// Guarantees: the version in the metadata is honoured: 1 is the current layout, and not looked for another one;
-/// everything else is refused, over gRPC and HTTP.
+/// Guarantees: the version in the metadata is honoured: 1 means the current layout without detection; every other value
+/// is refused, over gRPC and HTTP.
 /// rule: otlp-profiles#development-version, otlp#development-version
 #[tokio::test]
 async fn the_announced_version_is_honoured() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let current = small().encode_to_vec();
     let older = V1_9.write(&small());
     for (value, bytes, taken) in

@@ -5,14 +5,13 @@ use profbridge_engine::registry::ReceiverFactory;
 use super::*;
 use crate::FACTORY;
 
-/// Guarantees: a shutdown frees both ports at once, lets a request that is under way end with its answer, and
-/// completes.
+/// Guarantees: a shutdown frees both ports at once, lets a running request finish with its answer, and completes.
 #[tokio::test]
 async fn a_shutdown_drains() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let mut client = rig.client();
     let under_way = tokio::spawn(async move { client.export(small()).await });
-    // The request waits for the pipelines, with its memory.
+    // The request waits for the pipelines and holds its memory.
     until(|| rig.consumer.memory_used() > 0).await;
     rig.trigger.trigger();
     for address in [rig.grpc(), rig.http()] {
@@ -29,28 +28,28 @@ async fn a_shutdown_drains() {
     patiently(rig.stopped).await.unwrap();
 }
 
-/// Guarantees: when the pipelines stop first, a request is told to come back.
+/// Guarantees: if the pipelines stop first, a request is refused with permission to retry.
 #[tokio::test]
 async fn stopped_pipelines_mean_later() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     rig.consumer.close();
     let status = rig.client().export(small()).await.unwrap_err();
     assert_eq!(status.code(), tonic::Code::Unavailable);
     assert!(tonic_types::StatusExt::get_details_retry_info(&status).is_some());
 }
 
-/// Guarantees: a port in use fails the start with the key, the endpoint and what helps, and leaves the other port free.
+/// Guarantees: a port in use fails the start with the key, the endpoint and advice, and leaves the other port free.
 #[tokio::test]
 async fn a_port_in_use_fails_the_start() {
     let taken = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut settings = settings(LOOPBACK);
     settings.http.as_mut().unwrap().endpoint = taken.local_addr().unwrap().to_string();
-    let error = Rig::start_with(settings, PLENTY).await.err().unwrap().to_string();
+    let error = OtlpRig::start_with(settings, PLENTY).await.err().unwrap().to_string();
     assert!(error.starts_with("protocols.http.endpoint: cannot listen on 127.0.0.1:"), "{error}");
     assert!(error.contains("stop the process that listens there"), "{error}");
 }
 
-/// Guarantees: the factory is found as `otlp` and checks a section without touching the world.
+/// Guarantees: the factory has the type `otlp` and checks a section without I/O.
 #[tokio::test]
 async fn the_factory_checks() {
     let ReceiverFactory { description, create } = FACTORY;

@@ -1,4 +1,4 @@
-//! What happens when there is no room: memory is short, or the queue of an exporter is full.
+//! Requests while memory is short or an exporter's queue is full.
 
 use profbridge_engine::component::{Rejected, Retry};
 use profbridge_engine::delivery::Overflow;
@@ -15,11 +15,11 @@ fn post(body: impl Into<Bytes>) -> Request<Feed> {
 }
 
 /// Guarantees: while the budget is used up, gRPC answers UNAVAILABLE with RetryInfo and HTTP 503 with Retry-After, both
-/// counted as refused; once there is room again the same request passes.
+/// counted as refused; once there is room again the same request is accepted.
 /// rule: otlp#overload-grpc, otlp#overload-http
 #[tokio::test]
 async fn no_memory_means_later() {
-    let mut rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let mut rig = OtlpRig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
     let held = rig.intake.admit(8 << 20).unwrap();
     let status = rig.client().export(small()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
@@ -37,20 +37,20 @@ async fn no_memory_means_later() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: while the queue of an exporter is full, a request is refused before its body is read, in gRPC with
-/// UNAVAILABLE and RetryInfo and over HTTP with 503 and Retry-After; nothing of it is counted as lost, since its sender
-/// keeps it; once there is room again the same request passes.
+/// Guarantees: while an exporter's queue is full, a request is refused before its body is read, in gRPC with
+/// UNAVAILABLE and RetryInfo and over HTTP with 503 and Retry-After; nothing counts as lost, because the sender keeps
+/// it; once there is room again the same request is accepted.
 /// rule: otlp#overload-grpc, otlp#overload-http
 #[tokio::test]
 async fn a_full_queue_means_later() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     let status = rig.client().export(small()).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains("the queue of exporter test is full"), "{status}");
     assert_eq!(status.get_details_retry_info().unwrap().retry_delay, Some(Duration::from_secs(5)));
 
-    // A body that never comes is not waited for.
+    // The body never arrives, so the answer must not wait for it.
     let (_open, body) = feed();
     let request = Request::post(PATH).header("host", "localhost").header("content-type", "application/x-protobuf");
     let answer = http1(rig.http(), request.header("expect", "100-continue").body(body).unwrap()).await;
@@ -63,10 +63,10 @@ async fn a_full_queue_means_later() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: where the queue is configured to make senders wait, a request waits unread until there is room.
+/// Guarantees: with `block_on_overflow` a request waits unread until the queue has room.
 #[tokio::test]
-async fn a_full_queue_can_make_wait() {
-    let mut rig = Rig::start(LOOPBACK).await;
+async fn request_can_wait_for_a_full_queue() {
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     rig.consumer.set_full(Some(Overflow::Wait));
     let mut client = rig.client();
     let sending = tokio::spawn(async move { client.export(small()).await });
@@ -77,10 +77,10 @@ async fn a_full_queue_can_make_wait() {
     sending.await.unwrap().unwrap();
 }
 
-/// Guarantees: memory that runs out while a request is unpacked or decoded means later as well.
+/// Guarantees: if memory runs out while a request is decompressed or decoded, the answer allows a retry.
 #[tokio::test]
 async fn memory_for_unpacking_is_asked_for() {
-    let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+    let rig = OtlpRig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
     let _held = rig.intake.admit(5 << 20).unwrap();
     let zipped = rig.client().send_compressed(tonic::codec::CompressionEncoding::Gzip);
     for mut client in [zipped, rig.client()] {
@@ -91,11 +91,11 @@ async fn memory_for_unpacking_is_asked_for() {
     assert_eq!(rig.consumer.memory_used(), 5 << 20);
 }
 
-/// Guarantees: a request that never fits into the budget is refused for good, so that it does not come back for ever.
+/// Guarantees: a request that can never fit into the budget is refused permanently, so that it is not retried forever.
 /// rule: otlp#overload-for-good
 #[tokio::test]
-async fn what_never_fits_is_refused_for_good() {
-    let rig = Rig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
+async fn request_that_never_fits_is_refused_permanently() {
+    let rig = OtlpRig::start_with(settings(LOOPBACK), 8 << 20).await.unwrap();
     for bytes in [9 << 20, 6 << 20] {
         let status = rig.client().export(heavy(bytes)).await.unwrap_err();
         assert_eq!(status.code(), Code::ResourceExhausted, "{bytes}: {status}");
@@ -106,11 +106,11 @@ async fn what_never_fits_is_refused_for_good() {
     assert_eq!((rig.requests("refused", "grpc"), rig.consumer.memory_used()), (2, 0));
 }
 
-/// Guarantees: what pipelines say is translated: later into UNAVAILABLE and 503 with a delay, never into a status that
-/// is not repeated; the samples are counted as refused.
+/// Guarantees: a pipeline's retryable refusal becomes UNAVAILABLE and 503 with a delay, never a status that clients do
+/// not retry; the samples count as refused.
 #[tokio::test]
 async fn pipelines_can_refuse() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let why = |retry, reason| Rejected { component: "chunk".to_owned(), reason, retry, message: "no".to_owned() };
     for (retry, reason, code, http, retry_after) in [
         (Retry::Later, Reason::Shutdown, Code::Unavailable, 503, Some("1")),

@@ -65,7 +65,7 @@ fn settings(yaml: &str) -> Settings {
 }
 
 /// A receiver that runs.
-struct Rig {
+struct OtlpRig {
     addresses: HashMap<&'static str, SocketAddr>,
     intake: Intake,
     consumer: Consumer,
@@ -74,7 +74,7 @@ struct Rig {
     stopped: JoinHandle<()>,
 }
 
-impl Rig {
+impl OtlpRig {
     async fn start(yaml: &str) -> Self {
         Self::start_with(settings(yaml), PLENTY).await.unwrap()
     }
@@ -83,7 +83,7 @@ impl Rig {
         Self::start_before(intake(memory), settings, memory).await
     }
 
-    /// In front of a pipeline that takes profiles only.
+    /// A receiver in front of a pipeline that accepts only profiles.
     async fn start_for_profiles(yaml: &str) -> Self {
         let pipeline = intake_of(Carries::Only(TelemetryKind::Profiles), PLENTY);
         Self::start_before(pipeline, settings(yaml), PLENTY).await.unwrap()
@@ -125,7 +125,7 @@ impl Rig {
         ProfilesServiceClient::new(endpoint.connect_lazy())
     }
 
-    /// Exports with the generated client and takes what arrives.
+    /// Exports with the generated client and returns what arrives.
     async fn export(
         &mut self,
         mut client: ProfilesServiceClient<Channel>,
@@ -183,14 +183,14 @@ fn small() -> ExportProfilesServiceRequest {
         .build()
 }
 
-/// A request with one profile that carries so many bytes.
+/// A request with one profile that contains this many bytes of payload.
 fn heavy(bytes: usize) -> ExportProfilesServiceRequest {
     let builder =
         RequestBuilder::new().process("checkout", 42).on_cpu(20).sample(&["leaf"], 7, &ms([0])).thread_name("main");
     builder.with_profile(|profile| profile.original_payload = vec![0; bytes]).build()
 }
 
-/// A request with two profiles, of which the second, with one sample, refers to a stack that is not there.
+/// A request with two profiles, the second of which has one sample that refers to a missing stack.
 fn half_bad() -> ExportProfilesServiceRequest {
     let mut request = small();
     let profiles = &mut request.resource_profiles[0].scope_profiles[0].profiles;
@@ -201,8 +201,8 @@ fn half_bad() -> ExportProfilesServiceRequest {
     request
 }
 
-/// A request in a layout that is both that of opentelemetry-proto 1.8, where field 8 of a profile is its id, and that
-/// of 1.9, where it is a number.
+/// A request that is valid both in the layout of opentelemetry-proto 1.8, where field 8 of a profile is its id, and in
+/// that of 1.9, where it is a number.
 fn unclear_layout() -> Vec<u8> {
     let nested = |field: u8, inner: &[u8]| [&[field << 3 | 2, inner.len() as u8], inner].concat();
     let profile = nested(2, &[&nested(8, &[7; 16])[..], &[8 << 3, 1]].concat());
@@ -227,7 +227,7 @@ fn zstandard(data: &[u8]) -> Vec<u8> {
     zstd::encode_all(data, 1).unwrap()
 }
 
-/// A body that is fed by a test. It ends when the sender is dropped, and breaks off with an error.
+/// A body that the test supplies. It ends when the sender is dropped, and breaks off with an error.
 struct Feed(mpsc::UnboundedReceiver<Result<Bytes, std::io::Error>>);
 
 type Feeder = mpsc::UnboundedSender<Result<Bytes, std::io::Error>>;
@@ -249,7 +249,7 @@ fn feed() -> (Feeder, Feed) {
     (sender, Feed(receiver))
 }
 
-/// A body that is there at once.
+/// A complete body.
 fn whole(bytes: impl Into<Bytes>) -> Feed {
     let (sender, body) = feed();
     sender.send(Ok(bytes.into())).unwrap();
@@ -266,13 +266,13 @@ async fn http2(address: SocketAddr) -> hyper::client::conn::http2::SendRequest<F
 
 /// An answer, read to its end.
 #[derive(Debug)]
-struct Answer {
+struct ReadAnswer {
     status: u16,
     headers: ::http::HeaderMap,
     body: Bytes,
 }
 
-impl Answer {
+impl ReadAnswer {
     async fn of(response: ::http::Response<Incoming>) -> Self {
         let (head, body) = response.into_parts();
         let body = body.collect().await.unwrap().to_bytes();
@@ -283,21 +283,21 @@ impl Answer {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
 
-    /// The body as the `google.rpc.Status` that it has to be.
+    /// The body, which must be a `google.rpc.Status`.
     fn rpc_status(&self) -> tonic_types::Status {
         assert_eq!(self.header("content-type"), Some("application/x-protobuf"));
         tonic_types::Status::decode(self.body.clone()).unwrap()
     }
 
-    /// The body of a success.
+    /// The body of a successful answer.
     fn response(&self) -> ExportProfilesServiceResponse {
         assert_eq!((self.status, self.header("content-type")), (200, Some("application/x-protobuf")));
         ExportProfilesServiceResponse::decode(self.body.clone()).unwrap()
     }
 }
 
-/// Sends a request over HTTP/1 in a connection of its own.
-async fn http1<B>(address: SocketAddr, request: Request<B>) -> Answer
+/// Sends a request over a new HTTP/1 connection.
+async fn http1<B>(address: SocketAddr, request: Request<B>) -> ReadAnswer
 where
     B: Body + Send + Unpin + 'static,
     B::Data: Send,
@@ -306,7 +306,7 @@ where
     let io = TokioIo::new(TcpStream::connect(address).await.unwrap());
     let (mut sender, connection) = hyper::client::conn::http1::handshake(io).await.unwrap();
     tokio::spawn(connection);
-    Answer::of(sender.send_request(request).await.unwrap()).await
+    ReadAnswer::of(sender.send_request(request).await.unwrap()).await
 }
 
 /// Sends raw bytes and reads until the peer closes.
@@ -314,17 +314,17 @@ async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    // A reset is an end as well.
+    // A reset counts as an end.
     drop(patiently(stream.read_to_end(&mut answer)).await);
     String::from_utf8_lossy(&answer).into_owned()
 }
 
-/// Waits for something that must happen, and fails instead of hanging.
+/// Waits for something that must happen, and panics after a timeout instead of hanging.
 async fn patiently<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(120), what).await.expect("it happens")
 }
 
-/// Waits until a condition holds that nothing tells.
+/// Polls until a condition holds, for conditions without a notification.
 async fn until(mut reached: impl FnMut() -> bool) {
     patiently(async {
         while !reached() {

@@ -1,4 +1,4 @@
-//! Encryption and client certificates.
+//! TLS and client certificates.
 
 use profbridge_net::client::{GrpcClientConfig, HttpClient, HttpClientConfig, Proxies, grpc_channel};
 use profbridge_net::tls::TlsClientConfig;
@@ -7,7 +7,7 @@ use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair}
 use super::*;
 use crate::http::PATH;
 
-/// An authority with a folder for what it signs.
+/// A certificate authority with a folder for its certificates.
 struct Authority {
     folder: tempfile::TempDir,
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -39,7 +39,7 @@ impl Authority {
         self.write(&format!("{name}.key"), &key.serialize_pem());
     }
 
-    /// A configuration of both protocols with TLS, and clients of `client_ca` only, where it is given.
+    /// A configuration of both protocols with TLS. If `client_ca` is given, only its clients are accepted.
     fn settings(&self, client_ca: Option<&str>) -> Settings {
         let (cert, key) = (self.path("server.pem"), self.path("server.key"));
         let ca = client_ca.map(|ca| format!(", client_ca_file: '{}'", self.path(ca))).unwrap_or_default();
@@ -57,13 +57,13 @@ impl Authority {
     }
 }
 
-fn client(rig: &Rig, tls: TlsClientConfig) -> ProfilesServiceClient<Channel> {
+fn client(rig: &OtlpRig, tls: TlsClientConfig) -> ProfilesServiceClient<Channel> {
     let endpoint = format!("https://localhost:{}", rig.grpc().port());
     let config = GrpcClientConfig { tls, proxies: Proxies::none(), ..GrpcClientConfig::new(endpoint) };
     ProfilesServiceClient::new(grpc_channel(&config).unwrap())
 }
 
-/// The status of a request over HTTPS, or why there is none.
+/// The status of an HTTPS request, or why there is none.
 async fn post(address: SocketAddr, tls: TlsClientConfig) -> Result<u16, String> {
     let config = HttpClientConfig { tls: Some(tls), proxies: Proxies::none(), ..HttpClientConfig::default() };
     let mut headers = ::http::HeaderMap::new();
@@ -73,12 +73,12 @@ async fn post(address: SocketAddr, tls: TlsClientConfig) -> Result<u16, String> 
     sent.map(|response| response.status.as_u16()).map_err(|error| error.to_string())
 }
 
-/// Guarantees: both protocols are served over TLS with the configured certificate, and not in plaintext beside it.
+/// Guarantees: both protocols are served over TLS with the configured certificate, and not in plaintext.
 #[tokio::test]
 async fn tls_is_served() {
     let authority = Authority::new();
     authority.sign("server");
-    let mut rig = Rig::start_with(authority.settings(None), PLENTY).await.unwrap();
+    let mut rig = OtlpRig::start_with(authority.settings(None), PLENTY).await.unwrap();
     let client = client(&rig, authority.client(None));
     rig.export(client, small()).await;
     let (status, taken) = tokio::join!(post(rig.http(), authority.client(None)), rig.consumer.take());
@@ -87,15 +87,15 @@ async fn tls_is_served() {
     assert!(!exchange(rig.http(), b"POST / HTTP/1.1\r\nhost: localhost\r\n\r\n").await.contains("HTTP/1.1"));
 }
 
-/// Guarantees: with `client_ca_file` a client needs a certificate of that authority; none, or another's, is refused
-/// before a request is read, and the metrics count it beside the connections that were open.
+/// Guarantees: with `client_ca_file` a client without a certificate of that authority is refused before a request is
+/// read, and the metrics count it beside the accepted connections.
 #[tokio::test]
 async fn client_certificates_are_asked_for() {
     let (authority, other) = (Authority::new(), Authority::new());
     authority.sign("server");
     authority.sign("client");
     other.sign("client");
-    let mut rig = Rig::start_with(authority.settings(Some("ca.pem")), PLENTY).await.unwrap();
+    let mut rig = OtlpRig::start_with(authority.settings(Some("ca.pem")), PLENTY).await.unwrap();
     let known = client(&rig, authority.client(Some("client")));
     rig.export(known, small()).await;
     let (status, taken) = tokio::join!(post(rig.http(), authority.client(Some("client"))), rig.consumer.take());
@@ -108,15 +108,15 @@ async fn client_certificates_are_asked_for() {
     }
     assert_eq!((rig.requests("success", "grpc"), rig.requests("success", "http")), (1, 1));
     assert_eq!((rig.requests("failure", "grpc"), rig.requests("failure", "http")), (0, 0));
-    // The generated client may try a second time.
+    // The generated client may retry.
     assert!(rig.connections("handshake_failed", "grpc") >= 2);
     assert_eq!((rig.connections("handshake_failed", "http"), rig.connections("served", "http")), (2, 3));
 }
 
-/// Guarantees: a certificate that is missing fails the start, with the key and the file.
+/// Guarantees: a missing certificate fails the start, with the key and the file.
 #[tokio::test]
 async fn a_missing_certificate_fails_the_start() {
     let authority = Authority::new();
-    let error = Rig::start_with(authority.settings(None), PLENTY).await.err().unwrap().to_string();
+    let error = OtlpRig::start_with(authority.settings(None), PLENTY).await.err().unwrap().to_string();
     assert!(error.starts_with("protocols.grpc.tls: ") && error.contains("server.pem: cannot be read"), "{error}");
 }

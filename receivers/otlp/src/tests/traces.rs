@@ -1,4 +1,4 @@
-//! Traces, taken, refused and handed on.
+//! Traces that are accepted, rejected and forwarded.
 
 use opentelemetry_proto::tonic::collector::trace::v1::trace_service_client::TraceServiceClient;
 use opentelemetry_proto::tonic::collector::trace::v1::{ExportTraceServiceRequest, ExportTraceServiceResponse};
@@ -17,7 +17,7 @@ fn request(spans: Vec<Span>) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] }
 }
 
-fn client(rig: &Rig) -> TraceServiceClient<Channel> {
+fn client(rig: &OtlpRig) -> TraceServiceClient<Channel> {
     let endpoint = tonic::transport::Endpoint::from_shared(format!("http://{}", rig.grpc())).unwrap();
     TraceServiceClient::new(endpoint.connect_lazy())
 }
@@ -37,11 +37,11 @@ fn spans(telemetry: Option<Telemetry>) -> Spans {
     }
 }
 
-/// Guarantees: traces arrive as the bytes that were sent, over both protocols and in every encoding, with an answer in
-/// which nothing is set, and are counted as spans.
+/// Guarantees: traces arrive as exactly the sent bytes, over both protocols and in every encoding, with an empty
+/// answer, and are counted as spans.
 #[tokio::test]
 async fn traces_arrive() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let sent = request(vec![span(1), span(2)]);
     let mut client = client(&rig);
     let (answer, taken) = tokio::join!(client.export(sent.clone()), rig.consumer.take());
@@ -63,11 +63,11 @@ async fn traces_arrive() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: spans that break a rule are refused by partial success with their place, the others arrive, and a
-/// request without one that can be taken is refused.
+/// Guarantees: spans that break a rule are rejected by partial success with their place, the others arrive, and a
+/// request without an acceptable span is refused.
 #[tokio::test]
 async fn some_spans_refused_is_partial_success() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = OtlpRig::start(LOOPBACK).await;
     let bad = Span { trace_id: vec![1; 3], ..span(2) };
     let mut client = client(&rig);
     let (answer, taken) =
@@ -86,13 +86,13 @@ async fn some_spans_refused_is_partial_success() {
     assert_eq!(empty, ExportTraceServiceResponse::default());
 }
 
-/// Guarantees: a resource that names no host and comes from this machine gets its names, behind what it has; one that
-/// names one stays as it is.
+/// Guarantees: a resource from this machine that names no host gets this host's names after its own attributes; one
+/// that names a host stays unchanged.
 #[tokio::test]
 async fn resources_get_what_they_lack() {
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
     let yaml = LOOPBACK.replace("{protocols", "{resource: {insert: {team: a}}, protocols");
-    let mut rig = Rig::start(&yaml).await;
+    let mut rig = OtlpRig::start(&yaml).await;
     let text = |key: &str, value: &str| KeyValue {
         key: key.to_owned(),
         value: Some(AnyValue { value: Some(Value::StringValue(value.to_owned())) }),
@@ -112,11 +112,11 @@ async fn resources_get_what_they_lack() {
     assert_eq!(ExportTraceServiceRequest::decode(&*written).unwrap(), sent);
 }
 
-/// Guarantees: where no pipeline takes traces they are refused for good, over both protocols, with what to set instead;
-/// metrics and logs always.
+/// Guarantees: if no pipeline accepts traces, they are refused permanently over both protocols, with advice; metrics
+/// and logs always are.
 #[tokio::test]
-async fn signals_that_nobody_takes() {
-    let rig = Rig::start_for_profiles(LOOPBACK).await;
+async fn unaccepted_signals_are_refused() {
+    let rig = OtlpRig::start_for_profiles(LOOPBACK).await;
     let status = client(&rig).export(request(vec![span(1)])).await.unwrap_err();
     assert_eq!(status.code(), Code::Unimplemented);
     for says in ["takes profiles and no other", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "pipeline called `traces`"] {
@@ -125,25 +125,25 @@ async fn signals_that_nobody_takes() {
     for path in ["/v1/traces", "/v1/metrics", "/v1/logs"] {
         assert_eq!(http1(rig.http(), post(path, None, Vec::new())).await.status, 404, "{path}");
     }
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = OtlpRig::start(LOOPBACK).await;
     let answer = http1(rig.http(), post("/v1/logs", None, Vec::new())).await;
     let message = answer.rpc_status().message;
     assert!(message.contains("takes profiles and traces and no other"), "{message}");
     assert_eq!((answer.status, rig.spans("accepted", "http")), (404, 0));
 }
 
-/// Guarantees: signals that no pipeline takes go on untouched to the server that is named for them, and its answers,
-/// refusals included, come back; the signals that are taken stay here.
+/// Guarantees: signals that no pipeline accepts are forwarded unchanged to the configured server, and its answers are
+/// returned, including refusals; accepted signals are not forwarded.
 #[tokio::test]
-async fn unsupported_signals_are_handed_on() {
-    let mut server = Rig::start(LOOPBACK).await;
+async fn unsupported_signals_are_forwarded() {
+    let mut server = OtlpRig::start(LOOPBACK).await;
     let yaml = format!(
         "{{protocols: {{grpc: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{}'}}, \
          http: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{}/'}}}}}}",
         server.grpc(),
         server.http()
     );
-    let mut rig = Rig::start_for_profiles(&yaml).await;
+    let mut rig = OtlpRig::start_for_profiles(&yaml).await;
     let sent = request(vec![span(1)]);
     let mut to_rig = client(&rig);
     let (answer, taken) = tokio::join!(to_rig.export(sent.clone()), server.consumer.take());
@@ -153,7 +153,7 @@ async fn unsupported_signals_are_handed_on() {
     let (answer, taken) =
         tokio::join!(http1(rig.http(), post("/v1/traces", Some("gzip"), packed)), server.consumer.take());
     assert_eq!((answer.status, spans(taken).spans().len()), (200, 1));
-    // What the server refuses, in its words.
+    // The server's own refusal, in its words.
     let status = to_rig.export(request(vec![Span::default()])).await.unwrap_err();
     assert_eq!((status.code(), status.message().contains("trace_id: is missing")), (Code::InvalidArgument, true));
     let answer = http1(rig.http(), post("/v1/metrics", None, Vec::new())).await;
@@ -165,16 +165,15 @@ async fn unsupported_signals_are_handed_on() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
-/// Guarantees: while nobody answers at the server that other signals are handed on to, their senders are told to come
-/// back.
+/// Guarantees: while the server for other signals is unreachable, senders are told to retry.
 #[tokio::test]
-async fn handing_on_to_nobody() {
+async fn forwarding_to_an_unreachable_server() {
     let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let yaml = format!(
         "{{protocols: {{grpc: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{closed}'}}, \
          http: {{endpoint: '127.0.0.1:0', forward_unsupported: 'http://{closed}'}}}}}}"
     );
-    let rig = Rig::start_for_profiles(&yaml).await;
+    let rig = OtlpRig::start_for_profiles(&yaml).await;
     let status = client(&rig).export(request(vec![span(1)])).await.unwrap_err();
     assert_eq!(status.code(), Code::Unavailable, "{status}");
     assert!(status.message().contains(&closed.to_string()), "{status}");

@@ -1,12 +1,12 @@
-//! What is written and what it means.
+//! The configuration and its meaning.
 
 use profbridge_engine::registry::{PROFILES, ReceiverFactory};
 
 use super::*;
 use crate::FACTORY;
 
-/// Guarantees: with nothing written it listens on loopback where a Pyroscope would, and fetches nothing; with targets
-/// alone it listens nowhere.
+/// Guarantees: by default it listens on loopback at Pyroscope's port, and scrapes nothing; with only targets configured
+/// it does not listen.
 #[test]
 fn defaults() {
     let defaults = settings("");
@@ -23,8 +23,8 @@ fn defaults() {
     assert!(create(&Section::defaults()).is_ok());
 }
 
-/// Guarantees: every key means what it says; a target is named after itself and told apart by its address unless it is
-/// written otherwise.
+/// Guarantees: every key has its documented meaning; by default a target's service name is its own name, and its
+/// instance is its address.
 #[test]
 fn written() {
     let settings = settings(
@@ -56,7 +56,7 @@ fn written() {
     assert!(!format!("{heap:?}").contains("secretive"));
 }
 
-/// Guarantees: every rule that is broken is named at its key, all at once, without a header's value.
+/// Guarantees: all broken rules are reported together, each at its key, without header values.
 #[test]
 fn broken_rules() {
     let section = Section::from_yaml(

@@ -30,7 +30,7 @@ use crate::{Pprof, Settings};
 /// A memory budget that no test uses up by accident.
 const PLENTY: u64 = 1 << 30;
 
-/// When profiles were made, and when they arrive.
+/// When profiles were recorded, and when they arrive.
 const TIME: u64 = 1_760_000_000_000_000_000;
 const ARRIVAL: u64 = TIME + 60_000_000_000;
 
@@ -41,8 +41,8 @@ fn settings(yaml: &str) -> Settings {
     Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
 }
 
-/// A receiver that runs.
-struct Rig {
+/// A running receiver.
+struct PprofRig {
     address: Option<SocketAddr>,
     consumer: Consumer,
     metrics: Metrics,
@@ -50,7 +50,7 @@ struct Rig {
     stopped: JoinHandle<()>,
 }
 
-impl Rig {
+impl PprofRig {
     async fn start(yaml: &str) -> Self {
         Self::start_with(yaml, PLENTY).await
     }
@@ -74,11 +74,11 @@ impl Rig {
         Self { address, consumer, metrics, trigger, stopped: tokio::spawn(running.stopped) }
     }
 
-    async fn send(&self, post: Post) -> Answer {
+    async fn send(&self, post: Post) -> ReadAnswer {
         post.send(self.address.unwrap()).await
     }
 
-    /// Sends a request that is to be refused, and makes sure that nothing is left of it.
+    /// Sends a request that must be refused, and checks that nothing is left of it.
     async fn refused(&self, post: Post) -> (u16, String) {
         let answer = self.send(post).await;
         assert!(answer.status >= 400, "{answer:?}");
@@ -86,7 +86,7 @@ impl Rig {
         (answer.status, String::from_utf8(answer.body.to_vec()).unwrap())
     }
 
-    /// Sends a request, takes what arrives, and makes sure that nothing else is left of it.
+    /// Sends a request, returns what arrives, and checks that nothing else is left.
     async fn taken(&mut self, post: Post) -> Profiles {
         let sent = post.send(self.address.unwrap());
         let (answer, taken) = tokio::join!(sent, patiently(self.consumer.take()));
@@ -116,7 +116,7 @@ fn profiles(taken: Option<Telemetry>) -> Profiles {
     }
 }
 
-/// What a resource says.
+/// The attributes of the only resource.
 fn attributes(batch: &Profiles) -> Vec<(&str, &str)> {
     let dictionary = batch.dictionary();
     let text = |value: &Value| match value {
@@ -127,7 +127,7 @@ fn attributes(batch: &Profiles) -> Vec<(&str, &str)> {
     all.map(|attribute| (dictionary.string(attribute.key), dictionary.string(text(&attribute.value)))).collect()
 }
 
-/// A CPU profile as Go writes it, but for its compression: counts and time of each sample.
+/// A CPU profile as Go writes it, but uncompressed: each sample has a count and a time.
 fn cpu(time_unix_nano: u64) -> Bytes {
     let mut builder = Builder::new();
     builder.scope("", "");
@@ -171,7 +171,7 @@ impl Post {
         self
     }
 
-    async fn send(self, address: SocketAddr) -> Answer {
+    async fn send(self, address: SocketAddr) -> ReadAnswer {
         let mut request = Request::builder().method(self.method).uri(self.path).header("host", "localhost");
         for (name, value) in self.headers {
             request = request.header(name, value);
@@ -182,19 +182,19 @@ impl Post {
         let request = request.body(Full::new(self.body)).unwrap();
         let (head, body) = patiently(sender.send_request(request)).await.unwrap().into_parts();
         let body = body.collect().await.unwrap().to_bytes();
-        Answer { status: head.status.as_u16(), headers: head.headers, body }
+        ReadAnswer { status: head.status.as_u16(), headers: head.headers, body }
     }
 }
 
 /// An answer, read to its end.
 #[derive(Debug)]
-struct Answer {
+struct ReadAnswer {
     status: u16,
     headers: HeaderMap,
     body: Bytes,
 }
 
-/// Waits for something that must happen, and fails instead of hanging.
+/// Waits for something that must happen, and panics after a timeout instead of hanging.
 async fn patiently<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(120), what).await.expect("it happens")
 }

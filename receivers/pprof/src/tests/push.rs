@@ -1,8 +1,8 @@
-//! Profiles that programs send.
+//! Pushed profiles.
 
 use super::*;
 
-/// A form as pyroscope-go sends it.
+/// A multipart form as pyroscope-go sends it.
 fn form(parts: &[(&str, &[u8])]) -> Bytes {
     let mut body = Vec::new();
     for (name, content) in parts {
@@ -19,11 +19,11 @@ fn form(parts: &[(&str, &[u8])]) -> Bytes {
 const FORM: (&str, &str) = ("content-type", "multipart/form-data; boundary=xyz");
 const INGEST: &str = "/ingest?name=shop%7Bregion%3Deu%7D&from=1760000000&until=1760000010&spyName=gospy&sampleRate=100";
 
-/// Guarantees: a profile in a form, as Pyroscope's clients send it, arrives with its types, its name and labels, and
-/// when it was made; gzipped or not, in the profile, the body or both; and nothing of it stays.
+/// Guarantees: a profile in a form, as Pyroscope's clients send it, arrives with its types, name, labels and time;
+/// gzipped or not, in the profile, the body or both; and its memory is released.
 #[tokio::test]
 async fn ingest() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, resource: {{insert: {{zone: a, region: b}}}}}}")).await;
+    let mut rig = PprofRig::start(&format!("{{{LOOPBACK}, resource: {{insert: {{zone: a, region: b}}}}}}")).await;
     for profile in [cpu(0), gzip(&cpu(0)), cpu(TIME + 5)] {
         let said = if profile == cpu(TIME + 5) { TIME + 5 } else { TIME };
         let body = form(&[("sample_type_config", b"{}"), ("profile", &profile), ("prev_profile", b"")]);
@@ -42,12 +42,12 @@ async fn ingest() {
     rig.stop().await;
 }
 
-/// Guarantees: a profile whose time cannot be, being before 2000 or more than a day from its arrival, is taken at the
-/// `from` of its request, and where that cannot be either or is not there, where it ends when it arrives.
+/// Guarantees: a profile with an impossible time, before 2000 or more than a day from its arrival, gets the `from` of
+/// its request; if that is missing or impossible too, the profile ends at its arrival.
 #[tokio::test]
 async fn times_that_cannot_be() {
     const DAY: u64 = 86_400_000_000_000;
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = PprofRig::start(LOOPBACK).await;
     let bare = |query: &str| format!("/ingest?name=shop{query}");
     for (query, own, expected) in [
         ("&from=1760000000&until=1760000010", TIME / 1_000, (TIME, 10_000_000_000)),
@@ -64,10 +64,10 @@ async fn times_that_cannot_be() {
     rig.stop().await;
 }
 
-/// Guarantees: what is no pprof profile is called by its name.
+/// Guarantees: the error for another profile format names that format.
 #[tokio::test]
 async fn foreign_formats() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = PprofRig::start(LOOPBACK).await;
     for (body, said) in [
         ("<!DOCTYPE html><html></html>", "a page of HTML"),
         ("{\"nodes\":[],\"startTime\":1,\"endTime\":2}", ".cpuprofile"),
@@ -79,26 +79,26 @@ async fn foreign_formats() {
     rig.stop().await;
 }
 
-/// Guarantees: a plain profile arrives with the attributes that its query has; one without samples is taken and leaves
+/// Guarantees: a plain profile arrives with the attributes in its query; one without samples is accepted and leaves
 /// nothing behind.
 #[tokio::test]
 async fn plain() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = PprofRig::start(LOOPBACK).await;
     let batch = rig.taken(post("/api/pprof?service.name=shop&service.instance.id=1", gzip(&cpu(TIME)))).await;
     assert_eq!(attributes(&batch), [("service.name", "shop"), ("service.instance.id", "1")]);
     assert_eq!(attributes(&rig.taken(post("/api/pprof", cpu(TIME))).await), []);
-    // A type and no sample.
+    // A sample type and no sample.
     let empty = b"\x0a\x04\x08\x01\x10\x01\x32\x00\x32\x01x";
     assert_eq!(rig.send(post("/api/pprof", &empty[..])).await.status, 200);
     assert_eq!(rig.consumer.memory_used(), 0);
     rig.stop().await;
 }
 
-/// Guarantees: each request that is refused is answered with its status and why, is counted, and leaves nothing behind;
-/// a gzip bomb is one of them.
+/// Guarantees: each refused request gets its status and reason, is counted, and leaves nothing behind; a gzip bomb is
+/// one of them.
 #[tokio::test]
 async fn refusals() {
-    let rig = Rig::start("push: {endpoint: '127.0.0.1:0', max_request_body_size: 1MiB}").await;
+    let rig = PprofRig::start("push: {endpoint: '127.0.0.1:0', max_request_body_size: 1MiB}").await;
     let with_form = |parts: &[(&str, &[u8])]| post(INGEST, form(parts)).header(FORM.0, FORM.1);
     let profile = cpu(TIME);
     let bomb = gzip(&vec![0; 8 << 20]);
@@ -131,10 +131,11 @@ async fn refusals() {
     rig.stop().await;
 }
 
-/// Guarantees: where memory is short, the sender is told when to come back, or, where it never fits, that it does not.
+/// Guarantees: if memory is short, the sender is told when to retry; if the profile can never fit, it is refused
+/// permanently.
 #[tokio::test]
 async fn memory() {
-    let rig = Rig::start_with(LOOPBACK, 100_000).await;
+    let rig = PprofRig::start_with(LOOPBACK, 100_000).await;
     let (status, why) = rig.refused(post("/api/pprof", cpu(TIME))).await;
     assert_eq!(status, 413, "{why}");
     assert_eq!(rig.requests("http", "refused"), 1);

@@ -1,4 +1,4 @@
-//! Profiles that programs serve.
+//! Scraped profiles.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,14 +11,14 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// What a program answers: a status and a body.
+/// The answer of a program: a status and a body.
 type Answers = Arc<Mutex<(u16, Bytes)>>;
 
 /// A program that serves profiles.
 struct Program {
     address: SocketAddr,
     answers: Answers,
-    /// What it was asked for.
+    /// The requested paths.
     asked: Arc<Mutex<Vec<String>>>,
     count: Arc<AtomicU64>,
 }
@@ -54,7 +54,7 @@ impl Program {
         *self.answers.lock().unwrap() = (status, body);
     }
 
-    /// A receiver that asks it as often as it can.
+    /// A receiver that scrapes the program as often as possible.
     fn scraped(&self) -> String {
         format!(
             "{{resource: {{insert: {{zone: a}}}}, scrape: {{interval: 1s, duration: 1s, targets: {{shop: \
@@ -64,12 +64,12 @@ impl Program {
     }
 }
 
-/// Guarantees: a program is asked for a profile of so many seconds, again and again, with its headers; its profiles
-/// arrive as its own, with when they were asked for where they do not say when they were made.
+/// Guarantees: a program is repeatedly asked for a profile of the configured seconds, with the configured headers; its
+/// profiles arrive with its attributes, and with the time of the request if they contain no time.
 #[tokio::test]
 async fn fetches() {
     let program = Program::start(200, gzip(&cpu(0))).await;
-    let mut rig = Rig::start(&program.scraped()).await;
+    let mut rig = PprofRig::start(&program.scraped()).await;
     assert!(rig.address.is_none());
     let instance = program.address.to_string();
     for _ in 0..2 {
@@ -87,11 +87,11 @@ async fn fetches() {
     rig.stop().await;
 }
 
-/// Guarantees: what is no profile is counted as a failure each time, and the next one is fetched all the same.
+/// Guarantees: an answer that is no profile counts as a failure each time, and scraping continues.
 #[tokio::test]
 async fn failures() {
     let program = Program::start(500, Bytes::from_static(b"Could not enable CPU profiling\n")).await;
-    let mut rig = Rig::start(&program.scraped()).await;
+    let mut rig = PprofRig::start(&program.scraped()).await;
     let reached = async |count: u64| {
         patiently(async {
             while program.count.load(Ordering::Relaxed) < count {
@@ -109,16 +109,16 @@ async fn failures() {
     rig.stop().await;
 }
 
-/// Guarantees: a shutdown waits for no profile that a program has begun.
+/// Guarantees: a shutdown does not wait for a profile that is being recorded.
 #[tokio::test]
 async fn shutdown() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let target = listener.local_addr().unwrap();
     let yaml = format!("scrape: {{interval: 1h, duration: 1s, targets: {{a: {{endpoint: 'http://{target}'}}}}}}");
-    let rig = Rig::start(&yaml).await;
+    let rig = PprofRig::start(&yaml).await;
     rig.stop().await;
-    let rig = Rig::start(&yaml.replace("1h", "1s")).await;
-    // It connects, and is never answered.
+    let rig = PprofRig::start(&yaml.replace("1h", "1s")).await;
+    // The program accepts the connection and never answers.
     let connected = patiently(listener.accept()).await.unwrap();
     rig.stop().await;
     drop(connected);

@@ -1,7 +1,7 @@
-//! Bytes that claim to be the event of an old SDK, which becomes an envelope.
+//! Fuzzes the event of an old SDK, which is converted into an envelope.
 //!
-//! Promises: no panic; what is taken is one item, its bytes as they came, under an id; the envelope is written and read
-//! again as it was.
+//! Guarantees: no panic; an accepted event becomes one item with unchanged bytes and an id; the envelope encodes and
+//! decodes to itself.
 #![no_main]
 #![allow(dead_code, reason = "modules of the receiver, of which this needs a part")]
 

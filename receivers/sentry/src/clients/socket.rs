@@ -1,5 +1,6 @@
-//! The socket at one end of a connection: its inode and its user, asked of the kernel by both addresses of the
-//! connection (sock_diag(7), `INET_DIAG`). That needs no right, and costs the same however many sockets there are.
+//! The socket at one end of a connection: its inode and its user, which the kernel returns for both addresses of the
+//! connection (sock_diag(7), `INET_DIAG`). It needs no privilege, and its cost does not depend on the number of
+//! sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd as _;
@@ -10,9 +11,9 @@ use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType
 /// A socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Socket {
-    /// As the links in `/proc/PID/fd` name it.
+    /// The number in the links of `/proc/PID/fd`.
     pub(super) inode: u64,
-    /// The user whose process made it.
+    /// The user who created it.
     pub(super) user: u32,
 }
 
@@ -20,30 +21,30 @@ pub(super) struct Socket {
 const BY_FAMILY: u16 = 20;
 /// `NLM_F_REQUEST`.
 const REQUEST: u16 = 1;
-/// `NLMSG_ERROR`, which is the answer as well where there is no such socket.
+/// `NLMSG_ERROR`, also the answer if no such socket exists.
 const ERROR: u16 = 2;
 /// `struct nlmsghdr`.
 const HEADER: usize = 16;
 /// `struct inet_diag_sockid`.
 const ID: usize = 48;
-/// The header and `struct inet_diag_req_v2`.
+/// The size of the question: the header and `struct inet_diag_req_v2`.
 const ASKED: usize = HEADER + 8 + ID;
-/// The header and `struct inet_diag_msg`.
+/// The size of the answer: the header and `struct inet_diag_msg`.
 const ANSWER: usize = HEADER + 4 + ID + 5 * 4;
 
-/// The socket that is connected from `own` to `other`; `None` where there is none.
+/// The socket connected from `own` to `other`; `None` if there is none.
 ///
 /// # Errors
 ///
-/// The kernel was not built to answer, or a filter of system calls refuses the question.
+/// The kernel lacks the feature, or a seccomp filter forbids the call.
 pub(super) fn connected(own: SocketAddr, other: SocketAddr) -> Result<Option<Socket>, Errno> {
     let asked = question(own, other);
     let kernel = socket(AddressFamily::Netlink, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::NetlinkSockDiag)?;
     send(kernel.as_raw_fd(), &asked, MsgFlags::empty())?;
     let mut answer = [0; 512];
-    // It is there once the question was sent.
+    // The kernel answers during the send, so the answer is available.
     let length = recv(kernel.as_raw_fd(), &mut answer, MsgFlags::MSG_DONTWAIT)?;
-    read(answer.get(..length).unwrap_or_default(), &asked)
+    parse_answer(answer.get(..length).unwrap_or_default(), &asked)
 }
 
 fn question(own: SocketAddr, other: SocketAddr) -> [u8; ASKED] {
@@ -54,27 +55,27 @@ fn question(own: SocketAddr, other: SocketAddr) -> [u8; ASKED] {
     put(0, &(ASKED as u32).to_ne_bytes());
     put(4, &BY_FAMILY.to_ne_bytes());
     put(6, &REQUEST.to_ne_bytes());
-    // TCP, and no more of the socket than the least.
+    // TCP, without any optional extension.
     put(HEADER, &[family, 6, 0, 0]);
-    // In any state.
+    // Sockets in any state.
     put(HEADER + 4, &u32::MAX.to_ne_bytes());
     let id = HEADER + 8;
     put(id, &own.port().to_be_bytes());
     put(id + 2, &other.port().to_be_bytes());
     put(id + 4, &octets(own.ip(), family));
     put(id + 20, &octets(other.ip(), family));
-    // Of any interface, and no cookie (`INET_DIAG_NOCOOKIE`).
+    // Any interface, and no cookie (`INET_DIAG_NOCOOKIE`).
     put(id + 40, &[0xff; 8]);
     asked
 }
 
-/// What the kernel has answered to a question.
-fn read(answer: &[u8], asked: &[u8; ASKED]) -> Result<Option<Socket>, Errno> {
+/// Parses the kernel's answer.
+fn parse_answer(answer: &[u8], asked: &[u8; ASKED]) -> Result<Option<Socket>, Errno> {
     let word = |at: usize| Some(u32::from_ne_bytes(answer.get(at..at + 4)?.try_into().ok()?));
     let kind = answer.get(4..6).map(|bytes| u16::from_ne_bytes([bytes[0], bytes[1]]));
     match kind {
         Some(BY_FAMILY) if answer.len() >= ANSWER => {}
-        // A negative number of an error, or 0.
+        // A negative errno, or 0.
         Some(ERROR) => {
             let error = word(HEADER).and_then(|error| (error as i32).checked_neg()).unwrap_or(0);
             return match Errno::from_raw(error) {
@@ -84,12 +85,12 @@ fn read(answer: &[u8], asked: &[u8; ASKED]) -> Result<Option<Socket>, Errno> {
         }
         _ => return Err(Errno::EBADMSG),
     }
-    // A socket that listens is found where there is no other: its other port is 0.
+    // Without a connected socket the kernel returns a listening one, whose remote port is 0.
     let ports = |bytes: &[u8], at: usize| bytes.get(at..at + 4).map(<[u8]>::to_vec);
     let is_it = ports(answer, HEADER + 4) == ports(asked, HEADER + 8);
     let user = word(ANSWER - 8).unwrap_or_default();
     let inode = word(ANSWER - 4).unwrap_or_default();
-    // One that is closed already has none.
+    // A closed socket has no inode.
     Ok((is_it && inode != 0).then_some(Socket { inode: inode.into(), user }))
 }
 
@@ -124,9 +125,8 @@ mod tests {
         std::fs::metadata(format!("/proc/self/fd/{}", stream.as_raw_fd())).unwrap().ino()
     }
 
-    /// Guarantees: both ends of a connection are found, each by its own address, over IPv4 and IPv6 and with an address
-    /// of IPv4 that is written as one of IPv6; also where the same port has another connection. What is closed, or only
-    /// listens, is none.
+    /// Guarantees: both ends of a connection are found by their own addresses, over IPv4 and IPv6 and with IPv4-mapped
+    /// addresses, even if another connection uses the same port. A closed or listening socket is not found.
     #[test]
     fn both_ends() {
         for listen in ["127.0.0.1:0", "[::1]:0"] {
@@ -160,7 +160,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: what the kernel does not answer so is an error, never a socket.
+    /// Guarantees: an unexpected answer is an error, never a socket.
     #[test]
     fn answers() {
         let asked = question("127.0.0.1:1".parse().unwrap(), "127.0.0.1:2".parse().unwrap());
@@ -168,16 +168,16 @@ mod tests {
         answer[4..6].copy_from_slice(&BY_FAMILY.to_ne_bytes());
         answer[HEADER + 4..HEADER + 8].copy_from_slice(&[0, 1, 0, 2]);
         answer[ANSWER - 8..].copy_from_slice(&[1000_u32.to_ne_bytes(), 4711_u32.to_ne_bytes()].concat());
-        assert_eq!(read(&answer, &asked), Ok(Some(Socket { inode: 4711, user: 1000 })));
+        assert_eq!(parse_answer(&answer, &asked), Ok(Some(Socket { inode: 4711, user: 1000 })));
         for length in 0..ANSWER {
-            assert_eq!(read(&answer[..length], &asked), Err(Errno::EBADMSG), "{length}");
+            assert_eq!(parse_answer(&answer[..length], &asked), Err(Errno::EBADMSG), "{length}");
         }
         answer[ANSWER - 4..].fill(0);
-        assert_eq!(read(&answer, &asked), Ok(None), "no inode");
+        assert_eq!(parse_answer(&answer, &asked), Ok(None), "no inode");
         answer[4..6].copy_from_slice(&ERROR.to_ne_bytes());
         let mut failed = |error: i32| {
             answer[HEADER..HEADER + 4].copy_from_slice(&error.to_ne_bytes());
-            read(&answer, &asked)
+            parse_answer(&answer, &asked)
         };
         assert_eq!(failed(-(Errno::ENOENT as i32)), Ok(None));
         assert_eq!(failed(-(Errno::EPERM as i32)), Err(Errno::EPERM));

@@ -1,4 +1,4 @@
-//! The sockets of this network namespace, as `/proc/net/tcp` and `tcp6` list them.
+//! The sockets of this network namespace, from `/proc/net/tcp` and `tcp6`.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::socket::Socket;
 
-/// The socket that is connected from `own`, to `other` where that is known.
+/// The socket connected from `own`, and to `other` if that is known.
 pub(super) fn connected(proc: &Path, own: SocketAddr, other: Option<SocketAddr>) -> Option<Socket> {
     let canonical = |of: SocketAddr| SocketAddr::new(of.ip().to_canonical(), of.port());
     let (own, other) = (canonical(own), other.map(canonical));
@@ -14,10 +14,11 @@ pub(super) fn connected(proc: &Path, own: SocketAddr, other: Option<SocketAddr>)
     let mut found = None;
     for table in tables {
         for line in table.lines().skip(1) {
-            let is_it =
-                |row: &Row| row.own == own && other.is_none_or(|other| row.other == other) && row.socket.inode != 0;
+            let is_it = |row: &SocketRow| {
+                row.own == own && other.is_none_or(|other| row.other == other) && row.socket.inode != 0
+            };
             match row(line).filter(is_it) {
-                // A port may be used for several connections. Then nobody knows which one it is.
+                // Several connections may share a port; then the right one is unknown.
                 Some(_) if found.is_some() => return None,
                 Some(row) => found = Some(row.socket),
                 None => {}
@@ -27,15 +28,15 @@ pub(super) fn connected(proc: &Path, own: SocketAddr, other: Option<SocketAddr>)
     found
 }
 
-/// A line: of its columns the second, the third, the eighth and the tenth.
+/// The columns 2, 3, 8 and 10 of a line.
 #[derive(Debug, PartialEq, Eq)]
-struct Row {
+struct SocketRow {
     own: SocketAddr,
     other: SocketAddr,
     socket: Socket,
 }
 
-fn row(line: &str) -> Option<Row> {
+fn row(line: &str) -> Option<SocketRow> {
     let mut columns = line.split_ascii_whitespace().skip(1);
     let mut end = || {
         let (ip, port) = columns.next()?.split_once(':')?;
@@ -43,10 +44,10 @@ fn row(line: &str) -> Option<Row> {
     };
     let (own, other) = (end()?, end()?);
     let user = columns.nth(4)?.parse().ok()?;
-    Some(Row { own, other, socket: Socket { inode: columns.nth(1)?.parse().ok()?, user } })
+    Some(SocketRow { own, other, socket: Socket { inode: columns.nth(1)?.parse().ok()?, user } })
 }
 
-/// An address as the kernel writes it: each 32 bits of it as a number in the machine's byte order.
+/// Parses an address in the kernel's notation: each 32 bits as a number in the machine's byte order.
 fn address(hex: &str) -> Option<IpAddr> {
     let word = |at: usize| Some(u32::from_str_radix(hex.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
     match hex.len() {
@@ -66,7 +67,7 @@ fn address(hex: &str) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    /// Guarantees: rows are read as the kernel writes them, and what is none is passed over.
+    /// Guarantees: rows in the kernel's notation are parsed, and invalid ones are skipped.
     #[test]
     fn rows() {
         let at = |address: &str| address.parse::<SocketAddr>().unwrap();
@@ -75,7 +76,7 @@ mod tests {
         #[cfg(target_endian = "little")]
         assert_eq!(
             row(v4),
-            Some(Row {
+            Some(SocketRow {
                 own: at("127.0.0.1:22"),
                 other: at("127.0.0.1:54258"),
                 socket: Socket { inode: 4711, user: 1000 }
@@ -86,7 +87,7 @@ mod tests {
         #[cfg(target_endian = "little")]
         assert_eq!(
             row(v6),
-            Some(Row { own: at("[::1]:8080"), other: at("[::]:0"), socket: Socket { inode: 12, user: 0 } })
+            Some(SocketRow { own: at("[::1]:8080"), other: at("[::]:0"), socket: Socket { inode: 12, user: 0 } })
         );
         for bad in
             ["", "0: x:y", "0: 0100007F 0", "0: 0100007F:FFFFF 0 0 0 0 0 0 0 1", "0: 0100007:0016 0 0 0 0 0 0 0 1"]

@@ -1,14 +1,14 @@
-//! Paths, methods, and what clients are answered.
+//! Paths, methods, and answers to clients.
 
 use serde_json::json;
 
 use super::*;
 
-/// Guarantees: the answer names the event's id as Sentry writes it, and nothing where there is none.
+/// Guarantees: the answer contains the event's id in Sentry's notation, and none if the event has none.
 /// rule: transport#header-event-id, transport#answer-id
 #[tokio::test]
 async fn ids() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let (answer, _) = rig.taken(post(SMALL)).await;
     assert_eq!(answer.json(), json!({"id": "9ec79c33ec9942ab8353589fcb2e04dc"}));
     for without in ["{}\n{\"type\":\"session\"}\n{}\n", "{\"event_id\":null}\n{\"type\":\"session\"}\n{}\n"] {
@@ -17,12 +17,12 @@ async fn ids() {
     assert_eq!((rig.requests("success"), rig.requests("failure")), (3, 0));
 }
 
-/// Guarantees: the event of an old SDK becomes an envelope with one item, its bytes as they came, and its answer names
-/// its id; it is compressed as any other.
+/// Guarantees: the event of an old SDK becomes an envelope with one item of unchanged bytes, and its answer contains
+/// its id; it may be compressed like any body.
 /// rule: transport#path-store
 #[tokio::test]
 async fn store() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let event = "{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\", \"message\" : \"x\"}";
     for request in [post(event), post(gzip(event.as_bytes())).header("content-encoding", "gzip")] {
         let (answer, taken) = rig.taken(request.to("/api/42/store/")).await;
@@ -41,11 +41,12 @@ async fn store() {
     assert_eq!(rig.refused(post(large).to("/api/42/store/")).await.status, 413);
 }
 
-/// Guarantees: slashes may be left out and repeated; a project that is no number, or leads elsewhere, is none.
+/// Guarantees: slashes may be missing or repeated; a project that is no number, or a path that leads elsewhere, is
+/// refused.
 /// rule: transport#path-envelope
 #[tokio::test]
 async fn paths() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for path in ["/api/42/envelope/", "/api/42/envelope", "//api/42//envelope//", "/api/0042/envelope/?x=y"] {
         let (answer, taken) = rig.taken(post(SMALL).to(path)).await;
         assert_eq!((answer.status, taken.meta.project_id), (200, Some(42)), "{path}");
@@ -65,10 +66,10 @@ async fn paths() {
     }
 }
 
-/// Guarantees: what is neither envelope nor event is refused where there is no way on for it, however large it is.
+/// Guarantees: other endpoints are refused if no exporter can forward their requests, however large the body is.
 #[tokio::test]
 async fn other_endpoints() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     for path in ["/api/42/minidump/", "/api/42/integration/otlp/v1/traces", "/api/42/cron/x/y/", "/api/42/envelop/"] {
         let answer = rig.refused(post(vec![0; 1 << 20]).to(path)).await;
         assert_eq!((answer.status, answer.detail().contains("an exporter `sentry`")), (404, true), "{answer:?}");
@@ -76,11 +77,11 @@ async fn other_endpoints() {
 }
 
 /// Guarantees: a browser is told that it may send, with which headers, and which headers of the answer it may read;
-/// other methods are refused with those that are not.
+/// other methods are refused with the list of allowed ones.
 /// rule: transport#cors
 #[tokio::test]
 async fn browsers_and_methods() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
     let preflight = bare("")
         .method(Method::OPTIONS)
         .header("origin", "https://shop.example")

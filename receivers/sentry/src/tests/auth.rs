@@ -1,4 +1,4 @@
-//! Who may send, and how they say who they are.
+//! Authentication and allowed keys.
 
 use super::*;
 
@@ -7,11 +7,11 @@ fn who(envelope: &Envelope) -> (u64, String, Option<&str>) {
     (meta.project_id.unwrap(), meta.public_key.as_ref().unwrap().0.to_string(), meta.sentry_client.as_deref())
 }
 
-/// Guarantees: each form of authentication is taken, and what the client calls itself is kept for Sentry.
+/// Guarantees: each form of authentication is accepted, and the client's name is kept for Sentry.
 /// rule: transport#header-dsn, transport#auth
 #[tokio::test]
 async fn every_form() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let python = Some("sentry.python/2.75.0");
     let node = Some("sentry.javascript.node/10.75.3");
     let query =
@@ -26,7 +26,7 @@ async fn every_form() {
         (bare(SMALL).header("authorization", "Basic MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY6"), None),
         (bare(with_dsn.clone()), None),
         (post(with_dsn), python),
-        // Somebody else's, such as a proxy's.
+        // Authorization of another party, such as a proxy.
         (post(SMALL).header("authorization", "Bearer xyz"), python),
     ] {
         let (answer, taken) = rig.taken(request).await;
@@ -34,12 +34,12 @@ async fn every_form() {
     }
 }
 
-/// Guarantees: none and two are 401, a key or version that Sentry does not have is 400, a DSN in the header that names
-/// another key or project is 400; no answer holds a key.
+/// Guarantees: no or two authentications are 401, an invalid key or version is 400, a DSN in the header with another
+/// key or project is 400; no answer contains a key.
 /// rule: transport#header-dsn, transport#auth, transport#auth-key
 #[tokio::test]
 async fn refused() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     let with_dsn =
         |key, project| SMALL.replacen('{', &format!("{{\"dsn\":\"https://{key}@sentry.example/{project}\","), 1);
     let query = format!("/api/42/envelope/?sentry_key={KEY}");
@@ -65,12 +65,12 @@ async fn refused() {
     }
 }
 
-/// Guarantees: where keys are configured no other is taken, wherever it stands; one in a header is refused before the
-/// body comes.
+/// Guarantees: if keys are configured, any other key is refused, wherever it stands; one in a header is refused before
+/// the body arrives.
 /// rule: transport#answer-errors
 #[tokio::test]
 async fn keys_that_are_not_allowed() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, public_keys: ['{}']}}", KEY.to_uppercase())).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, public_keys: ['{}']}}", KEY.to_uppercase())).await;
     assert_eq!(rig.taken(post(SMALL)).await.0.status, 200);
     let dsn = SMALL.replacen('{', &format!("{{\"dsn\":\"https://{OTHER_KEY}@sentry.example/42\","), 1);
     for request in [
@@ -82,7 +82,7 @@ async fn keys_that_are_not_allowed() {
         assert_eq!(answer.status, 403);
         assert!(answer.detail().contains("public_keys") && !answer.detail().contains(OTHER_KEY));
     }
-    // It waits to be told to send.
+    // The client waits for permission to send the body.
     let head = format!(
         "POST /api/42/envelope/?sentry_key={OTHER_KEY} HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
          content-length: 1000\r\n\r\n"

@@ -1,11 +1,11 @@
-//! How bodies are packed and sent.
+//! Encodings and transfer of bodies.
 
 use profbridge_model::ByteRange;
 use profbridge_model::envelope::Payload;
 
 use super::*;
 
-/// An envelope, and the same as Google's brotli 1.2 writes it.
+/// An envelope, and the same compressed by Google's brotli 1.2.
 const PLAIN: &[u8] =
     b"{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}\n{\"type\":\"attachment\",\"length\":10}\nhelloworld\n";
 const BROTLI: &[u8] = b"\
@@ -14,7 +14,7 @@ const BROTLI: &[u8] = b"\
     \x81\xe1\x83\xae\x1a\x4e\xb6\xfa\xae\xa9\x5d\xfb\xe4\xe7\xab\x46\x6e\xdb\x71\xe5\x60\x6b\
     \x60\xe8\x05\x09\x69\xc1\x4a\xbe\x72\x05\x21\x01";
 
-/// 1 MiB of the byte 7, as Google's brotli 1.2 writes it.
+/// 1 MiB of the byte 7, compressed by Google's brotli 1.2.
 const BROTLI_BOMB: &[u8] = b"\x5b\xff\xff\x8f\x5f\xe2\x20\x1e\x0b\x04\x72\xef\x1f\x00";
 
 fn zlib(data: &[u8]) -> Vec<u8> {
@@ -28,12 +28,12 @@ fn zstandard(data: &[u8]) -> Vec<u8> {
     zstd::encode_all(data, 1).unwrap()
 }
 
-/// Guarantees: every coding that SDKs use is undone, and what is held of such an envelope is the body as it came and
-/// the headers, once.
+/// Guarantees: every coding that SDKs use is decompressed, and such an envelope is held as the received body and its
+/// headers, once.
 /// rule: transport#compression
 #[tokio::test]
 async fn codings() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for (coding, known, body) in [
         ("gzip", "gzip", gzip(PLAIN)),
         ("X-GZIP", "gzip", gzip(PLAIN)),
@@ -51,12 +51,12 @@ async fn codings() {
     }
 }
 
-/// Guarantees: a coding that is empty or `UTF-8` is none, as for Relay; one that is unknown or stands on top of another
-/// is refused with 415 and what may be used.
+/// Guarantees: a coding that is empty or `UTF-8` is ignored, as in Relay; an unknown or stacked coding is refused with
+/// 415 and the supported ones.
 /// rule: transport#compression
 #[tokio::test]
 async fn names_of_codings() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for none in ["", " ", "UTF-8", "utf-8", "identity"] {
         let (answer, taken) = rig.taken(post(PLAIN).header("content-encoding", none)).await;
         assert_eq!((answer.status, taken.received.unwrap().content_encoding), (200, None), "{none:?}");
@@ -75,11 +75,12 @@ async fn names_of_codings() {
     assert_eq!((nothing.status, nothing.detail().as_str()), (400, "the envelope is empty"));
 }
 
-/// Attack: what unpacks to more than is allowed is refused with 413, and so is what says so or is so without packing.
+/// Attack: a body that exceeds the limit when decompressed is refused with 413, and so is one that announces or has
+/// such a size uncompressed.
 /// rule: transport#size
 #[tokio::test]
 async fn bombs() {
-    let rig = Rig::start(&format!("{{{LOOPBACK}, max_request_body_size: 100KiB}}")).await;
+    let rig = SentryRig::start(&format!("{{{LOOPBACK}, max_request_body_size: 100KiB}}")).await;
     let zeros = vec![0; 1 << 20];
     for (coding, body) in [
         ("gzip", gzip(&zeros)),
@@ -95,12 +96,12 @@ async fn bombs() {
     }
 }
 
-/// Guarantees: a body without an announced length and without a type is taken, as Sentry's Node SDK sends it, and takes
-/// no more memory than it has bytes while the pipelines have it.
+/// Guarantees: a body without a length and a content type is accepted, as Sentry's Node SDK sends it, and holds no more
+/// memory than it has bytes while the pipelines have it.
 /// rule: transport#chunked
 #[tokio::test]
 async fn chunked() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let (_, first) = rig.taken(post(SMALL).chunked()).await;
     let bytes = first.size_bytes();
     assert!(bytes < SMALL.len() as u64);
@@ -113,22 +114,21 @@ async fn chunked() {
     assert_eq!((waiting.await.unwrap().status, rig.consumer.memory_used()), (200, 0));
 }
 
-/// Guarantees: types of content are not looked at.
+/// Guarantees: the content type is ignored.
 /// rule: transport#chunked
 #[tokio::test]
 async fn types_of_content() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for kind in ["application/x-sentry-envelope", "text/plain;charset=UTF-8", "multipart/form-data", "%"] {
         assert_eq!(rig.taken(post(SMALL).header("content-type", kind)).await.0.status, 200);
     }
 }
 
-/// Guarantees: what the client and those before it said about themselves goes along, every line of it and in every
-/// script.
+/// Guarantees: information from the client and its proxies is forwarded, with all lines of a header and in any script.
 /// rule: transport#proxy-headers
 #[tokio::test]
-async fn what_goes_along() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
+async fn client_headers_are_forwarded() {
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, cors_origins: ['https://shop.example']}}")).await;
     let request = post(SMALL)
         .header("x-forwarded-for", "203.0.113.7, 198.51.100.1")
         .header("x-forwarded-for", "192.0.2.9")

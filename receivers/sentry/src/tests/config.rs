@@ -1,12 +1,12 @@
-//! What is written and what it means.
+//! The configuration and its meaning.
 
 use profbridge_engine::registry::{ENVELOPES, ReceiverFactory};
 
 use super::*;
 use crate::FACTORY;
 
-/// Guarantees: with nothing written it listens on loopback where a Relay would, takes every key and what Relay takes,
-/// and lets a request wait for ten seconds.
+/// Guarantees: by default it listens on loopback at Relay's port, accepts every key and Relay's sizes, and lets a
+/// request wait for ten seconds.
 /// rule: transport#size
 #[test]
 fn defaults() {
@@ -18,7 +18,7 @@ fn defaults() {
     assert!(create(&Section::defaults()).is_ok());
 }
 
-/// Guarantees: every key means what it says.
+/// Guarantees: every key has its documented meaning.
 #[test]
 fn written() {
     let settings = settings(&format!(
@@ -35,8 +35,8 @@ fn written() {
     assert_eq!(settings.tls.unwrap().cert_file.to_str(), Some("a.pem"));
 }
 
-/// Guarantees: every rule that is broken is named at its key, all at once, without a key's value; and an endpoint that
-/// others can reach needs keys.
+/// Guarantees: all broken rules are reported together, each at its key, without secret values; an endpoint that others
+/// can reach requires keys.
 #[test]
 fn broken_rules() {
     let section = Section::from_yaml(
@@ -64,9 +64,9 @@ fn broken_rules() {
     }
 }
 
-/// Guarantees: the longest time that can be written is a time to wait.
+/// Guarantees: the longest configurable duration works as a waiting time.
 #[tokio::test]
 async fn the_longest_patience() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, admission_timeout: 800000h}}")).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, admission_timeout: 800000h}}")).await;
     assert_eq!(rig.taken(post(SMALL)).await.0.status, 200);
 }

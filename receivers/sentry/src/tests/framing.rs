@@ -1,14 +1,14 @@
-//! Bodies that are no envelopes, and envelopes that Relay refuses.
+//! Invalid envelopes, and envelopes that Relay refuses.
 
 use super::*;
 
-/// Attack: what is no envelope is refused with Relay's status, by the place at which it is wrong, and without a value
-/// of its: a header may hold a key.
+/// Attack: an invalid envelope is refused with Relay's status and the position of the error, but without its contents,
+/// because a header may contain a key.
 /// rule: transport#envelope-length, transport#envelope-malformed, transport#envelope-items, transport#header-event-id
 /// rule: transport#header-sent-at, transport#answer-errors
 #[tokio::test]
 async fn no_envelopes() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     for (body, detail) in [
         ("", "the envelope is empty"),
         ("\n", "header (byte 0): the line is empty"),
@@ -48,22 +48,22 @@ async fn no_envelopes() {
     assert_eq!(rig.requests("failure"), 19);
 }
 
-/// Attack: a header without an end is not searched for keys, and what is no text is refused like anything else.
+/// Attack: an endless header is not searched for keys, and invalid UTF-8 is refused like any error.
 #[tokio::test]
 async fn hostile_headers() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     let long = format!("{{\"x\":\"{}\"}}\n", "y".repeat(2 << 20));
     for body in [long.into_bytes(), b"{\"\xff\":1}\n".to_vec(), vec![0; 100], vec![b'\n'; 100_000]] {
         assert_eq!(rig.refused(post(body)).await.status, 400);
     }
 }
 
-/// Guarantees: what Relay refuses for its size, or for more than one of a kind, is refused with 413 as a whole: two
+/// Guarantees: envelopes that Relay refuses for their size or for duplicates are refused as a whole with 413: two
 /// profiles, two events, an event of more than 1 MiB.
 /// rule: transport#items-once, transport#items-size, transport#answer-errors
 #[tokio::test]
 async fn too_much() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     let large = format!("{{}}\n{{\"type\":\"event\"}}\n{{\"x\":\"{}\"}}\n", "y".repeat(1 << 20));
     let two = |kinds: [&str; 2]| {
         let [first, second] = kinds;
@@ -80,12 +80,12 @@ async fn too_much() {
     }
 }
 
-/// Guarantees: what Relay takes is taken, and handed on byte for byte: no length, no last line's end, keys and types
-/// that nobody knows, an empty payload, no items at all, and a header that is deeper than any stack.
+/// Guarantees: everything that Relay accepts is accepted and forwarded byte for byte: no length, no final line break,
+/// unknown keys and types, an empty payload, no items at all, and a header nested deeper than any stack.
 /// rule: transport#envelope
 #[tokio::test]
 async fn every_form() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let deep = format!("{{\"x\":{}{}}}\n", "[".repeat(100_000), "]".repeat(100_000));
     for (body, items) in [
         (deep.as_str(), 0),

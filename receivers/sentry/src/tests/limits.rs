@@ -1,11 +1,10 @@
-//! Limits of Sentry's, handed back to the client that they are for.
+//! Sentry's rate limits are returned to the client concerned.
 
 use profbridge_wire::sentry::rate_limit::peer_key;
 
 use super::*;
 
-/// Header values with their first seconds left out. These are those that are left of so many; on a busy machine some
-/// have passed.
+/// Header values without their leading seconds, which must not exceed `most`; on a busy machine some have passed.
 fn without_seconds(told: Option<&str>, most: u64) -> Option<String> {
     told.map(|told| {
         let (seconds, rest) = told.split_once(':').unwrap_or((told, ""));
@@ -14,12 +13,13 @@ fn without_seconds(told: Option<&str>, most: u64) -> Option<String> {
     })
 }
 
-/// Guarantees: a limit on some of an envelope is told with 200, one on all of it with 429; others hear nothing. The
-/// pipelines have all of it either way, so that what the limit drops is reported, and profiles reach other exporters.
+/// Guarantees: a limit on part of an envelope is returned with 200, one on all of it with 429; other clients get none.
+/// The pipelines get the whole envelope in any case, so that dropped items are reported, and profiles reach other
+/// exporters.
 /// rule: transport#rate-limits, transport#rate-limits-dsn
 #[tokio::test]
 async fn told() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let time = Duration::from_secs(60);
     let (answer, _) = rig.taken(post(SMALL)).await;
     assert_eq!((answer.status, answer.header("x-sentry-rate-limits")), (200, None));

@@ -23,7 +23,7 @@ use hyper_util::rt::TokioIo;
 use profbridge_engine::budget::Budget;
 use profbridge_engine::config::Section;
 use profbridge_engine::intake::Intake;
-use profbridge_engine::peer_limits::{Onward, PeerLimits};
+use profbridge_engine::peer_limits::{PeerLimits, RequestForwarder};
 use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_model::{Envelope, Telemetry};
@@ -45,19 +45,19 @@ const PLENTY: u64 = 1 << 30;
 /// A free port, and everything else at its default.
 const LOOPBACK: &str = "endpoint: '127.0.0.1:0'";
 
-/// An envelope that nobody refuses.
+/// An envelope that is always accepted.
 const SMALL: &str =
     "{\"event_id\":\"9ec79c33-ec99-42ab-8353-589fcb2e04dc\"}\n{\"type\":\"event\"}\n{\"message\":\"x\"}\n";
 
-/// What Sentry's Python SDK sends of a continuous profile.
+/// A continuous profile from Sentry's Python SDK.
 const CHUNK: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/python-2.75-profile_chunk.envelope");
 
 fn settings(yaml: &str) -> Settings {
     Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
 }
 
-/// A receiver that runs.
-struct Rig {
+/// A running receiver.
+struct SentryRig {
     address: SocketAddr,
     intake: Intake,
     consumer: Consumer,
@@ -67,7 +67,7 @@ struct Rig {
     stopped: JoinHandle<()>,
 }
 
-impl Rig {
+impl SentryRig {
     async fn start(yaml: &str) -> Self {
         Self::start_with(settings(yaml), PLENTY).await
     }
@@ -76,12 +76,12 @@ impl Rig {
         Self::start_beside(settings, memory, None).await
     }
 
-    /// A receiver whose exporter offers a way on.
-    async fn start_beside(settings: Settings, memory: u64, way: Option<Arc<dyn Onward>>) -> Self {
+    /// A receiver with an exporter that may forward requests.
+    async fn start_beside(settings: Settings, memory: u64, forwarder: Option<Arc<dyn RequestForwarder>>) -> Self {
         let (intake, consumer) = intake(memory);
         let (metrics, limits) = (Metrics::new(Budget::new(memory)), PeerLimits::default());
-        if let Some(way) = way {
-            limits.offer_way("test", way);
+        if let Some(forwarder) = forwarder {
+            limits.offer_forwarder("test", forwarder);
         }
         let (trigger, shutdown) = Shutdown::pair();
         let context = ReceiverContext {
@@ -98,16 +98,16 @@ impl Rig {
         Self { address, intake, consumer, metrics, limits, trigger, stopped: tokio::spawn(running.stopped) }
     }
 
-    /// Sends a request that is to be refused, and makes sure that nothing is left of it.
-    async fn refused(&self, post: Post) -> Answer {
+    /// Sends a request that must be refused, and checks that nothing is left of it.
+    async fn refused(&self, post: Post) -> ReadAnswer {
         let answer = post.send(self.address).await;
         assert!(answer.status >= 400, "{answer:?}");
         assert_eq!(self.consumer.memory_used(), 0);
         answer
     }
 
-    /// Sends a request, takes what arrives, and makes sure that nothing else is left of it.
-    async fn taken(&mut self, post: Post) -> (Answer, Envelope) {
+    /// Sends a request, returns what arrives, and checks that nothing else is left.
+    async fn taken(&mut self, post: Post) -> (ReadAnswer, Envelope) {
         let (answer, taken) = tokio::join!(post.send(self.address), patiently(self.consumer.take()));
         assert_eq!(self.consumer.memory_used(), 0);
         (answer, envelope(taken))
@@ -144,7 +144,7 @@ fn post(body: impl Into<Bytes>) -> Post {
     bare(body).header("x-sentry-auth", auth(KEY))
 }
 
-/// An envelope for project 42 whose sender says nothing of itself.
+/// An envelope for project 42 without authentication.
 fn bare(body: impl Into<Bytes>) -> Post {
     Post {
         method: Method::POST,
@@ -175,27 +175,27 @@ impl Post {
         self
     }
 
-    /// Without an announced length.
+    /// Sends the body without a length.
     fn chunked(mut self) -> Self {
         self.chunked = true;
         self
     }
 
-    async fn send(self, address: SocketAddr) -> Answer {
+    async fn send(self, address: SocketAddr) -> ReadAnswer {
         let answer = self.exchange(address).await;
-        // Whatever it says, a browser may read it.
+        // Browsers may read every answer.
         assert_eq!(answer.header("access-control-allow-origin"), Some("*"));
         answer
     }
 
-    async fn exchange(self, address: SocketAddr) -> Answer {
+    async fn exchange(self, address: SocketAddr) -> ReadAnswer {
         let mut request = Request::builder().method(self.method).uri(self.path).header("host", "localhost");
         for (name, value) in self.headers {
             request = request.header(name, value);
         }
         let body = Full::new(self.body);
         if self.chunked {
-            // What maps frames does not say how long the body is.
+            // A mapped body has no size hint.
             exchange(address, request.body(body.map_frame(|frame| frame)).unwrap()).await
         } else {
             exchange(address, request.body(body).unwrap()).await
@@ -205,13 +205,13 @@ impl Post {
 
 /// An answer, read to its end.
 #[derive(Debug)]
-struct Answer {
+struct ReadAnswer {
     status: u16,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Answer {
+impl ReadAnswer {
     fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().unwrap())
     }
@@ -228,7 +228,7 @@ impl Answer {
 }
 
 /// Sends a request in a connection of its own.
-async fn exchange<B>(address: SocketAddr, request: Request<B>) -> Answer
+async fn exchange<B>(address: SocketAddr, request: Request<B>) -> ReadAnswer
 where
     B: Body + Send + 'static,
     B::Data: Send,
@@ -239,7 +239,7 @@ where
     tokio::spawn(connection);
     let (head, body) = patiently(sender.send_request(request)).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();
-    Answer { status: head.status.as_u16(), headers: head.headers, body }
+    ReadAnswer { status: head.status.as_u16(), headers: head.headers, body }
 }
 
 fn gzip(data: &[u8]) -> Vec<u8> {
@@ -249,12 +249,12 @@ fn gzip(data: &[u8]) -> Vec<u8> {
     encoder.finish().unwrap()
 }
 
-/// Waits for something that must happen, and fails instead of hanging.
+/// Waits for something that must happen, and panics after a timeout instead of hanging.
 async fn patiently<F: Future>(what: F) -> F::Output {
     tokio::time::timeout(Duration::from_secs(120), what).await.expect("it happens")
 }
 
-/// Waits until a condition holds that nothing tells.
+/// Polls until a condition holds, for conditions without a notification.
 async fn until(mut reached: impl FnMut() -> bool) {
     patiently(async {
         while !reached() {

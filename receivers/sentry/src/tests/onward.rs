@@ -1,4 +1,4 @@
-//! Requests that go on unread, to a server in this process.
+//! Requests that are forwarded unread to a server in this process.
 
 use std::sync::{Arc, Mutex};
 
@@ -6,13 +6,13 @@ use ::http::Response;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use profbridge_engine::component::BoxFuture;
-use profbridge_engine::peer_limits::Onward;
-use profbridge_net::client::{HttpClientConfig, Passage, Proxies, Resumed};
+use profbridge_engine::peer_limits::RequestForwarder;
+use profbridge_net::client::{ForwardingClient, HttpClientConfig, PartlyReadBody, Proxies};
 use tokio::net::TcpListener;
 
 use super::*;
 
-/// A request as it reached the server: its line, its headers, its body.
+/// A request as the server received it: its line, its headers, its body.
 #[derive(Debug, Clone)]
 struct Seen {
     line: String,
@@ -20,16 +20,16 @@ struct Seen {
     body: Bytes,
 }
 
-/// A server, and the way to it.
+/// A server, and the forwarder to it.
 #[derive(Debug)]
-struct Way {
-    passage: Passage,
+struct ForwardingServer {
+    forwarding: ForwardingClient,
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
 }
 
-impl Way {
-    /// A server that answers everything with 202, headers and a body of its own.
+impl ForwardingServer {
+    /// Starts a server that answers everything with 202, its own headers and a body.
     async fn start() -> Arc<Self> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -55,7 +55,7 @@ impl Way {
             }
         });
         let config = HttpClientConfig { tls: None, proxies: Proxies::none(), ..HttpClientConfig::default() };
-        Arc::new(Self { passage: Passage::new(&config).unwrap(), address, seen })
+        Arc::new(Self { forwarding: ForwardingClient::new(&config).unwrap(), address, seen })
     }
 
     fn only(&self) -> Seen {
@@ -65,7 +65,7 @@ impl Way {
     }
 }
 
-impl Onward for Way {
+impl RequestForwarder for ForwardingServer {
     fn knows(&self, server: &str) -> bool {
         server == "o1.ingest.sentry.io"
     }
@@ -73,23 +73,25 @@ impl Onward for Way {
     fn pass<'a>(
         &'a self,
         server: Option<&'a str>,
-        request: Request<Resumed>,
+        request: Request<PartlyReadBody>,
     ) -> BoxFuture<'a, Result<Response<Incoming>, String>> {
         assert!(server.is_none_or(|server| self.knows(server)));
         let url = format!("http://{}{}", self.address, request.uri()).parse().unwrap();
-        Box::pin(async move { self.passage.pass(url, request).await.map_err(|failure| failure.to_string()) })
+        Box::pin(async move { self.forwarding.pass(url, request).await.map_err(|failure| failure.to_string()) })
     }
 }
 
-async fn rig(yaml: &str, memory: u64) -> (Rig, Arc<Way>) {
-    let way = Way::start().await;
-    let rig = Rig::start_beside(settings(yaml), memory, Some(Arc::clone(&way) as Arc<dyn Onward>)).await;
-    (rig, way)
+async fn rig(yaml: &str, memory: u64) -> (SentryRig, Arc<ForwardingServer>) {
+    let forwarder = ForwardingServer::start().await;
+    let rig =
+        SentryRig::start_beside(settings(yaml), memory, Some(Arc::clone(&forwarder) as Arc<dyn RequestForwarder>))
+            .await;
+    (rig, forwarder)
 }
 
-/// Guarantees: every address that a DSN gives and that is no envelope's reaches the server with method, path, query,
-/// headers and body as they came, behind whatever path the DSN has, and the server's answer comes back as it is. No
-/// header is invented, and none of a connection's own goes on.
+/// Guarantees: requests to every other endpoint of a DSN reach the server with the same method, path, query, headers
+/// and body, whatever prefix the DSN has, and the server's answer is returned unchanged. No header is added, and no
+/// connection header is forwarded.
 /// rule: transport#path-others
 #[tokio::test]
 async fn every_address() {
@@ -112,39 +114,39 @@ async fn every_address() {
         (Method::POST, "/api/store/", "/api/store/"),
         (Method::GET, "/js-sdk-loader/K.min.js", "/js-sdk-loader/K.min.js"),
     ] {
-        let (rig, way) = rig(LOOPBACK, PLENTY).await;
+        let (rig, forwarder) = rig(LOOPBACK, PLENTY).await;
         let body = if method == Method::POST || method == Method::PATCH { "{\"a\": 1}" } else { "" };
         let request = bare(body).method(method.clone()).to(path).header("x-own", "kept").header("te", "trailers");
         let answer = request.exchange(rig.address).await;
         assert_eq!((answer.status, answer.header("location")), (202, Some("/api/42/upload/7/")), "{path}");
         assert_eq!(answer.body, if method == Method::HEAD { "" } else { "theirs" }, "{path}");
-        let seen = way.only();
+        let seen = forwarder.only();
         assert_eq!((seen.line, &seen.body[..]), (format!("{method} {arrives}"), body.as_bytes()));
         let mut names: Vec<&str> = seen.headers.keys().map(|name| name.as_str()).collect();
         names.sort_unstable();
         let expected = if body.is_empty() { &["host", "x-own"][..] } else { &["content-length", "host", "x-own"] };
         assert_eq!(names, expected, "{path}");
-        assert_eq!(seen.headers["host"], way.address.to_string());
+        assert_eq!(seen.headers["host"], forwarder.address.to_string());
         assert_eq!(rig.requests("success"), 1);
     }
 }
 
-/// Guarantees: without an exporter that has a server, what is no envelope is refused by name; with keys, so is what
-/// names none of them, wherever it could stand.
+/// Guarantees: without an exporter that can forward, other endpoints are refused by name; if keys are configured,
+/// requests without an allowed key, wherever it could stand, are refused too.
 /// rule: transport#path-others
 #[tokio::test]
-async fn not_to_anybody() {
-    let rig = Rig::start(LOOPBACK).await;
+async fn unforwardable_requests_are_refused() {
+    let rig = SentryRig::start(LOOPBACK).await;
     let answer = rig.refused(bare("x").to("/api/42/minidump/")).await;
     assert_eq!((answer.status, answer.detail().contains("an `upstream`")), (404, true), "{answer:?}");
-    let (rig, way) = self::rig(&format!("{{{LOOPBACK}, public_keys: [{KEY}]}}"), PLENTY).await;
+    let (rig, forwarder) = self::rig(&format!("{{{LOOPBACK}, public_keys: [{KEY}]}}"), PLENTY).await;
     assert_eq!(rig.refused(bare("x").to(format!("/api/42/unreal/{OTHER_KEY}/"))).await.status, 403);
-    assert!(way.seen.lock().unwrap().is_empty());
+    assert!(forwarder.seen.lock().unwrap().is_empty());
     assert_eq!(bare("x").to(format!("/api/42/unreal/{KEY}/")).exchange(rig.address).await.status, 202);
     assert_eq!(bare("x").to("/api/42/nel/").header("x-sentry-auth", auth(KEY)).exchange(rig.address).await.status, 202);
 }
 
-/// An envelope of one attachment.
+/// An envelope with one attachment.
 fn attachment(size: usize) -> Bytes {
     let head = format!(
         "{{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}}\n{{\"type\":\"attachment\",\"length\":{size}}}\n"
@@ -152,8 +154,8 @@ fn attachment(size: usize) -> Bytes {
     [head.as_bytes(), &vec![b'a'; size], b"\n"].concat().into()
 }
 
-/// Guarantees: a large envelope of which nothing is read goes on as it comes, whatever its coding and whether it says
-/// how long it is, through memory that is a part of it; a small one, and a large one with a profile, is taken.
+/// Guarantees: a large envelope without profiles and spans is forwarded as a stream, in any coding and with or without
+/// a length, in a fraction of its size in memory; a small one, and a large one with a profile, is decoded.
 #[tokio::test]
 async fn large_envelopes() {
     let large = attachment(6 << 20);
@@ -176,34 +178,34 @@ async fn large_envelopes() {
         post(packed.clone()).header("content-encoding", "gzip"),
         post(packed).header("content-encoding", "gzip").chunked(),
     ] {
-        let (rig, way) = rig(LOOPBACK, 8 << 20).await;
+        let (rig, forwarder) = rig(LOOPBACK, 8 << 20).await;
         let body = request.body.clone();
         assert_eq!(request.exchange(rig.address).await.status, 202);
-        let seen = way.only();
+        let seen = forwarder.only();
         assert!(seen.line == "POST /api/42/envelope/" && seen.body == body);
         assert!(seen.headers["x-sentry-auth"].to_str().unwrap().contains(KEY));
         assert_eq!(rig.consumer.memory_used(), 0);
     }
-    let (mut rig, way) = rig(LOOPBACK, PLENTY).await;
+    let (mut rig, forwarder) = rig(LOOPBACK, PLENTY).await;
     assert_eq!(rig.taken(post(attachment(1 << 20))).await.0.status, 200);
     let mut chunk = CHUNK.to_vec();
     chunk.extend_from_slice(&attachment(3 << 20)[b"{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}\n".len()..]);
     let (answer, taken) = rig.taken(post(chunk)).await;
     assert_eq!((answer.status, taken.items.len(), taken.views.len()), (200, 2, 1));
-    assert!(way.seen.lock().unwrap().is_empty());
+    assert!(forwarder.seen.lock().unwrap().is_empty());
 }
 
-/// Guarantees: a large envelope is refused for its key before it goes on, and so is one that says nothing of it.
+/// Guarantees: a large envelope with a wrong key or without one is refused before it is forwarded.
 #[tokio::test]
 async fn large_and_not_allowed() {
-    let (rig, way) = rig(&format!("{{{LOOPBACK}, public_keys: [{OTHER_KEY}]}}"), PLENTY).await;
+    let (rig, forwarder) = rig(&format!("{{{LOOPBACK}, public_keys: [{OTHER_KEY}]}}"), PLENTY).await;
     assert_eq!(rig.refused(post(attachment(3 << 20))).await.status, 403);
     assert_eq!(rig.refused(bare(attachment(3 << 20))).await.status, 401);
-    assert!(way.seen.lock().unwrap().is_empty());
+    assert!(forwarder.seen.lock().unwrap().is_empty());
 }
 
-/// Guarantees: the DSN in an envelope's header decides between servers; one that names this receiver, under a name that
-/// it has, is for the usual server; any other is refused by its name.
+/// Guarantees: the DSN in an envelope's header selects the server; if it names this receiver, under any of its names,
+/// the default server is used; any other is refused by name.
 #[tokio::test]
 async fn servers() {
     let (mut rig, _way) = rig(LOOPBACK, PLENTY).await;

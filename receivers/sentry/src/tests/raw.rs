@@ -1,4 +1,4 @@
-//! HTTP as a peer that keeps no rule would speak it.
+//! HTTP from a peer that breaks the protocol's rules.
 
 use profbridge_net::body::BodyLimits;
 
@@ -9,7 +9,7 @@ pub(super) async fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.write_all(bytes).await.unwrap();
     let mut answer = Vec::new();
-    // A reset is an end as well.
+    // A reset counts as an end.
     drop(patiently(stream.read_to_end(&mut answer)).await);
     String::from_utf8_lossy(&answer).into_owned()
 }
@@ -19,13 +19,13 @@ fn head(extra: &str) -> String {
     format!("POST /api/42/envelope/ HTTP/1.1\r\nhost: localhost\r\nx-sentry-auth: {auth}\r\n{extra}\r\n\r\n")
 }
 
-async fn quick() -> Rig {
+async fn quick() -> SentryRig {
     let mut settings = settings(LOOPBACK);
     settings.body = BodyLimits { timeout: Duration::from_millis(200), ..settings.body };
-    Rig::start_with(settings, PLENTY).await
+    SentryRig::start_with(settings, PLENTY).await
 }
 
-/// Attack: a client that is too slow is answered 408 and cut off.
+/// Attack: a client that is too slow gets 408 and is disconnected.
 #[tokio::test]
 async fn a_slow_client_is_cut() {
     let rig = quick().await;
@@ -34,7 +34,7 @@ async fn a_slow_client_is_cut() {
     assert_eq!((rig.requests("failure"), rig.consumer.memory_used()), (1, 0));
 }
 
-/// Attack: a length above the limit is refused although nothing follows it, and a body whose framing is broken is 400.
+/// Attack: a length above the limit is refused although no body follows, and a body with broken framing is 400.
 /// rule: transport#size
 #[tokio::test]
 async fn lying_lengths_and_broken_chunks() {
@@ -47,10 +47,10 @@ async fn lying_lengths_and_broken_chunks() {
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
 }
 
-/// Attack: an announced length holds memory for what came and no more; whoever goes away leaves nothing behind.
+/// Attack: an announced length holds only memory for received bytes; a client that disconnects leaves nothing behind.
 #[tokio::test]
 async fn a_claim_holds_no_memory() {
-    let rig = Rig::start(LOOPBACK).await;
+    let rig = SentryRig::start(LOOPBACK).await;
     let mut stream = TcpStream::connect(rig.address).await.unwrap();
     stream.write_all(head("content-length: 60000000").as_bytes()).await.unwrap();
     stream.write_all(b"{").await.unwrap();
@@ -60,13 +60,12 @@ async fn a_claim_holds_no_memory() {
     until(|| rig.consumer.memory_used() == 0 && rig.requests("failure") == 1).await;
 }
 
-/// Guarantees: a client that sends all of what is refused before it looks for an answer sees the answer, and can use
-/// the connection again.
+/// Guarantees: a client that sends all of a refused body before it reads gets the answer, and can reuse the connection.
 #[tokio::test]
 async fn who_sends_all_first_sees_the_answer() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, max_request_body_size: 1MiB}}")).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, max_request_body_size: 1MiB}}")).await;
     let mut stream = TcpStream::connect(rig.address).await.unwrap();
-    // More than what the sockets of both sides hold.
+    // More than the socket buffers of both sides.
     let body = vec![0; 32 << 20];
     stream.write_all(head(&format!("content-length: {}", body.len())).as_bytes()).await.unwrap();
     patiently(stream.write_all(&body)).await.unwrap();

@@ -1,24 +1,24 @@
-//! What happens when there is no room: memory is short, the queue of an exporter is full, or everything ends.
+//! Requests while memory is short, an exporter's queue is full, or during a shutdown.
 
 use profbridge_engine::delivery::Overflow;
 
 use super::*;
 
-/// Waits for so long that no test does.
+/// Waits longer than any test.
 const PATIENT: &str = "{endpoint: '127.0.0.1:0', admission_timeout: 10m}";
 
-/// Waits for a moment.
+/// Waits only briefly.
 const BRIEF: &str = "{endpoint: '127.0.0.1:0', admission_timeout: 50ms}";
 
-/// Guarantees: while memory is short a request waits, and is answered 503 with Retry-After when it has waited long
-/// enough, whether it needs the memory for its body, for unpacking it, or for a profile in it.
+/// Guarantees: while memory is short a request waits, and gets 503 with Retry-After at its deadline, whether the memory
+/// is for its body, for decompression, or for a profile in it.
 /// rule: transport#answer-errors, transport#answer-503
 #[tokio::test]
 async fn no_memory_means_later() {
     for request in
         [post(SMALL), post(vec![b' '; 80_000]), post(gzip(CHUNK)).header("content-encoding", "gzip"), post(CHUNK)]
     {
-        let rig = Rig::start_with(settings(BRIEF), 1 << 20).await;
+        let rig = SentryRig::start_with(settings(BRIEF), 1 << 20).await;
         let needed = if request.body.len() < 30_000 && request.body.len() > 1000 { 30_000 } else { 0 };
         let held = rig.intake.admit((1 << 20) - needed).unwrap();
         let answer = request.send(rig.address).await;
@@ -29,14 +29,14 @@ async fn no_memory_means_later() {
     }
 }
 
-/// Guarantees: memory that becomes free while a request waits for it is taken, for a profile that came uncompressed and
-/// for one that has to be unpacked.
+/// Guarantees: memory that is released while a request waits is used, for an uncompressed profile and for one that must
+/// be decompressed.
 /// rule: transport#answer-503
 #[tokio::test]
 async fn memory_that_becomes_free_is_taken() {
     for request in [post(CHUNK), post(gzip(CHUNK)).header("content-encoding", "gzip"), post(SMALL)] {
-        let mut rig = Rig::start_with(settings(PATIENT), 1 << 20).await;
-        // What is left is enough for the body.
+        let mut rig = SentryRig::start_with(settings(PATIENT), 1 << 20).await;
+        // The rest is enough for the body.
         let left = request.body.len() as u64 + 64;
         let held = rig.intake.admit((1 << 20) - left).unwrap();
         let small = request.body.len() < 1000;
@@ -52,10 +52,10 @@ async fn memory_that_becomes_free_is_taken() {
     }
 }
 
-/// Guarantees: what never fits is refused at once and for good.
+/// Guarantees: a request that can never fit is refused at once and permanently.
 #[tokio::test]
 async fn what_never_fits() {
-    let rig = Rig::start_with(settings(PATIENT), 100_000).await;
+    let rig = SentryRig::start_with(settings(PATIENT), 100_000).await;
     for body in [vec![b' '; 200_000], gzip(&vec![b' '; 200_000])] {
         let coding = if body[0] == b' ' { "identity" } else { "gzip" };
         let answer = rig.refused(post(body).header("content-encoding", coding)).await;
@@ -63,19 +63,19 @@ async fn what_never_fits() {
     }
 }
 
-/// Guarantees: while the queue of an exporter is full a request waits, unread, and is answered 503 when it has waited
-/// long enough; room that comes before is taken.
+/// Guarantees: while an exporter's queue is full a request waits unread, and gets 503 at its deadline; room that
+/// appears earlier is used.
 /// rule: transport#answer-503
 #[tokio::test]
 async fn a_full_queue() {
-    let rig = Rig::start(BRIEF).await;
+    let rig = SentryRig::start(BRIEF).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     let answer = rig.refused(post(SMALL)).await;
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("5")));
     assert!(answer.detail().contains("the queue of exporter test is full"));
     assert!(rig.consumer.totals().dropped.is_none(), "its sender has it");
 
-    let mut rig = Rig::start(PATIENT).await;
+    let mut rig = SentryRig::start(PATIENT).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     let waiting = tokio::spawn(post(SMALL).send(rig.address));
     until(|| rig.consumer.waiting() == 1).await;
@@ -85,10 +85,10 @@ async fn a_full_queue() {
     assert_eq!(waiting.await.unwrap().status, 200);
 }
 
-/// Guarantees: without a time to wait a request is refused at once.
+/// Guarantees: with `admission_timeout: 0s` a request is refused at once.
 #[tokio::test]
 async fn without_patience() {
-    let rig = Rig::start_with(settings("{endpoint: '127.0.0.1:0', admission_timeout: 0s}"), 1 << 20).await;
+    let rig = SentryRig::start_with(settings("{endpoint: '127.0.0.1:0', admission_timeout: 0s}"), 1 << 20).await;
     rig.consumer.set_full(Some(Overflow::Refuse));
     assert_eq!(rig.refused(post(SMALL)).await.status, 503);
     rig.consumer.set_full(None);
@@ -97,11 +97,11 @@ async fn without_patience() {
     drop(held);
 }
 
-/// Guarantees: a shutdown frees the port, lets a request that the pipelines have end with its answer, and tells one
-/// that waits for room to come back.
+/// Guarantees: a shutdown frees the port, lets a request that the pipelines have finish with its answer, and tells one
+/// that waits for room to retry.
 #[tokio::test]
 async fn a_shutdown() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let under_way = tokio::spawn(post(SMALL).send(rig.address));
     until(|| rig.consumer.memory_used() > 0).await;
     rig.trigger.trigger();
@@ -116,7 +116,7 @@ async fn a_shutdown() {
     assert_eq!(under_way.await.unwrap().status, 200);
     patiently(rig.stopped).await.unwrap();
 
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     rig.consumer.close();
     let answer = rig.refused(post(SMALL)).await;
     assert_eq!((answer.status, answer.header("retry-after")), (503, Some("2")));

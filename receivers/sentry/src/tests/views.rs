@@ -1,4 +1,4 @@
-//! What is read of profiles, and what is held.
+//! How profiles and spans are decoded, and how much memory is held.
 
 use profbridge_model::envelope::Payload;
 use profbridge_model::{Quantities, SpanForm};
@@ -12,11 +12,11 @@ const V1: &[u8] =
     include_bytes!("../../../../pipeline/wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
 const SPANS: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/node-11.1-span.envelope");
 
-/// Guarantees: a chunk is read into a view of its item, compressed or not, of Python's SDK or Node's; the envelope
-/// stays as it came, and while the pipelines have it the memory of both is counted.
+/// Guarantees: a chunk is decoded into a view of its item, compressed or not, from Python's SDK and Node's; the
+/// envelope stays unchanged, and while the pipelines have it the memory of both is counted.
 #[tokio::test]
 async fn chunks() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     for (body, samples) in [(CHUNK, 298), (NODE, 90)] {
         for coding in ["identity", "gzip"] {
             let came = if coding == "gzip" { gzip(body) } else { body.to_vec() };
@@ -40,12 +40,12 @@ async fn chunks() {
     }
 }
 
-/// Guarantees: a profile that breaks a rule, or is of a kind that is not read, goes on unread with the items beside it:
-/// what it is worth is for Sentry to say.
+/// Guarantees: a profile that breaks a rule, or is of an unsupported kind, is forwarded unread with the other items:
+/// Sentry decides about it.
 /// rule: transport#unreadable-profile
 #[tokio::test]
 async fn unreadable() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let deep = "[".repeat(100_000);
     for payload in [
         "{}",
@@ -74,10 +74,10 @@ async fn unreadable() {
     assert_eq!(rig.taken(post(other_platform)).await.1.views.len(), 0);
 }
 
-/// Attack: a profile of many empty frames is read within the memory that it was given, or not at all.
+/// Attack: a profile with many empty frames is decoded within the granted memory, or not at all.
 #[tokio::test]
 async fn many_frames() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let frames = vec!["{}"; 1_000_000].join(",");
     let stack = (0..100).map(|index| index.to_string()).collect::<Vec<_>>().join(",");
     let chunk = format!(
@@ -92,12 +92,11 @@ async fn many_frames() {
     assert_eq!(answer.status, 200);
 }
 
-/// Guarantees: transactions and containers of spans are read into views of their items, beside a profile too; such an
-/// item counts as its spans; the envelope stays as it came, and the memory of both is counted, once where the one is a
-/// part of the other.
+/// Guarantees: transactions and span containers are decoded into views of their items, also beside a profile; such an
+/// item counts as its spans; the envelope stays unchanged, and memory that both share is counted once.
 #[tokio::test]
 async fn spans() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let transaction = SpanForm::SentryTransaction;
     for (body, form, counted) in [
         (TRANSACTION, transaction, Quantities::spans(2)),
@@ -129,10 +128,10 @@ async fn spans() {
     }
 }
 
-/// Guarantees: of a transaction as an event of its own spans are read as well.
+/// Guarantees: the spans of a transaction that is sent as a single event are decoded too.
 #[tokio::test]
 async fn spans_of_an_event() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let event = TRANSACTION.split(|byte| *byte == b'\n').nth(2).unwrap();
     for coding in ["identity", "gzip"] {
         let came = if coding == "gzip" { gzip(event) } else { event.to_vec() };
@@ -143,11 +142,11 @@ async fn spans_of_an_event() {
     }
 }
 
-/// Guarantees: spans that break a rule, transactions and containers that do, single spans of the older protocol and
-/// containers without spans go on unread, and each such item is counted as one.
+/// Guarantees: spans, transactions and containers that break a rule, single spans of the older protocol and containers
+/// without spans are forwarded unread, and each such item is counted as one.
 #[tokio::test]
 async fn unreadable_spans() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let deep = "[".repeat(100_000);
     let container =
         "{\"type\":\"span\",\"item_count\":1,\"content_type\":\"application/vnd.sentry.items.span.v2+json\"";
@@ -171,10 +170,10 @@ async fn unreadable_spans() {
     assert_eq!(taken.quantities(), Quantities::spans(1));
 }
 
-/// Attack: a container of as many spans as fit is read within the memory that it was given.
+/// Attack: a container with the maximum number of spans is decoded within the granted memory.
 #[tokio::test]
 async fn many_spans() {
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     let span = "{\"trace_id\":\"745e5a279d06439a81f3ebd9c4fdee8c\",\"span_id\":\"9aa541f6c13dbf68\",\
                 \"start_timestamp\":1,\"end_timestamp\":2}";
     let spans = vec![span; 90_000].join(",");
@@ -186,11 +185,11 @@ async fn many_spans() {
     assert_eq!((answer.status, taken.quantities()), (200, Quantities::spans(90_000)));
 }
 
-/// Guarantees: where that is asked for, the process that sent spans is known, over the connection that it has;
-/// otherwise, and of what has no spans, or came through a proxy, it is not looked for.
+/// Guarantees: with `resolve_clients` the process that sent spans is found by its connection; without it, for requests
+/// without spans, and for requests through a proxy, none is looked up.
 #[tokio::test]
 async fn clients() {
-    let mut rig = Rig::start(&format!("{{{LOOPBACK}, resolve_clients: true}}")).await;
+    let mut rig = SentryRig::start(&format!("{{{LOOPBACK}, resolve_clients: true}}")).await;
     for body in [TRANSACTION, SPANS] {
         let client = rig.taken(post(body.to_vec())).await.1.meta.client_process.unwrap();
         assert_eq!(client.pid, std::process::id());
@@ -198,9 +197,9 @@ async fn clients() {
         assert_eq!(&*client.host, host.trim());
     }
     assert_eq!(rig.taken(post(CHUNK.to_vec())).await.1.meta.client_process, None);
-    // Of another client: what has the socket is a proxy.
+    // Comes from another client: the process that has the socket is a proxy.
     let forwarded = post(SPANS.to_vec()).header("x-forwarded-for", "203.0.113.7");
     assert_eq!(rig.taken(forwarded).await.1.meta.client_process, None);
-    let mut rig = Rig::start(LOOPBACK).await;
+    let mut rig = SentryRig::start(LOOPBACK).await;
     assert_eq!(rig.taken(post(TRANSACTION.to_vec())).await.1.meta.client_process, None);
 }

@@ -18,7 +18,7 @@ struct Scalars {
     map: BTreeMap<String, String>,
 }
 
-/// Guarantees: where text is wanted, every scalar is the text that was written, whatever YAML takes it for.
+/// Guarantees: as text every scalar keeps its written form, whatever type YAML would give it.
 #[test]
 fn text_stays_as_written() {
     for written in [
@@ -52,7 +52,7 @@ fn text_stays_as_written() {
     }
 }
 
-/// Guarantees: null in any spelling is no text, but quoted it is.
+/// Guarantees: null in any spelling is not text, unless it is quoted.
 #[test]
 fn null_is_no_text() {
     for null in ["", "~", "null", "Null", "NULL"] {
@@ -101,7 +101,7 @@ fn untyped_values_keep_what_is_ambiguous() {
     assert_eq!(value, expected);
 }
 
-/// Guarantees: one pass reports every unknown key and every wrong type of a section, in nested maps and lists too.
+/// Guarantees: one pass reports every unknown key and every wrong type of a section, nested ones included.
 #[test]
 fn all_problems_are_reported() {
     let problems = settings::<Scalars>(
@@ -125,7 +125,8 @@ struct Inner {
     also: u8,
 }
 
-/// Guarantees: what is missing because it was wrong is reported once, as wrong; what is missing is reported as missing.
+/// Guarantees: a key that is missing because its value was wrong is reported once, as wrong; other missing keys are
+/// reported as missing.
 #[test]
 fn consequences_are_not_reported() {
     let problems = settings::<Needs>("must: x\ninner: {also: y}\npair: [1, z]").unwrap_err();
@@ -163,15 +164,15 @@ impl Default for Inner2 {
     }
 }
 
-/// Guarantees: a part with nothing under it is there with its defaults; a part that is not written is not there.
+/// Guarantees: a key with nothing under it is present with its defaults; a key that is not written is absent.
 #[test]
-fn a_part_without_settings_is_there() {
+fn part_without_settings_is_present() {
     let protocols: Protocols = settings("grpc:").unwrap();
     assert_eq!(protocols.grpc, Optional::Present(Inner2 { port: 4317 }));
     assert_eq!(protocols.http.into_option(), None);
 }
 
-/// Guarantees: a section in which nothing is written has the defaults, however it came to be.
+/// Guarantees: an empty section has the defaults, for whatever reason it is empty.
 #[test]
 fn nothing_means_defaults() {
     let config = config("receivers:\n  a:\n  b: {}\n  c: ~\n");
@@ -199,7 +200,7 @@ struct Ways {
     ways: Vec<Way>,
 }
 
-/// Guarantees: enums are a word, or a map with one key.
+/// Guarantees: an enum is written as a word, or as a map with one key.
 #[test]
 fn enums_are_words_or_maps() {
     let ways: Ways = settings("ways: [plain, {plain: }, {sized: 3}, {both: {a: 1, b: 2}}, {pair: [1, 2]}]").unwrap();
@@ -216,7 +217,7 @@ enum Either {
     Map { a: u8 },
 }
 
-/// Guarantees: a value that fits no form of an untagged enum is reported where it stands.
+/// Guarantees: a value that fits no variant of an untagged enum is reported at its position.
 #[test]
 fn untagged_enums_have_a_place() {
     let either: Vec<Either> = settings("[1, {a: 2}]").unwrap();
@@ -226,7 +227,7 @@ fn untagged_enums_have_a_place() {
     assert_eq!(problems.as_slice()[1].position.column, 17);
 }
 
-/// Guarantees: a component's own problems point at the value, or at the nearest key there is.
+/// Guarantees: a problem found by a component points at the value, or at the nearest existing key.
 #[test]
 fn problems_of_components_have_places() {
     let config = config("receivers:\n  x:\n    a:\n      'b.c': 1\n    l: [u, v]\n");
@@ -259,9 +260,9 @@ struct Nested {
     depth: u8,
 }
 
-/// Guarantees: two types that share a section are read as one type with the keys of both would be: each value by the
-/// type that has its key, whatever it is written as; every problem of both at once and at its place, an unknown key
-/// once, with the keys of both as what is valid.
+/// Guarantees: two types that share a section behave like one type with the keys of both: each value goes to the type
+/// that has its key, and every problem is reported once and at its place, an unknown key with the keys of both as valid
+/// ones.
 #[test]
 fn parts_share_a_section() {
     let section = Section::from_yaml("whole: 7\nvolume: 3\ntone: 1.10\ntext: 0123").unwrap();
@@ -299,8 +300,8 @@ fn keys_of_a_type() {
     assert_eq!((keys::<u8>(), keys::<BTreeMap<String, u8>>()), (&[][..], &[][..]));
 }
 
-/// Guarantees: sources that are no configuration are one section, later ones winning, and so is what stands below a
-/// key, with its problems at their places; below a key that is not written nothing is.
+/// Guarantees: sources that are no whole configuration load as one section, later ones win, and subsections keep the
+/// positions of problems; the subsection of an unwritten key is empty.
 #[test]
 fn sections_of_sources() {
     let sets = ["a.b.whole=7", "a.b.text=${env:NAME}", "a.b.whole=x"].map(|set| Source::Set(set.to_owned()));

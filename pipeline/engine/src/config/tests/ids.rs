@@ -16,8 +16,8 @@ fn ids_follow_the_collectors_rules() {
         ("  /name", BadId::EmptyKind),
         ("otlp/", BadId::EmptyName),
         ("otlp/  ", BadId::EmptyName),
-        ("1otlp", BadId::Kind),
-        ("ot-lp", BadId::Kind),
+        ("1otlp", BadId::NodeKind),
+        ("ot-lp", BadId::NodeKind),
         ("otlp/a b", BadId::Name),
         ("otlp/a\u{7}", BadId::Name),
         ("otlp/a+b", BadId::Name),
@@ -25,12 +25,13 @@ fn ids_follow_the_collectors_rules() {
         assert_eq!(bad.parse::<ComponentId>(), Err(why), "{bad:?}");
     }
     assert!("a".repeat(63).parse::<ComponentId>().is_ok());
-    assert_eq!("a".repeat(64).parse::<ComponentId>(), Err(BadId::Kind));
+    assert_eq!("a".repeat(64).parse::<ComponentId>(), Err(BadId::NodeKind));
     assert!(format!("a/{}", "é".repeat(1024)).parse::<ComponentId>().is_ok());
     assert_eq!(format!("a/{}", "é".repeat(1025)).parse::<ComponentId>(), Err(BadId::Name));
 }
 
-/// Guarantees: the part before the slash limits a pipeline to a signal; any other name carries everything.
+/// Guarantees: the part before the slash limits a pipeline to a signal; a pipeline with any other name carries
+/// everything.
 #[test]
 fn pipelines_carry_what_their_name_says() {
     for (name, carries) in [
@@ -47,8 +48,8 @@ fn pipelines_carry_what_their_name_says() {
     }
 }
 
-/// Guarantees: an envelope, which may hold anything, goes only through pipelines that carry everything, and nothing
-/// goes through one whose signal nothing here handles.
+/// Guarantees: an envelope, which may contain anything, goes only through pipelines that carry everything; a pipeline
+/// for an unsupported signal carries nothing.
 #[test]
 fn telemetry_goes_where_it_is_carried() {
     let profiles = Telemetry::from(crate::fakes::batch(1));

@@ -3,7 +3,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::{config, from, messages, text};
-use crate::config::{Known, Section, Source, check_references};
+use crate::config::{KnownComponents, Section, Source, check_references};
 
 #[derive(Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -60,7 +60,7 @@ fn setting(yaml: &str) -> String {
     config.receivers.get(&"x".parse().unwrap()).unwrap().extract::<Settings>().unwrap().a
 }
 
-/// Guarantees: references are replaced as in the Collector, in quoted scalars too, and `$$` is a dollar sign.
+/// Guarantees: references are expanded as in the Collector, also in quoted scalars, and `$$` is a dollar sign.
 #[test]
 fn references_are_replaced() {
     for (written, expected) in [
@@ -80,7 +80,7 @@ fn references_are_replaced() {
     }
 }
 
-/// Guarantees: replaced text is typed like a plain scalar, unless the scalar was quoted.
+/// Guarantees: expanded text is typed like a plain scalar, unless the scalar was quoted.
 #[test]
 fn replaced_text_is_typed() {
     #[derive(Deserialize)]
@@ -97,9 +97,9 @@ fn replaced_text_is_typed() {
     assert!(port("\"${env:PORT}\"").is_err());
 }
 
-const KNOWN: Known<'_> = Known { receivers: &["r"], processors: &[], exporters: &["e"] };
+const KNOWN: KnownComponents<'_> = KnownComponents { receivers: &["r"], processors: &[], exporters: &["e"] };
 
-/// Guarantees: a variable that is not set is reported once, by the check and by the component together.
+/// Guarantees: an unset variable is reported once, although both the check and the component notice it.
 #[test]
 fn a_missing_variable_is_reported_once() {
     let yaml = "receivers: {r: {a: '${env:NONE}'}}\nexporters: {e: }\n\
@@ -113,7 +113,7 @@ fn a_missing_variable_is_reported_once() {
     assert_eq!(messages(&problems), ["environment variable `NONE` is not set"]);
 }
 
-/// Guarantees: a sound configuration has no problems and no warnings.
+/// Guarantees: a valid configuration has no problems and no warnings.
 #[test]
 fn a_sound_configuration_is_silent() {
     let yaml = "receivers: {r: , r/2: }\nexporters: {e: }\nservice:\n  telemetry:\n  pipelines:\n    \
@@ -121,7 +121,7 @@ fn a_sound_configuration_is_silent() {
     assert_eq!(check_references(&config(yaml), &KNOWN), []);
 }
 
-/// Guarantees: files that cannot be read are named, with the reason, and all of them are.
+/// Guarantees: every unreadable file is named, with the reason.
 #[test]
 fn unreadable_files_are_named() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,7 +148,7 @@ fn unreadable_files_are_named() {
     assert_eq!(messages(&from(&[]).unwrap_err()), ["no configuration is given"]);
 }
 
-/// Guarantees: anchors and merge keys give the values they stand for; keys in the map itself win.
+/// Guarantees: anchors and merge keys expand to their values; keys in the map itself win.
 #[test]
 fn anchors_and_merge_keys_work() {
     let yaml = "receivers:\n  r: &r {a: one, sub: {x: 1}}\n  r/a.b: {<<: *r, a: two}\n  r/c: *r\n";
@@ -157,7 +157,7 @@ fn anchors_and_merge_keys_work() {
     assert_eq!(settings("r/c"), settings("r"));
 }
 
-/// Guarantees: however many values or faults a file has, the answer is short.
+/// Guarantees: the report stays short, however many values or faults a file has.
 #[test]
 fn large_files_get_short_answers() {
     let many: String = (0..60_000).map(|i| format!("key{i}: v\n")).collect();
@@ -171,7 +171,7 @@ fn large_files_get_short_answers() {
     assert_eq!(section.extract::<Settings>().unwrap_err().as_slice().len(), 100);
 }
 
-/// Guarantees: aliases cannot be stacked deeper than maps can.
+/// Guarantees: aliases cannot nest deeper than maps may.
 #[test]
 fn aliases_cannot_make_depth() {
     let mut yaml = "a0: &a0 [x]\n".to_owned();

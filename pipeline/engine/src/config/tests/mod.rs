@@ -36,7 +36,7 @@ fn settings<T: serde::de::DeserializeOwned>(yaml: &str) -> Result<T, Problems> {
     section.extract()
 }
 
-/// The rules that are broken, without places.
+/// The messages of the problems, without positions.
 fn messages(problems: &Problems) -> Vec<&str> {
     problems.as_slice().iter().map(|problem| problem.message.as_str()).collect()
 }

@@ -1,7 +1,8 @@
 use super::{config, from, text};
 use crate::config::Source;
 
-/// Guarantees: the effective configuration is what was merged, in order, with secrets masked and references as written.
+/// Guarantees: the printed configuration contains everything merged, in order, with secrets masked and references
+/// unexpanded.
 #[test]
 fn the_effective_configuration_is_printed() {
     let base = text(
@@ -41,7 +42,7 @@ exporters:
     assert_eq!(config.redacted_yaml(), expected);
 }
 
-/// Guarantees: what is printed reads as what it was printed from.
+/// Guarantees: the printed configuration loads as the one it was printed from.
 #[test]
 fn printing_twice_changes_nothing() {
     let yaml = "receivers:\n  otlp:\n    a: 'it''s'\n    b: \"tab\\there\"\n    c: [1, [2, {d: ~}]]\n    e: |\n      x\n\n      y\n    'k: v': '#'\n";

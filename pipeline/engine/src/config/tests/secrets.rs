@@ -2,7 +2,7 @@ use super::{config, from, settings, text};
 use crate::config::redact::{is_secret_key, userinfo, without_inline_secrets, without_userinfo};
 use crate::config::{Secret, Source};
 
-/// Guarantees: keys of secrets are known in all spellings, and keys that only are about secrets are not.
+/// Guarantees: keys that name a secret are recognised in all spellings; keys that merely mention one are not.
 #[test]
 fn keys_of_secrets_are_known() {
     for key in [
@@ -37,7 +37,7 @@ fn keys_of_secrets_are_known() {
     }
 }
 
-/// Guarantees: the credentials of every URL in a text are found, those with a slash in the password too.
+/// Guarantees: the credentials of every URL in a text are masked, also if the password contains a slash.
 #[test]
 fn credentials_in_urls_are_masked() {
     for (written, shown) in [
@@ -61,8 +61,7 @@ fn credentials_in_urls_are_masked() {
     assert_eq!(without_inline_secrets("/var/run/secrets/token"), "/var/run/secrets/token");
 }
 
-/// Guarantees: where several rules fit one value, each hides what it finds, in the order of the text and in any other,
-/// and what nobody calls a secret stays.
+/// Guarantees: if several rules match one value, each masks what it finds, in any order, and the rest stays.
 #[test]
 fn rules_apply_together() {
     for (written, shown) in [
@@ -81,8 +80,8 @@ fn rules_apply_together() {
     }
 }
 
-/// Guarantees: two rules that fit one value hide both secrets wherever it stands and whatever is wrong around it: as a
-/// value or a key, known or unknown, in a comment, on the command line, in what is no YAML.
+/// Guarantees: a value with two kinds of secrets never shows either, wherever it stands and whatever is wrong around
+/// it: as a value or a key, known or unknown, in a comment, on the command line, in text that is no YAML.
 #[test]
 fn no_place_shows_one_of_two_secrets() {
     let url = "http://user:s3cr3t1@host/x?token=s3cr3t2";
@@ -113,7 +112,7 @@ fn no_place_shows_one_of_two_secrets() {
     }
 }
 
-/// Guarantees: a `Secret` shows itself to nobody but who asks for it.
+/// Guarantees: a `Secret` reveals itself only through `expose`.
 #[test]
 fn a_secret_does_not_show() {
     let secret: Secret = settings("s3cr3t").unwrap();
@@ -124,7 +123,8 @@ fn a_secret_does_not_show() {
     assert!(Secret::default().is_empty() && !Secret::new("x").is_empty());
 }
 
-/// Guarantees: a component cannot print a secret by quoting it, neither whole, nor in part, nor from the environment.
+/// Guarantees: a component cannot reveal a secret by quoting it in a message, neither whole, nor in part, nor from the
+/// environment.
 #[test]
 fn messages_are_scrubbed() {
     let yaml = "receivers:\n  x:\n    dsn: abcdefghijklmnop\n    host: ${env:KEY}\n    list: [{token: abcdefghijklmnop}]\n    open: visible\n";
@@ -140,7 +140,7 @@ fn messages_are_scrubbed() {
     assert_eq!(section.problem("dsn", "x", "not abcdefghijklmnop").hint.unwrap(), "not [redacted]");
 }
 
-/// Guarantees: wherever the text of a configuration breaks off, no secret that stands before is shown.
+/// Guarantees: a configuration that is cut off at any point shows none of the secrets before that point.
 #[test]
 fn truncated_configurations_show_no_secret() {
     let yaml = "exporters:\n  sentry:\n    dsn: \"https://s3cr3t@o1.ingest.sentry.io/1\"\n    headers: {x: s3cr3t, authorization: 'Bearer s3cr3t'}\n    \

@@ -1,7 +1,8 @@
 use super::{messages, settings};
 use crate::config::{BadByteSize, BadDuration, ByteSize, Duration};
 
-/// Guarantees: durations are read exactly, in all units and sums of them, and print as something that reads the same.
+/// Guarantees: durations are parsed exactly, in all units and combinations, and print as text that parses to the same
+/// duration.
 #[test]
 fn durations_are_read_exactly() {
     for (written, nanos) in [
@@ -37,7 +38,7 @@ fn durations_are_read_exactly() {
     }
 }
 
-/// Guarantees: sizes are read exactly, with powers of 1000 and of 1024 told apart.
+/// Guarantees: sizes are parsed exactly, and powers of 1000 and of 1024 are distinguished.
 #[test]
 fn sizes_are_read_exactly() {
     for (written, bytes) in [
@@ -64,7 +65,7 @@ fn sizes_are_read_exactly() {
     }
 }
 
-/// Guarantees: in a configuration, a bare number is a size and no duration.
+/// Guarantees: in a configuration a bare number is a valid size and an invalid duration.
 #[test]
 fn bare_numbers_are_sizes_only() {
     assert_eq!(settings::<Vec<ByteSize>>("[4096, '4096', 1MB]").unwrap()[1], ByteSize::new(4096));
@@ -73,7 +74,7 @@ fn bare_numbers_are_sizes_only() {
     assert_eq!(problems.as_slice()[0].hint.as_deref(), Some("write `5s` for seconds or `5ms` for milliseconds"));
 }
 
-/// Guarantees: a duration in nanoseconds is exact, and the longest that can be told where 64 bits do not hold it.
+/// Guarantees: a duration converts to nanoseconds exactly, and saturates if it does not fit into 64 bits.
 #[test]
 fn nanoseconds() {
     assert_eq!(Duration::from_millis(1500).nanos(), 1_500_000_000);

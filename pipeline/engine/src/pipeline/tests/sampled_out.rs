@@ -1,11 +1,11 @@
-//! What sampling has left out is told to exporters.
+//! Exporters learn what sampling left out.
 
 use profbridge_model::{SampledOutCounts, Spans, Whose};
 
 use super::*;
 use crate::component::{Now, Outbox};
 
-/// Leaves out one span beside each batch, and one more at the end.
+/// Leaves out one span with each batch, and one more at the end.
 #[derive(Default)]
 struct Sampler {
     is_over: bool,
@@ -35,20 +35,20 @@ impl Processor for Sampler {
     }
 }
 
-/// Guarantees: every exporter of a pipeline is told what sampling left out, at once and before what was left, even
-/// while another processor holds that, and at the end; none of it is told twice, and nothing is told where nothing was
-/// left out.
+/// Guarantees: every exporter of a pipeline learns at once what sampling left out, before the remaining data arrives,
+/// even if another processor holds that data, and also at the end; each report comes once, and none comes if nothing
+/// was left out.
 #[tokio::test]
-async fn exporters_are_told() {
-    let around = around();
+async fn exporters_learn_what_was_sampled_out() {
+    let context = context();
     let fakes = [FakeExporter::always(Reply::Accept), FakeExporter::always(Reply::Accept)];
     let [one_sink, other_sink] = &fakes;
-    let (one_sink, _) = sink(one_sink, &around, 10, Overflow::Refuse).await;
-    let (other_sink, _) = sink(other_sink, &around, 10, Overflow::Refuse).await;
+    let (one_sink, _) = sink(one_sink, &context, 10, Overflow::Refuse).await;
+    let (other_sink, _) = sink(other_sink, &context, 10, Overflow::Refuse).await;
     let sampler: Box<dyn Processor> = Box::new(Sampler::default());
     let processors = vec![("sampler".to_owned(), sampler), holder(3600)];
-    let mut pipeline = pipeline("profiles", &around, processors, &[&one_sink, &other_sink]);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let mut pipeline = pipeline("profiles", &context, processors, &[&one_sink, &other_sink]);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..2 {
         consume(&intake, 3).await.unwrap();
     }

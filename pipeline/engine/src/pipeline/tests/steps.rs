@@ -10,20 +10,20 @@ use crate::budget::Budget;
 use crate::component::{BoxFuture, Now};
 use crate::delivery::Sink;
 
-/// A sink that remembers how much memory was charged whenever it got a batch.
+/// A sink that records the charged memory at each batch.
 struct Watcher {
     budget: Budget,
     has_room: AtomicBool,
-    /// Has no room any more once it got a batch.
+    /// Has no room after its first batch.
     takes_one: AtomicBool,
     freed: Notify,
-    /// The memory charged, and the observations of the batch.
+    /// The charged memory, and the observations of the batch.
     seen: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Watcher {
-    fn new(around: &Context, has_room: bool) -> Arc<Self> {
-        let (budget, has_room) = (around.budget.clone(), AtomicBool::new(has_room));
+    fn new(context: &PipelineContext, has_room: bool) -> Arc<Self> {
+        let (budget, has_room) = (context.budget.clone(), AtomicBool::new(has_room));
         let (takes_one, freed) = (AtomicBool::new(false), Notify::new());
         Arc::new(Self { budget, has_room, takes_one, freed, seen: Mutex::default() })
     }
@@ -72,11 +72,11 @@ impl Sink for Watcher {
     }
 }
 
-fn start(around: &Context, processors: Vec<(String, Box<dyn Processor>)>, sink: &Arc<Watcher>) -> Pipeline {
+fn start(context: &PipelineContext, processors: Vec<(String, Box<dyn Processor>)>, sink: &Arc<Watcher>) -> Pipeline {
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(sink) as _];
     Pipeline::start(
-        Parts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks },
-        around,
+        PipelineParts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks },
+        context,
     )
     .unwrap()
 }
@@ -85,54 +85,54 @@ fn splitter() -> (String, Box<dyn Processor>) {
     ("splitter".to_owned(), Box::new(Splitter::default()))
 }
 
-/// Guarantees: a request that becomes a hundred batches is never more than one under way, which is charged beside the
-/// request and what is left of it until the exporters have it; the sender is answered when all of it is taken in, and
-/// then its memory is given back.
+/// Guarantees: if a request expands to a hundred batches, only one is in flight at a time, charged in addition to the
+/// request and its rest until the exporters have it; the sender is answered when the request is fully absorbed, and
+/// then its memory is released.
 #[tokio::test(start_paused = true)]
 async fn one_batch_under_way() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
-    let pipeline = start(&around, vec![splitter()], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let context = paused();
+    let sink = Watcher::new(&context, true);
+    let pipeline = start(&context, vec![splitter()], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 100).await.unwrap();
     let size = batch(1).size_bytes();
     assert!(size > 0);
-    // The first comes straight out of the request, whose memory is the larger of the two.
+    // The first batch comes directly from the request, whose permit is the larger of the two.
     let expected: Vec<_> =
         (0..100).map(|n| (100 + 99 - n + if n == 0 { size.saturating_sub(100) } else { size }, 1)).collect();
     assert_eq!(sink.seen(), expected);
     tokio::task::yield_now().await;
-    assert_eq!(around.budget.used(), 0);
+    assert_eq!(context.budget.used(), 0);
 }
 
-/// Guarantees: what there is no room for stays in the processors however long it is due, and goes on when there is
-/// room, each batch alone.
+/// Guarantees: data without room at the exporters stays in the processors, even if it is due, and continues one batch
+/// at a time when there is room.
 #[tokio::test(start_paused = true)]
-async fn waits_in_the_processors() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
-    let pipeline = start(&around, vec![holder(30)], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+async fn batches_wait_in_the_processors() {
+    let context = paused();
+    let sink = Watcher::new(&context, true);
+    let pipeline = start(&context, vec![holder(30)], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..3 {
         consume(&intake, 5).await.unwrap();
     }
     sink.set_room(false);
     tokio::time::sleep(Duration::from_secs(3600)).await;
-    assert_eq!((sink.seen(), around.budget.used()), (vec![], 15_003));
+    assert_eq!((sink.seen(), context.budget.used()), (vec![], 15_003));
     sink.set_room(true);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let size = batch(5).size_bytes();
     assert_eq!(sink.seen(), [(10_002 + size, 5), (5001 + size, 5), (size, 5)]);
-    assert_eq!(around.budget.used(), 0);
+    assert_eq!(context.budget.used(), 0);
 }
 
-/// Guarantees: while much is put out, those who send are answered in between.
+/// Guarantees: senders are answered in between while much data is put out.
 #[tokio::test(start_paused = true)]
-async fn answers_in_between() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
-    let pipeline = start(&around, vec![holder(30)], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+async fn senders_are_answered_during_output() {
+    let context = paused();
+    let sink = Watcher::new(&context, true);
+    let pipeline = start(&context, vec![holder(30)], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..50 {
         consume(&intake, 5).await.unwrap();
     }
@@ -144,14 +144,14 @@ async fn answers_in_between() {
     assert!(sink.seen().len() < 50, "{}", sink.seen().len());
 }
 
-/// Guarantees: the end of a pipeline is no longer than the shutdown's deadline, whatever there still is to put out, and
-/// what is left is counted as lost to the shutdown, a request that is being taken in among it.
+/// Guarantees: a pipeline ends by the shutdown's deadline, however much is left to put out; the rest counts as lost to
+/// the shutdown, including a request that is being absorbed.
 #[tokio::test(start_paused = true)]
 async fn the_deadline_ends_a_flush() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
-    let mut pipeline = start(&around, vec![holder(3600), splitter()], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let context = paused();
+    let sink = Watcher::new(&context, true);
+    let mut pipeline = start(&context, vec![holder(3600), splitter()], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     for _ in 0..3 {
         consume(&intake, 20).await.unwrap();
     }
@@ -162,17 +162,17 @@ async fn the_deadline_ends_a_flush() {
     assert_eq!((totals.inbound.total(), totals.outbound.total()), (60, sink.seen().len() as u64));
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 60 - totals.outbound.total());
     assert!(totals.outbound.total() < 60);
-    assert_eq!((counters.unsettled().total(), around.budget.used()), (0, 0));
+    assert_eq!((counters.unsettled().total(), context.budget.used()), (0, 0));
 }
 
-/// Guarantees: what a pipeline does after it was given up is counted no more: neither lost and handed on, nor twice.
+/// Guarantees: after a pipeline was given up nothing is counted any more, neither as lost and handed on, nor twice.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_counted_after_the_end() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
+    let context = paused();
+    let sink = Watcher::new(&context, true);
     sink.takes_one.store(true, Ordering::SeqCst);
-    let pipeline = start(&around, vec![splitter()], &sink);
-    let (intake, receiver) = intake(&around, &[&pipeline]);
+    let pipeline = start(&context, vec![splitter()], &sink);
+    let (intake, receiver) = intake(&context, &[&pipeline]);
     let sender = tokio::spawn(async move { consume(&intake, 20).await });
     tokio::time::sleep(Duration::from_secs(1)).await;
     let counters = &pipeline.counters;
@@ -188,13 +188,13 @@ async fn nothing_is_counted_after_the_end() {
     assert_eq!(counters.stages[0].totals().held, Held::default());
 }
 
-/// Gives the pipeline up while it is being given a batch.
-struct GivesUp {
-    counters: std::sync::OnceLock<Counters>,
+/// Gives the pipeline up while it accepts a batch.
+struct GivingUpSink {
+    counters: std::sync::OnceLock<PipelineCounters>,
     given: Mutex<u64>,
 }
 
-impl Sink for GivesUp {
+impl Sink for GivingUpSink {
     fn id(&self) -> &str {
         "gives up"
     }
@@ -217,18 +217,18 @@ impl Sink for GivesUp {
     }
 }
 
-/// Guarantees: a batch that an exporter is just preparing when the pipeline is given up is the exporter's, and is not
-/// lost in the pipeline as well.
+/// Guarantees: a batch that an exporter prepares while the pipeline is given up is counted by the exporter only.
 #[tokio::test(start_paused = true)]
-async fn what_is_being_handed_on_is_not_lost() {
-    let around = paused();
-    let sink = Arc::new(GivesUp { counters: std::sync::OnceLock::new(), given: Mutex::default() });
+async fn batch_in_handover_is_not_lost() {
+    let context = paused();
+    let sink = Arc::new(GivingUpSink { counters: std::sync::OnceLock::new(), given: Mutex::default() });
     let sinks: Vec<Arc<dyn Sink>> = vec![Arc::clone(&sink) as _];
     let processors = vec![splitter()];
-    let parts = Parts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks };
-    let mut pipeline = Pipeline::start(parts, &around).unwrap();
+    let parts =
+        PipelineParts { id: "profiles".to_owned(), carries: Carries::Only(TelemetryKind::Profiles), processors, sinks };
+    let mut pipeline = Pipeline::start(parts, &context).unwrap();
     sink.counters.set(pipeline.counters.clone()).unwrap();
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 20).await.unwrap();
     pipeline.stop(Instant::now() + Duration::from_secs(9));
     pipeline.ended().await;
@@ -237,7 +237,7 @@ async fn what_is_being_handed_on_is_not_lost() {
     assert_eq!(totals.dropped.get(Reason::Shutdown).total(), 19);
 }
 
-/// Holds what comes, and puts it out with the next batch, as one.
+/// Holds a batch, and puts it out together with the next one.
 #[derive(Default)]
 struct Pairs {
     held: u64,
@@ -256,22 +256,22 @@ impl Processor for Pairs {
     }
 }
 
-/// Guarantees: what a processor held and puts out with an arrival is charged while the next one takes it in, beside the
-/// arrival's own memory.
+/// Guarantees: data that a processor held and puts out with an arrival is charged while the next processor absorbs it,
+/// in addition to the arrival's own memory.
 #[tokio::test(start_paused = true)]
-async fn what_an_arrival_brings_out_is_charged() {
-    let around = paused();
-    let sink = Watcher::new(&around, true);
+async fn flushed_batch_is_charged() {
+    let context = paused();
+    let sink = Watcher::new(&context, true);
     let pairs: Box<dyn Processor> = Box::new(Pairs::default());
-    let pipeline = start(&around, vec![("pairs".to_owned(), pairs), splitter()], &sink);
-    let (intake, _) = intake(&around, &[&pipeline]);
+    let pipeline = start(&context, vec![("pairs".to_owned(), pairs), splitter()], &sink);
+    let (intake, _) = intake(&context, &[&pipeline]);
     consume(&intake, 5000).await.unwrap();
     consume(&intake, 10).await.unwrap();
     let merged = batch(5010).size_bytes() - batch(10).size_bytes();
-    // The last batch leaves when all was taken in.
+    // The last batch leaves when everything was absorbed.
     let seen = sink.seen();
     assert_eq!(seen.len(), 5010);
     assert!(seen[..5009].iter().all(|(charged, _)| *charged >= merged), "{:?}, {merged}", &seen[..3]);
     tokio::task::yield_now().await;
-    assert_eq!(around.budget.used(), 0);
+    assert_eq!(context.budget.used(), 0);
 }

@@ -16,7 +16,7 @@ fn config(endpoint: impl Into<String>) -> GrpcClientConfig {
     GrpcClientConfig { proxies: Proxies::none(), ..GrpcClientConfig::new(endpoint) }
 }
 
-/// One call on a channel, without the framing of messages: what counts here is the connection.
+/// Makes one call on a channel, without message framing: only the connection matters here.
 async fn call(mut channel: Channel) -> Result<String, String> {
     let ready = std::future::poll_fn(|cx| channel.poll_ready(cx)).await;
     ready.map_err(|error| error_chain(&error))?;
@@ -26,7 +26,7 @@ async fn call(mut channel: Channel) -> Result<String, String> {
     Ok(String::from_utf8(body.to_vec()).unwrap())
 }
 
-/// Guarantees: an insecure endpoint without a scheme, and one with http, speak HTTP/2 in plaintext.
+/// Guarantees: an insecure endpoint without a scheme, and one with http, use HTTP/2 in plaintext.
 #[tokio::test]
 async fn plaintext_is_http2() {
     let limits = ServerLimits { versions: HttpVersions::Http2, ..ServerLimits::default() };
@@ -40,7 +40,7 @@ async fn plaintext_is_http2() {
     }
 }
 
-/// Guarantees: TLS is verified, carries the https scheme, and presents the client's certificate.
+/// Guarantees: TLS is verified, uses the https scheme, and presents the client's certificate.
 #[tokio::test]
 async fn tls_is_verified_both_ways() {
     let authority = Authority::new();
@@ -64,7 +64,7 @@ async fn tls_is_verified_both_ways() {
     assert!(error.contains("certificate not valid for name"), "{error}");
 }
 
-/// Guarantees: a TLS server without HTTP/2 is named as such instead of failing in the first frame.
+/// Guarantees: a TLS server without HTTP/2 gives a clear error instead of a failure in the first frame.
 #[tokio::test]
 async fn a_server_without_http2_is_named() {
     let authority = Authority::new();
@@ -78,8 +78,7 @@ async fn a_server_without_http2_is_named() {
     assert!(error.contains(&format!("{} does not offer HTTP/2 (ALPN h2)", server.addr)), "{error}");
 }
 
-/// Guarantees: gRPC tunnels through HTTPS_PROXY also in plaintext, and through HTTP_PROXY where only
-/// that one is set.
+/// Guarantees: gRPC tunnels through HTTPS_PROXY also in plaintext, and through HTTP_PROXY if only that is set.
 #[tokio::test]
 async fn plaintext_goes_through_a_tunnel() {
     let server = start(service_fn(echo), None, ServerLimits::default()).await;
@@ -109,7 +108,7 @@ async fn tls_runs_inside_the_tunnel() {
     assert!(asked.recv().await.unwrap().starts_with("CONNECT "));
 }
 
-/// Guarantees: a channel whose peer was not there connects at a later call.
+/// Guarantees: a channel whose peer was unreachable connects at a later call.
 #[tokio::test]
 async fn a_channel_comes_back() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -128,7 +127,7 @@ async fn a_channel_comes_back() {
     }
 }
 
-/// Guarantees: a handshake that hangs ends by the connect timeout.
+/// Guarantees: the connect timeout ends a hanging handshake.
 #[tokio::test]
 async fn a_hanging_handshake_times_out() {
     let addr = silent().await;
@@ -139,7 +138,7 @@ async fn a_hanging_handshake_times_out() {
     assert!(error.contains(&format!("no connection to {addr} within 50ms")), "{error}");
 }
 
-/// Guarantees: a server that speaks no TLS to a client that does is named with what to change.
+/// Guarantees: if a client uses TLS and the server does not, the error says what to change.
 #[tokio::test]
 async fn a_server_without_tls_is_named() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -148,7 +147,7 @@ async fn a_server_without_tls_is_named() {
         let (mut stream, _) = listener.accept().await.unwrap();
         stream.read_u8().await.unwrap();
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
-        // What follows is not read.
+        // The rest of the request is not read.
         stream.shutdown().await.ok();
         tokio::io::copy(&mut stream, &mut tokio::io::sink()).await.ok();
     });

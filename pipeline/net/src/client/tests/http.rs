@@ -5,7 +5,7 @@ use crate::server::ServerLimits;
 use crate::testing::{Authority, Log, start};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
-/// Guarantees: a payload arrives with our user agent, and the answer comes back whole.
+/// Guarantees: a payload arrives with our user agent, and the answer is returned completely.
 #[tokio::test]
 async fn a_post_arrives() {
     let server = start(service_fn(echo), None, ServerLimits::default()).await;
@@ -15,11 +15,10 @@ async fn a_post_arrives() {
     assert_eq!(response.headers["content-length"], response.body.len().to_string());
 }
 
-/// Guarantees: requests share a connection, and one that the server closed while it was idle is
-/// replaced without an error.
+/// Guarantees: requests share a connection, and one that the server closed while idle is replaced without an error.
 #[tokio::test]
 async fn connections_are_kept_and_replaced() {
-    // Longer than a busy machine takes between two requests.
+    // Longer than a busy machine needs between two requests.
     let long = Duration::from_secs(3);
     let limits = ServerLimits { idle_timeout: long, header_timeout: long, ..ServerLimits::default() };
     let server = start(service_fn(echo), None, limits).await;
@@ -40,8 +39,8 @@ async fn connections_are_kept_and_replaced() {
     }
 }
 
-/// Guarantees: requests that are under way at the same time share one connection where the server speaks HTTP/2: over
-/// TLS where it says so, and where it is known beforehand. Without that each has a connection.
+/// Guarantees: concurrent requests share one connection if the server supports HTTP/2: over TLS if it negotiates it,
+/// and with prior knowledge. Otherwise each has its own connection.
 /// rule: otlp#send-concurrent
 #[tokio::test]
 async fn many_at_once() {
@@ -55,7 +54,7 @@ async fn many_at_once() {
         (HttpVersions::Both, client(false, None), "http", AT_ONCE as u64),
     ] {
         let tls = config.tls.is_some().then(|| authority.server("127.0.0.1").load(versions).unwrap());
-        // Answers once all have come.
+        // Answers once all requests have arrived.
         let all = std::sync::Arc::new(tokio::sync::Barrier::new(AT_ONCE));
         let service = move |request: Request<Incoming>| {
             let all = std::sync::Arc::clone(&all);
@@ -73,7 +72,7 @@ async fn many_at_once() {
             let client = client.clone();
             async move { client.post(&url, HeaderMap::new(), Bytes::new()).await.unwrap() }
         };
-        // What the server speaks is known after the first.
+        // The protocol is known after the first request.
         send("first").await;
         let mut sent = tokio::task::JoinSet::new();
         (0..AT_ONCE).for_each(|_| drop(sent.spawn(send(""))));
@@ -82,8 +81,8 @@ async fn many_at_once() {
     }
 }
 
-/// Guarantees: TLS verifies against `ca_file`; another authority or another name is refused before
-/// anything is sent, and the error says which.
+/// Guarantees: TLS verifies against `ca_file`; another authority or another name is refused before anything is sent,
+/// and the error names the cause.
 #[tokio::test]
 async fn certificates_are_verified() {
     let authority = Authority::new();
@@ -104,7 +103,7 @@ async fn certificates_are_verified() {
     assert!(name.to_string().contains("certificate not valid for name \"localhost\""), "{name}");
 }
 
-/// Guarantees: `server_name_override` is the name that is verified, in place of the URL's host.
+/// Guarantees: `server_name_override` is verified instead of the URL's host.
 #[tokio::test]
 async fn the_server_name_can_be_overridden() {
     let authority = Authority::new();
@@ -116,8 +115,8 @@ async fn the_server_name_can_be_overridden() {
     assert_eq!(post(&config, &format!("https://{}/", server.addr)).await.unwrap().status, StatusCode::OK);
 }
 
-/// Guarantees: with `client_ca_file` only a client with a certificate of that authority is served; the first of the
-/// others is in the log with its address and the reason, and all are counted.
+/// Guarantees: with `client_ca_file` only clients with a certificate of that authority are served; the first refusal is
+/// logged with address and reason, and all are counted.
 #[tokio::test]
 async fn client_certificates_are_required() {
     let (log, _guard) = Log::start();
@@ -147,7 +146,7 @@ async fn client_certificates_are_required() {
     assert_eq!(log.lines().count(), 1, "one line a minute: {log}");
 }
 
-/// Guarantees: a redirect is an error that names where it leads but not the path or query.
+/// Guarantees: a redirect is an error that names its target without path and query.
 #[tokio::test]
 async fn redirects_are_refused() {
     for (location, shown) in [
@@ -156,27 +155,28 @@ async fn redirects_are_refused() {
         ("no location", "an unreadable location"),
     ] {
         let answer = format!("HTTP/1.1 307 X\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
-        let error = post(&plain(), &format!("http://{}/", saying(answer).await)).await.unwrap_err();
+        let error = post(&plain(), &format!("http://{}/", server_that_answers(answer).await)).await.unwrap_err();
         assert!(matches!(error, Failure::Redirected { .. }), "{error:?}");
         assert!(error.to_string().contains(shown), "{error}");
         assert!(!error.to_string().contains("secret"), "{error}");
     }
 }
 
-/// Guarantees: a status that is no redirect is a response, also an unusual one.
+/// Guarantees: any status other than a redirect is a response.
 #[tokio::test]
 async fn other_statuses_are_responses() {
     for status in [304, 400, 413, 429, 503] {
         let answer = format!("HTTP/1.1 {status} X\r\nretry-after: 7\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-        let response = post(&plain(), &format!("http://{}/", saying(answer).await)).await.unwrap();
+        let response = post(&plain(), &format!("http://{}/", server_that_answers(answer).await)).await.unwrap();
         assert_eq!(response.status, status);
         assert_eq!(response.headers["retry-after"], "7");
     }
 }
 
-/// Guarantees: nobody there is told from a connection that broke, and the error shows neither path nor query.
+/// Guarantees: an unreachable peer is distinguished from a broken connection, and the error contains neither path nor
+/// query.
 #[tokio::test]
-async fn a_refused_connection_has_not_reached() {
+async fn refused_connection_is_not_a_broken_one() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
     drop(listener);
@@ -188,17 +188,16 @@ async fn a_refused_connection_has_not_reached() {
     );
 }
 
-/// Guarantees: a peer that closes without an answer, or answers something else, broke the connection.
+/// Guarantees: a peer that closes without an answer, or answers with something else, counts as a broken connection.
 #[tokio::test]
-async fn a_broken_exchange_may_have_reached() {
+async fn exchange_without_an_answer_is_broken() {
     for answer in ["", "no http at all\r\n\r\n", "HTTP/1.1 200 OK\r\ncontent-le"] {
-        let error = post(&plain(), &format!("http://{}/", saying(answer).await)).await.unwrap_err();
+        let error = post(&plain(), &format!("http://{}/", server_that_answers(answer).await)).await.unwrap_err();
         assert!(matches!(error, Failure::Broken { .. }), "{error:?}");
     }
 }
 
-/// Guarantees: a response that is too large, announced or not, or breaks off is told with its
-/// status.
+/// Guarantees: a response that is too large, announced or not, or breaks off is reported with its status.
 #[tokio::test]
 async fn response_bodies_are_bounded() {
     let config = HttpClientConfig { max_response_bytes: 10, ..plain() };
@@ -208,15 +207,14 @@ async fn response_bodies_are_bounded() {
         (format!("connection: close\r\n\r\n{large}"), "larger than 10 bytes"),
         ("content-length: 9\r\n\r\nxxx".to_owned(), "broke off after 3 bytes"),
     ] {
-        let addr = saying(format!("HTTP/1.1 200 OK\r\n{head}")).await;
+        let addr = server_that_answers(format!("HTTP/1.1 200 OK\r\n{head}")).await;
         let error = post(&config, &format!("http://{addr}/")).await.unwrap_err();
         assert!(matches!(error, Failure::Response { status: StatusCode::OK, .. }), "{error:?}");
         assert!(error.to_string().contains(says), "{error}");
     }
 }
 
-/// Guarantees: a peer that never answers ends by the timeout; one that never finishes the handshake
-/// ends by the connect timeout.
+/// Guarantees: the timeout ends a request that is never answered; the connect timeout ends an unfinished handshake.
 #[tokio::test]
 async fn a_hanging_peer_times_out() {
     let short = Duration::from_millis(300);

@@ -1,4 +1,4 @@
-//! Clients against real sockets: one file per client, and the proxy that both meet.
+//! Clients against real sockets: one file per client, and one for proxies.
 
 mod grpc;
 mod http;
@@ -21,7 +21,7 @@ use super::*;
 use crate::body::{self, BodyLimits};
 use crate::testing::text;
 
-/// A client without TLS and proxies, with deadlines that a test can wait for.
+/// A client without TLS and proxies, with short timeouts.
 fn plain() -> HttpClientConfig {
     HttpClientConfig { tls: None, proxies: Proxies::none(), ..HttpClientConfig::default() }
 }
@@ -31,7 +31,7 @@ async fn post(config: &HttpClientConfig, url: &str) -> Result<Response, Failure>
     HttpClient::new(config).unwrap().post(&url, HeaderMap::new(), Bytes::from_static(b"payload")).await
 }
 
-/// Answers with what arrived: the method, the authority, the user agent and the body.
+/// Answers with the received method, authority, user agent and body.
 async fn echo(request: Request<Incoming>) -> Result<HttpResponse<Full<Bytes>>, Infallible> {
     let header =
         |name: &str| request.headers().get(name).map_or_else(String::new, |value| value.to_str().unwrap().to_owned());
@@ -52,8 +52,8 @@ async fn head(stream: &mut (impl AsyncRead + Unpin)) -> String {
     String::from_utf8(head).unwrap()
 }
 
-/// A server that reads a head, says `answer` and closes. An empty answer is just the closing.
-async fn saying(answer: impl Into<String>) -> SocketAddr {
+/// A server that reads a head, sends `answer` and closes. With an empty answer it only closes.
+async fn server_that_answers(answer: impl Into<String>) -> SocketAddr {
     let answer = answer.into();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();
@@ -66,7 +66,7 @@ async fn saying(answer: impl Into<String>) -> SocketAddr {
     addr
 }
 
-/// A server that accepts and then says nothing for ever.
+/// A server that accepts connections and never answers.
 async fn silent() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let addr = listener.local_addr().unwrap();

@@ -8,9 +8,9 @@ use crate::server::ServerLimits;
 use crate::testing::{Authority, start};
 use crate::tls::{HttpVersions, TlsClientConfig};
 
-/// A proxy that tells what it was asked. It opens tunnels to this machine, whatever host it is asked for, since no
-/// proxy is asked for this machine by its own name, and answers forwarded requests itself; or answers everything with
-/// `refusal`.
+/// A proxy that reports the requests it gets. It opens every tunnel to this machine, whatever host is requested,
+/// because clients use no proxy for this machine's own names. It answers forwarded requests itself; or it answers
+/// everything with `refusal`.
 pub(super) async fn proxy(refusal: Option<&'static str>) -> (SocketAddr, mpsc::UnboundedReceiver<String>) {
     start_proxy(refusal, None).await
 }
@@ -62,8 +62,8 @@ async fn stand_between(
     }
 }
 
-/// Guarantees: an encrypted proxy is verified under its own name, also where the destination's name
-/// is overridden, and TLS to the destination runs inside TLS to the proxy.
+/// Guarantees: an encrypted proxy is verified under its own name, even if the destination's name is overridden, and the
+/// destination's TLS runs inside the proxy's TLS.
 #[tokio::test]
 async fn a_proxy_may_be_encrypted() {
     let authority = Authority::new();
@@ -80,7 +80,7 @@ async fn a_proxy_may_be_encrypted() {
     assert!(asked.recv().await.unwrap().starts_with("CONNECT "));
 }
 
-/// Guarantees: https goes through a tunnel, with the proxy's credentials in the CONNECT only.
+/// Guarantees: https uses a tunnel, and only the CONNECT request contains the proxy's credentials.
 #[tokio::test]
 async fn https_goes_through_a_tunnel() {
     let authority = Authority::new();
@@ -91,7 +91,7 @@ async fn https_goes_through_a_tunnel() {
     let proxies = Proxies::new(&format!("http://user:pass@{proxy}"), "", "");
     let config = HttpClientConfig { tls: Some(authority.client()), proxies, ..plain() };
     let response = post(&config, &format!("https://{backend}/path")).await.unwrap();
-    // Through the tunnel both agree on HTTP/2, in which a request has its whole address.
+    // Through the tunnel both sides negotiate HTTP/2, in which a request contains its full address.
     let expected = format!("POST https://{backend}/path ");
     assert!(response.body.starts_with(expected.as_bytes()), "{:?}", response.body);
     let connect = asked.recv().await.unwrap();
@@ -111,7 +111,7 @@ async fn http_is_forwarded() {
     assert!(request.to_lowercase().contains("proxy-authorization: basic dxnlcjpwyxnz\r\n"), "{request}");
 }
 
-/// Guarantees: NO_PROXY is honoured, and this machine is reached without a proxy whatever it says.
+/// Guarantees: NO_PROXY is honoured, and this machine is always reached directly.
 #[tokio::test]
 async fn no_proxy_goes_direct() {
     let server = start(service_fn(echo), None, ServerLimits::default()).await;
@@ -126,8 +126,8 @@ async fn no_proxy_goes_direct() {
     assert!(error.starts_with("cannot connect to proxy.invalid:1"), "{error}");
 }
 
-/// Guarantees: a proxy that refuses, wants credentials, hangs up or is of another kind is named,
-/// nothing has reached the peer, and no credentials show.
+/// Guarantees: a proxy that refuses, requires credentials, hangs up or is of another kind gives a clear error, the
+/// destination received nothing, and no credentials are shown.
 #[tokio::test]
 async fn proxy_failures_are_told() {
     let authority = Authority::new();
@@ -152,7 +152,7 @@ async fn proxy_failures_are_told() {
     assert_eq!(socks.unwrap_err().to_string(), says);
 }
 
-/// Guarantees: a proxy that hangs is bounded by the connect timeout.
+/// Guarantees: the connect timeout ends a hanging proxy.
 #[tokio::test]
 async fn a_hanging_proxy_times_out() {
     let proxies = Proxies::new(&format!("http://{}", silent().await), "", "");

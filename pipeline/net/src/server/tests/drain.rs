@@ -1,10 +1,10 @@
-//! The end of a server and of its connections.
+//! How a server and its connections end.
 
 use tokio::net::TcpStream;
 
 use super::*;
 
-/// Guarantees: shutdown frees the port, closes idle connections, and lets requests in flight end.
+/// Guarantees: a shutdown frees the port, closes idle connections, and lets running requests finish.
 #[tokio::test]
 async fn shutdown_drains() {
     let (service, mut calls, release) = gated();
@@ -33,8 +33,8 @@ async fn shutdown_drains() {
     assert_eq!(running.done.await.unwrap(), Drained { cut: 0 });
 }
 
-/// Guarantees: requests that do not end before the deadline are cut and counted, and their futures
-/// are dropped, those of HTTP/2 streams included.
+/// Guarantees: requests that do not finish before the deadline are cut and counted, and their futures are dropped,
+/// including those of HTTP/2 streams.
 #[tokio::test]
 async fn the_drain_deadline_cuts() {
     let (service, mut calls, release) = gated();
@@ -49,12 +49,12 @@ async fn the_drain_deadline_cuts() {
     assert_eq!(running.done.await.unwrap(), Drained { cut: 2 });
     assert_eq!(first.await.unwrap(), "");
     assert!(second.await.unwrap());
-    // The service and with it the sending side of `calls` goes with the last future.
+    // The last future drops the service, and with it the sender of `calls`.
     assert_eq!(calls.recv().await, None);
     assert_eq!(Arc::strong_count(&release), 1);
 }
 
-/// Guarantees: an HTTP/2 stream's call ends when its peer is gone.
+/// Guarantees: the call of an HTTP/2 stream is dropped when its peer disconnects.
 #[tokio::test]
 async fn streams_end_with_their_connection() {
     let (service, mut calls, release) = gated();

@@ -18,14 +18,14 @@ use crate::body::{self, BodyError, BodyLimits};
 use crate::testing::{Log, TestServer, exchange, read_to_end, start, text};
 use crate::tls::HttpVersions;
 
-/// Short deadlines, so that a test of one ends soon, but long enough for a busy machine; what is not
-/// under test stays at its default.
+/// Short timeouts, so that tests of them end soon, but long enough for a busy machine; limits that are not under test
+/// keep their defaults.
 fn quick() -> ServerLimits {
     let short = Duration::from_millis(300);
     ServerLimits { header_timeout: short, close_timeout: short, handshake_timeout: short, ..ServerLimits::default() }
 }
 
-/// Answers with the peer and what it sent.
+/// Answers with the peer's address and the received body.
 async fn echo(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Infallible> {
     let peer = *request.extensions().get::<Peer>().unwrap();
     let limits = BodyLimits { timeout: Duration::from_millis(300), ..BodyLimits::new(100) };
@@ -58,7 +58,7 @@ async fn answer(response: Response<Incoming>) -> String {
     String::from_utf8(body.to_vec()).unwrap()
 }
 
-/// Waits until the counters satisfy a condition, since a connection's end is seen by the peer first.
+/// Waits until the counters satisfy a condition, because the peer sees a connection's end before it is counted.
 async fn until(running: &TestServer, reached: impl Fn(StatsSnapshot) -> bool) {
     let wait = async {
         while !reached(running.stats.snapshot()) {
@@ -70,7 +70,7 @@ async fn until(running: &TestServer, reached: impl Fn(StatsSnapshot) -> bool) {
 
 type Answer = std::pin::Pin<Box<dyn Future<Output = Result<Response<Full<Bytes>>, Infallible>> + Send>>;
 
-/// A service that reports when it is called and answers when it is released.
+/// A service that reports each call and answers when the test releases it.
 #[derive(Clone)]
 struct Gated {
     called: mpsc::UnboundedSender<()>,
@@ -98,7 +98,7 @@ fn gated() -> (Gated, mpsc::UnboundedReceiver<()>, Arc<Notify>) {
     (Gated { called, release: Arc::clone(&release) }, calls, release)
 }
 
-/// Guarantees: both versions are served on one port, and a request knows its peer.
+/// Guarantees: both HTTP versions are served on one port, and a request knows its peer.
 #[tokio::test]
 async fn both_versions_share_a_port() {
     let running = start(service_fn(echo), None, ServerLimits::default()).await;
@@ -107,7 +107,7 @@ async fn both_versions_share_a_port() {
     assert_eq!(answer(response).await, "tls=false local=true body=data");
 }
 
-/// Guarantees: a listener for one version does not serve the other.
+/// Guarantees: a listener for one HTTP version does not serve the other.
 #[tokio::test]
 async fn a_version_can_be_excluded() {
     let only = |versions| ServerLimits { versions, ..quick() };
@@ -126,7 +126,7 @@ async fn accepted_sockets_have_nodelay() {
     drop(client);
 }
 
-/// Guarantees: a connection too many is closed at once and counted; a place that is freed is used.
+/// Guarantees: a connection beyond the limit is closed at once and counted; a place that becomes free is reused.
 #[tokio::test]
 async fn connections_are_bounded() {
     let limits = ServerLimits { max_connections: 2, ..ServerLimits::default() };
@@ -142,8 +142,8 @@ async fn connections_are_bounded() {
     drop(second);
 }
 
-/// Guarantees: one peer cannot take all places: what it has too many is closed at once and counted, and others are
-/// served.
+/// Guarantees: one peer cannot use up all connections: its connections beyond the limit are closed at once and counted,
+/// and other peers are served.
 #[tokio::test]
 async fn connections_of_a_peer_are_bounded() {
     let limits = ServerLimits { max_connections: 3, max_connections_per_peer: 2, ..ServerLimits::default() };
@@ -165,14 +165,14 @@ async fn connections_of_a_peer_are_bounded() {
     let text = log.text();
     assert_eq!(text.matches("a peer has 2 connections").count(), 1, "{text}");
     assert_eq!(text.matches("3 connections are open").count(), 1, "{text}");
-    // A place that is freed is used.
+    // A place that becomes free is reused.
     drop((held.remove(0), other));
     until(&running, |stats| stats.open == 1).await;
     assert!(exchange(running.addr, GET).await.contains("200 OK"));
 }
 
-/// Guarantees: where idle connections make room, the one that has been idle for longest does, whatever kind of idle it
-/// is, and a request under way is never ended for another.
+/// Guarantees: with `replace_idle` the connection that has been idle for longest is closed, in whatever state it is
+/// idle, and never one with a running request.
 #[tokio::test]
 async fn idle_connections_make_room() {
     let (called, mut calls) = mpsc::unbounded_channel();
@@ -185,7 +185,7 @@ async fn idle_connections_make_room() {
     calls.recv().await.unwrap();
     let mut silent = TcpStream::connect(running.addr).await.unwrap();
     until(&running, |stats| stats.open == 2).await;
-    // Half a head.
+    // An incomplete head.
     let mut half = TcpStream::connect(running.addr).await.unwrap();
     half.write_all(b"GET / HT").await.unwrap();
     assert_eq!(read_to_end(&mut silent).await, "");
@@ -193,7 +193,7 @@ async fn idle_connections_make_room() {
     assert_eq!(read_to_end(&mut half).await, "");
     last.write_all(GET).await.unwrap();
     calls.recv().await.unwrap();
-    // Nobody is idle.
+    // No connection is idle.
     assert_eq!(read_to_end(&mut TcpStream::connect(running.addr).await.unwrap()).await, "");
     assert_eq!((running.stats.snapshot().refused, running.stats.snapshot().timed_out), (1, 2));
     release.notify_waiters();
@@ -201,7 +201,7 @@ async fn idle_connections_make_room() {
     assert!(read_to_end(&mut last).await.contains("200 OK"));
 }
 
-/// Fails like a process without free file descriptors before it accepts.
+/// Fails like a process without free file descriptors, and later accepts.
 struct Exhausted {
     listener: Listener,
     failures: std::sync::atomic::AtomicUsize,
@@ -222,8 +222,7 @@ impl Accept for Exhausted {
     }
 }
 
-/// Guarantees: an accept error is counted and waited out, and does not end the server; a shutdown
-/// ends the waiting.
+/// Guarantees: accept errors are counted and followed by a pause, and do not end the server; a shutdown ends the pause.
 #[tokio::test]
 async fn accept_errors_do_not_end_the_server() {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
@@ -246,7 +245,7 @@ async fn accept_errors_do_not_end_the_server() {
     assert_eq!(serving.await.unwrap(), Drained { cut: 0 });
 }
 
-/// Guarantees: a panic in a service costs its connection and not the server.
+/// Guarantees: a panic in a service ends its connection and not the server.
 #[tokio::test]
 async fn a_panic_costs_one_connection() {
     let service = service_fn(|request: Request<Incoming>| async move {
@@ -259,7 +258,7 @@ async fn a_panic_costs_one_connection() {
     until(&running, |stats| stats.open == 0 && stats.opened == 2).await;
 }
 
-/// Guarantees: what cannot be listened on is named with the rule or with what helps.
+/// Guarantees: an endpoint that cannot be bound gives an error with the rule or with advice.
 #[tokio::test]
 async fn bind_errors_say_what_to_do() {
     let taken = Listener::bind("127.0.0.1:0").await.unwrap();
@@ -289,13 +288,13 @@ async fn an_empty_host_is_every_address() {
     assert!(client.is_ok() && accepted.is_ok());
 }
 
-/// Guarantees: whoever speaks another protocol than the port's, TLS or none, HTTP/1 where gRPC is served, is counted at
-/// each connection and said once of each peer, with what to change.
+/// Guarantees: a peer that uses the wrong protocol, TLS or none, or HTTP/1 on a gRPC port, is counted for each
+/// connection and logged once, with advice.
 #[tokio::test]
-async fn wrong_protocols_are_said() {
+async fn wrong_protocols_are_logged() {
     let (log, _guard) = Log::start();
     let only = |versions| ServerLimits { versions, ..ServerLimits::default() };
-    // What a client of TLS 1.3 begins with, as far as it matters, and the rest of the record.
+    // The beginning of a TLS 1.3 client hello, padded to a full record.
     let hello = [&[0x16, 0x03, 0x01, 0x00, 0x40, 0x01][..], &[0; 63]].concat();
     for (versions, request, said) in [
         (HttpVersions::Both, &hello[..], "a peer speaks TLS to a port without it"),
@@ -323,8 +322,8 @@ async fn wrong_protocols_are_said() {
     assert_eq!(running.stats.snapshot().wrong_protocol, 0);
 }
 
-/// Guarantees: where it is told so, a server answers whoever closed its side behind a request; otherwise the request
-/// ends.
+/// Guarantees: with `serves_closed` a server answers a client that closed its side after the request; otherwise the
+/// request is dropped.
 #[tokio::test]
 async fn half_closed() {
     for serves_closed in [true, false] {

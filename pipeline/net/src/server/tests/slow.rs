@@ -1,4 +1,4 @@
-//! Peers that are slow, silent, deaf or half-hearted.
+//! Peers that are slow, silent, or stop in the middle.
 
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -8,15 +8,14 @@ use tokio::net::TcpStream;
 use super::*;
 use crate::testing::Authority;
 
-/// Deadlines for peers that are not late, which a busy machine must not make late: a test waits for
-/// these once.
+/// Long timeouts for peers that are in time even on a busy machine; a test waits for each of them once.
 fn patient() -> ServerLimits {
     let long = Duration::from_secs(3);
     ServerLimits { header_timeout: long, idle_timeout: long, ..quick() }
 }
 
-/// Guarantees: a peer that says nothing, or only a part of a head or of the HTTP/2 preface, is
-/// closed and counted, and does not keep others from being served.
+/// Guarantees: a peer that sends nothing, or only part of a head or of the HTTP/2 preface, is disconnected and counted,
+/// and does not keep others from being served.
 #[tokio::test]
 async fn silent_and_half_requests_end() {
     let limits = ServerLimits { idle_timeout: ServerLimits::default().idle_timeout, ..patient() };
@@ -52,18 +51,18 @@ async fn a_trickling_head_ends() {
     until(&running, |stats| stats.timed_out == 1).await;
 }
 
-/// Opens a connection that says nothing and waits until the server gives it up: from then on the
-/// header timeout has passed for everything that was there before.
+/// Opens a silent connection and waits until the server closes it: by then the header timeout of all earlier
+/// connections has passed.
 async fn header_timeout(running: &TestServer) {
     let mut silent = TcpStream::connect(running.addr).await.unwrap();
     assert_eq!(read_to_end(&mut silent).await, "");
 }
 
-/// Guarantees: a connection that is kept open between requests outlives the header timeout, since
-/// that one counts from a request's first byte.
+/// Guarantees: a connection that is idle between requests outlives the header timeout, which only runs from a request's
+/// first byte.
 #[tokio::test]
 async fn an_idle_connection_outlives_the_header_timeout() {
-    // It is waited for twice.
+    // The test waits for it twice.
     let limits = ServerLimits { header_timeout: Duration::from_millis(2500), ..quick() };
     let running = start(service_fn(echo), None, limits).await;
     let io = TokioIo::new(TcpStream::connect(running.addr).await.unwrap());
@@ -81,7 +80,7 @@ async fn an_idle_connection_outlives_the_header_timeout() {
     }
 }
 
-/// Guarantees: a connection without a request for the idle timeout is closed, in both versions.
+/// Guarantees: an idle connection is closed after the idle timeout, in both HTTP versions.
 #[tokio::test]
 async fn idle_connections_end() {
     let running = start(service_fn(echo), None, patient()).await;
@@ -93,7 +92,7 @@ async fn idle_connections_end() {
     until(&running, |stats| stats.open == 0 && stats.timed_out == 2).await;
 }
 
-/// Guarantees: a peer that sends a request and takes no byte of the response is cut.
+/// Guarantees: a peer that sends a request and does not read the response is disconnected.
 #[tokio::test]
 async fn a_peer_that_does_not_read_is_cut() {
     let large = |_| async { Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(vec![b'x'; 64 << 20])))) };
@@ -117,8 +116,8 @@ async fn a_long_call_is_not_idle() {
     assert_eq!(running.stats.snapshot().timed_out, 1);
 }
 
-/// Guarantees: half a body and an announced excess end as the body's own errors, through real
-/// sockets and in both versions.
+/// Guarantees: an incomplete body and a too large announced length give the errors of the body guard, over real sockets
+/// and in both HTTP versions.
 #[tokio::test]
 async fn bodies_are_guarded() {
     let running = start(service_fn(echo), None, ServerLimits::default()).await;
@@ -135,7 +134,7 @@ async fn bodies_are_guarded() {
     assert!(answer(response).await.ends_with("body=too large"));
 }
 
-/// Guarantees: a request head beyond the limit is refused as such.
+/// Guarantees: a request head beyond the limit is refused with the right status.
 #[tokio::test]
 async fn a_head_that_is_too_large_is_refused() {
     let running = start(service_fn(echo), None, ServerLimits::default()).await;
@@ -143,7 +142,7 @@ async fn a_head_that_is_too_large_is_refused() {
     assert!(exchange(running.addr, head.as_bytes()).await.starts_with("HTTP/1.1 431 "));
 }
 
-/// Guarantees: a peer that does not speak TLS, or says nothing, ends by itself and is counted.
+/// Guarantees: a peer that sends no TLS, or nothing, is disconnected and counted.
 #[tokio::test]
 async fn handshakes_are_bounded() {
     let authority = Authority::new();
@@ -156,8 +155,8 @@ async fn handshakes_are_bounded() {
     until(&running, |stats| stats.handshakes_failed == 2 && stats.open == 0).await;
 }
 
-/// Guarantees: a connection that has reached its age ends, however long it might be idle; a request that is under way
-/// then is answered all the same, but for one that outlives the grace, which is cut.
+/// Guarantees: a connection ends at its maximum age, even if it is not idle; a request in progress is still answered
+/// unless it exceeds the grace period, when it is cut.
 #[tokio::test]
 async fn old_connections_end() {
     let idle_timeout = ServerLimits::default().idle_timeout;
@@ -167,7 +166,7 @@ async fn old_connections_end() {
     let mut sender = http2(running.addr).await;
     let under_way = tokio::spawn(sender.send_request(post(b"")));
     calls.recv().await.unwrap();
-    // Two others reach their age one after the other, and so has this one, whose age varies by a tenth.
+    // Two other connections reach their age one after the other, so this one has too, as the age varies by a tenth.
     for opened in 2..=3 {
         let _idle = http2(running.addr).await;
         until(&running, |stats| stats.opened == opened && stats.open == 1).await;

@@ -1,4 +1,4 @@
-//! Requests that go on to another server as they came, and its answers on the way back, neither of them held.
+//! Forwards requests to another server unchanged, and streams its answers back, without buffering either.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -10,14 +10,14 @@ use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::Client;
 
-use super::connector::{Connector, Purpose};
+use super::connector::{ConnectionPurpose, Connector};
 use super::error::{EndpointError, Failure};
 use super::http::{HttpClientConfig, failure};
 use crate::body::{BodyError, Guarded};
 use crate::tls::HttpVersions;
 
-/// Headers that are about one connection (RFC 9110, section 7.6.1), or written anew for the next one.
-const OF_ONE_CONNECTION: [HeaderName; 9] = [
+/// Headers that apply to a single connection (RFC 9110, section 7.6.1), or that are set anew for the next one.
+const CONNECTION_HEADERS: [HeaderName; 9] = [
     header::CONNECTION,
     header::CONTENT_LENGTH,
     header::EXPECT,
@@ -29,39 +29,39 @@ const OF_ONE_CONNECTION: [HeaderName; 9] = [
     header::UPGRADE,
 ];
 
-/// The most bytes that wait in one direction of a connection.
+/// Maximum bytes buffered in one direction of a connection.
 const BUFFER: usize = 64 * 1024;
 
-/// What a request takes while it is handed on, in bytes: what waits in its two connections.
-pub const IN_PASSING: u64 = 2 * BUFFER as u64;
+/// Memory that a request takes while it is forwarded, in bytes: the buffers of its two connections.
+pub const FORWARDING_BYTES: u64 = 2 * BUFFER as u64;
 
-/// The headers without those that are about one connection.
-fn passed_on(headers: &HeaderMap) -> HeaderMap {
+/// The headers without those that apply to a single connection.
+fn without_connection_headers(headers: &HeaderMap) -> HeaderMap {
     let named = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
     let named: Vec<HeaderName> =
         named.flat_map(|names| names.split(',')).filter_map(|name| name.trim().parse().ok()).collect();
     let mut headers = headers.clone();
-    for name in OF_ONE_CONNECTION.iter().chain(&named) {
+    for name in CONNECTION_HEADERS.iter().chain(&named) {
         headers.remove(name);
     }
     headers
 }
 
-/// A body of which a part was read already.
+/// A body whose beginning was read already.
 #[derive(Debug)]
-pub struct Resumed {
+pub struct PartlyReadBody {
     first: Bytes,
     rest: Guarded<Incoming>,
 }
 
-impl Resumed {
-    /// What was read of a body, and what was not.
+impl PartlyReadBody {
+    /// A body from the part that was read and the unread rest.
     pub fn new(first: Bytes, rest: Guarded<Incoming>) -> Self {
         Self { first, rest }
     }
 }
 
-impl Body for Resumed {
+impl Body for PartlyReadBody {
     type Data = Bytes;
     type Error = BodyError;
 
@@ -87,44 +87,47 @@ impl Body for Resumed {
     }
 }
 
-/// Hands requests on over kept-alive connections. Cheap to clone; clones share the connections.
+/// Forwards requests over persistent connections. Cheap to clone; clones share the connections.
 #[derive(Clone, Debug)]
-pub struct Passage {
-    client: Client<Connector, Resumed>,
+pub struct ForwardingClient {
+    client: Client<Connector, PartlyReadBody>,
     connector: Connector,
     is_grpc: bool,
 }
 
-impl Passage {
-    /// Hands on over HTTP/1.1. Connects nowhere yet. Takes of the configuration how it connects; there is no limit of
-    /// time or size but that of the requests' bodies.
+impl ForwardingClient {
+    /// Forwards over HTTP/1.1. Does not connect yet. Only the connection settings of the configuration apply; limits of
+    /// time and size are those of the requests' bodies.
     ///
     /// # Errors
+    ///
     /// The TLS settings cannot be used.
-    pub fn new(config: &HttpClientConfig) -> Result<Passage, EndpointError> {
-        let connector = config.connector(Purpose::Http, HttpVersions::Http1)?;
+    pub fn new(config: &HttpClientConfig) -> Result<ForwardingClient, EndpointError> {
+        let connector = config.connector(ConnectionPurpose::Http, HttpVersions::Http1)?;
         let client = config.pool().http1_max_buf_size(BUFFER).build(connector.clone());
-        Ok(Passage { client, connector, is_grpc: false })
+        Ok(ForwardingClient { client, connector, is_grpc: false })
     }
 
-    /// Hands calls of gRPC on, over HTTP/2; otherwise as [`Passage::new`].
+    /// Forwards gRPC calls over HTTP/2; otherwise like [`ForwardingClient::new`].
     ///
     /// # Errors
+    ///
     /// The TLS settings cannot be used.
-    pub fn grpc(config: &HttpClientConfig) -> Result<Passage, EndpointError> {
-        let connector = config.connector(Purpose::Grpc, HttpVersions::Http2)?;
+    pub fn grpc(config: &HttpClientConfig) -> Result<ForwardingClient, EndpointError> {
+        let connector = config.connector(ConnectionPurpose::Grpc, HttpVersions::Http2)?;
         let client = config.pool().http2_only(true).build(connector.clone());
-        Ok(Passage { client, connector, is_grpc: true })
+        Ok(ForwardingClient { client, connector, is_grpc: true })
     }
 
-    /// Hands a request on to `url`: with its method, its body and its headers, but for those that are about one
-    /// connection. The same holds for the answer, whatever its status.
+    /// Forwards a request to `url` with its method, body and headers, except for headers that apply to a single
+    /// connection. The answer is returned in the same way, whatever its status.
     ///
     /// # Errors
-    /// Nobody answers, or the request's body breaks off.
-    pub async fn pass(&self, url: Uri, request: Request<Resumed>) -> Result<Response<Incoming>, Failure> {
+    ///
+    /// No answer came, or the request's body broke off.
+    pub async fn pass(&self, url: Uri, request: Request<PartlyReadBody>) -> Result<Response<Incoming>, Failure> {
         let (mut head, body) = request.into_parts();
-        head.headers = passed_on(&head.headers);
+        head.headers = without_connection_headers(&head.headers);
         if self.is_grpc {
             head.headers.insert(header::TE, HeaderValue::from_static("trailers"));
         }
@@ -134,11 +137,11 @@ impl Passage {
             head.headers.insert(header::PROXY_AUTHORIZATION, auth.clone());
         }
         head.uri = url;
-        // What is spoken is the connection's.
+        // hyper negotiates the version for the connection.
         head.version = Version::HTTP_11;
         let mut response =
             self.client.request(Request::from_parts(head, body)).await.map_err(|error| failure(&error))?;
-        *response.headers_mut() = passed_on(response.headers());
+        *response.headers_mut() = without_connection_headers(response.headers());
         Ok(response)
     }
 }

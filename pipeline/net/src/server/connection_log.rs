@@ -1,9 +1,8 @@
-//! What is said about connections that are not served: handshakes that fail, and connections too many.
+//! Log lines about connections that are not served: failed handshakes, wrong protocols, and too many connections.
 //!
-//! A client whose certificate is refused learns little: in TLS 1.3 its own handshake is over by then, and all that it
-//! sees is a connection that ends. So the reason has to stand in the server's log. Everybody who reaches the port can
-//! make a handshake fail, or open connections, so one line a minute of each kind names one peer and says how many
-//! others there were.
+//! A client whose certificate is refused learns little: in TLS 1.3 its own handshake is over by then, and it only sees
+//! that the connection ends. So the server has to log the reason. But everybody who reaches the port can cause failed
+//! handshakes and open connections, so there is one line a minute per kind, with one peer and the number of others.
 
 use std::collections::HashSet;
 use std::fmt::Display;
@@ -15,25 +14,25 @@ use super::ServerLimits;
 use super::slots::NoRoom;
 use crate::LogGate;
 
-/// The shortest time between two lines of one listener.
+/// Minimum time between two lines of one kind.
 const PAUSE: Duration = Duration::from_secs(60);
 
-/// The most peers of which it is remembered that they were told of. Beyond it all are forgotten, and told anew.
-const MOST_TOLD: usize = 1024;
+/// Maximum number of peers remembered as already logged. Beyond it all are dropped, and may be logged again.
+const MAX_LOGGED_PEERS: usize = 1024;
 
-/// What is spoken on a connection instead of what is served.
+/// A protocol that a peer uses although the port serves another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Spoken {
-    /// TLS, where none is served.
+pub(super) enum WrongProtocol {
+    /// TLS, on a port without it.
     Tls,
-    /// Anything without TLS, where that is served.
+    /// Plaintext, on a port with TLS.
     Plaintext,
-    /// HTTP/1, where only HTTP/2 is served.
+    /// HTTP/1, on a port for HTTP/2 only.
     Http1,
 }
 
-impl Spoken {
-    /// What a peer speaks whose first bytes these are; `None` where it may be what is served.
+impl WrongProtocol {
+    /// Recognises a wrong protocol by the first bytes; `None` if the protocol may be right.
     pub(super) fn of(first: &[u8], only_http2: bool) -> Option<Self> {
         match first {
             // A handshake record of any version (RFC 8446, section 5.1).
@@ -62,22 +61,22 @@ impl Spoken {
     }
 }
 
-/// The complaints of one listener.
-pub(super) struct Complaints {
+/// The log lines of one listener.
+pub(super) struct ConnectionLog {
     endpoint: String,
-    told: Mutex<HashSet<(IpAddr, Spoken)>>,
+    told: Mutex<HashSet<(IpAddr, WrongProtocol)>>,
     handshakes: LogGate,
-    /// By [`NoRoom`].
+    /// Indexed by [`NoRoom`].
     no_room: [LogGate; 3],
 }
 
-impl Complaints {
+impl ConnectionLog {
     pub(super) fn new(endpoint: &str) -> Self {
         let (handshakes, no_room) = (LogGate::new(PAUSE), [PAUSE; 3].map(LogGate::new));
         Self { endpoint: endpoint.to_owned(), told: Mutex::default(), handshakes, no_room }
     }
 
-    /// A handshake with `peer` failed for this reason.
+    /// Logs that a handshake with `peer` failed.
     pub(super) fn handshake(&self, peer: SocketAddr, reason: &dyn Display) {
         let endpoint = &*self.endpoint;
         match self.handshakes.pass() {
@@ -87,11 +86,11 @@ impl Complaints {
         }
     }
 
-    /// A peer speaks another protocol than is served. Said once of each peer: its clients try again for ever.
-    pub(super) fn wrong_protocol(&self, peer: SocketAddr, spoken: Spoken) {
+    /// Logs that a peer uses the wrong protocol, once per peer, because its clients retry forever.
+    pub(super) fn wrong_protocol(&self, peer: SocketAddr, spoken: WrongProtocol) {
         let (endpoint, peer) = (&*self.endpoint, peer.ip().to_canonical());
         let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() >= MOST_TOLD {
+        if told.len() >= MAX_LOGGED_PEERS {
             told.clear();
         }
         if told.insert((peer, spoken)) {
@@ -99,7 +98,7 @@ impl Complaints {
         }
     }
 
-    /// A connection of `peer` was closed at once, since there was no room for it.
+    /// Logs that a connection of `peer` was closed at once for lack of room.
     pub(super) fn no_room(&self, peer: SocketAddr, none: NoRoom, limits: &ServerLimits) {
         let (endpoint, of_peer) = (&*self.endpoint, peer.ip().to_canonical());
         let Some(others) = self.no_room[none as usize].pass() else { return };
@@ -127,15 +126,15 @@ impl Complaints {
 mod tests {
     use super::*;
 
-    /// Guarantees: other protocols are known by their first bytes, and what is served never is one of them.
+    /// Guarantees: wrong protocols are recognised by their first bytes, and the right ones never are.
     #[test]
     fn spoken() {
-        assert_eq!(Spoken::of(&[0x16, 3, 1, 2, 0], false), Some(Spoken::Tls));
-        assert_eq!(Spoken::of(&[0x16, 3, 1, 2, 0], true), Some(Spoken::Tls));
-        assert_eq!(Spoken::of(b"POST", true), Some(Spoken::Http1));
+        assert_eq!(WrongProtocol::of(&[0x16, 3, 1, 2, 0], false), Some(WrongProtocol::Tls));
+        assert_eq!(WrongProtocol::of(&[0x16, 3, 1, 2, 0], true), Some(WrongProtocol::Tls));
+        assert_eq!(WrongProtocol::of(b"POST", true), Some(WrongProtocol::Http1));
         for (first, only_http2) in [(&b"POST"[..], false), (b"PRI ", true), (b"PRI ", false), (b"", true), (b"x", true)]
         {
-            assert_eq!(Spoken::of(first, only_http2), None, "{first:?}");
+            assert_eq!(WrongProtocol::of(first, only_http2), None, "{first:?}");
         }
     }
 }
