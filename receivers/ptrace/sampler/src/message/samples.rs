@@ -38,9 +38,9 @@ impl Batch {
 pub struct Thread {
     /// Its id in the sampler's PID namespace.
     pub id: u32,
-    /// Its id in the process's own PID namespace, which `gettid` returns there.
+    /// Its id in the process's own PID namespace, as `gettid` returns it there.
     pub namespace_id: u32,
-    /// Its name: the one that an interpreter gives it, as Python does in `threading`, or else the kernel's
+    /// Its name: the one that an interpreter gives it, such as Python's `threading`, or else the kernel's
     /// (`/proc/PID/task/TID/comm`, at most 15 bytes).
     pub name: String,
     /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0
@@ -93,10 +93,10 @@ impl Location {
     pub const KERNEL_NOT_VISIBLE: Self = Self::outside(2);
     /// A frame for time in which the thread waited for a processor.
     pub const WAITING_FOR_PROCESSOR: Self = Self::outside(3);
-    /// A frame for time in which the thread was blocked, but was not examined.
+    /// A frame for time in which the thread was blocked, but no examination found it so.
     pub const WAITING_NOT_SEEN: Self = Self::outside(4);
 
-    /// A frame for time without a sampler process, because one had ended and the next had not started. Only owners add
+    /// A frame for time without a sampler process: one had ended and the next had not started. Only owners add
     /// it.
     pub const NO_SAMPLER: Self = Self::outside(5);
     /// A frame for time in which a signal or a debugger had stopped the thread.
@@ -275,7 +275,7 @@ pub struct Sample {
     /// before, at most one period before the stack was taken, unless it was taken late. Successive equal blocked stacks
     /// are one sample, which begins with the first of them.
     pub time_unix_nano: u64,
-    /// How long that time is, in nanoseconds. For a running thread it is processor time.
+    /// The length of that time, in nanoseconds. For a running thread it is processor time.
     pub weight_nano: u64,
     /// How often the thread was found with this stack.
     pub observations: u32,

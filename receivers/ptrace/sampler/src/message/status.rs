@@ -91,7 +91,7 @@ pub struct Status {
     /// Stops that another tracer, or the kernel, refused.
     pub refused_stops: u64,
     /// The time for which threads were stopped, in nanoseconds. A stop counts from the last moment at which the thread
-    /// is known not to have stopped (the last look, the request, or when the sampler woke) until it was let go.
+    /// had certainly not stopped yet (the last examination, the request, or when the sampler woke) until its release.
     pub stopped_nano: u64,
     /// The number of stops by their length: up to 1, 2, 4, ... 2^22 microseconds, and longer.
     pub stop_lengths: [u64; 24],
@@ -107,15 +107,15 @@ pub struct Status {
     pub lost_samples: u64,
     /// Running time of threads without a sample that shows where they ran, in nanoseconds.
     pub not_sampled_nano: u64,
-    /// The time of threads of which records of their switches say when they ran and waited, in nanoseconds.
+    /// Time of threads for which switch records show when they ran and waited, in nanoseconds.
     pub recorded_nano: u64,
     /// Time of threads for which only the kernel's counters show how long they ran and waited, in nanoseconds: their
     /// switches were not recorded, or not all of them. Threads that did not run at all are left out.
     pub counted_nano: u64,
     /// Waiting time of threads whose place is not known, in nanoseconds.
     pub not_placed_nano: u64,
-    /// The part of [`Status::recorded_nano`] of which samples of switches alone tell it: that a thread runs is known when
-    /// it leaves its processor, and whether it was preempted from its registers. In nanoseconds.
+    /// The part of [`Status::recorded_nano`] that is known from samples of switches alone, in nanoseconds. These show
+    /// that a thread ran only when it leaves its processor; its registers show whether it was preempted.
     pub switches_sampled_nano: u64,
     /// Running time of threads without a sample of their own, in nanoseconds, that was given to the functions of other
     /// threads' samples.

@@ -108,7 +108,7 @@ pub(super) enum Rest {
     InTheKernel,
     /// It waited for a processor.
     WaitingForProcessor,
-    /// It was blocked, but was not examined meanwhile.
+    /// It was blocked, but no examination found it so.
     NotSeen,
 }
 

@@ -153,7 +153,7 @@ pub(in crate::sampler) struct Recording {
     /// How many times in a row no interpreter frames were found for this thread. A new thread has none yet, so the
     /// search ends after some attempts.
     vain: u8,
-    /// The system calls in which the thread was found most recently, for processes whose switches have no samples.
+    /// The latest call chains in which the thread was sampled, for processes whose switches have no samples.
     calls: VecDeque<Calls>,
     /// A preempted wait whose place is taken from the sample when the thread resumes.
     preempted: Option<PreemptedWait>,
@@ -259,7 +259,7 @@ pub(in crate::sampler) enum ByRecords {
     Waits,
     /// Unwind its stack from the registers with which it left its processor.
     Stands,
-    /// The thread waits for a processor: compare its memory with the calls in which it was found before.
+    /// The thread waits for a processor: compare its memory with the call chains of its earlier samples.
     Preempted,
     /// The records do not say what the thread does.
     Unknown,
@@ -474,8 +474,8 @@ impl Active {
         self.take(Taken { thread, at, what, left: left.map(|(.., left)| left) });
     }
 
-    /// Whether records wait in their parts until the state of a thread is needed. This is so with events of processors,
-    /// which report all threads of a process; those threads are not examined in any other way.
+    /// Whether records are deferred until the state of a thread is needed. They are with events of processors, which
+    /// report all threads of a process: most of these threads are not examined at all.
     pub(super) fn defers_records(&self) -> bool {
         let are_told = self.switches != Switches::Hidden && matches!(self.watch, Watch::Group | Watch::Machine);
         are_told && self.wants_blocked()
@@ -491,8 +491,8 @@ impl Active {
             return self.apply(taken);
         }
         if matches!(taken.what, What::Started) {
-            // The thread has started after the threads were listed. When the record is applied this could not be seen
-            // any more.
+            // The thread is added now, with a start after the last listing. When its record is applied, the threads may
+            // have been listed again.
             self.meet(taken.thread);
         }
         let part = part_of_taken(taken.thread);
@@ -856,8 +856,8 @@ impl Active {
         let waits_for_processor = cause == Cause::Preempted;
         let top = if waits_for_processor { Location::WAITING_FOR_PROCESSOR } else { Location::WAITING_NOT_SEEN };
         let observations = u32::try_from(nano / self.event_period()).unwrap_or(u32::MAX).max(1);
-        // Short waits for a processor are added up and moved so that longer ones keep their time. The time of such a
-        // sum does not say what the thread worked on.
+        // Short waits for a processor are added up, and are moved where they would displace longer spans. So what the
+        // thread worked on cannot be derived from their times.
         let is_moved = waits_for_processor && nano < self.event_period();
         let worked = |process: &mut Self, found: &Found| {
             found.worked.as_ref().filter(|_| !is_moved).and_then(|worked| process.worked(worked, true))

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::{Cause, Wait};
 
 /// Short waits at one place within this time are added up, or for longer if their sum is still less than a long wait.
-/// The sum is shown as one wait, and whatever happened between the waits is shown next to it.
+/// The sum is shown as one wait, and whatever happened between the waits is shown before or after it.
 const SUMMED: Duration = Duration::from_millis(50);
 
 /// A wait, or several short ones of one cause at one place.
