@@ -69,7 +69,7 @@ impl Opener for Kernel {
             }
         };
         let no_group: libc::c_int = -1;
-        // A copy, since a kernel that refuses the size of the structure writes the size that it knows into it.
+        // A copy, because a kernel that rejects the structure's size writes the size that it supports into it.
         let mut attr = *attr;
         // SAFETY: the kernel reads as many bytes of the structure as its `size` field says, and writes at most that
         // field; the structure lives for the call.
@@ -215,8 +215,9 @@ pub fn open(
 pub enum Switches {
     /// Nothing.
     Hidden,
-    /// A sample of each thread that leaves its processor. The one after it was given the processor at that moment, and
-    /// whether it was preempted follows from its registers. For a thread this costs half of [`Switches::Recorded`].
+    /// A sample of each thread that leaves its processor. The next thread was given the processor at the same moment,
+    /// and the registers show whether the thread was preempted. For a thread this costs half of
+    /// [`Switches::Recorded`].
     Sampled,
     /// A sample of each thread that leaves its processor, and a record of each switch.
     Recorded,

@@ -106,8 +106,8 @@ impl Coverage {
         Self::Threads
     }
 
-    /// The coverage while the use of the processors is not known: the present one; or the machine, for a command that
-    /// was just started, since its threads may be gone before they are looked at.
+    /// The coverage while the usage is not known: the present one; for a command that was just started, the machine,
+    /// since its threads may be gone before they are examined.
     fn unknown(self, started: bool, permitted: Permitted) -> Self {
         let wanted = if started { Self::Machine } else { self };
         if permitted.has(wanted) { wanted } else { Self::Threads }
@@ -161,8 +161,8 @@ mod tests {
         Usage { elapsed, own, group, machine, switches, threads: 1 }
     }
 
-    /// Guarantees: a process that uses most of a group or a machine is sampled by events of that, one among many by
-    /// events of its threads, unless they are switched so often that these would cost more, or are very many.
+    /// Guarantees: a process that uses most of a group or a machine is sampled by events of that group or machine; one
+    /// among many is sampled by events of its threads, unless these have too many switches or are too many.
     #[test]
     fn by_share() {
         let from_threads =

@@ -265,8 +265,8 @@ impl Events {
         of.any(|set| set.processes.iter().any(|(id, _)| *id == process))
     }
 
-    /// The index of the set of events of a group (`None`: the machine) with this period, which is opened if there is
-    /// none yet. All processes that are sampled with it share it.
+    /// The index of the events of this group (`None`: the machine) with this period; they are opened if there are none
+    /// yet. All processes that are sampled with them share them.
     fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64, switches: Switches) -> Option<usize> {
         let online = &self.machine.online;
         if let Some(index) = self.processors.iter().position(|set| set.are_of(group, online, switches)) {

@@ -147,8 +147,8 @@ pub(super) struct Unwound {
 }
 
 impl Blocked {
-    /// Whether there is a stack that need not be unwound again with the present address space, and what the thread
-    /// works on need not be read again.
+    /// Whether the stored stack need not be unwound again in the present address space, and the context need not be
+    /// read again.
     pub(super) fn is_final(&self, space_generation: u64, context_generation: u64) -> bool {
         self.context_generation == context_generation
             && self

@@ -474,8 +474,8 @@ impl Active {
         self.take(Taken { thread, at, what, left: left.map(|(.., left)| left) });
     }
 
-    /// Whether records are deferred until the state of a thread is needed. They are with events of processors, which
-    /// report all threads of a process: most of these threads are not examined at all.
+    /// Whether records are deferred until the state of a thread is needed. With events of processors they are: these
+    /// report the switches of all threads of a process, most of which are not examined in any other way.
     pub(super) fn defers_records(&self) -> bool {
         let are_told = self.switches != Switches::Hidden && matches!(self.watch, Watch::Group | Watch::Machine);
         are_told && self.wants_blocked()

@@ -70,9 +70,9 @@ impl Placing {
         layer.placed
     }
 
-    /// How much of the time without samples lies before each sample, at least and at most, in nanoseconds. Both grow
-    /// from sample to sample. Where a sample would have to lie behind the place of a later one, half of the distance
-    /// is what both of them miss their places by, which is the least for the worse of the two.
+    /// How much of the time without samples must lie before each sample at least, and may at most, in nanoseconds. Both
+    /// grow from sample to sample. If a sample would have to lie after the position of a later one, both miss their
+    /// positions by half of the distance: that is the smallest error for the worse of the two.
     fn bounds(&self, observed: &[Observed]) -> Vec<(i128, i128)> {
         let offset = |at: Instant| nano(at.min(self.until).saturating_duration_since(self.since));
         let (mut met, mut samples, mut most) = (0, 0, i128::MIN);
