@@ -124,8 +124,8 @@ pub struct Status {
     pub cut_calls: u64,
     /// Observations with frames that were read from an interpreter's memory.
     pub interpreted: u64,
-    /// Observations of running threads in which a call of the interpreter's evaluation function could not be proven to
-    /// execute a certain function: the native frame is shown instead.
+    /// Calls of an interpreter's evaluation function in running threads that could not be proven to execute a certain
+    /// function: the native frame is shown instead.
     pub unproven_frames: u64,
     /// Observations of running threads in which a frame stands for unknown callers
     /// ([`Location::CALLERS_NOT_KNOWN`](super::Location::CALLERS_NOT_KNOWN)).

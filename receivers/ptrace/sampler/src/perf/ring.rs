@@ -37,7 +37,7 @@ unsafe impl Send for Ring {}
 /// The result of reading a ring, apart from the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Samples by a clock of unwanted processes, of which only the head was read.
+    /// Samples by a clock of other processes, of which only the first fields were read.
     pub unwanted: u64,
     /// Whether a record was malformed, so that the rest of the ring was skipped.
     pub broken: bool,
@@ -167,7 +167,7 @@ impl Ring {
         #[allow(clippy::cast_possible_truncation, reason = "the ring's size is an address space's at most")]
         let offset = at as usize & (self.size - 1);
         // SAFETY: the range is within the mapping, which lives as long as `self`. The kernel does not write between
-        // tail and head, and the tail is moved by `drain_until` alone, after the record was used.
+        // tail and head, and only `drain_until` moves the tail, after the record was used.
         let bytes = || unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(self.page + offset), length) };
         (length <= self.size - offset).then(bytes)
     }

@@ -856,8 +856,8 @@ impl Active {
         let waits_for_processor = cause == Cause::Preempted;
         let top = if waits_for_processor { Location::WAITING_FOR_PROCESSOR } else { Location::WAITING_NOT_SEEN };
         let observations = u32::try_from(nano / self.event_period()).unwrap_or(u32::MAX).max(1);
-        // Short waits for a processor are added up, and are moved where they would displace longer spans. So what the
-        // thread worked on cannot be derived from their times.
+        // Short waits for a processor are added up, and are moved in time when they are placed. So their times do not
+        // show what the thread worked on.
         let is_moved = waits_for_processor && nano < self.event_period();
         let worked = |process: &mut Self, found: &Found| {
             found.worked.as_ref().filter(|_| !is_moved).and_then(|worked| process.worked(worked, true))

@@ -138,8 +138,8 @@ impl Active {
 mod tests {
     use super::*;
 
-    /// Guarantees: a preempted thread is placed where it resumed, unless its memory showed a third call chain during the
-    /// wait, neither the one before nor the one after it.
+    /// Guarantees: a preempted thread is placed where it resumed, unless its memory matched a third call chain during
+    /// the wait, neither the one before nor the one after it.
     #[test]
     fn resumed_where_it_waited() {
         let [before, then, after] = [1, 2, 3].map(|pc| vec![(8, pc)]);
