@@ -249,7 +249,7 @@ pub enum Detached {
     Executed,
     /// The owner asked for it.
     Asked,
-    /// Sampling it failed; a [`Problem`] said why.
+    /// Sampling it failed, for the reason in a [`Problem`] that was sent before.
     Failed,
 }
 

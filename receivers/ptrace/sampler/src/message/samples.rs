@@ -93,11 +93,10 @@ impl Location {
     pub const KERNEL_NOT_VISIBLE: Self = Self::outside(2);
     /// A frame for time in which the thread waited for a processor.
     pub const WAITING_FOR_PROCESSOR: Self = Self::outside(3);
-    /// A frame for time in which the thread was blocked, but no examination found it so.
+    /// A frame for time in which the thread must have been blocked, although no examination found it blocked.
     pub const WAITING_NOT_SEEN: Self = Self::outside(4);
 
-    /// A frame for time without a sampler process: one had ended and the next had not started. Only owners add
-    /// it.
+    /// A frame for time between the end of one sampler process and the start of the next. Only owners add it.
     pub const NO_SAMPLER: Self = Self::outside(5);
     /// A frame for time in which a signal or a debugger had stopped the thread.
     pub const STOPPED: Self = Self::outside(6);

@@ -59,9 +59,7 @@ pub struct Settings {
     pub mode: Mode,
     /// The largest share of one core that sampling this target may use. Beyond that the rate is lowered.
     pub max_cpu: f64,
-    /// The largest share of time for which one thread of the target may be stopped. Beyond that the rate is lowered. If
-    /// the sampling thread uses more of a processor than the smallest such share of all targets with interpreters, it
-    /// keeps off the processors of the threads whose frames it reads.
+    /// The largest share of time for which one thread of the target may be stopped. Beyond that the rate is lowered.
     pub max_stopped: f64,
     /// The largest part of a thread's stack that is copied in one piece while the thread is blocked or stopped, in
     /// bytes. What perf events copy does not depend on it.

@@ -143,9 +143,9 @@ pub struct Status {
     pub unpositioned_frames: u64,
     /// V8 frames that stand for a function or one that was inlined into it: which of the two is not known.
     pub inlining_frames: u64,
-    /// Observations with what the thread worked on ([`Sample::context`](super::Sample::context)).
+    /// Observations that include what the thread worked on ([`Sample::context`](super::Sample::context)).
     pub contexts: u64,
-    /// Times that the record of what a thread works on was not valid: it was being written, or could not be read.
+    /// How many times the record of what a thread works on was invalid: it was being written, or could not be read.
     pub torn_contexts: u64,
     /// Samples of threads whose program publishes what they work on, but without proof what it was at that moment: the
     /// thread ran on before it could be read.

@@ -67,7 +67,7 @@ pub(super) struct Active {
     pub(super) watch: Watch,
     /// When to ask the kernel again whether it permits better events.
     pub(super) asked_again: Instant,
-    /// The state of the decision what the process's events cover.
+    /// Decides what the process's events cover, and when that is reviewed.
     pub(super) review: Review,
     /// What the events of processors report about its switches, if it is sampled by these.
     pub(super) switches: Switches,
@@ -90,7 +90,8 @@ pub(super) struct Active {
     /// The processor time of threads that ended before they were examined; `None` before the first tick.
     unseen: Option<Unseen>,
     unseen_since: Instant,
-    /// The last two times that the list of threads was read or found unchanged. An unknown thread started after that.
+    /// The last two times that the list of threads was read or found unchanged, the latest first. A thread that is not
+    /// in the list started after the latest.
     listed: [Instant; 2],
     /// When to read the counters between two ticks, if ticks are far apart.
     count_due: Option<Instant>,

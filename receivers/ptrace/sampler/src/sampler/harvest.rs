@@ -59,8 +59,8 @@ impl Engine<'_> {
         }
     }
 
-    /// Forgets stops that are pending although this thread traces no thread any more: a thread that executed another
-    /// program has since had the id of its process's first thread.
+    /// Forgets pending stops, because this thread traces no thread any more: a thread that executes another program
+    /// takes over the id of its process's first thread.
     fn forget_pending_stops(&mut self) {
         for (thread, stop) in std::mem::take(&mut self.pending_stops) {
             if let Some(index) = self.find(stop.process) {

@@ -341,7 +341,8 @@ impl Lookup for Live<'_> {
         });
         let mut next: Vec<_> = next.collect();
         if ways.is_read {
-            // The native code has already read this far, so the instruction being executed is the one before it.
+            // The code has read its next instruction already, and a register holds the address of that. The
+            // instruction being executed is the one before this address.
             next.extend(kept.resolve(&frame.registers).map(NextInstruction::At));
         }
         next

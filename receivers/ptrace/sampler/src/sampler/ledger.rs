@@ -24,8 +24,8 @@ pub(super) const MOST_SCALE: u64 = 2;
 /// four hundred has no sample by chance.
 pub(super) const UNSAMPLED: u64 = 6;
 
-/// Time in which the thread must have been blocked, but was never found so, is reported from this many periods on. A
-/// shorter time may be an error of the counters, which are late by up to a timer tick of the kernel.
+/// Time in which the thread must have been blocked, but was never found blocked, is reported from this many periods on.
+/// A shorter time may be an error of the counters, which are late by up to a timer tick of the kernel.
 const UNSEEN: u64 = 4;
 
 /// The counters of a running thread are late by up to a timer tick of the kernel, so samples may stand for this many
@@ -108,7 +108,7 @@ pub(super) enum Rest {
     InTheKernel,
     /// It waited for a processor.
     WaitingForProcessor,
-    /// It was blocked, but no examination found it so.
+    /// It must have been blocked, although no examination found it blocked.
     NotSeen,
 }
 

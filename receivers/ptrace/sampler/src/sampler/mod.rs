@@ -84,7 +84,7 @@ pub enum Output {
     Gone {
         /// The process.
         process: ProcessId,
-        /// Why.
+        /// The reason.
         why: Detached,
     },
     /// The process cannot be sampled, or only in part. Sent once per process and kind.

@@ -10,8 +10,8 @@ use crate::message::ProcessId;
 /// While there are too few events, how often they are given to the threads that ran most.
 const REVIEW: Duration = Duration::from_secs(1);
 
-/// A thread gives up its event to a thread that ran at least this many times as long. Between threads that ran about as
-/// long, an exchange gains nothing.
+/// A thread gives up its event to a thread that ran at least this many times as long. If both ran about as long, an
+/// exchange gains nothing.
 const ADVANTAGE: u64 = 2;
 
 /// Whether there are too few events, and when they are next redistributed.

@@ -158,7 +158,7 @@ impl Machine {
     }
 }
 
-/// The state of the decision what a process's events cover.
+/// Decides what the events of a process cover, and when that is reviewed.
 #[derive(Debug)]
 pub(super) struct Review {
     begun: Instant,

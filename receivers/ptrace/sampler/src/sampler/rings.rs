@@ -174,11 +174,11 @@ pub(super) enum Item {
     Happened(Happened),
     /// A process has mapped executable memory.
     Mapped {
-        /// Its id.
+        /// The process id.
         process: u32,
-        /// When.
+        /// When it was mapped.
         at: Instant,
-        /// What.
+        /// The mapping.
         entry: MapsEntry,
     },
     /// Records are missing.

@@ -64,7 +64,7 @@ impl StackUnwinder {
             let length = map.length_at(at.unwrap_or_else(Instant::now));
             locations.iter_mut().for_each(|location| *location = location.with_map(length));
         }
-        // If the frames are proven or left out, missing ones still have their native frames.
+        // If only proven interpreter frames are used, native frames stand in for the others, so nothing is missing.
         if named.any && named.cut && !is_proven && outcome.trust == Trust::Complete {
             outcome.trust = Trust::Truncated;
         }

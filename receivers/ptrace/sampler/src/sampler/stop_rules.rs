@@ -24,7 +24,7 @@ const MOST_OWED: Duration = Duration::from_millis(50);
 /// The rules for one process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StopRules {
-    /// Whether stops are rationed: always, except with `stops: always`.
+    /// Whether stops are rationed, as with every setting except `stops: always`.
     rationed: bool,
     silent_until: Option<Instant>,
     /// How many threads were asked to stop and are not released yet, and since when there have been any.

@@ -40,9 +40,9 @@ const LATE_PART: u64 = 16;
 /// How far apart the times may be that two events report for the same switch.
 const SAME_SWITCH: Duration = Duration::from_micros(100);
 
-/// A wait whose own place is not known gets one from waits of similar length. So many places are remembered for each
-/// length; so many of them, the nearest in time, share such a wait; and this is how far apart in time they may be. A
-/// preempted thread resumes elsewhere in its code each time, but a blocked one comes back to the same places.
+/// A wait whose own place is not known gets one from waits of similar length: `REMEMBERED` places are kept for each
+/// length, and the `SHARING` nearest in time are used in rotation, if they are within `MOST_APART_*`. A preempted thread
+/// moves on to other places while it runs, but a blocked one comes back to the same places.
 const REMEMBERED: usize = 64;
 const SHARING: usize = 8;
 const MOST_APART_PREEMPTED: Duration = Duration::from_millis(200);
@@ -96,7 +96,7 @@ pub(super) struct Wait<P> {
 enum Event<P> {
     In,
     Out(Cause, Option<P>),
-    /// The thread was found at this place, without moving from the event's time up to this moment.
+    /// The place of the thread was read between the event's time and this moment.
     Stood(Instant, P),
     Started,
     Ended,
@@ -229,7 +229,8 @@ impl<P: Clone> Timeline<P> {
         self.record(at, Event::Ended, Latest::Ended);
     }
 
-    /// The thread was found at a place at two moments. This is used only if no record says that it ran between them.
+    /// The place of the thread was read between these moments. It is used only if no record says that the thread ran
+    /// meanwhile.
     pub(super) fn stood(&mut self, from: Instant, until: Instant, place: P) {
         match &mut self.latest.1 {
             Latest::Waiting { placed, .. } => *placed = true,

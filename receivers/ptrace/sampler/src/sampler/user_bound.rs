@@ -1,10 +1,11 @@
 //! The rule of `stops: user-bound`: if the kernel permits no perf events, a thread may be stopped only if it has spent
 //! nearly all of its time in its own code.
 //!
-//! A stop ends many system calls early that transfer much data (`dd` wrote a sixteenth of the requested amount), and it
-//! cannot be found out whether a running thread is in such a call. But the kernel reports how much of a thread's time
-//! has gone into system calls so far. A thread that stayed in its own code for two seconds of processor time is rarely
-//! in a call when it is stopped. If a stop does end a call early, the thread is not stopped again for a minute.
+//! Many system calls that transfer much data return early if their thread is stopped (`dd` wrote a sixteenth of the
+//! requested amount), and it cannot be found out whether a running thread is in such a call. But the kernel reports how
+//! much of a thread's time has gone into system calls so far. A thread that stayed in its own code for two seconds of
+//! processor time is rarely in a call when it is stopped. If a stop does end a call early, the thread is not stopped
+//! again for a minute.
 //!
 //! Nothing here reads a clock or a file: the caller passes the readings and the time.
 

@@ -73,7 +73,7 @@ pub(super) fn mapping(path: &[u8]) -> Vec<u8> {
     record(10, 0, &body)
 }
 
-/// Any record.
+/// A record of any type.
 pub(in crate::perf) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = kind.to_ne_bytes().to_vec();
     bytes.extend(misc.to_ne_bytes());

@@ -8,8 +8,8 @@ use crate::message::{Batch, Status};
 use crate::os::time;
 use crate::sampler::ledger::Next;
 
-/// How often a batch is sent. A process is sent less often for each multiple of `MANY_THREADS` threads, but at least
-/// once in `SELDOM` times this interval.
+/// How often a batch is sent. The interval grows with each multiple of `MANY_THREADS` threads, up to `SELDOM` times
+/// this.
 pub(super) const FLUSH: Duration = Duration::from_millis(500);
 const MANY_THREADS: usize = 1024;
 const SELDOM: u32 = 4;

@@ -150,8 +150,8 @@ pub(in crate::sampler) struct Recording {
     /// The generation of the address space in which the stack was read incompletely: it is read again once the
     /// generation has changed. [`NO_GENERATION`] means that it is read again in any case.
     pub(super) incomplete_in: Option<u64>,
-    /// How many times in a row no interpreter frames were found for this thread. A new thread has none yet, so the
-    /// search ends after some attempts.
+    /// How many times in a row no interpreter frames were found for this thread. A new thread may have none yet, so
+    /// they are looked for again, up to [`MOST_VAIN`] times.
     vain: u8,
     /// The latest call chains in which the thread was sampled, for processes whose switches have no samples.
     calls: VecDeque<Calls>,
@@ -287,7 +287,8 @@ pub(super) struct Waits {
     leaving: VecDeque<(u32, Instant, Left)>,
     /// Deferred records, not applied to their threads yet.
     taken: [Vec<Taken>; PARTS],
-    /// The threads to examine in the next tick and when each left its processor, where not all threads are examined.
+    /// Where not all threads are examined in the next tick: those that are, with the time when each left its processor,
+    /// and the generations of address space and contexts for which the others are known.
     awake: Vec<(u32, Instant)>,
     awake_since: Option<(u64, u64)>,
     /// The thread whose counters are compared next, if not all are.

@@ -99,7 +99,7 @@ fn stacks_are_counted_once() {
         };
     finish(process, &mut captures, &mut unwinder, &mut locations, known_code);
     assert_eq!(counted(process), (1, 1, 2, 3));
-    // Its code is not known yet, so it waits.
+    // The stack waits, because its code is not known yet.
     finish(process, &mut captures, &mut unwinder, &mut locations, unknown_code);
     assert_eq!(counted(process), (1, 1, 2, 3));
     let mut waiting = captures.take_unknown(process.attached.id);

@@ -15,9 +15,9 @@ use super::{Rest, Stretch, nano};
 pub(super) struct Observed {
     /// Its index in the batch.
     pub(super) sample: u32,
-    /// When the thread was first and last found so.
+    /// When the thread was first and last found with this stack.
     pub(super) at: (Instant, Instant),
-    /// Whether the thread has been blocked since it was found before.
+    /// Whether the thread has been blocked ever since the sample before.
     pub(super) unchanged: bool,
     /// How long it stands for, in nanoseconds.
     pub(super) nano: u64,
@@ -58,7 +58,7 @@ impl Placing {
         for (at, of) in observed.iter().enumerate() {
             let (lowest, highest) = bounds[at];
             if at == 0 || before < lowest {
-                // Takes as much as the next samples need as well, so that they need no piece of their own.
+                // Puts down as much as the next samples need as well, so that they need no separate piece.
                 let met = bounds[at..].iter().take_while(|bounds| bounds.0 <= highest);
                 let rests = met.fold(lowest, |rests, bounds| rests.max(bounds.0));
                 before += layer.rest(rests - before);
@@ -81,7 +81,7 @@ impl Placing {
             let (first, last) = (offset(at.0), offset(at.1));
             let earliest = first.saturating_sub(nano(self.tolerance));
             let earliest = if *unchanged { earliest.min(met) } else { earliest };
-            // The beginning, if the sample ends when the thread was last found so.
+            // The beginning, if the sample ends when the thread was last found with its stack.
             let fits = last.saturating_sub(*length);
             most = most.max(i128::from(fits.min(first).max(earliest)) - samples);
             bounds.push((most, i128::from(first.max(fits)) - samples));
@@ -136,8 +136,8 @@ mod tests {
 
     use super::*;
 
-    /// A sample: when the thread was first found so and for how long, whether it was blocked since before, and how long
-    /// it stands for.
+    /// A sample: when the thread was first found with its stack and for how long, whether it was blocked ever since the
+    /// sample before, and how long it stands for.
     type Drawn = (u64, u64, bool, u64);
 
     const KINDS: [Rest; 2] = [Rest::WaitingForProcessor, Rest::NotSampled];

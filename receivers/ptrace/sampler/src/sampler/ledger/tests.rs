@@ -67,7 +67,7 @@ fn duty_cycle() {
         ledger.blocked(sample * 2 + 1, after(start, at + 20), sched(0, 0));
     }
     let settled = ledger.settle(after(start, 500), Some(sched(200, 50)), RULES);
-    // 12.5 and 50 ms.
+    // Each running sample stands for 12.5 ms, each blocked one for 50 ms.
     assert_eq!(weights(&settled), [12, 50].repeat(8));
     assert!(settled.rests.is_empty());
 }
@@ -98,16 +98,16 @@ fn in_the_kernel() {
     let start = Instant::now();
     let mut ledger = ledger(start);
     let hidden = |periods: u64| Rules { kernel_nano: periods * 10 * MS, ..RULES };
-    // All of the time, as for a program that copies large files.
+    // All of the time is spent in the kernel, as by a program that copies large files.
     let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), hidden(10));
     assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Rest::InTheKernel, 100)]));
-    // A quarter of the time, of a thread whose counters show a little more than its samples.
+    // A quarter of the time is spent in the kernel, and the counters show a little more than the samples.
     for sample in 0..6 {
         ledger.on_cpu(sample, after(start, 110 + 11 * u64::from(sample)), 10 * MS);
     }
     let settled = ledger.settle(after(start, 200), Some(sched(288, 50)), hidden(2));
     assert_eq!((weights(&settled), rests(&settled)), (vec![11; 6], vec![(Rest::InTheKernel, 22)]));
-    // None of the time, of a thread that had its event only for a moment.
+    // None of the time is spent in the kernel, and the thread had its event only for a moment.
     let settled = ledger.settle(after(start, 300), Some(sched(388, 50)), hidden(0));
     assert_eq!(rests(&settled), [(Rest::NotSampled, 100)]);
     let settled = ledger.settle(after(start, 400), Some(sched(488, 50)), hidden(1));
@@ -270,7 +270,7 @@ fn time_is_where_it_was_seen() {
 
 /// Guarantees: if records show the length of each wait, the thread waits for exactly that time and runs for the rest,
 /// across batches, no matter what the counters say. Samples of running share the running time; what they cannot stand
-/// for is carried on or reported as not sampled. A difference to the counters is not corrected later.
+/// for is carried on or reported as not sampled. A difference from the counters is not corrected later.
 #[test]
 fn by_records() {
     let start = Instant::now();
