@@ -132,10 +132,11 @@ pub struct Status {
     pub missing_callers: u64,
     /// Interpreter frames whose function could not be determined, since its memory changed while it was read.
     pub unknown_functions: u64,
-    /// Samples of running threads that the kernel took, by the time from the sample until the interpreter frames had
-    /// been read ([`read_class`]).
+    /// The number of samples that the kernel took of running threads, by the class ([`read_class`]) of the time from the
+    /// sample until the interpreter frames had been read.
     pub read_behind: [u64; READ_CLASSES],
-    /// Stops of running threads, by how much longer reading the interpreter frames made them ([`read_class`]).
+    /// The number of stops of running threads, by the class ([`read_class`]) of the time that reading the interpreter
+    /// frames added to the stop.
     pub read_stopped: [u64; READ_CLASSES],
     /// V8 functions whose exact position in the source is known.
     pub positioned_frames: u64,

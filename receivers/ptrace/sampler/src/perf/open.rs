@@ -159,7 +159,7 @@ pub fn count(event: BorrowedFd<'_>) -> (u64, u64) {
     }
 }
 
-/// Has an event write its records into the ring of another event on the same processor.
+/// Makes an event write its records into the ring of another event on the same processor.
 ///
 /// # Errors
 ///

@@ -139,7 +139,8 @@ pub struct Skipped {
     /// The event's count when the present period began, and the period, in nanoseconds.
     since: u64,
     period_nano: u64,
-    /// How many samples were taken since then, and how many firings without a sample `tell` has returned.
+    /// Since the present period began: how many samples were taken, and how many firings without a sample `tell` has
+    /// returned.
     samples: u64,
     told: u64,
     /// Time without samples in earlier periods that `tell` has not returned yet, in nanoseconds.

@@ -37,7 +37,7 @@ unsafe impl Send for Ring {}
 /// The result of reading a ring, apart from the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Samples by a clock of other processes, of which only the first fields were read.
+    /// Clock samples of other processes, of which only the first fields were read.
     pub unwanted: u64,
     /// Whether a record was malformed, so that the rest of the ring was skipped.
     pub broken: bool,

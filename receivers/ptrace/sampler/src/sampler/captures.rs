@@ -329,7 +329,7 @@ impl Captures {
         let worked = worked.unwrap_or_default();
         let mut sample = None;
         if let Some(index) = index {
-            // The stack that is stored from when the thread was blocked was unwound with fewer registers.
+            // The stored stack of the blocked thread was unwound with fewer registers than this one.
             process.threads[index].blocked.unwound = None;
             let found = Found { trust: outcome.trust, locations, worked: &worked, at: captured.at };
             sample = if captured.blocked {
@@ -363,7 +363,7 @@ impl Captures {
         }
     }
 
-    /// After the maps were read again: unwinds a stack once more that ended in unknown code.
+    /// Unwinds a stack that ended in unknown code once more, after the maps were read again.
     pub(super) fn retry(
         &mut self,
         process: &mut Active,
@@ -392,7 +392,7 @@ impl Captures {
         self.unknown.iter().any(|unknown| unknown.process == process)
     }
 
-    /// Counts the samples whose stacks ended in unknown code without further changes, because their batch is sent now.
+    /// Counts the samples whose stacks ended in unknown code. Their stacks stay incomplete: the batch is sent now.
     pub(super) fn settle_unknown(&mut self, process: &mut Active) {
         for unknown in self.take_unknown(process.attached.id) {
             process.observed(unknown.trust, &unknown.named);

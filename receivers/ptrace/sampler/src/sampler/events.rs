@@ -153,7 +153,7 @@ impl Events {
         Ok((event, (level, reasons)))
     }
 
-    /// Has a reader empty the ring of this processor from now on.
+    /// Makes a reader empty the ring of this processor from now on.
     fn read_at(&mut self, processor: u32, now: Instant) {
         self.readers_until = Some(now + READERS_IDLE);
         let Some(ring) = self.rings.iter().find(|ring| ring.processor == processor && !ring.is_read()) else { return };

@@ -99,7 +99,8 @@ impl SharedInterpreters {
         self.in_memory
     }
 
-    /// Whether one of them has its frames on the native stack, and names of functions in memory that it moves.
+    /// Whether one of them has its frames on the native stack. Such an interpreter moves the names of its functions in
+    /// memory.
     pub(super) fn has_native_frames(&self) -> bool {
         self.lock().instances.iter().any(|(_, instance)| instance.is_native())
     }

@@ -221,7 +221,7 @@ impl Review {
         })
     }
 
-    /// Has the coverage reviewed in the next tick.
+    /// Makes the review due in the next tick.
     pub(super) fn hasten(&mut self) {
         self.due = self.begun;
     }

@@ -366,7 +366,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Board {
-    /// Has this thread read at its samples from now on, for as long as the subject lives.
+    /// Makes readers read this thread at its samples from now on, for as long as the subject lives.
     pub(super) fn show(&self, thread: u32, subject: &Arc<Subject>) {
         let mut subjects = lock(&self.subjects);
         if subjects.len() == subjects.capacity() {

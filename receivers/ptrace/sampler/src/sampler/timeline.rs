@@ -41,8 +41,8 @@ const LATE_PART: u64 = 16;
 const SAME_SWITCH: Duration = Duration::from_micros(100);
 
 /// A wait whose own place is not known gets one from waits of similar length: `REMEMBERED` places are kept for each
-/// length, and the `SHARING` nearest in time are used in rotation, if they are within `MOST_APART_*`. A preempted thread
-/// moves on to other places while it runs, but a blocked one comes back to the same places.
+/// length, and the `SHARING` nearest in time are used in rotation, if they are within `MOST_APART_*`. A preempted
+/// thread moves on to other places while it runs, but a blocked one comes back to the same places.
 const REMEMBERED: usize = 64;
 const SHARING: usize = 8;
 const MOST_APART_PREEMPTED: Duration = Duration::from_millis(200);

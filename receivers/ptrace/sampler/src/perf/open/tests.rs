@@ -170,7 +170,7 @@ fn rights() {
     assert_eq!(next_right(Level::Kernel, false), None);
 }
 
-/// A thread of this process that works until it is told to stop.
+/// A thread of this process that works until the returned function is called.
 fn worker(work: impl Fn() + Send + 'static) -> (u32, impl FnOnce()) {
     let end = std::sync::Arc::new(AtomicBool::new(false));
     let (sender, id) = std::sync::mpsc::channel();

@@ -32,7 +32,7 @@ impl Kernel {
         for (offset, byte) in bytes.iter().enumerate() {
             let at = (self.head.wrapping_add(offset as u64) % self.ring.size as u64) as usize;
             #[allow(unsafe_code, reason = "as the kernel does")]
-            // SAFETY: within the mapping, by the remainder.
+            // SAFETY: the remainder of the division keeps the address within the mapping.
             unsafe {
                 self.ring.base.as_ptr().add(self.ring.page + at).write(*byte);
             }

@@ -18,7 +18,7 @@ const LIFE_STRIDE: u64 = 16;
 const MANY: usize = 32;
 const SETTLED: u64 = 10;
 
-/// How a tick goes on.
+/// What a tick has to do with the process, after the check whether it is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sampler) enum TickStart {
     /// Sample the process.

@@ -178,7 +178,7 @@ impl Recording {
         }
     }
 
-    /// Has the place of the present wait read again.
+    /// Requests that the place of the present wait is read again.
     pub(super) fn look_again(&mut self) {
         self.looked = None;
         self.incomplete_in = Some(NO_GENERATION);
@@ -571,7 +571,7 @@ impl Active {
         awake
     }
 
-    /// Has a thread examined again in the next tick.
+    /// Schedules a thread for examination in the next tick.
     pub(super) fn look_again(&mut self, id: u32) {
         if self.defers_records() {
             self.waits.awake.push((id, Instant::now()));

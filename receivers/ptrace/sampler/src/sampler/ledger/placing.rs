@@ -102,7 +102,7 @@ impl Placing {
 struct Layer {
     /// The time without samples that has no position yet; time without a kind stays empty.
     left: Vec<(Option<Rest>, u64)>,
-    /// Where the next stretch begins.
+    /// Where the next span begins.
     cursor: Instant,
     placed: Placed,
 }
