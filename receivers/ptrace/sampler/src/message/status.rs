@@ -132,8 +132,8 @@ pub struct Status {
     pub missing_callers: u64,
     /// Interpreter frames whose function could not be determined, since its memory changed while it was read.
     pub unknown_functions: u64,
-    /// The number of samples that the kernel took of running threads, by the class ([`read_class`]) of the time from the
-    /// sample until the interpreter frames had been read.
+    /// The number of samples that the kernel took of running threads, by the class ([`read_class`]) of the time from
+    /// the sample until the interpreter frames had been read.
     pub read_behind: [u64; READ_CLASSES],
     /// The number of stops of running threads, by the class ([`read_class`]) of the time that reading the interpreter
     /// frames added to the stop.

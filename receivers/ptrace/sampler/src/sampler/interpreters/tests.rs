@@ -20,8 +20,8 @@ impl Interpreters {
     }
 }
 
-/// An interpreter whose frames are always cut, either because there are too many or because they are inconsistent. The
-/// numbers say how many frames each reading yields.
+/// An interpreter whose frames are always cut: because there are `too_many`, or else because they are inconsistent.
+/// `frames` says how many frames each reading yields.
 #[derive(Debug)]
 struct Cut {
     too_many: bool,

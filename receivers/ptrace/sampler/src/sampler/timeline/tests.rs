@@ -100,7 +100,8 @@ fn before_the_beginning() {
     assert_eq!(waits(&recorded), [(Cause::Blocked, Some(7), 5)]);
 }
 
-/// Guarantees: the place at which a thread was found is used only for a wait that lasted throughout the examination.
+/// Guarantees: a place in the code that was read from a thread is used only for a wait that lasted throughout the
+/// reading.
 #[test]
 fn looks() {
     let start = Instant::now();
