@@ -1,8 +1,8 @@
 //! The messages between the sampler process and its owner.
 //!
 //! These are plain values; `protocol` transports them. The owner decides which processes are sampled, when and how
-//! often; the sampler process finds, attaches and samples them. Anything that the sampler process says about a target
-//! may have been forged by that target, so the owner checks it (`protocol` refuses indices that point nowhere).
+//! often; the sampler process finds, attaches and samples them. A target can forge everything that the sampler process
+//! reports about it, so the owner checks the messages (`protocol` refuses indices out of range).
 
 mod context;
 mod samples;
@@ -23,8 +23,8 @@ pub use self::status::{Level, READ_CLASSES, Status, read_class, read_class_begin
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct TargetId(pub u32);
 
-/// The number of one life of a process. The sampler process chooses it and never uses it again: a process that executes
-/// another program gets a new one.
+/// The number of a process from attaching until it ends or executes another program. The sampler process chooses it and
+/// never uses it again: a process that executes another program gets a new number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct ProcessId(pub u64);
 
@@ -34,14 +34,14 @@ impl Default for ProcessId {
     }
 }
 
-/// What the owner says.
+/// A command of the owner to the sampler process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Search for the processes of a target from now on, and attach to each.
+    /// Find the processes of a target from now on, and attach to each.
     Watch(Target),
-    /// Let go of a target's processes and forget it. A command that was started for it runs on.
+    /// Detach a target's processes and forget the target. If the target is a command, the command runs on.
     Unwatch(TargetId),
-    /// Start or stop sampling an attached process. After attaching, it is not sampled until this command.
+    /// Start or stop sampling an attached process. A newly attached process is not sampled until this command.
     Sample {
         /// The process.
         process: ProcessId,
@@ -51,7 +51,7 @@ pub enum Command {
     /// Start sampling an attached process that has not executed anything yet. Its next [`Status`] means that it may
     /// run.
     SampleFromStart(ProcessId),
-    /// Let go of everything, send what is left, and end.
+    /// Detach all processes, send the remaining samples, and end.
     Stop,
 }
 
@@ -59,43 +59,44 @@ pub enum Command {
 #[derive(Debug, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 pub enum Event {
-    /// The sampler process has started and found out what it may do; it has not looked at any process yet.
+    /// The sampler process has started and knows its rights; it has not examined any process yet.
     Ready(Rights),
     /// A process of a target was found and can be sampled.
     Attached(Box<Process>),
-    /// A file is mapped executable into a process. Comes before the first batch that names it.
+    /// A file is mapped executable into a process. Sent before the first batch that refers to it.
     Mapping(Mapping),
-    /// Functions of a program that an interpreter runs. They come before the first batch that names them.
+    /// Functions of a program that an interpreter runs. Sent before the first batch that refers to them.
     Functions {
         /// The process.
         process: ProcessId,
-        /// The number of the first one; the others follow. All functions of a process are numbered from 0 without gaps.
+        /// The number of the first function; the others follow. The functions of a process are numbered from 0 without
+        /// gaps.
         first: u32,
         /// The functions.
         functions: Vec<Function>,
     },
-    /// The resource that a process shows of itself in its memory (OTEP 4719): when that was found, and when it has
-    /// changed.
+    /// The resource that a process publishes about itself in its memory (OTEP 4719). Sent when it is found, and when it
+    /// has changed.
     Resource {
         /// The process.
         process: ProcessId,
-        /// Its attributes, each key once. The program chooses them freely.
+        /// The attributes, each key once. The program chooses them freely.
         attributes: Vec<(String, AttributeValue)>,
     },
     /// Samples.
     Batch(Batch),
-    /// Counters of a process: about once a second while it is sampled, and when that ends.
+    /// Counters of a process: about once a second while it is sampled, and when sampling ends.
     Status(Status),
-    /// A process or target that cannot be sampled, or only in part. Sent once per process and kind.
+    /// A process or target cannot be sampled, or only in part. Sent once per process and kind.
     Problem(Problem),
-    /// A process is gone, or was let go. Nothing more is sent about it.
+    /// A process has ended or was detached. Nothing more is sent about it.
     Detached {
         /// The process.
         process: ProcessId,
-        /// Why.
+        /// The reason.
         why: Detached,
     },
-    /// The command of a target ended: its exit code, or 128 and the signal's number.
+    /// The command of a target ended: its exit code, or 128 plus the signal's number.
     CommandEnded {
         /// The target.
         target: TargetId,
@@ -103,7 +104,8 @@ pub enum Event {
         code: i32,
     },
     /// The process's perf map (`/tmp/perf-PID.map`, seen through its own root). Sent again when the file is replaced.
-    // Last: what is skipped has no number in packets, and those behind it would have another one for each side.
+    // This variant has to be the last one: serde gives a skipped variant no number, so the two sides would number the
+    // variants after it differently.
     #[serde(skip)]
     PerfMap {
         /// The process.
@@ -113,21 +115,21 @@ pub enum Event {
     },
 }
 
-/// What the sampler process may do.
+/// The rights of the sampler process.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Rights {
     /// Whether it may trace processes of other users.
     pub trace_others: bool,
-    /// Whether its priority could be raised, so that a stopped thread never waits for the sampler to be scheduled.
+    /// Whether its priority was raised, so that a stopped thread never waits for the sampler to be scheduled.
     pub raised_priority: bool,
-    /// What is missing and how to get it: one line each, for a person.
+    /// Missing rights and how to get them: one line each, for a person.
     pub hints: Vec<String>,
 }
 
 /// A process that can be sampled.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Process {
-    /// Its number here.
+    /// Its number in these messages.
     pub id: ProcessId,
     /// Its target.
     pub target: TargetId,
@@ -137,40 +139,41 @@ pub struct Process {
     pub namespace_pid: u32,
     /// When it started, in nanoseconds since the Unix epoch.
     pub start_unix_nano: u64,
-    /// Identifies what it executes among everything that was ever executed on this machine: a one-way hash of the boot,
-    /// the process's start and where the kernel put the program (`process_info`). It does not depend on who computes it
-    /// or when, and the program cannot change it.
+    /// Identifies this program run among all that ever ran on this machine: a one-way hash of the boot id, the start
+    /// time of the process and the addresses to which the kernel loaded the program (`process_info`). Everyone who
+    /// computes it gets the same value at any time, and the program cannot change it.
     pub exec_id: u64,
-    /// The path of its executable in its own mount namespace. If the file has several names, the one it was started by.
+    /// The path of its executable in its own mount namespace. If the file has several names, the one by which it was
+    /// started.
     pub executable: String,
     /// Its arguments, cut at 4 KiB.
     pub arguments: Vec<String>,
     /// The user it runs as.
     pub user: u32,
-    /// Its control group (the unified hierarchy's path, or the first one).
+    /// Its control group (the path in the unified hierarchy, or else in the first one).
     pub control_group: Option<String>,
     /// The id of its container, from its control group or its mounts.
     pub container: Option<String>,
-    /// The variables of its environment that were asked for and are set.
+    /// The environment variables that the owner asked for and that are set.
     pub environment: Vec<(String, String)>,
-    /// Its root folder, as a descriptor that is good for `openat2` only: separate debug files are found through it.
+    /// Its root folder, as a descriptor that can only be used for `openat2`: separate debug files are found through it.
     #[serde(skip)]
     pub root: Option<File>,
 }
 
-/// A file that is mapped executable.
+/// A file that is mapped executable into a process.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Mapping {
     /// The process.
     pub process: ProcessId,
-    /// The index of the mapping among the process's: from 0, without gaps.
+    /// The index of the mapping within the process: from 0, without gaps.
     pub index: u32,
     /// Its path in the process's own mount namespace, `[vdso]`, or empty for memory without a file. The main executable
     /// has the path of [`Process::executable`].
     pub path: String,
     /// Where the executable part starts, as an address of the file (ELF virtual address).
     pub start: u64,
-    /// Where it ends.
+    /// The end of that part, as an address of the file.
     pub end: u64,
     /// The offset in the file that is mapped at `start`.
     pub file_offset: u64,
@@ -182,9 +185,9 @@ pub struct Mapping {
     pub htlhash: Option<[u8; 16]>,
     /// Whether it is the process's main executable.
     pub main: bool,
-    /// Whether Go's compiler made it. C code that is linked into such a file belongs to it.
+    /// Whether it was compiled by Go. C code that is linked into the file counts as part of it.
     pub go: bool,
-    /// The file, open for reading, as the process has it mapped: the same file even if the path was replaced or deleted
+    /// The file that the process has mapped, open for reading: the same file even if its path was replaced or deleted
     /// since.
     #[serde(skip)]
     pub file: Option<File>,
@@ -197,9 +200,9 @@ pub struct Problem {
     pub target: TargetId,
     /// The process's id in the sampler's PID namespace, if the problem is about one.
     pub pid: Option<u32>,
-    /// What kind.
+    /// The kind of problem.
     pub kind: ProblemKind,
-    /// What it is and what to do about it, for a person.
+    /// The problem and a remedy, for a person.
     pub message: String,
 }
 
@@ -210,46 +213,46 @@ pub enum ProblemKind {
     Missing,
     /// A right is missing.
     Permission,
-    /// Another process traces it: blocked threads are sampled, running ones are not.
+    /// Another process traces it: its blocked threads are sampled, its running threads are not.
     Traced,
     /// A 32-bit process, or one of another architecture.
     Architecture,
     /// A zombie.
     Zombie,
-    /// Stopped by a signal: nothing of it runs, and the sampler does not make it run.
+    /// Stopped by a signal: no thread of it runs, and the sampler does not resume it.
     Stopped,
     /// Its control group is frozen.
     Frozen,
-    /// Its files or memory are malformed or exceed a limit. What could be read is used.
+    /// Its files or memory are malformed or exceed a limit. The readable part is used.
     Malformed,
     /// The command could not be started.
     Command,
-    /// The kernel does not permit perf events of running threads that include their time in the kernel. The message
-    /// says which right is missing.
+    /// The kernel does not permit perf events that sample running threads with their time in the kernel. The message
+    /// names the missing right.
     Events,
-    /// Perf events need something that is used up, such as file descriptors: some threads, or all, have none.
+    /// A resource for perf events is exhausted, such as file descriptors: some threads, or all, have no event.
     Lack,
-    /// A stop ended a system call early: the thread is left alone for a while.
+    /// A stop made a system call return early: the thread is not stopped again for a while.
     CutCall,
-    /// More processes match than are sampled at once.
+    /// More processes match than may be sampled at once.
     TooMany,
-    /// The sampler failed on it: a defect of profbridge, which goes on with the others.
+    /// An internal error: a defect of profbridge, which goes on with the other processes.
     Internal,
 }
 
-/// Why a process was let go.
+/// Why a process was detached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Detached {
     /// It ended.
     Exited,
-    /// It executed another program: it is attached anew, with another number.
+    /// It executed another program: it is attached again, with another number.
     Executed,
-    /// The owner wished it.
+    /// The owner asked for it.
     Asked,
-    /// Sampling it failed; a [`Problem`] said why.
+    /// Sampling it failed, for the reason in a [`Problem`] that was sent before.
     Failed,
 }
 
-/// How long the owner waits for the sampler process to end after [`Command::Stop`] before it ends it, unless it was
-/// told otherwise; the sampler process plans by this.
+/// How long the owner waits after [`Command::Stop`] before it kills the sampler process, unless it is configured
+/// otherwise. The sampler process plans its shutdown by this.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(2);

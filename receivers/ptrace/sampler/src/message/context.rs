@@ -1,13 +1,13 @@
-//! What programs show of themselves in their memory: see [`crate::context`].
+//! What programs publish about themselves in their memory: see [`crate::context`].
 
 use serde::{Deserialize, Serialize};
 
-/// What a thread worked on, as its program says.
+/// What a thread worked on, as published by its program.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub struct Context {
     /// Its span; `None` if only attributes are known.
     pub link: Option<SpanLink>,
-    /// The attributes that were asked for, in ascending order, each once: indices into
+    /// The attributes that the owner asked for, in ascending order, each once: indices into
     /// [`Target::thread_attributes`](super::Target::thread_attributes), and values of at most
     /// [`crate::context::MAX_VALUE`] bytes.
     pub attributes: Vec<(u32, String)>,
@@ -22,7 +22,7 @@ pub struct SpanLink {
     pub span_id: [u8; 8],
 }
 
-/// The value of an attribute of a resource.
+/// The value of a resource attribute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AttributeValue {
     /// A text.

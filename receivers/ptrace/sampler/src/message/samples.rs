@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use super::{Context, Mode, ProcessId};
 
-/// Samples of one process, with everything that they refer to.
+/// Samples of one process, with the tables that they refer to.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Batch {
     /// The process.
     pub process: ProcessId,
-    /// The time between two ticks at the configured rate, in nanoseconds. A lowered rate shows in the weights only.
+    /// The time between two ticks at the configured rate, in nanoseconds. A lowered rate shows only in the weights.
     pub period_nano: u64,
     /// The meaning of [`Sample::weight_nano`].
     pub mode: Mode,
@@ -19,7 +19,7 @@ pub struct Batch {
     pub locations: Vec<Location>,
     /// The stacks that samples refer to.
     pub stacks: Vec<Stack>,
-    /// What threads worked on, which samples refer to.
+    /// What threads worked on, for samples to refer to.
     pub contexts: Vec<Context>,
     /// The samples, in ascending order of time for each thread.
     pub samples: Vec<Sample>,
@@ -38,13 +38,13 @@ impl Batch {
 pub struct Thread {
     /// Its id in the sampler's PID namespace.
     pub id: u32,
-    /// Its id in the process's own PID namespace, which `gettid` returns there.
+    /// Its id in the process's own PID namespace, as `gettid` returns it there.
     pub namespace_id: u32,
-    /// Its name: the one that an interpreter gives it, as Python does in `threading`, or else the kernel's
+    /// Its name: the one that an interpreter gives it, such as Python's `threading`, or else the kernel's
     /// (`/proc/PID/task/TID/comm`, at most 15 bytes).
     pub name: String,
     /// The thread pointer (on x86-64 the base of FS): glibc's `pthread_t`, which Python reports as a thread's ident. 0
-    /// if it is not known, because the thread was never stopped and its C library is not glibc.
+    /// if unknown, because the thread was never stopped and its C library is not glibc.
     pub pointer: u64,
 }
 
@@ -60,22 +60,22 @@ pub enum Location {
         /// run time).
         mapping: Option<u32>,
         /// The address in the file (ELF virtual address); without a mapping, the address in the process or in the
-        /// kernel. In callers it is already moved back from the return address into the call.
+        /// kernel. For a caller it has been moved back from the return address into the call instruction.
         address: u64,
     },
-    /// In machine code outside of any file, while the program had a perf map.
+    /// In machine code outside of any file, in a process that has a perf map.
     Compiled {
-        /// The address in the process, as of [`Self::Native`].
+        /// The address in the process, as in [`Self::Native`].
         address: u64,
-        /// The length of the perf map by then, in bytes. What was appended to it later may name other code that the
-        /// address has had since.
+        /// The length of the perf map at that time, in bytes. Entries that were appended later may name code that
+        /// replaced the code at this address.
         map_length: u32,
     },
     /// In a program that an interpreter runs.
     Interpreted {
-        /// The function, by its number among those of the process ([`Event::Functions`](super::Event::Functions)).
+        /// The function, by its number within the process ([`Event::Functions`](super::Event::Functions)).
         function: u32,
-        /// The line, 0 if it is not known.
+        /// The line; 0 if unknown.
         line: u32,
     },
 }
@@ -87,22 +87,21 @@ impl Default for Location {
 }
 
 impl Location {
-    /// A frame for time in which the thread ran, but no sample says where.
+    /// A frame for time in which the thread ran, but no sample shows where.
     pub const NOT_SAMPLED: Self = Self::outside(1);
-    /// A frame for time in which the thread ran in the kernel, which may not be seen.
+    /// A frame for time in which the thread ran in the kernel, where no samples are permitted.
     pub const KERNEL_NOT_VISIBLE: Self = Self::outside(2);
     /// A frame for time in which the thread waited for a processor.
     pub const WAITING_FOR_PROCESSOR: Self = Self::outside(3);
-    /// A frame for time in which the thread was blocked, but no look found it so.
+    /// A frame for time in which the thread must have been blocked, although no examination found it blocked.
     pub const WAITING_NOT_SEEN: Self = Self::outside(4);
 
-    /// A frame for time in which no sampler process existed, because one had ended and the next had not started. Only
-    /// owners add it.
+    /// A frame for time between the end of one sampler process and the start of the next. Only owners add it.
     pub const NO_SAMPLER: Self = Self::outside(5);
     /// A frame for time in which a signal or a debugger had stopped the thread.
     pub const STOPPED: Self = Self::outside(6);
 
-    /// A frame in the place of callers that are not known: what is in memory of them was read when the thread had run on.
+    /// A frame in place of callers that are not known: they were read from memory after the thread had run on.
     pub const CALLERS_NOT_KNOWN: Self = Self::outside(7);
 
     const fn outside(number: u64) -> Self {
@@ -115,7 +114,7 @@ impl Location {
         Self::Native { mapping: None, address: address | KERNEL }
     }
 
-    /// The mapping of machine code that is in a file.
+    /// The mapping, for machine code in a file.
     #[must_use]
     pub const fn mapping(self) -> Option<u32> {
         match self {
@@ -124,7 +123,7 @@ impl Location {
         }
     }
 
-    /// The address of machine code; 0 of an interpreted function.
+    /// The address of machine code; 0 for an interpreted function.
     #[must_use]
     pub const fn address(self) -> u64 {
         match self {
@@ -145,21 +144,21 @@ impl Location {
         matches!(self, Self::Native { mapping: None, address: KERNEL.. })
     }
 
-    /// Whether it is machine code that was made at run time.
+    /// Whether it is machine code that was generated at run time.
     #[must_use]
     pub fn is_generated(self) -> bool {
         matches!(self, Self::Native { mapping: None, address: ..0x8000_0000_0000 } | Self::Compiled { .. })
     }
 
-    /// The same location; machine code that was made at run time with the length of the perf map by then, where there
-    /// is one.
+    /// The same location; for machine code generated at run time, with the length of the perf map at that time, if
+    /// there is one.
     #[must_use]
     pub fn with_map(self, map_length: u32) -> Self {
         let is_compiled = self.is_generated() && map_length > 0;
         if is_compiled { Self::Compiled { address: self.address(), map_length } } else { self }
     }
 
-    /// The length of the perf map by then, in bytes: 0 where there was none.
+    /// The length of the perf map at that time, in bytes; 0 without a perf map.
     #[must_use]
     pub const fn map_length(self) -> u32 {
         match self {
@@ -168,8 +167,8 @@ impl Location {
         }
     }
 
-    /// The description of a location that is none in any code; `None` for all others. Such locations have addresses
-    /// that no code can have on x86-64.
+    /// The description of a location that stands for no code; `None` for all others. Such locations have addresses that
+    /// no code can have on x86-64.
     pub fn explanation(self) -> Option<&'static str> {
         match self {
             Self::NOT_SAMPLED => Some("[processor time not sampled]"),
@@ -184,26 +183,26 @@ impl Location {
     }
 }
 
-/// A function of a program that an interpreter runs, as the interpreter has it in memory. The program chooses its name
-/// and file freely, so they are for display only.
+/// A function of a program that an interpreter runs, as the interpreter describes it in its memory. The program chooses
+/// the name and file freely, so they are for display only.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Function {
-    /// What runs it.
+    /// The kind of interpreter.
     pub kind: FunctionKind,
-    /// Its name, with that of its class or outer function where the interpreter keeps that. At most
+    /// Its name, qualified by the class or outer function if the interpreter keeps that. At most
     /// [`crate::runtime::MAX_NAME`] bytes.
     pub name: String,
-    /// The module that it was defined in, under the name by which that was imported; empty where the interpreter keeps
-    /// none (only Python does). At most [`crate::runtime::MAX_NAME`] bytes.
+    /// The name under which the module that defines it was imported; empty if the interpreter keeps none (only Python
+    /// does). At most [`crate::runtime::MAX_NAME`] bytes.
     pub module: String,
-    /// Its file as the interpreter names it, empty if that is not known. At most [`crate::runtime::MAX_FILE`] bytes.
+    /// Its file as the interpreter names it; empty if unknown. At most [`crate::runtime::MAX_FILE`] bytes.
     pub file: String,
-    /// Its first line, 0 if that is not known.
+    /// Its first line; 0 if unknown.
     pub line: u32,
 }
 
 impl Function {
-    /// How many bytes of text it has.
+    /// The total length of its texts, in bytes.
     pub fn text(&self) -> usize {
         self.name.len() + self.module.len() + self.file.len()
     }
@@ -223,7 +222,7 @@ pub enum FunctionKind {
 }
 
 impl FunctionKind {
-    /// How many there are.
+    /// The number of kinds.
     pub const COUNT: usize = Self::Ruby as usize + 1;
 
     /// The type of their frames: `profile.frame.type` of OpenTelemetry's semantic conventions.
@@ -242,44 +241,44 @@ impl FunctionKind {
 pub struct Stack {
     /// How much of the stack is known.
     pub trust: Trust,
-    /// Its locations, as indices into [`Batch::locations`], the leaf first.
+    /// Its locations, as indices into [`Batch::locations`], leaf first.
     pub locations: Vec<u32>,
 }
 
 /// How much of a stack is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
 pub enum Trust {
-    /// It reaches the thread's first function, and every step followed a rule.
+    /// It reaches the thread's first function, and every step followed an unwinding rule.
     #[default]
     Complete,
-    /// It reaches the thread's first function, but functions of an interpreter are missing in it, since nothing proves
-    /// that they were the same when the sample was taken: a frame stands for them ([`Location::CALLERS_NOT_KNOWN`]).
+    /// It reaches the thread's first function, but interpreter functions are missing: nothing proves that they were the
+    /// same when the sample was taken. A frame stands for them ([`Location::CALLERS_NOT_KNOWN`]).
     MissingCallers,
-    /// It ends early, but what is there is right.
+    /// It ends early, but the part that is there is right.
     Truncated,
-    /// At least one step was a guess (a scan of the stack for return addresses behind calls).
+    /// At least one step was a guess (a scan of the stack for return addresses after call instructions).
     Guessed,
 }
 
-/// A sample: a thread had this stack for a stretch of time.
+/// A sample: a thread had this stack for some time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Sample {
     /// The thread, as an index into [`Batch::threads`].
     pub thread: u32,
     /// The stack, as an index into [`Batch::stacks`].
     pub stack: u32,
-    /// What the thread worked on, as an index into [`Batch::contexts`]; `None` where nothing says, or nothing proves,
-    /// what it was at that moment.
+    /// What the thread worked on, as an index into [`Batch::contexts`]; `None` if the program does not publish it, or
+    /// if nothing proves what it was at that moment.
     pub context: Option<u32>,
     /// The beginning of the time that it stands for, in nanoseconds since the Unix epoch. That is the end of the sample
-    /// before, at most a period before the stack was taken, unless it was taken late. A run of equal blocked stacks is
-    /// one sample, which begins with the first.
+    /// before, at most one period before the stack was taken, unless it was taken late. Successive equal blocked stacks
+    /// are one sample, which begins with the first of them.
     pub time_unix_nano: u64,
-    /// How long that time is, in nanoseconds. For a running thread it is processor time.
+    /// The length of that time, in nanoseconds. For a running thread it is processor time.
     pub weight_nano: u64,
     /// How often the thread was found with this stack.
     pub observations: u32,
-    /// Whether the thread was blocked. Then it was not stopped for the sample, unless its stack needed a register that
-    /// was not known.
+    /// Whether the thread was blocked. If so, it was not stopped for the sample, unless unwinding needed an unknown
+    /// register.
     pub blocked: bool,
 }

@@ -6,21 +6,21 @@ use serde::{Deserialize, Serialize};
 
 use super::TargetId;
 
-/// A target: which processes, and how they are sampled.
+/// A target: a selection of processes, and how they are sampled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Target {
     /// Its number.
     pub id: TargetId,
     /// Which processes.
     pub select: Select,
-    /// How.
+    /// How they are sampled.
     pub settings: Settings,
-    /// The names of environment variables of the target that the owner wants to know. No others leave the sampler.
+    /// The environment variables of the target that the owner wants to know. No others leave the sampler process.
     pub environment: Vec<String>,
-    /// The attributes of threads that the owner wants to know, of those that programs show in their memory, at most
-    /// [`crate::context::MAX_ALLOWED`]. No others leave the sampler.
+    /// The thread attributes that the owner wants to know, of those that programs publish in their memory; at most
+    /// [`crate::context::MAX_ALLOWED`]. No others leave the sampler process.
     pub thread_attributes: Vec<String>,
-    /// Whether a process that appears is sampled from its first moment, without waiting for
+    /// Whether a newly found process is sampled from its first moment, without waiting for
     /// [`Command::Sample`](super::Command::Sample).
     pub sample_at_once: bool,
 }
@@ -33,19 +33,20 @@ pub enum Select {
     /// A command that the sampler process starts, with its own standard streams, and samples from the first
     /// instruction.
     Command(Vec<OsString>),
-    /// Every process whose executable's path, or its base name where the pattern has no slash, matches the pattern (`*`
-    /// any characters, `?` one).
+    /// Every process whose executable matches the pattern (`*` any characters, `?` one). The pattern applies to the
+    /// base name, or to the whole path if it has a slash.
     Executable(String),
-    /// Every process whose arguments, joined by spaces, contain a match of the pattern (`*` any characters, `?` one),
-    /// but for those that carry the arguments of a child that matches as well, such as `timeout` or a shell.
+    /// Every process whose arguments, joined by spaces, contain a match of the pattern (`*` any characters, `?` one).
+    /// Wrappers such as `timeout` or a shell are left out: their arguments contain those of a child that matches as
+    /// well.
     CommandLine(String),
     /// Every process in this control group or below (a path as in `/proc/PID/cgroup`).
     ControlGroup(String),
-    /// Every process of the container with this id, or an unambiguous prefix of at least 12 hexadecimal digits.
+    /// Every process of the container with this id. An unambiguous prefix of at least 12 hexadecimal digits is enough.
     Container(String),
-    /// Every process whose name matches the pattern (`*` any characters, `?` one): the name that `ps` shows
-    /// (`/proc/PID/comm`, which of a script is the script's), the base name of its executable or of its first argument;
-    /// or the executable's path where the pattern has a slash.
+    /// Every process with a name that matches the pattern (`*` any characters, `?` one): the name that `ps` shows
+    /// (`/proc/PID/comm`, for a script the script's name), or the base name of its executable or of its first argument.
+    /// If the pattern has a slash, it applies to the executable's path.
     Name(String),
 }
 
@@ -54,45 +55,43 @@ pub enum Select {
 pub struct Settings {
     /// Average samples per second, 1 to 1000. Ticks are jittered around this rate to avoid lockstep.
     pub rate_hertz: f64,
-    /// What is sampled.
+    /// Whether wall-clock time or processor time is sampled.
     pub mode: Mode,
-    /// The largest share of one core that sampling this target may use before the rate is lowered.
+    /// The largest share of one core that sampling this target may use. Beyond that the rate is lowered.
     pub max_cpu: f64,
-    /// The largest share of time for which one thread of the target may be stopped before the rate is lowered. While
-    /// the sampling thread uses more of a processor than the smallest of all targets with interpreters, it is not
-    /// executed on the processors of threads whose frames it reads.
+    /// The largest share of time for which one thread of the target may be stopped. Beyond that the rate is lowered.
     pub max_stopped: f64,
-    /// How much of a thread's stack is copied in one piece at most, in bytes, while the thread is blocked or stopped.
-    /// What perf events copy does not depend on it.
+    /// The largest part of a thread's stack that is copied in one piece while the thread is blocked or stopped, in
+    /// bytes. What perf events copy does not depend on it.
     pub max_stack: usize,
     /// How many processes of this target may be attached at the same time.
     pub max_processes: usize,
-    /// Whether the processes that they start belong to the target as well, and those that these start, whatever they
-    /// execute. Children whose parent has ended before they were found do not, nor those that are selected for a target
-    /// by themselves.
+    /// Whether all descendants of these processes belong to the target as well, whatever they execute. A child whose
+    /// parent ended before the child was found does not belong to it, nor does a process that another target selects by
+    /// itself.
     pub subprocesses: bool,
     /// Which running threads are stopped to be sampled.
     pub stops: Stops,
-    /// Whether functions of interpreted programs are named from memory. Without it, stacks have the interpreter's own
-    /// functions; what naming costs is the difference.
+    /// Whether functions of interpreted programs are named from memory. Without it, stacks show the interpreter's own
+    /// functions, and the cost of naming is saved.
     pub interpreters: bool,
 }
 
 /// Which running threads are stopped to be sampled. A stop ends many long system calls early, as any signal may.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Stops {
-    /// None where the kernel permits perf events. Elsewhere those that have spent nearly all of their time in their own
+    /// None if the kernel permits perf events. Otherwise threads that have spent nearly all of their time in their own
     /// code so far: they are rarely in a system call when they are stopped.
     #[default]
     UserBound,
-    /// None: without perf events only the amount of time that threads run is known.
+    /// None. Without perf events only the amount of running time is known.
     Never,
     /// All, and perf events are not tried. Long system calls return early.
     Always,
 }
 
 impl Stops {
-    /// A warning for whoever chooses this setting.
+    /// A warning for users who choose this setting.
     pub fn warning(self) -> Option<&'static str> {
         (self == Self::Always).then_some(
             "stops: always stops running threads, which can end long system calls early: read, write, send and others then return a part of what \
@@ -117,12 +116,12 @@ impl Default for Settings {
     }
 }
 
-/// What is sampled.
+/// Which kind of time is sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Mode {
-    /// Samples all threads. A sample's weight is the time that passed.
+    /// Samples all threads. A sample's weight is the elapsed time.
     #[default]
     Wall,
-    /// Samples threads that ran since they were last looked at. A sample's weight is the time for which the thread ran.
+    /// Samples threads that ran since they were last examined. A sample's weight is the time for which the thread ran.
     Cpu,
 }

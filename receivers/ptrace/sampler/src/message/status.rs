@@ -1,4 +1,4 @@
-//! Counters, and how much is seen of running threads.
+//! Counters of a process, and the level at which its running threads are sampled.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,17 +8,17 @@ use super::{ProcessId, Stops, Trust};
 /// than the one before, and needs more rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 pub enum Level {
-    /// Not known: the kernel was not asked yet. A process may end before that.
+    /// Not known: the kernel was not asked yet. The process may end before that.
     #[default]
     Undecided,
-    /// Nothing: no perf event is permitted, or none is wanted.
+    /// Nothing: perf events are not permitted, or not wanted.
     None,
-    /// Samples of the program's own code. For the time in the kernel only the amount is known.
+    /// Samples of the program's own code. Of its time in the kernel only the amount is known.
     User,
-    /// Samples of the program's own code and of the kernel working for it, with the kernel's call chain.
+    /// Samples of the program's own code and of the kernel on its behalf, with the kernel's call chain.
     Kernel,
-    /// The same, by events of processors instead of threads: each thread is sampled from its first moment on, and
-    /// events cost hardly anything when threads are switched.
+    /// The same as [`Self::Kernel`], but with events of processors instead of threads: each thread is sampled from its
+    /// first moment on, and a switch between threads costs hardly anything.
     Processors,
 }
 
@@ -41,21 +41,22 @@ impl Level {
     }
 }
 
-/// How many classes times of reading an interpreter's frames have.
+/// The number of classes into which the times for reading interpreter frames are counted.
 pub const READ_CLASSES: usize = 32;
 
-/// The upper border of the first class has this exponent and two bits more.
+/// The exponent that determines the upper limit of the first class: 1.25 times 2^11 nanoseconds.
 const READ_EXPONENT: u32 = 11;
 
-/// The class of a time in nanoseconds, in [`Status::read_behind`] and [`Status::read_stopped`]: a quarter of a power of
-/// two each, up to 2.56, 3.07, 3.58, 4.1, 5.12, ... 459 microseconds, and longer.
+/// The class of a time in nanoseconds, for [`Status::read_behind`] and [`Status::read_stopped`]. Each power of two is
+/// divided into four classes, with the upper limits 2.56, 3.07, 3.58, 4.1, 5.12, ... 459 microseconds; the last class
+/// has no limit.
 pub fn read_class(nano: u64) -> usize {
     let Some(above) = nano.max(1).ilog2().checked_sub(READ_EXPONENT) else { return 0 };
     let quarter = (nano >> (READ_EXPONENT + above - 2)) & 3;
     (above as usize * 4 + quarter as usize).min(READ_CLASSES - 1)
 }
 
-/// Where a class of [`read_class`] begins, in nanoseconds.
+/// The lower limit of a class of [`read_class`], in nanoseconds.
 pub fn read_class_begins(class: usize) -> u64 {
     let class = class.min(READ_CLASSES) as u64;
     if class == 0 { 0 } else { (4 + class % 4) << (u64::from(READ_EXPONENT) - 2 + class / 4) }
@@ -68,29 +69,29 @@ pub struct Status {
     pub process: ProcessId,
     /// The present number of its threads.
     pub threads: u64,
-    /// The present rate in hertz. It is lower than the configured one while a budget is overspent.
+    /// The present rate in hertz. It is lower than configured while a budget is exceeded.
     pub rate_hertz: f64,
-    /// Ticks.
+    /// Ticks: the moments at which the sampler examines the process.
     pub ticks: u64,
     /// Ticks that were skipped because the sampler was late by more than a period; and one for each time that the
     /// kernel paused the sampling of running threads because there were too many samples (`PERF_RECORD_THROTTLE`).
     pub missed_ticks: u64,
-    /// Ticks that were left out because a budget was overspent.
+    /// Ticks that were left out because a budget was exceeded.
     pub lowered_ticks: u64,
-    /// Observations.
+    /// Observations: how often a thread was found with a stack.
     pub observations: u64,
     /// Observations with complete stacks.
     pub complete: u64,
     /// Observations with truncated stacks.
     pub truncated: u64,
-    /// Observations with stacks of which a part is guessed.
+    /// Observations with partly guessed stacks.
     pub guessed: u64,
     /// How often threads were stopped.
     pub stops: u64,
     /// Stops that another tracer, or the kernel, refused.
     pub refused_stops: u64,
     /// The time for which threads were stopped, in nanoseconds. A stop counts from the last moment at which the thread
-    /// is known not to have stopped (the last look, the request, or when the sampler woke) until it was let go.
+    /// had certainly not stopped yet (the last examination, the request, or when the sampler woke) until its release.
     pub stopped_nano: u64,
     /// The number of stops by their length: up to 1, 2, 4, ... 2^22 microseconds, and longer.
     pub stop_lengths: [u64; 24],
@@ -98,62 +99,62 @@ pub struct Status {
     pub longest_stop_nano: u64,
     /// Processor time of the sampler for all of its processes, in nanoseconds.
     pub sampler_cpu_nano: u64,
-    /// Observations that were lost because the owner did not keep up.
+    /// Observations that were dropped because the owner did not keep up.
     pub lost_observations: u64,
-    /// How much is seen of running threads without stopping them.
+    /// The level at which running threads are sampled.
     pub level: Level,
-    /// Samples of running threads that found no room in the kernel's ring.
+    /// Samples of running threads for which the kernel's ring had no room.
     pub lost_samples: u64,
-    /// For how long threads ran without a sample that says where, in nanoseconds.
+    /// Running time of threads without a sample that shows where they ran, in nanoseconds.
     pub not_sampled_nano: u64,
-    /// The time of threads of which records of their switches say when they ran and waited, in nanoseconds.
+    /// Time of threads for which switch records show when they ran and waited, in nanoseconds.
     pub recorded_nano: u64,
-    /// The time of threads of which only the kernel's counters say how long they ran and waited, in nanoseconds: their
-    /// switches were not recorded, or not all of them. Threads that did not run at all are not among them.
+    /// Time of threads for which only the kernel's counters show how long they ran and waited, in nanoseconds: their
+    /// switches were not recorded, or not all of them. Threads that did not run at all are left out.
     pub counted_nano: u64,
-    /// For how long threads waited of which it is not known where, in nanoseconds.
+    /// Waiting time of threads whose place is not known, in nanoseconds.
     pub not_placed_nano: u64,
-    /// The part of [`Status::recorded_nano`] of which samples of switches alone tell it: that a thread runs is known when
-    /// it leaves its processor, and whether it was preempted from its registers. In nanoseconds.
+    /// The part of [`Status::recorded_nano`] that is known from samples of switches alone, in nanoseconds. These show
+    /// that a thread ran only when it leaves its processor; its registers show whether it was preempted.
     pub switches_sampled_nano: u64,
-    /// For how long threads ran without a sample of their own, where that time has the functions of the other threads'
-    /// samples, in nanoseconds.
+    /// Running time of threads without a sample of their own, in nanoseconds, that was given to the functions of other
+    /// threads' samples.
     pub pooled_nano: u64,
-    /// System calls that a stop ended early: they had moved a part of their data and returned with that.
+    /// System calls that a stop ended early: they had transferred a part of their data and returned with that.
     pub cut_calls: u64,
     /// Observations with frames that were read from an interpreter's memory.
     pub interpreted: u64,
-    /// Calls of an interpreter's evaluation function in running threads of which it could not be proven what they
-    /// execute: the native frame is there.
+    /// Calls of an interpreter's evaluation function in running threads that could not be proven to execute a certain
+    /// function: the native frame is shown instead.
     pub unproven_frames: u64,
-    /// Observations of running threads in which a frame stands for callers that are not known
+    /// Observations of running threads in which a frame stands for unknown callers
     /// ([`Location::CALLERS_NOT_KNOWN`](super::Location::CALLERS_NOT_KNOWN)).
     pub missing_callers: u64,
-    /// Frames of an interpreter whose function could not be told, since its memory changed while it was read.
+    /// Interpreter frames whose function could not be determined, since its memory changed while it was read.
     pub unknown_functions: u64,
-    /// Samples of running threads that the kernel took, by the time from the sample to the moment when the frames of an
-    /// interpreter had been read ([`read_class`]).
+    /// The number of samples that the kernel took of running threads, by the class ([`read_class`]) of the time from
+    /// the sample until the interpreter frames had been read.
     pub read_behind: [u64; READ_CLASSES],
-    /// Stops of running threads, by how much longer they were for reading the frames of an interpreter
-    /// ([`read_class`]).
+    /// The number of stops of running threads, by the class ([`read_class`]) of the time that reading the interpreter
+    /// frames added to the stop.
     pub read_stopped: [u64; READ_CLASSES],
-    /// Functions of V8 of which it is known where in their source they were.
+    /// V8 functions whose exact position in the source is known.
     pub positioned_frames: u64,
-    /// Functions of V8 that are named with the line where they begin, since it is not known where in them it was.
+    /// V8 functions that are shown with their first line, since the position within them is not known.
     pub unpositioned_frames: u64,
-    /// Frames of V8 that stand for a function or one that was inlined into it, since it is not known which it was.
+    /// V8 frames that stand for a function or one that was inlined into it: which of the two is not known.
     pub inlining_frames: u64,
-    /// Observations that say what the thread worked on ([`Sample::context`](super::Sample::context)).
+    /// Observations that include what the thread worked on ([`Sample::context`](super::Sample::context)).
     pub contexts: u64,
-    /// Times that what a thread worked on was not valid: its record was being written, or could not be read.
+    /// How many times the record of what a thread works on was invalid: it was being written, or could not be read.
     pub torn_contexts: u64,
-    /// Samples of threads in programs that show what they work on, of which nothing proves what it was at that moment:
-    /// the thread ran on before that could be read.
+    /// Samples of threads whose program publishes what they work on, but without proof what it was at that moment: the
+    /// thread ran on before it could be read.
     pub unproven_contexts: u64,
 }
 
 impl Status {
-    /// Counts observations of a stack.
+    /// Counts observations with a stack of this quality.
     pub(crate) fn count(&mut self, trust: Trust, observations: u64) {
         self.observations += observations;
         match trust {
@@ -169,7 +170,8 @@ impl Status {
 mod tests {
     use super::*;
 
-    /// Guarantees: classes follow each other without gaps, each begins where it says, and none is beyond the last.
+    /// Guarantees: the classes have no gaps between them, `read_class_begins` returns the lower limit of each, and no
+    /// time has a class beyond the last.
     #[test]
     fn read_classes() {
         assert_eq!((read_class(0), read_class(2559), read_class(2560)), (0, 0, 1));

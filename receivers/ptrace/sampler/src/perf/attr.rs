@@ -2,16 +2,16 @@
 
 /// `PERF_TYPE_SOFTWARE`.
 const TYPE_SOFTWARE: u32 = 1;
-/// `PERF_COUNT_SW_CPU_CLOCK`: a timer counts the time for which a processor executes the thread. Counters of processor
+/// `PERF_COUNT_SW_CPU_CLOCK`: a timer that measures how long a processor executes the thread. Counters of processor
 /// cycles do not exist in virtual machines.
 const CPU_CLOCK: u64 = 0;
 /// `PERF_COUNT_SW_CONTEXT_SWITCHES`: counts how often a thread leaves its processor.
 const CONTEXT_SWITCHES: u64 = 3;
-/// `PERF_COUNT_SW_DUMMY`: counts nothing. Its ring is where other events write.
+/// `PERF_COUNT_SW_DUMMY`: counts nothing. Other events write into its ring.
 const DUMMY: u64 = 9;
 
-/// `PERF_FORMAT_TOTAL_TIME_ENABLED`: beside its count an event says for how long it could count. For the event of a
-/// thread this is how long the thread ran, on all processors, even if the event is limited to one of them.
+/// `PERF_FORMAT_TOTAL_TIME_ENABLED`: besides its count, an event reports for how long it could count. For the event of
+/// a thread, this is how long the thread ran on all processors, even if the event is limited to one of them.
 const TIME_ENABLED: u64 = 1;
 
 /// `PERF_SAMPLE_*`.
@@ -38,21 +38,22 @@ pub(super) const SAMPLE_TYPE: u64 = sample::IP
     | sample::REGS_USER
     | sample::STACK_USER;
 
-/// The registers of `arch/x86/include/uapi/asm/perf_regs.h` that a sample has: AX, BX, CX, DX, SI, DI, BP, SP, IP (0 to
-/// 8) and R8 to R15 (16 to 23). The flags and the segments between them are of no use for unwinding.
+/// The registers of `arch/x86/include/uapi/asm/perf_regs.h` in a sample: AX, BX, CX, DX, SI, DI, BP, SP, IP (0 to 8)
+/// and R8 to R15 (16 to 23). The flags and segments between them are not needed for unwinding.
 pub const REGISTERS: u64 = 0x00ff_01ff;
 
-/// How much of a stack a sample has, in bytes: a multiple of 8 below 64 KiB. More has no measurable cost for the
-/// target, but takes its full size in the ring for every sample.
+/// How many bytes of the stack a sample has: a multiple of 8 below 64 KiB. More would not slow the target down
+/// measurably, but each sample takes its full size in the ring.
 pub const STACK_BYTES: u32 = 16 << 10;
 
-/// How much of a stack the sample of a switch has, in bytes. Every switch takes its full size in the ring.
+/// How many bytes of the stack the sample of a switch has. Each sample takes its full size in the ring.
 pub const SWITCH_STACK_BYTES: u32 = 512;
 
-/// The period of [`EventAttr::of_resumption`] in nanoseconds. It tells its samples from others, whose periods are longer.
+/// The period of [`EventAttr::of_resumption`] in nanoseconds. It identifies its samples: the periods of others are
+/// longer.
 pub(super) const RESUMED_NANO: u64 = 20_001;
 
-/// The bits of `perf_event_attr` behind `read_format`, from the lowest one on.
+/// The bits of `perf_event_attr` after `read_format`, from the lowest one on.
 mod bit {
     pub(super) const DISABLED: u64 = 1 << 0;
     pub(super) const EXCLUDE_KERNEL: u64 = 1 << 5;
@@ -71,32 +72,33 @@ mod bit {
     pub(super) const INHERIT: u64 = 1 << 1;
 }
 
-/// `PERF_ATTR_SIZE_VER5`, which every kernel since 4.1 knows. A kernel refuses a size beyond the fields that it knows.
+/// `PERF_ATTR_SIZE_VER5`, which every kernel since 4.1 knows. A kernel rejects a structure with more fields than it
+/// knows.
 const SIZE: u32 = 112;
 
 /// What an event samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Wanted {
-    /// A sample is taken each time that the thread has run for this many nanoseconds.
+    /// A sample is taken whenever the thread has run for this many nanoseconds.
     pub period_nano: u64,
-    /// Whether time in the kernel is sampled as well: with the kernel's call chain, and with the registers and the
-    /// stack of the program that called the kernel.
+    /// Whether time in the kernel is sampled as well, with the kernel's call chain and with the program's registers and
+    /// stack at its call of the kernel.
     pub kernel: bool,
-    /// Whether the reader is woken only when the ring is half full, not by each sample. That halves the cost of
+    /// Whether the reader is woken only when the ring is half full, instead of by each sample. That halves the cost of
     /// sampling for the target.
     pub seldom_woken: bool,
-    /// What the event also records of its thread, or of the threads on its processor.
+    /// What else the event records about its thread, or about the threads on its processor.
     pub records: Records,
 }
 
-/// What an event records of threads beside its samples.
+/// What an event records about threads besides its samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Records {
     /// Nothing.
     None,
     /// When they start and end.
     Lives,
-    /// That, and when they are given a processor and leave it.
+    /// The same as [`Self::Lives`], and when they are given a processor and leave it.
     Switches,
 }
 
@@ -128,7 +130,7 @@ pub struct EventAttr {
 const _: () = assert!(size_of::<EventAttr>() == SIZE as usize);
 
 impl EventAttr {
-    /// An event for one thread or processor. It counts from its opening on, and does not include threads that the
+    /// An event for one thread or processor. It counts from when it is opened, and does not include threads that the
     /// thread starts.
     pub fn of(wanted: Wanted) -> Self {
         let kernel = if wanted.kernel { 0 } else { bit::EXCLUDE_KERNEL | bit::EXCLUDE_CALLCHAIN_KERNEL };
@@ -139,7 +141,7 @@ impl EventAttr {
             sample_period: wanted.period_nano.max(1),
             sample_type: SAMPLE_TYPE,
             read_format: TIME_ENABLED,
-            // The kernel could also record the call chain of the program, but by frame pointers only: that part is
+            // The kernel could also record the call chain of the program, but only by frame pointers. That part is
             // unwound from the stack instead.
             flags: kernel
                 | if wanted.seldom_woken { bit::WATERMARK } else { 0 }
@@ -152,7 +154,7 @@ impl EventAttr {
                 | bit::EXCLUDE_HV
                 | bit::EXCLUDE_IDLE
                 | bit::SAMPLE_ID_ALL
-                // What is mapped executable is recorded, so that addresses are looked up as they were.
+                // Executable mappings are recorded, so that addresses are looked up in the mappings of their time.
                 | bit::MMAP
                 | bit::MMAP2
                 | bit::USE_CLOCKID,
@@ -172,9 +174,9 @@ impl EventAttr {
         }
     }
 
-    /// An event that takes a sample each time that its thread leaves a processor, with the registers with which the
-    /// program will go on and the innermost part of its stack. Its samples have a period of 1, and never wake the
-    /// reader. It needs the right to see the kernel.
+    /// An event that takes a sample whenever its thread leaves a processor, with the registers with which the program
+    /// will continue and the innermost part of its stack. Its samples have a period of 1, and never wake the reader. It
+    /// requires the right to see the kernel.
     pub fn of_switches() -> Self {
         let sampling = Self::of(Wanted { period_nano: 1, kernel: true, seldom_woken: true, records: Records::None });
         Self {
@@ -185,7 +187,7 @@ impl EventAttr {
         }
     }
 
-    /// An event that takes one user-mode sample each time that it is armed ([`super::open::arm`]), 20 us after its
+    /// An event that takes one sample in user mode each time that it is armed ([`super::open::arm`]), 20 us after its
     /// thread is switched in. Its samples never wake the reader.
     pub fn of_resumption() -> Self {
         let wanted = Wanted { period_nano: RESUMED_NANO, kernel: false, seldom_woken: true, records: Records::None };
@@ -193,7 +195,7 @@ impl EventAttr {
         Self { flags: sampling.flags & !(bit::MMAP | bit::MMAP2) | bit::DISABLED, ..sampling }
     }
 
-    /// An event that counts nothing and whose ring others write into.
+    /// An event that counts nothing. Other events write into its ring.
     pub fn of_ring() -> Self {
         let sampling = Self::of(Wanted { period_nano: 1, kernel: false, seldom_woken: true, records: Records::None });
         Self { config: DUMMY, sample_period: 0, ..sampling }
@@ -210,8 +212,8 @@ impl EventAttr {
 mod tests {
     use super::*;
 
-    /// Guarantees: the fields are where the kernel reads them (offsets of `linux/perf_event.h`), a thread's children
-    /// are never sampled with it, and samples use the requested clock, CLOCK_MONOTONIC.
+    /// Guarantees: the fields have the offsets that the kernel expects (`linux/perf_event.h`), a thread's children are
+    /// never sampled with it, and samples use the requested clock, CLOCK_MONOTONIC.
     #[test]
     fn layout() {
         let attr = EventAttr::of(Wanted {

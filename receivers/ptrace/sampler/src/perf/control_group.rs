@@ -1,7 +1,7 @@
 //! The control group of a process, so that events can be limited to it.
 //!
-//! Only version 2 is supported: every process is in exactly one group there, and the kernel counts a group's processor
-//! time whatever controllers are on (Documentation/admin-guide/cgroup-v2.rst).
+//! Only version 2 is supported: there every process is in exactly one group, and the kernel counts a group's processor
+//! time no matter which controllers are enabled (Documentation/admin-guide/cgroup-v2.rst).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use crate::discover::{read_at_most, text};
 
-/// How much of each file is read, in bytes.
+/// How many bytes of each file are read at most.
 const FILE: usize = 64 << 10;
 
 /// A control group.
 #[derive(Debug, Clone)]
 pub(crate) struct ControlGroup {
-    /// The folder where it is mounted. Two groups with one path are the same.
+    /// The folder where it is mounted. Two groups with the same path are the same group.
     path: PathBuf,
     folder: Arc<File>,
 }
@@ -28,10 +28,10 @@ impl PartialEq for ControlGroup {
     }
 }
 
-/// Which control group a process is in. It can be moved at any time.
+/// The control group of a process. A process can be moved at any time.
 #[derive(Debug, Default)]
 pub(crate) struct Membership {
-    /// The group's name in `/proc/PID/cgroup`; `None` before it was read, and if the kernel gives none.
+    /// The group's name in `/proc/PID/cgroup`; `None` until it was read, and if the kernel reports none.
     name: Option<String>,
     group: Option<ControlGroup>,
 }
@@ -42,7 +42,7 @@ impl Membership {
         self.group.as_ref()
     }
 
-    /// Reads the group of the process with this folder in `/proc`. Returns whether it has changed since the last time.
+    /// Reads the group of the process with this folder in `/proc`. Returns whether it has changed.
     pub(crate) fn refresh(&mut self, process: BorrowedFd<'_>) -> bool {
         self.refresh_in(process, || {
             let root = File::open("/proc/self").ok()?;
@@ -67,7 +67,7 @@ impl ControlGroup {
     fn open(name: &str, mounts: &str) -> Option<Self> {
         let path = path(name, mounts)?;
         let folder = File::open(&path).ok()?;
-        // Every group but the root has this file. In a container the container's own group is called `/`.
+        // Every group except the root has this file. In a container, the container's own group is called `/`.
         read_at_most(folder.as_fd(), "cgroup.events", FILE).ok()?;
         Some(Self { path, folder: Arc::new(folder) })
     }
@@ -77,7 +77,7 @@ impl ControlGroup {
         self.folder.as_fd()
     }
 
-    /// The processor time of everything that is or was in the group.
+    /// The processor time of all processes that are or were in the group.
     pub(crate) fn cpu(&self) -> Option<Duration> {
         let stat = text(&read_at_most(self.folder(), "cpu.stat", FILE).ok()?.0);
         let micros = stat.lines().find_map(|line| line.strip_prefix("usage_usec "))?;
@@ -85,12 +85,12 @@ impl ControlGroup {
     }
 }
 
-/// The kernel's name of a process's group, from its `cgroup` file (cgroups(7)).
+/// The kernel's name for a process's group, from its `cgroup` file (cgroups(7)).
 fn name(groups: &str) -> Option<&str> {
     groups.lines().find_map(|line| line.strip_prefix("0::/"))
 }
 
-/// Where a group is mounted, from this process's `mountinfo` (proc_pid_mountinfo(5)).
+/// The folder of a group, from this process's `mountinfo` (proc_pid_mountinfo(5)).
 fn path(name: &str, mounts: &str) -> Option<PathBuf> {
     let group = Path::new(name);
     // A name outside of the visible namespace (`/../...`) has no mounted folder.
@@ -132,8 +132,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the group is found where version 2 is mounted; none is found if its name leads out of what is
-    /// visible, or if version 2 is not mounted.
+    /// Guarantees: the group is found where version 2 is mounted; none is found if its name leads out of the visible
+    /// namespace, or if version 2 is not mounted.
     #[test]
     fn paths() {
         let mounts = "22 1 0:1 / / rw - ext4 /dev/root rw\n30 22 0:26 / /sys/fs/cgroup rw,nosuid shared:9 - cgroup2 cgroup2 rw\n";
@@ -146,8 +146,8 @@ mod tests {
         assert_eq!(of("0::/x\n", "30 22 0:26 / /sys/fs/cgroup rw - cgroup cgroup rw,cpu\n"), None);
     }
 
-    /// Guarantees: a process that is moved is found in its new group, and only then are the mounts read; if it is moved
-    /// to where nothing is visible, it is in none.
+    /// Guarantees: a process that is moved is found in its new group, and the mounts are read only then; if it is moved
+    /// out of the visible namespace, it has no group.
     #[test]
     fn moved_processes() {
         let place = std::env::temp_dir().join(format!("profbridge-groups-{}", std::process::id()));
@@ -194,8 +194,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the events of a process's group show what is in the group and nothing else, and its processor time
-    /// is that of what is in it.
+    /// Guarantees: the events of a process's group sample only processes in the group, and the group's processor time
+    /// is the time of these processes.
     #[test]
     fn events_of_a_group() {
         let folder = ControlGroup::path_of(&format!("profbridge-{}", std::process::id()));
@@ -223,7 +223,8 @@ mod tests {
         if let Ok(events) = &opened {
             let mut rings: Vec<_> =
                 events.iter().map(|event| Ring::map(event.samples.as_fd(), 256 << 10).unwrap()).collect();
-            // Samples count the time for which the machine had its processor taken away, and the group does not.
+            // A sample may include time for which the machine had lost its processor; the group's time does not include
+            // it.
             let (enough, deadline) = (Duration::from_millis(20) / 2, Instant::now() + Duration::from_secs(120));
             while seen < 20 || group.cpu().unwrap() < enough {
                 assert!(Instant::now() < deadline, "{seen} samples, {:?}", group.cpu());

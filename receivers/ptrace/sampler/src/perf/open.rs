@@ -1,7 +1,7 @@
-//! Opens perf events. What the kernel permits is found out by trying the best kind first.
+//! Opens perf events. To find out what the kernel permits, the best kind is tried first.
 //!
-//! The value of `/proc/sys/kernel/perf_event_paranoid` does not tell reliably what is permitted: distributions add
-//! values of their own, capabilities override it, and seccomp filters and security modules can refuse as well.
+//! The value of `/proc/sys/kernel/perf_event_paranoid` is not reliable: distributions add their own values,
+//! capabilities override it, and seccomp filters and security modules can refuse as well.
 
 use std::fmt;
 use std::io;
@@ -17,18 +17,18 @@ const CLOEXEC: libc::c_ulong = 1 << 3;
 /// `PERF_FLAG_PID_CGROUP`: the process argument is a descriptor of a control group's folder.
 const PID_CGROUP: libc::c_ulong = 1 << 2;
 
-/// What an event is for.
+/// What an event observes.
 #[derive(Debug, Clone, Copy)]
 pub enum Subject<'a> {
     /// A thread.
     Thread {
         /// Its id.
         thread: u32,
-        /// The processor to which the event is limited; `None` for all, which only an event with a ring of its own can
-        /// have.
+        /// The processor to which the event is limited; `None` for all processors, which requires that the event has
+        /// its own ring.
         processor: Option<u32>,
     },
-    /// Everything that a processor executes, or only what a control group does.
+    /// Everything that a processor executes, or only the part of a control group.
     Processor {
         /// Its number.
         number: u32,
@@ -37,7 +37,7 @@ pub enum Subject<'a> {
     },
 }
 
-/// Who opens events.
+/// Opens events: the kernel, or a replacement in tests.
 pub trait Opener: fmt::Debug {
     /// Opens an event.
     ///
@@ -69,14 +69,14 @@ impl Opener for Kernel {
             }
         };
         let no_group: libc::c_int = -1;
-        // A copy, since a kernel that refuses the size of the structure writes the size that it knows into it.
+        // A copy, because a kernel that rejects the structure's size writes the size that it supports into it.
         let mut attr = *attr;
-        // SAFETY: the kernel reads as many bytes of the structure as that says that it has, and writes at most its
-        // size; it lives for the call.
+        // SAFETY: the kernel reads as many bytes of the structure as its `size` field says, and writes at most that
+        // field; the structure lives for the call.
         let result =
             unsafe { libc::syscall(libc::SYS_perf_event_open, &raw mut attr, process, processor, no_group, flags) };
         let file = i32::try_from(Errno::result(result)?).map_err(|_| Errno::EBADF)?;
-        // SAFETY: the kernel has just opened it, and nobody else knows it.
+        // SAFETY: the kernel has just opened the descriptor, and nothing else owns it.
         Ok(unsafe { OwnedFd::from_raw_fd(file) })
     }
 }
@@ -86,41 +86,41 @@ impl Opener for Kernel {
 pub struct Opened {
     /// The event.
     pub event: OwnedFd,
-    /// What it shows.
+    /// The level of detail that it shows.
     pub level: Level,
     /// The better levels that were refused, with the errors.
     pub refused: Vec<(Level, Errno)>,
 }
 
-/// Why no event was opened.
+/// The reason why no event was opened.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Failure {
     /// The thread ended.
     Ended,
-    /// A resource is exhausted. It is worth trying again later, on the same level.
+    /// A resource is exhausted. It is worth trying again later, at the same level.
     Exhausted(Lack),
-    /// The kernel permits no level: each of them, with the error.
+    /// The kernel permits no level: each level with its error.
     Refused(Vec<(Level, Errno)>),
 }
 
-/// A resource of which there is not enough for another event.
+/// An exhausted resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lack {
     /// File descriptors.
     Descriptors,
-    /// Memory that this user may lock, which rings need.
+    /// Memory that this user may lock; rings need it.
     LockedMemory,
-    /// Memory, or another resource that this error stands for.
+    /// Memory, or another resource, by the kernel's error.
     Other(Errno),
 }
 
 impl Lack {
-    /// What an error of opening something else than a thread's event means.
+    /// The lack for an error in opening something other than a thread's event.
     pub(crate) fn of_other(error: Errno) -> Self {
         Self::of(error).unwrap_or(Self::Other(error))
     }
 
-    /// The resource that an error means; `None` if the error is a refusal.
+    /// The exhausted resource that an error means; `None` if the error is a refusal.
     fn of(error: Errno) -> Option<Self> {
         match error {
             Errno::EMFILE | Errno::ENFILE => Some(Self::Descriptors),
@@ -131,7 +131,7 @@ impl Lack {
 }
 
 impl fmt::Display for Lack {
-    /// What is lacking, and what helps.
+    /// Names the resource and a remedy.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Descriptors => f.write_str(
@@ -146,8 +146,8 @@ impl fmt::Display for Lack {
     }
 }
 
-/// What an event has counted, and for how long it could, in nanoseconds; zeros if it cannot be read. For the event of a
-/// thread on one processor these are how long the thread ran there, and how long it ran on all processors.
+/// An event's count, and the time for which it could count, in nanoseconds; zeros if it cannot be read. For the event
+/// of a thread on one processor these are the thread's running time there, and its running time on all processors.
 pub fn count(event: BorrowedFd<'_>) -> (u64, u64) {
     let mut bytes = [0; 16];
     match nix::unistd::read(event, &mut bytes) {
@@ -159,7 +159,7 @@ pub fn count(event: BorrowedFd<'_>) -> (u64, u64) {
     }
 }
 
-/// Has an event write its records into the ring of another one, which has the same processor.
+/// Makes an event write its records into the ring of another event on the same processor.
 ///
 /// # Errors
 ///
@@ -172,7 +172,7 @@ pub fn write_into(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> Result<(), Err
     Errno::result(unsafe { libc::ioctl(event.as_raw_fd(), SET_OUTPUT as _, ring.as_raw_fd()) }).map(drop)
 }
 
-/// Has an event of [`EventAttr::of_resumption`] take its sample when its thread runs next.
+/// Arms an event of [`EventAttr::of_resumption`]: it takes one sample when its thread runs next.
 #[allow(unsafe_code, reason = "nix's macros make the same call")]
 pub fn arm(event: BorrowedFd<'_>) {
     /// `PERF_EVENT_IOC_REFRESH`.
@@ -182,7 +182,7 @@ pub fn arm(event: BorrowedFd<'_>) {
     unsafe { libc::ioctl(event.as_raw_fd(), REFRESH as _, once) };
 }
 
-/// Opens an event for a thread, on the best level from `from` downwards that the kernel permits. For `seldom_woken`,
+/// Opens an event for a thread, at the best level from `from` downwards that the kernel permits. For `seldom_woken`,
 /// see [`Wanted`].
 ///
 /// # Errors
@@ -210,15 +210,16 @@ pub fn open(
     Err(Failure::Refused(refused))
 }
 
-/// What events of processors tell of switches between threads.
+/// What events of processors report about switches between threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Switches {
     /// Nothing.
     Hidden,
-    /// A sample of each thread that leaves its processor. The one after it was given the processor at that moment, and
-    /// whether it was preempted follows from its registers. For a thread this costs half of [`Switches::Recorded`].
+    /// A sample of each thread that leaves its processor. The next thread was given the processor at the same moment,
+    /// and the registers show whether the thread was preempted. For a thread this costs half of
+    /// [`Switches::Recorded`].
     Sampled,
-    /// A sample of each thread that leaves its processor, and a record of that and of being given one.
+    /// A sample of each thread that leaves its processor, and a record of each switch.
     Recorded,
 }
 
@@ -227,11 +228,11 @@ pub enum Switches {
 pub struct ProcessorEvents {
     /// Takes samples, and records switches.
     pub samples: OwnedFd,
-    /// Takes samples at switches; `None` if that was not asked for, or fails.
+    /// Takes samples at switches; `None` if not requested, or if it could not be opened.
     pub switches: Option<OwnedFd>,
 }
 
-/// Opens events for everything that these processors execute, or for a control group on them, which also tell of
+/// Opens events for everything that these processors execute, or only for a control group on them, which report
 /// `switches`. Processors that have gone offline are left out.
 ///
 /// # Errors
@@ -284,7 +285,7 @@ pub fn online_processors() -> io::Result<Vec<u32>> {
 
 /// Parses a list such as `0-3,8` (Documentation/admin-guide/cputopology.rst).
 fn parse_processors(text: &str) -> Option<Vec<u32>> {
-    /// A higher number than any kernel is built for (CONFIG_NR_CPUS).
+    /// Higher than the number of processors for which any kernel is built (CONFIG_NR_CPUS).
     const MOST: u32 = 8192;
     let mut processors = Vec::new();
     for range in text.split(',') {
@@ -298,7 +299,7 @@ fn parse_processors(text: &str) -> Option<Vec<u32>> {
     Some(processors)
 }
 
-/// What the next better level needs, in words for a person; `None` on the best one, and where it is not known.
+/// What the next better level requires, as a message for a person; `None` at the best level, and if it is not known.
 pub fn next_right(level: Level, container: bool) -> Option<&'static str> {
     match (level, container) {
         (Level::Undecided | Level::Kernel | Level::Processors, _) => None,

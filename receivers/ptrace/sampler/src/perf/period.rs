@@ -1,29 +1,29 @@
-//! The time between two samples of an event, how it varies, and how often an event fired without a sample.
+//! The time between two samples of an event, how it varies, and how often an event fires without taking a sample.
 //!
-//! The kernel's timer fires in exact periods. A program that wakes each 150 us is in the same phase at every 66th
-//! wake-up: with 101 samples a second, all samples of a second and a half would find it in that phase and none in the
-//! next; one that works for 3 ms of each 10 would be found waiting for half a second. So the period is changed after
-//! some samples, and by so much that no program keeps in step with it for long. Periods come in pairs, one as much
-//! above the requested one as the other is below it, so that a few seconds have as many samples as requested.
+//! The kernel's timer fires in exact periods. A program that wakes every 150 us is in the same phase at every 66th
+//! wake-up: with 101 samples per second, all samples of a second and a half would find it in that phase, and none of
+//! the next. One that works for 3 ms of every 10 would be found waiting for half a second. So the period is changed
+//! after some samples, by so much that no program keeps in step with it for long. Periods come in pairs, one as much
+//! above the requested period as the other is below it, so that a few seconds have as many samples as requested.
 //!
-//! A new period begins when it is set, and what had passed of the old one is lost. So the period of a thread's or a
-//! group's event, whose timer stands still while it does not run, is changed right after a sample and never by the
-//! clock: a thread that seldom runs would otherwise never run for a whole period between two changes.
+//! A new period begins when it is set, and the elapsed part of the old one is lost. The timer of a thread's or a
+//! group's event stands still while the thread or group does not run. So its period is changed right after a sample and
+//! never by the clock: otherwise a thread that seldom runs would never run for a whole period between two changes.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// A period is used for this many samples, or for as many as come in this many nanoseconds, if that is more: each
-/// change costs a system call.
+/// How many samples a period lasts, or how many nanoseconds if that is longer: each change costs a system call.
 const SAMPLES: u64 = 16;
 const LEAST_NANO: u64 = 100_000_000;
 
-/// A period (or its rate, if it is changed by the clock) differs from the requested one by up to one part in this many.
+/// A period (or its rate, if it is changed by the clock) differs from the requested one by at most one part in this
+/// many.
 const PARTS: u64 = 3;
 
-/// Makes an event take a sample for each `period_nano` nanoseconds from now on. Its samples still carry the period with
-/// which the event was opened: for clock events the kernel never updates that (`perf_swevent_hrtimer`, `last_period`).
-/// If the kernel refuses, the period stays.
+/// Makes an event take a sample for each `period_nano` nanoseconds from now on. Its samples still report the period
+/// with which the event was opened: for clock events the kernel never updates that (`perf_swevent_hrtimer`,
+/// `last_period`). If the kernel refuses, the old period stays.
 #[allow(unsafe_code, reason = "nix's macros make the same call")]
 pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
     /// `PERF_EVENT_IOC_PERIOD`.
@@ -34,26 +34,26 @@ pub fn set(event: BorrowedFd<'_>, period_nano: u64) {
 
 /// Decides when the period of an event may be changed again.
 ///
-/// The kernel has the processor of the event change it, and its caller wait for that: some microseconds, but on a
-/// virtual machine whose other processor is not executed at that moment, milliseconds of processor time.
+/// The change is made by the processor of the event while the caller waits. This takes some microseconds, but on a
+/// virtual machine whose other processor is not running at that moment, it takes milliseconds of processor time.
 #[derive(Debug, Default)]
 pub struct Pace {
     not_before: Option<Instant>,
 }
 
 impl Pace {
-    /// Changes take at most one part in this many of the time, and have to wait for at most so long: a change may seem
-    /// long because the machine stood still meanwhile, and a program that happens to be in step with the period is
-    /// badly sampled until the next change.
+    /// Changes may take one part in this many of the time, and are put off by at most `LONGEST`: a change may seem long
+    /// only because the machine stood still meanwhile, and until the next change a program that happens to be in step
+    /// with the period is badly sampled.
     const PART: u32 = 1_000;
     const LONGEST: Duration = Duration::from_secs(2);
 
-    /// Whether a period may be changed by now.
+    /// Whether a period may be changed now.
     pub fn may_change(&self, now: Instant) -> bool {
         self.not_before.is_none_or(|at| now >= at)
     }
 
-    /// Counts a change that began then and ended just now.
+    /// Notes a change that began at `began` and has just ended.
     pub fn changed(&mut self, began: Instant, now: Instant) {
         let took = now.saturating_duration_since(began);
         self.not_before = Some(now + took.saturating_mul(Self::PART).min(Self::LONGEST));
@@ -65,15 +65,15 @@ impl Pace {
 pub struct Varying {
     period_nano: u64,
     random: u64,
-    /// By how much the next period differs from the requested one; the present one differs by the opposite. `None` if
-    /// the next one begins a new pair.
+    /// The difference of the next period from the requested one, which is the opposite of the present difference.
+    /// `None` if the next period begins a new pair.
     opposite: Option<i64>,
-    /// How many samples are still to come in the present period.
+    /// How many samples the present period still lasts.
     left: u64,
 }
 
 impl Varying {
-    /// Periods that vary around this one, beginning with it.
+    /// Periods that vary around this one; it is the first.
     pub fn new(period_nano: u64, seed: u64) -> Self {
         Self { period_nano, random: seed | 1, opposite: None, left: last(period_nano) }
     }
@@ -83,12 +83,12 @@ impl Varying {
         Self { left: 1, ..Self::new(period_nano, seed) }
     }
 
-    /// The period that they vary around, in nanoseconds.
+    /// The period around which they vary, in nanoseconds.
     pub fn average(&self) -> u64 {
         self.period_nano
     }
 
-    /// Counts samples that were taken. Returns the next period if it is time for one and the period `may_change`.
+    /// Counts samples that were taken. Returns the next period if the present one is over and `may_change`.
     pub fn took(&mut self, samples: u64, may_change: bool) -> Option<u64> {
         self.left = self.left.saturating_sub(samples);
         if self.left > 0 || !may_change {
@@ -99,8 +99,8 @@ impl Varying {
         Some(self.period_nano.saturating_add_signed(difference))
     }
 
-    /// The next period of an event whose period is changed by the clock. Each lasts for the same time, so their rates
-    /// (not their lengths) average to the requested one.
+    /// The next period of an event whose period is changed by the clock. Each lasts for the same time, so it is their
+    /// rates (not their lengths) that average to the requested one.
     pub fn by_clock(&mut self) -> u64 {
         let difference = self.difference();
         let period = u128::from(self.period_nano);
@@ -108,7 +108,7 @@ impl Varying {
         u64::try_from(period * period / rate).unwrap_or(self.period_nano)
     }
 
-    /// By how much the next period differs.
+    /// The difference of the next period from the requested one.
     fn difference(&mut self) -> i64 {
         if let Some(opposite) = self.opposite.take() {
             return opposite;
@@ -124,22 +124,23 @@ impl Varying {
     }
 }
 
-/// For how many samples a period lasts.
+/// How many samples a period lasts.
 fn last(period_nano: u64) -> u64 {
     (LEAST_NANO / period_nano.max(1)).max(SAMPLES)
 }
 
-/// Counts how often an event fired without taking a sample, because its thread was in the kernel and the event may not
-/// sample there.
+/// Counts how often an event fired without taking a sample, because its thread was in the kernel, where the event may
+/// not sample.
 ///
-/// The kernel does not report that. But the event counts how long its thread ran, to the nanosecond, and it fires each
-/// time that this count has grown by a period.
+/// The kernel does not report this. But the event counts to the nanosecond how long its thread ran, and it fires
+/// whenever this count has grown by a period.
 #[derive(Debug, Clone, Copy)]
 pub struct Skipped {
     /// The event's count when the present period began, and the period, in nanoseconds.
     since: u64,
     period_nano: u64,
-    /// How many samples were taken since then, and how many firings without one were returned by `tell`.
+    /// Since the present period began: how many samples were taken, and how many firings without a sample `tell` has
+    /// returned.
     samples: u64,
     told: u64,
     /// Time without samples in earlier periods that `tell` has not returned yet, in nanoseconds.
@@ -157,22 +158,22 @@ impl Skipped {
         self.samples = self.samples.saturating_add(samples);
     }
 
-    /// The time for which the event took no sample and that was not returned yet, in nanoseconds. `count` is what it
-    /// has counted by now.
+    /// The time for which the event took no sample and that was not returned yet, in nanoseconds. `count` is its
+    /// present count.
     pub fn tell(&mut self, count: u64) -> u64 {
         let fired = count.saturating_sub(self.since) / self.period_nano;
-        // A sample may still be on its way. The next call makes up for it.
+        // A sample may still be on its way. The next call corrects that.
         let more = fired.saturating_sub(self.samples).saturating_sub(self.told);
         self.told += more;
         std::mem::take(&mut self.untold).saturating_add(more.saturating_mul(self.period_nano))
     }
 
-    /// What the event had counted at its last sample, if it took one each time that it fired.
+    /// The event's count at its last sample, if it took one each time that it fired.
     pub fn at_last_sample(&self) -> u64 {
         self.since.saturating_add(self.samples.saturating_mul(self.period_nano))
     }
 
-    /// How much of a period has passed since the event last fired, in nanoseconds.
+    /// The elapsed part of the period since the event last fired, in nanoseconds.
     pub fn begun(&self, count: u64) -> u64 {
         count.saturating_sub(self.since) % self.period_nano
     }
@@ -189,8 +190,9 @@ mod tests {
 
     const PERIOD: u64 = 9_900_990;
 
-    /// Guarantees: periods lie within a third of the requested one, on both sides of it, and each pair averages to it,
-    /// to the nanosecond; each lasts for sixteen samples, however long those take, and for more if they come often.
+    /// Guarantees: periods differ from the requested one by at most a third, in both directions, and each pair averages
+    /// to it, to the nanosecond; each lasts for sixteen samples, however long those take, and for more samples if they
+    /// are frequent.
     #[test]
     fn around() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -207,8 +209,8 @@ mod tests {
         assert!(often.took(99, true).is_none() && often.took(1, true).is_some());
     }
 
-    /// Guarantees: a period that may not be changed when it is over is changed as soon as it may, and the next one
-    /// lasts as long as any.
+    /// Guarantees: a period that may not be changed when it is over is changed as soon as that is allowed, and the next
+    /// one lasts as long as any other.
     #[test]
     fn later() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -217,7 +219,7 @@ mod tests {
         assert!(varying.took(SAMPLES - 1, true).is_none() && varying.took(1, true).is_some());
     }
 
-    /// Guarantees: changing an event's period takes at most one part in 1000 of the time, and is never put off for more
+    /// Guarantees: changing an event's period takes at most one part in 1000 of the time, and is never put off by more
     /// than two seconds.
     #[test]
     fn pace() {
@@ -231,8 +233,7 @@ mod tests {
         assert!(!pace.may_change(start + Duration::from_secs(3)) && pace.may_change(start + Duration::from_secs(4)));
     }
 
-    /// Guarantees: of periods that are changed by the clock, each pair has as many samples in the same time as were
-    /// requested.
+    /// Guarantees: if periods are changed by the clock, each pair of them yields as many samples as requested.
     #[test]
     fn by_the_clock() {
         let mut varying = Varying::new(PERIOD, 42);
@@ -255,14 +256,14 @@ mod tests {
         );
     }
 
-    /// Guarantees: a program that does the same thing each 150 us, a 66th of the period, is sampled in all of its
+    /// Guarantees: a program that repeats the same thing every 150 us, a 66th of the period, is sampled in all of its
     /// phases within some seconds.
     #[test]
     fn out_of_step() {
         const CYCLE: u64 = 150_000;
         let mut varying = Varying::new(PERIOD, 42);
-        // This many of 48 samples, which take about half a second, are in the first third of the cycle. With a fixed
-        // period it would be all or none.
+        // The expected number of 48 samples, which take about half a second, in the first third of the cycle. With a
+        // fixed period it would be all or none.
         let (mut at, mut odd) = (0, 0);
         for _ in 0..100 {
             let mut met = 0;
@@ -276,15 +277,15 @@ mod tests {
         assert!(odd <= 10, "{odd} of 100");
     }
 
-    /// Guarantees: a program that works for 3 ms of each 10 is sampled at work within each half second, and seldom for
-    /// less than half or more than twice the time that it works.
+    /// Guarantees: a program that works for 3 ms of every 10 is sampled at work within each half second, and its share
+    /// is seldom less than half or more than twice the true one.
     #[test]
     fn out_of_step_with_milliseconds() {
         const CYCLE: u64 = 10_000_000;
         let mut varying = Varying::new(PERIOD, 42);
         let (mut at, mut odd) = (0, 0);
         for _ in 0..100 {
-            // Eight samples to a period: half a second.
+            // Eight samples per period: half a second.
             let (end, mut met) = (at + 500_000_000, 0);
             while at < end {
                 let period = varying.by_clock();
@@ -297,15 +298,15 @@ mod tests {
         assert!(odd <= 10, "{odd} of 100");
     }
 
-    /// Guarantees: what an event counted beyond its samples is returned once, in whole periods, and never includes what
-    /// a sample stands for, whichever of the two is seen first.
+    /// Guarantees: an event's count beyond its samples is returned once, in whole periods, and never includes the time
+    /// that a sample stands for, whichever of the two is seen first.
     #[test]
     fn skipped() {
         let mut skipped = Skipped::new(10);
         assert_eq!((skipped.tell(9), skipped.tell(10), skipped.tell(19)), (0, 10, 0));
         skipped.took(1);
         assert_eq!((skipped.tell(29), skipped.begun(29)), (0, 9));
-        // This sample had been counted as missing before it was seen.
+        // This sample was counted as missing before it was seen.
         assert_eq!(skipped.tell(30), 10);
         skipped.took(1);
         assert_eq!((skipped.tell(40), skipped.tell(50)), (0, 10));

@@ -1,8 +1,8 @@
-//! Parses what the kernel puts into a ring: a pure function over the bytes of one record.
+//! Parses the records that the kernel writes into a ring: a pure function over the bytes of one record.
 //!
-//! The layouts are those of `perf_event_open(2)`, "MMAP layout", for what [`super::attr`] asks for. Lengths are checked
-//! although the kernel wrote them: the stack's bytes come from the target, and a length that does not fit is an error,
-//! never a read beyond the record.
+//! The layouts follow `perf_event_open(2)`, section "MMAP layout", for the fields that [`super::attr`] requests.
+//! Lengths are checked although the kernel wrote them: the bytes of the stack come from the target. A length that does
+//! not fit is an error, and nothing beyond the record is read.
 
 use super::attr::{REGISTERS, RESUMED_NANO, STACK_BYTES};
 use crate::unwind::Registers;
@@ -10,7 +10,7 @@ use crate::unwind::Registers;
 /// The header of every record: its type (4 bytes), the mode it was taken in (2) and its length with the header (2).
 pub const HEADER: usize = 8;
 
-/// How many bytes of a sample its [`SampleHead`] is in.
+/// The number of bytes of a sample that contain its [`SampleHead`].
 pub const SAMPLE_HEAD: usize = HEADER + 40;
 
 /// The longest record: its length has two bytes.
@@ -38,10 +38,10 @@ const CPU_MODE_USER: u16 = 2;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
 
-/// How long what every record ends with is (`sample_id_all`): process and thread, time, processor.
+/// The size of the trailer of every record (`sample_id_all`): process and thread, time, processor.
 const SAMPLE_ID: usize = 24;
 
-/// The period of a sample of a switch. Samples by a clock have periods of many nanoseconds.
+/// The period of a switch sample. Samples by a clock have periods of many nanoseconds.
 const ONE_SWITCH: u64 = 1;
 
 /// `PERF_SAMPLE_REGS_ABI_*`: whether the registers are those of a 64-bit or a 32-bit program; 0 if there are none.
@@ -49,17 +49,17 @@ const ABI_NONE: u64 = 0;
 const ABI_32: u64 = 1;
 const ABI_64: u64 = 2;
 
-/// `PERF_CONTEXT_MAX`: numbers in a call chain from here on are marks, not addresses.
+/// `PERF_CONTEXT_MAX`: values in a call chain from this one on are markers, not addresses.
 const CONTEXT_MAX: u64 = -4095_i64 as u64;
 
-/// How many registers a sample has.
+/// The number of registers in a sample.
 const COUNT: usize = REGISTERS.count_ones() as usize;
 
 /// The DWARF numbers (System V ABI for x86-64, figure 3.36) of the registers in the order of a sample: AX, BX, CX, DX,
 /// SI, DI, BP, SP, IP, R8 to R15.
 const DWARF: [u8; COUNT] = [0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// What a processor did.
+/// What the processor executed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CpuMode {
     /// In the program's code.
@@ -71,26 +71,26 @@ pub enum CpuMode {
 /// A sample of a thread that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OnCpuSample<'a> {
-    /// Its process id and thread id, in the PID namespace of whoever opened the event.
+    /// The process id, in the PID namespace of the process that opened the event.
     pub process: u32,
-    /// The thread.
+    /// The thread id, in the same namespace.
     pub thread: u32,
     /// When it was taken: nanoseconds of CLOCK_MONOTONIC.
     pub time_nano: u64,
-    /// How much running time it stands for, in nanoseconds.
+    /// The running time that it stands for, in nanoseconds.
     pub period_nano: u64,
-    /// For how long the thread had run since its event was opened, on all processors, in nanoseconds. Without meaning
-    /// for events of processors.
+    /// How long the thread had run since its event was opened, on all processors, in nanoseconds. Not meaningful for
+    /// events of processors.
     pub ran_nano: u64,
-    /// The processor that executed the thread.
+    /// The processor on which the thread ran.
     pub processor: u32,
     /// Where the thread was: in its program or in the kernel.
     pub mode: CpuMode,
-    /// The kernel's call chain, if the thread was in the kernel and that may be seen.
+    /// The kernel's call chain, if the thread was in the kernel and kernel samples are permitted.
     pub kernel: KernelChain<'a>,
     /// The program's registers.
     pub user: User,
-    /// The stack from the stack pointer on, as much as was copied.
+    /// The stack from the stack pointer on, as far as the kernel copied it.
     pub stack: &'a [u8],
 }
 
@@ -99,20 +99,20 @@ pub struct OnCpuSample<'a> {
 pub struct KernelChain<'a>(&'a [u8]);
 
 impl KernelChain<'_> {
-    /// The addresses, the innermost first: where the thread was, and where each call returns to.
+    /// The addresses, innermost first: the current instruction, then the return address of each call.
     pub fn addresses(&self) -> impl Iterator<Item = u64> {
         let (words, _) = self.0.as_chunks();
-        // Marks among them say whose addresses follow (`PERF_CONTEXT_*`, the last 4095 numbers).
+        // Markers (`PERF_CONTEXT_*`, the last 4095 values) say whose addresses follow.
         words.iter().map(|word| u64::from_ne_bytes(*word)).filter(|address| *address < CONTEXT_MAX)
     }
 }
 
-/// Memory that a process has mapped executable, or made executable.
+/// Executable memory that a process has mapped, or memory that it has made executable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Mapped<'a> {
-    /// Its process id, in the PID namespace of whoever opened the event.
+    /// The process id, in the PID namespace of the process that opened the event.
     pub process: u32,
-    /// The thread that did so.
+    /// The thread that made the call.
     pub thread: u32,
     /// When: nanoseconds of CLOCK_MONOTONIC.
     pub time_nano: u64,
@@ -126,10 +126,10 @@ pub struct Mapped<'a> {
     pub device: (u32, u32),
     /// The file's inode; 0 for memory without a file.
     pub inode: u64,
-    /// What it permits, as for `mmap`: `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`.
+    /// The protection, as for `mmap`: `PROT_READ`, `PROT_WRITE`, `PROT_EXEC`.
     pub protection: u32,
-    /// The file's path as the process sees it, with ` (deleted)` behind it where it has none any more. The process
-    /// chooses it.
+    /// The file's path as the process sees it, followed by ` (deleted)` if the file was deleted. The process chooses
+    /// it.
     pub path: &'a [u8],
 }
 
@@ -138,7 +138,7 @@ pub struct Mapped<'a> {
 pub enum User {
     /// All of them.
     Registers(Registers),
-    /// There are none, because it is a kernel thread or is ending.
+    /// None, because it is a kernel thread or a thread that is ending.
     None,
     /// The registers of a 32-bit program.
     OtherArchitecture,
@@ -150,17 +150,17 @@ pub enum User {
 pub enum Record<'a> {
     /// A thread ran.
     Sample(OnCpuSample<'a>),
-    /// A thread is about to leave its processor: what a sample of it is at that moment.
+    /// A thread is about to leave its processor: a sample at that moment.
     Leaving(OnCpuSample<'a>),
-    /// A thread that waited for a processor runs again: a sample of it where it goes on.
+    /// A thread that waited for a processor runs again: a sample at the place where it resumes.
     Resumed(OnCpuSample<'a>),
     /// A thread was given a processor, or left it.
     Switched(Switched),
-    /// This many records were lost, since there was no room for them.
+    /// The ring had no room for this many records.
     Lost(u64),
     /// The kernel pauses sampling until [`Record::Unthrottled`], because there were too many samples.
     Throttled,
-    /// It does again.
+    /// The kernel samples again.
     Unthrottled,
     /// A thread was started.
     Started {
@@ -182,18 +182,18 @@ pub enum Record<'a> {
     },
     /// A process has mapped executable memory, or made memory executable.
     Mapped(Mapped<'a>),
-    /// Another record, which is not used.
+    /// A record of another type, which is ignored.
     Other,
 }
 
-/// What a thread did on a processor.
+/// A switch from the point of view of the thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Change {
     /// It was given the processor.
     In,
-    /// It left the processor: `preempted` if it could have gone on, so that it waits for a processor now.
+    /// It left the processor.
     Out {
-        /// Whether it still wants to run.
+        /// Whether it could have run on, so that it waits for a processor now.
         preempted: bool,
     },
 }
@@ -201,39 +201,39 @@ pub enum Change {
 /// A thread was given a processor, or left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Switched {
-    /// Its process id and thread id, in the PID namespace of whoever opened the event.
+    /// The process id, in the PID namespace of the process that opened the event.
     pub process: u32,
-    /// The thread.
+    /// The thread id, in the same namespace.
     pub thread: u32,
     /// When: nanoseconds of CLOCK_MONOTONIC.
     pub time_nano: u64,
     /// The processor.
     pub processor: u32,
-    /// What happened.
+    /// Whether it got the processor or left it.
     pub change: Change,
 }
 
 /// Why a record is malformed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// It is shorter than its fields.
+    /// The record is shorter than its fields.
     #[error("it ends too early")]
     Short,
-    /// Its length differs from its header's, or is no multiple of 8.
+    /// The length differs from the one in the header, or is no multiple of 8.
     #[error("its length is wrong")]
     Length,
-    /// The stack's size is not the requested one, or more of it was copied than that.
+    /// The stack is larger than requested, or more of it was copied than its size.
     #[error("the size of its stack is wrong")]
     Stack,
-    /// Its registers are of an unknown kind.
+    /// The registers have an unknown ABI.
     #[error("its registers are of no known kind")]
     Registers,
 }
 
-/// What is read of each sample, of any process.
+/// The first fields of a sample, which are read for every process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleHead {
-    /// Its process.
+    /// Its process id.
     pub process: u32,
     /// When the thread left its processor, in nanoseconds of CLOCK_MONOTONIC; `None` if it is a sample by a clock.
     pub switched_nano: Option<u64>,
@@ -263,11 +263,11 @@ impl Header {
         Ok(Self { kind: u32::from_ne_bytes([k0, k1, k2, k3]), misc: u16::from_ne_bytes([m0, m1]), length })
     }
 
-    /// The offset of the process id in the record, if it is about a thread that ran or a mapping. Nothing else is read before it is
-    /// known whether the process is wanted.
+    /// The offset of the process id in the record, if it is a sample, a switch or a mapping. The rest of the record is
+    /// read only if the process is one that is sampled.
     pub fn process_at(&self) -> Option<usize> {
         match self.kind {
-            // Behind the header and the instruction pointer.
+            // After the header and the instruction pointer.
             kind::SAMPLE => Some(HEADER + 8),
             kind::MMAP2 => Some(HEADER),
             kind::SWITCH | kind::SWITCH_CPU_WIDE => self.length.checked_sub(SAMPLE_ID),
@@ -275,7 +275,7 @@ impl Header {
         }
     }
 
-    /// Reads the head of a sample.
+    /// Parses the first fields of a sample.
     pub fn sample_head(&self, bytes: [u8; SAMPLE_HEAD]) -> Option<SampleHead> {
         let mut rest = Rest(bytes.get(HEADER + 8..)?);
         let (process, _thread) = rest.pair().ok()?;
@@ -291,11 +291,11 @@ impl Header {
     }
 }
 
-/// Reads a whole record.
+/// Parses a whole record.
 ///
 /// # Errors
 ///
-/// If the record is malformed. It is skipped then, and the next one can be read.
+/// If the record is malformed. The caller can skip it and parse the next one.
 pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>().ok_or(Malformed::Short)?;
     let header = Header::read(*header)?;
@@ -326,7 +326,7 @@ pub fn parse(bytes: &[u8]) -> Result<Record<'_>, Malformed> {
         }
         kind::MMAP2 => Record::Mapped(mapped(&mut rest)?),
         kind::LOST => {
-            // The first word is the number of the event that the record is about.
+            // The first word is the id of the event.
             rest.word()?;
             Record::Lost(rest.word()?)
         }
@@ -351,7 +351,7 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     let _instruction = rest.word()?;
     let (process, thread) = rest.pair()?;
     let time_nano = rest.word()?;
-    // Behind it 4 reserved bytes.
+    // Followed by 4 reserved bytes.
     let (processor, _) = rest.pair()?;
     let period_nano = rest.word()?;
     let _count = rest.word()?;
@@ -376,14 +376,13 @@ fn sample<'a>(header: Header, rest: &mut Rest<'a>) -> Result<OnCpuSample<'a>, Ma
     let stack = if size == 0 {
         &[]
     } else {
-        // The kernel shortens the stack where the record would get too long, and leaves it out where there is no
-        // program.
+        // The kernel shortens the stack if the record would get too long, and omits it if the thread has no user stack.
         let size = usize::try_from(size).ok().filter(|&size| size <= STACK_BYTES as usize).ok_or(Malformed::Stack)?;
         let bytes = rest.bytes(size)?;
         let valid = usize::try_from(rest.word()?).unwrap_or(usize::MAX);
         bytes.get(..valid).ok_or(Malformed::Stack)?
     };
-    // Time in a hypervisor or a guest is not the program's code either.
+    // Time in a hypervisor or a guest counts as kernel: it is not the program's code either.
     let mode = if header.misc & CPU_MODE == CPU_MODE_USER { CpuMode::User } else { CpuMode::Kernel };
     Ok(OnCpuSample { process, thread, time_nano, period_nano, ran_nano, processor, mode, kernel, user, stack })
 }
@@ -394,7 +393,7 @@ fn mapped<'a>(rest: &mut Rest<'a>) -> Result<Mapped<'a>, Malformed> {
     let device = rest.pair()?;
     let (inode, _generation) = (rest.word()?, rest.word()?);
     let (protection, _flags) = rest.pair()?;
-    // The path ends at the first of the zeros that fill its last word.
+    // The path is padded with zeros to a multiple of 8 bytes.
     let path = rest.bytes(rest.0.len().checked_sub(SAMPLE_ID).ok_or(Malformed::Short)?)?;
     let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
     rest.word()?;
@@ -402,7 +401,7 @@ fn mapped<'a>(rest: &mut Rest<'a>) -> Result<Mapped<'a>, Malformed> {
     Ok(Mapped { process, thread, time_nano, start, length, offset, device, inode, protection, path })
 }
 
-/// The part of a record that was not read yet.
+/// The rest of a record that is not parsed yet.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {

@@ -1,8 +1,8 @@
-//! The memory into which the kernel writes the records of one event.
+//! The memory into which the kernel writes the records of an event.
 //!
-//! The first page has two positions: up to where the kernel has written, and up to where this program has read. The
-//! ring follows it (`perf_event_open(2)`, "MMAP layout"). The kernel never overwrites what was not read: records that
-//! find no room are counted as lost.
+//! The first page holds two positions: how far the kernel has written, and how far this program has read. The ring
+//! follows it (`perf_event_open(2)`, section "MMAP layout"). The kernel never overwrites unread records: records
+//! without room are counted as lost.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -12,15 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::record::{HEADER, Header, SAMPLE_HEAD, SampleHead};
 
-/// Offsets in the first page (`struct perf_event_mmap_page`): up to where the kernel wrote, and up to where this
-/// program has read.
+/// Offsets in the first page (`struct perf_event_mmap_page`): how far the kernel has written, and how far this program
+/// has read.
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// The smallest ring in bytes: less has no room for a single sample.
+/// The smallest ring in bytes: a smaller one has no room for a single sample.
 const SMALLEST: usize = 32 << 10;
 
-/// A ring, mapped.
+/// A ring that is mapped into memory.
 #[derive(Debug)]
 pub struct Ring {
     base: NonNull<u8>,
@@ -29,27 +29,27 @@ pub struct Ring {
     size: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone, is found at the same address from every thread, and nothing about it
-// depends on the thread that made it.
+// SAFETY: the mapping belongs to this value alone, has the same address in every thread, and does not depend on the
+// thread that created it.
 #[allow(unsafe_code, reason = "a pointer says nothing of who may use what it points to")]
 unsafe impl Send for Ring {}
 
-/// What a ring held besides the records that were passed on.
+/// The result of reading a ring, apart from the records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Drained {
-    /// Samples by a clock of unwanted processes, of which only the head was read.
+    /// Clock samples of other processes, of which only the first fields were read.
     pub unwanted: u64,
     /// Whether a record was malformed, so that the rest of the ring was skipped.
     pub broken: bool,
 }
 
 impl Ring {
-    /// Maps the ring of an event with at most `bytes`, rounded up to a power of two. Where the kernel allows less
-    /// memory to be locked (`perf_event_mlock_kb` and RLIMIT_MEMLOCK), the ring is as large as allowed.
+    /// Maps the ring of an event with at most `bytes`, rounded up to a power of two. If the kernel allows less memory
+    /// to be locked (`perf_event_mlock_kb` and RLIMIT_MEMLOCK), the ring is as large as allowed.
     ///
     /// # Errors
     ///
-    /// The kernel's error where not even the smallest ring can be mapped: EPERM if too much memory is locked already.
+    /// The kernel's error if not even the smallest ring can be mapped: EPERM if too much memory is locked already.
     pub fn map(event: BorrowedFd<'_>, bytes: usize) -> io::Result<Self> {
         let page = page_size()?;
         let mut size = bytes.max(SMALLEST).next_power_of_two().max(page);
@@ -62,18 +62,18 @@ impl Ring {
         }
     }
 
-    /// The room for records, in bytes.
+    /// The size of the part that holds records, in bytes.
     pub fn size(&self) -> usize {
         self.size
     }
 
-    /// Whether there is nothing to be read.
+    /// Whether there are no records to read.
     pub fn is_empty(&self) -> bool {
         self.place(HEAD).load(Ordering::Acquire) == self.place(TAIL).load(Ordering::Relaxed)
     }
 
-    /// Passes on all records that were there when this was called. Samples of processes that are not wanted are
-    /// skipped: only their head is read.
+    /// Passes all records to `each` that were in the ring when this was called. Samples of other processes are skipped:
+    /// only their first fields are read.
     pub fn drain(
         &mut self,
         wanted: impl Fn(u32) -> bool,
@@ -90,8 +90,9 @@ impl Ring {
         )
     }
 
-    /// The same up to the first record that is broken off at, which stays. `wanted` sees the heads of all samples in
-    /// their order, before they are passed on or skipped; records other than samples look like samples by a clock.
+    /// Like [`Ring::drain`], but stops at the first record for which `each` breaks; that record stays in the ring.
+    /// `wanted` sees the first fields of all samples in order, before they are passed on or skipped; records other than
+    /// samples look like samples by a clock.
     pub fn drain_until(
         &mut self,
         mut wanted: impl FnMut(SampleHead) -> bool,
@@ -99,7 +100,7 @@ impl Ring {
         mut each: impl FnMut(&[u8]) -> ControlFlow<()>,
     ) -> Drained {
         let mut drained = Drained::default();
-        // Acquire: what the kernel wrote before it moved the head is visible now.
+        // Acquire: everything that the kernel wrote before it moved the head is visible now.
         let head = self.place(HEAD).load(Ordering::Acquire);
         let mut tail = self.place(TAIL).load(Ordering::Relaxed);
         while tail != head {
@@ -114,7 +115,7 @@ impl Ring {
                 let record = match self.in_one_piece(tail, header.length) {
                     Some(record) => record,
                     None => {
-                        // Grows only: long records and short ones follow each other.
+                        // The buffer only grows, since long and short records alternate.
                         buffer.resize(buffer.len().max(header.length), 0);
                         self.copy(tail, &mut buffer[..header.length]);
                         &buffer[..header.length]
@@ -128,14 +129,15 @@ impl Ring {
                 drained.unwanted += u64::from(header.is_sample() && is_by_clock);
             }
             tail = tail.wrapping_add(header.length as u64);
-            // Frees the space for the kernel.
+            // Gives the space back to the kernel.
             self.place(TAIL).store(tail, Ordering::Release);
         }
         self.place(TAIL).store(tail, Ordering::Release);
         drained
     }
 
-    /// The header of the record at position `at`, if there is a whole header before `there`.
+    /// The header of the record at position `at`, if the ring holds a whole header and record; `there` is the number of
+    /// unread bytes.
     fn header(&self, at: u64, there: u64) -> Option<Header> {
         if there > self.size as u64 || there < HEADER as u64 {
             return None;
@@ -145,7 +147,7 @@ impl Ring {
         Header::read(bytes).ok().filter(|header| header.length as u64 <= there)
     }
 
-    /// Of which process a record is, and whether it is the sample of a switch; `None` if it is wanted in any case.
+    /// The process of a record, and whether it is the sample of a switch; `None` if the record is wanted in any case.
     fn head(&self, header: Header, at: u64) -> Option<SampleHead> {
         if header.is_sample() && header.length >= SAMPLE_HEAD {
             let mut bytes = [0; SAMPLE_HEAD];
@@ -153,24 +155,24 @@ impl Ring {
             return header.sample_head(bytes);
         }
         let mut bytes = [0; 4];
-        // A record that is too short to tell its process cannot be parsed either.
+        // A record that is too short for its process id cannot be parsed either.
         let place = header.process_at().filter(|place| place + bytes.len() <= header.length)?;
         self.copy(at.wrapping_add(place as u64), &mut bytes);
         Some(SampleHead { process: u32::from_ne_bytes(bytes), switched_nano: None })
     }
 
-    /// The bytes from a position on, which is between tail and head; `None` if they go on at the start of the ring.
+    /// The bytes at a position between tail and head; `None` if they continue at the start of the ring.
     #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
     fn in_one_piece(&self, at: u64, length: usize) -> Option<&[u8]> {
         #[allow(clippy::cast_possible_truncation, reason = "the ring's size is an address space's at most")]
         let offset = at as usize & (self.size - 1);
         // SAFETY: the range is within the mapping, which lives as long as `self`. The kernel does not write between
-        // tail and head, and the tail is moved by `drain_until` alone, after the record was used.
+        // tail and head, and only `drain_until` moves the tail, after the record was used.
         let bytes = || unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(self.page + offset), length) };
         (length <= self.size - offset).then(bytes)
     }
 
-    /// Copies bytes from a position on. At the end of the ring they continue at its start.
+    /// Copies the bytes at a position. At the end of the ring they continue at its start.
     #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
     fn copy(&self, at: u64, to: &mut [u8]) {
         let length = to.len().min(self.size);
@@ -178,8 +180,8 @@ impl Ring {
         let offset = at as usize & (self.size - 1);
         let before = length.min(self.size - offset);
         // SAFETY: `offset + before` and `length - before` are at most `size`, so both sources are within the mapping;
-        // the target has `length` bytes. Between tail and head the kernel writes nothing, and should it, any byte is a
-        // value.
+        // the target has `length` bytes. The kernel writes nothing between tail and head, and even if it did, any byte
+        // is a valid value.
         unsafe {
             let ring = self.base.as_ptr().add(self.page);
             std::ptr::copy_nonoverlapping(ring.add(offset), to.as_mut_ptr(), before);
@@ -187,7 +189,7 @@ impl Ring {
         }
     }
 
-    /// A number in the first page.
+    /// One of the positions in the first page.
     #[allow(unsafe_code, reason = "the kernel shares this memory by its address alone")]
     fn place(&self, at: usize) -> &AtomicU64 {
         // SAFETY: it is in the first page, which is mapped as long as `self` lives, and at a multiple of 8. The kernel
@@ -199,7 +201,7 @@ impl Ring {
 impl Drop for Ring {
     #[allow(unsafe_code, reason = "nothing safe unmaps memory that was mapped by its address")]
     fn drop(&mut self) {
-        // SAFETY: it was mapped with this length, and no reference into it outlives `self`.
+        // SAFETY: the memory was mapped with this length, and no reference into it outlives `self`.
         unsafe { libc::munmap(self.base.as_ptr().cast(), self.page + self.size) };
     }
 }
@@ -209,14 +211,14 @@ fn page_size() -> io::Result<usize> {
     usize::try_from(size).map_err(io::Error::other)
 }
 
-/// Maps an event's memory; without an event, memory of nobody else.
+/// Maps an event's memory; without an event, anonymous memory.
 #[allow(unsafe_code, reason = "nothing safe maps memory that somebody else writes")]
 fn map(event: Option<BorrowedFd<'_>>, length: usize) -> io::Result<NonNull<u8>> {
     let (file, flags) = match event {
         Some(event) => (event.as_raw_fd(), libc::MAP_SHARED),
         None => (-1, libc::MAP_SHARED | libc::MAP_ANONYMOUS),
     };
-    // SAFETY: a new mapping at a place of the kernel's choice touches nothing that is there.
+    // SAFETY: a new mapping at an address that the kernel chooses does not touch existing memory.
     let base = unsafe { libc::mmap(std::ptr::null_mut(), length, libc::PROT_READ | libc::PROT_WRITE, flags, file, 0) };
     if base == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());

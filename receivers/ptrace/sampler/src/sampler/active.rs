@@ -1,4 +1,4 @@
-//! A process while it is sampled: its threads, its batch and its times.
+//! A process while it is sampled: its threads, its batch and its schedule.
 
 mod account;
 mod look;
@@ -40,37 +40,38 @@ use crate::perf::open::Switches;
 use crate::stack_copy::StackPieces;
 use crate::threads::{ThreadFiles, ThreadLister};
 
-/// A thread that did not run for this many seconds loses its event.
+/// A thread that has not run for this many seconds loses its event.
 const IDLE: u64 = 2;
 
-/// The event of a thread that has waited for so long is not replaced before it runs.
+/// The event of a thread that has waited for at least this long is not replaced until the thread runs.
 const LONG_WAIT: Duration = Duration::from_millis(20);
 
-/// For how many seconds the stack of a thread is followed in memory after one went on beyond its copy.
+/// For how many seconds the stack of a thread is followed in memory after one of its stacks was longer than its copy.
 const GOES_ON: u64 = 10;
 
-/// How often the counters of threads are read at least: those of a thread that ends are lost since they were read last.
+/// The longest time between two readings of the threads' counters. When a thread ends, what its counters gained since
+/// the last reading is lost.
 const COUNTED: Duration = Duration::from_millis(100);
 
-/// Of so many new threads the pointers are looked for when they are first seen. It takes some 20 microseconds each;
-/// those of others are looked for with their first sample.
+/// How many new threads have their pointers looked up when they are first seen, at about 20 microseconds each. For the
+/// others it is done with their first sample.
 const POINTERS: usize = 64;
 
-/// A process that is sampled. All of this is valid only for as long as it is.
+/// A process that is sampled. This value exists only while it is.
 #[derive(Debug)]
 pub(super) struct Active {
     pub(super) attached: Attached,
-    /// In ascending order of their ids.
+    /// Sorted by id.
     pub(super) threads: Vec<ThreadState>,
     /// How running threads are sampled.
     pub(super) watch: Watch,
-    /// When the kernel is asked again whether it permits better events.
+    /// When to ask the kernel again whether it permits better events.
     pub(super) asked_again: Instant,
-    /// When it is decided next what its events cover.
+    /// Decides what the process's events cover, and when that is reviewed.
     pub(super) review: Review,
-    /// What events of processors tell of its switches, where it is sampled by these.
+    /// What the events of processors report about its switches, if it is sampled by these.
     pub(super) switches: Switches,
-    /// Up to this moment they are not to tell of any, since that would cost too much.
+    /// Until this moment its switches are not reported, because they would cost too much.
     hidden_until: Option<Instant>,
     /// When running threads may be stopped.
     pub(super) stop_rules: StopRules,
@@ -78,40 +79,40 @@ pub(super) struct Active {
     /// When sampling began.
     began: Instant,
     schedule: TickSchedule,
-    /// The slot of the last tick.
+    /// The slot of the last tick. Slots are the periods of the schedule.
     slot: u64,
     thread_lister: ThreadLister,
     budget: Budget,
-    /// Up to this slot the budget is not charged, because many threads came at once.
+    /// Until this slot the budget is not charged, because many threads were found at once.
     free_until: u64,
-    /// Up to this slot that is not granted again.
+    /// Until this slot that exception is not granted again.
     no_more_free_until: u64,
-    /// The processor time of threads that ended before they were looked at; `None` before the first tick.
+    /// The processor time of threads that ended before they were examined; `None` before the first tick.
     unseen: Option<Unseen>,
     unseen_since: Instant,
-    /// When the threads were listed last, or found not to have changed, and when before that: a thread that is not
-    /// known began later.
+    /// The last two times that the list of threads was read or found unchanged, the latest first. A thread that is not
+    /// in the list started after the latest.
     listed: [Instant; 2],
-    /// When counters are read between two ticks, where these are far from each other.
+    /// When to read the counters between two ticks, if ticks are far apart.
     count_due: Option<Instant>,
-    /// The thread and the system call that a stop ended early, if this has not been reported yet.
+    /// The thread and the system call that a stop ended early, until that is reported.
     cut: Option<(u32, &'static str)>,
-    /// Up to this slot the stacks of some threads are followed in memory.
+    /// Until this slot the stacks of some threads are followed in memory.
     goes_on_until: u64,
-    /// What readers know of the process, and the generation of the address space that this is of.
+    /// The description of the process for readers, and the generation of its address space.
     read_process: Option<(u64, Arc<ReadProcess>)>,
     batch: Builder,
     waits: Waits,
     pool: Pool,
-    /// One moment on both clocks. Times within a batch are computed from it, so that they never go back when the wall
-    /// clock does.
+    /// The same moment on both clocks. Times within a batch are computed from it, so they never go backwards, even if
+    /// the wall clock does.
     epoch: (Instant, u64),
     flush_due: Instant,
     status_due: Instant,
 }
 
 impl Active {
-    /// Starts sampling: time before now is not accounted for. `started` if the process is a command that has just been
+    /// Starts sampling: time before now is not accounted for. `started` if the process is a command that was just
     /// started.
     pub(super) fn new(mut attached: Attached, started: bool, now: Instant) -> Self {
         let settings = attached.settings;
@@ -155,12 +156,12 @@ impl Active {
         self.schedule.due()
     }
 
-    /// When there is something to do for it next.
+    /// When the process next needs attention.
     pub(super) fn next_step(&self) -> Instant {
         self.count_due.map_or(self.due(), |at| at.min(self.due()))
     }
 
-    /// Whether the budget has not lowered the rate.
+    /// Whether the rate is the configured one, not lowered by the budget.
     pub(super) fn is_at_full_rate(&self) -> bool {
         self.schedule.stride() == 1
     }
@@ -175,8 +176,8 @@ impl Active {
         self.threads.binary_search_by_key(&id, ThreadState::id).ok()
     }
 
-    /// The index of a thread that the kernel sampled. A thread that was not listed yet is added: it may be gone before
-    /// the threads are listed again.
+    /// The index of a thread that the kernel sampled. A thread that is not listed yet is added, since it may be gone
+    /// before the threads are listed again.
     pub(super) fn meet(&mut self, id: u32) -> usize {
         match self.threads.binary_search_by_key(&id, ThreadState::id) {
             Ok(index) => index,
@@ -190,8 +191,8 @@ impl Active {
         }
     }
 
-    /// A thread that was not known before. Where an interpreter knows its threads by their pointers it is looked for at
-    /// once if that `may_take_time`: another thread may get it when this one has ended.
+    /// The state of a new thread. If an interpreter identifies its threads by their pointers, the pointer is looked up
+    /// at once, provided that this `may_take_time`: when the thread has ended, another one may get the same pointer.
     fn new_thread(&self, id: u32, since: Instant, may_take_time: bool) -> ThreadState {
         let Attached { interpreters, files, settings, .. } = &self.attached;
         let slot = self.slot.saturating_sub(1);
@@ -199,7 +200,7 @@ impl Active {
         if self.defers_records() {
             thread.recording = Some(Box::new(Recording::new(since)));
         }
-        // Those that there were when sampling began are listed before anything is counted.
+        // The threads that existed when sampling began were listed before anything was counted.
         if self.unseen.is_some() {
             thread.ledger.begins_at_zero();
         }
@@ -209,19 +210,19 @@ impl Active {
         thread
     }
 
-    /// A thread of it has ended: the threads are listed again soon. Another one may have taken its place, so that their
-    /// number was the same in this tick.
+    /// A thread of the process has ended: the list is read again soon. The number of threads may be the same in this
+    /// tick, if another thread has started.
     pub(super) fn thread_ended(&mut self) {
         self.thread_lister.invalidate();
         self.listed[0] = self.listed[1];
     }
 
-    /// The threads were listed, or are known to be those that were.
+    /// Notes that the list of threads was read, or is known to be unchanged.
     fn listed(&mut self, now: Instant) {
         self.listed = [now, self.listed[0]];
     }
 
-    /// Replaces the list of threads: adds those that came, and forgets those that went. Returns how many came.
+    /// Replaces the list of threads: adds new ones and removes those that ended. Returns how many are new.
     fn set_threads(&mut self, ids: &[u32], now: Instant) -> usize {
         self.apply_records();
         self.settle_gone(ids, now);
@@ -229,8 +230,8 @@ impl Active {
         self.threads.reserve(ids.len());
         let mut before = before.into_iter().peekable();
         let mut came = 0;
-        // A thread that starts while the process is sampled started since the threads were listed last: on average half
-        // of that time ago.
+        // A thread that starts while the process is sampled has started since the last listing: on average, half of
+        // that time ago.
         let [listed, _] = self.listed;
         let since = listed + now.saturating_duration_since(listed) / 2;
         self.listed(now);
@@ -247,8 +248,8 @@ impl Active {
         came
     }
 
-    /// Reads the frames of a thread in an interpreter, where its process has any. If the thread stands still this is a
-    /// copy of its stack; else there is none, and the result is to be proven.
+    /// Reads the interpreter frames of a thread, if its process has an interpreter. `copy` is a copy of its stack if
+    /// the thread stands still; otherwise it is `None`, and the frames still have to be proven.
     pub(super) fn capture_interpreted(
         &mut self,
         index: usize,
@@ -264,12 +265,13 @@ impl Active {
         interpreters.lock().capture(key, limit, files, copy, interpreted);
     }
 
-    /// Sets the address space of a moment.
+    /// Sets the address space as of a moment.
     pub(super) fn set_space(&mut self, at: Instant, space: Arc<AddressSpace>) {
         let before = self.attached.interpreters.is_empty();
         self.attached.set_space(at, space);
         if before && !self.attached.interpreters.is_empty() {
-            // Events of processors wake no reader, and what was seen of threads that wait has no frames of these.
+            // Events of processors wake no readers, so the coverage has to be reviewed; and the known stacks of waiting
+            // threads have no frames of the new interpreters.
             self.review.hasten();
             for thread in &mut self.threads {
                 thread.blocked.unwound = None;
@@ -278,40 +280,41 @@ impl Active {
         }
     }
 
-    /// Whether some of its threads are to be read at their samples, before they run on.
+    /// Whether readers have to read some of its threads at their samples, before these run on.
     pub(super) fn wants_readers(&self) -> bool {
         self.is_read() || self.slot < self.goes_on_until
     }
 
-    /// Whether all of its threads are to be read at their samples.
+    /// Whether readers have to read all of its threads at their samples.
     fn is_read(&self) -> bool {
         !self.attached.interpreters.is_empty() || self.attached.contexts.is_read()
     }
 
-    /// Whether a thread is to be read at its samples.
+    /// Whether a reader has to read this thread at its samples.
     pub(super) fn wants_reader(&self, index: usize) -> bool {
         self.is_read() || self.threads[index].goes_on(self.slot)
     }
 
-    /// The stack of a sampled thread goes on beyond its copy: for some time it is followed in memory by readers.
+    /// The stack of a sampled thread is longer than its copy: for some time, readers follow it in memory.
     pub(super) fn goes_on(&mut self, index: usize) {
         self.goes_on_until = self.slot + GOES_ON * self.slots_per_second();
         self.threads[index].goes_on_until = self.goes_on_until;
-        // Events of processors wake no reader.
+        // Events of processors wake no readers.
         if matches!(self.watch, Watch::Group | Watch::Machine) {
             self.review.hasten();
         }
     }
 
-    /// Counts what a reader did for a sample: how long after it the memory of its thread had been read, and for how long
-    /// that was kept from its processor. `any` is whether it has frames in an interpreter.
+    /// Counts what a reader did for a sample: how long after the sample it had read the thread's memory, and for how
+    /// long it kept the thread off its processor. `any` is whether it found interpreter frames.
     pub(super) fn count_reading(&mut self, index: usize, behind: Duration, held: Duration, any: bool) {
         let nano = u64::try_from(behind.as_nanos()).unwrap_or(u64::MAX);
         self.attached.status.read_behind[read_class(nano)] += u64::from(any);
         self.threads[index].stopped += held;
     }
 
-    /// Tells readers of a thread that has events and is to be read at its samples, if they do not know it yet.
+    /// Describes a thread to the readers if it has events and has to be read at its samples, unless they have this
+    /// description.
     pub(super) fn show(&mut self, index: usize, board: &Board) {
         let generation = self.attached.space_generation;
         if !self.wants_reader(index) || self.threads[index].event.is_none() {
@@ -348,7 +351,7 @@ impl Active {
         }
     }
 
-    /// Tells readers what has changed, and charges the budget with what they used.
+    /// Updates the descriptions for the readers, and charges the budget with the processor time that they used.
     pub(super) fn show_again(&mut self, board: &Board) {
         if self.wants_readers() {
             (0..self.threads.len()).for_each(|index| self.show(index, board));
@@ -358,7 +361,7 @@ impl Active {
         }
     }
 
-    /// Looks for a thread's pointer, which its context is found by. Returns whether the process has contexts at all.
+    /// Looks up a thread's pointer, which leads to its context. Returns whether the process publishes contexts at all.
     fn find_pointer(&mut self, index: usize) -> bool {
         let Attached { contexts, files, .. } = &self.attached;
         if !contexts.is_read() {
@@ -368,7 +371,7 @@ impl Active {
         true
     }
 
-    /// Reads what a thread works on that stands still.
+    /// Reads what a thread that stands still works on.
     pub(super) fn standing(&mut self, index: usize) -> Worked {
         if !self.find_pointer(index) {
             return Worked::default();
@@ -388,7 +391,7 @@ impl Active {
         contexts.of_copy(thread.pointer, pieces)
     }
 
-    /// How many slots a second has.
+    /// The number of slots per second.
     fn slots_per_second(&self) -> u64 {
         1_000_000_000 / self.schedule.period_nano()
     }
@@ -408,7 +411,7 @@ impl Active {
         self.budget.spend(cpu);
     }
 
-    /// Closes the threads' own events.
+    /// Closes the events of all threads.
     pub(super) fn close_events(&mut self) {
         for thread in &mut self.threads {
             thread.event = None;
@@ -418,7 +421,7 @@ impl Active {
         }
     }
 
-    /// Closes the event of a thread. Returns whether there was one.
+    /// Closes the event of a thread. Returns whether it had one.
     pub(super) fn close_event(&mut self, index: usize) -> bool {
         if self.threads[index].recording.is_some() {
             self.settle_up_to(index, Instant::now());
@@ -426,7 +429,7 @@ impl Active {
         self.threads[index].close_event(self.watch.hides_kernel())
     }
 
-    /// Closes the events of threads that are idle, or that are switched too often.
+    /// Closes the events of threads that are idle or are switched too often.
     pub(super) fn tend_events(&mut self, now: Instant) {
         if !matches!(self.watch, Watch::Threads { .. }) {
             return;
@@ -440,8 +443,8 @@ impl Active {
             let goes_on = thread.goes_on(slot);
             let Some(event) = &mut thread.event else { continue };
             let is_idle = slot.saturating_sub(thread.idle_since) > idle;
-            // One that wakes no reader is replaced where readers are wanted by now, but not in a longer wait, whose
-            // registers would be lost with it: nothing is read of a thread that waits.
+            // An event that wakes no reader is replaced once readers are wanted; but not during a longer wait, since
+            // closing it would lose the registers of the wait, and readers do not read waiting threads.
             let stands = thread.recording.as_ref().and_then(|recording| recording.stands_for(now));
             let is_outdated = (is_read || goes_on) && !event.wakes() && stands.is_none_or(|stands| stands < LONG_WAIT);
             if is_idle || is_outdated || thread.duty_cycle.is_due(event, thread.sched.timeslices, most, slot, now) {
@@ -450,15 +453,15 @@ impl Active {
         }
     }
 
-    /// How the processors were used since the last time.
+    /// The use of the processors since the last call.
     pub(super) fn usage(&mut self, machine: &Machine, now: Instant) -> Option<Usage> {
         let switches = self.switches();
         self.review.look_for_group(self.attached.files.directory());
         self.review.usage(self.attached.files.pid(), self.threads.len(), switches, machine, now)
     }
 
-    /// What events of processors are to tell of its switches. Where these are too many, or there are many threads, they
-    /// tell less.
+    /// What the events of processors should report about its switches. They report less if there are too many switches
+    /// or threads.
     pub(super) fn wanted_switches(&mut self, now: Instant) -> Switches {
         let is_many = |most| self.threads.len() > most;
         let is_dear = is_many(THREADS) && self.waits.are_dear();
@@ -473,7 +476,7 @@ impl Active {
         }
     }
 
-    /// How often the process's busiest thread was given a processor since the last time.
+    /// How many times the process's busiest thread was given a processor since the last call.
     fn switches(&mut self) -> u64 {
         self.apply_records();
         let of = |thread: &mut ThreadState| {

@@ -1,4 +1,4 @@
-//! What is known of a process from attaching to it until it is let go of, whether it is sampled meanwhile or not.
+//! The state of a process from when it is attached until it is detached, whether it is sampled or not.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use crate::perf_map::Growth;
 use crate::process_files::{Life, ProcessFiles};
 
 /// The maps are read again at most this often. The interval is doubled each time, up to [`LONGEST_RELOAD`]: a program
-/// that starts loads its libraries within milliseconds, but one that compiles code all the time would have its maps
-/// read for ever.
+/// that starts loads its libraries within milliseconds, but one that keeps compiling code would otherwise have its maps
+/// read all the time.
 const RELOAD: Duration = Duration::from_millis(8);
 const LONGEST_RELOAD: Duration = Duration::from_secs(1);
 
@@ -23,7 +23,7 @@ pub(super) struct Attached {
     pub(super) id: ProcessId,
     pub(super) files: Arc<ProcessFiles>,
     pub(super) spaces: History,
-    /// Counts the address spaces that were set, to tell what was unwound in an earlier one.
+    /// Counts the address spaces that were set, so that stacks unwound in an earlier one are recognized.
     pub(super) space_generation: u64,
     pub(super) perf_map: Option<Growth>,
     pub(super) interpreters: SharedInterpreters,
@@ -31,7 +31,7 @@ pub(super) struct Attached {
     pub(super) settings: Settings,
     pub(super) status: Status,
     pub(super) reload: ReloadRequest,
-    /// How many stops were refused in a row.
+    /// How many stops in a row were refused.
     pub(super) refusals: u64,
     /// The kinds of problems that were reported.
     problems: Vec<ProblemKind>,
@@ -67,7 +67,7 @@ impl Attached {
         }
     }
 
-    /// Sets the address space of a moment, see [`History::set`].
+    /// Sets the address space as of a moment, see [`History::set`].
     pub(super) fn set_space(&mut self, at: Instant, space: Arc<AddressSpace>) {
         self.space_generation += 1;
         if !self.spaces.set(at, Arc::clone(&space)) {
@@ -79,7 +79,7 @@ impl Attached {
         self.contexts.set_variables(space.variables());
     }
 
-    /// Takes what the kernel recorded to be mapped: from its time on, other code may be at its addresses.
+    /// Takes a mapping that the kernel has recorded: from its time on, other code may be at its addresses.
     pub(super) fn mapped(&mut self, at: Instant, entry: MapsEntry) {
         if self.spaces.mapped(at, entry) {
             self.space_generation += 1;
@@ -87,7 +87,7 @@ impl Attached {
         }
     }
 
-    /// Whether it executes another program than the known one, or another process has its id.
+    /// Whether it executes another program than the known one, or its id belongs to another process.
     pub(super) fn is_another(&self) -> bool {
         match self.files.alive() {
             Life::Same => false,
@@ -96,7 +96,7 @@ impl Attached {
         }
     }
 
-    /// Whether no problem of this kind was reported yet. From now on one was.
+    /// Whether no problem of this kind was reported before. It counts as reported from now on.
     pub(super) fn is_new(&mut self, problem: ProblemKind) -> bool {
         let new = !self.problems.contains(&problem);
         if new {
@@ -105,7 +105,7 @@ impl Attached {
         new
     }
 
-    /// The counters.
+    /// The counters of the process.
     pub(super) fn status(&mut self) -> Status {
         self.status.sampler_cpu_nano = u64::try_from(time::process_cpu().as_nanos()).unwrap_or(u64::MAX);
         self.status
@@ -126,7 +126,7 @@ impl ReloadRequest {
         self.wanted = true;
     }
 
-    /// Asks for the maps to be read again although they were a moment ago, since code was replaced.
+    /// Requests the maps soon, even if they were just read, because code was replaced.
     fn want_soon(&mut self, now: Instant) {
         self.wanted = true;
         self.interval = RELOAD;

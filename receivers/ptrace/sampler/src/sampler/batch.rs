@@ -6,10 +6,10 @@ use crate::message::{Batch, Context, Location, Mode, ProcessId, Sample, Stack, T
 
 type Map<K> = HashMap<K, u32, foldhash::fast::FixedState>;
 
-/// A batch is sent early when it has this many samples, which are about 3 MB.
+/// A batch is sent early if it has this many samples, which are about 3 MB.
 const MOST_SAMPLES: usize = 64 << 10;
 
-/// And when the attributes of contexts have this many bytes together.
+/// A batch is also sent early if the attributes of its contexts have this many bytes in total.
 const MOST_ATTRIBUTES: usize = 2 << 20;
 
 /// The batch of a process that is being filled.
@@ -19,13 +19,13 @@ pub(super) struct Builder {
     locations: Map<Location>,
     stacks: Map<Stack>,
     contexts: Map<Context>,
-    /// The bytes of the attributes of all contexts.
+    /// The total size of the attributes of all contexts, in bytes.
     attributes: usize,
-    /// The number of this batch among those of the process, from 1.
+    /// The number of this batch, counted from 1 for each process.
     number: u64,
 }
 
-/// A thread, stack or sample of one batch of a process.
+/// A reference to a thread, stack or sample in one batch of a process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchEntry {
     batch: u64,
@@ -44,12 +44,12 @@ impl Builder {
         }
     }
 
-    /// Names an entry of this batch by its index.
+    /// A reference to the entry of this batch with this index.
     pub(super) fn entry(&self, index: u32) -> BatchEntry {
         BatchEntry { batch: self.number, index }
     }
 
-    /// The index of an entry; `None` if it is of a batch that was taken.
+    /// The index of an entry; `None` if the entry belongs to a batch that was already taken.
     pub(super) fn present(&self, entry: Option<BatchEntry>) -> Option<u32> {
         entry.filter(|entry| entry.batch == self.number).map(|entry| entry.index)
     }
@@ -67,7 +67,7 @@ impl Builder {
         index(self.batch.threads.len() - 1)
     }
 
-    /// A thread of this batch, to correct what is said of it.
+    /// A thread of this batch, for correction.
     pub(super) fn thread(&mut self, index: u32) -> Option<&mut Thread> {
         self.batch.threads.get_mut(index as usize)
     }
@@ -149,7 +149,7 @@ impl Builder {
     }
 }
 
-/// An index in a batch, which is sent long before it has 2^32 entries of anything.
+/// An index as `u32`: a batch is sent long before it has 2^32 entries of any kind.
 fn index(of: usize) -> u32 {
     u32::try_from(of).unwrap_or(u32::MAX)
 }

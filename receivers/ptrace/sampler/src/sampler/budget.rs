@@ -1,5 +1,5 @@
-//! The budgets for sampling a process: when one is overspent the rate is halved, unless nearly all was spent on records,
-//! of which a lower rate makes no fewer; and when there is room again it is doubled.
+//! The budgets for sampling a process. When one is exceeded, the rate is halved, unless nearly everything was spent on
+//! switch records, whose number does not depend on the rate. When there is room again, the rate is doubled.
 
 use std::time::{Duration, Instant};
 
@@ -12,10 +12,10 @@ const MOST: u64 = 64;
 /// A stop that takes this long halves the rate at once: the machine is too busy to stop threads.
 const LONG_STOP: Duration = Duration::from_millis(5);
 
-/// After how many windows with room the rate is raised.
+/// The rate is raised after this many successive windows with room.
 const PATIENCE: u32 = 4;
 
-/// The rate is only lowered where it decides about at least this part of the processor time.
+/// The rate is lowered only if at least this part of the processor time depends on it.
 const HELPING: f64 = 0.25;
 
 /// The budgets of one process.
@@ -25,7 +25,7 @@ pub(super) struct Budget {
     max_stopped: f64,
     since: Instant,
     cpu: Duration,
-    /// The part of it that the rate does not change.
+    /// The part of `cpu` that does not depend on the rate.
     fixed: Duration,
     longest_stop: Duration,
     stride: u64,
@@ -46,7 +46,7 @@ impl Budget {
         }
     }
 
-    /// Forgets the present window: adding many threads at once says nothing about what sampling them costs.
+    /// Restarts the present window: the cost of adding many threads at once is not the cost of sampling them.
     pub(super) fn restart(&mut self, now: Instant) {
         self.since = now;
         self.cpu = Duration::ZERO;
@@ -58,8 +58,8 @@ impl Budget {
         self.cpu += cpu;
     }
 
-    /// What records cost, which does not depend on the rate: their threads so much, and the sampler a part of what is
-    /// spent anyway.
+    /// Adds the cost of switch records, which does not depend on the rate: `threads` is what it cost the threads, and
+    /// `sampler` is the sampler's part, which is charged as its processor time anyway.
     pub(super) fn spend_on_records(&mut self, threads: Duration, sampler: Duration) {
         self.fixed += threads + sampler;
         self.spend(threads);
@@ -69,13 +69,13 @@ impl Budget {
         self.longest_stop = self.longest_stop.max(length);
     }
 
-    /// Whether costs were measured for so long that the rate may change.
+    /// Whether the window is long enough for the rate to change.
     pub(super) fn is_due(&self, now: Instant, window: Duration) -> bool {
         now.saturating_duration_since(self.since) >= window
     }
 
-    /// The stride from now on: one slot in how many has a tick. `stopped` is for how long the thread that was stopped
-    /// most in this window was stopped.
+    /// Returns the new stride: one slot in this many has a tick. `stopped` is how long the thread that was stopped most
+    /// in this window was stopped.
     pub(super) fn review(&mut self, now: Instant, stopped: Duration) -> u64 {
         let window = now.saturating_duration_since(self.since).as_secs_f64();
         let spent = self.cpu.as_secs_f64() / window / self.max_cpu;
@@ -100,7 +100,7 @@ impl Budget {
     }
 }
 
-/// What it costs the sampler to take what is known of a switch out of the rings, on average.
+/// The average cost for the sampler of taking one switch out of the rings.
 #[derive(Debug, Default)]
 pub(super) struct RecordCost {
     spent: Duration,
@@ -108,10 +108,10 @@ pub(super) struct RecordCost {
 }
 
 impl RecordCost {
-    /// About so many switches the average is.
+    /// The average covers about this many switches.
     const SWITCHES: u32 = 10_000;
 
-    /// It took so long to take the records of so many switches.
+    /// Notes how long it took to take the records of this many switches.
     pub(super) fn note(&mut self, spent: Duration, switches: usize) {
         if switches == 0 {
             return;
@@ -145,8 +145,8 @@ impl CpuMark {
 mod tests {
     use super::*;
 
-    /// Guarantees: each budget lowers the rate when it is overspent; the rate is raised only after a while with room,
-    /// and never falls below its floor.
+    /// Guarantees: each budget lowers the rate when it is exceeded; the rate is raised only after a while with room,
+    /// and never falls below its minimum.
     #[test]
     fn rate_follows_cost() {
         let mut now = Instant::now();
@@ -171,13 +171,13 @@ mod tests {
         for _ in 0..20 {
             assert!(review(&mut budget, 500, 0) <= MOST);
         }
-        // Of 60 %, 45 % would stay the same at twice the rate.
+        // 45 of 60 % do not depend on the rate, so twice the rate would still fit.
         for expected in [MOST, MOST, MOST, MOST / 2] {
             budget.spend_on_records(Duration::from_millis(12), Duration::from_micros(10_500));
             assert_eq!(review(&mut budget, 18, 0), expected);
         }
         assert_eq!(review(&mut budget, 30, 0), MOST / 2);
-        // Too much, of which little would change with the rate.
+        // The budget is exceeded, but little of the cost depends on the rate.
         budget.spend_on_records(Duration::ZERO, Duration::from_millis(50));
         assert_eq!(review(&mut budget, 60, 0), MOST / 2);
         budget.spend_on_records(Duration::ZERO, Duration::from_millis(40));

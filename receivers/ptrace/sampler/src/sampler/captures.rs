@@ -1,4 +1,4 @@
-//! The registers and stacks that were taken from threads and wait to be unwound.
+//! Registers and stacks that were taken from threads and wait to be unwound.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -20,20 +20,20 @@ use crate::stack_copy::StackPieces;
 use crate::stop::StoppedThread;
 use crate::unwind::{Frame, Outcome, Registers, StackMemory};
 
-/// How many stacks may wait to be unwound. Beyond that the oldest are unwound first, although other threads may be
-/// stopped meanwhile.
+/// How many stacks may wait to be unwound. Beyond that the oldest is unwound first, even if other threads are stopped
+/// meanwhile.
 pub(super) const MOST_CAPTURED: usize = 64;
 
-/// How many stacks may wait for the maps to be read again. Beyond that samples keep the part that could be unwound.
+/// How many stacks may wait for the maps to be read again. Beyond that, samples keep the part that could be unwound.
 const MOST_UNKNOWN: usize = 128;
 
-/// Registers and stack of a thread, taken by a stop or by a perf event.
+/// Registers and stack of a thread, from a stop or a perf event.
 #[derive(Debug)]
 pub(super) struct Captured {
     pub(super) process: ProcessId,
     thread: u32,
     registers: Registers,
-    /// The kernel's call chain, the innermost function first.
+    /// The kernel's call chain, innermost function first.
     kernel: Vec<Location>,
     /// When it was taken.
     pub(super) at: Instant,
@@ -42,20 +42,21 @@ pub(super) struct Captured {
     in_call: bool,
     /// Whether it was blocked.
     blocked: bool,
-    /// The preempted wait after which this was taken, to tell the place of that wait.
+    /// The preceding preempted wait, if this was taken to find its place.
     preempted: Option<PreemptedWait>,
-    /// Whether the thread was stopped to take this; else the kernel took it while it ran.
+    /// Whether the thread was stopped for this; otherwise the kernel took it while the thread ran.
     stopped: bool,
-    /// How long after the sample a reader had read it, and for how long it kept the thread for that.
+    /// How long after the sample a reader had read the thread's memory, and for how long it kept the thread off its
+    /// processor.
     read: Option<(Duration, Duration)>,
-    /// How much running time the sample stands for, in nanoseconds.
+    /// The running time that the sample stands for, in nanoseconds.
     period_nano: u64,
     stack: CapturedStack,
-    /// Its frames in an interpreter; `None` if they were not read yet.
+    /// The interpreter frames; `None` if not read yet.
     interpreted: Option<Interpreted>,
-    /// Whether what was read behind the sample belongs to it.
+    /// Whether data that was read after the sample belongs to it.
     proof: Proof,
-    /// What it worked on, where that was read while it stood still.
+    /// What the thread worked on, if that was read while it stood still.
     worked: Option<Worked>,
 }
 
@@ -63,14 +64,14 @@ pub(super) struct Captured {
 enum CapturedStack {
     /// A copy that is to be unwound.
     Copied(StackPieces),
-    /// It was unwound while the thread was stopped.
+    /// Already unwound while the thread was stopped.
     Unwound(Outcome, Vec<Frame>),
 }
 
 /// A stack that ended in code of no known mapping. Its sample is in the batch already, with the part that could be
 /// unwound.
 ///
-/// This happens when a program starts or loads a library: it runs in code that was mapped a moment ago.
+/// This happens when a program starts or loads a library: it runs code that was mapped a moment ago.
 #[derive(Debug)]
 pub(super) struct Unknown {
     process: ProcessId,
@@ -80,7 +81,7 @@ pub(super) struct Unknown {
     kernel: Vec<Location>,
     pieces: StackPieces,
     interpreted: Interpreted,
-    /// What naming that part found.
+    /// The result of naming the unwound part.
     named: Named,
     copied: Option<Instant>,
     ran_on_since: Option<Instant>,
@@ -96,16 +97,16 @@ pub(super) struct Captures {
 
 /// The result of taking registers and stack from a stopped thread.
 pub(super) enum Taken {
-    /// Its stack is known, or waits to be unwound.
+    /// Its stack is unwound, or waits to be.
     Stack,
     /// It is a 32-bit thread.
     Architecture,
-    /// It was killed while it was stopped, and is still to be reaped.
+    /// It was killed during the stop, and still has to be reaped.
     Killed,
 }
 
 impl Captures {
-    /// Takes registers and stack from a stopped thread and lets it go. The length of its stop is reckoned from `since`,
+    /// Takes registers and stack from a stopped thread and releases it. The length of the stop is counted from `since`,
     /// a moment before the stop was noticed.
     pub(super) fn take(
         &mut self,
@@ -150,7 +151,7 @@ impl Captures {
         {
             process.count_cut(index, short.name, at);
         }
-        // The result of some system calls tells that the thread was waiting in them.
+        // The results of some system calls show that the thread was waiting in them.
         let blocked = stop.blocked || arch::is_interrupted_wait(raw);
         if let Some(asked) = stop.asked.filter(|_| !blocked)
             && let Ok(sched) = process.threads[index].files.schedstat(process.attached.files.task())
@@ -167,7 +168,7 @@ impl Captures {
         if !pieces.copy(&process.attached.files, sp, size) {
             process.concern.may_be_gone();
             if process.attached.files.alive() != Life::Same {
-                // It stopped at the first instruction of another program, whose mappings are not known here.
+                // The thread stopped at the first instruction of another program, whose mappings are not known here.
                 self.spare.push(pieces);
                 return None;
             }
@@ -213,8 +214,8 @@ impl Captures {
         })
     }
 
-    /// Adds a sample of a running thread that the kernel took, for its running time or behind a wait; one without
-    /// registers is of a thread that is ending, and is left out.
+    /// Adds a sample that the kernel took of a running thread, either for its running time or right after a wait.
+    /// Samples without registers are left out: they are of ending threads.
     pub(super) fn take_sample(
         &mut self,
         (process, space_generation): (ProcessId, u64),
@@ -249,7 +250,7 @@ impl Captures {
         });
     }
 
-    /// Unwinds what was taken from a thread, and adds the sample.
+    /// Unwinds a captured stack, and adds the sample.
     pub(super) fn finish(
         &mut self,
         process: &mut Active,
@@ -263,7 +264,7 @@ impl Captures {
             process.count_reading(index, behind, held, captured.interpreted.as_ref().is_some_and(Interpreted::is_any));
         }
         let interpreted = captured.interpreted.take().unwrap_or_else(|| {
-            // It has run on meanwhile; what is proven by its stack and registers is named all the same.
+            // The thread has run on meanwhile, but frames that its stack and registers prove are named all the same.
             let mut interpreted = Interpreted::default();
             if let Some(index) = index {
                 process.capture_interpreted(index, UNSTOPPED, None, &mut interpreted);
@@ -328,7 +329,7 @@ impl Captures {
         let worked = worked.unwrap_or_default();
         let mut sample = None;
         if let Some(index) = index {
-            // The stack that was found while the thread was blocked was unwound with fewer registers.
+            // The stored stack of the blocked thread was unwound with fewer registers than this one.
             process.threads[index].blocked.unwound = None;
             let found = Found { trust: outcome.trust, locations, worked: &worked, at: captured.at };
             sample = if captured.blocked {
@@ -362,7 +363,7 @@ impl Captures {
         }
     }
 
-    /// After the maps were read again: unwinds once more a stack that ended in unknown code.
+    /// Unwinds a stack that ended in unknown code once more, after the maps were read again.
     pub(super) fn retry(
         &mut self,
         process: &mut Active,
@@ -391,7 +392,7 @@ impl Captures {
         self.unknown.iter().any(|unknown| unknown.process == process)
     }
 
-    /// Counts the samples whose stacks ended in unknown code as they are, because their batch is sent now.
+    /// Counts the samples whose stacks ended in unknown code. Their stacks stay incomplete: the batch is sent now.
     pub(super) fn settle_unknown(&mut self, process: &mut Active) {
         for unknown in self.take_unknown(process.attached.id) {
             process.observed(unknown.trust, &unknown.named);
@@ -409,7 +410,7 @@ impl Captures {
         self.waiting.retain(|captured| captured.process != process || captured.stopped);
     }
 
-    /// Drops everything that waits of a process.
+    /// Drops all waiting stacks of a process.
     pub(super) fn forget(&mut self, process: ProcessId) {
         self.waiting.retain(|captured| captured.process != process);
         self.unknown.retain(|unknown| unknown.process != process);
@@ -421,7 +422,7 @@ impl Captures {
     }
 }
 
-/// Names the stack that was unwound last.
+/// Names the frames of the stack that was unwound last.
 fn name(
     process: &mut Active,
     outcome: &mut Outcome,
@@ -433,7 +434,7 @@ fn name(
     let is_copied = at_sample.as_ref().is_some_and(|at| at.copied.is_some());
     let mut named = unwinder.name(process, outcome, interpreted, false, at_sample, locations);
     if is_copied && outcome.needs_memory.is_some() {
-        // The copy ended there, and what was read later belongs to another moment.
+        // The copy ended here, and memory that was read later belongs to another moment.
         locations.push(Location::CALLERS_NOT_KNOWN);
         named.merged.missing_callers += 1;
     }

@@ -1,10 +1,10 @@
-//! What the threads of one process work on, as its program shows it.
+//! What the threads of one process work on, as published by its program.
 //!
-//! A record may be believed only if its thread stood still while it was read. Of a blocked thread its counters prove
-//! that, a stopped thread is held. A thread that a perf event sampled runs on, and may work on something else by then,
-//! even on what it worked on before: nothing tells. So a reader has to read its record before that (`reader.rs`), or
-//! else only that counts which the kernel copied with its stack, as it does where variable and record lie near the end
-//! of a thread's stack.
+//! A record is valid only if its thread stood still while it was read. For a blocked thread its counters prove that,
+//! and a stopped thread is held. But a thread that a perf event sampled runs on, and may work on something else by the
+//! time it is read, without any sign of that. So either a reader reads the record before the thread runs on
+//! (`reader.rs`), or only records are used that the kernel copied with the stack: it does so if variable and record lie
+//! near the end of the thread's stack.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,28 +18,28 @@ use crate::stack_copy::StackPieces;
 /// How many variables of one process are read.
 const PLACES: usize = 4;
 
-/// How often it is found out where the variables are, and where the threads' blocks are.
+/// How often the addresses of the variables and of the threads' blocks are looked up again.
 const CHECK: Duration = Duration::from_secs(1);
 
-/// How much may be read for one stack: of each variable its place, its value and its record.
+/// How much may be read for one stack: for each variable its address, its value and its record.
 const ALLOWANCE: Allowance = Allowance { reads: 5 * PLACES as u32, bytes: PLACES * 1024 };
 
-/// How much may be read to find out where the variables are.
+/// How much may be read to find the variables.
 const PLACES_ALLOWANCE: Allowance = Allowance { reads: 128, bytes: 1024 };
 
-/// The variables of one process.
+/// The variables through which one process publishes contexts.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Contexts {
     variables: Vec<Variable>,
     places: Vec<Place>,
-    /// How records are read; `None` while the process does not say.
+    /// The schema of the records; `None` until the process publishes one.
     schema: Option<Arc<Schema>>,
-    /// Counts how often something else came to be read.
+    /// Counts changes of the schema and of the variables' addresses.
     generation: u64,
     checked: Option<Instant>,
 }
 
-/// Where a thread's blocks are, as they were found.
+/// The addresses of a thread's blocks, as they were found.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
     found: [Block; PLACES],
@@ -47,13 +47,13 @@ pub(super) struct Blocks {
     generation: u64,
 }
 
-/// How far apart two readings of the same context may be for it to have held between them.
+/// How far apart two equal readings may be for the context to count as unchanged between them.
 const MOST_BETWEEN: Duration = Duration::from_millis(100);
 
-/// The contexts that were read of a thread, by time.
+/// The contexts that were read from a thread, sorted by time.
 #[derive(Debug, Default)]
 pub(super) struct ContextHistory {
-    /// From when to when each held.
+    /// From when to when each context held.
     stretches: Vec<(Instant, Instant, Worked)>,
 }
 
@@ -61,14 +61,14 @@ pub(super) struct ContextHistory {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Worked {
     pub(super) context: Option<Context>,
-    /// A record was not valid.
+    /// Whether a record was not valid.
     pub(super) torn: bool,
-    /// Nothing proves what it was.
+    /// Whether nothing proves what the thread worked on.
     pub(super) unproven: bool,
 }
 
 impl Worked {
-    /// What was found is not believed after all.
+    /// Discards the context, because it is not proven.
     pub(super) fn disbelieve(&mut self) {
         if self.context.take().is_some() {
             self.unproven = true;
@@ -84,7 +84,7 @@ impl ContextHistory {
         }
     }
 
-    /// Sorts what was added, before the first question.
+    /// Sorts the readings; required before [`ContextHistory::around`].
     pub(super) fn sort(&mut self) {
         self.stretches.sort_by_key(|(from, ..)| *from);
     }
@@ -118,12 +118,12 @@ impl Contexts {
         }
     }
 
-    /// A number that changes when threads that have not run have to be read again.
+    /// A number that changes when threads have to be read again even if they have not run.
     pub(super) fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Finds out where the variables are, if it is time to.
+    /// Looks up the addresses of the variables, if that is due.
     pub(super) fn check(&mut self, mut files: &ProcessFiles, now: Instant) {
         let is_due = self.checked.is_none_or(|checked| now.saturating_duration_since(checked) >= CHECK);
         if !is_due || (self.variables.is_empty() && self.places.is_empty()) || self.schema.is_none() {
@@ -166,20 +166,20 @@ impl Contexts {
         Worked { context, torn, unproven: false }
     }
 
-    /// What a thread worked on when the kernel copied its stack, of which this is the copy.
+    /// What a thread worked on when the kernel made this copy of its stack.
     pub(super) fn of_copy(&self, pointer: u64, pieces: &StackPieces) -> Worked {
         let Some(schema) = self.schema() else { return Worked::default() };
         let (mut blocks, is_fixed) = ([0; PLACES], |place: &&Place| matches!(place, Place::Fixed(_)));
         let beyond = pointer == 0 || !self.places.iter().all(|place| is_fixed(&place));
         let mut target = Copied { pieces, beyond };
         let (context, torn) = find(schema, pointer, self.places.iter().filter(is_fixed).zip(&mut blocks), &mut target);
-        // What is not in the copy looks like a record that cannot be read.
+        // If a part is missing in the copy, the record looks unreadable.
         let unproven = context.is_none() && target.beyond;
         Worked { context, torn: torn && !unproven, unproven }
     }
 }
 
-/// The first record that says something, and else whether one was torn.
+/// The first record with a context; without one, whether a record was torn.
 fn find<'a>(
     schema: &Schema,
     pointer: u64,
@@ -202,7 +202,7 @@ fn find<'a>(
 }
 
 impl Blocks {
-    /// Forgets what was found before something else came to be read, or too long ago.
+    /// Forgets the addresses if they are outdated.
     fn refresh(&mut self, generation: u64, now: Instant) {
         let is_fresh = self.checked.is_some_and(|checked| now.saturating_duration_since(checked) < CHECK);
         if self.generation != generation || !is_fresh {
@@ -211,10 +211,10 @@ impl Blocks {
     }
 }
 
-/// What the kernel copied of a stack.
+/// The part of a stack that the kernel copied.
 struct Copied<'a> {
     pieces: &'a StackPieces,
-    /// Something was wanted that is not in the copy.
+    /// Whether bytes were requested that are not in the copy.
     beyond: bool,
 }
 
@@ -230,9 +230,9 @@ impl Target for Copied<'_> {
 mod tests {
     use super::*;
 
-    /// Guarantees: between two readings that agree and are near each other the context is theirs. Before the first,
-    /// behind the last, between readings that differ or lie far apart, and beside one that is not believed, it is not
-    /// known. The last reading counts for what follows.
+    /// Guarantees: the context between two readings is known if both agree and are near in time. It is not known before
+    /// the first reading, after the last, between readings that differ or are far apart, and next to an invalid one.
+    /// The last reading is kept for what follows.
     #[test]
     fn between_readings() {
         let start = Instant::now();

@@ -1,9 +1,9 @@
-//! Decides what the events of a process cover: each thread by itself, all of its control group, or all of the machine.
+//! Decides what the events of a process cover: each thread by itself, its whole control group, or the whole machine.
 //!
-//! An event of a thread costs it 2.5 microseconds at each switch to another thread. An event of a processor costs 0.06
-//! to 0.08, and samples new threads from their first moment on, but it also takes samples of all other processes that
-//! are covered: each costs them 20 to 46 microseconds, and is dropped. So what is worth covering depends on the
-//! process's share of it.
+//! An event of a thread costs it 2.5 microseconds at each context switch. An event of a processor costs 0.06 to 0.08,
+//! and samples new threads from their first moment on, but it also samples all other processes that it covers: each
+//! such sample costs them 20 to 46 microseconds, and is dropped. So the best coverage depends on the process's share of
+//! the processor time.
 
 use std::time::Duration;
 
@@ -19,25 +19,25 @@ pub(super) enum Coverage {
     Machine,
 }
 
-/// How processors were used in a stretch of time.
+/// How processors were used during some time.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
-    /// How long it was.
+    /// The length of that time.
     pub(super) elapsed: Duration,
     /// The processor time of the process.
     pub(super) own: Duration,
     /// The processor time of its control group; `None` if it is in none.
     pub(super) group: Option<Duration>,
-    /// What all used.
+    /// The processor time of the whole machine.
     pub(super) machine: Duration,
-    /// How often per second its busiest thread was given a processor.
+    /// How many times per second its busiest thread was given a processor.
     pub(super) switches: u64,
     /// How many threads the process has.
     pub(super) threads: usize,
 }
 
 impl Usage {
-    /// Whether the other processes of the machine used less than this many times what the process did.
+    /// Whether the other processes of the machine used less than `times` as much as this process.
     fn others_below(&self, times: u32) -> bool {
         self.machine.saturating_sub(self.own) < self.own * times
     }
@@ -46,9 +46,10 @@ impl Usage {
 /// Which coverages besides threads are permitted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Permitted {
-    /// Whether the process is in a control group whose events were not refused lately.
+    /// Whether the process is in a control group whose events were not refused recently.
     pub(super) group: bool,
-    /// Whether the sampler has the right to see everything on the machine, and events of that were not refused lately.
+    /// Whether the sampler has the right to see everything on the machine, and events of the machine were not refused
+    /// recently.
     pub(super) machine: bool,
 }
 
@@ -69,24 +70,24 @@ impl Permitted {
     }
 }
 
-/// A process that uses less than one part in this many of a processor is not worth more than events of its threads.
+/// A process that uses less than one part in this many of a processor is sampled by events of its threads.
 const IDLE: u32 = 50;
 
-/// The group is covered if it uses less than this many times what the process does.
+/// The group is covered if it uses less than this many times as much as the process.
 const GROUP: u32 = 4;
 
-/// The machine is covered if the other processes use less than this many times what the process does.
+/// The machine is covered if the other processes use less than this many times as much as the process.
 const OTHERS: u32 = 8;
 
-/// If a process has more threads than this, each would need events of its own on each processor.
+/// With more threads than this, each with an event on each processor, events of threads would cost too much.
 pub(super) const THREADS: usize = 256;
 
-/// If a thread is switched more often per second than this, events of threads cost it more than 1 % of a processor.
+/// If a thread has more switches per second than this, events of threads cost it more than 1 % of a processor.
 const SWITCHES: u64 = 4_000;
 
 impl Coverage {
-    /// The coverage from now on. What is covered already may use twice the bounds, so that the coverage does not change
-    /// back and forth.
+    /// The best coverage for this usage. The present coverage is kept up to twice the limits, so that the coverage does
+    /// not change back and forth.
     fn next(self, usage: Usage, permitted: Permitted) -> Self {
         let Usage { elapsed, own, group, switches, .. } = usage;
         if own * IDLE < elapsed {
@@ -105,15 +106,15 @@ impl Coverage {
         Self::Threads
     }
 
-    /// The coverage while the use of the processors is not known: the present one; or the machine, for a command that
-    /// was just started, since its threads may be gone before they are looked at.
+    /// The coverage while the usage is not known: the present one; for a command that was just started, the machine,
+    /// since its threads may be gone before they are examined.
     fn unknown(self, started: bool, permitted: Permitted) -> Self {
         let wanted = if started { Self::Machine } else { self };
         if permitted.has(wanted) { wanted } else { Self::Threads }
     }
 
-    /// The coverage from now on: the best one that opens. One that does not open is not permitted, and the next is
-    /// judged by its own rules.
+    /// The next coverage: the best one that can be opened. If one cannot be opened, it counts as not permitted, and the
+    /// next best is chosen by its own rules.
     pub(super) fn settle(
         self,
         usage: Option<Usage>,
@@ -134,11 +135,11 @@ impl Coverage {
     }
 }
 
-/// The processor time that a machine used, from `/proc/stat` (proc_stat(5)), with this many clock ticks per second.
+/// The processor time that a machine has used, from `/proc/stat` (proc_stat(5)), with this many clock ticks per second.
 pub(super) fn machine_cpu(stat: &str, ticks_per_second: u64) -> Option<Duration> {
     let mut fields = stat.strip_prefix("cpu ")?.lines().next()?.split_ascii_whitespace().map(str::parse::<u64>);
     let mut next = || fields.next()?.ok();
-    // The two fields between are idle time, without and with waiting for a disk.
+    // The two fields between are idle time and idle time with pending disk input or output.
     let (user, nice, system, _, _, hard, soft) = (next()?, next()?, next()?, next()?, next()?, next()?, next()?);
     let ticks = [user, nice, system, hard, soft].into_iter().fold(0, u64::saturating_add);
     Some(Duration::from_millis(ticks.saturating_mul(1000) / ticks_per_second.max(1)))
@@ -160,8 +161,8 @@ mod tests {
         Usage { elapsed, own, group, machine, switches, threads: 1 }
     }
 
-    /// Guarantees: a process that uses most of a group or a machine is sampled by events of that, one among many by
-    /// events of its threads, unless they are switched so often that these would cost more, or are very many.
+    /// Guarantees: a process that uses most of a group or a machine is sampled by events of that group or machine; one
+    /// among many is sampled by events of its threads, unless these have too many switches or are too many.
     #[test]
     fn by_share() {
         let from_threads =
@@ -176,7 +177,7 @@ mod tests {
         assert_eq!(Coverage::Threads.next(many, ALL), Coverage::Machine);
     }
 
-    /// Guarantees: a coverage is not given up because others use a little more for a moment.
+    /// Guarantees: a coverage is not given up because other processes use a little more for a moment.
     #[test]
     fn no_flapping() {
         assert_eq!(Coverage::Group.next(usage(1.0, Some(7.9), 50.0, 0), ALL), Coverage::Group);
@@ -185,8 +186,8 @@ mod tests {
         assert_eq!(Coverage::Machine.next(usage(1.0, None, 17.1, 0), ALL), Coverage::Threads);
     }
 
-    /// Guarantees: a coverage that does not open gives way to the next one whose own rules hold: the group to the
-    /// machine, and that to threads. None is tried twice, and none that is not permitted.
+    /// Guarantees: a coverage that cannot be opened is replaced by the next one whose own rules hold: the group by the
+    /// machine, and the machine by threads. None is tried twice, and none that is not permitted.
     #[test]
     fn what_opens() {
         let (busy, crowded) = (usage(1.0, Some(1.1), 1.2, 0), usage(1.0, Some(1.1), 50.0, 0));
@@ -217,8 +218,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the time of a machine is what its processors were not idle, in its own clock ticks; malformed text
-    /// gives none.
+    /// Guarantees: the time of a machine is the time in which its processors were not idle, converted from clock ticks;
+    /// malformed text gives none.
     #[test]
     fn machines() {
         let stat = "cpu  100 20 30 4000 500 6 7 800 9 10\ncpu0 1 2 3\n";

@@ -1,4 +1,4 @@
-//! Tells whether a stop ended a system call early, or whether the call had moved all the data that there was.
+//! Decides whether a stop ended a system call early, or whether the call had transferred all available data.
 
 use nix::fcntl::{AtFlags, OFlag};
 use nix::sys::stat::{FileStat, SFlag, fstatat, major};
@@ -10,10 +10,10 @@ use crate::process_files::ProcessFiles;
 /// The major number of `/dev/zero`, `/dev/urandom` and their like (Linux, `Documentation/admin-guide/devices.txt`).
 const MEMORY_DEVICES: u64 = 1;
 
-/// Whether a stop ended the call of a stopped thread early. If that cannot be told, it is assumed.
+/// Whether a stop ended the call of a stopped thread early. If in doubt, the answer is yes.
 ///
-/// A read from a pipe, a socket or a terminal returns what is there, and one at the end of a file what is left: those
-/// are not cut. Neither is a call on a descriptor that never waits, which returns early by itself.
+/// A read from a pipe, a socket or a terminal returns the available data, and a read near the end of a file the rest of
+/// it: these were not cut. Nor was a call on a non-blocking descriptor, which returns early by itself.
 pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bool {
     if let Some(to) = short.to
         && never_waits(files, thread, to)
@@ -21,7 +21,7 @@ pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bo
         return false;
     }
     let Some((from, position)) = short.from else { return true };
-    // Between two descriptors a call ends where a pipe is full (`splice_file_to_pipe` in fs/splice.c).
+    // A call that copies between two descriptors ends when a pipe is full (`splice_file_to_pipe` in fs/splice.c).
     if let Some(to) = short.to
         && stat(files, thread, to).is_some_and(|stat| kind(&stat) == SFlag::S_IFIFO)
     {
@@ -41,7 +41,7 @@ pub(super) fn is_cut(files: &ProcessFiles, thread: u32, short: &ShortCall) -> bo
                     (files.read_memory(address, &mut bytes) == bytes.len()).then(|| u64::from_ne_bytes(bytes))
                 }
             };
-            // Files whose content is made when they are read (as in `/proc`) have size 0.
+            // Files whose content is generated on reading (as in `/proc`) have size 0.
             size > 0 && position.is_none_or(|position| position < size)
         }
         _ => false,
@@ -91,8 +91,8 @@ mod tests {
     }
 
     /// Guarantees: a call that returned with a part of its data was cut if it reads from one of the kernel's memory
-    /// devices or before the end of a file, or writes to a descriptor that waits; it was not if it reads from a pipe or
-    /// to the end of a file, or writes to a descriptor that never waits.
+    /// devices or before the end of a file, or writes to a blocking descriptor; it was not if it reads from a pipe or
+    /// up to the end of a file, or writes to a non-blocking descriptor.
     #[test]
     fn what_explains_a_short_call() {
         let files = ProcessFiles::open(std::process::id()).unwrap();

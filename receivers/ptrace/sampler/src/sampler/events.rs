@@ -1,7 +1,7 @@
-//! Samples running threads by perf events: which threads have one, and what is taken out of the rings.
+//! Samples running threads by perf events: decides which threads have one, and takes the records out of the rings.
 //!
-//! An event costs its thread microseconds at each switch to another thread, so only threads that ran lately have one,
-//! and those that are switched very often have it for a part of the time. The ledger compensates for both.
+//! An event costs its thread microseconds at each context switch, so only threads that ran recently have one, and
+//! threads with very many switches have it for a part of the time. The ledger compensates for both.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
@@ -29,27 +29,26 @@ use crate::perf::open::{
 use crate::perf::record::User;
 use crate::threads::is_for_an_event;
 
-/// Where the kernel does not permit everything, it is asked again after this time, in case the right was given
-/// meanwhile.
+/// If the kernel does not permit everything, it is asked again after this time, in case the right has been granted.
 pub(super) const ASKED_AGAIN: Duration = Duration::from_secs(60);
 
-/// Readers end if nothing was to be read for so long.
+/// Readers end after this time without anything to read.
 const READERS_IDLE: Duration = Duration::from_secs(10);
 
-/// The best level that could be opened, and why each better one could not.
+/// The best level that could be opened, and the error of each better one.
 type Answer = (Level, Vec<(Level, Errno)>);
 
 /// How a thread's event samples.
 #[derive(Debug, Clone, Copy)]
 struct Sampling {
-    /// The time between samples in nanoseconds: before the first one, and on average between the others.
+    /// Nanoseconds before the first sample, and on average between the others.
     first: u64,
     others: u64,
     /// The best level to try.
     from: Level,
-    /// How often the thread was given a processor by now.
+    /// How many times the thread was given a processor so far.
     given: u64,
-    /// Whether a reader is to be woken by each sample.
+    /// Whether each sample has to wake a reader.
     wakes: bool,
 }
 
@@ -61,11 +60,11 @@ pub(super) struct Events {
     /// The rings into which events of threads write, one for each processor.
     rings: Vec<Arc<SharedRing>>,
     readers: Vec<Reader>,
-    /// Until when readers are kept without anything to read.
+    /// Until when readers are kept although they have nothing to read.
     readers_until: Option<Instant>,
     pub(super) board: Arc<Board>,
     waker: Option<Waker>,
-    /// How often the rings had been emptied by their readers in the tick before, if something was left to these.
+    /// For each ring with records left for its reader in the last tick: how often the reader had emptied it by then.
     waited: Vec<Option<u64>>,
     pub(super) processors: Vec<Processors>,
     pub(super) machine: Machine,
@@ -99,13 +98,13 @@ impl Events {
         (!self.rings.is_empty() || !self.processors.is_empty()).then(|| self.epoll.0.as_fd())
     }
 
-    /// Adds the ring of a processor to what is waited for.
+    /// Adds an event's ring to the set that the sampling thread waits for.
     pub(super) fn wait_for(&self, event: BorrowedFd<'_>) -> Result<(), Errno> {
-        // Edge-triggered: it is read when it is time to, not as soon as something is in it.
+        // Edge-triggered: the ring is read when the tick is due, not as soon as it has a record.
         self.epoll.add(event, EpollEvent::new(EpollFlags::EPOLLIN | EpollFlags::EPOLLET, 0))
     }
 
-    /// The ring of a processor, which is opened if it is not yet.
+    /// The ring of a processor; opened if it is not open yet.
     fn ring(&mut self, processor: u32) -> Result<&SharedRing, Failure> {
         let known = self.rings.iter().position(|ring| ring.processor == processor);
         let index = match known {
@@ -154,18 +153,18 @@ impl Events {
         Ok((event, (level, reasons)))
     }
 
-    /// Has a reader empty the ring of this processor from now on.
+    /// Makes a reader empty the ring of this processor from now on.
     fn read_at(&mut self, processor: u32, now: Instant) {
         self.readers_until = Some(now + READERS_IDLE);
         let Some(ring) = self.rings.iter().find(|ring| ring.processor == processor && !ring.is_read()) else { return };
-        // Only one of both is woken by a record.
+        // A record wakes either the reader or the sampling thread, not both.
         if let Ok(reader) = Reader::start(Arc::clone(ring), Arc::clone(&self.board), self.waker) {
             self.epoll.delete(ring.event()).ok();
             self.readers.push(reader);
         }
     }
 
-    /// Ends the readers if there was nothing to read for long.
+    /// Ends the readers after a long time without anything to read.
     fn end_idle_readers(&mut self, now: Instant) {
         if self.readers_until.is_none_or(|until| now < until) {
             return;
@@ -178,11 +177,12 @@ impl Events {
         }
     }
 
-    /// Takes what was passed on by readers, and what is in the other rings.
+    /// Takes the items that readers have passed on, and those in the other rings.
     fn take_items(&mut self, spare: &mut Vec<crate::stack_copy::StackPieces>, items: &mut Vec<Item>, all: bool) {
         self.waited.resize(self.rings.len(), None);
         for (ring, waited) in self.rings.iter().zip(&mut self.waited) {
-            // A reader empties its ring as soon as it gets its processor, unless that takes longer than a tick.
+            // A reader empties its ring as soon as it gets a processor. If that takes longer than a tick, the sampling
+            // thread does it.
             *waited = ring.take(&self.board, (*waited, all), spare, &mut self.buffer, items);
         }
         self.board.exchange(spare);
@@ -190,7 +190,7 @@ impl Events {
 }
 
 impl Engine<'_> {
-    /// Decides how running threads of a process are sampled, and asks the kernel again from time to time whether it
+    /// Decides how the running threads of a process are sampled, and asks the kernel from time to time whether it
     /// permits more.
     pub(super) fn decide(&mut self, index: usize, now: Instant) {
         let process = &mut self.processes[index];
@@ -209,7 +209,7 @@ impl Engine<'_> {
         let (level, refused) = match answer {
             Ok(answer) => answer,
             Err(Failure::Refused(refused)) => (Level::None, refused),
-            // Then it stays unknown what the kernel permits, which is no reason to stop threads.
+            // It is still unknown what the kernel permits, and that is no reason to stop threads.
             Err(Failure::Exhausted(lack)) => {
                 if process.watch == Watch::Undecided {
                     process.watch = Watch::Not;
@@ -219,8 +219,8 @@ impl Engine<'_> {
             Err(Failure::Ended) => return,
         };
         let is_new = process.watch == Watch::Undecided || level > process.attached.status.level;
-        // The second case: before, there were too few descriptors or the like to find it out, and now the kernel
-        // permits none.
+        // The second condition: earlier the question failed for lack of descriptors or the like, and now the kernel has
+        // answered that it permits nothing.
         if is_new
             || (level == process.attached.status.level
                 && process.watch != Watch::of(level, process.attached.settings.stops))
@@ -240,8 +240,8 @@ impl Engine<'_> {
         self.problem(index, ProblemKind::Events, format!("{right}{reason}{instead}"));
     }
 
-    /// Opens an event for the first thread that has not ended, and closes it again. Returns the result, or `None` if
-    /// there is no such thread.
+    /// Opens an event for the first thread that has not ended, and closes it again. Returns the result; `None` if there
+    /// is no such thread.
     fn ask_for_events(&mut self, index: usize) -> Option<Result<Answer, Failure>> {
         let process = &self.processes[index];
         let Some(events) = &mut self.events else { return Some(Err(Failure::Refused(Vec::new()))) };
@@ -251,7 +251,7 @@ impl Engine<'_> {
         answers.find(|answer| !matches!(answer, Err(Failure::Ended))).map(|answer| answer.map(|(_, answer)| answer))
     }
 
-    /// Samples running threads by this level from now on.
+    /// Switches to sampling running threads at this level.
     fn change_watch(&mut self, index: usize, level: Level, now: Instant) {
         if self.processes[index].watch != Watch::Undecided {
             self.leave_watch(index, now);
@@ -261,22 +261,22 @@ impl Engine<'_> {
         process.watch = Watch::of(level, process.attached.settings.stops);
     }
 
-    /// Reports that some threads have no event although the kernel permits it, so that only the amount of their time is
-    /// known.
+    /// Reports that some threads have no event although the kernel permits it, so that only the amount of their running
+    /// time is known.
     fn lack(&mut self, index: usize, lack: Lack) {
         self.precedence.lacking = true;
         let message = format!("running threads are not sampled, only the amount of their time is known: {lack}");
         self.problem(index, ProblemKind::Lack, message);
     }
 
-    /// The kernel refuses what it permitted before: what it permits is found out anew, but not again and again.
+    /// The kernel refuses an event that it permitted before. Asks it again what it permits, but not too often.
     fn permitted_less(&mut self, index: usize, now: Instant) {
         if now >= self.processes[index].asked_again {
             self.leave_watch(index, now);
         }
     }
 
-    /// Ends the present way of sampling running threads, and settles their time up to now.
+    /// Ends the present method of sampling running threads, and settles their time up to now.
     fn leave_watch(&mut self, index: usize, now: Instant) {
         self.drain_all();
         let process = &mut self.processes[index];
@@ -285,7 +285,7 @@ impl Engine<'_> {
         process.watch = Watch::Undecided;
     }
 
-    /// Opens an event for a thread. Returns whether there was none left for it, because not all running threads can
+    /// Opens an event for a thread. Returns whether resources for it are exhausted: then not all running threads can
     /// have one.
     pub(super) fn watch_thread(&mut self, index: usize, thread: usize) -> bool {
         let process = &mut self.processes[index];
@@ -320,7 +320,7 @@ impl Engine<'_> {
         false
     }
 
-    /// Closes the events that a process does not need any more.
+    /// Closes the events that a process no longer needs.
     pub(super) fn tend_events(&mut self, index: usize, now: Instant) {
         self.processes[index].tend_events(now);
         if let Some(events) = &mut self.events {
@@ -329,18 +329,18 @@ impl Engine<'_> {
         }
     }
 
-    /// Takes the samples that there are.
+    /// Takes the samples that are ready.
     pub(super) fn drain_ready(&mut self) {
         let Some(events) = self.events.as_ref().filter(|events| events.awaited().is_some()) else { return };
-        // This only clears the readiness that woke the thread. Which rings have samples is read from the rings
-        // themselves, because the kernel reports a ring only once, and the sleep may have consumed that.
+        // This only clears the readiness that woke the thread. The rings themselves show which of them have samples:
+        // the kernel reports a ring only once, and the wait may have consumed that report.
         let mut ready = [EpollEvent::empty(); 64];
         while events.epoll.wait(&mut ready, EpollTimeout::ZERO).is_ok_and(|count| count == ready.len()) {}
         self.take_samples(false);
         self.drop_strangers();
     }
 
-    /// Takes the samples of all rings, with `all` also those that a reader is about to take.
+    /// Takes the samples of all rings; with `all`, also those that a reader is about to take.
     fn take_samples(&mut self, all: bool) {
         let Some(events) = &mut self.events else { return };
         let mut items = std::mem::take(&mut self.items);
@@ -379,7 +379,7 @@ impl Engine<'_> {
                 return;
             }
             Item::Missing(shortfall) => {
-                // It is not known whose records were lost, so they are counted for each process with such events.
+                // It is not known whose records were lost, so they are counted for each process with events of threads.
                 let of_threads = |process: &&mut Active| matches!(process.watch, Watch::Threads { .. });
                 let processes = self.processes.iter_mut().filter(of_threads);
                 return processes.for_each(|process| process.lost(shortfall));
@@ -409,7 +409,7 @@ impl Engine<'_> {
         self.make_room();
     }
 
-    /// Takes the sample of a thread that resumed after it was preempted.
+    /// Takes the sample of a thread that has resumed after being preempted.
     fn resumed(&mut self, sample: Sampled) {
         let process = self.processes.iter_mut().find(|process| process.attached.files.pid() == sample.process);
         let preempted = process.and_then(|process| {
@@ -427,7 +427,7 @@ impl Engine<'_> {
         self.make_room();
     }
 
-    /// Has a sample taken as soon as a preempted thread resumes.
+    /// Requests a sample for the moment when a preempted thread resumes.
     pub(super) fn arm(&mut self, index: usize, thread: usize) {
         let Some(events) = &self.events else { return };
         let thread = &mut self.processes[index].threads[thread];
@@ -446,7 +446,7 @@ impl Engine<'_> {
         self.processes.iter_mut().find(|process| process.attached.files.pid() == pid)
     }
 
-    /// Takes and unwinds all samples that there are.
+    /// Takes all samples that there are, and unwinds them.
     pub(super) fn drain_all(&mut self) {
         self.take_samples(true);
         self.drop_strangers();
@@ -455,7 +455,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Unwinds waiting stacks if there are too many of them.
+    /// Unwinds waiting stacks if too many are waiting.
     pub(super) fn make_room(&mut self) {
         if self.captures.waiting.len() < MOST_CAPTURED {
             return;
@@ -467,9 +467,9 @@ impl Engine<'_> {
         }
     }
 
-    /// Drops the waiting samples of a process that executes another program by now, or whose id was reused: some may be
-    /// of the new program, and would be unwound with the mappings of the old one. If the process is still the same now,
-    /// it was the same when they were taken.
+    /// Drops the waiting samples of a process that has executed another program, or whose id was reused: some samples
+    /// may be of the new program, and would be unwound with the mappings of the old one. If the process is still the
+    /// same now, it was the same when they were taken.
     fn drop_strangers(&mut self) {
         for process in &mut self.processes {
             let id = process.attached.id;

@@ -1,67 +1,68 @@
-//! Whether a thread stood still from its sample until its memory had been read: a pure function over what the kernel
-//! says of that time.
+//! Decides whether a thread stood still from its sample until its memory had been read: a pure function over the
+//! kernel's data about that time.
 //!
-//! A reader is woken by a sample on the processor of the sampled thread, which therefore has to leave that processor.
-//! What is read while it is away belongs to the sample, if the thread executed nothing in between. The kernel counts
-//! how long a thread ran and how often it was given a processor, and records its registers when it leaves one.
+//! A sample wakes a reader on the processor of the sampled thread, which therefore has to leave that processor. The
+//! memory that the reader reads belongs to the sample if the thread executed nothing in between. The kernel counts how
+//! long a thread ran and how often it was given a processor, and records its registers when it leaves one.
 
 use crate::perf::record::CpuMode;
 use crate::unwind::Registers;
 
-/// How much longer than from its sample to its switch a thread may have run by its counter, in nanoseconds: the kernel
-/// stops that counter some microseconds after it records the switch (5.7 at most in 999 of 1000 samples).
+/// By how much the running time of a thread may exceed the time from its sample to its switch, in nanoseconds: the
+/// kernel stops the counter some microseconds after it records the switch (at most 5.7 in 999 of 1000 samples).
 const BEHIND_SWITCH: u64 = 12_000;
 
-/// How long after a sample in its own code a thread may have left, in nanoseconds. A loop that ran for longer may have
-/// come back to the same registers.
+/// How long after a sample in its own code the thread may leave its processor, in nanoseconds. A loop that ran for
+/// longer may have come back to the same registers.
 const LONGEST_STAY: u64 = 1_000_000;
 
-/// How much longer than usual a thread may have run behind its sample where no registers say where it left, in
-/// nanoseconds. Of 56,000 samples none had left its instruction within this time.
+/// How much longer than usual a thread may run on after its sample if its registers at the switch are not known, in
+/// nanoseconds. In 56,000 samples no thread left its instruction within this time.
 const BEHIND_USUAL: u64 = 20_000;
 
 /// The registers that the kernel changes during a system call (DWARF numbers of RAX, RCX and R11).
 const CHANGED_BY_CALLS: [u8; 3] = [0, 2, 11];
 
-/// What is known of the time between a sample and the end of the reading.
+/// The data about the time between a sample and the end of the reading.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Evidence {
-    /// For how long the thread had run by the count of its event when it was sampled, before its memory was read, and
-    /// after that, in nanoseconds.
+    /// How long the thread had run according to its event, in nanoseconds: at the sample, before its memory was read,
+    /// and after that.
     pub(super) ran: [u64; 3],
     /// Where the thread was when it was sampled.
     pub(super) mode: CpuMode,
     pub(super) registers: Registers,
-    /// The processor on which it was sampled, and on which the reader is executed.
+    /// The processor on which it was sampled, and the one on which the reader runs.
     pub(super) processor: u32,
     pub(super) reader: Option<u32>,
-    /// How long after the sample the thread left the processor, and its registers then, where that is recorded.
+    /// How long after the sample the thread left the processor, in nanoseconds, and its registers at that moment, if
+    /// recorded.
     pub(super) left: Option<(u64, Registers)>,
-    /// For how long threads usually run behind a sample, in nanoseconds, where that is known by now.
+    /// How long threads usually run on after a sample, in nanoseconds, if known yet.
     pub(super) usual: Option<u64>,
 }
 
-/// Whether what was read behind a sample belongs to it.
+/// Whether data that was read after a sample belongs to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Proof {
-    /// It does: the thread left its processor where it was sampled, and executed nothing since.
+    /// Yes: the thread left its processor where it was sampled, and has executed nothing since.
     Proven,
-    /// It does but for microseconds: the thread ran for no longer than the way out of the kernel takes.
+    /// Yes, except for some microseconds: the thread ran on only for as long as it takes to leave the kernel.
     Counted,
-    /// Nothing says so.
+    /// Nothing proves it.
     #[default]
     None,
 }
 
 impl Proof {
-    /// Whether it is believed.
+    /// Whether the data is used.
     pub(super) fn holds(self) -> bool {
         self != Self::None
     }
 }
 
 impl Evidence {
-    /// What it proves.
+    /// What the evidence proves.
     pub(super) fn judge(&self) -> Proof {
         let [sampled, before, after] = self.ran;
         let Some(ran) = before.checked_sub(sampled).filter(|_| before == after) else { return Proof::None };
@@ -75,8 +76,8 @@ impl Evidence {
         }
     }
 
-    /// Whether the thread left its processor with the registers of its sample. Only a thread in the kernel has other
-    /// work to do before it can leave: it is still in the same call, and its caller stands still.
+    /// Whether the thread left its processor with the registers of its sample. A thread in the kernel may still have
+    /// had work to do there before it left: it is in the same call, and its caller has not moved.
     fn stood(&self, left: &Registers, until: u64) -> bool {
         match self.mode {
             CpuMode::User => self.registers == *left && until <= LONGEST_STAY,
@@ -86,7 +87,7 @@ impl Evidence {
         }
     }
 
-    /// Whether it ran for no longer behind its sample than the way out of the kernel takes.
+    /// Whether the thread ran on only for as long as it takes to leave the kernel.
     fn is_short(&self, ran: u64) -> bool {
         self.mode == CpuMode::User
             && self.reader == Some(self.processor)
@@ -94,8 +95,8 @@ impl Evidence {
     }
 }
 
-/// For how long threads run behind a sample before they leave their processor: the way out of the kernel, which depends
-/// on the machine.
+/// How long threads run on after a sample before they leave their processor: the time for leaving the kernel, which
+/// depends on the machine.
 #[derive(Debug, Default)]
 pub(super) struct WayOut {
     last: Vec<u64>,
@@ -103,11 +104,11 @@ pub(super) struct WayOut {
 }
 
 impl WayOut {
-    /// How many of the last samples count, and how many there must be at least.
+    /// How many of the last samples count, and how many are required.
     const SAMPLES: usize = 200;
     const LEAST: usize = 8;
 
-    /// Notes for how long a thread ran behind its sample, in nanoseconds.
+    /// Notes how long a thread ran on after its sample, in nanoseconds.
     pub(super) fn note(&mut self, ran: u64) {
         if self.last.len() < Self::SAMPLES {
             self.last.push(ran);
@@ -117,7 +118,7 @@ impl WayOut {
         }
     }
 
-    /// What nine tenths of the last samples exceed, in nanoseconds; `None` while there are too few.
+    /// The time that nine tenths of the last samples exceed, in nanoseconds; `None` if there are too few.
     pub(super) fn usual(&self) -> Option<u64> {
         let mut sorted = self.last.clone();
         sorted.sort_unstable();
@@ -133,7 +134,7 @@ mod tests {
         Registers::full(std::array::from_fn(|number| number as u64 + 100))
     }
 
-    /// A thread that was sampled in its own code, left 20 us later and ran for 5 us more by its counter.
+    /// A thread that was sampled in its own code, left its processor 20 us later, and ran for 5 us more by its counter.
     fn stood() -> Evidence {
         Evidence {
             ran: [1_000, 26_000, 26_000],
@@ -146,8 +147,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread that left where it was sampled and has not run since is proven to have stood still,
-    /// wherever its reader was executed.
+    /// Guarantees: a thread that left its processor where it was sampled and has not run since is proven to have stood
+    /// still, no matter on which processor its reader ran.
     #[test]
     fn proven() {
         assert_eq!(stood().judge(), Proof::Proven);
@@ -156,8 +157,8 @@ mod tests {
         assert_eq!(kernel.judge(), Proof::Proven);
     }
 
-    /// Guarantees: one register that differs, in any bit, is no proof, except for those that a system call changes in a
-    /// thread that was in one.
+    /// Guarantees: if one register differs, in any bit, nothing is proven; except for the registers that a system call
+    /// changes, if the thread was in one.
     #[test]
     fn one_bit() {
         for number in 0..crate::unwind::COUNT as u8 {
@@ -171,22 +172,22 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread that was given a processor again, before the reading or while it was read, is not proven,
-    /// even with the same registers.
+    /// Guarantees: if a thread was given a processor again before or during the reading, nothing is proven, even if the
+    /// registers are the same.
     #[test]
     fn ran_again() {
         let counted = |sampled, before, after| Evidence { ran: [sampled, before, after], ..stood() }.judge();
         assert_eq!(counted(1_000, 26_000, 26_001), Proof::None);
         assert_eq!(counted(1_000, 33_000, 33_000), Proof::Proven);
         assert_eq!(counted(1_000, 33_001, 33_001), Proof::None);
-        // A counter that goes back is none.
+        // A counter must not go back.
         assert_eq!(counted(27_000, 26_000, 26_000), Proof::None);
         let late = Evidence { left: Some((LONGEST_STAY + 1, registers())), ..stood() };
         assert_eq!(late.judge(), Proof::None);
     }
 
-    /// Guarantees: where no registers say where a thread left, only one in its own code counts that ran hardly longer
-    /// than usual, read on its processor.
+    /// Guarantees: without the registers at the switch, a sample is accepted only if the thread was in its own code,
+    /// ran hardly longer than usual, and was read on its processor.
     #[test]
     fn without_registers() {
         let without = Evidence { left: None, usual: Some(5_000), ..stood() };
@@ -202,8 +203,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: what is usual is what nine tenths of the last two hundred samples exceed, and unknown before there
-    /// are some.
+    /// Guarantees: the usual time is the one that nine tenths of the last two hundred samples exceed, and is unknown
+    /// while there are too few.
     #[test]
     fn way_out() {
         let mut way_out = WayOut::default();

@@ -1,4 +1,4 @@
-//! Threads that have stopped, or ended while they were asked to: they are sampled, let go of and reaped.
+//! Samples, releases and reaps threads that have stopped, or that ended after they were asked to stop.
 
 use std::fs::File;
 use std::os::fd::AsFd as _;
@@ -10,12 +10,11 @@ use super::states::Concern;
 use crate::process_info;
 use crate::stop::{self, StoppedThread};
 
-/// How often ended threads are looked for among those that were asked to stop, since their end may not be announced by
-/// a signal.
+/// How often threads that were asked to stop are checked for having ended, since a signal may not announce their end.
 pub(super) const REAP: Duration = Duration::from_millis(10);
 
 impl Engine<'_> {
-    /// Samples all threads that have stopped, and lets them go. Removes no process.
+    /// Samples all threads that have stopped, and releases them. Removes no process.
     pub(super) fn harvest(&mut self) {
         if self.pending_stops.is_empty() {
             return;
@@ -28,7 +27,7 @@ impl Engine<'_> {
             let stop = self.pending_stops.remove(&stopped.thread());
             let found = stop.and_then(|stop| Some((stop, self.find(stop.process)?)));
             let Some((stop, index)) = found else {
-                // No stack is needed of it, but reading its registers also restarts a system call that the stop
+                // Its stack is not needed, but reading its registers also restarts a system call that the stop
                 // interrupted.
                 stopped.registers().ok();
                 let thread = stopped.thread();
@@ -60,8 +59,8 @@ impl Engine<'_> {
         }
     }
 
-    /// This thread traces none any more, although stops are pending: a thread that executed a program has the id of its
-    /// process's first thread since.
+    /// Forgets pending stops, because this thread traces no thread any more: a thread that executes another program
+    /// takes over the id of its process's first thread.
     fn forget_pending_stops(&mut self) {
         for (thread, stop) in std::mem::take(&mut self.pending_stops) {
             if let Some(index) = self.find(stop.process) {
@@ -72,7 +71,7 @@ impl Engine<'_> {
         }
     }
 
-    /// Reaps the threads that ended before they could be let go: only then are their parents told.
+    /// Reaps the threads that ended before they could be released: only then do their parents learn of their end.
     pub(super) fn reap(&mut self, now: Instant) {
         if self.pending_stops.is_empty() || now < self.ends_due {
             return;
@@ -97,8 +96,8 @@ impl Engine<'_> {
     }
 }
 
-/// Whether a thread is the first one of a process that this program started. The status of such a process belongs to
-/// whoever waits for it in this program; of other threads nobody here wants it.
+/// Whether a thread is the first one of a process that this program started. The exit status of such a process belongs
+/// to the code that waits for it; the status of other threads is not needed.
 fn is_child_of(parent: u32, thread: u32) -> bool {
     let Ok(directory) = File::open(format!("/proc/{thread}")) else { return false };
     process_info::status(directory.as_fd(), "status")

@@ -16,23 +16,24 @@ use crate::runtime::{
 use crate::stack_copy::StackPieces;
 use crate::unwind::{Frame, Kept, Next, StackMemory, Ways, fetches};
 
-/// At how many addresses of native code it is remembered how this finds its next instruction.
+/// For how many addresses of native code it is remembered how the code finds the next instruction of the interpreted
+/// program.
 const MAX_FETCHES: usize = 8192;
 
-/// How many frames are read one by one while a thread is stopped for it. Only interpreters that have their frames at
-/// different places (Python up to 3.10) need more than a few for deep stacks; each read takes two microseconds.
+/// How many frames are read one by one while a thread is stopped for it. Only interpreters that scatter their frames in
+/// memory (Python up to 3.10) need more than a few reads for deep stacks; each read takes two microseconds.
 pub(super) const WHILE_STOPPED: usize = 64;
 
-/// How often the frames of a running thread are read at most, until they make sense.
+/// How many times the frames of a running thread are read at most, until they are consistent.
 const ATTEMPTS: u32 = 3;
 
-/// How many are read of a thread that is not stopped.
+/// How many frames are read of a thread that is not stopped.
 pub(super) const UNSTOPPED: usize = MAX_FRAMES;
 
-/// The frames of a thread in one of the interpreters of its process, as they were read.
+/// The frames of a thread in one of its process's interpreters, as they were read.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Interpreted {
-    /// The interpreter, and the number of its list of interpreters; `None` without frames.
+    /// The index of the interpreter, and the generation of the list of interpreters; `None` without frames.
     of: Option<(usize, u64)>,
     captured: Captured,
 }
@@ -41,7 +42,7 @@ pub(super) struct Interpreted {
 #[derive(Debug, Default)]
 pub(super) struct Interpreters {
     instances: Vec<(Found, Box<dyn Instance>)>,
-    /// Counts how often an interpreter was dropped: a place in the list then may be another's.
+    /// Counts how often an interpreter was dropped: then an index in the list may belong to another one.
     generation: u64,
     functions: Functions,
     resolved: Vec<Resolved>,
@@ -52,11 +53,11 @@ pub(super) struct Interpreters {
 
 /// A thread's stack at the moment of its sample.
 pub(super) struct AtSample<'a> {
-    /// Its words.
+    /// Reads the words of the stack.
     pub(super) memory: &'a mut dyn StackMemory,
-    /// When the kernel copied it; `None` if that is now.
+    /// When the kernel copied it; `None` for a stack that is read now.
     pub(super) copied: Option<Instant>,
-    /// When it was, if the thread ran on since, so that what an interpreter's frames were is to be proven.
+    /// The moment of the sample, if the thread has run on since: then its interpreter frames have to be proven.
     pub(super) ran_on_since: Option<Instant>,
 }
 
@@ -68,18 +69,18 @@ struct Fetches {
     kept: Kept,
 }
 
-/// The interpreters of one process, shared by the sampling thread, which names frames, and by the readers, which read
-/// them at samples.
+/// The interpreters of one process, shared by the sampling thread, which names frames, and the readers, which read
+/// frames at samples.
 #[derive(Debug, Default)]
 pub(super) struct SharedInterpreters {
     all: Arc<Mutex<Interpreters>>,
-    /// Whether there are any, and whether one has its frames in its own memory.
+    /// Whether there are any, and whether one of them keeps its frames in its own memory.
     any: bool,
     in_memory: bool,
 }
 
 impl SharedInterpreters {
-    /// Sets which interpreters there are. What was read of those that were there before is kept.
+    /// Sets which interpreters there are. Cached data of interpreters that were known before is kept.
     pub(super) fn set(&mut self, found: &[Found]) {
         let mut all = self.lock();
         all.set(found);
@@ -93,18 +94,19 @@ impl SharedInterpreters {
         !self.any
     }
 
-    /// Whether one of them has its frames in its own memory, and not on the native stack that comes with a sample.
+    /// Whether one of them keeps its frames in its own memory, not on the native stack that comes with a sample.
     pub(super) fn has_frames_in_memory(&self) -> bool {
         self.in_memory
     }
 
-    /// Whether one of them has its frames on the native stack, and the names of its functions in memory that it moves.
+    /// Whether one of them has its frames on the native stack. Such an interpreter moves the names of its functions in
+    /// memory.
     pub(super) fn has_native_frames(&self) -> bool {
         self.lock().instances.iter().any(|(_, instance)| instance.is_native())
     }
 
-    /// All of them, for whoever reads or names frames. A reader holds its thread away from its processor meanwhile, so
-    /// nobody keeps them for long.
+    /// Locks the interpreters for reading or naming frames. A reader keeps its thread off its processor meanwhile, so
+    /// the lock is never held for long.
     pub(super) fn lock(&self) -> MutexGuard<'_, Interpreters> {
         self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -142,9 +144,10 @@ impl Interpreters {
         self.instances.iter().any(|(_, instance)| !instance.is_native())
     }
 
-    /// Reads the frames of a thread, at most `limit` of them one by one. What is on its stack is taken from `copy`,
-    /// which belongs to the rest if the thread stands still. If it runs there is none, and what made no sense because
-    /// it was just being changed is read again, unless it is read before a stop, to have it in caches.
+    /// Reads the frames of a thread, at most `limit` of them one by one. If the thread stands still, `copy` is the copy
+    /// of its stack, and is used for everything that it contains. If the thread runs, `copy` is `None`, and frames that
+    /// are inconsistent because they were just being changed are read again. With a small `limit`, frames are read
+    /// once, only to have the memory in caches before a stop.
     pub(super) fn capture(
         &mut self,
         thread: ThreadKey,
@@ -154,7 +157,7 @@ impl Interpreters {
         interpreted: &mut Interpreted,
     ) {
         let mut target = Memory { pieces: copy, files };
-        // If nothing makes sense, what was read of most frames does as far as it goes.
+        // If no attempt is consistent, the one with the most frames is used.
         let mut most = Interpreted::default();
         for _ in 0..if copy.is_some() || limit < UNSTOPPED { 1 } else { ATTEMPTS } {
             interpreted.of = None;
@@ -177,15 +180,16 @@ impl Interpreters {
         }
     }
 
-    /// What one of them calls a thread. `is_first` if it is the first one of its process.
+    /// The name that an interpreter gives a thread. `is_first` if it is the first thread of its process.
     pub(super) fn thread_name(&mut self, thread: ThreadKey, is_first: bool, files: &ProcessFiles) -> Option<String> {
         let mut target = Memory { pieces: None, files };
         let mut instances = self.instances.iter_mut();
         instances.find_map(|(_, instance)| instance.thread_name(thread, is_first, Instant::now(), &mut target))
     }
 
-    /// Replaces `locations` by the native frames with the interpreters' in their places. `stands` if the thread still
-    /// stands where its frames were read. If it ran on, only what its stack and its registers prove is believed.
+    /// Replaces `locations` by the native frames, with interpreter frames in place of those that run the interpreter.
+    /// `stands` if the thread has not moved since its frames were read. If it ran on, only frames that its stack and
+    /// registers prove are used.
     pub(super) fn name(
         &mut self,
         interpreted: &Interpreted,
@@ -196,7 +200,7 @@ impl Interpreters {
         locations: &mut Vec<Location>,
     ) -> Named {
         let (space, files) = memory;
-        // A process may have both: one that has its frames on the native stack, and one that has them elsewhere.
+        // A process may have both kinds: an interpreter with frames on the native stack, and one with frames elsewhere.
         self.name_native(space, files, stack.frames, at_sample.as_mut());
         let Self { instances, functions, natively, resolved, fetches, generation, .. } = self;
         let stack = Stack { told: &natively.locations, ..stack };
@@ -212,14 +216,14 @@ impl Interpreters {
         let mut of = of.filter(|(_, known)| known == generation).map(|(index, _)| index);
         if of.is_none() && captured.frames.is_empty() && at_sample.as_ref().is_some_and(|at| at.ran_on_since.is_some())
         {
-            // Frames could not be read, but the native ones may prove functions by themselves.
+            // Frames could not be read, but native frames alone may prove functions.
             of = instances.iter().position(|(_, instance)| instance.proves_by_itself());
         }
         let Some((_, instance)) = of.and_then(|index| instances.get_mut(index)) else {
             stack.show(locations);
             return native;
         };
-        // Names are read from memory and not from a copy of the stack, which may be older.
+        // Names are read from memory and not from the copy of the stack, which may be older.
         let mut target = Memory { pieces: None, files };
         instance.sampled(at_sample.as_ref().and_then(|at| at.ran_on_since), Instant::now());
         instance.resolve(captured, stands, &mut target, functions, resolved);
@@ -237,13 +241,13 @@ impl Interpreters {
             }
             None => merge(stack, captured, resolved, evaluation.as_ref(), words, locations),
         };
-        // What was read for this sample is known to every one that is taken from now on.
+        // Everything read for this sample is known when later samples are taken.
         instance.sampled(None, Instant::now());
         merged.unknown = merged.unknown.saturating_add(native.merged.unknown);
         Named { any: native.any || merged.named > 0, cut: captured.cut, merged, ..native }
     }
 
-    /// Tells what native frames stand for in the eyes of an interpreter that has its frames there.
+    /// Names the native frames that belong to an interpreter with frames on the native stack.
     fn name_native(
         &mut self,
         space: &AddressSpace,
@@ -261,27 +265,28 @@ impl Interpreters {
         }
     }
 
-    /// Takes the functions that the owner was not told of yet, and the number of the first one.
+    /// Takes the functions that the owner does not know yet, and the number of the first one.
     pub(super) fn take_fresh(&mut self) -> Option<(u32, Vec<Function>)> {
         self.functions.take_fresh()
     }
 }
 
-/// What came of naming a stack.
+/// The result of naming a stack.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Named {
-    /// It has frames of an interpreter.
+    /// Whether it has interpreter frames.
     pub(super) any: bool,
-    /// Outer frames of the interpreter are missing.
+    /// Whether outer interpreter frames are missing.
     pub(super) cut: bool,
     pub(super) merged: Merged,
-    /// Functions of which it is known where they were, other ones, and those that stand for inlined ones as well.
+    /// The number of functions with a known position, of functions without one, and of frames that may stand for an
+    /// inlined function instead.
     pub(super) positioned: u64,
     pub(super) named: u64,
     pub(super) inlined: u64,
 }
 
-/// What kind of code an address is in.
+/// The kind of code at an address.
 fn place(space: &AddressSpace, address: u64) -> CodePlace {
     match space.find(address) {
         Some(module) if module.kind == ModuleKind::Generated => CodePlace::Generated,
@@ -290,7 +295,7 @@ fn place(space: &AddressSpace, address: u64) -> CodePlace {
     }
 }
 
-/// What is in a process's memory now.
+/// The present memory of a process.
 struct Live<'a> {
     instance: &'a mut dyn Instance,
     target: Memory<'a>,
@@ -337,14 +342,15 @@ impl Lookup for Live<'_> {
         });
         let mut next: Vec<_> = next.collect();
         if ways.is_read {
-            // That of the instruction before is the one before this address.
+            // The code has read its next instruction already, and a register holds the address of that. The
+            // instruction being executed is the one before this address.
             next.extend(kept.resolve(&frame.registers).map(NextInstruction::At));
         }
         next
     }
 }
 
-/// The memory of a process: what a copy of a stack has comes from there.
+/// The memory of a process. Bytes that the copy of a stack contains are taken from there.
 struct Memory<'a> {
     pieces: Option<&'a StackPieces>,
     files: &'a ProcessFiles,

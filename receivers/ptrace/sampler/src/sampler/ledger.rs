@@ -1,12 +1,12 @@
-//! How the time of a thread is shared among its samples. Running threads are sampled by events of their own or by
-//! stopping them, blocked ones by looking at them.
+//! Shares the time of a thread among its samples. Running threads are sampled by their own events or by stopping them,
+//! blocked threads by examining them.
 //!
 //! The kernel's counters (`schedstat`) say exactly how long a thread ran and how long it waited for a processor;
-//! samples only say where. So samples are noted as they come and weighed together when a batch is sent: samples of
-//! running share the time that the thread ran, samples of being blocked the time in which it neither ran nor waited for
-//! a processor. Time that no sample stands for becomes an entry of its own and is never spread over samples. Running,
-//! waiting for a processor and being blocked add up to the time that passed. When each of it was is
-//! `ledger/placing.rs`.
+//! samples only say where. So samples are collected and get their weights when the batch is sent. Samples of the
+//! running thread share its running time; samples of the blocked thread share the time in which it neither ran nor
+//! waited for a processor. Time without a sample becomes an entry of its own and is never spread over samples. Running,
+//! waiting for a processor and being blocked add up to the elapsed time. `ledger/placing.rs` decides when each of them
+//! was.
 
 mod placing;
 
@@ -15,140 +15,144 @@ use std::time::{Duration, Instant};
 use self::placing::{Observed, Placed, Placing};
 use crate::probe::SchedStat;
 
-/// Samples may stand for this many times their own periods, since timers come late and slices are short. What a thread
-/// ran beyond that is reported as not sampled.
+/// A sample may stand for up to this many times its own period, since timers come late and time slices are short.
+/// Running time beyond that is reported as not sampled.
 pub(super) const MOST_SCALE: u64 = 2;
 
-/// Running time without a sample is reported as such from this many periods on; less is carried into the next batch. On
-/// a busy machine a thread runs in short turns between which the timer may hit others: of threads that ran six periods,
-/// one in four hundred has no sample by chance.
+/// Running time without a sample is reported from this many periods on; less is carried into the next batch. On a busy
+/// machine a thread runs in short slices, and the timer may fire between them: of threads that ran six periods, one in
+/// four hundred has no sample by chance.
 pub(super) const UNSAMPLED: u64 = 6;
 
-/// Time in which the thread must have been blocked but was never seen so is reported as such from this many periods on.
-/// Less may come from counters that are late by up to a timer tick of the kernel.
+/// Time in which the thread must have been blocked, but was never found blocked, is reported from this many periods on.
+/// A shorter time may be an error of the counters, which are late by up to a timer tick of the kernel.
 const UNSEEN: u64 = 4;
 
-/// The counters of a running thread are late by up to a timer tick of the kernel: samples may stand for this many
-/// periods more than the counters say.
+/// The counters of a running thread are late by up to a timer tick of the kernel, so samples may stand for this many
+/// periods more than the counters show.
 const MOST_LATE: u64 = 1;
 
-/// A sample that waits for its weight.
+/// A sample that has no weight yet.
 #[derive(Debug, Clone, Copy)]
 struct Entry {
-    /// Its index in the batch.
+    /// The sample's index in the batch.
     sample: u32,
-    /// For a sample of running: for how much running time it was taken, in nanoseconds. `None` if the thread was
-    /// blocked.
+    /// For a sample of the running thread: the running time for which it was taken, in nanoseconds. `None` if the
+    /// thread was blocked.
     period_nano: Option<u64>,
-    /// How many looks found the thread blocked with it; or how long it waited, in nanoseconds.
+    /// For a sample of the blocked thread: how many examinations found it; or, if its wait was recorded, the length in
+    /// nanoseconds.
     looks: u64,
-    /// When it was taken: of several looks the first and the last.
+    /// When it was taken: the first and the last of several examinations.
     at: (Instant, Instant),
-    /// Whether the thread has not run since it was met blocked before.
+    /// Whether the thread has not run since it was found blocked before.
     unchanged: bool,
 }
 
-/// How time is shared.
+/// The parameters of settling.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rules {
     /// The time between two samples, in nanoseconds.
     pub(super) period_nano: u64,
-    /// How much running time has no sample because the thread was in the kernel, of which no samples may be taken: in
-    /// nanoseconds.
+    /// Running time, in nanoseconds, that has no samples because the thread was in the kernel, where no samples may be
+    /// taken.
     pub(super) kernel_nano: u64,
-    /// The event is open for one part in this many of the time.
+    /// The thread's event is open for one part in this many of the time.
     pub(super) duty_divisor: u64,
     /// Whether only running time counts.
     pub(super) cpu: bool,
-    /// Whether running time without a sample is not carried on, however little it is.
+    /// Whether running time without a sample is reported at once, however short, instead of being carried on.
     pub(super) pooled: bool,
-    /// Whether it was running or waiting for a processor when it was looked at last.
+    /// Whether the thread was running or waiting for a processor when it was last examined.
     pub(super) ready: bool,
-    /// What comes later.
+    /// What follows the settled time.
     pub(super) next: Next,
-    /// What says how much time there was of what.
+    /// The source of the amounts of time.
     pub(super) basis: Basis,
 }
 
-/// What says how much of the time a thread ran, and how much it waited.
+/// The source for how long a thread ran and how long it waited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Basis {
     /// The kernel's counters.
     Counters {
-        /// For how long the thread has been waiting for a processor that it did not get yet, in nanoseconds, where
-        /// records tell: the counters tell it only when it gets one.
+        /// How long the thread has been waiting for a processor in the present wait, in nanoseconds, if records show
+        /// it: the kernel counts this only when the wait ends.
         preempted_nano: u64,
     },
-    /// The records of its switches, by which each wait is noted with its length: it ran for the rest of the time.
+    /// The records of its switches. Each wait is noted with its length; the thread ran for the rest of the time.
     Records {
-        /// When it began, if that was meanwhile.
+        /// When the thread started, if that was within the settled time.
         began: Option<Instant>,
-        /// Whether it has ended.
+        /// Whether the thread has ended.
         ended: bool,
     },
 }
 
-/// What comes after the time that is settled.
+/// What follows the settled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Next {
-    /// More samples, which may stand for some of this time as well.
+    /// More samples of the same kind, which may stand for a part of this time as well.
     Same,
-    /// Samples that do not stand for this time: from now on the thread may be stopped, or may not any more.
+    /// Samples that do not stand for this time: how the thread is sampled changes now.
     Other,
     Nothing,
 }
 
-/// What a thread did in time that no sample stands for.
+/// What a thread did in time without a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
-    /// It ran, but no sample says where.
+    /// It ran, but no sample shows where.
     NotSampled,
-    /// It ran in the kernel, of which no samples may be taken.
+    /// It ran in the kernel, where no samples may be taken.
     InTheKernel,
     /// It waited for a processor.
     WaitingForProcessor,
-    /// It was blocked, but never when it was examined.
+    /// It must have been blocked, although no examination found it blocked.
     NotSeen,
 }
 
-/// A stretch of time.
+/// A span of time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stretch {
     pub(super) begins: Instant,
     pub(super) nano: u64,
 }
 
-/// The result of settling: stretches that follow each other without overlap, and without a gap in wall mode, but for
-/// time of which nothing is known.
+/// The result of settling: spans that follow each other without overlap. In wall mode there are no gaps either, except
+/// for time about which nothing is known.
 #[derive(Debug, Default)]
 pub(super) struct Settled {
-    /// Samples by their index in the batch, and the time that each stands for, in the order in which they were taken.
+    /// The samples by their index in the batch, each with the time that it stands for, in the order in which they were
+    /// taken.
     pub(super) samples: Vec<(u32, Stretch)>,
-    /// The time that no sample stands for.
+    /// The time without samples.
     pub(super) rests: Vec<(Rest, Stretch)>,
-    /// Samples of running, and how much of their periods they do not stand for, in nanoseconds.
+    /// Samples of the running thread that stand for less than their period, and how much less, in nanoseconds.
     pub(super) left: Vec<(u32, u64)>,
-    /// How much of the time the thread ran, in nanoseconds.
+    /// How long the thread ran, in nanoseconds.
     pub(super) ran_nano: u64,
 }
 
-/// The time of one thread that is not settled yet.
+/// The unsettled time of one thread.
 #[derive(Debug)]
 pub(super) struct Ledger {
     /// All time before this is settled.
     since: Instant,
-    /// The running and waiting time of the kernel's counters that is settled; `None` before the first look.
+    /// The running time and the waiting time of the kernel's counters that are settled; `None` until the counters were
+    /// read.
     counted: Option<(u64, u64)>,
-    /// The running time when the counters were read last, in nanoseconds.
+    /// The running time at the last reading of the counters, in nanoseconds.
     ran: u64,
-    /// Whether the thread has ended, and all of it is settled.
+    /// Whether the thread has ended and all of its time is settled.
     ended: bool,
-    /// How much running time is carried on, in nanoseconds, where records said how much there is.
+    /// Running time that is carried on to the next batch, in nanoseconds, if the amounts come from records.
     carried: Option<u64>,
-    /// How much waiting for a processor was settled before the kernel counted it, in nanoseconds: it counts a wait when
-    /// it ends.
+    /// Waiting for a processor that was settled before the kernel counted it, in nanoseconds: the kernel counts a wait
+    /// when it ends.
     ahead: u64,
-    /// When the thread was last seen blocked, and the counters then, which are exact; `None` if it may have run since.
+    /// When the thread was last found blocked, with its counters then, which are exact; `None` if it may have run
+    /// since.
     last_blocked: Option<(Instant, SchedStat)>,
     entries: Vec<Entry>,
 }
@@ -159,7 +163,7 @@ impl Basis {
 }
 
 impl Ledger {
-    /// A ledger for time from this moment on.
+    /// A ledger that begins at this moment.
     pub(super) fn new(since: Instant) -> Self {
         Self {
             since,
@@ -173,31 +177,31 @@ impl Ledger {
         }
     }
 
-    /// The thread began while its process was sampled, so that its counters began at 0.
+    /// The thread started while its process was sampled, so its counters began at 0.
     pub(super) fn begins_at_zero(&mut self) {
         self.counted.get_or_insert((0, 0));
     }
 
-    /// The thread is observed from this moment on only, when its counters were these.
+    /// The thread is observed only from this moment on, and its counters are these.
     pub(super) fn begins(&mut self, now: Instant, sched: Option<SchedStat>) {
         self.since = now;
         self.counted = None;
         sched.into_iter().for_each(|sched| self.saw(sched));
     }
 
-    /// Notes counters that were read. The first ones are where the ledger begins.
+    /// Notes a reading of the counters. The first reading is the beginning of the ledger.
     pub(super) fn saw(&mut self, sched: SchedStat) {
         self.counted.get_or_insert((sched.run_nano, sched.wait_nano));
         self.ran = sched.run_nano;
     }
 
-    /// The moment and the counters up to which the thread can be settled without reading its counters again, if it has
-    /// been blocked since.
+    /// If the thread is still blocked: the moment and the counters up to which it can be settled without reading its
+    /// counters again.
     pub(super) fn last_blocked(&self) -> Option<(Instant, SchedStat)> {
         self.last_blocked
     }
 
-    /// From now on there are no records.
+    /// The thread has no records from now on.
     pub(super) fn without_records(&mut self) {
         self.carried = None;
     }
@@ -207,7 +211,7 @@ impl Ledger {
         self.since
     }
 
-    /// Whether samples wait to be weighed.
+    /// Whether no samples wait for their weights.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -218,21 +222,20 @@ impl Ledger {
         self.entries.push(Entry { sample, period_nano: Some(period_nano), looks: 0, at: (at, at), unchanged: false });
     }
 
-    /// A sample was added of the thread while it was blocked, but it has gone on since.
+    /// A sample of the blocked thread was added to the batch, but the thread has gone on since.
     pub(super) fn was_blocked(&mut self, sample: u32, at: Instant) {
         self.last_blocked = None;
         self.entries.push(Entry { sample, period_nano: None, looks: 1, at: (at, at), unchanged: false });
     }
 
-    /// A sample was added of a wait, or of several, that took so many nanoseconds.
+    /// A sample was added for one wait, or for several, with this total length in nanoseconds.
     pub(super) fn waited(&mut self, sample: u32, at: Instant, nano: u64) {
         self.last_blocked = None;
         let last = at.checked_add(Duration::from_nanos(nano)).unwrap_or(at);
         self.entries.push(Entry { sample, period_nano: None, looks: nano, at: (at, last), unchanged: false });
     }
 
-    /// How much running time is not settled yet, in nanoseconds, with these counters; negative where the counters are
-    /// late.
+    /// The unsettled running time according to these counters, in nanoseconds. Negative if the counters are late.
     pub(super) fn unaccounted(&self, sched: SchedStat) -> i128 {
         if let Some(carried) = self.carried.filter(|_| !self.ended) {
             return carried.into();
@@ -246,7 +249,7 @@ impl Ledger {
         self.last_blocked = None;
     }
 
-    /// The thread was found blocked, with this sample and these counters.
+    /// The thread was found blocked with this sample and these counters.
     pub(super) fn blocked(&mut self, sample: u32, at: Instant, sched: SchedStat) {
         let before = self.last_blocked.replace((at, sched));
         let unchanged = sched.kept() && before.is_some_and(|(_, before)| before == sched);
@@ -259,10 +262,10 @@ impl Ledger {
         }
     }
 
-    /// Shares the time up to `now` among the samples. `sched` are the counters of that moment; `None` if the thread has
-    /// ended, and they are lost. It ended between when it was seen last and `now`: half of that is taken for its life,
-    /// which is right on average. Where it was not seen blocked, nobody knows that it ever was, and nothing is said of
-    /// it.
+    /// Shares the time up to `now` among the samples. `sched` are the counters at `now`; `None` if the thread has ended
+    /// and its counters are lost. It ended between its last observation and `now`: half of that span is counted as its
+    /// life, which is right on average. If it was never found blocked, the rest of its time is left out, since it may
+    /// have been anything.
     pub(super) fn settle(&mut self, now: Instant, sched: Option<SchedStat>, rules: Rules) -> Settled {
         let entries = std::mem::take(&mut self.entries);
         let mut is_recorded = false;
@@ -287,21 +290,21 @@ impl Ledger {
                 (sched.run_nano.saturating_sub(counted.0), sched.wait_nano.saturating_sub(counted.1))
             }
             Some(_) => (periods, 0),
-            // At least what it had run when the counters were read last.
+            // At least the running time at the last reading of the counters.
             None => (periods.max(self.ran.saturating_sub(self.counted.map_or(self.ran, |(ran, _)| ran))), 0),
         };
         let said_ahead = queued.min(self.ahead);
         self.ahead -= said_ahead;
         let queued = queued - said_ahead;
         let duty_divisor = rules.duty_divisor.max(1);
-        // The samples prove that the thread ran, even where the counters do not say so yet.
+        // The samples prove that the thread ran, even if the counters do not show it yet.
         let late = if is_recorded || rules.pooled {
             0
         } else {
             (periods / 2).min(rules.period_nano.saturating_mul(MOST_LATE))
         };
         let known = ran.min(periods.saturating_mul(MOST_SCALE * duty_divisor)).max(late).min(wall);
-        // The time in the kernel gets its share as if it had samples of its own.
+        // Time in the kernel gets its share as if it had its own samples.
         let mut of_known = Shares::new(known, periods);
         let in_kernel = of_known.next(rules.kernel_nano);
         let sampled = known - in_kernel;
@@ -324,8 +327,8 @@ impl Ledger {
             if entries.iter().any(|entry| entry.period_nano.is_none()) {
                 blocked = left.saturating_sub(nano(now.saturating_duration_since(end)));
             } else if sched.is_some() && rules.ready && is_late {
-                // It neither ran nor was blocked, so it is waiting for a processor. The kernel will count that when the
-                // wait ends.
+                // The thread neither ran nor was blocked, so it is waiting for a processor. The kernel counts that when
+                // the wait ends.
                 queue += left;
                 self.ahead = self.ahead.saturating_add(left);
             } else if sched.is_some() && (rules.next == Next::Nothing || is_late) {
@@ -364,7 +367,7 @@ impl Ledger {
         let placing = Placing {
             since: self.since,
             until: next.min(end),
-            // What an event samples in a part of the time only stands for the rest of the time as well.
+            // A sample of an event that is open for only a part of the time stands for the rest of the time as well.
             tolerance: Duration::from_nanos(rules.period_nano.saturating_mul(duty_divisor)),
         };
         let observed = observed.collect();
@@ -372,7 +375,7 @@ impl Ledger {
         self.carried = is_recorded.then_some(waits);
         let mut settled = Settled { samples, rests, left: unused, ran_nano: known.saturating_add(rest) };
         self.counted = match sched {
-            // What the counters differ by from the records is not made up for later.
+            // A difference between the counters and the records is not corrected later.
             Some(sched) if is_recorded => {
                 let ran = sched.run_nano.saturating_sub(waits);
                 settled.ran_nano = self.counted.map_or(0, |(before, _)| ran.saturating_sub(before));
@@ -380,9 +383,9 @@ impl Ledger {
             }
             None if is_recorded => self.counted.map(|(ran, wait)| (ran.saturating_add(settled.ran_nano), wait)),
             Some(sched) if self.counted.is_none() => Some((sched.run_nano, sched.wait_nano)),
-            // Waiting time beyond the time that passed was before the first look, and is not carried on.
+            // Waiting time beyond the elapsed time was before the first reading, and is not carried on.
             Some(sched) => Some((counted.0.saturating_add(settled.ran_nano), sched.wait_nano)),
-            // What its counters said last is settled, and there will be no more.
+            // Everything up to the last reading of the counters is settled, and no more follows.
             None => self.counted.map(|(_, queued)| (self.ran, queued)),
         };
         self.since = next;
@@ -390,7 +393,7 @@ impl Ledger {
     }
 }
 
-/// Shares an amount in proportion, to the last nanosecond.
+/// Divides an amount in proportion, exact to the nanosecond.
 pub(super) struct Shares {
     left: u64,
     parts: u64,

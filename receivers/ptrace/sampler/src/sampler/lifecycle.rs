@@ -1,4 +1,4 @@
-//! Attaches processes, starts and stops sampling them, and lets go of them: when the owner asks for it, when they end,
+//! Attaches processes, starts and stops sampling them, and detaches them: when the owner asks for it, when they end,
 //! and when sampling fails. The states are described in `states.rs`.
 
 use std::time::{Duration, Instant};
@@ -13,8 +13,8 @@ use super::{Command, Output};
 use crate::message::{Detached, ProblemKind, ProcessId};
 use crate::perf_map::Growth;
 
-/// How long the thread waits at its end for threads that were asked to stop. When it ends, the kernel lets go of the
-/// rest.
+/// How long the sampling thread waits at its end for threads that were asked to stop. When it ends, the kernel releases
+/// the rest.
 const DRAIN: Duration = Duration::from_millis(500);
 
 impl Engine<'_> {
@@ -23,18 +23,18 @@ impl Engine<'_> {
         self.processes.iter().position(|process| process.attached.id == id)
     }
 
-    /// The index of a process that is attached and not sampled now.
+    /// The index of a process that is attached but not sampled at present.
     fn find_attached(&self, id: ProcessId) -> Option<usize> {
         self.attached.iter().position(|process| process.id == id)
     }
 
-    /// What there is of a process, whether it is sampled or not.
+    /// The attached state of a process, whether it is sampled or not.
     fn attached_mut(&mut self, id: ProcessId) -> Option<&mut Attached> {
         let sampled = self.processes.iter_mut().map(|process| &mut process.attached);
         sampled.chain(&mut self.attached).find(|attached| attached.id == id)
     }
 
-    /// Does what the handle asks for.
+    /// Executes a command from the handle.
     pub(super) fn obey(&mut self, command: Command) {
         let now = Instant::now();
         match command {
@@ -86,7 +86,7 @@ impl Engine<'_> {
                     let status = self.processes[index].attached.status();
                     self.sender.send(Output::Status(status));
                 }
-                // This fails only where the one who waited has given up.
+                // Sending fails only if the handle has stopped waiting.
                 ready.try_send(()).ok();
             }
             Command::Detach(process) => {
@@ -123,7 +123,7 @@ impl Engine<'_> {
         Some(self.processes.len() - 1)
     }
 
-    /// Ends sampling a process, and sends what was sampled.
+    /// Stops sampling a process, and sends the samples taken so far.
     fn switch_off(&mut self, index: usize) -> Attached {
         let now = Instant::now();
         self.drain_all();
@@ -141,9 +141,9 @@ impl Engine<'_> {
         attached
     }
 
-    /// Sends the batch of a process. `next` is what comes later.
+    /// Sends the batch of a process. `next` is what follows.
     pub(super) fn send_batch(&mut self, index: usize, next: Next) {
-        // All records of what happened before are in rings by now.
+        // All records of earlier events are in the rings by now.
         let now = Instant::now();
         self.drain_all();
         let process = &mut self.processes[index];
@@ -157,15 +157,15 @@ impl Engine<'_> {
         }
     }
 
-    /// Forgets which threads are to be stopped, sampled or given an event in this tick.
+    /// Forgets the threads that were to be stopped, sampled or given an event in this tick.
     fn forget_noted(&mut self) {
         self.running.clear();
         self.blocked.clear();
         self.unwatched.clear();
     }
 
-    /// Sends what was sampled of a process, and forgets it. Threads of it that were asked to stop are let go when they
-    /// have stopped.
+    /// Sends the samples of a process, and detaches it. Threads that were asked to stop are released when they have
+    /// stopped.
     pub(super) fn let_go(&mut self, index: usize, why: Detached) {
         self.serve();
         let process = self.switch_off(index).id;
@@ -184,12 +184,12 @@ impl Engine<'_> {
         }
     }
 
-    /// After a panic: the process that was being worked on is given up, the others go on.
+    /// After a panic: gives up the process that was being worked on. The others go on.
     pub(super) fn give_up(&mut self) {
         self.unwinder = StackUnwinder::default();
         self.forget_noted();
         let Some(process) = self.current.take() else { return };
-        // Its state may be inconsistent, so none of it is used any more.
+        // Its state may be inconsistent, so it is not used any more.
         self.captures.forget(process);
         self.leave_processors(process);
         let sampled = self.find(process).map(|index| self.processes.swap_remove(index).attached);

@@ -1,8 +1,8 @@
-//! The sampling thread: the only tracer, for all processes.
+//! The sampling thread: the only tracer, for all sampled processes.
 //!
-//! It never waits for one thread of a target, and computes nothing while it holds one stopped, except where a stack
-//! cannot be copied in one piece (see `stack_copy`). What it costs its targets and itself is measured and bounded (see
-//! `budget`).
+//! It never blocks while it waits for one thread of a target, and it does no computation while it holds a thread
+//! stopped, unless the stack cannot be copied in one piece (see `stack_copy`). Its own cost and the cost to its targets
+//! are measured and bounded (see `budget`).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -61,56 +61,57 @@ mod user_bound;
 pub enum Output {
     /// Samples of a process.
     Batch(Batch),
-    /// Functions that an interpreter of a process names, numbered from `first` on. They come before the samples with
-    /// these numbers.
+    /// Functions of a program that an interpreter of the process runs, numbered from `first` on. They are sent before
+    /// the first samples that refer to them.
     Functions {
         /// The process.
         process: ProcessId,
-        /// The number of the first one.
+        /// The number of the first function.
         first: u32,
         /// The functions.
         functions: Vec<Function>,
     },
     /// Counters of a process.
     Status(Status),
-    /// The process executes code that is in no known mapping, or has replaced code: its maps have to be read again.
+    /// The process executes code in no known mapping, or has replaced code: its maps have to be read again.
     Reload {
         /// The process.
         process: ProcessId,
-        /// What it mapped since the last time, as far as the kernel tells, in order of time.
+        /// Executable mappings that the kernel has reported since the last reload, in order of time.
         mapped: Vec<MappedAt>,
     },
-    /// The process was let go; nothing more is sent about it.
+    /// The process was detached; nothing more is sent about it.
     Gone {
         /// The process.
         process: ProcessId,
-        /// Why.
+        /// The reason.
         why: Detached,
     },
     /// The process cannot be sampled, or only in part. Sent once per process and kind.
     Problem {
         /// The process.
         process: ProcessId,
-        /// What kind.
+        /// The kind of problem.
         kind: ProblemKind,
-        /// What it is and what to do about it, for a person.
+        /// The problem and a remedy, for a person.
         message: String,
     },
 }
 
-/// How long a new command waits for the sampling thread to open its events, before it runs without them.
+/// How long a new command waits for the sampling thread to open its events. After that it runs without them.
 const START: Duration = Duration::from_secs(1);
 
-/// How the sampling thread runs.
+/// Options of the sampling thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SamplerOptions {
-    /// Whether it asks for the real-time scheduler's lowest priority instead of a nice value. No stopped thread then
-    /// waits for the sampler, even on a saturated machine; but the kernel ends the process if the thread runs for too
+    /// Whether to use the lowest priority of the real-time scheduler instead of a nice value. Then no stopped thread
+    /// waits for the sampler, even on a saturated machine; but the kernel kills the process if the thread runs for too
     /// long without a pause (`RLIMIT_RTTIME`).
     pub realtime: bool,
 }
 
-/// The sampling thread's handle. Dropped without [`Sampler::stop`] it stops as well, without being waited for.
+/// The handle of the sampling thread. Dropping it without [`Sampler::stop`] stops the thread as well, but does not wait
+/// for it.
 #[derive(Debug)]
 pub struct Sampler {
     shared: Arc<Shared>,
@@ -119,11 +120,11 @@ pub struct Sampler {
     raised_priority: bool,
 }
 
-/// What the handle and the thread share.
+/// The data that the handle and the thread share.
 #[derive(Debug, Default)]
 struct Shared {
     commands: Mutex<VecDeque<Command>>,
-    /// Set together with a command, so that the thread need not take the lock to find none.
+    /// Set together with a command, so that the thread finds the queue empty without taking the lock.
     pending: AtomicBool,
 }
 
@@ -144,7 +145,7 @@ impl Shared {
     }
 }
 
-/// What the handle asks the sampling thread to do.
+/// A command from the handle to the sampling thread.
 #[derive(Debug)]
 enum Command {
     Attach { process: ProcessId, files: Arc<ProcessFiles>, space: Arc<AddressSpace>, settings: Settings },
@@ -158,17 +159,17 @@ enum Command {
 }
 
 impl Sampler {
-    /// Starts the sampling thread. Its outputs go to `out`, and `wake` is called after each of them. Batches that find
-    /// no room are dropped and counted ([`Status::lost_observations`]); other outputs are kept and sent when there is
-    /// room.
+    /// Starts the sampling thread. Its outputs are sent to `out`, and `wake` is called after each of them. If the
+    /// channel is full, batches are dropped and counted ([`Status::lost_observations`]); other outputs are kept and
+    /// sent later.
     ///
-    /// Every thread of the program should have SIGCHLD blocked at that time (block it in `main` before the first thread
-    /// is started): stops are announced by that signal. If one has not, the sampling thread polls for stops instead,
-    /// which costs more.
+    /// Every thread of the program should have SIGCHLD blocked by then (block it in `main` before the first thread is
+    /// started): the kernel announces stops by that signal. If one thread has not blocked it, the sampling thread polls
+    /// for stops instead, which costs more.
     ///
     /// # Errors
     ///
-    /// The kernel's error where no thread can be started.
+    /// The kernel's error if no thread can be started.
     pub fn start(
         options: SamplerOptions,
         out: SyncSender<Output>,
@@ -194,46 +195,47 @@ impl Sampler {
         self.send(Command::Attach { process, files, space, settings });
     }
 
-    /// Sets what is known about where things were mapped at a moment, after [`Output::Reload`].
+    /// Sets the address space of a process as of a moment, in answer to [`Output::Reload`].
     pub fn set_space(&self, process: ProcessId, at: Instant, space: Arc<AddressSpace>) {
         self.send(Command::SetSpace(process, at, space));
     }
 
-    /// Sets the perf map of a process, which tells how its code changes.
+    /// Sets the perf map of a process: its growth shows that the process has compiled code.
     pub fn set_perf_map(&self, process: ProcessId, file: Arc<File>) {
         self.send(Command::SetPerfMap(process, file));
     }
 
-    /// Sets how the records are read by which a process shows what its threads work on; `None` if they are not.
+    /// Sets the schema of the records in which a process publishes what its threads work on; `None` if they are not
+    /// read.
     pub fn set_schema(&self, process: ProcessId, schema: Option<Arc<Schema>>) {
         self.send(Command::SetSchema(process, schema));
     }
 
-    /// Samples a process from now on, or ends that and sends what was sampled.
+    /// Starts sampling a process, or stops it and sends the samples taken so far.
     pub fn sample(&self, process: ProcessId, on: bool) {
         self.send(Command::Sample(process, on));
     }
 
-    /// Samples a process that has not executed anything yet, and returns when it may run: where the kernel permits
-    /// events, it is sampled from its first instruction on.
+    /// Samples a process that has not executed anything yet, and returns when the process may run. If the kernel
+    /// permits events, it is sampled from its first instruction on.
     pub fn sample_from_start(&self, process: ProcessId) {
         let (sender, ready) = std::sync::mpsc::sync_channel(1);
         self.send(Command::SampleFromStart(process, sender));
-        // If the sampling thread gets no processor, the process rather starts unsampled than waits any longer.
+        // If the sampling thread gets no processor, the process starts unsampled instead of waiting longer.
         ready.recv_timeout(START).ok();
     }
 
-    /// Lets go of a process: what was sampled is sent, then [`Output::Gone`].
+    /// Detaches a process: its samples are sent, then [`Output::Gone`].
     pub fn detach(&self, process: ProcessId) {
         self.send(Command::Detach(process));
     }
 
-    /// Lets go of every process, and waits for the thread to end. What was sampled is put into the channel, so somebody
-    /// has to read it; what finds no room is dropped after a second.
+    /// Detaches every process, and waits for the thread to end. The remaining samples are sent to the channel, so the
+    /// receiver has to be read meanwhile; after a second, samples that find no room are dropped.
     pub fn stop(mut self) {
         self.send(Command::Stop);
         if let Some(thread) = self.thread.take() {
-            // If the thread panicked, it has sent a problem about that, and there is nothing left to do.
+            // If the thread panicked, it has already sent a problem, and nothing is left to do.
             drop(thread.join());
         }
     }

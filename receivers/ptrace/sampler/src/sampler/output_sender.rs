@@ -1,4 +1,4 @@
-//! Sending the sampler's outputs without ever waiting for their receiver.
+//! Sends the sampler's outputs without ever waiting for the receiver.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{SyncSender, TrySendError};
@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 use super::Output;
 use crate::message::Batch;
 
-/// How long the sampling thread waits at its end for room for what is left.
+/// How long the sampling thread waits at its end for room in the channel.
 const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 
-/// How often another attempt is made to send what found no room.
+/// How often it retries to send outputs that found no room.
 pub(super) const RETRY: Duration = Duration::from_millis(20);
 
-/// Sends [`Output`]s, and keeps those that found no room in the channel. These stay few: batches are never kept, and of
-/// the counters of a process only the last.
+/// Sends [`Output`]s, and keeps those that found no room in the channel. Only few are kept: batches are dropped
+/// instead, and of a process's counters only the latest are kept.
 pub(super) struct OutputSender<'a> {
     out: SyncSender<Output>,
     wake: &'a dyn Fn(),
@@ -30,11 +30,11 @@ impl<'a> OutputSender<'a> {
         !self.unsent.is_empty()
     }
 
-    /// Sends a batch, or drops it where there is no room. Returns how many observations were lost.
+    /// Sends a batch, or drops it if there is no room. Returns how many observations were lost.
     pub(super) fn send_batch(&mut self, batch: Batch) -> u64 {
         self.send_unsent();
         if self.has_unsent() {
-            // Nothing may overtake what waits to be sent.
+            // A batch must not overtake outputs that wait.
             return observations(&batch);
         }
         match self.out.try_send(Output::Batch(batch)) {
@@ -59,7 +59,7 @@ impl<'a> OutputSender<'a> {
         self.send_unsent();
     }
 
-    /// Sends what found no room before.
+    /// Sends outputs that found no room before.
     pub(super) fn send_unsent(&mut self) {
         while let Some(output) = self.unsent.pop_front() {
             match self.out.try_send(output) {
@@ -73,7 +73,7 @@ impl<'a> OutputSender<'a> {
         }
     }
 
-    /// Sends what is left, and waits for room if need be, for at most [`LAST_ATTEMPT`].
+    /// Sends the remaining outputs, and waits for room if necessary, for at most [`LAST_ATTEMPT`].
     pub(super) fn send_rest(&mut self) {
         let deadline = Instant::now() + LAST_ATTEMPT;
         loop {
@@ -102,8 +102,8 @@ mod tests {
         Batch { samples: vec![Sample { observations, ..Sample::default() }; 2], ..Batch::default() }
     }
 
-    /// Guarantees: while the receiver reads nothing, batches are dropped and counted, of counters the last is kept,
-    /// everything else is sent in order once there is room, and the thread never waits.
+    /// Guarantees: while the receiver reads nothing, batches are dropped and counted, only the latest counters are
+    /// kept, all other outputs are sent in order once there is room, and the sender never waits.
     #[test]
     fn no_room() {
         let (out, outputs) = sync_channel(1);

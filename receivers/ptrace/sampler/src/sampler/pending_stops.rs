@@ -1,4 +1,4 @@
-//! The threads that were asked to stop and have not been let go yet.
+//! The threads that were asked to stop and are not released yet.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use crate::probe::SchedStat;
 /// The sampling thread may have displaced another thread from its processor up to this long before it reads a clock.
 const WAKING: Duration = Duration::from_micros(50);
 
-/// A thread that was asked to stop and has not been let go since.
+/// A thread that was asked to stop and was not released since.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct PendingStop {
     pub(super) process: ProcessId,
     /// Whether it was blocked, and is stopped for its registers.
     pub(super) blocked: bool,
-    /// How many sampling periods the stop stands for: the thread may have had to wait for its turn.
+    /// How many sampling periods the stop stands for: more than one if the thread had to wait for its turn.
     pub(super) periods: u64,
     /// Its state when it was asked to stop; `None` if the kernel keeps no such counters.
     pub(super) asked: Option<Asked>,
@@ -26,14 +26,14 @@ pub(super) struct PendingStop {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Asked {
     pub(super) sched: SchedStat,
-    /// When the sampling thread was woken to look at it.
+    /// When the sampling thread woke up to examine the thread.
     pub(super) woken: Instant,
 }
 
 impl Asked {
-    /// Whether the counters at its stop show that the thread was waiting for a processor when it was asked to stop, and
-    /// so was not running. That it was given a processor since then does not prove it, because the sampling thread
-    /// displaces other threads itself: the wait must have begun before the sampling thread was woken.
+    /// Whether the counters at the stop prove that the thread was waiting for a processor, not running, when it was
+    /// asked to stop. It is no proof that it was given a processor since then, because the sampling thread itself
+    /// displaces other threads: the wait must have begun before the sampling thread woke up.
     pub(super) fn was_queued(self, sched: SchedStat, stopped: Instant) -> bool {
         let waited = Duration::from_nanos(sched.wait_nano.saturating_sub(self.sched.wait_nano));
         let since_woken = stopped.saturating_duration_since(self.woken);
@@ -48,8 +48,8 @@ pub(super) type PendingStops = HashMap<u32, PendingStop, foldhash::fast::FixedSt
 mod tests {
     use super::*;
 
-    /// Guarantees: a thread that stopped is taken to have waited for a processor only if it was given one since and had
-    /// waited for longer than the sampling thread could have kept it from one.
+    /// Guarantees: a stopped thread counts as having waited for a processor only if it was given one since and had
+    /// waited for longer than the sampling thread could have displaced it.
     #[test]
     fn queued_threads() {
         let woken = Instant::now();

@@ -1,9 +1,9 @@
-//! Where threads wait, and with which stacks: a place that was met before needs no unwinding.
+//! The places at which threads wait, and their stacks: a known place needs no unwinding.
 //!
-//! A place is the instruction pointer, the stack pointer and the words of the copied stack that point into code: of
-//! waits that differ in their callers, one of these differs as well. Where the copy has all of a stack, the stack pointer
-//! does not matter, so that threads which wait alike share a place. Words that are left over from earlier calls make
-//! two places of one stack, which only costs unwinding it twice.
+//! A place consists of the instruction pointer, the stack pointer, and the words of the copied stack that point into
+//! code: if two waits differ in their callers, they differ in one of these. If the copy contains the whole stack, the
+//! stack pointer does not matter, so threads that wait in the same way share a place. Words that are left over from
+//! earlier calls may split one stack into two places, which only costs unwinding it twice.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -14,12 +14,12 @@ use hashbrown::HashMap;
 pub(super) struct Place {
     ip: u64,
     sp: u64,
-    /// The words that point into code, each with where it is.
+    /// A hash of the words that point into code, with their positions.
     code: u64,
 }
 
 impl Place {
-    /// The place of a thread with these registers and the stack from the stack pointer on.
+    /// The place of a thread with these registers; `stack` begins at the stack pointer.
     pub(super) fn new(ip: u64, sp: u64, stack: &[u8], code: &mut CodeRanges) -> Self {
         let mut hasher = foldhash::fast::FixedState::with_seed(0).build_hasher();
         let (words, _) = stack.as_chunks();
@@ -32,18 +32,18 @@ impl Place {
         Self { ip, sp, code: hasher.finish() }
     }
 
-    /// The same place on the stack of any thread.
+    /// The same place for any thread, regardless of its stack pointer.
     pub(super) fn of_any_thread(self) -> Self {
         Self { sp: 0, ..self }
     }
 }
 
-/// The addresses of a process that are mapped executable.
+/// The executable address ranges of a process.
 #[derive(Debug, Clone, Default)]
 pub(super) struct CodeRanges {
-    /// Beginnings and ends, in ascending order.
+    /// Start and end of each range, in ascending order.
     ranges: Vec<(u64, u64)>,
-    /// The range that was found last: return addresses of one stack are mostly of few files.
+    /// The range that was found last: most return addresses of a stack are in few files.
     last: usize,
 }
 
@@ -73,8 +73,7 @@ impl CodeRanges {
     }
 }
 
-/// The places that are known, with what is known of each. Where there are too many, those are forgotten that were not
-/// met lately.
+/// Known places with their stacks. If there are too many, those that were not found recently are forgotten.
 #[derive(Debug)]
 pub(super) struct Places<S> {
     known: HashMap<Place, Known<S>, foldhash::fast::FixedState>,
@@ -83,7 +82,7 @@ pub(super) struct Places<S> {
 #[derive(Debug)]
 struct Known<S> {
     stack: S,
-    /// Whether it was met again since places were last forgotten.
+    /// Whether the place was found again since places were last forgotten.
     met: bool,
 }
 
@@ -94,19 +93,19 @@ impl<S> Default for Places<S> {
 }
 
 impl<S> Places<S> {
-    /// What is known of a place that was met.
+    /// The stack of a place that was found, if known.
     pub(super) fn get(&mut self, place: &Place) -> Option<&S> {
         let known = self.known.get_mut(place)?;
         known.met = true;
         Some(&known.stack)
     }
 
-    /// Remembers a place, or replaces what is known of it. There are at most so many afterwards, and at least this one.
+    /// Remembers a place, or replaces its stack. At most `most` places are kept, and at least this one.
     pub(super) fn insert(&mut self, place: Place, stack: S, most: usize) {
         if self.known.len() >= most && !self.known.contains_key(&place) {
             self.known.retain(|_, known| std::mem::take(&mut known.met));
             if self.known.len() >= most {
-                // All were met: every second one has to be found anew.
+                // All places were found recently, so every second one is forgotten.
                 let mut is_kept = false;
                 self.known.retain(|_, _| {
                     is_kept = !is_kept;
@@ -117,7 +116,7 @@ impl<S> Places<S> {
         self.known.insert(place, Known { stack, met: false });
     }
 
-    /// Forgets all: code is mapped elsewhere by now.
+    /// Forgets all places, because code is mapped elsewhere now.
     pub(super) fn clear(&mut self) {
         self.known.clear();
     }

@@ -1,4 +1,4 @@
-//! Decides which threads have an event where not each can have one: those that ran most.
+//! Decides which threads have an event if not all can have one: those that ran most.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -7,14 +7,14 @@ use super::run::Engine;
 use super::states::Watch;
 use crate::message::ProcessId;
 
-/// How often events are given to the threads that ran most, while there are too few.
+/// While there are too few events, how often they are given to the threads that ran most.
 const REVIEW: Duration = Duration::from_secs(1);
 
-/// A thread gives its event up to one that ran at least this many times as long. Between threads that run alike an
+/// A thread gives up its event to a thread that ran at least this many times as long. If both ran about as long, an
 /// exchange gains nothing.
 const ADVANTAGE: u64 = 2;
 
-/// Whether there are too few events, and when those that exist are next given to the threads that ran most.
+/// Whether there are too few events, and when they are next redistributed.
 #[derive(Debug)]
 pub(super) struct Precedence {
     pub(super) lacking: bool,
@@ -26,7 +26,7 @@ impl Precedence {
         Self { lacking: false, due: now }
     }
 
-    /// Whether events are to be given anew now.
+    /// Whether events have to be redistributed now.
     fn is_due(&mut self, now: Instant) -> bool {
         let due = self.lacking && now >= self.due;
         if due {
@@ -37,14 +37,14 @@ impl Precedence {
     }
 }
 
-/// For how long a thread ran lately.
+/// How long a thread ran recently.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Lately {
     /// Its running time at the last review, in nanoseconds.
     seen: Option<u64>,
-    /// For how long it ran between the last two reviews, in nanoseconds.
+    /// How long it ran between the last two reviews, in nanoseconds.
     ran: u64,
-    /// Whether it gave its event up in the last review.
+    /// Whether it gave up its event in the last review.
     gave_up: bool,
 }
 
@@ -79,9 +79,8 @@ fn giving_up(claims: &[Claim]) -> Vec<(ProcessId, u32)> {
 }
 
 impl Engine<'_> {
-    /// Opens events for the threads of a process that were noted, as far as there are any left: first for those that
-    /// ran most. A thread that gave its event up gets none before the next review, or it would be the first to take it
-    /// back.
+    /// Opens events for the noted threads of a process while resources last, first for those that ran most. A thread
+    /// that gave up its event gets none before the next review; otherwise it could take the event back at once.
     pub(super) fn watch_noted(&mut self, index: usize, now: Instant) {
         let mut noted = std::mem::take(&mut self.unwatched);
         let process = &self.processes[index];
@@ -100,7 +99,7 @@ impl Engine<'_> {
             if is_settled && process.threads[thread_index].lately.gave_up {
                 continue;
             }
-            // The threads that follow ran less and can have none either.
+            // The remaining threads ran less, and cannot have an event either.
             if self.watch_thread(index, thread_index) {
                 break;
             }
@@ -109,7 +108,7 @@ impl Engine<'_> {
         self.unwatched = noted;
     }
 
-    /// If there are too few events, takes those of threads that hardly ran; the next tick gives them to threads that
+    /// If there are too few events, takes those of threads that hardly ran. The next tick gives them to threads that
     /// ran much longer.
     pub(super) fn review_precedence(&mut self, now: Instant) {
         if !self.precedence.is_due(now) {
@@ -125,7 +124,7 @@ impl Engine<'_> {
         }
     }
 
-    /// All threads that have an event of their own, or ran lately and could have one.
+    /// All threads that have their own event, or that ran recently and could have one.
     fn claims(&mut self) -> Vec<Claim> {
         let mut claims = Vec::new();
         for process in &mut self.processes {
@@ -155,9 +154,9 @@ impl Engine<'_> {
 mod tests {
     use super::*;
 
-    /// Guarantees: where there are too few events, a thread without one takes that of a thread that ran at most half as
-    /// long: the longest-running takes that of the shortest-running, and so on. Threads that ran alike keep what they
-    /// have, and no event goes to a thread that did not run.
+    /// Guarantees: if there are too few events, a thread without one takes that of a thread that ran at most half as
+    /// long: the longest-running takes that of the shortest-running, and so on. Threads that ran about as long keep
+    /// their events, and no event goes to a thread that did not run.
     #[test]
     fn those_that_ran_most() {
         let given = |with: &[u64], without: &[u64]| {
@@ -177,8 +176,8 @@ mod tests {
         assert_eq!(given(&[u64::MAX], &[u64::MAX]), [] as [u32; 0]);
     }
 
-    /// Guarantees: events are given anew only while there are too few, and once a second; a thread's running time
-    /// counts from one review to the next, and one that gave its event up may have one again.
+    /// Guarantees: events are redistributed only while there are too few, and once a second; a thread's running time
+    /// counts from one review to the next, and a thread that gave up its event may then have one again.
     #[test]
     fn once_a_second() {
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! Sampling by events of processors: which are open, for which processes, and what is read from their rings.
+//! Samples by events of processors: which of them are open, for which processes, and how their rings are read.
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,37 +26,37 @@ use crate::perf::record::{Record, SampleHead, User};
 use crate::perf::ring::Ring;
 use crate::rights::may_see_all;
 
-/// How often the use of the processors is reviewed.
+/// How often the coverage of a process's events is reviewed.
 const REVIEW: Duration = Duration::from_secs(1);
 
-/// It is reviewed less often where a process has more threads than this, but at least once in so many times that.
+/// For each multiple of this many threads a process is reviewed less often, but at least once in `SELDOM` intervals.
 const MANY_THREADS: usize = 1024;
 const SELDOM: usize = 4;
 
-/// The memory of all rings together, and the smallest and largest ring, in bytes. A processor that is always busy fills
-/// 1.7 MB in a second at the usual rate, and on a saturated machine the sampling thread may get no processor for half
-/// of that.
+/// The memory of all rings together, and the limits for the size of one, in bytes. A processor that is always busy
+/// fills 1.7 MB per second at the usual rate, and on a saturated machine the sampling thread may have to wait half a
+/// second for a processor.
 const RINGS: usize = 16 << 20;
 const RING: (usize, usize) = (64 << 10, 1 << 20);
 
-/// An event of the whole machine keeps its period for this many samples' time, and for at least this long.
+/// An event of the whole machine keeps its period for the time of this many samples, and for at least this long.
 const STEADY: u64 = 8;
 const LEAST_STEADY: Duration = Duration::from_millis(50);
 
-/// Events of all processors, shared by the processes that are sampled with them.
+/// One event per processor, shared by the processes that are sampled with them.
 #[derive(Debug)]
 pub(super) struct Processors {
-    /// The control group that they are limited to; `None` for the whole machine.
+    /// The control group to which they are limited; `None` for the whole machine.
     group: Option<ControlGroup>,
-    /// What they tell of switches.
+    /// What they report about switches.
     switches: Switches,
     period_nano: u64,
     rings: Vec<ProcessorEvent>,
-    /// When events of the whole machine get another period.
+    /// When the events get their next period, if they cover the whole machine.
     varied: Instant,
-    /// The processors that were online when these were opened.
+    /// The processors that were online when the events were opened.
     online: Vec<u32>,
-    /// The processes, with their process ids.
+    /// The sampled processes, with their process ids.
     processes: Vec<(ProcessId, u32)>,
 }
 
@@ -85,12 +85,12 @@ impl Processors {
         Some(Self { group, switches, period_nano, rings, varied: Instant::now(), online, processes: Vec::new() })
     }
 
-    /// Changes the period of events of the whole machine when it is time. The clock decides that: their timers always
-    /// run, and a processor that is mostly idle has too few samples to count by. The timers of a group's events stand
-    /// still while the group does not run, so those are changed after a number of samples.
+    /// Changes the periods of events of the whole machine when it is time. These are changed by the clock: their timers
+    /// always run, and on a mostly idle processor samples are too rare to count by. The timers of a group's events
+    /// stand still while the group does not run, so their periods are changed after a number of samples instead.
     ///
-    /// That of a processor stays on which no process of the set was sampled since. The one that executes this need not
-    /// be waited for, so its period is changed in any case.
+    /// A processor keeps its period if it has had no sample of these processes since the last change. The processor of
+    /// the sampling thread is changed whenever it has had one, since there is no other processor to wait for.
     fn vary(&mut self, now: Instant) {
         if self.group.is_some() || now < self.varied {
             return;
@@ -107,8 +107,8 @@ impl Processors {
         }
     }
 
-    /// Whether these are events of this group (`None`: the machine) on exactly these processors that tell as much of
-    /// switches.
+    /// Whether these are the events of this group (`None`: the machine) on exactly these processors, with this setting
+    /// for switches.
     fn are_of(&self, group: Option<&ControlGroup>, online: &[u32], switches: Switches) -> bool {
         self.group.as_ref() == group && self.online == online && self.switches == switches
     }
@@ -118,16 +118,16 @@ impl Processors {
 #[derive(Debug)]
 struct ProcessorEvent {
     event: OwnedFd,
-    /// The event of switches, which only writes into the ring.
+    /// The event of switches. It writes into the ring of `event`.
     #[allow(dead_code, reason = "dropping it closes it")]
     switches: Option<OwnedFd>,
     ring: Ring,
     varying: Varying,
     pace: Pace,
-    /// The processor, if a process of the set was sampled on it since the period was changed.
+    /// The processor, if one of the processes was sampled on it since the period was changed.
     sampled: Option<u32>,
-    /// When a thread left the processor the last time, in nanoseconds of CLOCK_MONOTONIC: the next one was given it
-    /// then. `None` where records were lost since.
+    /// When a thread last left the processor, in nanoseconds of CLOCK_MONOTONIC: at that moment the next thread was
+    /// given the processor. `None` if records were lost since.
     last_switch: Option<u64>,
 }
 
@@ -135,7 +135,7 @@ struct ProcessorEvent {
 #[derive(Debug, Default)]
 pub(super) struct Machine {
     read: Option<Instant>,
-    /// The processor time that was used on the whole machine.
+    /// The processor time used on the whole machine.
     cpu: Option<Duration>,
     /// The processors that are online.
     online: Vec<u32>,
@@ -144,7 +144,7 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// Reads it anew if it is older than half the time between two reviews of a process.
+    /// Reads the values again if they are older than half a review interval.
     fn refresh(&mut self, now: Instant) {
         if self.read.is_some_and(|read| now < read + REVIEW / 2) {
             return;
@@ -158,20 +158,20 @@ impl Machine {
     }
 }
 
-/// The state of the decision what a process's events cover.
+/// Decides what the events of a process cover, and when that is reviewed.
 #[derive(Debug)]
 pub(super) struct Review {
     begun: Instant,
     due: Instant,
     membership: Membership,
     before: Option<Marks>,
-    /// Whether the process is a command that has just been started.
+    /// Whether the process is a command that was just started.
     started: bool,
-    /// The coverages that could not be opened, and when.
+    /// The coverages that could not be opened, and when that was tried.
     refused: Vec<(Coverage, Instant)>,
 }
 
-/// Counters at a moment.
+/// Processor time counters at one moment.
 #[derive(Debug, Clone, Copy)]
 struct Marks {
     at: Instant,
@@ -185,8 +185,8 @@ impl Review {
         Self { begun: now, due: now, membership: Membership::default(), before: None, started, refused: Vec::new() }
     }
 
-    /// Finds out which control group the process is in by now. After a move it is not known yet how much of the new
-    /// group's time is the process's.
+    /// Finds out the present control group of the process. After a move, the process's share of the new group's time is
+    /// not known yet.
     pub(super) fn look_for_group(&mut self, process: BorrowedFd<'_>) {
         if self.membership.refresh(process)
             && let Some(before) = &mut self.before
@@ -195,8 +195,8 @@ impl Review {
         }
     }
 
-    /// Decides what is covered from now on, after `coverage`: the best one for which `opens` succeeds; the machine only
-    /// if it is `visible`. A coverage that did not open is tried again after a while.
+    /// Chooses the next coverage after `coverage`: the best one for which `opens` succeeds; the whole machine only if
+    /// it is `visible`. A coverage that could not be opened is tried again after a while.
     fn choose(
         &mut self,
         coverage: Coverage,
@@ -221,13 +221,13 @@ impl Review {
         })
     }
 
-    /// Reviews what is covered with the next tick.
+    /// Makes the review due in the next tick.
     pub(super) fn hasten(&mut self) {
         self.due = self.begun;
     }
 
-    /// Reads the counters, and returns how the processors were used since the last time. `switches` is how often the
-    /// busiest thread was given one meanwhile.
+    /// Reads the counters, and returns the use of the processors since the last call. `switches` is how many times the
+    /// busiest thread was given a processor meanwhile.
     pub(super) fn usage(
         &mut self,
         pid: u32,
@@ -258,15 +258,15 @@ impl Review {
 }
 
 impl Events {
-    /// Whether a process is sampled with the events of a group (`None`: the machine), on all processors that are online
-    /// now.
+    /// Whether a process is sampled with the events of this group (`None`: the machine) on all processors that are
+    /// online now.
     fn covers(&self, process: ProcessId, group: Option<&ControlGroup>, switches: Switches) -> bool {
         let mut of = self.processors.iter().filter(|set| set.are_of(group, &self.machine.online, switches));
         of.any(|set| set.processes.iter().any(|(id, _)| *id == process))
     }
 
-    /// The index of the set of events of a group (`None`: the machine) with this period, which is opened if there is
-    /// none yet. All processes that are sampled with it share it.
+    /// The index of the events of this group (`None`: the machine) with this period; they are opened if there are none
+    /// yet. All processes that are sampled with them share them.
     fn open_processors(&mut self, group: Option<&ControlGroup>, period_nano: u64, switches: Switches) -> Option<usize> {
         let online = &self.machine.online;
         if let Some(index) = self.processors.iter().position(|set| set.are_of(group, online, switches)) {
@@ -282,8 +282,8 @@ impl Events {
 }
 
 impl Events {
-    /// What events of a group (`None`: the machine) tell of switches if so much is wanted: one set of events costs less
-    /// than two.
+    /// What the events of a group (`None`: the machine) should report about switches. If a set of events with
+    /// [`Switches::Sampled`] is open already, it is used: one set costs less than two.
     fn shared_switches(&self, group: Option<&ControlGroup>, wanted: Switches) -> Switches {
         let online = &self.machine.online;
         let mut sets = self.processors.iter();
@@ -293,14 +293,15 @@ impl Events {
 }
 
 impl Engine<'_> {
-    /// Reviews what the events of a process should cover, when it is time.
+    /// Reviews what the events of a process should cover, when a review is due.
     pub(super) fn review_coverage(&mut self, index: usize, now: Instant) {
         for set in self.events.iter_mut().flat_map(|events| &mut events.processors) {
             set.vary(now);
         }
         let process = &mut self.processes[index];
         let Some(before) = process.watch.coverage().filter(|_| now >= process.review.due) else { return };
-        // The kernel adds up all threads for what a process used.
+        // To get the processor time of a process, the kernel adds up all of its threads, which is slow if there are
+        // many.
         let seldom = (1 + process.threads.len() / MANY_THREADS).min(SELDOM);
         process.review.due = now + REVIEW * u32::try_from(seldom).unwrap_or(1);
         let Some(events) = &mut self.events else { return };
@@ -308,8 +309,9 @@ impl Engine<'_> {
         let process = &mut self.processes[index];
         let usage = process.usage(&events.machine, now);
         let (id, period_nano) = (process.attached.id, process.event_period());
-        // Events of processors cost other processes something, too: if the budget has lowered the rate, there is nothing
-        // to spare, unless there are so many threads that their own events cost more. And they wake no reader.
+        // Events of processors also cost other processes something. So they are used only while the budget has not
+        // lowered the rate, or if the process has so many threads that their own events would cost more. They wake no
+        // readers, so they are not used where readers are wanted.
         let many = process.threads.len() > THREADS;
         let spare = process.is_at_full_rate() && !process.are_records_dear();
         let spare = (spare || many) && !process.wants_readers();
@@ -321,7 +323,7 @@ impl Engine<'_> {
         let coverage = if spare {
             review.choose(before, usage, events.machine.visible, now, |coverage| {
                 let group = if coverage == Coverage::Group { group.as_ref() } else { None };
-                // In a group, a thread that is switched in may follow one that is not sampled.
+                // In a group, a thread that is switched in may follow a thread that is not sampled.
                 let switches = if coverage == Coverage::Group && switches == Switches::Sampled {
                     Switches::Recorded
                 } else {
@@ -339,8 +341,8 @@ impl Engine<'_> {
         if coverage == before && opened.is_none() {
             return;
         }
-        // The samples so far are from the events before. The process is added to the new set afterwards, so that no
-        // moment is sampled twice.
+        // The samples so far are from the previous events. The process is added to the new set only after they are
+        // taken, so that no moment is sampled twice.
         self.drain_all();
         if let (Some(events), Some(opened)) = (&mut self.events, opened) {
             let pid = self.processes[index].attached.files.pid();
@@ -362,19 +364,19 @@ impl Engine<'_> {
             if number % LOOKS == LOOKS - 1 {
                 self.drain_processors();
             }
-            // Reading records may add threads before it.
+            // Reading the records may insert threads before it.
             if let Some(thread) = self.processes[index].find(id) {
                 self.processes[index].begin_recording(thread, Instant::now());
             }
         }
     }
 
-    /// Ends sampling a process with events of processors.
+    /// Stops sampling a process with events of processors.
     pub(super) fn leave_processors(&mut self, process: ProcessId) {
         self.leave_processors_but(process, None);
     }
 
-    /// Removes a process from all sets of events of processors but one.
+    /// Removes a process from all sets of events of processors except `kept`.
     fn leave_processors_but(&mut self, process: ProcessId, kept: Option<usize>) {
         let Some(events) = &mut self.events else { return };
         for (index, set) in events.processors.iter_mut().enumerate() {
@@ -382,11 +384,12 @@ impl Engine<'_> {
                 set.processes.retain(|(id, _)| *id != process);
             }
         }
-        // A set that was opened before a processor went online or offline ends with its last process.
+        // Sets that no process uses are closed. So a set that was opened before a processor went online or offline ends
+        // with its last process.
         events.processors.retain(|set| !set.processes.is_empty());
     }
 
-    /// Takes the samples of all processors. Of samples of processes that are not sampled, only the process id is read.
+    /// Takes the samples of all processors. Samples of other processes are skipped after reading their process ids.
     pub(super) fn drain_processors(&mut self) {
         let sets = self.events.as_ref().map_or(0, |events| events.processors.len());
         if sets == 0 {
@@ -402,7 +405,7 @@ impl Engine<'_> {
         self.record_cost.note(time::thread_cpu().saturating_sub(began), switches);
     }
 
-    /// Returns how many switches were recorded.
+    /// Takes the samples of one processor. Returns how many switches were recorded.
     fn drain_processor(&mut self, set: usize, ring: usize) -> usize {
         let Self { processes: sampled, captures, events: Some(events), .. } = self else { return 0 };
         let Processors { group, rings, processes, switches: told, .. } = &mut events.processors[set];
@@ -412,7 +415,7 @@ impl Engine<'_> {
         }
         let mut switches = 0;
         let are_sampled = *told == Switches::Sampled;
-        // When the processor was given to the thread that runs on it, and to the one before.
+        // When the processor was given to the present thread, and to the thread before.
         let (since, before) = (Cell::new(*last_switch), Cell::new(None));
         let wanted = |head: SampleHead| {
             if head.switched_nano.is_some() {
@@ -490,7 +493,7 @@ impl Engine<'_> {
     }
 }
 
-/// The process with this process id, of those that share a set of events.
+/// The process with this process id among those that share a set of events.
 fn with_pid<'a>(sampled: &'a mut [Active], sharers: &[(ProcessId, u32)], pid: u32) -> Option<&'a mut Active> {
     let (id, _) = sharers.iter().find(|(_, of)| *of == pid)?;
     sampled.iter_mut().find(|process| process.attached.id == *id)

@@ -1,12 +1,12 @@
 //! Reads the memory of a sampled thread before it executes its next instruction.
 //!
-//! Frames that an interpreter has in its own memory, and the parts of a stack that are not in its copy, change while
+//! Frames that an interpreter keeps in its own memory, and parts of a stack that are missing in its copy, change while
 //! their thread runs on. A reader is a thread that is bound to a processor and woken by the samples that are taken
-//! there. For it to run, the sampled thread has to leave the processor, and stays away while it is read. Each reading
-//! proves by itself that this was so ([`Evidence`]).
+//! there. The sampled thread has to leave the processor for the reader to run, and stays away while its memory is read.
+//! Each reading proves by itself that this was so ([`Evidence`]).
 //!
-//! A reader only copies: it names nothing, and what it copies is bounded. Nothing waits for it but the thread that it
-//! keeps from its processor.
+//! A reader only copies a limited amount of data: it names nothing. Only the thread that it keeps off its processor
+//! waits for it.
 
 use std::os::fd::AsFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,7 +83,7 @@ impl Drop for Reader {
     }
 }
 
-/// What a reader works with.
+/// The working data of a reader.
 struct Copier {
     ring: Arc<SharedRing>,
     board: Arc<Board>,
@@ -98,7 +98,7 @@ struct Copier {
 
 impl Copier {
     fn run(mut self, epoll: &Epoll, stopped: &AtomicBool) {
-        // Where it may not be bound, or is displaced by its targets, it proves less.
+        // If the thread cannot be bound, or its targets displace it, its readings are proven less often.
         affinity::bind(self.ring.processor);
         priority::go_first();
         nix::sys::prctl::set_timerslack(1).ok();
@@ -121,7 +121,7 @@ impl Copier {
         let mut charged = None;
         let mut urgent = false;
         let mut seen: Vec<u32> = Vec::new();
-        // The newest sample of each thread: what is in memory now belongs to none before.
+        // Only the newest sample of each thread: the present memory belongs to no earlier one.
         for index in (0..self.items.len()).rev() {
             let Item::Sample(sample) = &self.items[index] else { continue };
             if seen.contains(&sample.thread) {
@@ -193,7 +193,7 @@ impl Copier {
         sample.read = Some(Reading { interpreted, worked, proof, behind: sample.at.elapsed(), held: began.elapsed() });
     }
 
-    /// How long after a sample its thread left the processor, in nanoseconds, and its registers then.
+    /// How long after a sample its thread left the processor, in nanoseconds, and its registers at that moment.
     fn left(&self, index: usize) -> Option<(u64, Registers)> {
         let (Item::Sample(Sampled { thread, time_nano, .. }), later) = self.items.get(index..)?.split_first()? else {
             return None;
@@ -207,8 +207,8 @@ impl Copier {
     }
 }
 
-/// Takes a lock that others hold for some microseconds only. It does not wait for them for long: they may be waiting
-/// for this very processor.
+/// Takes a lock that others hold for some microseconds only. It waits for a short time only, because the holder may be
+/// waiting for this very processor.
 fn patiently<T>(of: &Mutex<T>) -> Option<std::sync::MutexGuard<'_, T>> {
     let began = Instant::now();
     loop {

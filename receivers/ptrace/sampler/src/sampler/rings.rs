@@ -1,7 +1,7 @@
-//! The rings of processors into which the events of threads write, and what was taken out of them.
+//! The rings into which the events of threads write, one per processor, and the records taken out of them.
 //!
-//! All events of threads on one processor share a ring. The sampling thread empties it with each tick, unless a reader
-//! does at each sample (see `reader.rs`).
+//! All events of threads on one processor share a ring. The sampling thread empties it in each tick, unless a reader
+//! empties it at each sample (see `reader.rs`).
 
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,12 +32,12 @@ use crate::runtime::ThreadKey;
 use crate::stack_copy::StackPieces;
 use crate::unwind::Registers;
 
-/// The size of a ring, in bytes: as much as the kernel lets everybody lock for each processor. A processor that is
-/// always busy fills it in 0.3 seconds at the usual rate.
+/// The size of a ring, in bytes: the kernel lets every user lock this much per processor. A processor that is always
+/// busy fills it in 0.3 seconds at the usual rate.
 const RING: usize = 512 << 10;
 
-/// How many items, and how many samples among them, wait for the sampling thread at most. Beyond that they are dropped,
-/// and samples counted.
+/// How many items, and how many samples among them, may wait for the sampling thread. Further items are dropped, and
+/// dropped samples are counted.
 const MOST_ITEMS: usize = 8192;
 const MOST_SAMPLES: usize = 1024;
 
@@ -45,19 +45,19 @@ const MOST_SAMPLES: usize = 1024;
 #[derive(Debug)]
 pub(super) struct SharedRing {
     pub(super) processor: u32,
-    /// The event that the ring belongs to; it counts nothing.
+    /// The event to which the ring belongs; it counts nothing.
     event: OwnedFd,
     ring: Mutex<Ring>,
-    /// Whether a reader empties it.
+    /// Whether a reader empties the ring.
     is_read: AtomicBool,
-    /// How often a reader emptied it.
+    /// How often a reader has emptied the ring.
     emptied: AtomicU64,
-    /// Whether a reader works on what it took out.
+    /// Whether a reader is still processing what it took out.
     in_hand: AtomicBool,
 }
 
 impl SharedRing {
-    /// The ring of a processor.
+    /// Opens the ring of a processor.
     pub(super) fn open(opener: &dyn Opener, processor: u32) -> Result<Self, Failure> {
         let subject = Opened::Thread { thread: gettid().as_raw().unsigned_abs(), processor: Some(processor) };
         let event =
@@ -78,12 +78,12 @@ impl SharedRing {
         })
     }
 
-    /// The descriptor that is readable when a record wakes.
+    /// The descriptor that becomes readable when a record wakes its reader.
     pub(super) fn event(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
 
-    /// Whether a reader empties it.
+    /// Whether a reader empties the ring.
     pub(super) fn is_read(&self) -> bool {
         self.is_read.load(Ordering::Acquire)
     }
@@ -92,8 +92,8 @@ impl SharedRing {
         self.is_read.store(is_read, Ordering::Release);
     }
 
-    /// Takes what is in it to read the memory of sampled threads. Until [`SharedRing::passed_on`], nobody else takes what
-    /// came later.
+    /// Takes all records, so that a reader can read the memory of the sampled threads. Until [`SharedRing::passed_on`]
+    /// is called, nobody else takes later records.
     pub(super) fn take_to_read(&self, spare: &mut Vec<StackPieces>, buffer: &mut Vec<u8>, items: &mut Vec<Item>) {
         let mut ring = lock(&self.ring);
         self.emptied.fetch_add(1, Ordering::Relaxed);
@@ -101,14 +101,15 @@ impl SharedRing {
         empty(&mut ring, true, spare, buffer, items);
     }
 
-    /// What a reader took is on the board.
+    /// Notes that the reader has put its items on the board.
     pub(super) fn passed_on(&self) {
         self.in_hand.store(false, Ordering::Release);
     }
 
-    /// Takes what was passed on, and what is in the ring: where a reader empties it, up to the first sample, which is left
-    /// to it unless it has not come since the ring was in this state `before`, or `all` is to be taken. Returns the state
-    /// if something is left to a reader.
+    /// Takes the items that were passed on, and the records in the ring. If the ring has a reader, only records before
+    /// the first sample are taken: the sample is left to the reader, unless the reader has not come since the last call
+    /// returned `before`, or `all` is set. Returns how often the reader has emptied the ring, if something is left for
+    /// it.
     pub(super) fn take(
         &self,
         board: &Board,
@@ -120,7 +121,7 @@ impl SharedRing {
         let mut ring = lock(&self.ring);
         let emptied = self.emptied.load(Ordering::Relaxed);
         let in_hand = self.in_hand.load(Ordering::Acquire);
-        // Records of one ring are taken in their order.
+        // The records of a ring have to stay in order.
         board.take(items);
         let with_samples = all || !self.is_read() || before == Some(emptied);
         if with_samples || !in_hand {
@@ -130,7 +131,7 @@ impl SharedRing {
     }
 }
 
-/// Takes what is in a ring, or what is before its first sample.
+/// Takes all records of a ring, or only those before its first sample.
 fn empty(
     ring: &mut Ring,
     with_samples: bool,
@@ -159,7 +160,7 @@ fn empty(
     }
 }
 
-/// What was taken out of a ring.
+/// An item taken out of a ring.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "most are samples")]
 pub(super) enum Item {
@@ -167,17 +168,17 @@ pub(super) enum Item {
     Sample(Sampled),
     /// A thread is about to leave its processor.
     Leaving(Left),
-    /// A thread that waited for a processor runs again.
+    /// A thread that waited for a processor has resumed.
     Resumed(Sampled),
-    /// Something else happened to a thread.
+    /// Another event in the life of a thread.
     Happened(Happened),
     /// A process has mapped executable memory.
     Mapped {
-        /// Its id.
+        /// The process id.
         process: u32,
-        /// When.
+        /// When it was mapped.
         at: Instant,
-        /// What.
+        /// The mapping.
         entry: MapsEntry,
     },
     /// Records are missing.
@@ -201,18 +202,18 @@ pub(super) struct Sampled {
     pub(super) read: Option<Reading>,
 }
 
-/// What was read of a thread's memory behind its sample.
+/// What was read from a thread's memory after its sample.
 #[derive(Debug)]
 pub(super) struct Reading {
-    /// Its frames in an interpreter.
+    /// Its interpreter frames.
     pub(super) interpreted: Interpreted,
-    /// What it works on, where its process shows that.
+    /// What the thread works on, if its process publishes that.
     pub(super) worked: Option<Worked>,
-    /// Whether they, and what was read of its stack beyond the copy, belong to the sample.
+    /// Whether this data, and the part of the stack that was read beyond the copy, belongs to the sample.
     pub(super) proof: Proof,
-    /// How long after the sample they had been read.
+    /// The time from the sample until the data had been read.
     pub(super) behind: Duration,
-    /// For how long the thread was kept from its processor for this.
+    /// For how long the thread was kept off its processor for this.
     pub(super) held: Duration,
 }
 
@@ -227,7 +228,7 @@ pub(super) struct Left {
     pub(super) stack: Vec<u8>,
 }
 
-/// Something that happened to a thread.
+/// A switch, start or end of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Happened {
     pub(super) process: u32,
@@ -236,16 +237,16 @@ pub(super) struct Happened {
     pub(super) what: What,
 }
 
-/// What it was.
+/// The kind of event.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum What {
     /// It was given a processor.
     In,
     /// It left the processor.
     Out(Cause),
-    /// It runs, and was given its processor at this time.
+    /// The thread runs, and was given its processor at the event's time.
     Runs,
-    /// It left the processor that it had been given at this moment, where that is known.
+    /// The thread left the processor; with the time at which it was given it, if known.
     Turn(Option<Instant>, Cause),
     /// It was started.
     Started,
@@ -254,7 +255,7 @@ pub(super) enum What {
 }
 
 impl Left {
-    /// The sample of a thread that leaves its processor; `None` if it has no registers.
+    /// From the sample of a thread that leaves its processor; `None` if it has no registers.
     pub(super) fn of(sample: &OnCpuSample<'_>, clock: Clock) -> Option<Self> {
         let User::Registers(registers) = sample.user else { return None };
         let &OnCpuSample { process, thread, time_nano, stack, .. } = sample;
@@ -264,7 +265,7 @@ impl Left {
 }
 
 impl Happened {
-    /// What a record says that is no sample.
+    /// From a record that is no sample; `None` for other records.
     pub(super) fn of(record: &Record<'_>, clock: Clock) -> Option<Self> {
         let (process, thread, time_nano, what) = match *record {
             Record::Switched(Switched { process, thread, time_nano, change, .. }) => {
@@ -320,8 +321,8 @@ impl Sampled {
     }
 }
 
-/// The kernel's call chain: where the thread was, then the calls that led there. Return addresses are moved back into
-/// their calls.
+/// The kernel's call chain: the current instruction, then the calls that led there. Return addresses are moved back
+/// into the call instructions.
 fn kernel(sample: &OnCpuSample<'_>) -> impl Iterator<Item = Location> {
     let addresses = sample.kernel.addresses().enumerate();
     addresses.map(|(depth, address)| Location::kernel(if depth == 0 { address } else { address.wrapping_sub(1) }))
@@ -333,9 +334,9 @@ pub(super) struct ReadProcess {
     pub(super) files: Arc<ProcessFiles>,
     pub(super) interpreters: Arc<Mutex<Interpreters>>,
     pub(super) space: Arc<AddressSpace>,
-    /// Whether the sampling thread is to name its functions at once, since their names move in memory.
+    /// Whether the sampling thread has to name functions at once, since the interpreter moves their names in memory.
     pub(super) is_urgent: bool,
-    /// The processor time that readers used for it and that was not charged yet, in nanoseconds.
+    /// The processor time that readers have used for it and that is not charged yet, in nanoseconds.
     pub(super) spent_nano: AtomicU64,
 }
 
@@ -344,15 +345,15 @@ pub(super) struct ReadProcess {
 pub(super) struct Subject {
     pub(super) process: Arc<ReadProcess>,
     pub(super) key: ThreadKey,
-    /// Its events by processor, whose counts tell whether it ran.
+    /// Its events by processor. Their counts show whether the thread ran.
     pub(super) events: Vec<(u32, Arc<OwnedFd>)>,
-    /// Whether its stack went on beyond its copy lately, so that it is followed in memory.
+    /// Whether a recent stack was longer than its copy, so that the stack is followed in memory.
     pub(super) goes_on: bool,
-    /// Where its process shows what its threads work on, where it does, and where this thread has it.
+    /// Where its process publishes what threads work on, and where this thread does.
     pub(super) contexts: Option<(Contexts, Mutex<Blocks>)>,
 }
 
-/// What the readers and the sampling thread share.
+/// Data shared by the readers and the sampling thread.
 #[derive(Debug, Default)]
 pub(super) struct Board {
     subjects: Mutex<HashMap<u32, Weak<Subject>, RandomState>>,
@@ -365,7 +366,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Board {
-    /// From now on this thread is read at its samples, for as long as the subject lives.
+    /// Makes readers read this thread at its samples from now on, for as long as the subject lives.
     pub(super) fn show(&self, thread: u32, subject: &Arc<Subject>) {
         let mut subjects = lock(&self.subjects);
         if subjects.len() == subjects.capacity() {
@@ -374,7 +375,7 @@ impl Board {
         subjects.insert(thread, Arc::downgrade(subject));
     }
 
-    /// What is known of a thread that is read at its samples.
+    /// The description of a thread that is read at its samples.
     pub(super) fn subject(&self, thread: u32) -> Option<Arc<Subject>> {
         lock(&self.subjects).get(&thread).and_then(Weak::upgrade)
     }
@@ -401,7 +402,7 @@ impl Board {
         items.append(&mut lock(&self.items));
     }
 
-    /// Gives buffers back to be used again, or takes some.
+    /// Balances the spare buffers between `spare` and the board, so that both sides can reuse them.
     pub(super) fn exchange(&self, spare: &mut Vec<StackPieces>) {
         let mut shared = lock(&self.spare);
         let all = shared.len() + spare.len();
@@ -428,9 +429,9 @@ mod tests {
         }
     }
 
-    /// Guarantees: where a ring has a reader, a tick takes what comes before the first sample, and leaves the sample to
-    /// the reader unless that has not come since the tick before; nothing is taken past records that the reader has not
-    /// passed on yet.
+    /// Guarantees: if a ring has a reader, a tick takes the records before the first sample and leaves the sample to
+    /// the reader, unless the reader has not come since the tick before; and no record is taken before those that the
+    /// reader still holds.
     #[test]
     fn beside_a_reader() {
         let (board, mut spare, mut buffer) = (Board::default(), Vec::new(), Vec::new());

@@ -1,7 +1,7 @@
 //! The sampling thread's loop.
 //!
 //! Stopped threads come first: between any two steps that take longer than some microseconds, threads that have stopped
-//! are sampled and let go.
+//! are sampled and released.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
@@ -24,7 +24,7 @@ use crate::message::{Location, ProcessId};
 use crate::os::priority;
 use crate::os::signal::{Sleeper, Waker};
 
-/// What the sampling thread sends to its handle once it has started.
+/// What the sampling thread reports to its handle once it has started.
 #[derive(Debug)]
 pub(super) struct Started {
     pub(super) waker: Waker,
@@ -66,39 +66,40 @@ pub(super) fn run(
 }
 
 enum AfterStep {
-    /// Sleep for this long at most; a command, a stop or a sample ends it earlier.
+    /// Sleep for at most this long; a command, a stop or a sample ends the sleep earlier.
     Sleep(Option<Duration>),
     End,
 }
 
 /// The state of the sampling thread.
 pub(super) struct Engine<'a> {
-    /// The processes that are attached and not sampled now.
+    /// Processes that are attached but not sampled at present.
     pub(super) attached: Vec<Attached>,
     /// The processes that are sampled.
     pub(super) processes: Vec<Active>,
     pub(super) pending_stops: PendingStops,
     pub(super) seizing: Seizing,
     pub(super) captures: Captures,
-    /// `None` where the kernel lacks epoll, with which samples are waited for.
+    /// `None` if the kernel lacks epoll, which is needed to wait for samples.
     pub(super) events: Option<Events>,
-    /// What was taken out of the rings. Kept for reuse.
+    /// A buffer for items taken out of the rings, kept for reuse.
     pub(super) items: Vec<Item>,
     pub(super) unwinder: StackUnwinder,
     pub(super) locations: Vec<Location>,
     pub(super) ids: Vec<u32>,
     pub(super) running: Vec<u32>,
     pub(super) blocked: Vec<(u32, BlockedAt)>,
-    /// Threads that run and have no event yet, by their ids.
+    /// The ids of threads that run and have no event yet.
     pub(super) unwatched: Vec<u32>,
     pub(super) precedence: Precedence,
     pub(super) cpu: CpuMark,
     pub(super) record_cost: RecordCost,
-    /// The process whose budget is charged with the processor time that is used from now on.
+    /// The process whose budget pays for the processor time used from now on.
     payer: ProcessId,
-    /// The process that is worked on. If a panic interrupts that, this process is given up.
+    /// The process that is being worked on. If a panic interrupts the work, this process is given up.
     pub(super) current: Option<ProcessId>,
-    /// The last moment at which no further thread was known to have stopped: the next stop is counted from then.
+    /// The last moment at which no further thread was known to have stopped: the length of the next stop is counted
+    /// from it.
     pub(super) noticed: Instant,
     /// When this thread last woke up.
     pub(super) woken: Instant,
@@ -177,7 +178,7 @@ impl<'a> Engine<'a> {
         (0..self.processes.len()).min_by_key(|&index| self.processes[index].due())
     }
 
-    /// Lets go of all threads that stopped, then unwinds what was taken from them.
+    /// Releases all threads that have stopped, then unwinds their stacks.
     pub(super) fn serve(&mut self) {
         self.drain_ready();
         loop {
@@ -195,8 +196,8 @@ impl<'a> Engine<'a> {
         self.current = current;
     }
 
-    /// Charges the processor time from now on to this process, and what was used until now to the one before. Reading
-    /// the clock is a system call, so it is only read when the process changes.
+    /// Charges the processor time from now on to this process, and the time used so far to the process before. Reading
+    /// the clock is a system call, so it is read only when the process changes.
     pub(super) fn charge(&mut self, process: ProcessId) {
         if self.payer == process {
             return;

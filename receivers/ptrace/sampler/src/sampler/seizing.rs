@@ -1,11 +1,11 @@
-//! Frees the sampling thread from a deadlock with a program that is executing another.
+//! Frees the sampling thread from a deadlock with a target that executes another program.
 //!
 //! A thread that executes another program waits until all other threads of its process are gone, and a traced thread is
-//! gone only when its tracer reaps it. During that wait, whoever asks to trace a thread of the process waits as well
-//! (the kernel's `cred_guard_mutex`: `de_thread` in fs/exec.c waits while holding it, `ptrace_attach` in
-//! kernel/ptrace.c takes it). If the sampling thread has stopped one thread of the process and asks for the next, each
-//! waits for the other for ever, and the program is lost. So a second thread watches whether the first one stays in one
-//! call, and reaps in its place, which every thread of a tracer's process may do.
+//! gone only when its tracer reaps it. Meanwhile, a request to trace any thread of the process blocks as well (the
+//! kernel's `cred_guard_mutex`: `de_thread` in fs/exec.c waits while holding it, `ptrace_attach` in kernel/ptrace.c
+//! takes it). If the sampling thread has stopped one thread of the process and asks for the next, each waits for the
+//! other for ever, and the program hangs. So a second thread checks whether the sampling thread stays in one call, and
+//! reaps for it, as every thread of a tracer's process may do.
 
 use std::fs::File;
 use std::io;
@@ -23,18 +23,18 @@ use crate::process_info;
 /// than twice this long is not such a deadlock, which would never end.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What both threads share.
+/// The data that both threads share.
 #[derive(Debug, Default)]
 struct Shared {
-    /// The call that is being made: its number in the upper half, the id of its process in the lower half, which is 0
-    /// after the call. It is the process's id because the thread may be gone before the call returns.
+    /// The present call: its number in the upper half, and in the lower half the id of its process, or 0 after the
+    /// call. It is not the thread's id, because the thread may be gone before the call returns.
     call: AtomicU64,
     /// Whether the second thread sleeps until it is woken.
     rests: AtomicBool,
     ended: AtomicBool,
 }
 
-/// The sampling thread's side. Dropping it ends the second thread.
+/// The handle of the sampling thread. Dropping it ends the second thread.
 #[derive(Debug)]
 pub(super) struct Seizing {
     shared: Arc<Shared>,
@@ -80,7 +80,7 @@ impl Drop for Seizing {
         self.shared.ended.store(true, Ordering::SeqCst);
         self.wake();
         if let Some(watch) = self.watch.take() {
-            // Fails only if it panicked, and it does nothing that could.
+            // Joining fails only if the thread panicked, and nothing in it can panic.
             watch.join().ok();
         }
     }
@@ -97,8 +97,8 @@ fn watch(shared: &Shared, tracer: u32) {
             reap_of(process, tracer);
             thread::park_timeout(LOOK);
         } else {
-            // There was no call since the last check. A call that begins from here on either sees `rests`, or is seen
-            // by the check below.
+            // There was no call since the last check. A call that begins now either sees `rests`, or is seen by the
+            // check below.
             shared.rests.store(true, Ordering::SeqCst);
             if shared.call.load(Ordering::SeqCst) == call && !shared.ended.load(Ordering::SeqCst) {
                 thread::park();
@@ -109,8 +109,8 @@ fn watch(shared: &Shared, tracer: u32) {
     }
 }
 
-/// Reaps the threads of a process that have ended and are traced by `tracer`, except the first: its end is for its
-/// parent to see, and no exec waits for it.
+/// Reaps the threads of a process that have ended and are traced by `tracer`. The first thread is left out: its parent
+/// has to see its end, and no exec waits for it.
 fn reap_of(process: u32, tracer: u32) {
     let Ok(tasks) = File::open(format!("/proc/{process}/task")) else { return };
     // Fails only if the process is gone.

@@ -1,4 +1,4 @@
-//! Counts what the kernel reports as not sampled.
+//! Counts samples that the kernel reports as missing.
 
 use std::ops::ControlFlow;
 
@@ -6,18 +6,18 @@ use crate::message::Status;
 use crate::perf::record::{Record, SampleHead, parse};
 use crate::perf::ring::Ring;
 
-/// What is missing in one reading of a ring.
+/// What is missing after one reading of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Shortfall {
-    /// Records that found no room, or were malformed.
+    /// Records without room, or malformed ones.
     lost: u64,
-    /// How often the kernel paused sampling because there were too many interrupts.
+    /// How many times the kernel paused sampling because there were too many interrupts.
     throttled: u64,
 }
 
 impl Shortfall {
-    /// Takes the records of wanted processes out of a ring. Returns how many samples of any process there were, and what
-    /// is missing.
+    /// Takes the records of wanted processes out of a ring. Returns the number of samples of all processes, and what is
+    /// missing.
     pub(super) fn drain(
         ring: &mut Ring,
         wanted: impl FnMut(SampleHead) -> bool,
@@ -30,7 +30,7 @@ impl Shortfall {
         })
     }
 
-    /// The same up to the first record that is broken off at, which stays.
+    /// Like [`Self::drain`], but stops at the first record for which `each` breaks; that record stays in the ring.
     pub(super) fn drain_until(
         ring: &mut Ring,
         wanted: impl FnMut(SampleHead) -> bool,
@@ -51,7 +51,7 @@ impl Shortfall {
         (samples + drained.unwanted, shortfall)
     }
 
-    /// Parses a record. Returns it, unless it only reports what is missing, which is counted.
+    /// Parses a record, and returns it. A record that only reports missing samples is counted instead.
     fn record<'a>(&mut self, record: &'a [u8]) -> Option<Record<'a>> {
         match parse(record) {
             Ok(Record::Lost(count)) => self.lost += count,
@@ -62,17 +62,17 @@ impl Shortfall {
         None
     }
 
-    /// So many samples that found no room.
+    /// This many samples found no room.
     pub(super) fn of_lost(lost: u64) -> Self {
         Self { lost, throttled: 0 }
     }
 
-    /// The rest of the ring was malformed.
+    /// Notes that the rest of the ring was malformed.
     fn broken(&mut self) {
         self.lost += 1;
     }
 
-    /// Adds this to the counters of a process.
+    /// Adds the missing samples to the counters of a process.
     pub(super) fn add_to(self, status: &mut Status) {
         status.lost_samples += self.lost;
         status.missed_ticks += self.throttled;

@@ -1,4 +1,4 @@
-//! Unwinding stacks of any process, with buffers that are reused from one stack to the next.
+//! Unwinds stacks of any process, with buffers that are reused from one stack to the next.
 
 use std::time::Instant;
 
@@ -20,12 +20,12 @@ pub(super) struct StackUnwinder {
 }
 
 impl StackUnwinder {
-    /// Unwinds a stack of now: its frames are kept until the next one.
+    /// Unwinds a stack in the present address space. Its frames are kept until the next one.
     pub(super) fn unwind(&mut self, process: &Active, registers: &Registers, memory: &mut dyn StackMemory) -> Outcome {
         self.unwind_at(process, None, registers, memory)
     }
 
-    /// Unwinds a stack that was copied at this moment; `None` if it is one of now.
+    /// Unwinds a stack that was copied at this moment; `None` for the present.
     pub(super) fn unwind_at(
         &mut self,
         process: &Active,
@@ -38,10 +38,10 @@ impl StackUnwinder {
         self.unwinder.unwind(space, registers, memory, &mut self.frames)
     }
 
-    /// Replaces `locations` by the frames of the stack that was unwound last, the innermost first, with those of an
-    /// interpreter in the places of the native ones that stand for them. `stands` if the thread still stands where
-    /// these were read. If it ran on meanwhile, only what its stack proves is believed. What it found is counted by
-    /// [`Active::observed`], since a stack may be named several times until it is one.
+    /// Replaces `locations` by the frames of the stack that was unwound last, innermost first, with interpreter frames
+    /// in place of the native frames that run the interpreter. `stands` if the thread has not moved since its frames
+    /// were read. If it has run on, only frames that its stack proves are used. The result is counted later, by
+    /// [`Active::observed`], since a stack may be named several times for one sample.
     pub(super) fn name(
         &self,
         process: &mut Active,
@@ -64,7 +64,7 @@ impl StackUnwinder {
             let length = map.length_at(at.unwrap_or_else(Instant::now));
             locations.iter_mut().for_each(|location| *location = location.with_map(length));
         }
-        // Where what was read is proven or left out, what is missing still has its native frames.
+        // If only proven interpreter frames are used, native frames stand in for the others, so nothing is missing.
         if named.any && named.cut && !is_proven && outcome.trust == Trust::Complete {
             outcome.trust = Trust::Truncated;
         }

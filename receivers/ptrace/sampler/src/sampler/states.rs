@@ -1,7 +1,8 @@
-//! The states of a process and of its threads, and all changes from one to another.
+//! The states of a process and of its threads, and the transitions between them.
 //!
-//! A process is attached ([`Attached`](super::attached::Attached)) and, from time to time, also sampled
-//! ([`Active`](super::active::Active), which owns all that is only valid meanwhile). `lifecycle.rs` moves it:
+//! A process is attached ([`Attached`](super::attached::Attached)) and, for some of that time, also sampled
+//! ([`Active`](super::active::Active), which owns everything that is valid only then). `lifecycle.rs` makes the
+//! transitions:
 //!
 //! ```text
 //!  attach               switch_on
@@ -23,7 +24,7 @@
 //!   +---- the kernel permits more or less than it did (not from Group and Machine)
 //! ```
 //!
-//! What the next tick must check first is its [`Concern`]. What is known of a thread:
+//! What the next tick must check first is its [`Concern`]. The states of a thread:
 //!
 //! | state | variants | changed by |
 //! | --- | --- | --- |
@@ -31,7 +32,7 @@
 //! | whether it may be stopped | [`StopTurn`]: `Forbidden`, `Waiting`, `Asked` | `stopping.rs`, `harvest.rs` |
 //! | its own event | `ThreadState::event`: none or open | `events.rs`, `precedence.rs` |
 //!
-//! When a closed event may be opened again is the matter of [`DutyCycle`](super::thread_event::DutyCycle).
+//! [`DutyCycle`](super::thread_event::DutyCycle) decides when a closed event may be opened again.
 
 use super::coverage::Coverage;
 use crate::message::{Level, Stops};
@@ -42,11 +43,11 @@ use crate::probe::SchedStat;
 pub(super) enum Watch {
     /// Not known yet.
     Undecided,
-    /// By an event of each thread that ran lately. Without `kernel` it takes no samples in the kernel.
+    /// By an event of each thread that ran recently. Without `kernel` the events take no samples in the kernel.
     Threads { kernel: bool },
-    /// By events of processors, for all of its control group.
+    /// By events of processors that cover its control group.
     Group,
-    /// By events of processors, for all of the machine.
+    /// By events of processors that cover the machine.
     Machine,
     /// By stopping threads, as far as the settings allow.
     Stops,
@@ -55,7 +56,7 @@ pub(super) enum Watch {
 }
 
 impl Watch {
-    /// The state that follows from the best level that the kernel permits.
+    /// The state for the best level that the kernel permits.
     pub(super) fn of(permitted: Level, stops: Stops) -> Self {
         match (permitted, stops) {
             (Level::Undecided | Level::None, Stops::Never) => Self::Not,
@@ -64,7 +65,7 @@ impl Watch {
         }
     }
 
-    /// The state after it was decided what events cover.
+    /// The state for what events cover.
     pub(super) fn covering(coverage: Coverage) -> Self {
         match coverage {
             Coverage::Threads => Self::Threads { kernel: true },
@@ -73,7 +74,7 @@ impl Watch {
         }
     }
 
-    /// What its events cover; `None` where they do not show the kernel, so that no choice is left.
+    /// What its events cover; `None` if they do not show the kernel, because then there is no choice.
     pub(super) fn coverage(self) -> Option<Coverage> {
         match self {
             Self::Threads { kernel: true } => Some(Coverage::Threads),
@@ -83,7 +84,7 @@ impl Watch {
         }
     }
 
-    /// How much is seen by it.
+    /// The level at which running threads are seen.
     pub(super) fn level(self) -> Level {
         match self {
             Self::Undecided => Level::Undecided,
@@ -94,24 +95,24 @@ impl Watch {
         }
     }
 
-    /// Whether its events take no samples while a thread is in the kernel, so that this time is counted instead.
+    /// Whether the events take no samples while a thread is in the kernel. That time is only counted then.
     pub(super) fn hides_kernel(self) -> bool {
         self == Self::Threads { kernel: false }
     }
 }
 
-/// Why the next tick of a process must not simply look at its threads.
+/// What a process's next tick has to check before it examines threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Concern {
     None,
-    /// Something happened that may mean that the process is gone.
+    /// Something happened that may mean that the process has ended.
     MayBeGone,
-    /// A thread of it executes 32-bit code, which cannot be unwound.
+    /// A thread executes 32-bit code, which cannot be unwound.
     OtherArchitecture,
 }
 
 impl Concern {
-    /// The process may be gone, or execute another program.
+    /// The process may have ended, or may execute another program.
     pub(super) fn may_be_gone(&mut self) {
         if *self == Self::None {
             *self = Self::MayBeGone;
@@ -119,18 +120,18 @@ impl Concern {
     }
 }
 
-/// What a thread did when it was last looked at.
+/// What a thread did when it was last examined.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastSeen {
-    /// Not known: it was not looked at yet, or what was seen does not hold any more.
+    /// Not known: it was not examined yet, or the result does not hold any more.
     Unknown,
     Running,
-    /// It was blocked. As long as its counters are these, it has not run since.
+    /// It was blocked. As long as its counters are equal to these, it has not run since.
     Blocked(SchedStat),
 }
 
 impl LastSeen {
-    /// It was running, but may be blocked by now.
+    /// It was running, but may be blocked now.
     pub(super) fn may_have_blocked(&mut self) {
         if *self == Self::Running {
             *self = Self::Unknown;
@@ -141,16 +142,16 @@ impl LastSeen {
 /// Whether a thread may be stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum StopTurn {
-    /// It was not allowed when it was last seen running.
+    /// It was not allowed when the thread was last found running.
     Forbidden,
     /// It is allowed. For this many ticks it was another thread's turn.
     Waiting { ticks: u64 },
-    /// It was asked to stop and was not let go of since; whether it was allowed to be stopped while it runs.
+    /// The thread was asked to stop and was not released since; `allowed` if it may be stopped while it runs.
     Asked { allowed: bool },
 }
 
 impl StopTurn {
-    /// Takes whether it may be stopped now. Returns whether that has changed.
+    /// Sets whether it may be stopped now. Returns whether that has changed.
     pub(super) fn allow(&mut self, may: bool) -> bool {
         let changed = may != matches!(self, Self::Waiting { .. });
         if changed {
@@ -176,7 +177,7 @@ impl StopTurn {
         *self = Self::Asked { allowed: matches!(self, Self::Waiting { .. } | Self::Asked { allowed: true }) };
     }
 
-    /// It was let go of, or ended.
+    /// It was released, or ended.
     pub(super) fn end(&mut self) {
         if let Self::Asked { allowed } = *self {
             *self = if allowed { Self::Waiting { ticks: 0 } } else { Self::Forbidden };
@@ -193,8 +194,8 @@ impl StopTurn {
 mod tests {
     use super::*;
 
-    /// Guarantees: a thread is told that it may be stopped, or not any more, exactly when that changes; a stop ends how
-    /// long it waited, and leaves what was allowed before.
+    /// Guarantees: `allow` returns true exactly when the permission changes; a stop resets the waiting time, and keeps
+    /// the permission.
     #[test]
     fn turns() {
         let mut turn = StopTurn::Forbidden;
@@ -214,7 +215,7 @@ mod tests {
         assert_eq!(turn, StopTurn::Forbidden);
     }
 
-    /// Guarantees: what a process is sampled by, what it covers and how much is seen say the same.
+    /// Guarantees: the state, its coverage and its level are consistent.
     #[test]
     fn watches() {
         for (permitted, stops, watch) in [

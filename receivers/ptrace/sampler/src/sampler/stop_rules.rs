@@ -1,33 +1,33 @@
-//! When threads of a process may be stopped at all, so that a debugger can attach at any time.
+//! Decides when threads of a process may be stopped at all, so that a debugger can attach at any time.
 //!
-//! A thread has one tracer: while the sampler stops one, nobody else can attach to it. So at most one thread of a
-//! process is asked to stop at a time, and stops take at most a hundredth of the time; and where somebody else traces
-//! the process, or the kernel refuses a stop, nothing of it is asked to stop for a while.
+//! A thread has one tracer: while the sampler stops it, nobody else can attach to it. So at most one thread of a
+//! process is asked to stop at a time, and stops take at most a hundredth of the time. If another process traces it, or
+//! the kernel refuses a stop, none of its threads is asked to stop for a while.
 //!
-//! Nothing in here reads a clock: the caller passes the time.
+//! Nothing here reads a clock: the caller passes the time.
 
 use std::time::{Duration, Instant};
 
-/// For how long no thread is asked to stop after a refusal, or after another tracer was seen.
+/// How long no thread is asked to stop after a refusal, or after another tracer was found.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
 
-/// Stops take at most this fraction of the time: one part in `PARTS`.
+/// Stops take at most one part in this many of the time.
 const PARTS: u32 = 100;
 
-/// How much time for stops can be saved up while no thread is stopped.
+/// How much time for stops can be saved while no thread is stopped.
 const MOST_SAVED: Duration = Duration::from_millis(2);
 
-/// The largest debt after a stop that took long: it is paid off by five seconds without a stop. A stop takes long if
-/// the thread has to wait for a processor before it can stop.
+/// The largest debt after a long stop: it is paid off by five seconds without a stop. A stop is long if the thread has
+/// to wait for a processor before it can stop.
 const MOST_OWED: Duration = Duration::from_millis(50);
 
 /// The rules for one process.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StopRules {
-    /// Whether stops are rationed: not with `stops: always`.
+    /// Whether stops are rationed, as with every setting except `stops: always`.
     rationed: bool,
     silent_until: Option<Instant>,
-    /// How many threads were asked to stop and have not been let go of, and since when this is more than 0.
+    /// How many threads were asked to stop and are not released yet, and since when there have been any.
     pending: u32,
     since: Instant,
     /// The saved time for stops, and the debt, as of `at`.
@@ -41,7 +41,7 @@ impl StopRules {
         Self { rationed, silent_until: None, pending: 0, since: now, saved: MOST_SAVED, owed: Duration::ZERO, at: now }
     }
 
-    /// Whether threads may be asked to stop one after the other only.
+    /// Whether threads may only be asked to stop one after the other.
     pub(super) fn is_rationed(&self) -> bool {
         self.rationed
     }
@@ -75,7 +75,7 @@ impl StopRules {
         self.pending += 1;
     }
 
-    /// A thread that had been asked to stop was let go, or ended.
+    /// A thread that was asked to stop was released, or ended.
     pub(super) fn stop_ended(&mut self, now: Instant) {
         self.pending = self.pending.saturating_sub(1);
         if self.pending > 0 {
@@ -87,7 +87,7 @@ impl StopRules {
         self.owed = (self.owed + (took - paid)).min(MOST_OWED);
     }
 
-    /// A stop was refused, or another tracer was seen.
+    /// A stop was refused, or another tracer was found.
     pub(super) fn be_silent(&mut self, now: Instant) {
         self.silent_until = now.checked_add(SILENCE);
     }

@@ -1,5 +1,5 @@
-//! Asks running threads to stop where the kernel permits no perf events: which of them and when, and what to do if that
-//! is refused.
+//! Asks running threads to stop if the kernel permits no perf events: which of them and when, and what happens if a
+//! stop is refused.
 
 use std::cmp::Reverse;
 use std::time::{Duration, Instant};
@@ -12,18 +12,18 @@ use crate::message::{ProblemKind, Stops};
 use crate::process_info;
 use crate::stop::{self, Refused};
 
-/// A running thread takes some microseconds to stop. The sampling thread spins meanwhile: to sleep and be woken takes
-/// longer, and the stopped thread would have to wait for that. It checks only from time to time, because checking and
-/// stopping take the same lock of the kernel.
+/// A running thread takes some microseconds to stop. The sampling thread spins meanwhile: sleeping and being woken
+/// takes longer, and the stopped thread would have to wait for that. It checks only from time to time, because checking
+/// and stopping take the same kernel lock.
 const SHORT_WAITS: usize = 3;
 const SHORT_WAIT: Duration = Duration::from_micros(4);
 
-/// After this many refused stops in a row a problem is reported. Each refusal is followed by a time without stops.
+/// A problem is reported after this many refused stops in a row. Each refusal is followed by a time without stops.
 const REFUSALS: u64 = 2;
 
 impl Engine<'_> {
-    /// Asks the running threads that were noted to stop: all at once, or, where stops are rationed, one after the other
-    /// for as long as the rules allow.
+    /// Asks the noted running threads to stop: all at once, or, if stops are rationed, one after the other as long as
+    /// the rules allow.
     pub(super) fn ask_to_stop(&mut self, index: usize) {
         if self.running.is_empty() {
             return;
@@ -31,7 +31,7 @@ impl Engine<'_> {
         let mut running = std::mem::take(&mut self.running);
         let rationed = self.processes[index].stop_rules.is_rationed();
         if rationed {
-            // Looking for another tracer costs as much as a stop, so it is done only if there would be one.
+            // Checking for another tracer costs as much as a stop, so it is done only if a thread would be stopped.
             if self.processes[index].stop_rules.may_ask(Instant::now()) {
                 self.leave_to_another_tracer(index);
             }
@@ -65,7 +65,7 @@ impl Engine<'_> {
         self.running = running;
     }
 
-    /// Waits some microseconds for threads to stop, and lets go of those that did.
+    /// Waits some microseconds for threads to stop, and releases those that did.
     fn await_stops(&mut self) {
         self.noticed = Instant::now();
         for _ in 0..SHORT_WAITS {
@@ -80,14 +80,14 @@ impl Engine<'_> {
         }
     }
 
-    /// Reads the stack and the frames of an interpreter once before the thread is asked to stop, so that the same reads
-    /// while it is stopped find warm caches.
+    /// Reads the stack and the interpreter frames once before the thread is asked to stop, so that the same reads
+    /// during the stop find warm caches.
     fn prepare(&mut self, index: usize, thread: u32) {
         let process = &mut self.processes[index];
         let Some(thread_index) = process.find(thread) else { return };
         if let Some(sp) = process.threads[thread_index].stopped_sp {
             process.attached.files.read_memory(sp, &mut [0; 64]);
-            // Without a copy of the stack, which would be an earlier one.
+            // Without the copy of the stack, because there is only an old one.
             process.capture_interpreted(thread_index, WHILE_STOPPED, None, &mut self.unwinder.interpreted);
         }
     }
@@ -101,7 +101,7 @@ impl Engine<'_> {
         let Some(thread_index) = process.find(thread) else { return };
         let now = Instant::now();
         if self.pending_stops.is_empty() {
-            // No thread was stopped before, so the next stop cannot have begun earlier than now.
+            // No thread was stopped before, so the next stop begins now at the earliest.
             self.noticed = now;
         }
         let files = std::sync::Arc::clone(&process.attached.files);
@@ -138,12 +138,12 @@ impl Engine<'_> {
         self.problem(index, ProblemKind::CutCall, message);
     }
 
-    /// A stop was refused, by the kernel or because another process traces the thread.
+    /// Handles a refused stop: the kernel refused it, or another process traces the thread.
     fn refused(&mut self, index: usize, thread_index: usize) {
         let process = &mut self.processes[index];
         let task = process.attached.files.task();
         let ThreadState { files, .. } = &mut process.threads[thread_index];
-        // The kernel also refuses to stop a thread that is about to end, which says nothing about other threads; and a
+        // The kernel also refuses to stop a thread that is about to end, which means nothing for other threads. And a
         // thread that was killed during a stop is still traced by this one.
         let ends = !matches!(files.activity(task), Ok(activity) if !activity.is_end());
         let Some(status) = files.status(task).filter(|status| !ends && !status.ended) else { return };
@@ -180,7 +180,7 @@ impl Engine<'_> {
     }
 }
 
-/// The id of this thread, which is what the kernel shows as the tracer of the threads that it stops.
+/// The id of this thread. The kernel shows it as the tracer of the threads that it stops.
 fn own_thread() -> u32 {
     nix::unistd::gettid().as_raw().unsigned_abs()
 }

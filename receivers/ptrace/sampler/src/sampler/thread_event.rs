@@ -8,31 +8,32 @@ use crate::os::time;
 use crate::perf::open::{arm, count};
 use crate::perf::period::{self, Pace, Skipped, Varying};
 
-/// How long an event stays open at least before its cost is judged.
+/// How long an event stays open, at least, before its cost is judged.
 const JUDGED: Duration = Duration::from_millis(100);
 
-/// A thread that is given a processor more often than this per second has its event for a part of the time only: the
-/// event makes each switch 2.5 microseconds slower.
+/// A thread with more switches per second than this has its event only for a part of the time: the event makes each
+/// switch 2.5 microseconds slower.
 pub(super) const MOST_SWITCHES: u64 = 4_000;
 
 /// The largest divisor: an event is open for at least one part in this many of the time.
 const MOST_DUTY_DIVISOR: u64 = 50;
 
-/// The first period of an event is at least this fraction of the others (one part in `SHORTEST`): until its first
-/// sample is taken out of the ring, samples come that often.
+/// The first period of an event is at least one part in `SHORTEST` of the usual period: until its first sample is taken
+/// out of the ring, samples come at this period.
 const SHORTEST: u64 = 4;
 
-/// The event of one thread: one on each processor, since all that write into the ring of a processor belong to it.
+/// The event of one thread. It consists of one event per processor, since all events that write into a ring must belong
+/// to the processor of the ring.
 #[derive(Debug)]
 pub(super) struct ThreadEvent {
     parts: Vec<Part>,
-    /// The events of its switches. They only write.
+    /// The events of its switches, which only write into the ring.
     #[allow(dead_code, reason = "dropping them closes them")]
     switches: Vec<OwnedFd>,
-    /// The events that sample the thread after it resumes: processor, file, and whether it is armed. `None` until one is
-    /// needed.
+    /// The events that sample the thread right after it resumes: processor, file, and whether it is armed. `None` until
+    /// one is needed.
     resumptions: Option<Vec<(u32, OwnedFd, bool)>>,
-    /// When its cost was judged last, and how often the thread had been given a processor by then.
+    /// When its cost was last judged, and how many times the thread had been given a processor by then.
     judged: (Instant, u64),
     varying: Varying,
     pace: Pace,
@@ -40,8 +41,8 @@ pub(super) struct ThreadEvent {
     hides: bool,
     /// Whether each sample wakes a reader.
     wakes: bool,
-    /// How much of its present period had passed when it was opened, in nanoseconds: its first period is shorter by
-    /// that.
+    /// How much of the present period had passed when it was opened, in nanoseconds: its first period is shorter by
+    /// this much.
     passed: u64,
 }
 
@@ -54,13 +55,13 @@ struct Part {
 }
 
 impl Part {
-    /// The time that the thread ran on this processor, in nanoseconds.
+    /// How long the thread ran on this processor, in nanoseconds.
     fn count(&self) -> u64 {
         count(self.file.as_fd()).0
     }
 }
 
-/// What was opened for a thread.
+/// The events that were opened for a thread.
 #[derive(Debug, Default)]
 pub(super) struct Files {
     /// The events that take samples, by processor.
@@ -74,8 +75,8 @@ pub(super) struct Files {
 }
 
 impl ThreadEvent {
-    /// An event that was opened with `first` as its first period, in nanoseconds; those that follow vary around
-    /// `period_nano`. `given` is how often the thread was given a processor by now.
+    /// An event that was opened with `first` as its first period, in nanoseconds; later periods vary around
+    /// `period_nano`. `given` is how many times the thread was given a processor so far.
     pub(super) fn new(files: Files, first: u64, period_nano: u64, given: u64) -> Self {
         let seed = time::unix_nano();
         let varying = if first == period_nano {
@@ -102,7 +103,7 @@ impl ThreadEvent {
         self.parts.iter().map(|part| (part.processor, Arc::clone(&part.file))).collect()
     }
 
-    /// Has a sample taken as soon as the thread resumes. `open` opens the event for that on a processor.
+    /// Requests a sample for the moment when the thread resumes. `open` opens the event for that on a processor.
     pub(super) fn arm(&mut self, open: impl Fn(u32) -> Option<OwnedFd>) {
         let processors = self.parts.iter().map(|part| part.processor);
         let opened = || processors.filter_map(|number| Some((number, open(number)?, false))).collect();
@@ -122,7 +123,7 @@ impl ThreadEvent {
         }
     }
 
-    /// From now on takes a sample for each `period_nano` nanoseconds of running, on average.
+    /// Takes a sample for each `period_nano` nanoseconds of running from now on, on average.
     pub(super) fn set_period(&mut self, period_nano: u64) {
         self.varying = Varying::new(period_nano, time::unix_nano());
         self.begin(period_nano);
@@ -130,8 +131,8 @@ impl ThreadEvent {
 
     fn begin(&mut self, period_nano: u64) {
         for part in &mut self.parts {
-            // Reading it costs as much as changing the period. Without it the next event may begin at another part of
-            // its period than this one ends at.
+            // Reading the count costs as much as changing the period. Without it, the next event may begin at another
+            // point of its period than this one ended at.
             let count = if self.hides { part.count() } else { part.skipped.at_last_sample() };
             period::set(part.file.as_fd(), period_nano);
             part.skipped.begin(count, period_nano);
@@ -139,14 +140,14 @@ impl ThreadEvent {
         self.passed = 0;
     }
 
-    /// How much of its period has passed by now, in nanoseconds.
+    /// How much of its period has passed so far, in nanoseconds.
     fn begun(&self) -> u64 {
         let begun: u64 = self.parts.iter().map(|part| part.skipped.begun(part.count())).sum();
         self.passed.saturating_add(begun % self.varying.average().max(1))
     }
 
-    /// Takes the time that the thread spent in the kernel, of which the event may not take samples, in nanoseconds:
-    /// each nanosecond is returned once.
+    /// Takes the time that the thread spent in the kernel, where the event may not take samples, in nanoseconds. Each
+    /// nanosecond is returned once.
     pub(super) fn tell_skipped(&mut self) -> u64 {
         self.parts.iter_mut().map(|part| part.skipped.tell(part.count())).sum()
     }
@@ -156,7 +157,7 @@ impl ThreadEvent {
         self.wakes
     }
 
-    /// The running time between two samples on average, in nanoseconds.
+    /// The average running time between two samples, in nanoseconds.
     pub(super) fn period(&self) -> u64 {
         self.varying.average()
     }
@@ -166,7 +167,7 @@ impl ThreadEvent {
         if let Some(part) = self.parts.iter_mut().find(|part| part.processor == processor) {
             part.skipped.took(1);
         }
-        // At once where the period was made shorter for the first sample.
+        // At once if the first period was shortened.
         let now = Instant::now();
         if let Some(period_nano) = self.varying.took(1, self.passed > 0 || self.pace.may_change(now)) {
             self.begin(period_nano);
@@ -174,8 +175,8 @@ impl ThreadEvent {
         }
     }
 
-    /// The divisor of the part of the time for which the event is affordable, and how long it was open; `None` before
-    /// it is time to judge it. `switches` is how often the thread was given a processor by now.
+    /// For how small a part of the time the event is affordable (one part in this many), and how long it was open;
+    /// `None` if it is too early to judge. `switches` is how many times the thread was given a processor so far.
     fn judge(&mut self, switches: u64, most: u64, now: Instant) -> Option<(u64, Duration)> {
         let (since, before) = self.judged;
         let open = now.saturating_duration_since(since);
@@ -187,15 +188,16 @@ impl ThreadEvent {
     }
 }
 
-/// For which part of the time a thread has an event, and the state of the last event that the next one continues from.
+/// For which part of the time a thread has an event, and the state of its last event, from which the next one
+/// continues.
 #[derive(Debug, Default)]
 pub(super) struct DutyCycle {
     divisor: u64,
     away_until: Option<Instant>,
     /// How much of its period had passed when the last event was closed, in nanoseconds. The next event continues from
-    /// there: else a thread that runs for less than a period between opening and closing would never be sampled.
+    /// there. Otherwise a thread that runs for less than a period between opening and closing would never be sampled.
     begun: u64,
-    /// The time in the kernel that closed events counted and that was not taken yet, in nanoseconds.
+    /// Time in the kernel that closed events counted and that was not taken yet, in nanoseconds.
     skipped_nano: u64,
 }
 
@@ -205,18 +207,18 @@ impl DutyCycle {
         self.divisor.max(1)
     }
 
-    /// Whether the thread is without an event for a while.
+    /// Whether the thread has no event for now.
     pub(super) fn is_away(&self, now: Instant) -> bool {
         self.away_until.is_some_and(|until| now < until)
     }
 
-    /// The first period of the next event, if the others are around `period_nano`.
+    /// The first period of the next event, if the usual period is `period_nano`.
     pub(super) fn first(&self, period_nano: u64) -> u64 {
         period_nano.saturating_sub(self.begun).max(period_nano / SHORTEST)
     }
 
-    /// Closes an event, and keeps what the next one continues from. `hides` if the event takes no samples in the
-    /// kernel.
+    /// Closes an event, and keeps the state from which the next one continues. `hides` if the event takes no samples in
+    /// the kernel.
     pub(super) fn close(&mut self, mut event: ThreadEvent, hides: bool) {
         self.begun = event.begun();
         if hides {
@@ -224,14 +226,13 @@ impl DutyCycle {
         }
     }
 
-    /// Takes the time in the kernel that closed events counted, in nanoseconds: each nanosecond is returned once.
+    /// Takes the time in the kernel that closed events counted, in nanoseconds. Each nanosecond is returned once.
     pub(super) fn take_skipped(&mut self) -> u64 {
         std::mem::take(&mut self.skipped_nano)
     }
 
-    /// Whether an event is to be closed for a while because its thread is given a processor too often. `switches` is
-    /// how often it was given one by now, `most` how
-    /// often per second it may be.
+    /// Whether an event has to be closed for a while because its thread has too many switches. `switches` is how many
+    /// times the thread was given a processor so far, `most` how many times per second it may be.
     pub(super) fn is_due(
         &mut self,
         event: &mut ThreadEvent,
@@ -243,7 +244,7 @@ impl DutyCycle {
         let Some((divisor, open)) = event.judge(switches, most, now) else { return false };
         self.divisor = divisor;
         if divisor > 1 {
-            // Up to an eighth more or less, so as not to keep in step with what the thread does.
+            // Varied by up to an eighth, so that it does not keep in step with the thread's own cycle.
             let eighths = 7 + u32::try_from(slot % 3).unwrap_or(0);
             let away = open.saturating_mul(u32::try_from(divisor - 1).unwrap_or(u32::MAX)) / 8 * eighths;
             self.away_until = Some(now + away);
@@ -252,8 +253,8 @@ impl DutyCycle {
     }
 }
 
-/// The event is affordable for one part in this many of the time, with so many switches while it was open and `most` of
-/// them per second.
+/// For how small a part of the time an event is affordable (one part in this many), given the number of switches while
+/// it was open and the limit `most` per second.
 fn duty_divisor(switches: u64, open: Duration, most: u64) -> u64 {
     let micros = u64::try_from(open.as_micros()).unwrap_or(u64::MAX).max(1);
     let rate = switches.saturating_mul(1_000_000) / micros;
@@ -264,8 +265,8 @@ fn duty_divisor(switches: u64, open: Duration, most: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Guarantees: up to 4000 switches a second an event is always open; beyond that it is open for such a part of the
-    /// time that no more than these happen while it is, down to a bound.
+    /// Guarantees: up to 4000 switches per second an event is always open. With more, it is open for so small a part of
+    /// the time that it sees no more than 4000 per second, down to a minimum.
     #[test]
     fn duty_cycles() {
         let tenth = Duration::from_millis(100);
@@ -275,16 +276,16 @@ mod tests {
         assert_eq!(duty_divisor(400, Duration::ZERO, MOST_SWITCHES), MOST_DUTY_DIVISOR);
     }
 
-    /// Guarantees: an event continues the period of the one before, but its first period is never so short that samples
-    /// would come very often.
+    /// Guarantees: an event continues the period of the event before, but its first period is never so short that
+    /// samples would come too often.
     #[test]
     fn periods_go_on() {
         let first = |begun| DutyCycle { begun, ..DutyCycle::default() }.first(1_000);
         assert_eq!([0, 1, 700, 999, 5_000].map(first), [1_000, 999, 300, 250, 250]);
     }
 
-    /// Guarantees: an event that is closed before its first sample leaves as much of the period to the next one as it
-    /// was opened with.
+    /// Guarantees: an event that is closed before its first sample hands on the rest of the period with which it was
+    /// opened.
     #[test]
     fn short_turns_add_up() {
         let mut duty_cycle = DutyCycle::default();

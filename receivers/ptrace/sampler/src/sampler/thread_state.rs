@@ -24,94 +24,93 @@ use super::states::{LastSeen, StopTurn};
 use super::thread_event::{DutyCycle, ThreadEvent};
 use super::user_bound::UserBound;
 
-/// How often frames in an interpreter are looked for in a stack that is otherwise the same. A thread that starts may be
-/// blocked before the interpreter, or its reader, knows of it.
+/// If no interpreter frames are found for a thread, how many times they are looked for while the rest of its stack is
+/// unchanged. A new thread may be blocked before the interpreter knows it.
 pub(super) const MOST_VAIN: u8 = 16;
 
 /// For how many places in the code the frame pointer of a thread is remembered.
 const SITES: usize = 4;
 
-/// Two stack pointers that are closer than this are taken to be on the same alternate stack: alternate stacks are
-/// small.
+/// Two stack pointers that are closer than this, in bytes, are taken to be on the same alternate signal stack: such
+/// stacks are small.
 const ALTERNATE_STACK: u64 = 64 << 10;
 
 /// A blocked thread is stopped for its registers at most this often.
 const RESCUE_INTERVAL: Duration = Duration::from_secs(5);
 
-/// A thread gets an event if it ran for this many nanoseconds between two ticks.
+/// A thread that ran for this many nanoseconds between two ticks gets an event.
 const WORTH_AN_EVENT: u64 = 50_000;
 
-/// In how many ticks a thread's pointer is looked for at most, once in each. A thread that starts may not have registered
-/// its robust list yet, and with musl and Go none ever does.
+/// In how many ticks, at most, a thread's pointer is looked up, once in each. A new thread may not have registered its
+/// robust list yet; with musl and Go, threads never do.
 const SEARCHES: u16 = 256;
 
 /// A thread that is sampled.
 #[derive(Debug)]
 pub(super) struct ThreadState {
     pub(super) files: ThreadFiles,
-    /// Its id in its own PID namespace, and its name (see [`ThreadState::read_name`]): not known before its first
-    /// sample.
+    /// Its id in its own PID namespace, and its name (see [`ThreadState::read_name`]). Unknown before its first sample.
     pub(super) namespace_id: Option<u32>,
     pub(super) name: String,
     /// The thread pointer, 0 while unknown.
     pub(super) pointer: u64,
-    /// Where its blocks of thread-local data are.
+    /// The addresses of its blocks of thread-local data.
     pub(super) blocks: Blocks,
-    /// In how many more ticks the thread pointer may be looked for without a stop, and in which it was last.
+    /// In how many more ticks the thread pointer may be looked up without a stop, and the slot of the last time.
     searches: u16,
     sought: Option<u64>,
     pub(super) last_seen: LastSeen,
-    /// The slot since which it has not been seen to run.
+    /// The slot since which the thread has not been found running.
     pub(super) idle_since: u64,
-    /// The stack with which it was blocked the last time.
+    /// The stack with which it was blocked last.
     pub(super) blocked: Blocked,
     pub(super) stop_turn: StopTurn,
     pub(super) copy_size: CopySize,
-    /// Its stack pointer when it was stopped the last time.
+    /// Its stack pointer at its last stop.
     pub(super) stopped_sp: Option<u64>,
-    /// A stack pointer that was on an alternate signal stack.
+    /// A stack pointer on its alternate signal stack.
     alternate: Option<u64>,
     sites: [Site; SITES],
     next_site: usize,
     rescued: Option<Instant>,
-    /// Its running time when it was last looked at, in nanoseconds.
+    /// Its running time at the last examination, in nanoseconds.
     run_seen: Option<u64>,
-    /// This thread in a batch.
+    /// Its index in the batch that is being built.
     pub(super) batch_entry: Option<BatchEntry>,
-    /// Its last sample, for as long as the same stack extends that sample.
+    /// Its last sample, as long as the same stack extends that sample.
     pub(super) run: Option<BatchEntry>,
     /// Whether it was sampled while it ran, so that its name may have changed.
     pub(super) ran: bool,
-    /// For how long it was stopped in the current window.
+    /// For how long it was stopped in the current window of the budget.
     pub(super) stopped: Duration,
-    /// The time that is not settled yet, and the samples that will share it.
+    /// Its unsettled time, and the samples that will share it.
     pub(super) ledger: Ledger,
     /// The counters when they were last read.
     pub(super) sched: SchedStat,
-    /// How often it had been given a processor when that was last reviewed; 0 before.
+    /// How many times it had been given a processor at the last review; 0 before the first one.
     pub(super) switched: u64,
-    /// Whether it ran for long enough between the last two looks to be worth an event.
+    /// Whether it ran long enough between the last two examinations to be worth an event.
     pub(super) moved: bool,
     pub(super) event: Option<ThreadEvent>,
-    /// What the records of its switches tell, while there are any.
+    /// The state that its switch records give, if it has any.
     pub(super) recording: Option<Box<Recording>>,
-    /// What readers know of it.
+    /// The description of the thread that readers have.
     pub(super) subject: Option<Arc<Subject>>,
-    /// Up to this slot its stack is followed in memory, since it went on beyond its copy.
+    /// Until this slot its stack is followed in memory, since it was longer than its copy.
     pub(super) goes_on_until: u64,
     pub(super) duty_cycle: DutyCycle,
-    /// For how long it ran lately: decides who has an event, where not all threads can.
+    /// How long it ran recently: this decides who gets an event if not all threads can have one.
     pub(super) lately: Lately,
-    /// Whether it stays in its own code, so that it may be stopped where the kernel permits no event.
+    /// Whether it stays in its own code, so that it may be stopped if the kernel permits no event.
     pub(super) user_bound: UserBound,
-    /// Identifies the system call that had moved a part of its data at the last stop.
+    /// Identifies the system call that had transferred a part of its data at the last stop.
     pub(super) short_call: Option<[u64; 3]>,
 }
 
-/// The stack of a blocked thread, and what it was derived from.
+/// The stack of a blocked thread, and the data from which it was derived.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
-    /// Where it was unwound; `None` if there is no stack. The buffers below are kept for the next one.
+    /// Where the stack was unwound; `None` if there is no stack. The buffers below are kept for the next one.
     pub(super) unwound: Option<Unwound>,
     /// The arguments of its system call, if unwinding used them.
     pub(super) arguments: Option<[u64; 6]>,
@@ -120,25 +119,25 @@ pub(super) struct Blocked {
     pub(super) extent: usize,
     pub(super) trust: Trust,
     pub(super) locations: Vec<Location>,
-    /// Its frames in an interpreter: they may differ where no word that unwinding read does.
+    /// Its interpreter frames. They may have changed although every word that unwinding read is the same.
     pub(super) interpreted: Interpreted,
-    /// Whether the thread has been stopped, by a signal or a debugger; `None` if nobody has asked.
+    /// Whether a signal or a debugger has stopped the thread; `None` if that was not checked.
     pub(super) stopped: Option<bool>,
-    /// What naming these found that is not counted yet.
+    /// The result of naming the frames, until it is counted.
     pub(super) named: Named,
-    /// How often in a row no frames of it were found in an interpreter of the process.
+    /// How many times in a row no interpreter frames were found.
     pub(super) vain: u8,
-    /// This stack in a batch.
+    /// The index of this stack in the batch that is being built.
     pub(super) stack: Option<BatchEntry>,
-    /// This stack for waits of which records tell.
+    /// This stack, for waits that are known from records.
     pub(super) standing: Option<Standing>,
     /// What the thread works on.
     pub(super) worked: Worked,
-    /// The generation of what was read for that (see `Contexts::generation`).
+    /// The generation of the context data (see `Contexts::generation`).
     pub(super) context_generation: u64,
 }
 
-/// Where a stack was unwound: at the same place it is the same stack if all words that were read are unchanged.
+/// Where a stack was unwound. At the same place, it is the same stack if all words that unwinding read are unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Unwound {
     pub(super) sp: u64,
@@ -148,8 +147,8 @@ pub(super) struct Unwound {
 }
 
 impl Blocked {
-    /// Whether there is a stack that need not be unwound again with the present address space, and what the thread
-    /// works on need not be read again.
+    /// Whether the stored stack need not be unwound again in the present address space, and the context need not be
+    /// read again.
     pub(super) fn is_final(&self, space_generation: u64, context_generation: u64) -> bool {
         self.context_generation == context_generation
             && self
@@ -158,7 +157,7 @@ impl Blocked {
             && !(1..MOST_VAIN).contains(&self.vain)
     }
 
-    /// Notes whether frames of it were found in an interpreter of the process, if there is one.
+    /// Notes whether interpreter frames were found.
     pub(super) fn looked_for_frames(&mut self, found: bool) {
         self.vain = if found { 0 } else { self.vain.saturating_add(1) };
     }
@@ -170,13 +169,13 @@ struct Site {
     sp: u64,
     pc: u64,
     frame_pointer: u64,
-    /// The word above the saved frame pointer, a return address: if it changed, the thread was called from elsewhere.
+    /// The word above the saved frame pointer, a return address. If it has changed, the thread was called from
+    /// elsewhere.
     above: u64,
 }
 
 impl ThreadState {
-    /// Its id in its own PID namespace and its thread pointer, which is looked for if it is not known and was not looked
-    /// for in this tick.
+    /// Its id in its own PID namespace and its thread pointer. An unknown pointer is looked up, once per tick.
     pub(super) fn key(&mut self, files: &ProcessFiles, slot: u64) -> ThreadKey {
         let id = self.identify(files);
         if self.pointer == 0 && self.searches > 0 && self.sought.replace(slot) != Some(slot) {
@@ -237,7 +236,7 @@ impl ThreadState {
         })
     }
 
-    /// Reads its name: what an interpreter of its process calls it, or else the kernel's.
+    /// Reads its name: the one that an interpreter of its process gives it, or else the kernel's.
     pub(super) fn read_name(&mut self, interpreters: &mut Interpreters, files: &ProcessFiles, slot: u64) {
         let key = self.key(files, slot);
         let said = interpreters.thread_name(key, self.id() == files.pid(), files);
@@ -250,25 +249,25 @@ impl ThreadState {
         self.files.id
     }
 
-    /// Whether its stack is followed in memory at its samples.
+    /// Whether readers follow its stack in memory at its samples.
     pub(super) fn goes_on(&self, slot: u64) -> bool {
         slot < self.goes_on_until
     }
 
-    /// Takes the time in the kernel of which its events may take no samples, in nanoseconds: each nanosecond is
+    /// Takes the time in the kernel, in nanoseconds, in which its events may not take samples. Each nanosecond is
     /// returned once.
     pub(super) fn tell_skipped(&mut self) -> u64 {
         let open = self.event.as_mut().map_or(0, ThreadEvent::tell_skipped);
         open.saturating_add(self.duty_cycle.take_skipped())
     }
 
-    /// Records do not tell any more what it does.
+    /// Its records end.
     pub(super) fn end_recording(&mut self) {
         self.recording = None;
         self.ledger.without_records();
     }
 
-    /// Closes its event; `hides` if that took no samples in the kernel. Returns whether there was one.
+    /// Closes its event; `hides` if the event took no samples in the kernel. Returns whether there was one.
     pub(super) fn close_event(&mut self, hides: bool) -> bool {
         self.end_recording();
         let event = self.event.take();
@@ -280,7 +279,7 @@ impl ThreadState {
         had_one
     }
 
-    /// Notes how long it has run, as of these counters.
+    /// Notes how long it has run, according to these counters.
     pub(super) fn count_run(&mut self, sched: SchedStat) {
         let before = self.run_seen.replace(sched.run_nano);
         let ran = sched.run_nano.saturating_sub(before.unwrap_or(sched.run_nano));
@@ -310,7 +309,7 @@ impl ThreadState {
         self.alternate = Some(sp);
     }
 
-    /// Remembers the frame pointer of a thread in a system call, or that was in one until it was stopped.
+    /// Remembers the frame pointer of a thread that is in a system call, or was in one until it was stopped.
     pub(super) fn saw_site(&mut self, registers: &Registers, mut word: impl FnMut(u64) -> Option<u64>) {
         let Some(frame_pointer) = registers.get(FRAME_POINTER) else { return };
         let site = Site {
@@ -327,13 +326,13 @@ impl ThreadState {
         self.sites[index] = site;
     }
 
-    /// The frame pointer that was seen at this place, if the stack shows that it is still the same.
+    /// The frame pointer that the thread had at this place, if the stack shows that it is still the same.
     pub(super) fn frame_pointer(&self, sp: u64, pc: u64, mut word: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
         let site = self.sites.iter().find(|site| site.above != 0 && (site.sp, site.pc) == (sp, pc))?;
         (word(site.frame_pointer.wrapping_add(8)) == Some(site.above)).then_some(site.frame_pointer)
     }
 
-    /// Whether a blocked thread may be stopped for its registers now; if so, that is noted.
+    /// Whether a blocked thread may be stopped for its registers now. If so, the stop is noted.
     pub(super) fn may_be_rescued(&mut self, now: Instant) -> bool {
         let may = self.rescued.is_none_or(|last| now.saturating_duration_since(last) >= RESCUE_INTERVAL);
         if may {
@@ -348,7 +347,8 @@ mod tests {
     use super::*;
     use crate::sampler::processors::tests::engine;
 
-    /// Guarantees: a thread pointer is looked for once in a tick, whoever asks for it, and in a bounded number of ticks.
+    /// Guarantees: a thread pointer is looked up once per tick, no matter how often it is needed, and only in a limited
+    /// number of ticks.
     #[test]
     fn searches_for_pointers() {
         let mut engine = engine(std::process::id(), &|| {}, Instant::now(), false);

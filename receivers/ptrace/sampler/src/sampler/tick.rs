@@ -1,4 +1,4 @@
-//! One tick of one process: examines all threads, asks those that run to stop, samples those that are blocked.
+//! One tick of one process: examines all threads, asks running ones to stop, and samples blocked ones.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use super::run::Engine;
 use super::states::Watch;
 use crate::message::ProblemKind;
 
-/// After examining this many threads, those that have stopped meanwhile are let go: that is every 30 microseconds or
-/// so. And records are taken: where there are thousands of threads, they would find no room meanwhile.
+/// After examining this many threads, which takes about 30 microseconds, threads that have stopped are released.
+/// Records are taken as well: with thousands of threads, the rings would overflow otherwise.
 pub(super) const LOOKS: usize = 32;
 
 impl Engine<'_> {
@@ -33,7 +33,7 @@ impl Engine<'_> {
         process.prove_places();
         let idle_stride = process.idle_stride();
         for (number, id) in process.threads_in_doubt().into_iter().enumerate() {
-            // Reading records may add threads before it.
+            // Reading the records may insert threads before it.
             if let Some(thread) = self.processes[index].find(id) {
                 self.look(index, thread, idle_stride, false);
             }
@@ -55,14 +55,14 @@ impl Engine<'_> {
         self.say_regular(index, now);
     }
 
-    /// Lists the threads, and decides how they are sampled while they run.
+    /// Lists the threads, and decides how running ones are sampled.
     pub(super) fn prepare_events(&mut self, index: usize, now: Instant) {
         self.processes[index].list_threads(now, &self.pending_stops, &mut self.ids);
         self.decide(index, now);
         self.review_coverage(index, now);
     }
 
-    /// Looks at one thread, and notes whether it has to be stopped, unwound or given an event.
+    /// Examines one thread, and notes whether it has to be stopped, unwound or given an event.
     pub(super) fn look(&mut self, index: usize, thread: usize, idle_stride: u64, all: bool) {
         let process = &mut self.processes[index];
         match process.look(thread, idle_stride, all) {
@@ -129,7 +129,7 @@ impl Engine<'_> {
         self.blocked = blocked;
     }
 
-    /// Sends what it is time to send.
+    /// Sends the batch, the counters and the reload request, as far as they are due.
     fn say_regular(&mut self, index: usize, now: Instant) {
         let is_unknown = self.captures.has_unknown(self.processes[index].attached.id);
         if self.processes[index].flush_is_due(now, is_unknown) {

@@ -1,8 +1,8 @@
-//! When a process has its ticks.
+//! Decides when a process has its ticks.
 //!
-//! Time is divided into slots of one period. Each slot has one tick at a random moment of its middle half: the rate is
-//! kept on average, and a target with a period of its own is not always sampled at the same phase. Ticks are skipped
-//! when the sampler is late or lowers its rate; what was skipped is counted, and never made up for.
+//! Time is divided into slots of one period. Each slot has one tick at a random moment of its middle half: this keeps
+//! the average rate, and a target with its own period is not always sampled at the same phase. Ticks are skipped if the
+//! sampler is late or has lowered its rate; skipped ticks are counted, and not made up for.
 
 use std::time::{Duration, Instant};
 
@@ -23,12 +23,12 @@ pub(super) struct TickSchedule {
 pub(super) struct Tick {
     /// The slot to which the tick belongs.
     pub(super) slot: u64,
-    /// How many ticks before it were not done, because the sampler was late.
+    /// How many ticks before it were left out because the sampler was late.
     pub(super) missed: u64,
 }
 
 impl TickSchedule {
-    /// A schedule whose first slot starts now. The rate is in hertz; `seed` is for the random moments.
+    /// A schedule whose first slot starts now. The rate is in hertz; `seed` is the seed for the random moments.
     pub(super) fn new(now: Instant, rate: f64, seed: u64) -> Self {
         let period = Duration::from_secs_f64(1.0 / rate.clamp(1.0, 1000.0));
         let mut schedule = Self {
@@ -53,7 +53,7 @@ impl TickSchedule {
         self.due
     }
 
-    /// The slot that a moment is in.
+    /// The slot that contains a moment.
     pub(super) fn slot(&self, now: Instant) -> u64 {
         let since = now.saturating_duration_since(self.start).as_nanos();
         u64::try_from(since / u128::from(self.period_nano)).unwrap_or(u64::MAX)
@@ -92,7 +92,7 @@ impl TickSchedule {
 mod tests {
     use super::*;
 
-    /// Guarantees: every slot has exactly one tick, at a varying distance, and none is missed while the ticks are done
+    /// Guarantees: every slot has exactly one tick, at a varying distance, and none is missed as long as the ticks come
     /// in time.
     #[test]
     fn one_tick_per_slot() {
@@ -112,7 +112,8 @@ mod tests {
         assert!(distances.len() > 5, "{distances:?}");
     }
 
-    /// Guarantees: being late skips slots instead of making up for them, and says how many.
+    /// Guarantees: if a tick is late, slots are skipped instead of made up for, and the number of skipped ones is
+    /// returned.
     #[test]
     fn late_ticks() {
         let start = Instant::now();

@@ -1,5 +1,5 @@
-//! When a thread ran, waited for a processor and was blocked, by the kernel's records of its switches: a state machine
-//! without clock and input.
+//! Computes from the kernel's switch records when a thread ran, waited for a processor and was blocked: a state machine
+//! without a clock and without input or output.
 //!
 //! ```text
 //!            switched out, preempted              switched in
@@ -9,11 +9,12 @@
 //!            switched out              switched in
 //! ```
 //!
-//! A thread that a quota throttles is preempted as well. A record of a thread that is woken does not exist: what the
-//! kernel's counters (`schedstat`) know of waiting for a processor beyond being preempted is the end of blocked waits.
+//! A thread that a CPU quota throttles counts as preempted. The kernel writes no record when a thread is woken. So if
+//! its counters (`schedstat`) show more waiting for a processor than the preempted waits, the surplus is the end of
+//! blocked waits.
 //!
-//! Records that are lost make two of a kind follow each other, or the sums differ from the counters. Then nothing is
-//! said about that time, and the counters alone tell how much there was of what.
+//! Lost records show in two ways: two records of one kind follow each other, or the sums differ from the counters. Then
+//! the records are not used for that time, and only the counters say how long the thread ran and waited.
 
 mod condense;
 
@@ -23,25 +24,25 @@ use std::time::{Duration, Instant};
 pub(super) use self::condense::{Observation, condense};
 use crate::probe::SchedStat;
 
-/// How many records of one thread may wait to be settled. A thread that is switched more often than that in a batch is
-/// settled by its counters.
+/// How many unsettled records a thread may have. If a thread is switched more often than that within a batch, its time
+/// is settled by the kernel's counters.
 const MOST_RECORDS: usize = 16 << 10;
 
-/// Room for so many records is kept.
+/// The capacity, in records, that is kept after settling.
 const KEPT_RECORDS: usize = 32;
 
-/// By how much sums of records may differ from the kernel's counters, which are read a moment later and are themselves
-/// late by up to a timer tick while a thread runs; and by which part of the sum in addition.
+/// By how much the sums of records may differ from the kernel's counters: a fixed amount, and in addition this part of
+/// the sum. The counters are read a moment later, and are up to a timer tick late while a thread runs.
 const LATE: Duration = Duration::from_millis(20);
 const LATE_SWITCHES: u64 = 8;
 const LATE_PART: u64 = 16;
 
-/// How far apart the times are that two events give to one switch.
+/// How far apart the times may be that two events report for the same switch.
 const SAME_SWITCH: Duration = Duration::from_micros(100);
 
-/// How many places of waits of about one length are remembered, for waits whose own place is not known; how many of
-/// them, the nearest in time, share such a wait; and how far they may be from it. A thread goes on to other places while
-/// it runs, but comes back to those where it is blocked.
+/// A wait whose own place is not known gets one from waits of similar length: `REMEMBERED` places are kept for each
+/// length, and the `SHARING` nearest in time are used in rotation, if they are within `MOST_APART_*`. A preempted
+/// thread moves on to other places while it runs, but a blocked one comes back to the same places.
 const REMEMBERED: usize = 64;
 const SHARING: usize = 8;
 const MOST_APART_PREEMPTED: Duration = Duration::from_millis(200);
@@ -56,52 +57,52 @@ pub(super) enum Cause {
     Blocked,
 }
 
-/// What a thread did last, as far as records say.
+/// The state of a thread after its latest record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Latest {
-    /// There is no record of it yet.
+    /// The thread has no record yet.
     Unknown,
     Running,
-    /// It has waited since this moment.
+    /// The thread has waited since this moment.
     Waiting {
         since: Instant,
         cause: Cause,
-        /// Whether it is known where.
+        /// Whether the place of the wait is known.
         placed: bool,
     },
     Ended,
 }
 
-/// A wait, or the part of it in the time that was settled.
+/// A wait, or the part of it that lies in the settled time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wait<P> {
     pub(super) begins: Instant,
     pub(super) nano: u64,
-    /// How much of it was spent waiting for a processor after it was over, in nanoseconds.
+    /// How much of it the thread spent waiting for a processor after it was woken, in nanoseconds.
     pub(super) queued_nano: u64,
     pub(super) cause: Cause,
-    /// Where the thread stands.
+    /// Where the thread waits.
     pub(super) place: Option<P>,
-    /// The place is that of another wait like this one.
+    /// Whether the place was taken from another, similar wait.
     pub(super) shared: bool,
     /// How long the wait has lasted in all, in nanoseconds.
     whole_nano: u64,
-    /// Whether it ended.
+    /// Whether the wait is over.
     pub(super) ended: bool,
 }
 
-/// What happened to a thread.
+/// An event in the life of a thread.
 #[derive(Debug, Clone)]
 enum Event<P> {
     In,
     Out(Cause, Option<P>),
-    /// It was found standing here from the event's time up to this moment.
+    /// The place of the thread was read between the event's time and this moment.
     Stood(Instant, P),
     Started,
     Ended,
 }
 
-/// The state of a thread at the end of what is settled.
+/// The state of a thread at the end of the settled time.
 #[derive(Debug)]
 enum State<P> {
     Unknown,
@@ -115,7 +116,7 @@ struct Standing<P> {
     began: Instant,
     cause: Cause,
     place: Option<P>,
-    /// A place that holds if the thread still stands at this moment.
+    /// A place that is right if the thread still waits at this moment.
     proposed: Option<(Instant, P)>,
 }
 
@@ -124,7 +125,7 @@ impl<P> Standing<P> {
         Self { began, cause, place, proposed: None }
     }
 
-    /// The thread stood at least until this moment: takes what was found by then.
+    /// The thread waited at least until `at`: accepts the proposed place if it was found by then.
     fn until(&mut self, at: Instant) {
         if let Some((_, place)) = self.proposed.take_if(|(until, _)| *until <= at) {
             self.place = Some(place);
@@ -132,58 +133,58 @@ impl<P> Standing<P> {
     }
 }
 
-/// What records tell of a stretch of time.
+/// What the records say about a span of time.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Recorded<P> {
-    /// Whether they tell all that the thread did. Else they are known to be incomplete.
+    /// Whether they are complete. If not, some are known to be missing.
     pub(super) is_whole: bool,
-    /// The waits in the order in which they began: the thread ran for the rest of its time.
+    /// The waits in the order in which they began. The thread ran for the rest of its time.
     pub(super) waits: Vec<Wait<P>>,
-    /// When the thread began, if that was meanwhile.
+    /// When the thread started, if that was within the span.
     pub(super) began: Option<Instant>,
-    /// When it ended, if it has.
+    /// When the thread ended, if it has.
     pub(super) ended: Option<Instant>,
 }
 
-/// Sums since they were last compared with the kernel's counters.
+/// Sums since the last comparison with the kernel's counters.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
-    /// In nanoseconds, of what records show: running, being preempted, and blocked waits that ended.
+    /// Nanoseconds by records: running, preempted, and blocked in waits that have ended.
     running: u64,
     preempted: u64,
     blocked: u64,
     switched_in: u64,
-    /// Whether all time since then is known.
+    /// Whether the records are complete since then.
     is_whole: bool,
 }
 
-/// The states of one thread, up to a moment from which on its records wait to be settled. `P` says where it stands.
+/// The history of one thread: settled up to `since`; later records are pending. `P` identifies a place in the code.
 #[derive(Debug)]
 pub(super) struct Timeline<P> {
-    /// Before this all is settled.
+    /// All time before this is settled.
     since: Instant,
     state: State<P>,
-    /// The time of the last record that was settled.
+    /// The time of the last settled record.
     last: Instant,
     events: Vec<(Instant, Event<P>)>,
     /// Whether records were lost.
     lost: bool,
     latest: (Instant, Latest),
-    /// Whether it was found ready to run before its first record.
+    /// Whether the thread was found ready to run before its first record.
     was_ready: bool,
     sums: Sums,
-    /// The counters with which the sums were compared.
+    /// The counters at the last comparison.
     counted: Option<SchedStat>,
-    /// Being preempted that the kernel did not count yet, in nanoseconds: it does so when a thread gets a processor, or
-    /// is moved to the queue of another one.
+    /// Nanoseconds of being preempted that the kernel has not counted yet: it counts them when the thread gets a
+    /// processor or is moved to another processor's queue.
     not_counted: u64,
-    /// Which part of blocked waits is waiting for a processor.
+    /// The share of blocked waits that was spent waiting for a processor.
     queued_part: f64,
     typical: Typical<P>,
 }
 
 impl<P: Clone> Timeline<P> {
-    /// The states of a thread from this moment on.
+    /// A history that begins at this moment.
     pub(super) fn new(since: Instant) -> Self {
         Self {
             since,
@@ -201,34 +202,35 @@ impl<P: Clone> Timeline<P> {
         }
     }
 
-    /// What it did last.
+    /// The state after the latest record.
     pub(super) fn latest(&self) -> Latest {
         self.latest.1
     }
 
-    /// It was given a processor.
+    /// The thread was given a processor.
     pub(super) fn switched_in(&mut self, at: Instant) {
         self.record(at, Event::In, Latest::Running);
     }
 
-    /// It gave its processor up, and stood at this place then, if that is known.
+    /// The thread left its processor, at this place if that is known.
     pub(super) fn switched_out(&mut self, at: Instant, cause: Cause, place: Option<P>) {
         let placed = place.is_some();
         self.record(at, Event::Out(cause, place), Latest::Waiting { since: at, cause, placed });
     }
 
-    /// It was started.
+    /// The thread was started.
     pub(super) fn started(&mut self, at: Instant) {
         let latest = Latest::Waiting { since: at, cause: Cause::Preempted, placed: false };
         self.record(at, Event::Started, latest);
     }
 
-    /// It ended.
+    /// The thread ended.
     pub(super) fn ended(&mut self, at: Instant) {
         self.record(at, Event::Ended, Latest::Ended);
     }
 
-    /// It was found standing at a place between two moments: this counts if no record says that it ran between them.
+    /// The place of the thread was read between these moments. It is used only if no record says that the thread ran
+    /// meanwhile.
     pub(super) fn stood(&mut self, from: Instant, until: Instant, place: P) {
         match &mut self.latest.1 {
             Latest::Waiting { placed, .. } => *placed = true,
@@ -240,23 +242,23 @@ impl<P: Clone> Timeline<P> {
         self.events.push((from, Event::Stood(until, place)));
     }
 
-    /// Whether a record says that it was given a processor between two moments that are not settled yet.
+    /// Whether a pending record says that the thread was given a processor between these moments.
     pub(super) fn ran_between(&self, from: Instant, until: Instant) -> bool {
         let mut records = self.events.iter().rev();
         records.any(|(at, event)| matches!(event, Event::In) && (from..=until).contains(at))
     }
 
-    /// Since when it has run without leaving its processor, as far as records say.
+    /// Since when the thread has run without leaving its processor, according to its records.
     pub(super) fn running_since(&self) -> Option<Instant> {
         (self.latest.1 == Latest::Running).then_some(self.latest.0)
     }
 
-    /// It was found ready to run. Before its first record that says that it waits for a processor, if it does not run.
+    /// The thread was found ready to run. If it has no record yet and turns out not to run, it waits for a processor.
     pub(super) fn ready(&mut self) {
         self.was_ready |= self.latest.1 == Latest::Unknown;
     }
 
-    /// Records were lost, which may have been of this thread.
+    /// Records were lost, possibly of this thread.
     pub(super) fn lost(&mut self) {
         self.lost = true;
     }
@@ -272,8 +274,8 @@ impl<P: Clone> Timeline<P> {
         }
     }
 
-    /// Settles the time up to `until`, before which all records have been noted. `counters` are those of that moment, as
-    /// far as they were read.
+    /// Settles the time up to `until`; all records before that have been added. `counters` are the kernel's at that
+    /// moment, if they were read.
     pub(super) fn settle(&mut self, until: Instant, counters: Option<SchedStat>) -> Recorded<P> {
         let mut events = std::mem::take(&mut self.events);
         // Records of one thread are in the rings of several processors.
@@ -289,7 +291,7 @@ impl<P: Clone> Timeline<P> {
         }
         self.pass(until, false, &mut waits);
         self.since = self.since.max(until);
-        // What few records need is kept for the next ones.
+        // The capacity that a few records need is kept for the next ones.
         events.shrink_to(KEPT_RECORDS);
         self.events = events;
         is_whole &= !matches!(self.state, State::Unknown);
@@ -305,8 +307,8 @@ impl<P: Clone> Timeline<P> {
         Recorded { is_whole, waits, began, ended }
     }
 
-    /// Applies an event. Returns whether it fits to what was known before. The first ones may be of before the beginning:
-    /// they say what the thread did then.
+    /// Applies an event. Returns whether it fits the state before it. The first event may be older than the beginning:
+    /// it shows the state at the beginning.
     fn take(&mut self, at: Instant, event: Event<P>, waits: &mut Vec<Wait<P>>) -> bool {
         if let Event::Stood(until, place) = event {
             match &mut self.state {
@@ -316,7 +318,7 @@ impl<P: Clone> Timeline<P> {
                     standing.proposed = Some((until, place));
                     self.state = State::Waiting(standing);
                 }
-                // The thread ran while it was read.
+                // The thread ran while its place was read.
                 State::Running | State::Ended => {}
             }
             return true;
@@ -327,11 +329,11 @@ impl<P: Clone> Timeline<P> {
             _ => false,
         };
         if is_told_twice {
-            // Two events tell the same while one takes the place of the other.
+            // Two events report the same switch while one replaces the other.
             return true;
         }
         if at < self.last && !matches!(self.state, State::Unknown) {
-            // A record that comes behind later ones: the time up to them is settled already.
+            // The record arrives after later ones, up to which the time is settled already.
             return false;
         }
         self.last = at;
@@ -343,7 +345,7 @@ impl<P: Clone> Timeline<P> {
             (State::Running | State::Waiting(_) | State::Ended, _) => false,
         };
         if matches!(self.state, State::Unknown) {
-            // What it did before its first record, that record says.
+            // The first record shows what the thread did before it.
             match event {
                 Event::In => {
                     let cause = if self.was_ready { Cause::Preempted } else { Cause::Blocked };
@@ -364,7 +366,7 @@ impl<P: Clone> Timeline<P> {
         fits
     }
 
-    /// Lets time pass up to a moment, at which the present wait ends or does not.
+    /// Moves the end of the settled time to a moment; `ended` if the present wait ends there.
     fn pass(&mut self, at: Instant, ended: bool, waits: &mut Vec<Wait<P>>) {
         let nano = between(self.since, at);
         match &mut self.state {
@@ -388,8 +390,8 @@ impl<P: Clone> Timeline<P> {
         self.since = self.since.max(at);
     }
 
-    /// Compares the sums with the kernel's counters, and learns how long the thread was queued after it was woken.
-    /// Returns whether they agree, as far as that can be told.
+    /// Compares the sums with the kernel's counters, and updates the share of waiting for a processor after being
+    /// woken. Returns whether they agree, as far as that can be checked.
     fn compare(&mut self, counters: SchedStat) -> bool {
         let sums = std::mem::replace(&mut self.sums, Sums { is_whole: true, ..Sums::default() });
         let Some(before) = self.counted.replace(counters).filter(|_| sums.is_whole && counters.kept()) else {
@@ -416,23 +418,23 @@ impl<P: Clone> Timeline<P> {
     }
 }
 
-/// The places of waits that were met, by why and how long they were: waits are met the more likely the longer they are,
-/// but those of about one length alike.
+/// Known places of waits, by cause and length. The longer a wait is, the more likely its place is found; but among
+/// waits of similar length all are equally likely, so those with a known place represent the others.
 #[derive(Debug)]
 struct Typical<P> {
-    /// Empty as long as all waits have places of their own.
+    /// Empty until a wait without a place is seen.
     classes: Vec<Class<P>>,
     is_wanted: bool,
 }
 
-/// Waits of one cause and [`kind`] of length.
+/// The waits of one cause and one [`kind`] of length.
 #[derive(Debug)]
 struct Class<P> {
     cause: Cause,
     kind: u32,
-    /// When each began, in that order, and where it was.
+    /// When each wait began, in ascending order, and its place.
     places: VecDeque<(Instant, P)>,
-    /// Whose turn it is.
+    /// Counts the places that were handed out, so that they are used in rotation.
     turn: usize,
 }
 
@@ -443,7 +445,8 @@ impl<P> Default for Typical<P> {
 }
 
 impl<P: Clone> Typical<P> {
-    /// Gives waits without a place those of the waits that were most like them at about that time, by turns.
+    /// Gives each wait without a place the place of a wait that was similar in cause, length and time. The candidates
+    /// are used in rotation.
     fn place(&mut self, waits: &mut [Wait<P>]) {
         self.is_wanted |= waits.iter().any(|wait| wait.place.is_none());
         if !self.is_wanted {
@@ -476,7 +479,7 @@ impl<P: Clone> Typical<P> {
 }
 
 impl<P: Clone> Class<P> {
-    /// The place whose turn it is of those around a moment.
+    /// The next place, in rotation, among the waits around a moment.
     fn next(&mut self, at: Instant) -> Option<P> {
         let later = self.places.partition_point(|(began, _)| *began <= at);
         let sharing = SHARING.min(self.places.len());
@@ -489,8 +492,9 @@ impl<P: Clone> Class<P> {
     }
 }
 
-/// How many binary digits the length of a wait in nanoseconds has. The sampler itself preempts threads for some
-/// microseconds, wherever they run; waits of milliseconds begin where their time slices end.
+/// The class of a wait's length: the number of binary digits of its nanoseconds. It separates waits of microseconds,
+/// when the sampler itself preempts a thread at any point of its code, from waits of milliseconds at the ends of time
+/// slices.
 fn kind<P>(wait: &Wait<P>) -> u32 {
     u64::BITS - wait.whole_nano.leading_zeros()
 }

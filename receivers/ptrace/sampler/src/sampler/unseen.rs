@@ -1,20 +1,20 @@
-//! The processor time of threads that ended before they were looked at.
+//! The processor time of threads that ended before they were examined.
 //!
-//! The kernel counts the processor time of a whole process, including ended threads. The part of it that exceeds the
-//! time of the known threads, settled or not, was used by threads that started and ended between two ticks. Only this
-//! amount is known of them.
+//! The kernel counts the processor time of a whole process, including threads that have ended. The part that exceeds
+//! the time of the known threads, settled or not, was used by threads that started and ended between two ticks. Only
+//! its amount is known.
 
 /// How many periods must be missing before that is reported: the counters of running threads are late.
 const LEAST: u64 = 4;
 
-/// How much must be missing at the end, in nanoseconds: nothing late comes any more, but the counters of threads
-/// that still run are behind by up to a timer tick of the kernel.
+/// How much must be missing at the end, in nanoseconds, to be reported. No late readings follow, but the counters of
+/// threads that still run are up to a timer tick of the kernel late.
 const LEFT: u64 = 10_000_000;
 
 /// The account of one process.
 #[derive(Debug, Default)]
 pub(super) struct Unseen {
-    /// What the process had used when its clock was read last, in nanoseconds.
+    /// The process's processor time at the last reading, in nanoseconds.
     clock: Option<u64>,
     /// By how much the process's clock exceeded the counters of its threads when this account began.
     before: Option<i128>,
@@ -28,13 +28,13 @@ impl Unseen {
         self.accounted += u128::from(nano);
     }
 
-    /// Notes what the process has used by now, in nanoseconds, if that can be read.
+    /// Notes the present processor time of the process, in nanoseconds, if it can be read.
     pub(super) fn note(&mut self, clock_nano: Option<u64>) {
         self.clock = clock_nano.or(self.clock);
     }
 
-    /// The processor time that no known thread accounts for, in nanoseconds: `known_nano` of what the process had used
-    /// when that was noted last is known of its threads but not settled yet. The first call only sets the starting
+    /// The processor time that no known thread accounts for, in nanoseconds. `known_nano` is the part of the process's
+    /// last reading that its threads account for but that is not settled yet. The first call only sets the starting
     /// point, and returns 0.
     pub(super) fn missing(&mut self, known_nano: i128) -> u64 {
         let Some(clock_nano) = self.clock else { return 0 };
@@ -44,12 +44,12 @@ impl Unseen {
         u64::try_from(beyond.saturating_sub(before)).unwrap_or(0)
     }
 
-    /// Whether so much is worth reporting. The counters of the `running` threads are late.
+    /// Whether this amount is worth reporting. The counters of the `running` threads are late.
     pub(super) fn worth_saying(missing_nano: u64, period_nano: u64, running: u64) -> bool {
         missing_nano >= period_nano.saturating_mul(LEAST.saturating_add(running))
     }
 
-    /// Whether so much is to be said at the end.
+    /// Whether this amount is worth reporting at the end.
     pub(super) fn is_left(missing_nano: u64, running: u64) -> bool {
         missing_nano >= LEFT.saturating_mul(running.saturating_add(1))
     }
@@ -68,8 +68,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: what a process used before it was sampled is not missing, and neither is what is known of its living
-    /// threads.
+    /// Guarantees: neither the time before sampling began nor the known time of living threads is missing.
     #[test]
     fn nothing_missing() {
         let mut unseen = Unseen::default();
@@ -83,14 +82,15 @@ mod tests {
         assert_eq!(unseen.missing(200), 450, "what is known of a process that has ended");
     }
 
-    /// Guarantees: a few periods, and one more for each running thread, are put down to late counters.
+    /// Guarantees: a few periods, and one more for each running thread, are attributed to late counters.
     #[test]
     fn late_counters() {
         assert!(!Unseen::worth_saying(39, 10, 0) && Unseen::worth_saying(40, 10, 0));
         assert!(!Unseen::worth_saying(59, 10, 2) && Unseen::worth_saying(60, 10, 2));
     }
 
-    /// Guarantees: at the end what is left is said but for what counters of running threads may be late by.
+    /// Guarantees: at the end, the missing time is reported if it exceeds the possible delay of the running threads'
+    /// counters.
     #[test]
     fn left_at_the_end() {
         assert!(!Unseen::is_left(LEFT - 1, 0) && Unseen::is_left(LEFT, 0));
@@ -98,8 +98,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: in whatever order threads end unseen, threads are looked at and batches are sent, all that is
-        /// reported adds up to what the process used, to the nanosecond.
+        /// Guarantees: in whatever order threads end unseen, threads are examined and batches are sent, the reported
+        /// times add up to the process's processor time, to the nanosecond.
         #[test]
         fn all_is_said(steps in prop::collection::vec((0u64..1_000, 0u64..1_000, any::<bool>()), 1..100)) {
             let mut unseen = Unseen::default();

@@ -1,4 +1,4 @@
-//! The ladder with a kernel that permits what a test says, and the events of the real one.
+//! Finding the best permitted level, with a kernel whose answers the test chooses; and the events of the real kernel.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -16,7 +16,7 @@ use crate::capability;
 use crate::perf::record::{CpuMode, Record, User, parse};
 use crate::perf::ring::Ring;
 
-/// A kernel that answers as it is told.
+/// A kernel with predefined answers.
 struct Answers<F> {
     answer: F,
     asked: RefCell<Vec<bool>>,
@@ -40,8 +40,8 @@ fn with<F: Fn(bool) -> Result<(), Errno>>(answer: F) -> Answers<F> {
     Answers { answer, asked: RefCell::default() }
 }
 
-/// Guarantees: the best level that opens is taken, whatever the kernel's reason for refusing a better one is, and the
-/// reasons are told.
+/// Guarantees: the best level that can be opened is used, whatever the kernel's reason for refusing a better one, and
+/// the reasons are returned.
 #[test]
 fn ladder() {
     let opened = open(&with(|_| Ok(())), (1, None), 1, Level::Kernel, false).unwrap();
@@ -61,7 +61,7 @@ fn ladder() {
     assert_eq!(*lower.asked.borrow(), [false]);
 }
 
-/// Guarantees: lists of processors are read as the kernel writes them, and nonsense is refused.
+/// Guarantees: lists of processors are parsed in the kernel's format, and malformed lists are rejected.
 #[test]
 fn processors() {
     assert_eq!(parse_processors("0"), Some(vec![0]));
@@ -72,7 +72,7 @@ fn processors() {
     assert!(!online_processors().unwrap().is_empty());
 }
 
-/// Guarantees: a processor that is switched off is left out; whatever else is refused leaves none open.
+/// Guarantees: a processor that is offline is left out; after any other error no event stays open.
 #[test]
 fn all_processors_or_none() {
     #[derive(Debug)]
@@ -92,13 +92,13 @@ fn all_processors_or_none() {
     assert_eq!(opened(Errno::ENODEV, &[1]), Err(Failure::Refused(vec![(Level::Processors, Errno::ENODEV)])));
 }
 
-/// Linux, as it decides what is permitted (`perf_allow_kernel` and `perf_allow_cpu` in linux/perf_event.h), and the
-/// kernels of Debian and Ubuntu, which refuse everything from setting 3 on.
+/// The permission checks of Linux (`perf_allow_kernel` and `perf_allow_cpu` in linux/perf_event.h), and of the kernels
+/// of Debian and Ubuntu, which refuse everything from setting 3 on.
 #[derive(Debug, Clone, Copy)]
 struct Linux {
     /// `kernel.perf_event_paranoid`.
     paranoid: i32,
-    /// Whether whoever asks has CAP_PERFMON, or CAP_SYS_ADMIN.
+    /// Whether the caller has CAP_PERFMON or CAP_SYS_ADMIN.
     capable: bool,
     of_a_distribution: bool,
 }
@@ -118,8 +118,8 @@ impl Opener for Linux {
     }
 }
 
-/// Guarantees: for each setting of `kernel.perf_event_paranoid`, with the right to see the kernel and without it, the
-/// level of threads is the one that the setting leaves, and events of processors open where they may.
+/// Guarantees: for each setting of `kernel.perf_event_paranoid`, with and without the right to see the kernel, threads
+/// get the level that the setting leaves, and events of processors open if permitted.
 #[test]
 fn settings_and_rights() {
     let decided = |linux: Linux| {
@@ -143,7 +143,7 @@ fn settings_and_rights() {
     }
 }
 
-/// Guarantees: a thread that ended and a lack of descriptors are no refusals: no lower level is tried for them.
+/// Guarantees: an ended thread and a lack of descriptors are not refusals: no lower level is tried after them.
 #[test]
 fn no_refusals() {
     let ended = with(|_| Err(Errno::ESRCH));
@@ -158,8 +158,8 @@ fn no_refusals() {
     }
 }
 
-/// Guarantees: each level but the best names the right that gives a better one, in a container as what its runtime
-/// calls it.
+/// Guarantees: each level except the best names the right that gives a better one; in a container, by the name that the
+/// container runtime uses.
 #[test]
 fn rights() {
     for level in [Level::None, Level::User] {
@@ -170,7 +170,7 @@ fn rights() {
     assert_eq!(next_right(Level::Kernel, false), None);
 }
 
-/// A thread of this process that works until it is told to end.
+/// A thread of this process that works until the returned function is called.
 fn worker(work: impl Fn() + Send + 'static) -> (u32, impl FnOnce()) {
     let end = std::sync::Arc::new(AtomicBool::new(false));
     let (sender, id) = std::sync::mpsc::channel();
@@ -190,8 +190,8 @@ fn worker(work: impl Fn() + Send + 'static) -> (u32, impl FnOnce()) {
     })
 }
 
-/// Whether the kernel that the tests run on permits events; where it does not, this says so, and the tests of the real
-/// one have nothing to show.
+/// Whether the kernel that runs the tests permits events. If not, this prints a note, and the tests of the real kernel
+/// are skipped.
 fn permitted(level: Level) -> bool {
     let own = nix::unistd::gettid().as_raw().unsigned_abs();
     let permitted = open(&Kernel, (own, None), 1_000_000, level, false).is_ok_and(|opened| opened.level == level);
@@ -201,18 +201,18 @@ fn permitted(level: Level) -> bool {
     permitted
 }
 
-/// Says that there is nothing to show.
+/// Prints that a test is skipped.
 fn untested(level: Level) {
     let why = format_args!("untested here: the kernel permits no perf events of {level:?}\n");
     std::io::Write::write_fmt(&mut std::io::stderr(), why).ok();
 }
 
-/// Guarantees: events of processors show threads that are gone before anybody could look at them, with as many samples
-/// as stand for the processor time that they used, but for those that the kernel says it had no room for; and no sample
-/// of others comes out.
+/// Guarantees: events of processors also sample threads that end before they can be examined, with as many samples as
+/// fit the processor time that they used, except for those that the kernel reports as lost; samples of other processes
+/// are left out.
 #[test]
 fn brief_threads() {
-    // A machine that takes its processors away has more or fewer samples than processor time was used, at random.
+    // On a machine that takes its processors away, the number of samples differs from the processor time at random.
     repeated::by_some_run(|| {
         let Some((seen, lost, used)) = sample_brief_threads() else {
             untested(Level::Processors);
@@ -223,8 +223,8 @@ fn brief_threads() {
     });
 }
 
-/// What samples of brief threads stand for, what the kernel had no room for, and what the threads used, in nanoseconds.
-/// `None` where events of processors are not permitted.
+/// The time that the samples of brief threads stand for, the time lost for lack of room, and the time that the threads
+/// used, in nanoseconds. `None` if events of processors are not permitted.
 fn sample_brief_threads() -> Option<(u64, u64, u64)> {
     const PERIOD: u64 = 1_000_000;
     let processors = online_processors().unwrap();
@@ -261,7 +261,7 @@ fn sample_brief_threads() -> Option<(u64, u64, u64)> {
     Some((seen, lost, used.as_nanos() as u64))
 }
 
-/// Samples of a worker, until one is accepted.
+/// Takes samples of a worker until one is accepted.
 fn sample_until(level: Level, work: impl Fn() + Send + 'static, mut accept: impl FnMut(&Record<'_>) -> bool) {
     let (thread, end) = worker(work);
     let opened = open(&Kernel, (thread, None), 1_000_000, level, false).unwrap();
@@ -290,14 +290,14 @@ fn sample_until(level: Level, work: impl Fn() + Send + 'static, mut accept: impl
     assert!(done);
 }
 
-/// The clock that samples are on.
+/// The clock of the samples.
 fn clock() -> u64 {
     let now = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC).unwrap();
     Duration::from(now).as_nanos() as u64
 }
 
-/// Guarantees: a thread that computes is sampled with its registers and its stack, on the clock that this program
-/// reads, whatever the level.
+/// Guarantees: a thread that computes is sampled with its registers and its stack, with times of the clock that this
+/// program reads, at every level.
 #[test]
 fn own_thread() {
     // The kernel reads a version of the clock that may be ahead for a moment while the clock is adjusted.
@@ -325,7 +325,7 @@ fn own_thread() {
     }
 }
 
-/// Guarantees: the kernel takes another period for an event that is open: samples come as much less often.
+/// Guarantees: the kernel accepts another period for an open event, and samples become less frequent accordingly.
 #[test]
 fn another_period() {
     const OTHER: u64 = 10_000_000;
@@ -348,7 +348,7 @@ fn another_period() {
             }
         });
         if !changed && !times.is_empty() {
-            // Once: it begins anew each time. What was written until then came with the period before.
+            // Only once: each call restarts the period. Records written before had the old period.
             crate::perf::period::set(opened.event.as_fd(), OTHER);
             ring.drain(wanted, &mut buffer, |_| {});
             times.clear();
@@ -358,13 +358,13 @@ fn another_period() {
     }
     end();
     assert!(times.len() > SAMPLES, "{}", times.len());
-    // However slow the machine is, they do not come more often.
+    // However slow the machine is, samples are not more frequent than that.
     let took = times[SAMPLES] - times[0];
     assert!(took > OTHER * SAMPLES as u64 / 2, "{SAMPLES} samples in {took} ns");
 }
 
-/// Guarantees: where the kernel may be seen, a thread inside of a long system call is sampled there, with the registers
-/// that it will go on with.
+/// Guarantees: if the kernel may be sampled, a thread inside a long system call is sampled there, with the registers
+/// with which it will continue.
 #[test]
 fn in_the_kernel() {
     if !permitted(Level::Kernel) {
@@ -383,8 +383,8 @@ fn in_the_kernel() {
     );
 }
 
-/// Guarantees: without CAP_PERFMON and CAP_SYS_ADMIN the ladder falls to what `perf_event_paranoid` leaves, and what it
-/// says is what it does.
+/// Guarantees: without CAP_PERFMON and CAP_SYS_ADMIN, the level is the one that `perf_event_paranoid` permits, and it
+/// matches what the events really show.
 #[test]
 fn without_capabilities() {
     let paranoid: i32 = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
@@ -398,14 +398,14 @@ fn without_capabilities() {
     });
     match mode.join().unwrap() {
         Ok(Level::Kernel) => assert!(paranoid <= 1, "{paranoid}"),
-        // Linux itself permits this whatever the number; distributions refuse it from 3 on.
+        // Linux itself permits this at any setting; distributions refuse it from 3 on.
         Ok(level) => assert!(level == Level::User && paranoid >= 2, "{paranoid}"),
         Err(failure) => assert!(matches!(failure, Failure::Refused(_)), "{failure:?}"),
     }
 }
 
-/// Guarantees: an event that shows where a thread goes on takes one sample each time that it is armed, with registers and
-/// stack, and none otherwise.
+/// Guarantees: an event that shows where a thread resumes takes one sample each time that it is armed, with registers
+/// and stack, and none otherwise.
 #[test]
 fn one_sample_each_time() {
     static TURNS: AtomicU64 = AtomicU64::new(0);
@@ -441,7 +441,7 @@ fn one_sample_each_time() {
         while ring.is_empty() && Instant::now() < deadline {
             std::thread::yield_now();
         }
-        // Many times as long as the event's period, so that another sample would be here.
+        // Many times the event's period, so that another sample would have arrived by now.
         let turns = TURNS.load(Ordering::Relaxed);
         while TURNS.load(Ordering::Relaxed) < turns + 1000 && Instant::now() < deadline {
             std::thread::yield_now();

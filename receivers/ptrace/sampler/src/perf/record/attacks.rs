@@ -1,12 +1,12 @@
-//! Records that the kernel would not write: each is refused, and none is read beyond its end.
+//! Records that the kernel would never write: each is rejected, and none is read beyond its end.
 
 use proptest::prelude::*;
 
 use super::tests::{Encoded, mapping, record, words};
 use super::*;
 
-/// Guarantees: a record that is cut anywhere, and whose length says so, is refused or says nothing that was cut off;
-/// one whose length says something else than there is, is refused.
+/// Guarantees: a record that is cut at any point and has the matching length is rejected, or its result contains
+/// nothing of the missing part; a record whose length differs from its bytes is rejected.
 #[test]
 fn cut() {
     let sample = Encoded::default().bytes();
@@ -31,7 +31,7 @@ fn cut_to(whole: &[u8], least: usize) {
     }
 }
 
-/// Guarantees: a path is part of its record, whether or not it ends, and may have any bytes.
+/// Guarantees: a path ends with its record, whether or not it is terminated, and may contain any bytes.
 #[test]
 fn paths() {
     for path in [&[b'x'; 4096][..], b"\n\xff \x01"] {
@@ -46,7 +46,8 @@ fn paths() {
     assert_eq!((mapped.path, mapped.time_nano), (&b"xxxxxxxx"[..], 9));
 }
 
-/// Guarantees: no length leads to an endless walk through the ring: each is at least the header's and a multiple of 8.
+/// Guarantees: no length leads to an endless walk through the ring: each is at least the header's size and a multiple
+/// of 8.
 #[test]
 fn lengths() {
     for length in 0..=u16::MAX {
@@ -56,7 +57,7 @@ fn lengths() {
     }
 }
 
-/// Guarantees: a stack is never longer than what was asked for, and what is valid of it never more than there is.
+/// Guarantees: a stack is never longer than requested, and its valid part never longer than the stack.
 #[test]
 fn stacks() {
     let longer = Encoded { stack: vec![0; STACK_BYTES as usize + 8], valid: 8, ..Encoded::default() };
@@ -64,7 +65,7 @@ fn stacks() {
     for valid in [9, 16, u64::from(u32::MAX), u64::MAX] {
         assert_eq!(parse(&Encoded { valid, ..Encoded::default() }.bytes()), Err(Malformed::Stack), "{valid}");
     }
-    // The size itself, which would make the length overflow.
+    // Sizes that would make the length overflow, and invalid ones.
     let mut bytes = Encoded::default().bytes();
     let place = bytes.len() - 8 - 8 - 8;
     for size in [u64::MAX, u64::MAX - 7, 1 << 63, 1 << 16, 9] {
@@ -73,7 +74,7 @@ fn stacks() {
     }
 }
 
-/// Guarantees: a call chain is never longer than what is left of its record, however many calls it claims to have.
+/// Guarantees: a call chain is never longer than the rest of its record, however many addresses it claims to have.
 #[test]
 fn call_chains() {
     let sample = Encoded { chain: vec![1, 2, 3], ..Encoded::default() }.bytes();
@@ -86,7 +87,7 @@ fn call_chains() {
     }
 }
 
-/// Guarantees: registers of a 32-bit program are recognized, and those of an unknown kind are refused.
+/// Guarantees: registers of a 32-bit program are recognized, and those of an unknown ABI are rejected.
 #[test]
 fn registers_of_others() {
     let parsed = |abi| match parse(&Encoded { abi, ..Encoded::default() }.bytes()) {
@@ -100,7 +101,7 @@ fn registers_of_others() {
 }
 
 proptest! {
-    /// Guarantees: no bytes make the parser panic, and a sample's stack is part of its record.
+    /// Guarantees: no bytes make the parser panic, and a sample's stack lies within its record.
     #[test]
     fn anything(kind in 0u32..20, misc: u16, body in prop::collection::vec(any::<u64>(), 0..64)) {
         let bytes = record(kind, misc, &words(&body));

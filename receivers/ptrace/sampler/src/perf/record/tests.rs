@@ -1,4 +1,4 @@
-//! Records against an encoder of its own, which knows the kernel's layout and not the parser.
+//! Parses records of an independent encoder, which is written from the kernel's layout and not from the parser.
 
 use proptest::prelude::*;
 
@@ -73,7 +73,7 @@ pub(super) fn mapping(path: &[u8]) -> Vec<u8> {
     record(10, 0, &body)
 }
 
-/// Any record.
+/// A record of any type.
 pub(in crate::perf) fn record(kind: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     let mut bytes = kind.to_ne_bytes().to_vec();
     bytes.extend(misc.to_ne_bytes());
@@ -87,8 +87,7 @@ pub(super) fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
-/// Guarantees: each register of a sample is the one of that DWARF number. The order of the kernel's `perf_regs.h` is
-/// another one.
+/// Guarantees: each register of a sample gets its DWARF number. The kernel's `perf_regs.h` has another order.
 #[test]
 fn registers() {
     let bytes = Encoded::default().bytes();
@@ -99,7 +98,7 @@ fn registers() {
     assert_eq!(registers, Registers::full(expected));
 }
 
-/// Guarantees: what is said besides samples is understood, with and without what the kernel appends to it.
+/// Guarantees: records other than samples are parsed, with and without the fields that the kernel appends.
 #[test]
 fn others() {
     let event = words(&[0x0000_0003_0000_0002, 1, 0]);
@@ -117,7 +116,7 @@ fn others() {
     }
 }
 
-/// Guarantees: of a mapping everything is read that tells it from others, with a path of any length.
+/// Guarantees: all fields that identify a mapping are read, with a path of any length.
 #[test]
 fn mappings() {
     for path in [&b""[..], b"/lib/a", b"/lib/abc", b"/lib/a b (deleted)"] {
@@ -137,8 +136,8 @@ fn mappings() {
     }
 }
 
-/// Guarantees: a switch says whose it is, when and where it was, and what happened, whether its event is that of a
-/// thread or of a processor; a sample of a switch is told from one by the clock.
+/// Guarantees: a switch record yields the thread, the time, the processor and the kind of switch, no matter whether its
+/// event belongs to a thread or to a processor; a switch sample is distinguished from a sample by the clock.
 #[test]
 fn switches() {
     let id = words(&[0x0000_0003_0000_0002, 99, 5]);
@@ -163,7 +162,8 @@ fn switches() {
 }
 
 proptest! {
-    /// Guarantees: a sample says what the kernel wrote, with as much of the stack as was there, whatever follows.
+    /// Guarantees: a sample contains the values that the kernel wrote, with the valid part of the stack, no matter what
+    /// follows.
     #[test]
     fn samples(
         process: u32, thread: u32, time: u64, period in 2_u64.., ran: u64, mode in 1u16..3, flags in 0u16..0x1000,

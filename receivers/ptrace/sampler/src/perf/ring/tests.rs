@@ -1,4 +1,4 @@
-//! Rings in memory of this program's own, written as the kernel writes them.
+//! Rings in this program's own memory, written as the kernel writes them.
 
 use proptest::prelude::*;
 
@@ -32,7 +32,7 @@ impl Kernel {
         for (offset, byte) in bytes.iter().enumerate() {
             let at = (self.head.wrapping_add(offset as u64) % self.ring.size as u64) as usize;
             #[allow(unsafe_code, reason = "as the kernel does")]
-            // SAFETY: within the mapping, by the remainder.
+            // SAFETY: the remainder of the division keeps the address within the mapping.
             unsafe {
                 self.ring.base.as_ptr().add(self.ring.page + at).write(*byte);
             }
@@ -58,7 +58,7 @@ pub(crate) fn ring_of(records: &[&[u8]]) -> Ring {
     kernel.ring
 }
 
-/// A ring with samples of switches: of which process and thread, when, and whether in a system call.
+/// A ring with switch samples: process, thread, time, and whether the thread was in a system call.
 pub(crate) fn switches(of: &[(u32, u32, u64, bool)]) -> Ring {
     let sample = |&(process, thread, time, in_call): &(u32, u32, u64, bool)| {
         let mut sample = Encoded { process, thread, time, period: 1, ..Encoded::default() };
@@ -71,14 +71,14 @@ pub(crate) fn switches(of: &[(u32, u32, u64, bool)]) -> Ring {
     ring_of(&records.iter().map(Vec::as_slice).collect::<Vec<_>>())
 }
 
-/// A ring with the sample of a switch and, behind it, one of running time.
+/// A ring with a switch sample, followed by a sample of running time.
 pub(crate) fn switch_and_sample() -> Ring {
     ring_of(&[&Encoded { period: 1, ..Encoded::default() }.bytes(), &Encoded::default().bytes()])
 }
 
 proptest! {
-    /// Guarantees: what was written comes out, in order and once, wherever in the ring it lies, over its end and over
-    /// the end of the counters; what found no room is missing and nothing else.
+    /// Guarantees: records come out in order and once, wherever they lie in the ring, also across its end and when the
+    /// positions overflow; only records without room are missing.
     #[test]
     fn order(
         position in prop_oneof![Just(u64::MAX - 15), Just(0), any::<u64>()],
@@ -103,7 +103,7 @@ proptest! {
         }
     }
 
-    /// Guarantees: whatever is in the ring and wherever the kernel says that it is, reading ends, and what comes out is
+    /// Guarantees: whatever the ring contains and whatever positions the kernel reports, reading ends and yields only
     /// whole records.
     #[test]
     fn nonsense(bytes in prop::collection::vec(any::<u8>(), 0..4096), head: u64) {
@@ -118,7 +118,7 @@ proptest! {
     }
 }
 
-/// Guarantees: samples of other processes are counted and never handed on; what is said besides samples is.
+/// Guarantees: samples of other processes are counted but not passed on; other records are passed on.
 #[test]
 fn other_processes() {
     let mut kernel = Kernel::new(0);
@@ -133,8 +133,7 @@ fn other_processes() {
     assert!(matches!(parse(&records[1]), Ok(Record::Lost(0))));
 }
 
-/// Guarantees: a length that is none, and one beyond what was written, end the reading of what is there, and what comes
-/// later is read.
+/// Guarantees: an invalid length, or one beyond the written part, ends the present reading, and later records are read.
 #[test]
 fn broken() {
     for bad in [vec![0; 8], record(9, 0, &[0; 8])[..8].to_vec(), vec![9, 0, 0, 0, 0, 0, 12, 0, 0, 0, 0, 0]] {

@@ -1,4 +1,4 @@
-//! Accounting: turns stacks that were found into samples of the batch, and gives each the time that it stands for.
+//! Turns stacks that were found into samples of the batch, and gives each the time that it stands for.
 
 use std::time::{Duration, Instant};
 
@@ -17,15 +17,15 @@ use crate::sampler::states::LastSeen;
 use crate::sampler::thread_state::Blocked;
 use crate::sampler::unseen::Unseen;
 
-/// The name of the made-up thread that has the processor time of threads that ended before they were examined.
+/// The name of a made-up thread that stands for threads that ended before they were examined.
 const UNSEEN_THREADS: &str = "[unseen threads]";
 
-/// The process's clock is read in each tick where it has fewer threads than this, and else so much less often: four times
-/// as seldom again where it has many.
+/// The process's clock is read in each tick if the process has fewer threads than `CLOCK_THREADS`. With more threads it
+/// is read proportionally less often, and with more than `MANY_THREADS` four times less often again.
 const CLOCK_THREADS: u64 = 64;
 const MANY_THREADS: usize = 1024;
 
-/// A stack that was found.
+/// A stack that was found in a thread.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::sampler) struct Found<'a> {
     pub(in crate::sampler) trust: Trust,
@@ -36,7 +36,7 @@ pub(in crate::sampler) struct Found<'a> {
 
 impl Active {
     /// Adds a sample of a thread that was blocked when it was stopped and has gone on since. Returns a reference for
-    /// [`Active::replace_stack`], or `None` where blocked threads are not sampled. The sample is counted by
+    /// [`Active::replace_stack`]; `None` if blocked threads are not sampled. The sample is counted later, by
     /// [`Active::observed`].
     pub(in crate::sampler) fn account_met_blocked(&mut self, index: usize, found: Found<'_>) -> Option<BatchEntry> {
         if !self.wants_blocked() {
@@ -52,9 +52,9 @@ impl Active {
         Some(self.batch.entry(sample))
     }
 
-    /// Adds a sample of a thread that ran, taken for `period_nano` of running time; how long it stands for is settled
-    /// when the batch is sent. Returns a reference for [`Active::replace_stack`]. The sample is counted by
-    /// [`Active::observed`].
+    /// Adds a sample of a running thread, taken for `period_nano` of running time. The time that it stands for is
+    /// settled when the batch is sent. Returns a reference for [`Active::replace_stack`]. The sample is counted later,
+    /// by [`Active::observed`].
     pub(in crate::sampler) fn account_on_cpu(
         &mut self,
         index: usize,
@@ -81,7 +81,7 @@ impl Active {
         self.batch.entry(sample)
     }
 
-    /// Replaces the stack of a sample by a better one. Returns whether its batch had not been sent yet.
+    /// Replaces the stack of a sample by a better one. Returns `false` if its batch was sent already.
     pub(in crate::sampler) fn replace_stack(
         &mut self,
         sample: BatchEntry,
@@ -94,8 +94,8 @@ impl Active {
         true
     }
 
-    /// Accounts for a thread that is blocked with the stack in `ThreadState::blocked`. If its last sample has the same
-    /// stack, that sample is extended; else another one is added.
+    /// Accounts for a thread that is blocked with the stack in `ThreadState::blocked`: extends its last sample if that
+    /// has the same stack, else adds a sample.
     pub(in crate::sampler) fn account_blocked(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
         if let Some(recording) = &mut thread.recording {
@@ -107,7 +107,8 @@ impl Active {
             let standing = thread.blocked.standing.clone().unwrap_or_else(found);
             thread.blocked.standing = Some(standing.clone());
             if self.threads[index].name.is_empty() {
-                // Not only when the batch is sent: records of thousands of threads would find no room meanwhile.
+                // Names are not left for the end of the batch: while those of thousands of threads are read, the rings
+                // would overflow.
                 self.introduce(index);
             }
             return self.stood(index, now, now, standing);
@@ -137,12 +138,12 @@ impl Active {
         thread.run = Some(self.batch.entry(sample));
         let sched = thread.sched;
         thread.ledger.blocked(sample, now, sched);
-        // As often as it was read, not as often as it was found unchanged.
+        // Counts how often the stack was read, not how often it was found unchanged.
         let named = std::mem::take(&mut thread.blocked.named);
         self.observed(trust, &named);
     }
 
-    /// Shares the time of all threads among their samples. `next` is what comes later.
+    /// Shares the time of all threads among their samples. `next` is what follows.
     pub(in crate::sampler) fn settle_all(&mut self, now: Instant, next: Next) {
         self.apply_records();
         let mut running = 0;
@@ -155,9 +156,9 @@ impl Active {
                 continue;
             }
             match thread.ledger.last_blocked() {
-                // No sample has been added since it was settled.
+                // The thread has no sample since it was last settled.
                 Some(_) if thread.ledger.is_empty() => {}
-                // It has not run since it was last looked at, so the counters of that time still hold.
+                // The thread has not run since it was last examined, so the counters of that time still hold.
                 Some((at, sched)) => self.settle(index, at, Some(sched), next, Basis::COUNTERS),
                 None => match thread.files.schedstat(task) {
                     Ok(sched) => {
@@ -173,11 +174,10 @@ impl Active {
         self.say_unseen(now, running, next);
     }
 
-    /// Shares the time of a running thread up to now among its samples. Samples that come later do not stand for any of
-    /// it.
+    /// Shares the time of a running thread up to now among its samples. Later samples do not stand for any of it.
     pub(in crate::sampler) fn settle_up_to(&mut self, index: usize, now: Instant) {
         let thread = &mut self.threads[index];
-        // This fails for a thread that has ended. Its time is settled when the threads are listed again.
+        // Reading fails for a thread that has ended. Its time is settled when the threads are listed again.
         if thread.recording.is_some() {
             self.settle_recorded(index, now, Next::Other);
         } else if let Ok(sched) = thread.files.schedstat(self.attached.files.task()) {
@@ -186,7 +186,7 @@ impl Active {
         }
     }
 
-    /// Shares the time of the threads that are not among these ids any more.
+    /// Settles the time of the threads that are not among these ids any more.
     pub(super) fn settle_gone(&mut self, ids: &[u32], now: Instant) {
         for index in 0..self.threads.len() {
             if ids.binary_search(&self.threads[index].id()).is_err() {
@@ -195,7 +195,7 @@ impl Active {
         }
     }
 
-    /// Shares the time of a thread that has ended among its samples.
+    /// Settles the time of a thread that has ended.
     pub(in crate::sampler) fn settle_ended(&mut self, index: usize, now: Instant) {
         if self.threads[index].recording.is_some() {
             return self.settle_recorded(index, now, Next::Nothing);
@@ -203,8 +203,8 @@ impl Active {
         self.settle(index, now, None, Next::Nothing, Basis::COUNTERS);
     }
 
-    /// Counts from now on how long threads run: those that there are, by their own counters, and all others by what is
-    /// missing to the process's.
+    /// Starts counting running time: of the present threads by their own counters, and of all others by the difference
+    /// to the process's clock.
     pub(in crate::sampler) fn begin_counting(&mut self) {
         self.read_counters();
         self.unseen = Some(Unseen::default());
@@ -212,7 +212,7 @@ impl Active {
         self.missing(false);
     }
 
-    /// Reads how long threads ran, if it is time to do that between two ticks.
+    /// Reads the threads' counters between two ticks, if that is due.
     pub(in crate::sampler) fn count_between_ticks(&mut self, now: Instant) {
         if self.count_due.is_some_and(|due| now >= due) {
             self.count_due = Some(now + COUNTED);
@@ -230,8 +230,8 @@ impl Active {
         }
     }
 
-    /// Notes how much processor time the process has used: afterwards, when it has ended, nobody can tell. The kernel
-    /// adds up all threads for that, so where there are many it is not asked in each tick.
+    /// Notes the process's processor time, which cannot be read any more once the process has ended. The kernel adds up
+    /// all threads for it, so it is read less often if there are many.
     pub(in crate::sampler) fn note_clock(&mut self) {
         let seldom = if self.threads.len() > MANY_THREADS { 4 } else { 1 };
         let stride = 1 + seldom * self.threads.len() as u64 / CLOCK_THREADS;
@@ -242,7 +242,8 @@ impl Active {
         }
     }
 
-    /// Adds a sample for the processor time of threads that nobody looked at, and at the end for all that is missing.
+    /// Adds a sample for the processor time of threads that were never examined; at the end, for all time that is
+    /// missing.
     fn say_unseen(&mut self, now: Instant, running: u64, next: Next) {
         let period = self.event_period();
         let worth_saying = |missing| match next {
@@ -253,8 +254,8 @@ impl Active {
             self.note_clock();
         }
         let begins = std::mem::replace(&mut self.unseen_since, now);
-        // First estimated with the counters as they were read last. Idle threads have not been read for some ticks, so
-        // the counters of all are read before anything is added.
+        // The first estimate uses the last readings of the counters. Idle threads were not read for some ticks, so
+        // before a sample is added all counters are read.
         if !worth_saying(self.missing(false)) {
             return;
         }
@@ -272,8 +273,8 @@ impl Active {
         self.batch.add_sample(sample);
     }
 
-    /// How much processor time of the process no thread accounts for, in nanoseconds. With `read` the counters of all
-    /// threads are read again, else the last readings are used.
+    /// The processor time of the process for which no thread accounts, in nanoseconds. With `read`, the counters of all
+    /// threads are read again; otherwise the last readings are used.
     fn missing(&mut self, read: bool) -> u64 {
         let mut known = 0;
         for thread in &mut self.threads {
@@ -284,7 +285,7 @@ impl Active {
                 thread.sched = sched;
             }
             if !thread.sched.kept() {
-                // The kernel keeps no such counters, or the thread was not looked at yet, which will happen soon.
+                // The kernel keeps no such counters, or the thread was not examined yet, which will happen soon.
                 continue;
             }
             known += thread.ledger.unaccounted(thread.sched);
@@ -327,7 +328,7 @@ impl Active {
                 status.switches_sampled_nano += if is_sampled { all } else { 0 };
             }
             Basis::Counters { .. } if settled.ran_nano > 0 => status.counted_nano += all,
-            // It was blocked all the time.
+            // The thread was blocked all the time.
             Basis::Counters { .. } => {}
         }
         for &(sample, stretch) in &settled.samples {
@@ -355,12 +356,12 @@ impl Active {
             self.batch.add_sample(sample);
         }
         if !settled.samples.is_empty() {
-            // The time of the last sample is settled, so a blocked thread needs a new one.
+            // The time of the last sample is settled, so a blocked thread needs a new sample.
             self.threads[index].run = None;
         }
     }
 
-    /// Reads who a thread is, if that is not known yet.
+    /// Reads a thread's name and ids, unless they are known.
     fn introduce(&mut self, index: usize) -> ThreadKey {
         let Attached { interpreters, files, .. } = &mut self.attached;
         let thread = &mut self.threads[index];
@@ -400,7 +401,7 @@ impl Active {
         }
     }
 
-    /// Counts what a sample says of what its thread works on, and adds that to the batch if the sample is `new` there.
+    /// Counts what a sample says about the thread's work, and adds it to the batch if the sample is `new` there.
     /// Returns its index.
     pub(super) fn worked(&mut self, worked: &Worked, new: bool) -> Option<u32> {
         let Worked { context, torn, unproven } = worked;
@@ -425,7 +426,7 @@ impl Active {
     }
 }
 
-/// Converts a moment to nanoseconds since the Unix epoch. `then` and `unix_nano` are one moment on both clocks.
+/// Converts a moment to nanoseconds since the Unix epoch. `then` and `unix_nano` are the same moment on both clocks.
 pub(super) fn on_wall_clock((then, unix_nano): (Instant, u64), at: Instant) -> u64 {
     let nano = |length: Duration| u64::try_from(length.as_nanos()).unwrap_or(u64::MAX);
     match at.checked_duration_since(then) {

@@ -1,4 +1,4 @@
-//! Examines threads without touching them, and unwinds those that are blocked.
+//! Examines threads without stopping them, and unwinds those that are blocked.
 
 use std::time::Instant;
 
@@ -15,45 +15,46 @@ use crate::stack_copy::StackPieces;
 use crate::threads::is_end;
 use crate::unwind::{FRAME_POINTER, Outcome, Registers, StackMemory};
 
-/// A thread that was idle for a second is examined in one of this many ticks.
+/// A thread that has been idle for a second is examined in one of this many ticks.
 const IDLE_STRIDE: u64 = 8;
 
-/// If there are more idle threads than this, they are looked at less often, so that no tick looks at more of them than
-/// at this many.
+/// If there are more idle threads than this, they are examined less often, so that no tick examines more of them than
+/// it would examine of this many.
 const IDLE_THREADS: u64 = 1024;
 
-/// If a process has more threads than this, they count as idle after less than a second.
+/// If a process has more threads than this, a thread counts as idle after less than a second.
 const MANY_THREADS: u64 = 256;
 
-/// A thread that has not run for one part in so many of a second is asked whether it has been stopped.
+/// A thread that has not run for one part in this many of a second is checked once for a stop by a signal or a
+/// debugger.
 const STOPPED: u64 = 10;
 
 /// The longest line of `stat`, in bytes.
 const STAT: usize = 1024;
 
-/// How many times a stack is read, if the thread runs while it is read.
+/// How many times a stack is read if the thread runs meanwhile.
 const ATTEMPTS: usize = 2;
 
 /// The result of examining a thread.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::sampler) enum Look {
-    /// Nothing is to be done for it in this tick.
+    /// Nothing has to be done for the thread in this tick.
     Nothing,
-    /// It has not run since its last sample.
+    /// The thread has not run since its last sample.
     Unchanged,
-    /// It runs.
+    /// The thread runs.
     Running,
-    /// Records tell that it waits, but not where.
+    /// According to its records the thread waits, and its registers are known, but not its stack.
     Stands,
-    /// Records tell that it waits for a processor, but not where, nor its registers.
+    /// According to its records the thread waits for a processor. Neither its place nor its registers are known.
     Preempted,
-    /// It is blocked.
+    /// The thread is blocked.
     Blocked(BlockedAt),
-    /// It ended.
+    /// The thread has ended.
     Ended,
 }
 
-/// A blocked thread as it was seen: its counters, its system call and where its stack is.
+/// A blocked thread as it was found: its counters, its system call and its stack.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::sampler) struct BlockedAt {
     sched: SchedStat,
@@ -68,20 +69,20 @@ pub(in crate::sampler) struct BlockedAt {
 pub(in crate::sampler) enum Passive {
     /// Its stack is known.
     Known,
-    /// The thread ran meanwhile, so nothing is known. The next tick's sample will stand for this time as well.
+    /// The thread ran meanwhile, so its stack is not known. The sample of the next tick will stand for this time as
+    /// well.
     Ran,
-    /// Its frame pointer is needed, and can be had by stopping the thread.
+    /// Its frame pointer is needed, and a stop would provide it.
     Stop,
 }
 
 impl Active {
-    /// In one of how many ticks idle threads are looked at.
+    /// Idle threads are examined in one of this many ticks.
     pub(in crate::sampler) fn idle_stride(&self) -> u64 {
         IDLE_STRIDE * (1 + self.threads.len() as u64 / IDLE_THREADS)
     }
 
-    /// For how many slots a thread must not have run to count as idle: one second, or less where there are many
-    /// threads.
+    /// A thread that has not run for this many slots counts as idle: one second, or less if there are many threads.
     pub(in crate::sampler) fn idle_patience(&self) -> u64 {
         let threads = (self.threads.len() as u64).max(MANY_THREADS);
         self.slots_per_second() * MANY_THREADS / threads
@@ -115,8 +116,8 @@ impl Active {
         if idle && !all && !(turn + u64::from(thread.files.id)).is_multiple_of(idle_stride) {
             return Look::Nothing;
         }
-        // A thread that ran when it was last examined is first asked whether it still runs: then its counters need not
-        // be read.
+        // If the thread ran when it was last examined, it is first checked whether it still runs: then its counters
+        // need not be read.
         if thread.last_seen == LastSeen::Running && wall && matches!(thread.files.activity(task), Ok(Activity::Running))
         {
             return self.is_ready(index);
@@ -128,8 +129,7 @@ impl Active {
             Err(_) => return Look::Nothing,
         };
         thread.count_run(sched);
-        // The maps may have been read since an incomplete stack was unwound, so that the code in which it ended is
-        // known now.
+        // If an incomplete stack ended in unknown code, that code may be known now, because the maps were read since.
         if thread.last_seen == LastSeen::Blocked(sched) && thread.blocked.is_final(space_generation, context_generation)
         {
             return Look::Unchanged;
@@ -138,7 +138,8 @@ impl Active {
             Ok(Activity::Running) => self.is_ready(index),
             Ok(activity) if activity.is_end() => Look::Nothing,
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
-                // Threads that run in short turns are hardly ever met running: the counters tell that they do.
+                // Threads that run in short slices are hardly ever found running, but their counters show that they
+                // ran.
                 if thread.moved {
                     thread.idle_since = slot;
                 }
@@ -149,14 +150,14 @@ impl Active {
         }
     }
 
-    /// A thread runs, or is ready to: what it waited for is over.
+    /// Notes that a thread runs or is ready to run: its wait is over.
     fn is_ready(&mut self, index: usize) -> Look {
         let slot = self.slot;
         self.threads[index].is_active(slot);
         if self.may_be_compared(index) { Look::Preempted } else { Look::Running }
     }
 
-    /// Finds out the stack of a blocked thread without stopping it.
+    /// Reads the stack of a blocked thread without stopping it.
     pub(in crate::sampler) fn passive(
         &mut self,
         index: usize,
@@ -171,7 +172,8 @@ impl Active {
             let Some(attempt) = seen else { break };
             let outcome = self.read_blocked(index, attempt, unwinder, &mut pieces);
             if self.concern != Concern::None && self.attached.is_another() {
-                // Its memory could not be read: it is blocked in another program, whose mappings are not known here.
+                // Its memory could not be read: the thread is blocked in another program, whose mappings are not known
+                // here.
                 break;
             }
             seen = self.recheck(index, attempt);
@@ -189,8 +191,8 @@ impl Active {
         result
     }
 
-    /// Unwinds a blocked thread's stack. `None` if all words that were read the last time are unchanged, so that the
-    /// stack is the same.
+    /// Unwinds a blocked thread's stack. `None` if all words that were read last time are unchanged, so that the stack
+    /// is the same.
     fn read_blocked(
         &mut self,
         index: usize,
@@ -211,12 +213,12 @@ impl Active {
         let context_generation = self.attached.contexts.generation();
         let mut worked = self.standing(index);
         if !seen.sched.kept() {
-            // Without counters nothing proves that the thread stood still.
+            // Without counters, nothing proves that the thread stood still.
             worked.disbelieve();
         }
         let thread = &mut self.threads[index];
         if known.worked != worked || known.context_generation != context_generation {
-            // The stack may be the same: it is another sample all the same.
+            // Even if the stack is the same, it needs a new sample, because the context has changed.
             thread.run = None;
             known.standing = None;
             known.worked = worked;
@@ -225,7 +227,7 @@ impl Active {
         let words_unchanged = copied && pieces.unchanged(&self.attached.files, &known.words);
         let mut interpreted = std::mem::take(&mut unwinder.interpreted);
         if words_unchanged {
-            // Interpreters call functions of the program without native calls, so their frames may still be others.
+            // Interpreters call functions of the program without native calls, so their frames may have changed.
             self.capture_interpreted(index, UNSTOPPED, Some(pieces), &mut interpreted);
             if interpreted == known.interpreted {
                 unwinder.interpreted = interpreted;
@@ -254,7 +256,7 @@ impl Active {
         let mut memory = pieces.live(&files, Some(&mut known.words));
         let mut outcome = unwinder.unwind(self, &registers, &mut memory);
         if outcome.needs_register.is_some_and(|register| register != FRAME_POINTER) && seen.arguments.is_some() {
-            // Registers of the system call are only used where unwinding needs them (glibc's `vfork` keeps its return
+            // Registers of the system call are used only if unwinding needs them (glibc's `vfork` keeps its return
             // address in one), since they differ from call to call.
             registers = arch::blocked_registers(seen.sp, seen.pc, seen.arguments);
             known.arguments = seen.arguments;
@@ -267,7 +269,8 @@ impl Active {
                 outcome = unwinder.unwind(self, &registers, &mut memory);
             }
         }
-        // Before it is known whether the thread ran meanwhile: if it did not, these are the names at that moment.
+        // The frames are named before it is checked whether the thread ran meanwhile. If it did not, these are the
+        // names at that moment.
         let at_sample = AtSample { memory: &mut memory, copied: None, ran_on_since: None };
         known.named =
             unwinder.name(self, &mut outcome, &known.interpreted, true, Some(at_sample), &mut known.locations);
@@ -285,8 +288,8 @@ impl Active {
         Some(outcome)
     }
 
-    /// Asks once whether a thread that has not run for a while has been stopped by a signal or a debugger. That is no
-    /// waiting of its own, so its stack gets a frame that says it.
+    /// Checks once whether a thread that has not run for a while was stopped by a signal or a debugger. The thread then
+    /// does not wait for anything of its own, so its stack gets a frame that shows the stop.
     pub(in crate::sampler) fn notice_stop(&mut self, index: usize) {
         let patience = self.slots_per_second() / STOPPED;
         let thread = &mut self.threads[index];
@@ -309,18 +312,18 @@ impl Active {
         }
     }
 
-    /// Examines a thread once more that was seen blocked. `None` if it has not run since, else what to try again with.
+    /// Examines a blocked thread once more. `None` if it has not run since, else its state for another attempt.
     fn recheck(&mut self, index: usize, before: BlockedAt) -> Option<BlockedAt> {
         let task = self.attached.files.task();
         let files = &mut self.threads[index].files;
         let Ok(sched) = files.schedstat(task) else {
-            // It may have ended, and have run before that.
+            // The thread may have ended, after running once more.
             return Some(before);
         };
         if before.sched.kept() && sched == before.sched {
             return None;
         }
-        // Either it ran after it was examined and before its stack was read, or the kernel keeps no counters.
+        // Either the thread ran between its examination and the reading of its stack, or the kernel keeps no counters.
         match files.activity(task) {
             Ok(Activity::Blocked { call, sp, pc, arguments }) => {
                 let same = !sched.kept() && (sp, pc) == (before.sp, before.pc);
@@ -347,7 +350,7 @@ impl Active {
         thread.copy_size.sufficed(thread.blocked.extent);
         if outcome.unknown_code.is_some() {
             self.attached.reload.want();
-            // Look again in the next tick, when the new mapping may be known.
+            // The thread is examined again in the next tick, when the new mapping may be known.
             thread.last_seen = LastSeen::Unknown;
         }
         let stop = outcome.needs_register.is_some()

@@ -1,10 +1,10 @@
-//! Running time of threads that ran too little to be sampled, where a process has many of them.
+//! Running time of threads that ran too little to be sampled, in processes with many threads.
 //!
-//! Events of processors take a sample for each period of running, of whatever thread runs then. Of thousands of threads
-//! that run for microseconds at a time hardly one has a sample, and one that has ran for a small part of its period. So
-//! a sample stands for what its own thread ran, and with the rest of its period for threads without samples: how much
-//! these ran, the kernel's counters say, and where, the samples of all together. That time belongs to a made-up thread,
-//! since nobody knows of which of them it is.
+//! Events of processors take a sample for each period of running time, no matter which threads ran. If thousands of
+//! threads run for microseconds at a time, hardly any of them has a sample, and a thread that has one ran for a small
+//! part of the sample's period only. So a sample stands for the running time of its own thread, and with the rest of
+//! its period for threads without samples. The kernel's counters say how long those ran, and the samples of all threads
+//! together say where. That time is given to a made-up thread, since it is not known which thread it belongs to.
 
 use std::time::Instant;
 
@@ -18,15 +18,15 @@ use crate::sampler::states::Watch;
 /// The name of the made-up thread.
 const POOLED_THREADS: &str = "[threads sampled together]";
 
-/// What is not settled yet of all threads together.
+/// Unsettled running time of all threads together.
 #[derive(Debug, Default)]
 pub(super) struct Pool {
     /// How long threads ran without a sample, in nanoseconds.
     pub(super) not_sampled: u64,
-    /// The samples of the batch, by their indices, and for how much running time each was taken of which its own thread
-    /// did not run, in nanoseconds.
+    /// The samples of the batch, by index, and for each the part of its period during which its own thread did not run,
+    /// in nanoseconds.
     pub(super) left: Vec<(u32, u64)>,
-    /// Since when.
+    /// Since when this is unsettled.
     since: Option<Instant>,
 }
 
@@ -36,8 +36,9 @@ impl Active {
         self.threads.len() > THREADS && matches!(self.watch, Watch::Group | Watch::Machine)
     }
 
-    /// Gives the running time of threads without samples to what the samples of the others show. What these do not
-    /// suffice for is kept for the next batch, unless it is much, or nothing comes after it.
+    /// Divides the running time of threads without samples among the stacks of the other threads' samples. If the
+    /// samples do not suffice, a small rest is kept for the next batch; a large one, or one at the end, is reported as
+    /// not sampled.
     pub(super) fn settle_pool(&mut self, now: Instant, next: Next) {
         let since = self.pool.since.replace(now).unwrap_or(now);
         let left = std::mem::take(&mut self.pool.left);
@@ -80,9 +81,9 @@ mod tests {
     use super::*;
     use crate::sampler::processors::tests::engine;
 
-    /// Guarantees: running time without samples is shared among the samples of the other threads by what these do not
-    /// stand for themselves, at most twice that; a little of the rest waits for the next batch, and what is left at the
-    /// end has no function.
+    /// Guarantees: running time without samples is divided among the samples of the other threads in proportion to
+    /// their unused periods, up to twice those; a small rest waits for the next batch, and at the end the rest is
+    /// reported without a function.
     #[test]
     fn shared_samples() {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Makes what is sent of a process regularly: its batch and its counters.
+//! Prepares what is sent regularly for a process: its batch and its counters.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,8 @@ use crate::message::{Batch, Status};
 use crate::os::time;
 use crate::sampler::ledger::Next;
 
-/// How often a batch is sent; if a process has thousands of threads, so many times less often.
+/// How often a batch is sent. The interval grows with each multiple of `MANY_THREADS` threads, up to `SELDOM` times
+/// this.
 pub(super) const FLUSH: Duration = Duration::from_millis(500);
 const MANY_THREADS: usize = 1024;
 const SELDOM: u32 = 4;
@@ -16,14 +17,14 @@ const SELDOM: u32 = 4;
 /// How often counters are sent.
 pub(super) const STATUS: Duration = Duration::from_secs(1);
 
-/// How many names of threads are read again for a batch, at most: that takes a tenth of a millisecond.
+/// How many thread names are read again for a batch at most: this takes a tenth of a millisecond.
 const NAMES: usize = 16;
 
-/// By how much the time of a batch may differ from the system's clock, in nanoseconds.
+/// How far the time of a batch may differ from the system's clock, in nanoseconds.
 const MOST_DRIFT: u64 = 1_000_000;
 
 impl Active {
-    /// Whether a batch has to be sent now: a little later where a part of it `is_unknown` until maps have been read.
+    /// Whether a batch has to be sent now: a little later if a part of it `is_unknown` until the maps have been read.
     pub(in crate::sampler) fn flush_is_due(&self, now: Instant, is_unknown: bool) -> bool {
         let due = if is_unknown { self.flush_due + FLUSH / 2 } else { self.flush_due };
         now >= due || self.batch.is_full()
@@ -34,7 +35,7 @@ impl Active {
         FLUSH * u32::try_from(1 + self.threads.len() / MANY_THREADS).unwrap_or(SELDOM).min(SELDOM)
     }
 
-    /// The batch of what was sampled; `None` if there is nothing. `next` is what comes later.
+    /// The batch of samples; `None` if there are none. `next` is what follows.
     pub(in crate::sampler) fn flush(&mut self, now: Instant, next: Next) -> Option<Batch> {
         self.flush_due = now + self.flush_interval();
         self.settle_all(now, next);
@@ -61,8 +62,8 @@ impl Active {
         Some(batch)
     }
 
-    /// Reads the clock anew, and keeps the last reading where it still holds: stretches of time that follow each other
-    /// then do so from batch to batch.
+    /// Reads the clock again. The last reading is kept while it is accurate enough, so that spans of time that follow
+    /// each other also do so across batches.
     fn follow_clock(&mut self) {
         let (then, unix_nano) = epoch();
         if on_wall_clock(self.epoch, then).abs_diff(unix_nano) > MOST_DRIFT {
@@ -70,7 +71,7 @@ impl Active {
         }
     }
 
-    /// The counters, if it is time to send them.
+    /// The counters, if they are due to be sent.
     pub(in crate::sampler) fn take_status(&mut self, now: Instant) -> Option<Status> {
         if now < self.status_due {
             return None;
@@ -80,7 +81,7 @@ impl Active {
     }
 }
 
-/// The present moment on both clocks. Not a tick's `now`, which may be long ago on a busy machine.
+/// The present moment on both clocks. The `now` of a tick would not do: it may be long ago on a busy machine.
 pub(super) fn epoch() -> (Instant, u64) {
     (Instant::now(), time::unix_nano())
 }

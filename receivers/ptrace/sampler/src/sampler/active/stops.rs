@@ -1,4 +1,4 @@
-//! Stops of a process's threads: whether they are allowed, what they cost, and what they interrupted.
+//! Stops of a process's threads: whether they are allowed, what they cost, and which calls they interrupted.
 
 use std::time::{Duration, Instant};
 
@@ -28,13 +28,13 @@ impl Active {
         may
     }
 
-    /// Whether a blocked thread may be stopped, if it is in a system call that the kernel continues as if there had
-    /// been no stop.
+    /// Whether a blocked thread may be stopped, provided that it is in a system call that the kernel continues as if
+    /// there had been no stop.
     pub(in crate::sampler) fn may_stop_blocked(&self, now: Instant) -> bool {
         self.watch == Watch::Stops && self.attached.settings.stops == Stops::Always && !self.stop_rules.is_silent(now)
     }
 
-    /// A thread that was asked to stop was let go of, or ended.
+    /// A thread that was asked to stop was released, or ended.
     pub(in crate::sampler) fn stop_ended(&mut self, thread: u32) {
         self.stop_rules.stop_ended(Instant::now());
         if let Some(index) = self.find(thread) {
@@ -63,7 +63,7 @@ impl Active {
         self.cut = Some((self.threads[index].id(), call));
     }
 
-    /// The thread and the system call that a stop ended early, if that has not been reported yet.
+    /// The thread and the system call that a stop ended early, if not reported yet.
     pub(in crate::sampler) fn take_cut(&mut self) -> Option<(u32, &'static str)> {
         self.cut.take()
     }
@@ -80,7 +80,7 @@ fn stop_class(nano: u64) -> usize {
 mod tests {
     use super::*;
 
-    /// Guarantees: the histogram's borders are where its description says.
+    /// Guarantees: the limits of the histogram's classes are as documented.
     #[test]
     fn stop_classes() {
         for (nano, class) in [

@@ -1,4 +1,4 @@
-//! The beginning and the end of a tick: which slot it is, which threads there are, what it cost.
+//! The beginning and the end of a tick: its slot, the list of threads, its cost.
 
 use std::time::{Duration, Instant};
 
@@ -10,22 +10,22 @@ use crate::sampler::pending_stops::PendingStops;
 use crate::sampler::states::Concern;
 use crate::sampler::thread_state::ThreadState;
 
-/// In one of this many ticks a process is asked whether it lives, even if nothing seems wrong.
+/// In one of this many ticks it is checked whether the process is alive, even if nothing points to its end.
 const LIFE_STRIDE: u64 = 16;
 
-/// If more threads than this come at once, adding them is not charged to the budget, but at most once in `SETTLED`
+/// If more threads than this are found at once, adding them is not charged to the budget, but at most once in `SETTLED`
 /// seconds.
 const MANY: usize = 32;
 const SETTLED: u64 = 10;
 
-/// What a tick has to do.
+/// What a tick has to do with the process, after the check whether it is alive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sampler) enum TickStart {
     /// Sample the process.
     Sample,
-    /// Let go of it.
+    /// Detach the process.
     LetGo(Detached),
-    /// Give it up: a thread executes 32-bit code.
+    /// Give the process up: a thread executes 32-bit code.
     OtherArchitecture,
 }
 
@@ -51,7 +51,7 @@ impl Active {
         }
     }
 
-    /// Before the last looks: threads that were idle for long may have been skipped for some ticks.
+    /// Prepares the last examinations: threads that were idle for long may have been skipped for some ticks.
     pub(in crate::sampler) fn begin_last_looks(&mut self, now: Instant) {
         self.slot = self.slot.max(self.schedule.slot(now));
         self.apply_records();
@@ -67,9 +67,9 @@ impl Active {
             self.concern.may_be_gone();
         }
         let came = self.set_threads(ids, now);
-        // Not granted repeatedly: if threads come and go all the time, that is the cost of sampling this process.
+        // Not granted repeatedly: if threads come and go all the time, that is the true cost of sampling this process.
         if came > MANY && self.slot >= self.no_more_free_until {
-            // The first batch has the names of all.
+            // The first batch contains the names of all threads.
             let batch = self.flush_interval().as_nanos() / u128::from(self.schedule.period_nano());
             self.free_until = self.slot + self.idle_patience().max(u64::try_from(batch).unwrap_or(u64::MAX)) + 1;
             self.no_more_free_until = self.free_until + SETTLED * self.slots_per_second();
@@ -83,11 +83,12 @@ impl Active {
         }
     }
 
-    /// Charges the budget with what the tick cost, and sets the rate. A switch costs the sampler so much.
+    /// Charges the budget with the cost of the tick, and sets the rate. `of_switch` is the sampler's cost for one
+    /// switch.
     pub(in crate::sampler) fn charge_tick(&mut self, cpu: &mut CpuMark, of_switch: Duration, now: Instant) {
         if self.slot < self.free_until {
-            // Adding so many threads at once, and looking at all of them until the idle ones are known, says nothing
-            // about what sampling them costs later.
+            // Adding so many threads at once, and examining all of them until the idle ones are known, is not what
+            // sampling them costs later.
             cpu.take();
             self.budget.restart(now);
         }
@@ -107,7 +108,7 @@ impl Active {
         }
     }
 
-    /// From now on only one slot in `stride` has a tick; events follow.
+    /// From now on only one slot in `stride` has a tick. The periods of events are adapted.
     fn set_stride(&mut self, stride: u64) {
         if stride == self.schedule.stride() {
             return;

@@ -1,4 +1,5 @@
-//! What records of switches tell of threads: when each waited and why, and where, which is looked at once per place.
+//! Applies the kernel's context-switch records to threads: when each thread waited, why, and at which place in the
+//! code. The stack of a place is read only once.
 
 mod calls;
 mod frames;
@@ -33,57 +34,60 @@ use crate::sampler::thread_state::{MOST_VAIN, ThreadState};
 use crate::sampler::timeline::{Cause, Latest, Observation, Timeline, Wait, condense};
 use crate::unwind::Registers;
 
-/// Into how many parts records are divided that are not applied to their threads yet, how many threads with ids next to
-/// each other are in one, and how many records are in one at most.
+/// Deferred records (not yet applied to their threads) are stored in this many parts. A part holds the threads with
+/// neighbouring ids, in groups of `NEIGHBOURS`, and at most `MOST_TAKEN` records.
 const PARTS: usize = 64;
 const NEIGHBOURS: u32 = 64;
 const MOST_TAKEN: usize = 4096;
 
-/// The sample at a switch precedes its record by microseconds.
+/// The kernel takes the sample of a switch microseconds before it writes the switch record.
 const JUST_BEFORE: Duration = Duration::from_micros(200);
 
-/// How many such samples wait for their records at most.
+/// How many such samples wait for their switch records at most.
 const MOST_LEAVING: usize = 16;
 
-/// How many observations of short waits a thread has in a batch at most.
+/// How many observations of short waits a thread may have in one batch.
 const MOST_SHORT: usize = 32;
 
-/// If a process has more threads than this, only proportionally longer waits are observations of their own.
+/// If a process has more threads than this, the length from which a wait becomes an observation of its own grows with
+/// the number of threads.
 const MANY_THREADS: usize = 64;
 
-/// If a process has more threads than this, waits of one thread at one place are summed for each batch.
+/// If a process has more threads than this, the waits of one thread at one place are added up for each batch.
 const SUMMED_THREADS: usize = 1024;
 
 /// No address space has this generation.
 const NO_GENERATION: u64 = u64::MAX;
 
-/// How many places are remembered, and for each thread in addition.
+/// How many places are remembered per process, plus how many more for each of its threads.
 const PLACES: usize = 4096;
 const PLACES_OF_THREAD: usize = 4;
 
-/// What a switch costs its thread if it is recorded, and with a sample in addition; one of thousands of threads, whose
-/// data is in no cache; and one of these with that sample alone.
+/// What one switch costs the thread: with a record only; with a record and a sample; the same in a process with
+/// thousands of threads, whose data is in no cache; and with a sample only, again with thousands of threads.
 const RECORD_COST: Duration = Duration::from_nanos(1_100);
 const SAMPLE_COST: Duration = Duration::from_nanos(2_300);
 const SAMPLE_COST_OF_MANY: Duration = Duration::from_nanos(3_800);
 const SAMPLED_COST: Duration = Duration::from_nanos(2_500);
 
-/// Which part of the budget of a process may go to records, and to those of events of processors where they are all that
-/// tells where thousands of threads wait.
+/// The share of the process's budget that switch records may use. It is larger where events of processors are the only
+/// source that shows where thousands of threads wait.
 const FOR_RECORDS: f64 = 0.5;
 const FOR_MANY: f64 = 0.7;
 
-/// How often it is reviewed who is recorded; and a thread that is switched less often per second always is.
+/// How often the choice of recorded threads is reviewed. A thread with fewer switches per second than `LEAST_SWITCHES`
+/// is always recorded.
 const REVIEW: Duration = Duration::from_millis(500);
 const LEAST_SWITCHES: u64 = 50;
 
-/// With how many places that were met in the same tick a place is compared.
+/// With how many places found in the same tick a new place is compared at most.
 const MOST_COMPARED: usize = 64;
 
-/// If a process has more threads than this, their counters are compared with the records in turn, so many in a batch.
+/// If a process has more threads than this, each batch compares the counters of only this many threads with their
+/// records, in rotation.
 const COMPARED: usize = 256;
 
-/// A stack with which threads wait. Two are the same only if they were found at once.
+/// The stack of a waiting thread. Two values are equal only if they come from the same reading.
 #[derive(Debug, Clone)]
 pub(in crate::sampler) struct Standing(Rc<Found>);
 
@@ -92,11 +96,11 @@ struct Found {
     trust: Trust,
     locations: Vec<Location>,
     named: Named,
-    /// What the thread worked on; `None` where that was not read in this wait.
+    /// What the thread worked on; `None` if that was not read during this wait.
     worked: Option<Worked>,
-    /// Whether it was read in this wait, not in another one at the same place.
+    /// Whether the stack was read during this wait, not during another wait at the same place.
     is_read: bool,
-    /// The stack in a batch.
+    /// The index of the stack in the batch that is being built.
     entry: Cell<Option<BatchEntry>>,
 }
 
@@ -106,14 +110,14 @@ impl Standing {
         Self(Rc::new(Found { trust, locations, named, worked, is_read: true, entry }))
     }
 
-    /// The same stack for other waits at its place.
+    /// The same stack, for use by other waits at this place.
     fn remembered(self) -> Self {
         let Found { trust, locations, named, .. } = &*self.0;
         let (locations, entry) = (locations.clone(), Cell::new(None));
         Self(Rc::new(Found { trust: *trust, locations, named: *named, worked: None, is_read: false, entry }))
     }
 
-    /// The same stack at another time, when the thread worked on this, or on something that is not known.
+    /// The same stack for a wait at another time, in which the thread worked on `worked` (`None` if unknown).
     fn at_another_time(self, worked: Option<&Worked>) -> Self {
         let Found { trust, locations, named, worked: read, .. } = &*self.0;
         if read.as_ref() == worked { self } else { Self::new(*trust, locations, *named, worked.cloned()) }
@@ -134,27 +138,28 @@ impl Hash for Standing {
     }
 }
 
-/// What records tell of one thread.
+/// The state that switch records give for one thread.
 #[derive(Debug)]
 pub(in crate::sampler) struct Recording {
     pub(in crate::sampler) timeline: Timeline<Standing>,
-    /// What the sample showed at the switch with which it began to wait, where its stack may have to be read.
+    /// The registers and stack from the sample of the switch that began the present wait, if the stack may still have
+    /// to be read.
     waits: Option<Box<Unread>>,
-    /// When the wait began in which it was looked at.
+    /// The beginning of the wait in which the stack was read.
     looked: Option<Instant>,
-    /// The generation of the address space in which the stack was incomplete when it was read: with another one it is read
-    /// again. [`NO_GENERATION`] if it is to be read again anyway.
+    /// The generation of the address space in which the stack was read incompletely: it is read again once the
+    /// generation has changed. [`NO_GENERATION`] means that it is read again in any case.
     pub(super) incomplete_in: Option<u64>,
-    /// How often in a row no frames of it were found in an interpreter of the process: of a thread that is new they are
-    /// not looked for each time.
+    /// How many times in a row no interpreter frames were found for this thread. A new thread may have none yet, so
+    /// they are looked for again, up to [`MOST_VAIN`] times.
     vain: u8,
-    /// The last calls in which it was met, where switches have no samples.
+    /// The latest call chains in which the thread was sampled, for processes whose switches have no samples.
     calls: VecDeque<Calls>,
-    /// The preempted wait whose place the sample after it is to tell.
+    /// A preempted wait whose place is taken from the sample when the thread resumes.
     preempted: Option<PreemptedWait>,
-    /// What it worked on when it was looked at, as it ran and as it waited.
+    /// What the thread worked on each time it was examined, running or waiting.
     pub(in crate::sampler) worked: ContextHistory,
-    /// What it ran in an interpreter, as it ran and as it waited.
+    /// Which interpreter frames the thread had each time it was examined, running or waiting.
     pub(in crate::sampler) frames: FrameHistory,
 }
 
@@ -173,13 +178,13 @@ impl Recording {
         }
     }
 
-    /// Where the thread waits is to be looked at again.
+    /// Requests that the place of the present wait is read again.
     pub(super) fn look_again(&mut self) {
         self.looked = None;
         self.incomplete_in = Some(NO_GENERATION);
     }
 
-    /// For how long the thread has waited where its registers are known, which its records tell and nothing else.
+    /// How long the thread has waited at known registers, which would be lost if its records ended.
     pub(super) fn stands_for(&self, now: Instant) -> Option<Duration> {
         match self.timeline.latest() {
             Latest::Waiting { since, .. } if self.waits.is_some() => Some(now.saturating_duration_since(since)),
@@ -187,7 +192,8 @@ impl Recording {
         }
     }
 
-    /// Says what the thread worked on in waits in which that was not read, if it did so before and after them.
+    /// Fills in what the thread worked on in waits during which that was not read, if it was the same before and after
+    /// the wait.
     fn say_worked(&mut self, waits: &mut [Wait<Standing>]) {
         for wait in waits.iter_mut() {
             let worked = wait.place.as_ref().and_then(|Standing(found)| found.worked.as_ref());
@@ -198,7 +204,7 @@ impl Recording {
             }
         }
         self.worked.sort();
-        // Short waits in one place are told in sum, if the thread worked on the same.
+        // Short waits at one place are added up only if the thread worked on the same, so they share one `Standing`.
         let mut said: Vec<(Standing, Standing)> = Vec::new();
         for wait in waits {
             let Some(place) = wait.place.as_ref().filter(|Standing(found)| found.worked.is_none()) else { continue };
@@ -216,50 +222,50 @@ impl Recording {
     }
 }
 
-/// A thread as it left its processor.
+/// The place at which a thread left its processor.
 #[derive(Debug)]
 enum Left {
-    /// At a place that is known, which is all there is to know.
+    /// The place is known, and nothing else has to be read.
     Known(Standing),
     Unread(Box<Unread>),
 }
 
-/// What shows the stack of a thread that left its processor.
+/// The data from which the stack of a thread that left its processor can be unwound.
 #[derive(Debug)]
 struct Unread {
     place: Place,
-    /// What is known of the place.
+    /// The stack that is already known for the place.
     standing: Option<Standing>,
     registers: Registers,
     stack: Vec<u8>,
 }
 
-/// What a record says of a thread.
+/// One record about a thread.
 #[derive(Debug)]
 struct Taken {
     thread: u32,
     at: Instant,
     what: What,
-    /// What the sample before showed if it left its processor.
+    /// From the preceding sample of the switch: the place, if the thread left its processor.
     left: Option<Left>,
 }
 
-/// What is to be done to know where a thread waits.
+/// What has to be done to find out where a thread waits, according to its records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sampler) enum ByRecords {
-    /// Nothing: it runs.
+    /// Nothing: the thread runs.
     Runs,
-    /// Nothing: it waits, and where is known or cannot be found out.
+    /// Nothing: the thread waits, and its place is known or cannot be found out.
     Waits,
-    /// Its stack is to be read by the registers with which it left its processor.
+    /// Unwind its stack from the registers with which it left its processor.
     Stands,
-    /// It waits for a processor, and its memory is to be compared with the calls in which it was met.
+    /// The thread waits for a processor: compare its memory with the call chains of its earlier samples.
     Preempted,
-    /// Nothing is known by records.
+    /// The records do not say what the thread does.
     Unknown,
 }
 
-/// A stack that was read and is only to be believed if its thread stood still, which later records tell.
+/// A stack that was read while its thread may have run. Later records decide whether the thread stood still.
 #[derive(Debug)]
 struct Unproven {
     thread: u32,
@@ -275,13 +281,14 @@ pub(super) struct Waits {
     places: Places<Standing>,
     unproven: Vec<Unproven>,
     code: CodeRanges,
-    /// The generation of the address space that the code and the places are of.
+    /// The generation of the address space to which `code` and `places` belong.
     space_generation: Option<u64>,
-    /// The last samples at switches whose records did not come yet: rings are read one after the other.
+    /// The latest samples of switches whose records have not arrived yet: rings are read one after the other.
     leaving: VecDeque<(u32, Instant, Left)>,
-    /// Records that are not applied to their threads yet.
+    /// Deferred records, not applied to their threads yet.
     taken: [Vec<Taken>; PARTS],
-    /// The threads that are to be looked at in the next tick, where not all are, and what the others were known with.
+    /// Where not all threads are examined in the next tick: those that are, with the time when each left its processor,
+    /// and the generations of address space and contexts for which the others are known.
     awake: Vec<(u32, Instant)>,
     awake_since: Option<(u64, u64)>,
     /// The thread whose counters are compared next, if not all are.
@@ -291,19 +298,20 @@ pub(super) struct Waits {
     costs: Costs,
 }
 
-/// What records cost the process that is sampled.
+/// The cost of switch records for the sampled process.
 #[derive(Debug)]
 struct Costs {
     /// How many switches were recorded since this moment.
     switches: u64,
     since: Instant,
-    /// How many switches per second a thread may have at most to be recorded.
+    /// A thread is recorded only if it has at most this many switches per second.
     most: u64,
 }
 
 impl Costs {
-    /// What is recorded from now on if so much of a processor may be used for it. Returns how many switches were recorded
-    /// since the last time, and the processor time that this has cost their threads.
+    /// Adjusts the limit to the cost; `most` is the share of one processor that records may use. Returns the number of
+    /// switches recorded since the last review and the processor time that they cost their threads; `None` if the next
+    /// review is not due.
     fn review(&mut self, now: Instant, most: f64, each: Duration) -> Option<(u32, Duration)> {
         let window = now.saturating_duration_since(self.since);
         if window < REVIEW {
@@ -322,7 +330,7 @@ impl Costs {
     }
 }
 
-/// In which part the records of a thread are.
+/// The part that holds the records of a thread.
 fn part_of_taken(thread: u32) -> usize {
     (thread / NEIGHBOURS) as usize % PARTS
 }
@@ -344,40 +352,41 @@ impl Waits {
         }
     }
 
-    /// What is known of a place; where stacks are native, also if another thread was met there.
+    /// The known stack of a place. Where stacks are native only, it may have been read from another thread.
     fn known(&mut self, place: Place, is_native: bool) -> Option<Standing> {
         let shared = if is_native { self.places.get(&place.of_any_thread()).cloned() } else { None };
         shared.or_else(|| self.places.get(&place).cloned())
     }
 
-    /// A thread was given a processor: it does not stand any more where it was to be looked at. Rings are read one after
-    /// the other, so that it may have left its processor again since.
+    /// A thread was given a processor, so the place where it waited need not be read any more. Rings are read one after
+    /// the other: if the thread has left its processor again after `at`, the newer wait stays in the list.
     fn runs_since(&mut self, thread: u32, at: Instant) {
         if let Some(found) = self.awake.iter().position(|(id, left)| *id == thread && *left <= at) {
             self.awake.swap_remove(found);
         }
     }
 
-    /// Whether records cost so much that not all threads that are covered may be recorded.
+    /// Whether records cost so much that threads with many switches may not be recorded.
     pub(super) fn are_dear(&self) -> bool {
         self.costs.most < MOST_SWITCHES
     }
 
-    /// How often per second a thread may be given a processor to be recorded.
+    /// The largest number of switches per second with which a thread is recorded.
     pub(super) fn most_switches(&self) -> u64 {
         self.costs.most
     }
 }
 
 impl Active {
-    /// Whether what is known of a place is all there is to know of a thread that waits there.
+    /// Whether the stack of a place is all that has to be known of a thread that waits there: no interpreter frames, no
+    /// context.
     fn stacks_are_native(&self) -> bool {
         self.attached.interpreters.is_empty() && !self.attached.contexts.is_read()
     }
 
-    /// The thread that a record is about, which may have begun a moment ago.
+    /// The index of the thread that a record is about. The thread may have started a moment ago.
     fn recorded(&mut self, id: u32) -> Option<usize> {
-        // Records of a thread follow each other, and those of threads may be sorted.
+        // Successive records are mostly about the same thread, or about the next one if they are sorted.
         let last = self.waits.last;
         if let Some(next) = (last..last + 2).find(|&next| self.threads.get(next).is_some_and(|of| of.id() == id)) {
             self.waits.last = next;
@@ -391,7 +400,7 @@ impl Active {
         found
     }
 
-    /// A thread is about to leave its processor.
+    /// Notes the sample of a thread that is about to leave its processor. The switch record follows.
     pub(in crate::sampler) fn leaves(&mut self, thread: u32, at: Instant, registers: Registers, stack: &[u8]) {
         if !self.wants_blocked() {
             return;
@@ -406,7 +415,7 @@ impl Active {
         self.waits.leaving.push_back((thread, at, left));
     }
 
-    /// A thread has left its processor, which it had been given at this moment, where that is known.
+    /// Notes that a thread has left its processor, which it had been given at `since` if that is known.
     pub(in crate::sampler) fn had_turn(&mut self, since: Option<Instant>, at: Instant, sample: &OnCpuSample<'_>) {
         if !self.wants_blocked() {
             return;
@@ -430,7 +439,7 @@ impl Active {
         self.take(Taken { thread, at, what: What::Turn(since, cause), left });
     }
 
-    /// What shows the stack of a thread that leaves its processor.
+    /// The place of a thread that leaves its processor, with its stack where that is not known yet.
     fn left(&mut self, registers: Registers, stack: &[u8]) -> Left {
         let is_native = self.stacks_are_native();
         let Self { waits, attached, .. } = self;
@@ -448,7 +457,7 @@ impl Active {
         }
     }
 
-    /// A thread was given a processor, left it, began or ended.
+    /// Handles a switch record, or the record of a thread's start or end.
     pub(in crate::sampler) fn happened(&mut self, happened: Happened) {
         let Happened { thread, at, what, .. } = happened;
         if matches!(what, What::In | What::Runs) && self.wants_blocked() {
@@ -460,20 +469,20 @@ impl Active {
             .and_then(|leaving| self.waits.leaving.remove(leaving))
             .filter(|(_, left, _)| matches!(what, What::Out(_)) && at.saturating_duration_since(*left) < JUST_BEFORE);
         if left.is_none() && matches!(what, What::Out(Cause::Blocked)) && self.defers_records() {
-            // Where it waits is to be found out without its registers.
+            // Its registers are not known: the next tick examines the thread.
             self.waits.awake.push((thread, at));
         }
         self.take(Taken { thread, at, what, left: left.map(|(.., left)| left) });
     }
 
-    /// Whether records are applied only when something is to be known of their threads: events of processors tell of
-    /// all threads of a process, of which nothing else is looked at.
+    /// Whether records are deferred until the state of a thread is needed. With events of processors they are: these
+    /// report the switches of all threads of a process, most of which are not examined in any other way.
     pub(super) fn defers_records(&self) -> bool {
         let are_told = self.switches != Switches::Hidden && matches!(self.watch, Watch::Group | Watch::Machine);
         are_told && self.wants_blocked()
     }
 
-    /// Whether samples of switches alone tell of them.
+    /// Whether switches are known from their samples alone, without switch records.
     pub(super) fn are_switches_sampled(&self) -> bool {
         self.switches == Switches::Sampled && self.defers_records()
     }
@@ -483,7 +492,8 @@ impl Active {
             return self.apply(taken);
         }
         if matches!(taken.what, What::Started) {
-            // It began since the threads were listed, which will not be so later.
+            // The thread is added now, with a start after the last listing. When its record is applied, the threads may
+            // have been listed again.
             self.meet(taken.thread);
         }
         let part = part_of_taken(taken.thread);
@@ -493,13 +503,13 @@ impl Active {
         }
     }
 
-    /// Applies all records that were taken.
+    /// Applies all deferred records.
     pub(in crate::sampler) fn apply_records(&mut self) {
         (0..PARTS).for_each(|part| self.apply_part(part));
     }
 
-    /// Applies the records of a part to one thread after the other: what is known of thousands of threads is in no
-    /// cache.
+    /// Applies the records of one part, sorted by thread: the states of thousands of threads fit into no cache, so each
+    /// is loaded only once.
     fn apply_part(&mut self, part: usize) {
         let mut taken = std::mem::take(&mut self.waits.taken[part]);
         taken.sort_by_key(|taken| taken.thread);
@@ -516,7 +526,7 @@ impl Active {
         thread.idle_since = thread.idle_since.max(slot);
         let cause = match what {
             What::In => {
-                // Until the counters are read again.
+                // An estimate until the kernel's counters are read again.
                 thread.sched.timeslices += 1;
                 return recording.timeline.switched_in(at);
             }
@@ -543,8 +553,8 @@ impl Active {
         }
     }
 
-    /// The threads that are to be looked at in this tick: all, or those of which records do not tell where they wait, as
-    /// far as that may be found out.
+    /// The threads to examine in this tick: all of them, or only those whose place the records leave open and that can
+    /// still be found out.
     pub(in crate::sampler) fn threads_in_doubt(&mut self) -> Vec<u32> {
         let generations = (self.attached.space_generation, self.attached.contexts.generation());
         let known = self.defers_records().then_some(generations);
@@ -561,14 +571,14 @@ impl Active {
         awake
     }
 
-    /// A thread is looked at again in the next tick.
+    /// Schedules a thread for examination in the next tick.
     pub(super) fn look_again(&mut self, id: u32) {
         if self.defers_records() {
             self.waits.awake.push((id, Instant::now()));
         }
     }
 
-    /// Records were lost, of any thread.
+    /// Records of unknown threads were lost.
     pub(in crate::sampler) fn lost(&mut self, shortfall: Shortfall) {
         shortfall.add_to(&mut self.attached.status);
         self.apply_records();
@@ -576,7 +586,7 @@ impl Active {
         self.threads.iter_mut().filter_map(|thread| thread.recording.as_mut()).for_each(|of| of.timeline.lost());
     }
 
-    /// What is to be done for a thread in this tick, by its records.
+    /// What has to be done for a thread in this tick, according to its records.
     pub(in crate::sampler) fn by_records(&self, index: usize) -> ByRecords {
         let Some(recording) = &self.threads[index].recording else { return ByRecords::Unknown };
         match recording.timeline.latest() {
@@ -584,7 +594,7 @@ impl Active {
             Latest::Running => ByRecords::Runs,
             Latest::Ended => ByRecords::Waits,
             Latest::Waiting { since, cause, placed } => {
-                // The maps were read since, or an interpreter was found.
+                // Since the reading, the maps were read again, or an interpreter was found.
                 let is_outdated = recording.incomplete_in.is_some_and(|known| known != self.attached.space_generation);
                 let is_vain = (1..MOST_VAIN).contains(&recording.vain);
                 if (is_outdated || is_vain) && recording.waits.is_some() {
@@ -602,14 +612,15 @@ impl Active {
         }
     }
 
-    /// Reads the stack of a thread that waits, from where it left its processor.
+    /// Unwinds the stack of a waiting thread from the registers with which it left its processor.
     pub(in crate::sampler) fn look_at_waiting(&mut self, index: usize, unwinder: &mut StackUnwinder) {
         let is_native = self.stacks_are_native();
         let Some(recording) = &mut self.threads[index].recording else { return };
         let (Some(left), Latest::Waiting { since, .. }) = (&recording.waits, recording.timeline.latest()) else {
             return;
         };
-        // Where it stood is known from when it left its processor: it may have run since, of which records come later.
+        // The registers are those at the beginning of the wait. The thread may have run since: the records of that
+        // arrive later.
         let (mut place, registers, from) = (left.place, left.registers, since);
         if is_native
             && recording.incomplete_in.is_none()
@@ -618,7 +629,8 @@ impl Active {
             if let Some(standing) = self.waits.known(place, true) {
                 return recording.timeline.stood(from, from, standing);
             }
-            // Another thread was met there in this tick. When that is proven, this one need not be looked at.
+            // Another thread at the same place was read in this tick. If that reading is confirmed, it serves this
+            // thread as well.
             let shared = place.of_any_thread();
             if self.waits.unproven.iter().take(MOST_COMPARED).any(|other| other.place == shared) {
                 return;
@@ -644,14 +656,14 @@ impl Active {
         }
         unwinder.pieces = pieces;
         if self.are_switches_sampled() {
-            // That it runs again is not known before it leaves its processor the next time.
+            // Without switch records, the thread is not known to run again until it leaves its processor the next time.
             let task = self.attached.files.task();
             let now = self.threads[index].files.schedstat(task).ok();
             if !is_copied && (standing.is_none() || now != standing) {
                 return;
             }
         }
-        // What the kernel copied is of the moment at which it left its processor.
+        // The kernel copied this stack at the moment when the thread left its processor.
         let until = if is_copied { from } else { until };
         let is_unknown = outcome.unknown_code.is_some();
         if is_unknown {
@@ -664,7 +676,8 @@ impl Active {
             recording.vain = if found { 0 } else { recording.vain.saturating_add(1) };
         }
         if outcome.unknown_code == Some(registers.instruction_pointer()) {
-            // It is looked at again when the maps were read. If its wait is over by then, nobody knows where it was.
+            // The stack is read again when the maps have been read. If the wait is over by then, its place stays
+            // unknown.
             return;
         }
         let standing = Standing::new(outcome.trust, &locations, named, worked);
@@ -673,7 +686,7 @@ impl Active {
         self.waits.unproven.push(Unproven { thread, from, until, place, standing });
     }
 
-    /// The counters of a thread that is blocked with these registers.
+    /// The counters of a thread if it is still blocked with these registers.
     fn stands_at(&mut self, index: usize, registers: &Registers) -> Option<SchedStat> {
         if !self.are_switches_sampled() {
             return None;
@@ -691,8 +704,8 @@ impl Active {
         }
     }
 
-    /// How many switches were recorded since the last time, and the processor time that this has cost their threads, when
-    /// it is time to review that. Where it is too much, threads that are switched most are not recorded any more.
+    /// When a review is due, returns the number of switches recorded since the last one and the processor time that
+    /// they cost their threads. If that is too much, the threads with the most switches are not recorded any more.
     pub(super) fn review_records(&mut self, now: Instant) -> Option<(u32, Duration)> {
         let (part, each) = match self.watch {
             _ if self.are_switches_sampled() => (FOR_MANY, SAMPLED_COST),
@@ -703,19 +716,19 @@ impl Active {
         self.waits.costs.review(now, self.attached.settings.max_cpu * part, each)
     }
 
-    /// Whether records cost so much that not all threads that are covered may be recorded.
+    /// Whether records cost so much that threads with many switches may not be recorded.
     pub(in crate::sampler) fn are_records_dear(&self) -> bool {
         self.waits.are_dear()
     }
 
-    /// A thread was found standing.
+    /// Notes that a thread was found at a place.
     pub(super) fn stood(&mut self, index: usize, from: Instant, until: Instant, standing: Standing) {
         if let Some(recording) = &mut self.threads[index].recording {
             recording.timeline.stood(from, until, standing);
         }
     }
 
-    /// Remembers the stacks that were read, after all records up to now were taken: those of threads that did not run
+    /// Remembers the stacks that were read since the last call, if the records now show that their threads did not run
     /// meanwhile.
     pub(in crate::sampler) fn prove_places(&mut self) {
         for at in 0..self.waits.unproven.len() {
@@ -730,7 +743,7 @@ impl Active {
         }
     }
 
-    /// From now on records tell what a thread does, of which all up to now is settled.
+    /// Begins to record a thread; its time up to now is settled.
     pub(in crate::sampler) fn begin_recording(&mut self, index: usize, now: Instant) {
         let thread = &self.threads[index];
         if !self.wants_blocked() || thread.duty_cycle.divisor() > 1 || thread.recording.is_some() {
@@ -743,12 +756,12 @@ impl Active {
         let blocked = thread.ledger.last_blocked().filter(|(_, sched)| counters == Some(*sched));
         let is_new = is_many && thread.ledger.since() == self.began && thread.ledger.is_empty();
         match blocked {
-            // It has not run since, and goes on waiting.
+            // The thread has not run since it was seen blocked, and still waits.
             Some((at, sched)) if !self.threads[index].ledger.is_empty() => {
                 self.settle(index, at, Some(sched), Next::Other, Basis::COUNTERS);
             }
             Some(_) => {}
-            // Nobody has looked at it yet: what it did while the events of all were prepared is not known.
+            // The thread was never examined: what it did while all events were being opened is not known.
             None if is_new => self.threads[index].ledger.begins(now, counters),
             None => self.settle_up_to(index, now),
         }
@@ -761,7 +774,7 @@ impl Active {
         }
     }
 
-    /// Records do not tell any more what threads do. All up to now is settled.
+    /// Ends the records of all threads; their time up to now is settled.
     pub(in crate::sampler) fn close_recordings(&mut self, now: Instant) {
         self.apply_records();
         self.waits.awake_since = None;
@@ -773,8 +786,8 @@ impl Active {
         }
     }
 
-    /// Shares the time of a thread that has records up to now, where records tell what it did; else the kernel's
-    /// counters do.
+    /// Shares the time of a recorded thread up to now among its samples: by its records if they are complete, else by
+    /// the kernel's counters.
     pub(super) fn settle_recorded(&mut self, index: usize, now: Instant, next: Next) {
         let is_compared = next != Next::Same || self.is_compared(index);
         let thread = &mut self.threads[index];
@@ -791,7 +804,7 @@ impl Active {
         let basis = if recorded.is_whole && !ended_unseen {
             Basis::Records { began: recorded.began, ended: recorded.ended.is_some() }
         } else {
-            // Where it waited is known all the same.
+            // The places of waits are right even if the records are incomplete.
             let preempted = waits.last().filter(|wait| wait.cause == Cause::Preempted && !wait.ended);
             let preempted_nano = preempted.map_or(0, |wait| wait.nano);
             waits.retain(|wait| wait.cause == Cause::Blocked && wait.place.is_some());
@@ -815,8 +828,8 @@ impl Active {
         }
     }
 
-    /// How long a wait is, in nanoseconds, that is an observation of its own: of thousands of threads only one that
-    /// lasts for a whole batch.
+    /// The length, in nanoseconds, from which a wait is an observation of its own. In a process with thousands of
+    /// threads, only a wait for the whole batch is one.
     fn long_wait(&self) -> u64 {
         let threads = self.threads.len();
         if threads > SUMMED_THREADS {
@@ -825,7 +838,7 @@ impl Active {
         self.event_period() / 2 * (1 + threads / MANY_THREADS) as u64
     }
 
-    /// Whether the counters of this thread are compared with its records in this batch.
+    /// Whether this batch compares the counters of this thread with its records.
     fn is_compared(&mut self, index: usize) -> bool {
         let number = self.threads.len();
         if index == 0 {
@@ -844,8 +857,8 @@ impl Active {
         let waits_for_processor = cause == Cause::Preempted;
         let top = if waits_for_processor { Location::WAITING_FOR_PROCESSOR } else { Location::WAITING_NOT_SEEN };
         let observations = u32::try_from(nano / self.event_period()).unwrap_or(u32::MAX).max(1);
-        // Short waits for a processor are told in sum, and give way to what is longer, so their time says nothing of what
-        // the thread worked on then.
+        // Short waits for a processor are added up, and are moved in time when they are placed. So their times do not
+        // show what the thread worked on.
         let is_moved = waits_for_processor && nano < self.event_period();
         let worked = |process: &mut Self, found: &Found| {
             found.worked.as_ref().filter(|_| !is_moved).and_then(|worked| process.worked(worked, true))
@@ -871,7 +884,7 @@ impl Active {
         let sample = Sample { context, observations, ..self.sample(index, stack, at, 0, true) };
         let sample = self.batch.add_sample(sample);
         self.threads[index].ledger.waited(sample, at, nano);
-        // What was met is counted once, the observation as often as it stands for several.
+        // The stack's properties are counted once, the observation as often as the sample stands for.
         let mut more = u64::from(observations);
         if let Some(Standing(found)) = &place {
             self.observed(found.trust, &found.named);

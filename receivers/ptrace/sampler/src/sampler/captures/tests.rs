@@ -3,7 +3,7 @@ use crate::message::Trust;
 use crate::runtime::{self, Executed, Functions, Instance, Named as NativelyNamed, NativeStack, Resolved, ThreadKey};
 use crate::sampler::processors::tests::engine;
 
-/// An interpreter in whose eyes each stack has a function in the place of its innermost frame.
+/// An interpreter that has a function in place of the innermost frame of every stack.
 #[derive(Debug)]
 struct Everywhere;
 
@@ -54,7 +54,7 @@ impl Instance for Everywhere {
     }
 }
 
-/// A stack with nothing but an instruction pointer, which the kernel copied from a thread of this process.
+/// A stack with nothing but an instruction pointer, as if copied by the kernel from a thread of this process.
 fn sampled(process: &Active, pc: u64) -> Captured {
     let mut pieces = StackPieces::default();
     pieces.take(0x1000, &[0; 64]);
@@ -78,8 +78,8 @@ fn sampled(process: &Active, pc: u64) -> Captured {
     }
 }
 
-/// Guarantees: what interpreters tell of a stack is counted once, with its observation: also where it is unwound again
-/// because it ended in code that no map told of, and where it stays as it is.
+/// Guarantees: the results of naming a stack are counted once, with its observation, even if it is unwound again
+/// because it ended in unmapped code, and even if it stays incomplete.
 #[test]
 fn stacks_are_counted_once() {
     let unknown_code = 0x10;
@@ -99,24 +99,24 @@ fn stacks_are_counted_once() {
         };
     finish(process, &mut captures, &mut unwinder, &mut locations, known_code);
     assert_eq!(counted(process), (1, 1, 2, 3));
-    // Nothing is known of its code yet: it waits.
+    // The stack waits, because its code is not known yet.
     finish(process, &mut captures, &mut unwinder, &mut locations, unknown_code);
     assert_eq!(counted(process), (1, 1, 2, 3));
     let mut waiting = captures.take_unknown(process.attached.id);
     assert_eq!((waiting.len(), waiting[0].trust), (1, Trust::Truncated));
-    // Then it is.
+    // Then the code becomes known.
     waiting[0].registers = Registers::passive(0x1000, known_code);
     captures.retry(process, waiting.remove(0), &mut unwinder, &mut locations);
     assert!(captures.unknown.is_empty());
     assert_eq!(counted(process), (2, 2, 4, 6));
-    // Or its batch is sent before that.
+    // Alternatively, its batch is sent before that.
     finish(process, &mut captures, &mut unwinder, &mut locations, unknown_code);
     captures.settle_unknown(process);
     assert_eq!(counted(process), (3, 3, 6, 9));
 }
 
-/// Guarantees: where a copied stack goes on beyond its copy, a frame stands for the rest, and is counted: also where the
-/// stack is unwound again because it ended in code that no map told of.
+/// Guarantees: if a stack is longer than its copy, a frame stands for the rest and is counted, even if the stack is
+/// unwound again because it ended in unmapped code.
 #[test]
 fn stacks_beyond_their_copies() {
     let (unknown_code, known_code) = (0x10, stacks_beyond_their_copies as fn() as usize as u64);

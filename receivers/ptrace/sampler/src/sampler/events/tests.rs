@@ -7,8 +7,8 @@ use crate::perf::open::Subject;
 use crate::sampler::processors::tests::engine;
 use crate::sampler::shortfall::Shortfall;
 
-/// Guarantees: what the ring of a processor says to be missing is counted for each process that is sampled by events of
-/// its threads.
+/// Guarantees: samples that a processor's ring reports as missing are counted for each process that is sampled by
+/// events of its threads.
 #[test]
 fn what_threads_miss() {
     let mut engine = engine(std::process::id(), &|| {}, Instant::now(), false);
@@ -22,15 +22,15 @@ fn what_threads_miss() {
     assert_eq!((status.missed_ticks, status.lost_samples), (2, 7));
 }
 
-/// The kernel, as far as a test permits more than it itself does not.
+/// The kernel, limited to the level that the test permits.
 #[derive(Debug, Clone)]
 struct Permitting(Arc<Mutex<Permitted>>);
 
-/// What is permitted, and how often it was asked for.
+/// What is permitted, and how many times it was requested.
 #[derive(Debug)]
 struct Permitted {
     up_to: Level,
-    /// The answer to more.
+    /// The error for requests beyond that.
     error: Errno,
     asked: u32,
 }
@@ -44,14 +44,14 @@ impl Opener for Permitting {
     }
 }
 
-/// What the kernel permits to this program of its own threads.
+/// The level that the kernel permits this program for its own threads.
 fn permitted_here() -> Level {
     let own = nix::unistd::gettid().as_raw().unsigned_abs();
     open(&Kernel, (own, None), 1_000_000, Level::Kernel, true).map_or(Level::None, |opened| opened.level)
 }
 
-/// Guarantees: what was refused, or was lacking, is asked for again after 60 seconds and not before, and taken if it is
-/// permitted by then. The best level is never asked for again.
+/// Guarantees: after a refusal or a lack of resources the kernel is asked again after 60 seconds, not earlier, and the
+/// level is used if it is permitted then. At the best level it is never asked again.
 #[test]
 fn refusals_are_asked_for_again() {
     const SECOND: Duration = Duration::from_secs(1);

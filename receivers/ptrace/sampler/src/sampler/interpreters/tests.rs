@@ -5,7 +5,7 @@ use super::*;
 use crate::runtime::RawFrame;
 
 impl SharedInterpreters {
-    /// Adds a reader of nothing that was found.
+    /// Adds an interpreter that was not found in memory.
     pub(in crate::sampler) fn add(&mut self, instance: Box<dyn Instance>) {
         self.any = true;
         self.in_memory |= !instance.is_native();
@@ -14,14 +14,14 @@ impl SharedInterpreters {
 }
 
 impl Interpreters {
-    /// Adds a reader of nothing that was found.
+    /// Adds an interpreter that was not found in memory.
     pub(in crate::sampler) fn add(&mut self, instance: Box<dyn Instance>) {
         self.instances.extend(Found::php(0x1000, 0x08_02_00).ok().map(|found| (found, instance)));
     }
 }
 
-/// An interpreter whose frames are always cut, for the one reason or the other, of which there are as many as this says
-/// for each time that they are read.
+/// An interpreter whose frames are always cut: because there are `too_many`, or else because they are inconsistent.
+/// `frames` says how many frames each reading yields.
 #[derive(Debug)]
 struct Cut {
     too_many: bool,
@@ -49,8 +49,8 @@ impl Instance for Cut {
     }
 }
 
-/// What comes of reading a running thread's frames: how often they are read, how many there are, and which reading they
-/// are of.
+/// The result of reading a running thread's frames: the number of readings, the number of frames, and which reading
+/// they come from.
 fn read(too_many: bool, frames: [usize; 3], limit: usize) -> (u32, usize, Option<u64>) {
     let files = ProcessFiles::open(std::process::id()).unwrap();
     let captures = Arc::new(AtomicU32::new(0));
@@ -63,8 +63,8 @@ fn read(too_many: bool, frames: [usize; 3], limit: usize) -> (u32, usize, Option
     (captures.load(Ordering::Relaxed), frames.len(), frames.first().map(|frame| frame.address))
 }
 
-/// Guarantees: the frames of a running thread are read again if they made no sense, and not because there are more than
-/// may be read; nor before a stop, where reading them is to no other end than that the next time is quicker.
+/// Guarantees: the frames of a running thread are read again if they were inconsistent, but not if there are too many;
+/// nor before a stop, where they are read only to warm the caches.
 #[test]
 fn what_is_read_again() {
     let reads = |too_many, limit| read(too_many, [1; 3], limit).0;
@@ -72,8 +72,8 @@ fn what_is_read_again() {
     assert_eq!([reads(false, WHILE_STOPPED), reads(true, WHILE_STOPPED)], [1, 1]);
 }
 
-/// Guarantees: where frames of a running thread make no sense each time, those of the first reading are kept that had
-/// most of them.
+/// Guarantees: if no reading of a running thread's frames is consistent, the first of those with the most frames is
+/// kept.
 #[test]
 fn most_frames_are_kept() {
     let kept = |frames| read(false, frames, UNSTOPPED);

@@ -1,51 +1,51 @@
-//! Lays the time of one thread out: what each sample stands for, and the time that no sample stands for.
+//! Decides when each sample of a thread was, and the time without samples: the lengths are given.
 //!
-//! How long each sample stands for is decided before; here is decided when that was. The stretches follow each other
-//! without overlap and without a gap, since readers of profiles, Sentry first, let a sample last until the next one
-//! of its thread: an overlap would move time from one function to another. With all lengths and the order given, only
-//! the places of the time without samples are free. They are chosen so that the sample that lies furthest from where
-//! it was taken lies as near to it as possible, and so that the time without samples is in few pieces.
+//! The spans follow each other without overlap and without a gap, since readers of profiles, first of all Sentry, let a
+//! sample last until the next one of its thread: an overlap would move time from one function to another. With all
+//! lengths and the order given, only the positions of the time without samples are free. They are chosen so that the
+//! sample that is furthest from where it was taken is as near to it as possible, and so that the time without samples
+//! is in few pieces.
 
 use std::time::{Duration, Instant};
 
 use super::{Rest, Stretch, nano};
 
-/// A sample, and for how long it stands.
+/// A sample, and how long it stands for.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observed {
     /// Its index in the batch.
     pub(super) sample: u32,
-    /// When the thread was first and last met so.
+    /// When the thread was first and last found with this stack.
     pub(super) at: (Instant, Instant),
-    /// Whether the thread has been blocked since it was met before.
+    /// Whether the thread has been blocked ever since the sample before.
     pub(super) unchanged: bool,
-    /// For how long it stands, in nanoseconds.
+    /// How long it stands for, in nanoseconds.
     pub(super) nano: u64,
 }
 
-/// The time that is laid out.
+/// The time to fill.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Placing {
     pub(super) since: Instant,
-    /// Where it ends. What is placed goes on behind that if it is longer in all; if it is shorter, the difference is
-    /// left out like the time without samples.
+    /// The end of the time. If the spans are longer in all, they go on beyond it; if they are shorter, the difference
+    /// stays empty, in the same positions as time without samples.
     pub(super) until: Instant,
-    /// By how much a sample may begin before it was taken.
+    /// How long before it was taken a sample may begin.
     pub(super) tolerance: Duration,
 }
 
-/// What was laid out, in order of time.
+/// The spans, in order of time.
 #[derive(Debug, Default)]
 pub(super) struct Placed {
     pub(super) samples: Vec<(u32, Stretch)>,
-    /// The time that no sample stands for.
+    /// The time without samples.
     pub(super) rests: Vec<(Rest, Stretch)>,
 }
 
 impl Placing {
-    /// Places samples, and the time that no sample stands for, whose kinds are used up in this order.
+    /// Places the samples and the time without samples. The kinds of the latter are used up in the given order.
     pub(super) fn place(&self, mut observed: Vec<Observed>, rests: &[(Rest, u64)]) -> Placed {
-        // The kernel's samples are read a moment later, and looks may come before that.
+        // The kernel's samples are read later than they were taken, so an examination may come before them.
         observed.sort_by_key(|of| of.at.0);
         let placed = observed.iter().map(|of| of.nano).chain(rests.iter().map(|(_, nano)| *nano));
         let placed = placed.fold(0, u64::saturating_add);
@@ -58,7 +58,7 @@ impl Placing {
         for (at, of) in observed.iter().enumerate() {
             let (lowest, highest) = bounds[at];
             if at == 0 || before < lowest {
-                // As far as the next samples do not need a piece of their own.
+                // Puts down as much as the next samples need as well, so that they need no separate piece.
                 let met = bounds[at..].iter().take_while(|bounds| bounds.0 <= highest);
                 let rests = met.fold(lowest, |rests, bounds| rests.max(bounds.0));
                 before += layer.rest(rests - before);
@@ -70,9 +70,9 @@ impl Placing {
         layer.placed
     }
 
-    /// How much of the time without samples lies before each sample, at least and at most, in nanoseconds. Both grow
-    /// from sample to sample. Where a sample would have to lie behind the place of a later one, half of the distance
-    /// is what both of them miss their places by, which is the least for the worse of the two.
+    /// How much of the time without samples must lie before each sample at least, and may at most, in nanoseconds. Both
+    /// grow from sample to sample. If a sample would have to lie after the position of a later one, both miss their
+    /// positions by half of the distance: that is the smallest error for the worse of the two.
     fn bounds(&self, observed: &[Observed]) -> Vec<(i128, i128)> {
         let offset = |at: Instant| nano(at.min(self.until).saturating_duration_since(self.since));
         let (mut met, mut samples, mut most) = (0, 0, i128::MIN);
@@ -81,7 +81,7 @@ impl Placing {
             let (first, last) = (offset(at.0), offset(at.1));
             let earliest = first.saturating_sub(nano(self.tolerance));
             let earliest = if *unchanged { earliest.min(met) } else { earliest };
-            // Where it begins if it ends when the thread was last met so.
+            // The beginning, if the sample ends when the thread was last found with its stack.
             let fits = last.saturating_sub(*length);
             most = most.max(i128::from(fits.min(first).max(earliest)) - samples);
             bounds.push((most, i128::from(first.max(fits)) - samples));
@@ -98,17 +98,17 @@ impl Placing {
     }
 }
 
-/// Lays stretches one behind the other.
+/// Puts spans one after the other.
 struct Layer {
-    /// The time without samples that has no place yet; that of no kind is left out.
+    /// The time without samples that has no position yet; time without a kind stays empty.
     left: Vec<(Option<Rest>, u64)>,
-    /// Where the next stretch begins.
+    /// Where the next span begins.
     cursor: Instant,
     placed: Placed,
 }
 
 impl Layer {
-    /// Lays so much of the time without samples, in nanoseconds, or what there is. Returns how much it is.
+    /// Puts down up to this much of the time without samples, in nanoseconds. Returns how much it was.
     fn rest(&mut self, most: i128) -> i128 {
         let most = u64::try_from(most.max(0)).unwrap_or(u64::MAX);
         let mut room = most;
@@ -136,7 +136,8 @@ mod tests {
 
     use super::*;
 
-    /// A sample: when the thread was first and last met so, whether it was blocked in between, and how long it stands.
+    /// A sample: when the thread was first found with its stack and for how long, whether it was blocked ever since the
+    /// sample before, and how long it stands for.
     type Drawn = (u64, u64, bool, u64);
 
     const KINDS: [Rest; 2] = [Rest::WaitingForProcessor, Rest::NotSampled];
@@ -155,8 +156,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: whatever is placed follows each other to the nanosecond, in the order in which it was taken; each
-        /// sample and each kind of rest is as long as it was said to be, and what is left out fills the range.
+        /// Guarantees: the spans follow each other to the nanosecond, in the order in which the samples were taken;
+        /// each sample and each kind of rest keeps its length, and empty time fills the range.
         #[test]
         fn tiles(
             drawn in prop::collection::vec((0u64..1_000, 0u64..100, any::<bool>(), 0u64..100), 0..30),
@@ -190,8 +191,8 @@ mod tests {
             }
         }
 
-        /// Guarantees: no arrangement of these samples in this order keeps the worst of them nearer to where it was
-        /// taken. What no arrangement can avoid is searched by looking at each pair of samples.
+        /// Guarantees: no other arrangement of these samples in this order keeps the worst of them nearer to where it
+        /// was taken. The unavoidable error is computed by comparing all pairs of samples.
         #[test]
         fn nearest(
             drawn in prop::collection::vec((0u64..1_000, 1u64..60), 1..20),
@@ -202,7 +203,7 @@ mod tests {
             drawn.sort();
             let all = drawn.iter().map(|of| of.3).sum::<u64>() + spare;
             let (since, placed) = place(&drawn, [spare, 0], all, tolerance);
-            // The range of each sample's beginning, less the samples before it.
+            // The range for each sample's beginning, minus the length of the samples before it.
             let mut before = 0;
             let ranges: Vec<(i64, i64)> = drawn.iter().map(|&(at, _, _, nano)| {
                 let (at, sum) = (at.min(all) as i64, before);
@@ -223,8 +224,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: time without samples stays in one piece where samples came on time to their tolerance, and goes
-    /// where the thread was not met.
+    /// Guarantees: time without samples stays in one piece while the samples are within their tolerance, and lies where
+    /// the thread was not found.
     #[test]
     fn few_pieces() {
         let drawn = [9, 22, 30, 139, 152, 160].map(|at| (at, 0, false, 10));

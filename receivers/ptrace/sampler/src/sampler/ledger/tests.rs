@@ -22,7 +22,7 @@ fn after(start: Instant, ms: u64) -> Instant {
     start + Duration::from_millis(ms)
 }
 
-/// A ledger of a thread whose counters were 100 and 50 ms.
+/// A ledger of a thread whose counters show 100 ms of running and 50 ms of waiting for a processor.
 fn ledger(start: Instant) -> Ledger {
     let mut ledger = Ledger::new(start);
     ledger.saw(sched(100, 50));
@@ -33,7 +33,7 @@ fn weights(settled: &Settled) -> Vec<u64> {
     settled.samples.iter().map(|(_, stretch)| stretch.nano / MS).collect()
 }
 
-/// How much of each kind there is.
+/// The total of each kind of rest, in milliseconds.
 fn rests(settled: &Settled) -> Vec<(Rest, u64)> {
     let mut sums: Vec<(Rest, u64)> = Vec::new();
     for (rest, stretch) in &settled.rests {
@@ -45,7 +45,7 @@ fn rests(settled: &Settled) -> Vec<(Rest, u64)> {
     sums.into_iter().map(|(rest, sum)| (rest, sum / MS)).collect()
 }
 
-/// When each sample, and each time without one, begins and ends, in milliseconds.
+/// The beginning and end of each sample, and of each time without a sample, in milliseconds.
 fn places(settled: &Settled, start: Instant) -> (Vec<[u64; 2]>, Vec<[u64; 2]>) {
     let place = |stretch: &Stretch| {
         let begins = nano(stretch.begins - start);
@@ -55,8 +55,8 @@ fn places(settled: &Settled, start: Instant) -> (Vec<[u64; 2]>, Vec<[u64; 2]>) {
     (samples, settled.rests.iter().map(|(_, stretch)| place(stretch)).collect())
 }
 
-/// Guarantees: a thread that works for 1 ms and waits for 4 has a fifth of the time at its work, whatever the number of
-/// looks that met it blocked: the processor's time never goes to a stack that was read while it was blocked.
+/// Guarantees: a thread that works for 1 ms and waits for 4 has a fifth of the time at its work, no matter how many
+/// examinations found it blocked: processor time is never given to a stack that was read while the thread was blocked.
 #[test]
 fn duty_cycle() {
     let start = Instant::now();
@@ -67,13 +67,13 @@ fn duty_cycle() {
         ledger.blocked(sample * 2 + 1, after(start, at + 20), sched(0, 0));
     }
     let settled = ledger.settle(after(start, 500), Some(sched(200, 50)), RULES);
-    // 12.5 and 50 ms.
+    // Each running sample stands for 12.5 ms, each blocked one for 50 ms.
     assert_eq!(weights(&settled), [12, 50].repeat(8));
     assert!(settled.rests.is_empty());
 }
 
-/// Guarantees: what ran without a sample is said as not sampled. Samples never stand for it beyond twice what they were
-/// taken for, and a share too small to mean anything waits.
+/// Guarantees: running time without a sample is reported as not sampled. Samples stand for at most twice their periods,
+/// and an insignificant rest is carried on.
 #[test]
 fn unsampled() {
     let start = Instant::now();
@@ -91,31 +91,30 @@ fn unsampled() {
     assert_eq!(rests(&settled), [(Rest::NotSampled, 60)]);
 }
 
-/// Guarantees: where the kernel may not be seen, what is known to have been spent there has its part of the time, as if
-/// it had been sampled; what an event was not there for is not sampled, and never said to be time in the kernel.
+/// Guarantees: if the kernel may not be sampled, the time known to have been spent there gets its share as if it had
+/// been sampled; time without an open event is reported as not sampled, never as time in the kernel.
 #[test]
 fn in_the_kernel() {
     let start = Instant::now();
     let mut ledger = ledger(start);
     let hidden = |periods: u64| Rules { kernel_nano: periods * 10 * MS, ..RULES };
-    // All of it, as for a program that copies large files.
+    // All of the time is spent in the kernel, as by a program that copies large files.
     let settled = ledger.settle(after(start, 100), Some(sched(200, 50)), hidden(10));
     assert_eq!((weights(&settled), rests(&settled)), (vec![], vec![(Rest::InTheKernel, 100)]));
-    // A quarter, of a thread whose counters say somewhat more than the samples.
+    // A quarter of the time is spent in the kernel, and the counters show a little more than the samples.
     for sample in 0..6 {
         ledger.on_cpu(sample, after(start, 110 + 11 * u64::from(sample)), 10 * MS);
     }
     let settled = ledger.settle(after(start, 200), Some(sched(288, 50)), hidden(2));
     assert_eq!((weights(&settled), rests(&settled)), (vec![11; 6], vec![(Rest::InTheKernel, 22)]));
-    // None, of a thread that had its event for a moment only.
+    // None of the time is spent in the kernel, and the thread had its event only for a moment.
     let settled = ledger.settle(after(start, 300), Some(sched(388, 50)), hidden(0));
     assert_eq!(rests(&settled), [(Rest::NotSampled, 100)]);
     let settled = ledger.settle(after(start, 400), Some(sched(488, 50)), hidden(1));
     assert_eq!(rests(&settled), [(Rest::InTheKernel, 20), (Rest::NotSampled, 80)]);
 }
 
-/// Guarantees: before samples that do not stand for the time until then, all of that time is settled, however little it
-/// is.
+/// Guarantees: if later samples do not stand for the time so far, all of that time is settled, however short.
 #[test]
 fn other_samples() {
     let start = Instant::now();
@@ -127,7 +126,7 @@ fn other_samples() {
     assert_eq!((weights(&settled), rests(&settled)), (vec![10], vec![]));
 }
 
-/// Guarantees: an event that is open for a fifth of the time only has samples that stand for all of it.
+/// Guarantees: if an event is open for only a fifth of the time, its samples stand for all of it.
 #[test]
 fn duty_divisor() {
     let start = Instant::now();
@@ -139,7 +138,7 @@ fn duty_divisor() {
     assert_eq!(places(&settled, start).0, [[0, 50], [50, 100]], "they stand for the time without it as well");
 }
 
-/// Guarantees: waiting for a processor is a part of its own.
+/// Guarantees: waiting for a processor is reported separately.
 #[test]
 fn queue() {
     let start = Instant::now();
@@ -151,9 +150,9 @@ fn queue() {
     assert_eq!(ledger.last_blocked(), Some((after(start, 90), sched(120, 100))));
 }
 
-/// Guarantees: a thread that was ready whenever it was looked at and did not run waits for a processor, although the
-/// kernel counts that only when the wait ends; what was said of it is not said once more then. One that was never
-/// looked at while it was ready is not taken to wait for one.
+/// Guarantees: a thread that was ready but not running whenever it was examined waits for a processor, although the
+/// kernel counts that only when the wait ends; it is not reported again then. A thread that was never found ready does
+/// not count as waiting for one.
 #[test]
 fn waits_that_have_not_ended() {
     let start = Instant::now();
@@ -169,7 +168,7 @@ fn waits_that_have_not_ended() {
     assert_eq!(rests(&settled), [(Rest::NotSeen, 100)]);
 }
 
-/// Guarantees: the processor's time alone is what counts in mode cpu.
+/// Guarantees: in mode cpu only processor time counts.
 #[test]
 fn cpu() {
     let start = Instant::now();
@@ -183,8 +182,8 @@ fn cpu() {
     assert_eq!((places(&settled, start), rests(&settled)), ((vec![[130, 140], [180, 190]], vec![]), vec![]));
 }
 
-/// Guarantees: a thread that is gone leaves what its samples were taken for, and its waits the rest up to the middle
-/// between when it was seen last and when it was gone.
+/// Guarantees: a thread that has ended ran for the periods of its samples, and waited for the rest of the time up to
+/// the middle between its last observation and the moment when it was gone.
 #[test]
 fn gone() {
     let start = Instant::now();
@@ -195,8 +194,8 @@ fn gone() {
     assert_eq!((weights(&settled), rests(&settled)), (vec![10, 65], vec![]));
 }
 
-/// Guarantees: a thread that is gone and was never seen blocked has no waiting time; what it had run when its counters
-/// were read last is said, beyond what its samples stand for as not sampled, and none of it behind its end.
+/// Guarantees: a thread that has ended and was never found blocked has no waiting time; its running time at the last
+/// reading of the counters is reported, the part beyond its samples as not sampled, and none of it after its end.
 #[test]
 fn gone_while_it_ran() {
     let start = Instant::now();
@@ -216,15 +215,15 @@ fn gone_while_it_ran() {
     }
 }
 
-/// Guarantees: threads that are short beside the time between two looks, and wait, have as much waiting time in all as
-/// they lived, whenever looks meet them.
+/// Guarantees: waiting threads that live shorter than the interval between examinations have as much waiting time in
+/// all as they lived, no matter when they are examined.
 #[test]
 fn short_lives_add_up() {
     let start = Instant::now();
     let (period, life) = (10_000, 2_500);
     let micros = |micros: u64| start + Duration::from_micros(micros);
     let mut waited = 0;
-    // A look each period; a thread that begins at each of these times.
+    // One examination per period; one thread starts at each of these times.
     for begins in (period..2 * period).step_by(100) {
         for look in [2 * period, 3 * period].into_iter().filter(|look| (begins..begins + life).contains(look)) {
             let mut short = Ledger::new(micros(look - period / 2));
@@ -237,12 +236,12 @@ fn short_lives_add_up() {
     assert!(waited.abs_diff(lived) <= lived / 20, "{waited} us, and they lived {lived} us");
 }
 
-/// Guarantees: what a thread did is placed where it was seen to do that, whatever came before it in its batch: a thread
-/// that waited for a processor between two samples did so between them.
+/// Guarantees: each activity is placed where the thread was found in it, no matter what came before it in the batch: if
+/// a thread waited for a processor between two samples, the wait lies between them.
 #[test]
 fn time_is_where_it_was_seen() {
     let start = Instant::now();
-    // It runs from 10 to 30 ms, waits for a processor until 400, and then runs again.
+    // The thread runs from 10 to 30 ms, waits for a processor until 400 ms, and then runs again.
     let mut crowded = ledger(start);
     for (sample, at) in [10, 20, 30, 410, 420, 430, 440, 450, 460, 470, 480, 490, 500].into_iter().enumerate() {
         crowded.on_cpu(sample as u32, after(start, at), 10 * MS);
@@ -252,7 +251,7 @@ fn time_is_where_it_was_seen() {
     assert_eq!(rests, [[30, 400]]);
     let ends = [10, 20, 30, 410, 420, 430, 440, 450, 460, 470, 480, 490, 500];
     assert_eq!(samples, ends.map(|end| [end - 10, end]));
-    // A thread that is blocked at first, and at last, and whose samples are read behind a later look.
+    // A thread that is blocked at the beginning and at the end, and whose samples are read after a later examination.
     let mut blocked = ledger(start);
     for at in (10..=200).step_by(10) {
         blocked.blocked(0, after(start, at), sched(100, 50));
@@ -269,9 +268,9 @@ fn time_is_where_it_was_seen() {
     assert_eq!((rests, settled.samples[19].0), (vec![[200, 220]], 1));
 }
 
-/// Guarantees: where records say how long each wait was, it has exactly that and running the rest of the time, from batch
-/// to batch, whatever the counters say; samples of running share it, and what they cannot stand for is carried on or
-/// not sampled. The counters' difference is not made up for later.
+/// Guarantees: if records show the length of each wait, the thread waits for exactly that time and runs for the rest,
+/// across batches, no matter what the counters say. Samples of running share the running time; what they cannot stand
+/// for is carried on or reported as not sampled. A difference from the counters is not corrected later.
 #[test]
 fn by_records() {
     let start = Instant::now();
@@ -289,15 +288,15 @@ fn by_records() {
     assert_eq!((weights(&settled), rests(&settled)), (vec![50], vec![(Rest::NotSampled, 60)]));
     let settled = thread.settle(after(start, 300), Some(sched(278, 90)), records(None, true));
     assert_eq!((rests(&settled), thread.unaccounted(sched(999, 90))), (vec![(Rest::NotSampled, 100)], 0));
-    // One that began after it was looked for has no time before.
+    // A thread that started after the threads were listed has no time before its start.
     let mut born = Ledger::new(start);
     born.waited(0, after(start, 40), 10 * MS);
     let settled = born.settle(after(start, 55), None, records(Some(after(start, 40)), true));
     assert_eq!((places(&settled, start).0, rests(&settled)), (vec![[40, 50]], vec![]));
 }
 
-/// Guarantees: where records are missing, a wait for a processor that goes on is none of the time that blocked stacks
-/// share, and is not said again when the kernel counts it.
+/// Guarantees: if records are missing, an unfinished wait for a processor is not shared by blocked stacks, and is not
+/// reported again when the kernel counts it.
 #[test]
 fn waits_without_all_records() {
     let start = Instant::now();
@@ -310,15 +309,15 @@ fn waits_without_all_records() {
     assert_eq!(rests(&settled), [(Rest::WaitingForProcessor, 90)]);
 }
 
-/// A thread in a batch: how long it lasts, the share of it that the thread ran, and of the rest that it waited for a
-/// processor, the moments of its samples and whether it ran then, time in the kernel, whether the event was there for a
-/// part of the time only, whether it was ready, and what comes next.
+/// A thread in a batch: the length of the batch, the share of it that the thread ran, the share of the rest that it
+/// waited for a processor, the moments of its samples and whether it ran at each, time in the kernel, whether its event
+/// was open for only a part of the time, whether it was ready, and what follows.
 type Drawn = (u64, u64, u64, Vec<(u64, bool)>, u64, u64, bool, bool);
 
 proptest! {
-    /// Guarantees: run, queue and blocked are the time that passed, to the nanosecond, however samples and looks fall
-    /// and however late the counters are, and follow each other without overlap and without a gap, from batch to batch.
-    /// Of running time alone nothing overlaps.
+    /// Guarantees: running, waiting for a processor and being blocked add up to the elapsed time, to the nanosecond, no
+    /// matter when samples and examinations are taken and how late the counters are; and they follow each other without
+    /// overlap and without a gap, across batches. In mode cpu nothing overlaps.
     #[test]
     fn all_time_is_accounted_for(
         batches in prop::collection::vec((

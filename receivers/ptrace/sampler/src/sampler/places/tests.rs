@@ -11,8 +11,9 @@ fn place(ip: u64, sp: u64, words: &[u64]) -> Place {
     Place::new(ip, sp, &stack, &mut ranges())
 }
 
-/// Guarantees: waits are at one place if and only if instruction, stack pointer and all words that point into code are
-/// the same, each at the same distance from the stack pointer; other words do not matter, nor does a last half word.
+/// Guarantees: two waits are at the same place if and only if the instruction pointer, the stack pointer and all words
+/// that point into code are equal, each at the same distance from the stack pointer; other words do not matter, nor
+/// does an incomplete last word.
 #[test]
 fn one_place() {
     let known = place(0x1100, 0x9000, &[5, 0x1200, 6, 0x7fff, 0x8000]);
@@ -31,8 +32,8 @@ fn one_place() {
     assert_eq!(Place::new(1, 2, &odd, &mut ranges()), Place::new(1, 2, &[], &mut ranges()));
 }
 
-/// Guarantees: a place that is met again and again is known for as long as there is room, however many others are met
-/// once; there are never more than the bound.
+/// Guarantees: a place that is found again and again is kept as long as there is room, however many others are found
+/// once; the limit is never exceeded.
 #[test]
 fn bounded() {
     let mut places = Places::default();
@@ -52,10 +53,11 @@ fn bounded() {
 }
 
 proptest! {
-    /// Guarantees: an address is in code if and only if a range has it, whatever was looked for before.
+    /// Guarantees: an address is in code if and only if a range contains it, no matter which address was looked up
+    /// before.
     #[test]
     fn code(starts in prop::collection::vec((0u64..60, 1u64..4), 0..8), addresses in prop::collection::vec(0u64..300, 1..60)) {
-        // Ranges that do not overlap, as a process has them.
+        // Ranges that do not overlap, as in a real process.
         let mut disjoint = Vec::new();
         let mut end = 0;
         for (gap, length) in starts {

@@ -20,12 +20,12 @@ use crate::sampler::timeline::Cause;
 const SECOND: Duration = Duration::from_secs(1);
 const RECORDED: Switches = Switches::Recorded;
 
-/// Who used the processors in a second in which nobody else in its group, and nobody else at all, did.
+/// The usage in one second in which no other process used a processor.
 fn alone() -> Usage {
     Usage { elapsed: SECOND, own: SECOND, group: Some(SECOND), machine: SECOND, switches: 0, threads: 1 }
 }
 
-/// What is known for the next decision, and the last one.
+/// The state of the coverage decision, and the last coverage.
 struct Reviewed {
     review: Review,
     coverage: Coverage,
@@ -37,12 +37,12 @@ impl Reviewed {
     }
 }
 
-/// A look at who uses the processors, where only some events open: what is covered then, and what was asked for.
+/// Reviews the coverage if only `opening` can be opened. Returns the new coverage, and which ones were tried.
 fn look(review: &mut Reviewed, usage: Option<Usage>, now: Instant, opening: &[Coverage]) -> (Coverage, Vec<Coverage>) {
     look_as(review, usage, true, now, opening)
 }
 
-/// The same, with or without the right to see all that the machine does.
+/// The same, with or without the right to see everything on the machine.
 fn look_as(
     Reviewed { review, coverage }: &mut Reviewed,
     usage: Option<Usage>,
@@ -58,8 +58,8 @@ fn look_as(
     (*coverage, asked)
 }
 
-/// Guarantees: where the events of the control group do not open, a command keeps the machine's, which it began with;
-/// and the group is asked for again after a minute, not in each second.
+/// Guarantees: if the events of the control group cannot be opened, a command keeps those of the machine, with which it
+/// began; and the group is tried again after a minute, not every second.
 #[test]
 fn groups_that_do_not_open() {
     let (group, machine) = (Coverage::Group, Coverage::Machine);
@@ -75,8 +75,8 @@ fn groups_that_do_not_open() {
     assert_eq!(look(&mut review, Some(alone()), start + 61 * SECOND, &[machine, group]), (group, vec![group]));
 }
 
-/// Guarantees: a process that is in no control group is never asked for the events of one, even where it was sampled
-/// with some before.
+/// Guarantees: for a process that is in no control group, events of a group are never tried, even if it was sampled
+/// with such events before.
 #[test]
 fn no_group() {
     let now = Instant::now();
@@ -102,8 +102,8 @@ fn set(group: Option<&str>, online: &[u32], process: u32) -> Processors {
     }
 }
 
-/// Guarantees: the events of a process cover what they are to cover only while they are of all processors that are
-/// switched on, and of no other; those of another process do not count, nor do those of another group.
+/// Guarantees: the events of a process count as complete only if they are open for exactly the processors that are
+/// online; events of another process or of another group do not count.
 #[test]
 fn processors_that_are_switched() {
     let mut events = Events::new(None).unwrap();
@@ -124,8 +124,8 @@ fn processors_that_are_switched() {
     }
 }
 
-/// Guarantees: without the right to see all that the machine does, its events are not even asked for, by a command that
-/// starts either; those of the group are. Where the right is gone, so are they.
+/// Guarantees: without the right to see everything on the machine, its events are not tried, not even for a command
+/// that starts; those of the group are. When the right is lost, the events of the machine are given up.
 #[test]
 fn without_the_right_to_see_all() {
     let (group, machine, threads) = (Coverage::Group, Coverage::Machine, Coverage::Threads);
@@ -139,26 +139,26 @@ fn without_the_right_to_see_all() {
     assert_eq!(look_as(&mut review, Some(alone()), false, now, &[group]), (group, vec![group]));
 }
 
-/// An engine that samples one process by events, as far as it is known how.
+/// An engine that samples one process by events.
 pub(in crate::sampler) fn engine(pid: u32, wake: &dyn Fn(), now: Instant, started: bool) -> Engine<'_> {
     let files = Arc::new(ProcessFiles::open(pid).unwrap());
     let space = Arc::new(AddressSpace::load(&*files, None, &mut ObjectCache::default()).unwrap());
     let mut process = Active::new(Attached::new(ProcessId(1), files, space, Settings::default(), now), started, now);
     process.watch = Watch::Threads { kernel: true };
-    // Nobody hears what it says.
+    // Nobody receives its outputs.
     let mut engine = Engine::new(sync_channel(16).0, wake, Seizing::start().unwrap(), Events::new(None).ok());
     engine.processes.push(process);
     engine
 }
 
-/// Looks at who uses the processors, as if the machine had just been read.
+/// Reviews the coverage, as if the state of the machine had just been read.
 fn look_with(engine: &mut Engine<'_>, machine: Machine, at: Instant) {
     engine.events.as_mut().unwrap().machine = Machine { read: Some(at), ..machine };
     engine.review_coverage(0, at);
 }
 
-/// Guarantees: events that are not of all processors are replaced at the next look, and nothing is left of them; those
-/// that are stay.
+/// Guarantees: events that do not cover exactly the processors online are replaced at the next review, and nothing is
+/// left of them; others stay.
 #[test]
 fn events_follow_the_processors() {
     let now = Instant::now();
@@ -182,8 +182,8 @@ fn events_follow_the_processors() {
     assert_eq!((&after[0].0, &after[0].2), (&all, processes));
 }
 
-/// Guarantees: without the right to see all that the machine does none of its events are opened, whatever the kernel
-/// permits; whether it is there is asked of the kernel each time.
+/// Guarantees: without the right to see everything on the machine, none of its events are opened, whatever the kernel
+/// would permit; the right is checked each time.
 #[test]
 fn machine_that_may_not_be_seen() {
     let now = Instant::now();
@@ -202,8 +202,8 @@ fn machine_that_may_not_be_seen() {
     .unwrap();
 }
 
-/// Guarantees: what the ring of a processor says to be missing is counted for each process that is sampled with it, and
-/// for no other.
+/// Guarantees: samples that a processor's ring reports as missing are counted for each process that is sampled with it,
+/// and for no other.
 #[test]
 fn what_a_processor_misses() {
     let now = Instant::now();
@@ -235,14 +235,14 @@ fn what_a_processor_misses() {
     assert_eq!((status.missed_ticks, status.lost_samples), (2, 7));
 }
 
-/// A process that computes, and the control groups in which it is by turns, until this is dropped.
+/// A process that computes, and two control groups between which it is moved, until this is dropped.
 struct Moved {
     process: std::process::Child,
     groups: [PathBuf; 2],
 }
 
 impl Moved {
-    /// `None` where no group can be made.
+    /// `None` if no control group can be created.
     fn start() -> Option<Self> {
         let path = |name| ControlGroup::path_of(&format!("profbridge-{name}-{}", std::process::id()));
         let groups = [path("before")?, path("after")?];
@@ -261,7 +261,7 @@ impl Moved {
         std::fs::write(self.groups[group].join("cgroup.procs"), self.pid().to_string()).unwrap();
     }
 
-    /// Waits until it has used more than what makes it idle.
+    /// Waits until the process has used more processor time than an idle one.
     fn work(&self) {
         let used = || time::cpu_of(self.pid()).unwrap();
         let before = used();
@@ -283,8 +283,8 @@ impl Drop for Moved {
     }
 }
 
-/// Guarantees: a process that is moved to another control group is sampled with that group's events, and not with those
-/// of the one that it left.
+/// Guarantees: a process that is moved to another control group is sampled with the events of that group, not with
+/// those of its former group.
 #[test]
 fn moved_to_another_group() {
     let untested = |why| eprintln!("untested here: {why}");
@@ -310,14 +310,14 @@ fn moved_to_another_group() {
     }
     assert_eq!(before, in_group(0));
     moved.enter(1);
-    // How much of the new group it is, is known at the second look.
+    // Its share of the new group's time is known at the second review.
     assert_eq!(look(), (Coverage::Threads, vec![]));
     assert_eq!(look(), in_group(1));
 }
 
-/// Guarantees: where switches are sampled and not recorded, a thread was given its processor when the thread before it
-/// left that, of whatever process; it was preempted if it was in no system call; and where records were lost it is not
-/// known when its turn began.
+/// Guarantees: if switches are sampled and not recorded, a thread was given its processor when the thread before it, of
+/// any process, left it; it was preempted if it was not in a system call; and after lost records the beginning of its
+/// turn is not known.
 #[test]
 fn turns_by_samples() {
     let (pid, thread) = (std::process::id(), nix::unistd::gettid().as_raw().unsigned_abs());
@@ -355,8 +355,8 @@ fn turns_by_samples() {
     }
 }
 
-/// Guarantees: switches of few threads are recorded, those of many only sampled; a process whose threads are about as
-/// many as the bound does not change back and forth.
+/// Guarantees: the switches of few threads are recorded, those of many threads are only sampled; a process with about
+/// as many threads as the limit does not change back and forth.
 #[test]
 fn many_threads_are_recorded_less() {
     let now = Instant::now();

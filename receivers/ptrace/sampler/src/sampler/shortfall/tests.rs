@@ -1,4 +1,4 @@
-//! Records of what the kernel left out.
+//! Records about samples that the kernel left out.
 
 use super::*;
 
@@ -11,7 +11,7 @@ const LOST: u32 = 2;
 const THROTTLE: u32 = 5;
 const UNTHROTTLE: u32 = 6;
 
-/// A record without a sample: its kind, and three words.
+/// A record without a sample: its type, and three words.
 fn record(kind: u32, words: [u64; 3]) -> Vec<u8> {
     let mut bytes = kind.to_ne_bytes().to_vec();
     bytes.extend([0, 0]);
@@ -20,8 +20,8 @@ fn record(kind: u32, words: [u64; 3]) -> Vec<u8> {
     bytes
 }
 
-/// Guarantees: each time that the kernel pauses sampling is a missed tick, and resuming is none; records that found
-/// no room or are malformed are lost samples.
+/// Guarantees: each pause of the kernel's sampling counts as a missed tick, and its end does not count; records without
+/// room and malformed ones count as lost samples.
 #[test]
 fn what_is_missing() {
     let mut shortfall = Shortfall::default();

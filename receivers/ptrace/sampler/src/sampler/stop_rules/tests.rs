@@ -2,8 +2,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Guarantees: after a refusal nothing is asked to stop for five seconds, whether stops are rationed or not, and
-/// another refusal begins them anew.
+/// Guarantees: after a refusal no thread is asked to stop for five seconds, whether stops are rationed or not, and
+/// another refusal restarts the five seconds.
 #[test]
 fn silence() {
     for rationed in [true, false] {
@@ -19,7 +19,7 @@ fn silence() {
     }
 }
 
-/// Guarantees: where stops are rationed one thread is asked to stop at a time, else any number.
+/// Guarantees: if stops are rationed, one thread is asked to stop at a time, otherwise any number.
 #[test]
 fn one_at_a_time() {
     let now = Instant::now();
@@ -35,7 +35,7 @@ fn one_at_a_time() {
     }
 }
 
-/// Guarantees: a stop that takes long, because the machine is busy, is followed by at most five seconds without one.
+/// Guarantees: a long stop, because the machine is busy, is followed by at most five seconds without stops.
 #[test]
 fn a_long_stop() {
     let now = Instant::now();
@@ -49,8 +49,8 @@ fn a_long_stop() {
 }
 
 proptest! {
-    /// Guarantees: stops of ordinary length take no more than a hundredth of the time, but for what may be saved up and
-    /// the last of them.
+    /// Guarantees: stops of ordinary length take no more than a hundredth of the time, plus the saved time and the
+    /// length of the last stop.
     #[test]
     fn a_hundredth_of_the_time(steps in prop::collection::vec((0u64..20_000, 1u64..5_000), 1..300)) {
         let start = Instant::now();

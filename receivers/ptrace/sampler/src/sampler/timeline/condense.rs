@@ -1,4 +1,4 @@
-//! Makes few observations of many waits, with the same sums.
+//! Reduces many waits to few observations without changing their sums.
 
 use std::hash::Hash;
 use std::time::{Duration, Instant};
@@ -7,23 +7,24 @@ use hashbrown::HashMap;
 
 use super::{Cause, Wait};
 
-/// In how much time waits are that are summed, unless they are less than a long one together: their sum is shown as one
-/// wait, and what was between them beside it.
+/// Short waits at one place within this time are added up, or for longer if their sum is still less than a long wait.
+/// The sum is shown as one wait, and whatever happened between the waits is shown before or after it.
 const SUMMED: Duration = Duration::from_millis(50);
 
 /// A wait, or several short ones of one cause at one place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sampler) struct Observation<P> {
     pub(in crate::sampler) place: Option<P>,
-    /// Preempted: it waited for a processor.
+    /// If preempted, the thread waited for a processor.
     pub(in crate::sampler) cause: Cause,
-    /// When the first one began.
+    /// The beginning of the first wait.
     pub(in crate::sampler) at: Instant,
     pub(in crate::sampler) nano: u64,
 }
 
-/// Waits of at least `long_nano` are observations of their own. Shorter ones are summed by place and cause within [`SUMMED`], and if these
-/// are more than `most`, they have chances by their lengths to stand for all of them.
+/// Waits of at least `long_nano` become observations of their own. Shorter ones are added up by place and cause within
+/// [`SUMMED`]. If more than `most` sums result, only `most` of them are kept, each with a chance in proportion to its
+/// length, and they stand for all.
 pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
     waits: Vec<Wait<P>>,
     long_nano: u64,
@@ -58,7 +59,8 @@ pub(in crate::sampler) fn condense<P: Clone + Eq + Hash>(
     observations
 }
 
-/// At most `most` of these, which have the time of all: one at each of so many equal steps through it.
+/// Keeps at most `most` of these, with the time of all: the total time is cut into `most` equal steps, and the
+/// observation in the middle of each step is kept.
 fn represent<P>(all: Vec<Observation<P>>, most: usize) -> Vec<Observation<P>> {
     if all.len() <= most {
         return all;

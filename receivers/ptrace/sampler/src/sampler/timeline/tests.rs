@@ -14,18 +14,18 @@ fn counters(run: u64, wait: u64, timeslices: u64) -> Option<SchedStat> {
     Some(SchedStat { run_nano: run * MS, wait_nano: wait * MS, timeslices })
 }
 
-/// What is settled, if records tell all of it.
+/// The settled time; `None` if its records are incomplete.
 fn settle(thread: &mut Timeline<u32>, until: Instant, counters: Option<SchedStat>) -> Option<Recorded<u32>> {
     Some(thread.settle(until, counters)).filter(|recorded| recorded.is_whole)
 }
 
-/// What was settled: how long it waited for which cause at which place, in milliseconds.
+/// The settled waits: cause, place and length in milliseconds.
 fn waits(recorded: &Recorded<u32>) -> Vec<(Cause, Option<u32>, u64)> {
     recorded.waits.iter().map(|wait| (wait.cause, wait.place, wait.nano / MS)).collect()
 }
 
-/// Guarantees: time between switches is what the records say: running, preempted at a place, blocked at a place; a wait
-/// that is longer than what is settled goes on in the next stretch, at the same place.
+/// Guarantees: time between switches has the state that the records show: running, preempted at a place, or blocked at
+/// a place. A wait that lasts longer than the settled time continues in the next span, at the same place.
 #[test]
 fn states() {
     let start = Instant::now();
@@ -46,8 +46,8 @@ fn states() {
     assert_eq!(waits(&settle(&mut thread, at(99), None).unwrap()), []);
 }
 
-/// Guarantees: where it is told only at the end of a turn when that began, all time is running or waiting once, also
-/// where a part of the turn was taken for waiting before; what is told twice of one turn counts once.
+/// Guarantees: if the beginning of a turn is reported only at its end, all time counts once, as running or as waiting,
+/// even if a part of the turn was already settled as waiting; a turn that is reported twice counts once.
 #[test]
 fn turns_told_at_their_end() {
     let start = Instant::now();
@@ -64,8 +64,8 @@ fn turns_told_at_their_end() {
     assert_eq!(waits(&recorded), [(Cause::Preempted, Some(2), 20)]);
 }
 
-/// Guarantees: before its first record a thread did what that record ends; without any record nothing is said, unless
-/// it was found standing.
+/// Guarantees: before its first record a thread was in the state that this record ends; without any record nothing is
+/// known, unless the thread was found at a place.
 #[test]
 fn first_record() {
     let start = Instant::now();
@@ -87,7 +87,7 @@ fn first_record() {
     assert_eq!(waits(&settle(&mut stood, at(30), None).unwrap()), [(Cause::Blocked, Some(7), 30)]);
 }
 
-/// Guarantees: records of before the beginning say what the thread did then, and no time of theirs counts.
+/// Guarantees: records from before the beginning show the state at the beginning, and none of their time counts.
 #[test]
 fn before_the_beginning() {
     let start = Instant::now();
@@ -100,7 +100,8 @@ fn before_the_beginning() {
     assert_eq!(waits(&recorded), [(Cause::Blocked, Some(7), 5)]);
 }
 
-/// Guarantees: where a thread was found counts for the wait that lasted for as long as it was looked at, and no other.
+/// Guarantees: a place in the code that was read from a thread is used only for a wait that lasted throughout the
+/// reading.
 #[test]
 fn looks() {
     let start = Instant::now();
@@ -113,7 +114,7 @@ fn looks() {
     assert_eq!(waits(&settle(&mut thread, at(25), None).unwrap()), [(Cause::Blocked, Some(1), 15)]);
     thread.switched_in(at(30));
     thread.switched_out(at(40), Cause::Preempted, Some(2));
-    // It ran while it was read: the records arrive behind the look.
+    // The thread ran while its place was read: the records arrive after the examination.
     thread.stood(at(45), at(47), 9);
     thread.switched_in(at(46));
     thread.switched_out(at(48), Cause::Preempted, Some(3));
@@ -122,8 +123,8 @@ fn looks() {
     assert_eq!(waits(&recorded), [(Cause::Blocked, Some(1), 5), preempted(2, 6), preempted(3, 2)]);
 }
 
-/// Guarantees: time without a record that it needs is not told: after two records of a kind, after one that comes
-/// behind later ones, and where records were lost. What comes afterwards is.
+/// Guarantees: time with missing records is not used: after two records of the same kind, after a record that arrives
+/// behind later ones, and after lost records. The time after that is used again.
 #[test]
 fn missing_records() {
     let start = Instant::now();
@@ -152,7 +153,8 @@ fn missing_records() {
     }
 }
 
-/// Guarantees: a thread that is switched without end takes a bounded amount of memory, and is told again later.
+/// Guarantees: a thread with an endless number of switches takes a limited amount of memory, and its records are used
+/// again later.
 #[test]
 fn too_many_records() {
     let start = Instant::now();
@@ -168,8 +170,8 @@ fn too_many_records() {
     assert_eq!(settle(&mut thread, after(start, end + 10), None).unwrap().waits.len(), 1);
 }
 
-/// Guarantees: the sums of records that lack some are told by the kernel's counters, in which of the three it may be;
-/// sums that agree but for what counters are late are not.
+/// Guarantees: if records are missing, the comparison with the kernel's counters shows it, whichever of the three sums
+/// is affected; differences within the delay of the counters are accepted.
 #[test]
 fn compared_with_counters() {
     let start = Instant::now();
@@ -178,7 +180,7 @@ fn compared_with_counters() {
         let mut thread = Timeline::new(start);
         thread.switched_in(at(1));
         assert!(settle(&mut thread, at(10), counters(100, 50, 1_000)).is_some());
-        // 40 times 5 ms of running, 3 of being preempted and 2 of being blocked.
+        // 40 times 5 ms of running, 3 ms preempted and 2 ms blocked.
         for turn in 1..=40 {
             thread.switched_out(at(10 * turn + 5), Cause::Preempted, Some(1));
             thread.switched_in(at(10 * turn + 8));
@@ -195,8 +197,8 @@ fn compared_with_counters() {
     }
 }
 
-/// Guarantees: what the counters know of waiting for a processor beyond being preempted is a part of the blocked waits
-/// that ended, each in proportion; a wait that goes on has none.
+/// Guarantees: if the counters show more waiting for a processor than the preempted waits, the surplus is a part of the
+/// blocked waits that have ended, in proportion to their lengths; a wait that continues has no such part.
 #[test]
 fn queued_behind_a_wake() {
     let start = Instant::now();
@@ -217,7 +219,7 @@ fn queued_behind_a_wake() {
     assert_eq!(queued, [(100, 0), (100, 25), (300, 75), (100, 0)]);
 }
 
-/// Guarantees: a thread that starts waits for a processor first, and one that ended does nothing any more.
+/// Guarantees: a thread that starts first waits for a processor, and one that has ended does nothing more.
 #[test]
 fn began_and_ended() {
     let start = Instant::now();
@@ -236,8 +238,8 @@ fn began_and_ended() {
     assert_eq!((waits(&recorded), recorded.began, recorded.ended), (vec![], None, Some(at(125))));
 }
 
-/// Guarantees: a wait without a place gets those of waits of its cause that lasted about as long, in proportion; where
-/// there are none of its cause it stays without.
+/// Guarantees: a wait without a place gets the places of waits with the same cause and similar length, in proportion;
+/// without any of the same cause, it stays without a place.
 #[test]
 fn places_of_like_waits() {
     let start = Instant::now();
@@ -245,7 +247,8 @@ fn places_of_like_waits() {
     let (mut now, mut sums) = (0, HashMap::<_, u64>::new());
     thread.switched_in(start);
     for turn in 0..400 {
-        // Of waits of 4 ms three of four are at place 1, those of 50 us at place 2; each eighth of them is met.
+        // Of waits of 4 ms, three in four are at place 1; those of 50 us are at place 2. The place of every eighth wait
+        // is found.
         for (micros, place) in [(4_000, if turn % 4 == 0 { 3 } else { 1 }), (50, 2)] {
             let place = (turn / 4 % 8 == 0).then_some(place);
             thread.switched_out(after(start, now + 10), Cause::Blocked, place);
@@ -263,15 +266,16 @@ fn places_of_like_waits() {
     assert!((share - 0.25).abs() < 0.02, "{share}");
 }
 
-/// Guarantees: a wait without a place does not get one that the thread left long before, nor one that it comes to long
-/// afterwards, while others are nearer; and none that is further away than the bound.
+/// Guarantees: a wait without a place does not get one that the thread had left long before, or reached long
+/// afterwards, while other waits are nearer in time; and none beyond the limit.
 #[test]
 fn places_of_about_that_time() {
     let start = Instant::now();
     let at = |ms: u64| after(start, ms * 1_000);
     let mut thread = Timeline::new(start);
     thread.switched_in(start);
-    // A wait of 4 ms every 10 ms, each second of them is met; every 300 ms the thread comes to another place.
+    // A wait of 4 ms every 10 ms; the place of every second one is found. Every 300 ms the thread moves to another
+    // place.
     for turn in 0..400_u64 {
         let place = (turn % 2 == 0).then_some((turn / 30) as u32);
         thread.switched_out(at(turn * 10), Cause::Preempted, place);
@@ -289,12 +293,12 @@ fn places_of_about_that_time() {
 }
 
 proptest! {
-    /// Guarantees: however records are divided into stretches and mixed up within one, running and each cause and place
-    /// have to the nanosecond what they had in truth; observations have the same sums, and are no more than the long
-    /// waits and the bound.
+    /// Guarantees: no matter how records are divided into spans and shuffled within one, running time and the time of
+    /// each cause and place are exact to the nanosecond. The observations have the same sums, and are no more than the
+    /// long waits plus the limit.
     #[test]
     fn all_time_is_where_it_was(
-        // Each runs for so many microseconds and then waits, preempted or not, at a place.
+        // Each turn runs for this many microseconds and then waits, preempted or blocked, at a place.
         turns in prop::collection::vec((1u64..3_000, 1u64..20_000, any::<bool>(), 0u32..9), 1..120),
         stretches in prop::collection::vec(1u64..200_000, 1..12),
         most in 1usize..12,
@@ -325,7 +329,7 @@ proptest! {
             while let Some(record) = records.next_if(|(at, _)| *at <= until) {
                 due.push(record);
             }
-            // Records of other processors, in any order.
+            // Records from several processors, in any order.
             for index in (1..due.len()).rev() {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 due.swap(index, (state >> 33) as usize % (index + 1));
@@ -353,7 +357,7 @@ proptest! {
             prop_assert!(observations.is_sorted_by_key(|observation| observation.at));
             prop_assert_eq!(observations.iter().map(|observation| observation.nano).sum::<u64>(), waited);
         }
-        // As long as there is no record at all, nothing is known.
+        // Without any record nothing is known.
         prop_assert!(settled || turns[0].0 > stretches[0]);
         if settled {
             found.retain(|_, nano| *nano > 0);
@@ -362,7 +366,7 @@ proptest! {
     }
 }
 
-/// A wait of so many nanoseconds for a processor.
+/// A wait for a processor of this many nanoseconds.
 fn preempted(begins: Instant, nano: u64, place: u64) -> Wait<u64> {
     Wait {
         begins,
@@ -376,8 +380,8 @@ fn preempted(begins: Instant, nano: u64, place: u64) -> Wait<u64> {
     }
 }
 
-/// Guarantees: short waits at one place are summed over a short time, so that each sum stands near its waits; unless all
-/// of them are less than one long wait.
+/// Guarantees: short waits at one place are added up over a short time only, so that each sum is near its waits; unless
+/// all of them together are shorter than one long wait.
 #[test]
 fn near_sums() {
     let start = Instant::now();
@@ -388,8 +392,8 @@ fn near_sums() {
     assert_eq!(condense(of(5_000), 5 * MS, 64).len(), 1);
 }
 
-/// Guarantees: where short waits are too many to be said one by one, each place has its share of their time as if it had
-/// been looked at so often.
+/// Guarantees: if there are too many short waits, each place keeps its share of their time, as if the thread had been
+/// examined `most` times.
 #[test]
 fn many_places() {
     let start = Instant::now();

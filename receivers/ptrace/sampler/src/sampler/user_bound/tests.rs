@@ -6,8 +6,8 @@ fn ticks(user: u64, kernel: u64) -> ProcessorTicks {
     ProcessorTicks { user, kernel }
 }
 
-/// Asks whether a thread may be stopped after each of these stretches of processor time in its own code and in the
-/// kernel, in ticks.
+/// Whether a thread may be stopped after each of these spans of processor time, in ticks in its own code and in the
+/// kernel.
 fn run(rule: &mut UserBound, from: &mut ProcessorTicks, now: Instant, stretches: &[(u64, u64)]) -> Vec<bool> {
     let read = |&(user, kernel): &(u64, u64)| {
         from.user += user;
@@ -17,8 +17,8 @@ fn run(rule: &mut UserBound, from: &mut ProcessorTicks, now: Instant, stretches:
     stretches.iter().map(read).collect()
 }
 
-/// Guarantees: a thread that stays in its own code may be stopped after two seconds of processor time, counted from the
-/// first look at it, and not before.
+/// Guarantees: a thread that stays in its own code may be stopped after two seconds of processor time since the first
+/// reading, and not earlier.
 #[test]
 fn two_seconds() {
     let (mut rule, now) = (UserBound::default(), Instant::now());
@@ -28,8 +28,8 @@ fn two_seconds() {
     assert!(rule.saw(ticks(10_200, 0), now));
 }
 
-/// Guarantees: two hundredths of the time in the kernel are allowed, however they fall, and three are not: two seconds
-/// begin anew with them.
+/// Guarantees: two hundredths of the time may be spent in the kernel, however they are distributed; with three
+/// hundredths, the two seconds start again.
 #[test]
 fn two_percent() {
     for (kernel_of_hundred, expected) in [(0, true), (1, true), (2, true), (3, false), (50, false), (100, false)] {
@@ -42,8 +42,8 @@ fn two_percent() {
     }
 }
 
-/// Guarantees: after a long call the thread may not be stopped as soon as the kernel counts two ticks of it, however
-/// long it might be before, and not for the next two seconds of processor time.
+/// Guarantees: once the kernel has counted two ticks of a long call, the thread may not be stopped, however long it
+/// might be stopped before, until it has used another two seconds of processor time.
 #[test]
 fn a_long_call() {
     let (mut rule, mut at, now) = (UserBound::default(), ticks(0, 0), Instant::now());
@@ -52,8 +52,8 @@ fn a_long_call() {
     assert_eq!(run(&mut rule, &mut at, now, &[(199, 0), (1, 0)]), [false, true]);
 }
 
-/// Guarantees: a thread of which a call was cut is left alone for a minute whatever it does, and begins anew after
-/// that.
+/// Guarantees: after a stop cut a call of a thread, the thread is not stopped for a minute whatever it does, and its
+/// history starts again after that.
 #[test]
 fn after_a_cut() {
     let (mut rule, now) = (UserBound::default(), Instant::now());
@@ -67,7 +67,7 @@ fn after_a_cut() {
     assert!(rule.saw(ticks(5_200, 0), later));
 }
 
-/// Guarantees: counters that go back are no history.
+/// Guarantees: counters that go back count as no history.
 #[test]
 fn counters_that_go_back() {
     let (mut rule, now) = (UserBound::default(), Instant::now());
@@ -77,13 +77,13 @@ fn counters_that_go_back() {
     assert!(rule.saw(ticks(699, 9), now));
 }
 
-/// What may happen to a thread.
+/// An event in the life of a thread.
 #[derive(Debug, Clone, Copy)]
 enum Step {
-    /// It uses so much processor time, in ticks, in its own code and in the kernel, while so many milliseconds pass,
-    /// and is read.
+    /// The thread uses this much processor time, in ticks in its own code and in the kernel, while this many
+    /// milliseconds pass; then its counters are read.
     Runs(u64, u64, u64),
-    /// A call of it is cut.
+    /// A stop cuts a call of the thread.
     Cut,
 }
 
@@ -97,9 +97,10 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Guarantees: whatever a thread does and however seldom it is read, it may be stopped only if, since the last cut
-    /// and for two seconds of processor time up to some reading, no more than two hundredths were in the kernel; never
-    /// within a minute of a cut; and never after a stretch between two readings with more than that.
+    /// Guarantees: whatever a thread does and however seldom it is read, it may be stopped only if at most two
+    /// hundredths of its time were in the kernel, since the last cut and for two seconds of processor time up to some
+    /// reading; never within a minute of a cut; and never after a span between two readings with more time in the
+    /// kernel than that.
     #[test]
     fn open_only_with_a_history(steps in steps()) {
         let start = Instant::now();
@@ -143,7 +144,7 @@ proptest! {
         }
     }
 
-    /// Guarantees: a thread that is nearly always in calls is never stopped.
+    /// Guarantees: a thread that is nearly always in system calls is never stopped.
     #[test]
     fn calls_are_never_stopped(stretches in prop::collection::vec((0u64..10, 2u64..30), 1..300)) {
         let (mut rule, mut at, now) = (UserBound::default(), ticks(0, 0), Instant::now());

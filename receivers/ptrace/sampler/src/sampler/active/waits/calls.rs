@@ -1,5 +1,6 @@
-//! Finds the place of a preempted thread without the right to sample the kernel, when no sample of the switch tells its
-//! registers: by comparing its stack memory with call chains of earlier samples, and by a sample right after it resumes.
+//! Finds the place of a preempted thread if the kernel may not be sampled, so that no sample of the switch shows its
+//! registers: by comparing its stack memory with call chains of earlier samples, and by a sample right after it
+//! resumes.
 
 use std::time::{Duration, Instant};
 
@@ -27,7 +28,7 @@ pub(super) struct Calls {
     standing: Standing,
 }
 
-/// A preempted thread whose place the sample after its resumption is to tell.
+/// A wait of a preempted thread. The sample after the thread resumes will show its place.
 #[derive(Debug)]
 pub(in crate::sampler) struct PreemptedWait {
     /// When the wait began.
@@ -39,9 +40,9 @@ pub(in crate::sampler) struct PreemptedWait {
 }
 
 impl PreemptedWait {
-    /// Whether the thread was preempted where it resumed. If its memory showed another call chain than those before and
-    /// after the wait, it was preempted in that one, which returned as soon as the thread resumed. Memory below the stack
-    /// pointer may still match a chain that is over.
+    /// Whether the thread was preempted at the place where it resumed. If its memory matched a third call chain during
+    /// the wait, it was preempted in that one, which returned right after the thread resumed. Memory below the stack
+    /// pointer may still match a chain that has returned.
     fn resumed_where_it_waited(&self, after: &Returns) -> bool {
         self.meanwhile.contains(after) || self.meanwhile.first().is_none_or(|newest| *newest == self.before)
     }
@@ -71,7 +72,7 @@ impl Active {
         calls.push_back(Calls { returns, standing: standing().remembered() });
     }
 
-    /// Whether memory can tell the place of a thread that is ready to run.
+    /// Whether the place of a thread that is ready to run can be found from its memory.
     pub(in crate::sampler::active) fn may_be_compared(&self, index: usize) -> bool {
         self.threads[index].recording.as_ref().is_some_and(|of| match of.timeline.latest() {
             Latest::Waiting { since, placed, .. } => !placed && of.looked != Some(since) && !of.calls.is_empty(),
@@ -80,7 +81,7 @@ impl Active {
     }
 
     /// Places a preempted thread in the newest known call chain whose return addresses are all on its stack. Returns
-    /// whether a sample after it resumes is to tell more.
+    /// whether a sample is needed when the thread resumes.
     pub(in crate::sampler) fn look_at_preempted(&mut self, index: usize) -> bool {
         let is_native = self.stacks_are_native();
         let Some(recording) = &mut self.threads[index].recording else { return false };
@@ -137,8 +138,8 @@ impl Active {
 mod tests {
     use super::*;
 
-    /// Guarantees: a preempted thread is placed where it resumed, unless its memory showed a third call chain during the
-    /// wait, neither the one before nor the one after it.
+    /// Guarantees: a preempted thread is placed where it resumed, unless its memory matched a third call chain during
+    /// the wait, neither the one before nor the one after it.
     #[test]
     fn resumed_where_it_waited() {
         let [before, then, after] = [1, 2, 3].map(|pc| vec![(8, pc)]);

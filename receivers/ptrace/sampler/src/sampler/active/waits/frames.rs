@@ -1,9 +1,9 @@
-//! The interpreter's frames of waits in which they were not read.
+//! Interpreter frames for waits during which they were not read.
 //!
-//! The place of a wait (`places.rs`) tells its native frames only: an interpreter keeps those of its program in memory of
-//! its own. Frames that were read in another wait at the same place may be of another function. So a wait without a
-//! reading of its own gets the frames that the thread had both before and after it, if these agree and are near. Otherwise
-//! they are not known.
+//! The place of a wait (`places.rs`) determines its native frames only: an interpreter keeps the frames of its program
+//! in separate memory. Frames that were read in another wait at the same place may belong to another function. So a
+//! wait without its own reading gets the frames that the thread had both before and after it, if these agree and are
+//! near in time. Otherwise its callers are not known.
 
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -16,22 +16,23 @@ use crate::runtime::Merged;
 use crate::sampler::interpreters::Named;
 use crate::sampler::timeline::Wait;
 
-/// How far apart two readings of the same frames may be for them to have held between them.
+/// How far apart two equal readings may be for the frames to count as unchanged between them.
 const MOST_BETWEEN: Duration = Duration::from_millis(100);
 
-/// The interpreter's frames that were read of a thread, by time.
+/// The interpreter frames of a thread, sorted by time of reading.
 #[derive(Debug, Default)]
 pub(in crate::sampler) struct FrameHistory {
-    /// From when to when each held: all frames from the innermost of the interpreter on.
+    /// From when to when the frames held, and the frames: all from the innermost interpreter frame outwards.
     readings: Vec<(Instant, Instant, Rc<[Location]>)>,
 }
 
-/// The number of native frames before the innermost frame of an interpreter, if there is one or should be one.
+/// The number of native frames before the innermost interpreter frame, or before the frame that stands for unknown
+/// callers.
 fn native_frames(locations: &[Location]) -> Option<usize> {
     locations.iter().position(|of| of.is_interpreted() || *of == Location::CALLERS_NOT_KNOWN)
 }
 
-/// The frames that agree in two readings, without lines that differ. `None` if their functions differ.
+/// The frames on which two readings agree; a line that differs becomes 0. `None` if the functions differ.
 fn agreed(before: &[Location], after: &[Location]) -> Option<Vec<Location>> {
     let agreed = |pair: (&Location, &Location)| match pair {
         (&Location::Interpreted { function, line }, &Location::Interpreted { function: other, line: other_line }) => {
@@ -47,7 +48,7 @@ fn agreed(before: &[Location], after: &[Location]) -> Option<Vec<Location>> {
 }
 
 impl FrameHistory {
-    /// Adds a stack that was read while it held, from `from` to `until`.
+    /// Adds a stack that did not change from `from` to `until`.
     pub(in crate::sampler) fn note(&mut self, from: Instant, until: Instant, locations: &[Location]) {
         let Some(native) = native_frames(locations) else { return };
         let frames = &locations[native..];
@@ -67,7 +68,7 @@ impl FrameHistory {
         (from.saturating_duration_since(*until) <= MOST_BETWEEN).then_some([before, after])
     }
 
-    /// Notes the waits in which the stack was read, and gives the others the frames that they had.
+    /// Adds the waits in which the stack was read, and gives the other waits the frames that held around them.
     pub(super) fn complete(&mut self, waits: &mut [Wait<Standing>]) {
         let was_read =
             |wait: &Wait<Standing>| !wait.shared && wait.place.as_ref().is_some_and(|Standing(of)| of.is_read);
@@ -92,7 +93,7 @@ impl FrameHistory {
 }
 
 impl Found {
-    /// The same native frames with these frames below them, or with unknown ones.
+    /// This stack with its interpreter frames replaced by these, or by a frame for unknown callers.
     fn with_frames(&self, native: usize, frames: Option<Vec<Location>>) -> Standing {
         let native = &self.locations[..native];
         match frames {
@@ -120,9 +121,9 @@ mod tests {
         std::iter::once(NATIVE).chain(frames).collect()
     }
 
-    /// Guarantees: a wait in which the interpreter's frames were not read has those that its thread had before and after
-    /// it, without the lines that differ. If these are of other functions or far apart, the callers are not known. A wait
-    /// in which they were read keeps them.
+    /// Guarantees: a wait in which the interpreter frames were not read gets the frames that its thread had before and
+    /// after it, without the lines that differ. If these are of other functions or far apart, the callers are not
+    /// known. A wait in which the frames were read keeps them.
     #[test]
     fn frames_of_other_waits_are_not_believed() {
         let elsewhere = Standing::new(Trust::Complete, &frames(&[(9, 1)]), Named::default(), None).remembered();
