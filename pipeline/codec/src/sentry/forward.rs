@@ -17,7 +17,7 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::compressor::Compressor;
 use crate::message::Report;
 
-/// What is known of an envelope that is passed on.
+/// The identity of a forwarded envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forwarded {
     /// XXH3-64 of its uncompressed bytes.

@@ -65,7 +65,7 @@ struct Undecided {
     with_list: u64,
     /// Number of lists that cannot be attributes.
     impossible: u64,
-    /// Samples that 1.9 would not have.
+    /// Number of samples that are invalid as 1.9.
     not_1_9: u64,
     /// The first list, and whether another one differs.
     first: Vec<u64>,

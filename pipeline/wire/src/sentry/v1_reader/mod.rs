@@ -32,14 +32,11 @@
 //! 2. Keys have the right types, and required ones are present (`profiling_invalid_json`); a profile of cocoa has
 //!    `os.build_number` and all of `device` (`profiling_invalid_profile_metadata`).
 //! 3. `transaction`, or the first of `transactions`, is present (`profiling_no_transaction_associated`), and its ids
-//! and
-//!    its name are neither nil nor empty (`profiling_invalid_transaction_metadata`).
+//!    and its name are neither nil nor empty (`profiling_invalid_transaction_metadata`).
 //! 4. Samples outside of the transaction's `relative_start_ns` to `relative_end_ns` are dropped, unless the end is 0;
-//! then
-//!    samples without frames at the start and the end of a thread; then threads with a single sample.
+//!    then samples without frames at the start and the end of a thread; then threads with a single sample.
 //! 5. At least one sample remains (`profiling_not_enough_samples`), its stack exists (`profiling_malformed_samples`),
-//! the
-//!    frames of all stacks exist (`profiling_malformed_stacks`), and the last sample was taken within 30 s
+//!    the frames of all stacks exist (`profiling_malformed_stacks`), and the last sample was taken within 30 s
 //!    (`profiling_duration_is_too_long`).
 //!
 //! The reader accepts some input that Relay rejects: a time without a zone (UTC) or as a number of seconds, integers
