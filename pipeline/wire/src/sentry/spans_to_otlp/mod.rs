@@ -1,4 +1,4 @@
-//! Sentry's spans leave as OTLP spans.
+//! Converts Sentry spans to OTLP spans.
 //!
 //! | in Sentry's JSON | in OTLP |
 //! | --- | --- |
@@ -18,15 +18,19 @@
 //! | `sdk` | resource `telemetry.sdk.{name,version,language}`, the scope's name and version |
 //! | a span of a container | attribute `sentry.form`: `span_v2` |
 //!
-//! Everything else has no place in OTLP and is left out: breadcrumbs, the request, the user, measurements, other
-//! contexts.
+//! Everything else is left out, because OTLP has no place for it: breadcrumbs, the request, the user, measurements,
+//! other contexts.
 //!
-//! The kinds of `op` (Sentry developer documentation, "Span Operations"; OpenTelemetry specification, `SpanKind`): what
-//! ends in `.server` is SERVER and `queue.process` CONSUMER, of a transaction's own span and a segment only, since
-//! inside of one they would begin another; what ends in `.client`, and `db`, `cache` and `gen_ai` with what is under
-//! them are CLIENT; `queue.publish` and `queue.submit` PRODUCER; everything else is INTERNAL. An attribute `otel.kind`
-//! wins. The status `ok` is OK; `cancelled`, `unknown` and none are unset, since Sentry counts them as no failure; all
-//! others are ERROR with the status as the message.
+//! The kind follows from `op` (Sentry developer documentation, "Span Operations"; OpenTelemetry specification,
+//! `SpanKind`):
+//!
+//! * `*.server` is SERVER and `queue.process` CONSUMER, but only for a transaction's own span or a segment: inside of
+//!   one they would begin another.
+//! * `*.client`, and `db`, `cache`, `gen_ai` and everything below them are CLIENT.
+//! * `queue.publish` and `queue.submit` are PRODUCER. Everything else is INTERNAL.
+//!
+//! An attribute `otel.kind` wins. The status `ok` is OK; `cancelled`, `unknown` and a missing status are unset, since
+//! Sentry does not count them as failures; all others are ERROR with the status as the message.
 
 mod object;
 mod origin;
@@ -39,11 +43,11 @@ use super::span_writer::Place;
 pub(super) use crate::otlp::traces::decode::{FORM, STREAMED};
 use crate::otlp::traces::write::{self, Origin, Said};
 
-/// A view of a transaction or of a container as an `ExportTraceServiceRequest`, which has exactly the spans of the
-/// view, in their order, with what was found out about them. Spans that are OTLP already become nothing.
+/// Converts a view of a transaction or of a container to an `ExportTraceServiceRequest` with exactly the spans of the
+/// view, in order, including their changes. Returns no bytes if the spans are already OTLP.
 pub fn request(spans: &Spans) -> Vec<u8> {
     let text = std::str::from_utf8(spans.bytes()).unwrap_or_default();
-    // Where the object of the transaction begins, which its spans are in.
+    // The start of the transaction's object, which contains its spans.
     let start = (text.len() - text.trim_start().len()) as u32;
     let of_transaction = match spans.form() {
         SpanForm::SentryTransaction => Some(origin::of_event(text)),
