@@ -164,7 +164,7 @@ pub fn decode(
 /// The remedy for differential stacks.
 const KEEP_ONE: &str = "hint: keep one of the numbers: `sed -E 's/ [0-9]+( [0-9]+)$/\\1/'` keeps the last one";
 
-/// Whether a file is called collapsed stacks by its ending, compressed or not.
+/// Whether the file name has the extension of collapsed stacks, compressed or not.
 fn is_called_stacks(name: &str) -> bool {
     let name = [".gz", ".zst"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
     [".folded", ".collapsed"].iter().any(|ending| name.ends_with(ending))

@@ -4,7 +4,7 @@
 //! | --- | --- | --- | --- | --- |
 //! | name | `name` | `transaction` | `description` | `name` |
 //! | op | as its transaction has it ([`SpanView::op`]) | `contexts.trace.op` | `op` | attribute `sentry.op` |
-//! | attributes | `attributes` | `contexts.trace.data`, then `tags` | `data`, then `tags` | `attributes`, each its `value` |
+//! | attributes | `attributes` | `contexts.trace.data`, then `tags` | `data`, then `tags` | `value` of `attributes` |
 //! | resource | `Resource.attributes` | none | none | none |
 //!
 //! Sources: opentelemetry-proto `trace/v1/trace.proto`; Sentry developer documentation, "Transaction Payloads" and
@@ -136,8 +136,8 @@ impl<'a> SpanView<'a> {
         self.attribute(SAMPLED).and_then(|value| value.bool()).or_else(known)
     }
 
-    /// Whether its parent was decided to be kept, where that is known: the program says so, or the OTLP span has a
-    /// parent and the flag of W3C Trace Context that it was handed. A root has no parent, whatever its own flag says.
+    /// The sampling decision of the span's parent, if known: stated by the program, or the W3C Trace Context flag of an
+    /// OTLP span with a parent. A root has no parent, whatever its own flag is.
     pub fn parent_decision(&self) -> Option<bool> {
         let handed = || self.span.parent_span_id.and(self.span.sampled).filter(|_| self.spans.form() == SpanForm::Otlp);
         self.attribute(PARENT_SAMPLED).and_then(|value| value.bool()).or_else(handed)

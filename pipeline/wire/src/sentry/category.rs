@@ -41,7 +41,7 @@ macro_rules! categories {
 categories! {
     /// Error events.
     Error = "error";
-    /// Events of no other kind.
+    /// Events of any other kind.
     Default = "default";
     /// Transactions.
     Transaction = "transaction";

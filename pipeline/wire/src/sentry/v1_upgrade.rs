@@ -46,7 +46,7 @@ pub enum UpgradeError {
     Transaction {
         /// The transaction's position.
         item: usize,
-        /// Why.
+        /// The reason.
         error: SpliceError,
     },
 }

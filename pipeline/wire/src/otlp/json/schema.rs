@@ -1,4 +1,5 @@
 //! The OTLP messages that occur in JSON: the names of their fields, and their protobuf types.
+//!
 //! Source: opentelemetry-proto 1.10, `opentelemetry/proto/` `profiles/v1development/profiles.proto`,
 //! `trace/v1/trace.proto`, `common/v1/common.proto`, `resource/v1/resource.proto`, and the services below `collector/`.
 
@@ -10,7 +11,7 @@ pub(super) const MAX_FIELDS: usize = 16;
 pub(super) struct Schema {
     /// Its fields, at most [`MAX_FIELDS`], in the order in which they are written.
     pub(super) fields: &'static [Field],
-    /// Whether it is a `oneof`: at most one of its fields is there, and it is there even with the value zero.
+    /// Whether it is a `oneof`: at most one of its fields is present, even if its value is zero.
     pub(super) one_of: bool,
     /// Field names that only earlier layouts of the message have. Ignoring them as unknown would lose the message's
     /// main content.

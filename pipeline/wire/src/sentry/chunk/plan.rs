@@ -18,7 +18,7 @@ pub(super) const IDLE: u32 = 0;
 /// One thread's samples in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlannedThread {
-    /// The lane, by its number in the window.
+    /// The lane's index in the window.
     pub(super) lane: u32,
     /// The end of its samples in [`Plan::samples`]; they start at the end of the preceding thread's.
     pub(super) end: usize,

@@ -11,7 +11,8 @@
 //! | `tags` | attributes, where there is none under that key |
 //! | `origin`, `contexts.profile.profiler_id`, `data.profiler_id` | attributes `sentry.origin`, `sentry.profiler_id` |
 //! | `transaction_info.source` | attribute `sentry.source` |
-//! | `release` | resource `service.name` and `service.version` where it is `NAME@VERSION`; else `service.version` and `sentry.release` |
+//! | `release` as `NAME@VERSION` | resource `service.name` and `service.version` |
+//! | another `release` | resource `service.version` and `sentry.release` |
 //! | `contexts.otel.resource`: `service.name` | resource `service.name`, before the release's |
 //! | neither | resource `service.name` is `unknown_service:` and the SDK's name |
 //! | `environment`, `server_name`, `platform` | resource `deployment.environment.name`, `host.name`, `sentry.platform` |

@@ -9,7 +9,7 @@
 //! | `timestamp` and a sample's `elapsed_since_start_ns` | a timestamp |
 //! | `transaction`: `id`, `name` | profile attributes `sentry.transaction.id`, `sentry.transaction.name` |
 //! | `trace_id` and `active_thread_id` of it | profile attributes `sentry.trace_id`, `sentry.active_thread_id` |
-//! | `contexts.trace.span_id`, else that of the transaction | with the trace's id the link of the active thread's samples |
+//! | `contexts.trace.span_id`, else the transaction's | with the trace id, the link of the active thread's samples |
 //! | `device.architecture` | `host.arch`; `sentry.device.architecture` where the conventions call it otherwise |
 //! | `device.manufacturer`, `device.model` | `device.manufacturer`, `device.model.identifier` |
 //! | other scalars of `device` | `sentry.device.*` |

@@ -214,8 +214,8 @@ fn clipped_time_adds_up() {
     assert_eq!((0..100).map(|_| convert()).sum::<u64>(), 3);
 }
 
-/// Guarantees: the values of a profile that says its start and no duration stand there, each thread's as long as they
-/// last, and those of no thread until the next profile begins; what would not fit into the window begins earlier.
+/// Guarantees: the values of a profile with a start but no duration begin at that start. A thread's values last as long
+/// as they say; values without a thread end at the next profile. Values that would not fit into the window begin earlier.
 #[test]
 fn start_without_a_duration() {
     let at = |batch: Batch, millis: u64| {
