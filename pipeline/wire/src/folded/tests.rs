@@ -100,7 +100,7 @@ fn different_types() {
 }
 
 /// Guarantees: pprof's default type is shown, or else time, or else the first type with a non-zero value; blocked time
-/// is shown in addition, in its own part.
+/// is shown in addition, below `[waiting]`.
 #[test]
 fn chosen_types() {
     let of = |default: &'static str, values: &[(&'static str, &'static str, i64)]| {

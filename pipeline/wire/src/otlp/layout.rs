@@ -6,7 +6,7 @@
 //! | version | tables | `Sample` | `Profile` |
 //! |---|---|---|---|
 //! | 1.3 | in `ProfileContainer.profile` | as 1.4 | `ProfileContainer`: times are fields 2 and 3, eight bytes each |
-//! | 1.4, 1.5 | in `Profile`, fields 3 to 10 | 1, 2 a range of locations, 3 values, 4 attributes, 5 link, 6 times | 17 id |
+//! | 1.4, 1.5 | in `Profile`, fields 3 to 10 | 1, 2 location range, 3 values, 4 attributes, 5 link, 6 times | 17 id |
 //! | 1.6 | beside the resources, fields 2 to 8 | as 1.4 | 3 locations, 10 id |
 //! | 1.7 | in the dictionary | as 1.4 | as 1.6 |
 //! | 1.8 | in the dictionary | 1 stack, 2 values, 3 attributes, 4 link, 5 times | 7 comments, 8 id, 9 dropped count |

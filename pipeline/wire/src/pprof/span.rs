@@ -2,9 +2,10 @@
 //!
 //! | label | who writes it | what it holds |
 //! |---|---|---|
-//! | `trace_id`, `span_id` | programs that use OpenTelemetry (Grafana's otel-profiling-go has `span_id` alone) | hexadecimal digits, as W3C Trace Context has them |
+//! | `trace_id`, `span_id` | programs that use OpenTelemetry | hexadecimal digits, as in W3C Trace Context |
+//! | `span_id` alone | Grafana's otel-profiling-go | the same |
 //! | `span id` | DataDog/dd-trace-go `internal/traceprof` | a 64-bit number, as text or as number |
-//! | `local root span id` | the same, and Datadog's native profilers | the same, of the outermost span in the process |
+//! | `local root span id` | dd-trace-go, and Datadog's native profilers | a number, of the process's outermost span |
 //!
 //! A span needs its id. Without a trace id, as with Datadog's labels, the trace id is all zeros. The labels stay
 //! attributes, except for `trace_id` and `span_id` if both exist in the form that this module writes: so a profile

@@ -38,8 +38,8 @@ pub fn peer_key(project: u64, public_key: &str) -> String {
     format!("sentry:{project}:{}", public_key.to_ascii_lowercase())
 }
 
-/// The limits of an answer, each with the time for which it holds and its text without that time, which is what a
-/// server in between hands on to the client. `retry_after:rest`, of which the rest is optional.
+/// Parses the limits of a response. Each has its duration and its text without the duration, which an intermediate
+/// server passes on to the client. The format is `retry_after:rest`, with an optional rest.
 pub fn limits_of(answer: Answer<'_>) -> Vec<(Duration, &str)> {
     match answer.limits {
         Some(limits) => limits
@@ -55,8 +55,8 @@ pub fn limits_of(answer: Answer<'_>) -> Vec<(Duration, &str)> {
 }
 
 impl RateLimits {
-    /// Takes note of an answer that came at `now`. Limits may stand on an answer of any status; `Retry-After` and
-    /// [`DEFAULT`] count only with a 429 that has none. Whichever limit of a category ends last holds.
+    /// Processes a response that arrived at `now`. Responses of any status may have limits; `Retry-After` and [`DEFAULT`]
+    /// only count for a 429 without limits. For each category the limit that ends last applies.
     pub fn update(&mut self, answer: Answer<'_>, now: u64) {
         for (time, limit) in limits_of(answer) {
             self.limit(time, limit, now);

@@ -16,8 +16,8 @@ pub struct Notes {
     pub truncated_strings: u64,
     /// Stacks truncated to [`MAX_STACK_FRAMES`](super::limits::MAX_STACK_FRAMES).
     pub truncated_stacks: u64,
-    /// Nanoseconds that were sampled and are not shown: behind the window's end, behind the next observation of their
-    /// thread, beyond the time that a thread has in its profile, or beyond
+    /// Sampled nanoseconds that are not shown: after the window's end, after the thread's next observation, beyond the
+    /// time that a thread has in its profile, or beyond
     /// [`MAX_SYNTHETIC_LANES`](super::limits::MAX_SYNTHETIC_LANES) threads.
     pub clipped_nanos: u64,
     /// Images and measurements left out of preserved chunks, because Sentry would reject the chunk.

@@ -14,8 +14,9 @@
 //! | `release` as `NAME@VERSION` | resource `service.name` and `service.version` |
 //! | another `release` | resource `service.version` and `sentry.release` |
 //! | `contexts.otel.resource`: `service.name` | resource `service.name`, before the release's |
-//! | neither | resource `service.name` is `unknown_service:` and the SDK's name |
-//! | `environment`, `server_name`, `platform` | resource `deployment.environment.name`, `host.name`, `sentry.platform` |
+//! | neither of the two | resource `service.name` is `unknown_service:` and the SDK's name |
+//! | `environment`, `server_name` | resource `deployment.environment.name`, `host.name` |
+//! | `platform` | resource `sentry.platform` |
 //! | `sdk` | resource `telemetry.sdk.{name,version,language}`, the scope's name and version |
 //! | a span of a container | attribute `sentry.form`: `span_v2` |
 //!

@@ -215,7 +215,8 @@ fn clipped_time_adds_up() {
 }
 
 /// Guarantees: the values of a profile with a start but no duration begin at that start. A thread's values last as long
-/// as they say; values without a thread end at the next profile. Values that would not fit into the window begin earlier.
+/// as they say; values without a thread end at the next profile. Values that would not fit into the window begin
+/// earlier.
 #[test]
 fn start_without_a_duration() {
     let at = |batch: Batch, millis: u64| {
