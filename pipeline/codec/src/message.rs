@@ -22,15 +22,15 @@ pub struct Encoded<M> {
 pub struct Report {
     /// The data that is in no message, by reason.
     pub losses: Losses,
-    /// What a rule added, such as closing samples.
+    /// Samples that were added, such as closing samples.
     pub synthesized: Quantities,
-    /// What is worth counting and no loss, by name.
+    /// Counts that are not losses, by name.
     pub notes: Vec<(&'static str, u64)>,
-    /// Types of values that are no time, in words; each is said once by an encoder.
+    /// Types of values other than time, in words; an encoder reports each once.
     pub timeless: Vec<String>,
-    /// Types of values that are not in the output, which shows another one, in words.
+    /// Types of values left out because the output shows another one, in words.
     pub not_shown: Vec<String>,
-    /// Time that was sampled and is not shown. A note counts its whole seconds.
+    /// Sampled time that is not shown. A note counts its whole seconds.
     pub clipped: Duration,
     /// Why bytes could not be written; their content is counted as lost. Compressing into memory only fails without
     /// memory.

@@ -10,8 +10,8 @@ use profbridge_model::compact::part;
 
 use super::encode::{EncodeOptions, encoded_len};
 
-/// How many times its own size a batch may grow by being cut. All parts may need the same names; where one name is
-/// longer than the limit, no cut helps, and a thousand parts would carry it a thousand times.
+/// Maximum factor by which splitting may increase the total size. All parts may need the same names; if one name is
+/// longer than the limit, splitting does not help, and a thousand parts would carry it a thousand times.
 const MOST_GROWTH: usize = 8;
 
 /// The parts of a batch, created on demand: only a handful exist at a time.

@@ -55,8 +55,8 @@ pub fn limits_of(answer: Answer<'_>) -> Vec<(Duration, &str)> {
 }
 
 impl RateLimits {
-    /// Processes a response that arrived at `now`. Responses of any status may have limits; `Retry-After` and [`DEFAULT`]
-    /// only count for a 429 without limits. For each category the limit that ends last applies.
+    /// Processes a response that arrived at `now`. Responses of any status may have limits; `Retry-After` and
+    /// [`DEFAULT`] only count for a 429 without limits. For each category the limit that ends last applies.
     pub fn update(&mut self, answer: Answer<'_>, now: u64) {
         for (time, limit) in limits_of(answer) {
             self.limit(time, limit, now);

@@ -37,8 +37,8 @@ pub(crate) struct Sets {
     items: Vec<Option<AttributeId>>,
     index: HashTable<u32>,
     state: DefaultHashBuilder,
-    /// Lists of up to seven bytes that were seen lately, each at the place that its bytes give: the bytes, behind
-    /// their number, and the id. Zero is no list.
+    /// A cache of recent lists of up to seven bytes, at a position derived from the bytes: the bytes with their number
+    /// in front, and the list's id. Zero is an empty entry.
     recent: Box<[(u64, u32)]>,
     /// Whether some list has duplicate indices or index 0: the sender may use another layout.
     pub(crate) odd: bool,

@@ -197,7 +197,7 @@ fn object(json: &str) -> Vec<(Text<'_>, &RawValue)> {
     serde_json::from_str::<Entries<'_, &RawValue, MAX_KEYS>>(json).unwrap_or_default().0
 }
 
-/// A value that is text; empty where it is something else.
+/// A text value; empty if it is something else.
 fn text(value: &RawValue) -> String {
     serde_json::from_str(value.get()).unwrap_or_default()
 }

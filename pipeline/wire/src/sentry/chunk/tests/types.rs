@@ -53,7 +53,7 @@ fn several_reports() {
     assert_eq!(converted.text(), "7: work@0 work@50 work@100 work@150 -@200");
 }
 
-/// Guarantees: two profilers of one process are not shown on top of each other; the one that saw more stays.
+/// Guarantees: profiles of two profilers of one process are not added up; the one with more observations is shown.
 #[test]
 fn two_profilers() {
     let mut batch = Batch::new().on_cpu(20).at(7, &["first"], [0, 50]);
