@@ -39,8 +39,8 @@ pub const MAX_PLATFORM: usize = 64;
 /// Minimum target size of a chunk, in bytes: smaller chunks would mostly consist of repeated frames.
 pub const MIN_TARGET_BYTES: usize = 64 << 10;
 
-/// Timers deviate by less than 1/`JITTER` of an observation's weight. So a gap of up to one and a half weights is jitter
-/// and stays open, and a remainder of less than half a weight is not a loss.
+/// Timers deviate by less than 1/`JITTER` of an observation's weight. So a gap of up to one and a half weights is
+/// jitter and stays open, and a remainder of less than half a weight is not a loss.
 pub const JITTER: i64 = 2;
 
 /// An observation without a thread may come early by 1/`EARLY` of its weight and still count as the next one of the

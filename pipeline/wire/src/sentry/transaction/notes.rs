@@ -6,8 +6,8 @@ pub struct Notes {
     /// Number of spans, resources and requests whose data was left out so that the transaction fits
     /// [`MAX_TRANSACTION_BYTES`](super::limits::MAX_TRANSACTION_BYTES).
     pub shed_data: u64,
-    /// Values that no field of Sentry's can have: numbers that are none, lists that nest too deep, a release or an
-    /// operation that breaks Sentry's rules, what exceeds a limit of [`limits`](super::limits) by number.
+    /// Number of values that Sentry cannot represent: NaN and infinities, lists that nest too deep, an invalid release
+    /// or operation, elements beyond a limit of [`limits`](super::limits).
     pub invalid_values: u64,
     /// Number of texts truncated at a limit of [`limits`](super::limits).
     pub truncated_texts: u64,
