@@ -129,8 +129,8 @@ impl<'a> SpanView<'a> {
         came.or_else(|| added().map(|(_, value)| SpanValue::from(&**value)))
     }
 
-    /// The program's decision whether to keep the span. For Sentry spans that is the envelope header's `sampled`, since
-    /// an SDK passes its decision on there.
+    /// The program's decision whether to keep the span. For a Sentry span, the decision for its trace counts too, since
+    /// an SDK passes that on in the envelope's header.
     pub fn decision(&self) -> Option<bool> {
         let known = || self.span.sampled.filter(|_| self.spans.form() != SpanForm::Otlp);
         self.attribute(SAMPLED).and_then(|value| value.bool()).or_else(known)

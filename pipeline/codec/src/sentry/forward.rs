@@ -83,6 +83,8 @@ pub(super) fn write_renamed(received: &Received, old: usize, header: &[u8], out:
 /// (getsentry/relay `relay-event-normalization/src/clock_drift.rs`). Time that an envelope spent waiting here must not
 /// be mistaken for that.
 ///
+/// # Errors
+///
 /// The body cannot be decompressed again, or there is no memory.
 pub fn sent_later(
     received: &Received,

@@ -272,7 +272,7 @@ impl Reader {
         Ok(())
     }
 
-    /// Returns the location of a frame, adding it if necessary. A frame without a name is "[unknown]".
+    /// Returns the location of a frame, adding it if necessary. A frame without a name is `[unknown]`.
     fn frame(&mut self, name: &str) -> Result<Option<LocationId>, &'static str> {
         let name = if name.is_empty() { "[unknown]" } else { name };
         if let Some(known) = self.frames.get(name) {

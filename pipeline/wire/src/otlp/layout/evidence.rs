@@ -10,8 +10,9 @@
 //!   time, or no times). It counts as 1.9 if at least half of the samples are invalid as 1.10: an index is out of
 //!   range, 0, duplicate, or that of an attribute that only locations or mappings have, or the sample has neither
 //!   values nor times. If some but fewer are invalid, the layout is unclear and the request is rejected. The same holds
-//!   if none is invalid and all lists are equal, as counts would be, unless the lists have several elements and a
-//!   period explains them as 1.10. The encoder writes the link 0 into such samples, which only 1.10 can have.
+//!   if none is invalid and all lists are equal, as counts would be, unless there are several lists and a period: in
+//!   1.10 such samples are plausible, because the period converts their counts to time. The encoder writes the link 0
+//!   into such samples, which only 1.10 can have.
 //! * 1.8 or 1.9, if profiles have neither an id nor a dropped count: they do not differ then, so it does not matter.
 //!   The sixteen bytes of an id could also be sixteen comments of 1.8, but only if each is below 128 and in the range
 //!   of the string table.

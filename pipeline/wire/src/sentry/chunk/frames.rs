@@ -237,8 +237,8 @@ impl Frames {
     ) -> u32 {
         let lines = dictionary.lines(dictionary.location(id));
         let mut caller = lines.get(line + 1);
-        // Skips built-in functions in between, which the SDK does not see. Other native code is called from a function
-        // without lines.
+        // Skips built-in functions in between, which the SDK does not see. If other native code is in between, the
+        // caller has no line.
         while caller.is_none()
             && let Some(index) = take_index(&mut rest)
         {

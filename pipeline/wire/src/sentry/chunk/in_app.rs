@@ -64,7 +64,7 @@ fn by_runtime(runtime: Runtime, place: &FrameOrigin<'_>, roots: Roots<'_>) -> bo
 }
 
 /// Whether Python code was evaluated from text, such as `<string>`, by a known module. Sentry's SDK also treats it as
-/// own code. Frozen modules are excluded: they are the standard library.
+/// own code. The SDK even includes frozen modules, which are excluded here because they are the standard library.
 fn is_evaluated(place: &FrameOrigin<'_>) -> bool {
     let path = place.path;
     path.starts_with(b"<") && !path.starts_with(b"<frozen ") && !place.module.is_empty() && place.module != path

@@ -209,7 +209,7 @@ impl Converter {
         }
     }
 
-    /// Writes a part of the window as one chunk, or adds its halves to `open`.
+    /// Writes a part of the window as one chunk. If that is too large, adds its halves to `open` instead.
     fn convert_segment(
         &mut self,
         subject: Subject<'_>,

@@ -54,8 +54,8 @@ impl Spread {
         self.to = line.tick(end).unwrap_or(0);
     }
 
-    /// Sets the end of a profile without a duration: long enough for each thread's values; values without threads end
-    /// at the next profile. A range that does not fit into the window begins earlier.
+    /// Sets the end of a profile without a duration: long enough for each thread's values, and for values without
+    /// threads up to the next profile at most. A range that does not fit into the window begins earlier.
     fn close_range(&mut self, line: &Timeline) {
         let Some(until_next) = self.until_next.take() else { return };
         let of_threads = self.totals.values().copied().max().unwrap_or_default();

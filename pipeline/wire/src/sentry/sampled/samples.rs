@@ -130,8 +130,8 @@ impl Samples {
         (times().min().unwrap_or_default(), times().max().unwrap_or_default())
     }
 
-    /// Writes one OTLP sample with all its times for each stack of each thread. Samples of the thread with index
-    /// `linked` have a link. Returns the number of stacks, frames and threads with metadata that no sample uses.
+    /// Writes one OTLP sample with all its times for each stack of each thread. `link` is a thread's number and the
+    /// link of its samples. Returns the number of stacks, frames and threads with metadata that no sample uses.
     pub(in crate::sentry) fn write<const MAX: usize, const NULLS: bool>(
         &self,
         builder: &mut Builder,
