@@ -110,7 +110,7 @@ fn find(envelope: &Envelope) -> Option<(usize, &Item)> {
     envelope.items.iter().enumerate().find(|(_, item)| is_transaction(item))
 }
 
-/// The transaction with its links.
+/// The transaction's item with the links to its profiler and thread.
 fn linked(at: usize, item: &Item, profiler_id: &str, thread: Option<&str>) -> Result<Item, UpgradeError> {
     let wrong = |error| UpgradeError::Transaction { item: at, error };
     let payload = item.payload.plain().ok_or(UpgradeError::StillPacked { item: at })?;

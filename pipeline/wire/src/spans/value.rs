@@ -9,11 +9,11 @@ use crate::otlp::traces::AnyValue;
 pub enum SpanValue<'a> {
     /// Text.
     Text(Cow<'a, str>),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Double(f64),
 }
 

@@ -16,11 +16,11 @@ pub enum AnyValue<'a> {
     Empty,
     /// Text.
     Text(&'a str),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Double(f64),
     /// Bytes.
     Bytes(&'a [u8]),

@@ -35,7 +35,7 @@ pub struct ChunkSummary {
     pub platform: String,
     /// Number of observations in the chunk.
     pub observations: u64,
-    /// Number of samples written, including the synthesized ones.
+    /// Number of samples written, including synthesized ones.
     pub samples: u64,
     /// Number of samples without an observation: the end of a run, or the second sample of a single observation.
     pub synthesized: u64,

@@ -108,8 +108,8 @@ impl Named<'_> {
     /// # Errors
     ///
     /// The first broken one of these rules: those for which Sentry rejects a transaction (getsentry/relay
-    /// `relay-event-normalization/src/validation.rs`: ids and times are present, and the span ends after it starts), and
-    /// that a span is not its own parent.
+    /// `relay-event-normalization/src/validation.rs`: ids and times are present, and the span ends after it starts),
+    /// and that a span is not its own parent.
     pub(super) fn span(self, at: ByteRange, header: &TraceHeader) -> Result<Span, Invalid> {
         let wrong = |place: &str, rule: &str| Invalid { place: place.to_owned(), rule: rule.to_owned() };
         let missing = |place| move || wrong(place, "is missing");
