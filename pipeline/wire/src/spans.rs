@@ -3,7 +3,7 @@
 //! | | OTLP | transaction of Sentry's | its children | Sentry's span of version 2 |
 //! | --- | --- | --- | --- | --- |
 //! | name | `name` | `transaction` | `description` | `name` |
-//! | op | as its transaction has it ([`SpanView::op`]) | `contexts.trace.op` | `op` | attribute `sentry.op` |
+//! | op | derived, see [`SpanView::op`] | `contexts.trace.op` | `op` | attribute `sentry.op` |
 //! | attributes | `attributes` | `contexts.trace.data`, then `tags` | `data`, then `tags` | `value` of `attributes` |
 //! | resource | `Resource.attributes` | none | none | none |
 //!

@@ -14,7 +14,7 @@ pub(super) const DEFAULT_SAMPLE_TYPE: &str = "pprof.scope.default_sample_type";
 pub(super) const BUILD_ID: &str = "process.executable.build_id.gnu";
 /// `Location.is_folded`.
 pub(super) const IS_FOLDED: &str = "pprof.location.is_folded";
-/// `Mapping.has_functions` and the fields behind it, in their order.
+/// `Mapping.has_functions` and the following fields, in order.
 pub(super) const HAS: [&str; 4] = [
     "pprof.mapping.has_functions",
     "pprof.mapping.has_filenames",

@@ -9,7 +9,7 @@ use super::envelope::ItemHeader;
 
 macro_rules! categories {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// A data category of Sentry's. Those that no item here can belong to are left out.
+        /// A data category of Sentry. Categories that do not occur here are left out.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Category {

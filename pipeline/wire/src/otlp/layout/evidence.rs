@@ -145,7 +145,7 @@ impl Evidence {
     }
 
     pub(super) fn request(&mut self, reader: Reader<'_>) {
-        // The attributes have to be known before the samples are judged.
+        // The attributes must be known before the samples are inspected.
         walk(reader, |key, inner| match (key >> 3, inner) {
             (2, Field::Bytes(dictionary)) => {
                 self.has_dictionary = true;

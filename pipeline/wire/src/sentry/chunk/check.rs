@@ -17,7 +17,7 @@ pub(super) enum Rule {
     TooLong,
     /// A sample's stack must exist.
     StackIndex,
-    /// The platform decides how a chunk is billed; a user interface's is wrong for a server.
+    /// The platform decides how a chunk is billed; one for user interfaces is wrong for a server.
     Platform,
     /// The size must not exceed Relay's limit.
     TooLarge,

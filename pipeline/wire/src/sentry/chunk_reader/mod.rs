@@ -6,11 +6,11 @@
 //! | in the chunk | in the batch |
 //! | --- | --- |
 //! | `chunk_id`, `profiler_id` | `profile_id`; resource `sentry.profiler_id` and the batch's window |
-//! | `release` | resource `service.name` and `service.version` where it is `NAME@VERSION`, else `sentry.release` |
+//! | `release` | resource `service.name` and `service.version` if it is `NAME@VERSION`, else `sentry.release` |
 //! | `environment`, `platform` | resource `deployment.environment.name`, `sentry.platform` |
 //! | `client_sdk` | the scope's name and version |
 //! | `measurements` | profile attribute `sentry.measurements`, its JSON |
-//! | an image in which a frame lies | a mapping; `sentry.debug_id`, `sentry.image_{type,uuid,vmaddr}` |
+//! | an image with frames | a mapping; `sentry.debug_id`, `sentry.image_{type,uuid,vmaddr}` |
 //! | another image | profile attribute `sentry.images`, its JSON |
 //! | `thread_id`, a thread's name and priority | `thread.id`, `thread.name`, `sentry.thread.priority` |
 //! | a frame | a location with a line and a function; `sentry.frame.*` for the rest, `profile.frame.type` |

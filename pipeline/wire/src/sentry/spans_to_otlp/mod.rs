@@ -3,12 +3,12 @@
 //! | in Sentry's JSON | in OTLP |
 //! | --- | --- |
 //! | `trace_id`, `span_id`, `parent_span_id`, both times | the fields; a transaction's own parent is remote |
-//! | `transaction`; `description` of a span; `name` of a span of a container | the name; else `op` |
+//! | `transaction`; a span's `description`; a container span's `name` | the name, or else `op` |
 //! | `op` (`sentry.op`) | the kind, see below; the attribute `sentry.op` |
 //! | `status` | the status, see below |
 //! | `contexts.trace.data`, `data`, `attributes` | attributes under the same keys |
 //! | `links` | links |
-//! | `tags` | attributes, where there is none under that key |
+//! | `tags` | attributes, unless the key exists |
 //! | `origin`, `contexts.profile.profiler_id`, `data.profiler_id` | attributes `sentry.origin`, `sentry.profiler_id` |
 //! | `transaction_info.source` | attribute `sentry.source` |
 //! | `release` as `NAME@VERSION` | resource `service.name` and `service.version` |

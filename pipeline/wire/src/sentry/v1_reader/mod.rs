@@ -8,16 +8,16 @@
 //! | `event_id` (or `profile_id`) | `profile_id`, resource `sentry.profiler_id` and the batch's window |
 //! | `timestamp` and a sample's `elapsed_since_start_ns` | a timestamp |
 //! | `transaction`: `id`, `name` | profile attributes `sentry.transaction.id`, `sentry.transaction.name` |
-//! | `trace_id` and `active_thread_id` of it | profile attributes `sentry.trace_id`, `sentry.active_thread_id` |
+//! | `transaction`: `trace_id`, `active_thread_id` | profile attributes `sentry.trace_id`, `sentry.active_thread_id` |
 //! | `contexts.trace.span_id`, else the transaction's | with the trace id, the link of the active thread's samples |
-//! | `device.architecture` | `host.arch`; `sentry.device.architecture` where the conventions call it otherwise |
+//! | `device.architecture` | `host.arch`; also `sentry.device.architecture` if the conventions' name differs |
 //! | `device.manufacturer`, `device.model` | `device.manufacturer`, `device.model.identifier` |
 //! | other scalars of `device` | `sentry.device.*` |
 //! | `os.name`, `os.version`, `os.build_number` | `os.name`, `os.version`, `os.build_id` |
 //! | `runtime.name`, `runtime.version` | `process.runtime.name`, `process.runtime.version` |
 //! | `dist` | `sentry.dist` |
 //! | `measurements` | profile attribute `sentry.measurements`, its JSON as a chunk has it: times instead of durations |
-//! | the transaction's `sdk`, `environment`, `dist`, and `release` where the profile has none | as a chunk's |
+//! | the transaction's `sdk`, `environment`, `dist`, and `release` if the profile has none | as a chunk's |
 //!
 //! The profile's own id serves as the profiler's id: a V1 profile is a profiler session of its own. The SDK generates
 //! the id at random, so replicas agree on it, nothing has to be stored, and a user finds it in the SDK's log.

@@ -157,7 +157,7 @@ fn reuse() {
     assert_eq!(convert(&two), other);
 }
 
-/// Guarantees: an empty batch is no chunk and no loss.
+/// Guarantees: an empty batch gives neither a chunk nor a loss.
 /// rule: sample-format-v2#reject-no-data, profiles-sdk#v2-reject-no-data
 #[test]
 fn nothing() {

@@ -112,7 +112,8 @@ fn counted_observation() {
     assert_eq!(converted.text(), "7: work@0 -@150 work@300 -@350");
 }
 
-/// Guarantees: a period of a nanosecond or of a century, and values that overflow, neither panic nor leave the window.
+/// Guarantees: a period of a nanosecond or a century, or an overflow of values, causes neither a panic nor times
+/// outside of the window.
 /// rule: otep-0239#period
 #[test]
 fn absurd_periods() {
