@@ -18,8 +18,8 @@ pub(super) const COMMENT: &str = "pprof.profile.comment";
 
 impl<'a> Decoder<'a> {
     /// Decodes a profile and its samples. Errors that the columns cannot represent are stored in `fault`; the batch
-    /// checks the rest. `VALUES_FIRST` is for 1.8 and 1.9, which number a sample's fields differently; 1.8 also has
-    /// comments before the fields from 7 on, and a temporality.
+    /// checks the rest. `VALUES_FIRST` is for 1.8 and 1.9, which number a sample's fields differently. 1.8 also has a
+    /// temporality, and comments as field 7, which shifts the following field numbers by one.
     pub(super) fn profile<const VALUES_FIRST: bool>(
         &mut self,
         mut reader: Reader<'a>,
