@@ -1,4 +1,4 @@
-//! Bodies, compressed while they are written.
+//! Compresses bodies while they are written.
 
 use std::borrow::Cow;
 use std::io::{self, Write as _};
@@ -10,43 +10,43 @@ use serde::Deserialize;
 /// A body that is being written.
 pub(crate) type Open = Encoder<Vec<u8>>;
 
-/// Makes bodies, and lends zstd's context, which is costly to build, to one after the other: a gateway writes thousands
-/// of small ones in a minute.
+/// Creates bodies and reuses zstd's context, which is expensive to create: a gateway writes thousands of small bodies
+/// per minute.
 #[derive(Debug, Default)]
 pub(crate) struct Compressor {
     context: EncoderContext,
 }
 
 impl Compressor {
-    /// Begins a body of about so many bytes before compression, which makes it about so many times smaller.
+    /// Opens a body with an estimated uncompressed size and compression factor.
     pub(crate) fn open(&mut self, compression: Compression, estimated: usize, times: usize) -> io::Result<Open> {
         let capacity = if compression == Compression::None { estimated } else { estimated / times };
         Encoder::new(compression, Vec::with_capacity(capacity), &mut self.context)
     }
 
-    /// Ends a body.
+    /// Finishes a body.
     pub(crate) fn close(&mut self, open: Open) -> io::Result<Bytes> {
         Ok(written(open.finish(&mut self.context)?))
     }
 
-    /// A body of bytes that are at hand. Bytes that belong to somebody else are copied, so that they need not stay.
+    /// Compresses bytes into a body. Borrowed bytes are copied.
     pub(crate) fn pack(&mut self, compression: Compression, plain: Cow<'_, [u8]>) -> io::Result<Bytes> {
         if compression == Compression::None {
             return Ok(written(plain.into_owned()));
         }
-        // OTLP shrinks to a fifth.
+        // OTLP compresses to about a fifth; 4 leaves some room.
         let mut open = self.open(compression, plain.len(), 4)?;
         open.write_all(&plain)?;
         self.close(open)
     }
 }
 
-/// What was written, in no more memory than it has bytes: a queue counts what it holds by length.
+/// Trims the allocation to the length, because a queue counts its memory by length.
 pub(crate) fn written(bytes: Vec<u8>) -> Bytes {
     bytes.into_boxed_slice().into()
 }
 
-/// A body of bytes, for who has one only now and then.
+/// Compresses a single body, for occasional use.
 ///
 /// # Errors
 ///
@@ -55,7 +55,7 @@ pub fn compress(compression: Compression, plain: &[u8]) -> io::Result<Bytes> {
     Compressor::default().pack(compression, plain.into())
 }
 
-/// How something is compressed, as it is written in a configuration.
+/// The compression as written in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CompressionConfig {

@@ -1,8 +1,8 @@
-//! Bytes of whatever kind to telemetry: what they are is told by their content.
+//! Decodes bytes of any supported format, detected by their content.
 //!
-//! OTLP requests of profiles in every layout and of spans, in JSON, the Collector's frames and lines of them, pprof
-//! profiles, Sentry envelopes, the JSON of a chunk, collapsed stacks; each of them alone, or compressed with gzip or
-//! zstd. Everything else is refused, by its name where it is known.
+//! The formats are OTLP requests of spans, and of profiles in every layout, also in JSON and in the Collector's frames
+//! or lines; pprof profiles, Sentry envelopes, the JSON of a chunk, and collapsed stacks. Each may be compressed with
+//! gzip or zstd. Everything else is rejected, by name if the format is known.
 
 mod json;
 mod otlp;
@@ -28,12 +28,12 @@ use profbridge_wire::pprof;
 use profbridge_wire::sentry::chunk_reader;
 use profbridge_wire::sentry::envelope;
 
-/// Why bytes, or a part of them, are not read.
+/// Why bytes, or a part of them, were rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// What was refused: the name that was given, and the part.
+    /// What was rejected: the given name, and the part.
     pub place: String,
-    /// The rule; where there is a way to go, a further line with it, `hint: ...`.
+    /// The broken rule; a further line `hint: ...` suggests a remedy if there is one.
     pub why: String,
 }
 
@@ -55,45 +55,45 @@ impl fmt::Display for Refused {
 
 impl Error for Refused {}
 
-/// What there is to say of what was read beside the telemetry itself.
+/// Remarks on the decoded data.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
-    /// The parts that were refused.
+    /// The rejected parts.
     pub refused: Vec<Refused>,
-    /// What was in them, as far as it could be counted.
+    /// The content of the rejected parts, as far as it could be counted.
     pub losses: Losses,
-    /// Strings in which something that is not UTF-8 was replaced.
+    /// Number of strings that were not valid UTF-8 and had bytes replaced.
     pub replaced_strings: u64,
-    /// Profiles in envelopes in a format that is not read, such as Android's: nothing is wrong with them.
+    /// Number of valid profiles in envelopes in an unsupported format, such as Android's.
     pub passed_over: u64,
-    /// Samples of V1 profiles that Sentry does not show.
+    /// Number of samples of V1 profiles that Sentry does not show.
     pub left_out_samples: u64,
-    /// Stacks, frames and threads of Sentry's profiles that no sample has.
+    /// Number of stacks, frames and threads of Sentry profiles without samples.
     pub unused_elements: u64,
-    /// How many requests were in an earlier layout of OTLP, by the layout.
+    /// Number of requests in each earlier layout of OTLP.
     pub earlier_layouts: BTreeMap<Layout, u64>,
-    /// What such layouts, or pprof profiles, say and the current layout has no place for, by the name of the field, and
-    /// how often.
+    /// Fields of earlier layouts, or of pprof, that the current layout cannot represent: the field's name, and how
+    /// often it was dropped.
     pub left_out: BTreeMap<&'static str, u64>,
-    /// References of pprof profiles to mappings and functions that are not there.
+    /// Number of references of pprof profiles to missing mappings and functions.
     pub left_out_references: u64,
 }
 
-/// How bytes are read.
+/// Options for decoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// The most bytes, unpacked.
+    /// Maximum size in bytes, uncompressed.
     pub limit: usize,
-    /// What the numbers of collapsed stacks are.
+    /// What the numbers of collapsed stacks count.
     pub counted: Counted,
 }
 
-/// Hands over each message in `bytes`, which `name` calls. A part that is refused is counted and named, and the rest
-/// goes on.
+/// Calls `take` with each message in `bytes`; `name` is for error messages. A rejected part is counted and reported,
+/// and decoding continues.
 ///
 /// # Errors
 ///
-/// Nothing can be read, or nothing more: what was handed over before stays.
+/// Nothing could be decoded, or decoding had to stop: earlier messages remain valid.
 pub fn decode(
     name: &str,
     bytes: Bytes,
@@ -112,7 +112,7 @@ pub fn decode(
         return Err(Refused::new(name, "is empty"));
     }
     let mut reader = Reader { name, limit, peer: name.into(), findings };
-    // Before all others: a stack may begin with a bracket, as lists in JSON do.
+    // Checked first, because a stack may begin with a bracket like a JSON list.
     if folded::is_folded(&bytes) || folded::is_flat(&bytes, is_called_stacks(name)) {
         take(reader.folded(&bytes, counted)?.into());
         return Ok(());
@@ -150,7 +150,7 @@ pub fn decode(
             });
             reader.messages(messages, take)?;
         }
-        // A line's end is also the key of a request's first field.
+        // A line break is also the key of a request's first field.
         Kind::Protobuf if !is_text(&bytes) => take(reader.request(bytes, name)?),
         Kind::Gzip | Kind::Zstd => {
             let hint = "unpack it once, with `gzip -d` or `zstd -d`";
@@ -161,16 +161,16 @@ pub fn decode(
     Ok(())
 }
 
-/// What to do with differential stacks.
+/// The remedy for differential stacks.
 const KEEP_ONE: &str = "hint: keep one of the numbers: `sed -E 's/ [0-9]+( [0-9]+)$/\\1/'` keeps the last one";
 
-/// Whether a file is called collapsed stacks by its ending, compressed or not.
+/// Whether the file name has the extension of collapsed stacks, compressed or not.
 fn is_called_stacks(name: &str) -> bool {
     let name = [".gz", ".zst"].iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(name);
     [".folded", ".collapsed"].iter().any(|ending| name.ends_with(ending))
 }
 
-/// What is said of content that is nothing known.
+/// The error for unknown content.
 fn unknown(coding: Coding) -> String {
     let read = "neither OTLP profiles or traces in protobuf or JSON, nor the Collector's frames of them, nor a pprof profile, nor a \
                 Sentry envelope or chunk, nor collapsed stacks";
@@ -181,17 +181,17 @@ fn unknown(coding: Coding) -> String {
     }
 }
 
-/// Whether JSON is the payload of a chunk rather than an envelope, whose first line is a header.
+/// Whether JSON is the payload of a chunk and not an envelope, which begins with a header line.
 fn is_chunk(bytes: &[u8]) -> bool {
     let first_line = bytes.split(|&byte| byte == b'\n').next().unwrap_or_default();
     match serde_json::from_slice::<serde_json::Map<String, serde_json::Value>>(first_line) {
         Ok(object) => object.contains_key("profile") || object.contains_key("profiler_id"),
-        // An object that goes on after its first line is no envelope's header.
+        // An envelope's header ends with its line, so an object that continues is a chunk.
         Err(_) => true,
     }
 }
 
-/// Whether the payload of a chunk is of Android, whose profiles are mostly traces of methods or of Perfetto.
+/// Whether a chunk is from Android, whose profiles are mostly method traces or Perfetto traces.
 fn is_of_android(bytes: &[u8]) -> bool {
     let chunk = serde_json::from_slice::<serde_json::Value>(bytes);
     chunk.is_ok_and(|chunk| chunk.get("platform").is_some_and(|platform| platform == "android"))
@@ -203,9 +203,9 @@ const ANDROID: &str = "is a chunk of Sentry's for Android, whose profile is a tr
 
 struct Reader<'a> {
     name: &'a str,
-    /// The most bytes of a message, unpacked.
+    /// Maximum size of a message in bytes, uncompressed.
     limit: usize,
-    /// Where all that is read here is said to come from.
+    /// The source to record for all decoded data.
     peer: Arc<str>,
     findings: &'a mut Findings,
 }
@@ -216,7 +216,7 @@ impl Reader<'_> {
         profiles
     }
 
-    /// Collapsed stacks as a profile. Each line that is refused counts as an observation.
+    /// Converts collapsed stacks to a profile. Each rejected line counts as one lost observation.
     fn folded(&mut self, bytes: &[u8], counted: Counted) -> Result<Profiles, Refused> {
         if let Some(line) = folded::differential(bytes) {
             let why =

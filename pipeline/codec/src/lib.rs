@@ -1,15 +1,15 @@
-//! Telemetry to finished bytes and back: what exporters, `convert`, `sample` and `demo` have in common.
+//! Converts telemetry to finished bytes and back: shared by exporters, `convert`, `sample` and `demo`.
 //!
-//! * [`mod@decode`]: bytes of whatever kind become telemetry, each refusal with its place.
-//! * [`otlp`]: batches become requests, as the bytes that they came as wherever these may leave, split to a limit.
-//! * [`pprof`]: batches become pprof profiles, gzipped.
-//! * [`sentry`]: profiles become envelopes with a chunk each, spans envelopes with a transaction each, and envelopes of
-//!   others bodies.
+//! * [`mod@decode`]: decodes bytes of any supported format; each rejection names its place.
+//! * [`otlp`]: encodes batches as requests, split to a limit. Received bytes are forwarded if possible.
+//! * [`pprof`]: encodes batches as gzipped pprof profiles.
+//! * [`sentry`]: encodes profiles as envelopes with one chunk each, spans as envelopes with one transaction each, and
+//!   forwards received envelopes.
 //!
-//! An encoder is kept from batch to batch, for its memory. What it makes are [`Message`]s, which own their bytes;
-//! everything else that is to be said is in a [`Report`], and it is for the caller to count, show or log it.
+//! An encoder is reused between batches to keep its memory. It returns [`Message`]s, which own their bytes, and a
+//! [`Report`], which the caller counts, shows or logs.
 //!
-//! Pure like `wire` below it: no I/O, no clock, no runtime.
+//! Pure like the crate `wire`: no I/O, no clock, no runtime.
 
 mod compressor;
 pub mod decode;

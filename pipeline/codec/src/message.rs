@@ -1,44 +1,44 @@
-//! What codecs make: finished messages, and a report of what did not get into them.
+//! The output of codecs: finished messages, and a report of what is not in them.
 
 use std::time::Duration;
 
 use profbridge_engine::component::{Prepared, add_note};
 use profbridge_model::{Losses, Profiles, Quantities};
 
-/// A finished message. It owns its bytes, framed and compressed, and refers to nothing.
+/// A finished message. It owns its bytes, framed and compressed.
 pub use profbridge_engine::component::Request as Message;
 
-/// What became of telemetry: `in + synthesized = quantities of the messages + losses`.
+/// The result of encoding: `in + synthesized = quantities of the messages + losses`.
 #[derive(Debug)]
 pub struct Encoded<M> {
     /// The messages, in order.
     pub messages: Vec<Message<M>>,
-    /// Everything that is not in them, and what there is to know.
+    /// Losses and remarks.
     pub report: Report,
 }
 
-/// What else became of telemetry.
+/// Losses and remarks of encoding.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// What is in no message, by reason.
+    /// The data that is in no message, by reason.
     pub losses: Losses,
-    /// What a rule added, such as closing samples.
+    /// Samples that were added, such as closing samples.
     pub synthesized: Quantities,
-    /// What is worth counting and no loss, by name.
+    /// Counts that are not losses, by name.
     pub notes: Vec<(&'static str, u64)>,
-    /// Types of values that are no time, in words; each is said once by an encoder.
+    /// Types of values other than time, in words; an encoder reports each once.
     pub timeless: Vec<String>,
-    /// Types of values that are not in the output, which shows another one, in words.
+    /// Types of values left out because the output shows another one, in words.
     pub not_shown: Vec<String>,
-    /// Time that was sampled and is not shown. A note counts its whole seconds.
+    /// Sampled time that is not shown. A note counts its whole seconds.
     pub clipped: Duration,
-    /// Why bytes could not be written; what should have been in them is among the losses. Compressing into memory fails
-    /// only where there is none.
+    /// Why bytes could not be written; their content is counted as lost. Compressing into memory only fails without
+    /// memory.
     pub error: Option<std::io::Error>,
 }
 
 impl Report {
-    /// Adds all that another report says; of two errors the first stays.
+    /// Adds another report; of two errors the first stays.
     pub fn merge(&mut self, other: Report) {
         let Report { losses, synthesized, notes, timeless, not_shown, clipped, error } = other;
         self.losses.merge(&losses);
@@ -64,8 +64,8 @@ impl<M> Default for Encoded<M> {
 }
 
 impl<M> Encoded<M> {
-    /// The same as an exporter hands it to the engine, with what `meta` makes of each message's. What has no place in
-    /// that goes into the log.
+    /// Converts to the form that an exporter passes to the engine; `meta` converts each message's metadata. Remarks
+    /// that have no place there are logged.
     pub fn prepared<N>(self, mut meta: impl FnMut(M) -> N) -> Prepared<N> {
         let Report { losses, synthesized, notes, timeless, not_shown: _, clipped: _, error } = self.report;
         for types in timeless {
@@ -79,7 +79,7 @@ impl<M> Encoded<M> {
     }
 }
 
-/// The number of `Sample` messages of a batch.
+/// Number of `Sample` messages in a batch.
 pub(crate) fn samples(profiles: &Profiles) -> u64 {
     profiles.profiles().map(|profile| profile.samples.len() as u64).sum()
 }

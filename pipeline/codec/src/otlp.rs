@@ -1,5 +1,5 @@
-//! OTLP: batches become `ExportProfilesServiceRequest`s and `ExportTraceServiceRequest`s, as the bytes that they came
-//! as wherever these may leave.
+//! OTLP encoder: converts batches to `ExportProfilesServiceRequest`s and `ExportTraceServiceRequest`s. Whenever
+//! possible it sends the bytes that were received.
 
 mod cut;
 mod form;
@@ -26,38 +26,37 @@ pub use form::{Encoding, Framing};
 use crate::compressor::{Compressor, written};
 use crate::message::{Encoded, Message, Report, samples};
 
-/// Batches that left as the bytes they came as.
+/// Counts batches sent as the received bytes.
 pub const FORWARDED: &str = "otlp_batches_forwarded_unchanged";
 
-/// Batches that were too large for one message.
+/// Counts batches that were too large for one message.
 pub const SPLIT: &str = "otlp_batches_split";
 
-/// What messages are like.
+/// Options for the encoded messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EncoderOptions {
-    /// The largest message, in bytes before compression. What cannot be cut below it is lost.
+    /// Maximum size of a message, in bytes before compression. Data that cannot be split below it is lost.
     pub max_bytes: usize,
-    /// A batch that is written anew is cut into parts of so many bytes before compression, at most `max_bytes`. One
-    /// whose payload is written with it is not, up to `max_bytes`.
+    /// A re-encoded batch is split into parts of this size, in bytes before compression and at most `max_bytes`. A
+    /// batch with a payload is only split above `max_bytes`.
     pub part_bytes: usize,
-    /// Whether a profile without an id gets the hash of its content as one.
+    /// Whether a profile without an id gets the hash of its content.
     pub fill_profile_id: bool,
-    /// Whether `original_payload` is written, of profiles that nobody changed and never where it is pprof.
+    /// Whether `original_payload` is written. Only unchanged profiles keep it, and never in pprof's format.
     pub original_payload: bool,
-    /// Whether attributes that came as references to the string table leave as such. Readers older than
-    /// opentelemetry-proto 1.10 find empty keys in their place.
+    /// Whether attributes received as references to the string table are sent like that. Readers older than
+    /// opentelemetry-proto 1.10 see empty keys instead.
     pub keep_references: bool,
-    /// How each message is compressed.
+    /// The compression of each message.
     pub compression: Compression,
-    /// How a message is written. In JSON none leaves as the bytes that it came as.
+    /// The encoding of a message. In JSON received bytes are never forwarded.
     pub encoding: Encoding,
-    /// What stands around each message.
+    /// The framing around each message.
     pub framing: Framing,
 }
 
 impl EncoderOptions {
-    /// Messages of at most so many bytes, for readers of which nothing is known: neither payloads nor references, and
-    /// no ids that nobody gave.
+    /// Messages of at most this many bytes for unknown readers: without payloads, references, or generated ids.
     pub const fn plain(max_bytes: usize) -> Self {
         Self {
             max_bytes,
@@ -72,7 +71,7 @@ impl EncoderOptions {
     }
 }
 
-/// The signal of a message: each goes to a service of its own.
+/// The signal of a message. Each has its own service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
     /// `ExportProfilesServiceRequest`.
@@ -82,7 +81,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// What it is called.
+    /// The name of the signal.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Profiles => "profiles",
@@ -90,7 +89,7 @@ impl Signal {
         }
     }
 
-    /// What a partial success counts of it, in the plural.
+    /// The plural noun for the elements that a partial success counts.
     pub const fn noun(self) -> &'static str {
         match self {
             Self::Profiles => "profiles",
@@ -99,16 +98,16 @@ impl Signal {
     }
 }
 
-/// What is known of a message beside its bytes.
+/// The metadata of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Batch {
-    /// Of which signal it is.
+    /// The signal.
     pub signal: Signal,
-    /// The `Profile` messages in it, or the spans, which is what a partial success counts.
+    /// Number of `Profile` messages or spans, as a partial success counts them.
     pub counted: u64,
 }
 
-/// Makes messages, one batch at a time; keeps the compressor's memory from one to the next.
+/// Encodes one batch at a time, and reuses the compressor's memory.
 #[derive(Debug)]
 pub struct Encoder {
     options: EncoderOptions,
@@ -116,18 +115,18 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// An encoder that makes messages like these.
+    /// Creates an encoder with these options.
     pub fn new(options: EncoderOptions) -> Self {
         Self { options, compressor: Compressor::default() }
     }
 
-    /// Makes messages of at most so many bytes from now on, where they were larger.
+    /// Lowers the size limit of messages to this many bytes.
     pub fn limit(&mut self, bytes: usize) {
         self.options.max_bytes = self.options.max_bytes.min(bytes);
         self.options.part_bytes = self.options.part_bytes.min(bytes);
     }
 
-    /// Telemetry as messages: of an envelope, what was read of it.
+    /// Encodes telemetry as messages; for an envelope, the parts that were read from it.
     pub fn encode(&mut self, telemetry: &Telemetry) -> Encoded<Batch> {
         let mut out = Encoded::default();
         match telemetry {
@@ -136,7 +135,7 @@ impl Encoder {
             Telemetry::Envelope(envelope) => {
                 envelope.profiles().for_each(|view| self.batch(view, &mut out));
                 envelope.spans().for_each(|view| self.spans(view, &mut out));
-                // OTLP has no place for an item of Sentry's that nothing was read of.
+                // OTLP cannot represent a Sentry item that was not read.
                 out.report.losses.add(Reason::Unroutable, Quantities::items(envelope.unread_items()));
             }
         }
@@ -162,7 +161,7 @@ impl Encoder {
             return;
         };
         let options = EncodeOptions {
-            // A payload repeats the profile in another form, so it goes out only with what nobody changed
+            // A payload repeats the profile in another format, so it must only be sent if the profile is unchanged
             // (opentelemetry-proto `profiles.proto`, `original_payload`).
             original_payload: self.options.original_payload && profiles.received.is_some(),
             references: self.options.keep_references && has_references(profiles),
@@ -176,7 +175,7 @@ impl Encoder {
             return self.message(written(encode(&whole, &options)), &whole, out);
         }
         out.report.note(SPLIT, 1);
-        // The parts of a split must not carry a payload, which says what the whole said.
+        // The payload describes the whole profile, so parts of a split must not carry it.
         let options = EncodeOptions { original_payload: false, ..options };
         for part in split(&whole, part_bytes, &options) {
             let message = encode(&part, &options);
@@ -188,7 +187,7 @@ impl Encoder {
         }
     }
 
-    /// The bytes that a batch came as, where they are what shall be sent.
+    /// The received bytes of a batch, if they can be sent unmodified.
     fn unchanged<'a>(&self, profiles: &'a Profiles) -> Option<&'a Bytes> {
         let EncoderOptions { max_bytes, fill_profile_id, original_payload, keep_references, .. } = self.options;
         let received = profiles.received.as_ref()?;
@@ -199,8 +198,8 @@ impl Encoder {
         (!fills && !strips && !resolves && received.len() <= max_bytes).then_some(received)
     }
 
-    /// The batch with an id for each profile. The ids come before the cuts, so that the parts of a profile share one:
-    /// who reads them can put them together.
+    /// The batch with an id for each profile. Ids are set before the split, so that a reader can reassemble the parts
+    /// of a profile.
     fn with_ids(&self, profiles: &Profiles) -> Result<Profiles, Invalid> {
         if !self.options.fill_profile_id || profiles.profiles().all(|profile| profile.profile_id.is_some()) {
             return Ok(profiles.clone());
@@ -236,9 +235,8 @@ impl Encoder {
         }
     }
 
-    /// Each message is compressed by itself, as the Collector does it, so that a file of frames can be cut and joined.
-    /// One that leaves as it is shares its memory with the batch that it came as, and so does one that is `packed`
-    /// already.
+    /// Compresses each message separately, as the Collector does, so that a file of frames can be split and joined. An
+    /// uncompressed message shares its memory with the received batch, and so does one that is already `packed`.
     fn body(&mut self, message: Bytes, compression: Compression, packed: Option<&Bytes>) -> io::Result<Bytes> {
         let framing = self.options.framing;
         let message = match framing {
@@ -259,7 +257,7 @@ impl Encoder {
     }
 }
 
-/// Whether attributes of the batch came as references to its string table.
+/// Whether attributes of the batch were received as references to its string table.
 fn has_references(profiles: &Profiles) -> bool {
     profiles.dictionary().tables().references
 }

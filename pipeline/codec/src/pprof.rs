@@ -1,4 +1,4 @@
-//! pprof: batches become profiles for `go tool pprof` and others, several of them where a batch holds more than one.
+//! Encodes batches as pprof profiles for `go tool pprof` and other tools; a batch may give several.
 
 use profbridge_model::{Profiles, Quantities, Reason};
 use profbridge_net::compression::Compression;
@@ -7,13 +7,13 @@ use profbridge_wire::pprof::{encode, groups};
 use crate::compressor::compress;
 use crate::message::{Encoded, Message};
 
-/// Samples whose times pprof has no place for.
+/// Counts samples whose times were left out, because pprof has no place for them.
 pub const LEFT_OUT_TIMES: &str = "pprof_samples_without_their_times";
 
-/// Attributes of samples that no label can say: lists and bytes.
+/// Counts attributes of samples that cannot be labels: lists and bytes.
 pub const LEFT_OUT_ATTRIBUTES: &str = "pprof_attributes_left_out";
 
-/// Makes a message of each pprof profile in a batch, compressed with gzip, as Go writes them and all tools read them.
+/// Encodes each pprof profile of a batch as a message, compressed with gzip, as Go does and all tools expect.
 pub fn profiles(batch: &Profiles) -> Encoded<()> {
     let mut made = Encoded::default();
     for group in groups(batch) {

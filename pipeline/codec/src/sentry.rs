@@ -1,5 +1,5 @@
-//! Sentry: profiles become envelopes with a chunk each, spans envelopes with a transaction each, and envelopes of
-//! others become bodies as they came.
+//! Sentry encoder: profiles become envelopes with one chunk each, spans become envelopes with one transaction each, and
+//! received envelopes are forwarded.
 
 mod config;
 mod containers;
@@ -33,20 +33,20 @@ use crate::message::{Encoded, Message, Report, samples};
 use forward::Hashed;
 use sink::Envelopes;
 
-/// Makes envelopes, one batch at a time; keeps its memory from one to the next.
+/// Encodes envelopes one batch at a time, and reuses its memory.
 #[derive(Debug)]
 pub struct Encoder {
     converter: Converter,
     writer: Writer,
-    /// The environment of processes that do not name one.
+    /// The environment for processes without one.
     environment: String,
     compressor: Compressor,
-    /// What was said once.
+    /// The types already reported.
     timeless: TimelessTypes,
 }
 
 impl Encoder {
-    /// An encoder that makes chunks with these settings. Of them transactions have the environment.
+    /// Creates an encoder with these settings for chunks. Transactions only use the environment.
     pub fn new(settings: Settings) -> Self {
         let environment = settings.environment.clone();
         Self {
@@ -58,8 +58,8 @@ impl Encoder {
         }
     }
 
-    /// A batch that was cut for one process and window, as envelopes with a chunk each. `extra` goes into the first of
-    /// them as a further item; where there is none, it goes nowhere.
+    /// Encodes a batch of one process and window as envelopes with one chunk each. `extra` is added to the first
+    /// envelope as another item; without an envelope it is not sent.
     pub fn profiles(
         &mut self,
         profiles: &Profiles,
@@ -78,7 +78,8 @@ impl Encoder {
             error: converted.error,
             losses: converted.losses,
         };
-        // One sample in OTLP's sense may be in many chunks: they are shared out by observations, and none counts twice.
+        // An OTLP sample may be in several chunks. So samples are distributed in proportion to observations, and none
+        // counts twice.
         let whole = finished.iter().map(|(_, meta)| meta.observations).sum::<u64>().max(1);
         let (all, mut seen, mut shared) = (samples(profiles), 0, 0);
         let messages = finished.into_iter().map(|(body, meta)| {
@@ -91,8 +92,8 @@ impl Encoder {
         Encoded { messages: messages.collect(), report }
     }
 
-    /// An envelope for the DSN that it is forwarded to: its body as it came, compressed as it came, where that says
-    /// what the envelope says; else, and then without a coding of the client's, as [`Encoder::envelope`] writes it.
+    /// Encodes an envelope for forwarding to a DSN: the received body with its compression, if it still matches the
+    /// envelope; otherwise like [`Encoder::envelope`], without the client's content coding.
     pub fn forward(
         &mut self,
         envelope: &Envelope,
@@ -118,7 +119,7 @@ impl Encoder {
         header: &[u8],
         compression: Compression,
     ) -> io::Result<Bytes> {
-        // Compressed anew it is about as large as it was.
+        // Compressed again, it has about the same size.
         let mut open = self.compressor.open(compression, received.body.len(), 1)?;
         forward::write_renamed(received, old, header, &mut open)?;
         self.compressor.close(open)
@@ -133,7 +134,7 @@ impl Encoder {
         let plain = envelope.items.iter().map(|item| item.header.len() + item.payload.len() + 2).sum::<usize>();
         let packed = envelope.received.as_ref().filter(|received| received.content_encoding.is_some());
         let (estimated, times) = match packed {
-            // Compressed anew it is about as large as it was.
+            // Compressed again, it has about the same size.
             Some(received) if compression != Compression::None => (received.body.len(), 1),
             _ => (envelope.header.len() + plain + 1, 4),
         };
@@ -144,10 +145,9 @@ impl Encoder {
         Ok((self.compressor.close(open)?, meta))
     }
 
-    /// An envelope with a profile of sample format V1 as what is sent instead today: its chunks, in envelopes of their
-    /// own, and the envelope without the profile, whose transaction names their profiler and its thread. `None` where
-    /// there is no such profile, or it cannot be upgraded: then it is better sent as it came. The envelope must be
-    /// [`settled`].
+    /// Upgrades an envelope with a profile of sample format V1: the chunks, in their own envelopes, and the envelope
+    /// without the profile, whose transaction names the profiler and its thread. `None` if there is no such profile, or
+    /// it cannot be upgraded and should be sent unmodified. The envelope must be [`settled`].
     pub fn upgraded(
         &mut self,
         envelope: &Envelope,
@@ -179,8 +179,8 @@ impl Encoder {
         Some((chunks, Some(rest).filter(|rest| !rest.items.is_empty())))
     }
 
-    /// An envelope as it came. Where it goes `to` another project than its header names, or by another key, the header
-    /// names those instead.
+    /// Encodes a received envelope. If the project or the key of `to` differs from its header, the header's DSN is
+    /// replaced.
     pub fn envelope(&mut self, envelope: &Envelope, to: Option<&Dsn>, compression: Compression) -> Encoded<Forwarded> {
         let Settled { envelope, report } = settled(envelope);
         let Some(envelope) = &envelope else { return Encoded { messages: Vec::new(), report } };
@@ -189,7 +189,7 @@ impl Encoder {
     }
 }
 
-/// The one message that an envelope becomes, or its loss, beside what is known of it already.
+/// The single message of an envelope, or its loss, added to an existing report.
 fn of_envelope<M>(envelope: &Envelope, body: io::Result<(Bytes, M)>, report: Report) -> Encoded<M> {
     let mut encoded = Encoded { messages: Vec::new(), report };
     let quantities = envelope.quantities();

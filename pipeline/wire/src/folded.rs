@@ -1,12 +1,13 @@
-//! Profiles as collapsed stacks, and back: one line per distinct stack, root first, then its weight.
+//! Writes and reads collapsed stacks: one line per distinct stack, root first, then its weight.
 //!
-//! The text that flame graph tools read (brendangregg/FlameGraph `flamegraph.pl`, the crate `inferno`):
-//! `main;handle;parse 42`. A frame's name must not hold `;` nor a line's end, and there is no way to escape them, so
-//! they are replaced.
+//! Flame graph tools read this text (brendangregg/FlameGraph `flamegraph.pl`, the crate `inferno`): `main;handle;parse
+//! 42`. A frame's name must contain neither `;` nor a line break, and there is no escaping, so these characters are
+//! replaced.
 //!
-//! A flame graph has one unit. Time is nanoseconds, be it values in a unit of time or counts times the period; other
-//! values are in the unit of their type. The first type that is chosen decides ([`mod@choice`]), and values of other
-//! types, which would be added up to nonsense, are counted and named. So are values below zero.
+//! A flame graph has one unit. Time is in nanoseconds, whether it comes from values in a unit of time or from counts
+//! times the period; other values keep the unit of their type. The first chosen type decides ([`mod@choice`]). Adding
+//! values of other types would make no sense, so they are counted and reported by name instead. Negative values are
+//! also counted and not added.
 
 pub mod choice;
 mod name;
@@ -30,29 +31,29 @@ pub use read::{Counted, Read, RefusedLine, differential, is_flat, is_folded, rea
 
 use crate::pprof::pruned;
 
-/// The most frames of a stack that are written; deeper ones lose their root.
+/// Maximum number of frames written of a stack; deeper stacks lose their root.
 pub const MAX_DEPTH: usize = 4096;
 
-/// The most bytes of text that are held: what one long name in a million stacks would otherwise become.
+/// Maximum size of the text held in memory, in bytes. Protects against one long name in a million stacks.
 pub const MAX_BYTES: usize = 256 << 20;
 
-/// The first frame of the stacks of threads that ran, where others waited.
+/// The root frame of stacks of running threads, if other stacks show waiting ones.
 pub const RUNNING: &str = "[running]";
 
-/// The first frame of the stacks of threads that were blocked.
+/// The root frame of stacks of blocked threads.
 pub const WAITING: &str = "[waiting]";
 
-/// The first frame of the stacks of threads that ran or were blocked, where others did one of both.
+/// The root frame of stacks of threads in an unknown state, if other stacks have a known one.
 pub const EITHER: &str = "[running or waiting]";
 
-/// Whether stacks are told apart by their thread.
+/// Whether stacks of different threads are kept separate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Threads {
-    /// They are not.
+    /// Stacks of all threads are merged.
     #[default]
     Merged,
-    /// The thread's name, or `thread ID` where it has none, is the root of its stacks; in profiles that name no thread
-    /// nothing is.
+    /// The thread's name, or `thread ID` if it has no name, is the root of its stacks. Profiles without thread
+    /// attributes get no such root.
     Apart,
 }
 
@@ -61,24 +62,24 @@ pub enum Threads {
 pub struct Folded {
     threads: Threads,
     states: bool,
-    /// Whether stacks are told apart by their process, and what that is called by.
+    /// Whether stacks of different processes are kept separate, and how processes are named.
     apart: Option<CalledBy>,
-    /// What processes are called, by their numbers; the numbers by that.
+    /// The labels of processes by number, and the reverse map.
     processes: Vec<Box<str>>,
     numbers: HashMap<Box<str>, usize>,
-    /// The bytes of that, which leave most of the room to stacks.
+    /// Size of the labels in bytes. It is limited so that most of the memory remains for stacks.
     label_bytes: usize,
     stacks: HashMap<Root, HashMap<Box<str>, u64>>,
     bytes: usize,
     max_bytes: usize,
-    /// The type of all weights, and in it `None` where they are time; `None` before the first.
+    /// The type of all weights: `Some(None)` for time, `None` before the first profile.
     measure: Option<Option<ShownType>>,
     not_shown: NotShown,
     losses: Losses,
 }
 
 impl Folded {
-    /// Nothing yet.
+    /// Creates an empty collection.
     pub fn new(threads: Threads) -> Self {
         Self {
             threads,
@@ -96,20 +97,20 @@ impl Folded {
         }
     }
 
-    /// The same with what threads did as the root of their stacks: [`WAITING`], and [`RUNNING`] where samples of time on
-    /// the wall say it, or other threads waited.
+    /// Adds the thread's state as the root of its stacks: [`WAITING`], and [`RUNNING`] if wall-clock samples say so or
+    /// other threads waited.
     #[must_use]
     pub fn with_states(self) -> Self {
         Self { states: true, ..self }
     }
 
-    /// The same with the process of stacks as their root, behind what threads did, where there are several.
+    /// Adds the process as a frame after the thread's state, if there are several processes.
     #[must_use]
     pub fn with_processes(self, called_by: CalledBy) -> Self {
         Self { apart: Some(called_by), ..self }
     }
 
-    /// Adds all stacks of a batch, without the frames that pprof's `drop_frames` says are not to be shown.
+    /// Adds all stacks of a batch, without the frames that pprof's `drop_frames` hides.
     pub fn add(&mut self, batch: &Profiles) {
         match pruned(batch) {
             Some(pruned) => self.add_all(&pruned.batch),
@@ -133,12 +134,12 @@ impl Folded {
         }
     }
 
-    /// Whether a profile is of the type of all weights.
+    /// Whether a profile has the type of all weights.
     fn takes(&mut self, shown: &Shown) -> bool {
         shown.is_chosen && *self.measure.get_or_insert_with(|| shown.own.clone()) == shown.own
     }
 
-    /// The number of a process; `None` where there is no room for another one.
+    /// The number of a process; `None` if there is no room for another one.
     fn process(&mut self, process: Process<'_>) -> Option<usize> {
         let mut label = String::new();
         match process.to_string() {
@@ -148,7 +149,7 @@ impl Folded {
         if let Some(&number) = self.numbers.get(&*label) {
             return Some(number);
         }
-        // It is held twice.
+        // The label is stored twice.
         let bytes = self.label_bytes + 2 * label.len();
         self.label_bytes = Some(bytes).filter(|&bytes| bytes <= self.max_bytes / 4)?;
         let number = self.processes.len();
@@ -211,7 +212,7 @@ impl Folded {
             *known = known.saturating_add(weight);
             return;
         }
-        // Its process stands in front of each in what is written.
+        // The written line begins with the label of its process.
         let length = text.len() + self.processes.get(root.1).map_or(0, |label| label.len() + 1);
         if self.bytes + length > self.max_bytes {
             return self.losses.add_observations(Reason::LimitExceeded, observations);
@@ -220,17 +221,17 @@ impl Folded {
         stacks.insert(text.into(), weight);
     }
 
-    /// The type of all weights; `None` where they are nanoseconds.
+    /// The type of all weights; `None` if they are nanoseconds.
     pub fn shown_type(&self) -> Option<&ShownType> {
         self.measure.as_ref()?.as_ref()
     }
 
-    /// The types that were left out.
+    /// The types that were not added.
     pub fn not_shown(&self) -> &NotShown {
         &self.not_shown
     }
 
-    /// What was not folded, and why.
+    /// The observations that were not added, and why.
     pub fn losses(&self) -> &Losses {
         &self.losses
     }
@@ -240,7 +241,7 @@ impl Folded {
         self.lines().next().is_none()
     }
 
-    /// The lines without their order: a stack and its weight, which is not zero.
+    /// The lines in no particular order: a stack and its non-zero weight.
     pub fn lines(&self) -> impl Iterator<Item = (Cow<'_, str>, u64)> + '_ {
         let of_all = self.stacks.iter().filter(|(_, stacks)| stacks.values().any(|&weight| weight > 0));
         let processes: HashSet<usize> = of_all.clone().map(|(&(_, process), _)| process).collect();
@@ -256,7 +257,7 @@ impl Folded {
         })
     }
 
-    /// What stands in front of stacks.
+    /// The frames in front of a stack.
     fn root(&self, (did, process): Root, (states, processes): (bool, bool)) -> String {
         let state = match did {
             Did::Told(State::Running) => Some(RUNNING),
@@ -268,11 +269,11 @@ impl Folded {
         state.into_iter().chain(process).collect::<Vec<_>>().join(";")
     }
 
-    /// Writes the lines, sorted, so that equal profiles are equal text.
+    /// Writes the lines sorted, so that equal profiles give equal text.
     ///
     /// # Errors
     ///
-    /// What the writer fails with.
+    /// The writer's errors.
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let mut lines: Vec<_> = self.lines().collect();
         lines.sort_unstable();
@@ -283,27 +284,27 @@ impl Folded {
     }
 }
 
-/// What stands in front of stacks: what the thread did, and the number of the process.
+/// The prefix of stacks: the thread's state, and the number of the process.
 type Root = (Did, usize);
 
-/// What a thread did.
+/// The state of a thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Did {
-    /// What its sample or its type says.
+    /// The state that its sample or its type says.
     Told(State),
-    /// It ran, or it is no time.
+    /// Running, or the values are not time.
     Ran,
-    /// It ran or waited.
+    /// Running or waiting.
     Either,
 }
 
-/// What tells stacks of a profile apart: what stands in front of them, the thread, and the stack.
+/// The key by which stacks of a profile are separated: prefix, thread, and stack.
 type Group = (Root, Option<AttributeSetId>, Option<StackId>);
 
-/// The sum of the values of a sample, and how many of its observations have one below zero, which is no part of it.
+/// The sum of the values of a sample, and the number of its observations with a negative value, which the sum excludes.
 fn value_of(sample: &Sample<'_>) -> (u64, u64) {
     if sample.values_bytes().is_empty() {
-        // Timestamps without values count one each.
+        // Each timestamp without a value counts as one.
         return (sample.observations(), 0);
     }
     if sample.timestamps_bytes().is_empty() {
@@ -315,12 +316,12 @@ fn value_of(sample: &Sample<'_>) -> (u64, u64) {
     })
 }
 
-/// Whether attributes say which thread it was.
+/// Whether the attributes name a thread.
 fn names_thread(dictionary: &Dictionary, attributes: Option<AttributeSetId>) -> bool {
     ["thread.name", "thread.id"].iter().any(|key| dictionary.find(attributes, key).is_some())
 }
 
-/// Writes the thread as a frame of its own.
+/// Writes the thread as a separate frame.
 fn push_thread(text: &mut String, dictionary: &Dictionary, attributes: Option<AttributeSetId>) {
     match (dictionary.find(attributes, "thread.name"), dictionary.find(attributes, "thread.id")) {
         (Some(Value::String(Some(name))), _) => name::push(text, dictionary.string(Some(*name))),
@@ -330,11 +331,11 @@ fn push_thread(text: &mut String, dictionary: &Dictionary, attributes: Option<At
     }
 }
 
-/// Writes the frames, root first. Returns false where there are none.
+/// Writes the frames, root first. Returns false if there are none.
 fn push_stack(text: &mut String, dictionary: &Dictionary, stack: Option<StackId>) -> bool {
     let frames = dictionary.stack(stack).flatten().flat_map(|location| {
         let location = dictionary.location(location);
-        // A location without lines is a frame as well, without a function.
+        // A location without lines also counts as a frame, without a function.
         let lines = dictionary.lines(location).len();
         (0..lines.max(1)).map(move |line| (location, dictionary.lines(location).get(line)))
     });

@@ -1,10 +1,9 @@
-//! Content that is something else than what is read, called by its name: "not supported" helps more than "not
-//! known", and each comes with a way to go.
+//! Names content in unsupported formats: "not supported" helps more than "unknown", and each name comes with a remedy.
 
 use crate::otlp::reader::Reader;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-/// What content begins with, what it is, and what to do instead.
+/// The first bytes of a format, its name, and the remedy.
 const BEGINNINGS: [(&[u8], &str, &str); 39] = [
     (b"PERFILE2", "a recording of Linux perf (perf.data)", PERF),
     (
@@ -59,10 +58,10 @@ const TEXT: &str =
     "let the program write pprof (protobuf), as Go does without `debug=`; `pprof -proto PROGRAM FILE` may read it";
 const PRINTED: &str = "convert the profile of which it was printed, or let `pprof -proto` write it";
 
-/// What some programs of Windows put in front of text in UTF-8.
+/// The mark that some Windows programs write in front of UTF-8 text.
 pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// Formats in JSON, told by keys of the outermost object; each needs all of its keys.
+/// JSON formats, recognised by keys of the outermost object; all keys of an entry are required.
 const OBJECTS: [(&[&str], &str, &str); 11] = [
     (&["nodes", "startTime", "endTime"], CPUPROFILE, SAMPLE),
     (&["nodes", "timeDeltas"], CPUPROFILE, SAMPLE),
@@ -79,13 +78,13 @@ const OBJECTS: [(&[&str], &str, &str); 11] = [
 
 const CPUPROFILE: &str = "a CPU profile of V8 (.cpuprofile)";
 
-/// A profile of Sentry's first format.
+/// A profile in Sentry's first format.
 const V1: &str = "a V1 profile of Sentry, which belongs to a transaction";
 
-/// What has the transaction.
+/// The remedy: the envelope contains the transaction.
 const ENVELOPE: &str = "convert the envelope that it came in";
 
-/// What content is, and what to do instead of converting it; `None` where it is nothing that is known here.
+/// The name of an unsupported format, and a remedy; `None` if it is not known.
 pub fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let begins = |text: &[u8], with: &[u8]| text.get(..with.len()).is_some_and(|text| text.eq_ignore_ascii_case(with));
@@ -108,20 +107,20 @@ pub fn name(bytes: &[u8]) -> Option<(&'static str, &'static str)> {
             }
             OBJECTS.iter().find(|(wanted, ..)| wanted.iter().all(has)).map(|&(_, what, way)| (what, way))
         }
-        // A request in protobuf begins like that where its first message has 91 bytes.
+        // A protobuf request begins with this byte if its first message has 91 bytes.
         Some(b'[') if is_text(bytes) => Some(("a list in JSON, perhaps a trace in Chrome's format", SAMPLE)),
         Some(_) if is_perf_script(bytes) => Some(("what `perf script` prints", PERF)),
         _ => None,
     }
 }
 
-/// Whether bytes are lines of text. A request holds lengths and numbers, of which some are control characters.
+/// Whether bytes are lines of text. A request has lengths and numbers, some of which are control characters.
 pub fn is_text(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(|c: char| c.is_control() && !c.is_ascii_whitespace()))
 }
 
-/// The CPU profiles of gperftools and of Java's binary agents: machine words of either size and order, the header 0, 3,
-/// the version of the format, the period, 0 (google/pprof `profile/legacy_profile.go`, `parseCPU`).
+/// CPU profiles of gperftools and of Java's binary agents: machine words of either size and byte order, with the header
+/// 0, 3, the format's version, the period, 0 (google/pprof `profile/legacy_profile.go`, `parseCPU`).
 fn legacy_cpu_profile(bytes: &[u8]) -> Option<&'static str> {
     let words = |size: usize, big: bool| -> Option<[u64; 5]> {
         let mut words = [0; 5];
@@ -138,8 +137,8 @@ fn legacy_cpu_profile(bytes: &[u8]) -> Option<&'static str> {
     })
 }
 
-/// Whether the first message under field 1 is a packet of Perfetto (`trace_packet.proto`): it has a time (8) or the id of
-/// its sequence (10), where resources of OTLP have no integers.
+/// Whether the first message under field 1 is a Perfetto packet (`trace_packet.proto`): it has a time (8) or a sequence
+/// id (10), while OTLP resources have no integers.
 fn is_perfetto(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
     let Ok(Some(0x0a)) = reader.key() else { return false };
@@ -154,7 +153,7 @@ fn is_perfetto(bytes: &[u8]) -> bool {
     found && packet.rest().is_empty()
 }
 
-/// Whether the first line that is no comment is the head of a sample: `name pid [cpu] seconds.micros: ...`.
+/// Whether the first line that is not a comment is the head of a sample: `name pid [cpu] seconds.micros: ...`.
 fn is_perf_script(bytes: &[u8]) -> bool {
     let mut lines = bytes.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty());
     let line = lines.find(|line| !line.starts_with(b"#")).and_then(|line| std::str::from_utf8(line).ok());
@@ -168,7 +167,7 @@ fn is_perf_script(bytes: &[u8]) -> bool {
     words.windows(2).skip(1).any(|pair| is_id(pair[0]) && is_time(pair[1]))
 }
 
-/// The keys of the first JSON value, if it is an object: those in front of what is no JSON.
+/// The keys of the first JSON value, if it is an object; on malformed JSON, the keys before the error.
 pub fn keys(bytes: &[u8]) -> Vec<String> {
     struct Keys<'a>(&'a mut Vec<String>);
 
@@ -189,7 +188,7 @@ pub fn keys(bytes: &[u8]) -> Vec<String> {
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
             while let Some(key) = map.next_key::<String>()? {
-                // An object with more is none of those that are told apart by their keys.
+                // An object with more keys is not one of the known formats.
                 if self.0.len() < MOST_KEYS {
                     self.0.push(key);
                 }
@@ -201,20 +200,19 @@ pub fn keys(bytes: &[u8]) -> Vec<String> {
 
     let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
     let mut keys = Vec::new();
-    // What comes after the first value, or is no JSON, is for its reader to refuse.
+    // The actual parser rejects trailing text and malformed JSON.
     drop(Keys(&mut keys).deserialize(&mut serde_json::Deserializer::from_slice(bytes)));
     keys
 }
 
-/// The most keys of an object that are looked at.
+/// Maximum number of an object's keys that are inspected.
 const MOST_KEYS: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Guarantees: each format that is known and not read is called by its name, wherever its keys stand, and comes
-    /// with a way to go.
+    /// Guarantees: each known unsupported format is named, wherever its keys are, and has a remedy.
     #[test]
     fn names() {
         for (bytes, expected) in [
@@ -252,7 +250,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: what is read, and what is nothing known, is not taken for something else.
+    /// Guarantees: supported and unknown content is not taken for another format.
     #[test]
     fn no_names() {
         for bytes in [

@@ -1,4 +1,4 @@
-//! Writes the pieces of JSON that chunks, transactions and OTLP requests consist of.
+//! Writes the JSON fragments of chunks, transactions and OTLP requests.
 
 /// Two digits for each number below 100.
 const PAIRS: [[u8; 2]; 100] = {
@@ -11,7 +11,7 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// The longest decimal number of 64 bits.
+/// Maximum number of decimal digits of a 64-bit number.
 const MAX_DIGITS: usize = 20;
 
 /// Appends a number in decimal.
@@ -36,13 +36,13 @@ pub(crate) fn number(out: &mut Vec<u8>, mut value: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The number of an element, as text: digits and a comma in the lower bytes of a word, the first one lowest, and in
-/// the highest byte how many bytes that is. One load, one store and one addition write it.
+/// The text of an element's number: digits and a comma in the low bytes of a word, first one lowest, and the number of
+/// these bytes in the highest byte. Writing it takes one load, one store and one addition.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Index(u64);
 
 impl Index {
-    /// The first number that is too large.
+    /// The first number that does not fit.
     pub(crate) const END: usize = 1_000_000;
 
     /// The text of a number below [`Index::END`].
@@ -58,20 +58,20 @@ impl Index {
         Self(digits >> (zeroes * 8) | u64::from(7 - zeroes) << 56)
     }
 
-    /// How many bytes of the text count, the comma included; 0 for no number.
+    /// Length of the text including the comma; 0 for no number.
     #[inline]
     pub(crate) fn len(self) -> usize {
         (self.0 >> 56) as usize
     }
 
-    /// Writes the text, and whatever, up to eight bytes.
+    /// Writes eight bytes, of which only the text counts.
     #[inline]
     pub(crate) fn write(self, out: &mut [u8], at: usize) {
         out[at..at + 8].copy_from_slice(&self.0.to_le_bytes());
     }
 }
 
-/// Six digits, zeroes in front.
+/// Six digits with leading zeros.
 #[inline]
 pub(crate) fn six_digits(value: u32) -> [u8; 6] {
     let [a, b] = PAIRS[(value / 10_000 % 100) as usize];
@@ -80,14 +80,14 @@ pub(crate) fn six_digits(value: u32) -> [u8; 6] {
     [a, b, c, d, e, f]
 }
 
-/// Appends a number as a string in hexadecimal, with `0x` in front (getsentry/relay `relay-profiling/src/types.rs`).
+/// Appends a number as a hexadecimal string with the prefix `0x` (getsentry/relay `relay-profiling/src/types.rs`).
 pub(crate) fn address(out: &mut Vec<u8>, value: u64) {
     out.push(b'"');
     hexadecimal(out, value);
     out.push(b'"');
 }
 
-/// Appends a number in hexadecimal digits, with their prefix, as a part of a string.
+/// Appends a number as hexadecimal digits with the prefix `0x`, as part of a string.
 pub(crate) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(b"0x");
     let digits = (64 - (value | 1).leading_zeros()).div_ceil(4);
@@ -96,8 +96,8 @@ pub(crate) fn hexadecimal(out: &mut Vec<u8>, value: u64) {
     }
 }
 
-/// Appends the inside of a JSON string (RFC 8259 section 7): quotes, backslashes and control characters are escaped,
-/// everything else stands as it is. `text` is UTF-8.
+/// Appends the content of a JSON string (RFC 8259 section 7): quotes, backslashes and control characters are escaped,
+/// everything else is copied. `text` is UTF-8.
 #[inline]
 pub(crate) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
     let clean = clean_prefix(text);
@@ -107,7 +107,7 @@ pub(crate) fn escaped(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// The number of bytes at the front that need no escape, eight at a time.
+/// The number of leading bytes that need no escape, checked eight at a time.
 #[inline]
 fn clean_prefix(text: &[u8]) -> usize {
     let (words, rest) = text.as_chunks::<8>();
@@ -125,7 +125,7 @@ fn clean_prefix(text: &[u8]) -> usize {
 }
 
 /// Whether one of eight bytes is a quote, a backslash or below a space: the usual test for a zero byte in a word,
-/// applied to the word with each of the two characters taken out, and to the word less a space in each byte.
+/// applied to the word XORed with each of the two characters, and to the word minus a space in each byte.
 #[inline]
 fn needs_escape(word: u64) -> bool {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -153,7 +153,7 @@ fn escape_rest(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// The front of a text that has at most `max` bytes and ends between two characters.
+/// The longest prefix of at most `max` bytes that does not split a character.
 pub(crate) fn cut(text: &[u8], max: usize) -> &[u8] {
     if text.len() <= max {
         return text;
@@ -172,7 +172,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Guarantees: any text comes back through a JSON parser, control characters and U+2028 included.
+        /// Guarantees: any text survives the round trip through a JSON parser, including control characters and U+2028.
         #[test]
         fn escapes(text in "[\\x00-\\x7f\u{2028}\u{2029}é😀\"\\\\]{0,40}") {
             let mut out = vec![b'"'];
@@ -199,7 +199,7 @@ mod tests {
             prop_assert_eq!(text[1..1 + Index::new(six).len()].to_vec(), format!("{six},").into_bytes());
         }
 
-        /// Guarantees: a cut text is a prefix, valid UTF-8, and at most three bytes shorter than it may be.
+        /// Guarantees: a truncated text is a prefix, valid UTF-8, and at most three bytes shorter than allowed.
         #[test]
         fn cuts(text in "[aé€😀]{0,20}", max in 0..40_usize) {
             let front = std::str::from_utf8(cut(text.as_bytes(), max)).unwrap();

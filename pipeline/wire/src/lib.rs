@@ -1,16 +1,15 @@
-//! Bytes to the model and back: OTLP and pprof profiles, Sentry envelopes and chunks, folded stacks.
+//! Converts bytes to the model and back: OTLP and pprof profiles, Sentry envelopes and chunks, folded stacks.
 //!
-//! * [`otlp`]: requests become batches that point into them, and batches requests; layouts are told apart.
-//! * [`sentry`]: batches become chunks, the conversion; envelopes, DSNs and rate limits are read and written.
-//! * [`spans`]: one reading of a span, whether OTLP or Sentry wrote it.
-//! * [`pprof`]: pprof profiles become batches, and batches pprof profiles.
-//! * [`perf_name`]: what runtimes say in the names of code that they compiled.
-//! * [`folded`]: stacks as the lines that flame graphs are made of, and back.
-//! * [`foreign`]: what is not read, by its name.
+//! * [`otlp`]: decodes requests into batches that point into them, detects their layout, and encodes batches.
+//! * [`sentry`]: converts batches to chunks; reads and writes envelopes, DSNs and rate limits.
+//! * [`spans`]: a common view of spans from OTLP or Sentry.
+//! * [`pprof`]: converts pprof profiles to batches and back.
+//! * [`perf_name`]: parses the names that runtimes give to compiled code.
+//! * [`folded`]: writes and reads stacks as the text lines of flame graph tools.
+//! * [`foreign`]: names unsupported formats.
 //!
-//! It knows the formats and their rules, and nothing of where bytes come from or go to: no I/O, no clock, no runtime,
-//! no configuration. No bytes make it panic: each limit is checked before memory is taken for what it limits, each
-//! index once.
+//! The crate knows the formats and their rules, but not where bytes come from or go to: no I/O, no clock, no runtime,
+//! no configuration. No bytes cause a panic: each limit is checked before memory is allocated, and each index once.
 
 pub mod folded;
 pub mod foreign;

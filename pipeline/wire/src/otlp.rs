@@ -1,16 +1,16 @@
-//! OTLP profiles: protobuf bytes to a batch and back.
+//! OTLP profiles: converts protobuf bytes to a batch and back.
 //!
 //! The layout is that of opentelemetry-proto 1.10 (`opentelemetry/proto/profiles/v1development/profiles.proto`), which
-//! 1.11 did not change; those since 1.3 are read as well. Nothing here does I/O, and no bytes make it panic.
+//! 1.11 did not change; layouts since 1.3 are accepted as well. This module does no I/O, and no bytes cause a panic.
 //!
-//! * [`mod@decode`]: a request to a batch, without copying what it points to.
-//! * [`mod@encode`]: a batch to a request, of exactly computed size.
-//! * [`mod@split`]: a batch to several that each fit a size.
-//! * [`json`]: either as JSON, and traces.
+//! * [`mod@decode`]: converts a request to a batch that points into it.
+//! * [`mod@encode`]: converts a batch to a request, with its size computed exactly in advance.
+//! * [`mod@split`]: splits a batch into parts that each fit a size.
+//! * [`json`]: profiles and traces as JSON.
 //! * [`delimited`]: the Collector file exporter's frames.
-//! * [`environment`]: the variable in which a program is told its attributes.
-//! * [`mod@signal`]: tells requests of profiles and of spans apart.
-//! * [`mod@sniff`]: tells the forms of a file apart.
+//! * [`environment`]: the environment variable with a program's resource attributes.
+//! * [`mod@signal`]: distinguishes requests of profiles from requests of spans.
+//! * [`mod@sniff`]: detects the format of a file.
 
 pub mod decode;
 pub mod delimited;

@@ -1,23 +1,23 @@
-//! The names that runtimes give the code they compile, in perf maps and in profiles made from them.
+//! The names that runtimes give to compiled code, in perf maps and in profiles made from them.
 //!
 //! A perf map has one line of text for each piece of code (perf, `tools/perf/Documentation/jit-interface.txt`), and
-//! every runtime puts into it what it likes. Read here:
+//! every runtime has its own format for the name. This module parses:
 //!
-//! * V8: `JS:*handle /srv.js:2:16`, with the tier in front of the name (v8/v8 `src/logging/log.cc`,
-//!   `src/objects/code-kind.cc` `CodeKindToMarker`). One function has a line for each tier it was compiled in.
+//! * V8: `JS:*handle /srv.js:2:16`, with the compiler tier in front of the name (v8/v8 `src/logging/log.cc`,
+//!   `src/objects/code-kind.cc` `CodeKindToMarker`). A function has one line for each tier that compiled it.
 //! * CPython 3.12 and later: `py::digest:/srv/h.py` (python/cpython `Python/perf_trampoline.c`).
 //! * HotSpot: `void com.x.Y.m(int)` (openjdk/jdk `src/hotspot/share/code/codeCache.cpp`, `write_perf_map`),
 //!   `Lcom/x/Y;::m` (jvm-profiling-tools/perf-map-agent `src/c/perf-map-agent.c`), `Lcom/x/Y;m(I)V` (perf,
 //!   `tools/perf/jvmti/libjvmti.c`), and the names of its stubs.
 //!
-//! What comes out is what a profiler that reads the runtime's own data would have said.
+//! The result matches the frame that a profiler with access to the runtime's own data would report.
 
 use std::borrow::Cow;
 
 #[cfg(test)]
 mod tests;
 
-/// Whose code it is.
+/// The runtime that compiled the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Compiler {
     /// V8: Node, Deno, Electron.
@@ -40,18 +40,18 @@ impl Compiler {
     }
 }
 
-/// What a name says.
+/// A parsed name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PerfName<'a> {
-    /// Whose code it is.
+    /// The runtime that compiled the code.
     pub compiler: Compiler,
-    /// The function; in Java its class, a dot and its name. Never empty.
+    /// The function's name; for Java, class and method joined by a dot. Never empty.
     pub function: Cow<'a, str>,
-    /// The source file as the runtime knows it, a path or a URL; empty where it is not said.
+    /// The source file as the runtime knows it, a path or a URL; empty if unknown.
     pub file: &'a str,
-    /// The line where the function begins, from 1; 0 where it is not said.
+    /// The line where the function begins, from 1; 0 if unknown.
     pub line: u32,
-    /// The column where it begins, from 1; 0 where it is not said.
+    /// The column where the function begins, from 1; 0 if unknown.
     pub column: u32,
 }
 
@@ -61,13 +61,13 @@ impl<'a> PerfName<'a> {
     }
 }
 
-/// What profilers of runtimes call a function without a name (open-telemetry/opentelemetry-ebpf-profiler
+/// The name that runtime profilers give to a function without a name (open-telemetry/opentelemetry-ebpf-profiler
 /// `interpreter/types.go`).
 const ANONYMOUS: &str = "<anonymous>";
 
-/// Reads a name. `None` where it is none that these runtimes give.
+/// Parses a name. `None` if none of these runtimes generates such a name.
 ///
-/// To be asked only about code that lies in no file: a C++ function may be called anything.
+/// Call it only for code outside of any file: a C++ function can have any name.
 #[must_use]
 pub fn parse(name: &str) -> Option<PerfName<'_>> {
     let parsed = match name.split_once(':') {
@@ -78,9 +78,8 @@ pub fn parse(name: &str) -> Option<PerfName<'_>> {
     parsed.or_else(|| hot_spot(name)).filter(|parsed| !parsed.function.is_empty())
 }
 
-/// Whether a mapping of this name holds code that was compiled at run time, and no file: `perf-12.map`, `//anon`,
-/// `[JIT] tid 12`, `[anon:v8]`, memory without a file (perf, `tools/perf/util/map.c`, and names that profile converters
-/// pass on).
+/// Whether a mapping of this name holds code compiled at run time instead of a file: `perf-12.map`, `//anon`, `[JIT]
+/// tid 12`, `[anon:v8]`, memory without a file (perf, `tools/perf/util/map.c`, and names that profile converters keep).
 #[must_use]
 pub fn is_compiled_at_run_time(mapping: &str) -> bool {
     let name = mapping.rsplit('/').next().unwrap_or(mapping);
@@ -91,19 +90,19 @@ pub fn is_compiled_at_run_time(mapping: &str) -> bool {
             .any(|start| mapping.starts_with(start))
 }
 
-/// `TAG:` and what V8 writes behind it.
+/// Parses a V8 name, split at its first colon into tag and rest.
 fn v8<'a>(name: &'a str, tag: &str, rest: &'a str) -> Option<PerfName<'a>> {
     match tag {
         "JS" | "LazyCompile" | "Function" | "Eval" | "Script" => Some(java_script(without_tier(rest))),
         "Builtin" => Some(PerfName::new(Compiler::V8, rest)),
-        // What they are is not told by their names alone.
+        // These names do not say what kind of code they are without the tag, so the whole name is kept.
         "BytecodeHandler" | "RegExp" | "Stub" | "Handler" => Some(PerfName::new(Compiler::V8, name)),
         _ => None,
     }
 }
 
-/// Without the mark of a tier: `~` interpreted, `^` Sparkplug, `+` Maglev, `*` TurboFan, `-` Turboprop until V8 9; `'`
-/// behind it says that it is good for one context only.
+/// Strips the tier mark: `~` interpreted, `^` Sparkplug, `+` Maglev, `*` TurboFan, `-` Turboprop until V8 9. A `'`
+/// behind it marks code that is specialised for one context.
 fn without_tier(text: &str) -> &str {
     match text.strip_prefix(['~', '^', '+', '*', '-']) {
         Some(rest) => rest.strip_prefix('\'').unwrap_or(rest),
@@ -111,7 +110,7 @@ fn without_tier(text: &str) -> &str {
     }
 }
 
-/// `handle /srv.js:2:16`, ` file:///srv/a.mjs:1:1`, `handle`.
+/// Parses `handle /srv.js:2:16`, ` file:///srv/a.mjs:1:1` or `handle`.
 fn java_script(text: &str) -> PerfName<'_> {
     let (place, column) = number_at_end(text);
     let (place, line) = if column == 0 { (place, 0) } else { number_at_end(place) };
@@ -122,7 +121,7 @@ fn java_script(text: &str) -> PerfName<'_> {
     PerfName { file, line, column, ..PerfName::new(Compiler::V8, function) }
 }
 
-/// Takes `:12` off the end; 0 where there is no number.
+/// Splits a number such as `:12` off the end; 0 if there is no number.
 fn number_at_end(text: &str) -> (&str, u32) {
     let Some((front, digits)) = text.rsplit_once(':') else { return (text, 0) };
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -132,7 +131,7 @@ fn number_at_end(text: &str) -> (&str, u32) {
     }
 }
 
-/// Where a script's name may begin. Names of functions have spaces (`get size`), and so have paths.
+/// Prefixes of script names. Needed because both function names (`get size`) and paths may contain spaces.
 const SCRIPTS: [&str; 9] =
     ["/", "file:", "node:", "internal/", "native ", "http:", "https:", "webpack", "evalmachine."];
 
@@ -145,7 +144,7 @@ fn split_script(text: &str) -> (&str, &str) {
     }
 }
 
-/// `digest:/srv/h.py`. Neither names nor what CPython puts around them (`<locals>`) have a colon.
+/// Parses `digest:/srv/h.py`. Neither names nor CPython's additions to them (`<locals>`) contain a colon.
 fn cpython(text: &str) -> Option<PerfName<'_>> {
     let (function, file) = text.split_once(':')?;
     let is_name = !file.is_empty() && !file.starts_with(':');
@@ -157,9 +156,8 @@ fn hot_spot(name: &str) -> Option<PerfName<'_>> {
     method.or_else(|| is_stub(name).then(|| PerfName::new(Compiler::HotSpot, name)))
 }
 
-/// `Lcom/x/Y;::m`, `Lcom/x/Y;.m(I)V`, `Lcom/x/Y;m(Y.java:12)`: a class as a descriptor (Java Virtual Machine
-/// Specification 4.3.2). Of functions that were inlined (`Lcom/x/Y;::m->Lcom/x/Z;::n`) the innermost is what is
-/// executed.
+/// Parses `Lcom/x/Y;::m`, `Lcom/x/Y;.m(I)V` or `Lcom/x/Y;m(Y.java:12)`: a class as a descriptor (Java Virtual Machine
+/// Specification 4.3.2). In a chain of inlined functions (`Lcom/x/Y;::m->Lcom/x/Z;::n`) the innermost one is executing.
 fn descriptor(name: &str) -> Option<PerfName<'_>> {
     let name = name.rsplit("->").next().unwrap_or(name);
     let (class, method) = name.strip_prefix('L')?.split_once(';')?;
@@ -175,7 +173,8 @@ fn descriptor(name: &str) -> Option<PerfName<'_>> {
     Some(PerfName { file, line, ..PerfName::new(Compiler::HotSpot, function) })
 }
 
-/// A class's name with dots. What makes a hidden class's name unique is no folder: `Y$$Lambda/0x00007f0a`.
+/// The class name with dots. In a hidden class's name (`Y$$Lambda/0x00007f0a`) the last slash separates an address, not
+/// a package.
 fn dotted(class: &str) -> String {
     let mut name = class.replace('/', ".");
     if let Some(at) = class.find("/0x") {
@@ -184,14 +183,15 @@ fn dotted(class: &str) -> String {
     name
 }
 
-/// `Y.java:12)`.
+/// Parses the source position at the end, `Y.java:12)`.
 fn source_position(arguments: &str) -> Option<(&str, u32)> {
     let (file, line) = arguments.strip_suffix(')')?.rsplit_once(':')?;
     let is_file = file.contains('.') && !file.contains([';', '/']);
     line.parse().ok().filter(|_| is_file).map(|line| (file, line))
 }
 
-/// `void com.x.Y.m(int, java.lang.String)`: the return type tells it from everything else that ends with a bracket.
+/// Parses `void com.x.Y.m(int, java.lang.String)`. The return type distinguishes it from other names that end with a
+/// bracket.
 fn declared(name: &str) -> Option<PerfName<'_>> {
     let (declaration, arguments) = name.split_once('(')?;
     let (result, method) = declaration.split_once(' ')?;
@@ -201,9 +201,8 @@ fn declared(name: &str) -> Option<PerfName<'_>> {
         .then(|| PerfName::new(Compiler::HotSpot, method))
 }
 
-/// `com.x.Y.m`, `com.x.Y::m`, either with arguments behind it: a package in small letters and a class with a capital
-/// one, by the conventions of the language (Java Language Specification 6.1), since nothing else tells it from other
-/// names with dots.
+/// Parses `com.x.Y.m` or `com.x.Y::m`, with or without arguments. Only the naming conventions (Java Language
+/// Specification 6.1: lower-case packages, upper-case classes) distinguish it from other names with dots.
 fn qualified(name: &str) -> Option<PerfName<'_>> {
     let (method, arguments) = name.split_once('(').unwrap_or((name, ""));
     let (class, function) = method.split_once("::").or_else(|| method.rsplit_once('.'))?;
@@ -217,24 +216,24 @@ fn qualified(name: &str) -> Option<PerfName<'_>> {
     Some(PerfName { file, line, ..PerfName::new(Compiler::HotSpot, function) })
 }
 
-/// A class's name with dots; that of a hidden class ends with `/0x` and a number.
+/// Whether this is a class name with dots; the name of a hidden class ends with `/0x` and a number.
 fn is_class(class: &str) -> bool {
     let (class, hidden) = class.split_once("/0x").unwrap_or((class, ""));
     class.split('.').all(is_class_part) && hidden.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Part of a class's or package's name.
+/// Whether this is a part of a class or package name.
 fn is_class_part(part: &str) -> bool {
     !part.is_empty() && part.chars().all(|c| c.is_alphanumeric() || matches!(c, '_' | '$' | '-' | '+'))
 }
 
-/// `m`, `<init>`, `lambda$m$0`, `size-impl`.
+/// Whether this is a method name: `m`, `<init>`, `lambda$m$0`, `size-impl`.
 fn is_method(name: &str) -> bool {
     is_class_part(name.strip_prefix('<').and_then(|name| name.strip_suffix('>')).unwrap_or(name))
 }
 
-/// What HotSpot calls code that is none of a method (openjdk/jdk `src/hotspot/share/code/codeBlob.cpp`,
-/// `runtime/stubRoutines.cpp`, `c1/c1_Runtime1.cpp`, `opto/runtime.cpp`).
+/// Whether this is HotSpot's name for code that belongs to no method (openjdk/jdk
+/// `src/hotspot/share/code/codeBlob.cpp`, `runtime/stubRoutines.cpp`, `c1/c1_Runtime1.cpp`, `opto/runtime.cpp`).
 fn is_stub(name: &str) -> bool {
     let known = [
         "Interpreter",

@@ -1,16 +1,16 @@
-//! One reading of a span, whatever its form: for whoever decides by what a span says and does not care who wrote it.
+//! A common view of a span in any format, for code that depends on a span's content but not on its sender.
 //!
 //! | | OTLP | transaction of Sentry's | its children | Sentry's span of version 2 |
 //! | --- | --- | --- | --- | --- |
 //! | name | `name` | `transaction` | `description` | `name` |
-//! | op | as its transaction has it ([`SpanView::op`]) | `contexts.trace.op` | `op` | attribute `sentry.op` |
-//! | attributes | `attributes` | `contexts.trace.data`, then `tags` | `data`, then `tags` | `attributes`, each its `value` |
+//! | op | derived, see [`SpanView::op`] | `contexts.trace.op` | `op` | attribute `sentry.op` |
+//! | attributes | `attributes` | `contexts.trace.data`, then `tags` | `data`, then `tags` | `value` of `attributes` |
 //! | resource | `Resource.attributes` | none | none | none |
 //!
 //! Sources: opentelemetry-proto `trace/v1/trace.proto`; Sentry developer documentation, "Transaction Payloads" and
 //! "Span Interface"; getsentry/relay `relay-event-schema/src/protocol/span_v2.rs`.
 //!
-//! What cannot be read reads as nothing: what reads a request or an envelope has said so.
+//! Invalid data reads as absent: the reader of the request or envelope has already reported it.
 
 mod json;
 mod language;
@@ -30,17 +30,17 @@ use crate::sentry::transaction;
 pub use self::process::{Process, process};
 pub use self::value::SpanValue;
 
-/// The attribute in which a program says whether a span is to be kept (getsentry/sentry-java
+/// The attribute with the program's own decision whether to keep a span (getsentry/sentry-java
 /// `sentry-opentelemetry-core`, `InternalSemanticAttributes`, as the next two).
 pub const SAMPLED: &str = "sentry.sampled";
 
-/// The attribute with the decision that came with the span's parent.
+/// The attribute with the sampling decision of the span's parent.
 pub const PARENT_SAMPLED: &str = "sentry.parent_sampled";
 
-/// The attribute with the number, from 0 to 1, with which the rate of a trace is compared.
+/// The attribute with the random number from 0 to 1 that is compared with a trace's sample rate.
 pub const SAMPLE_RAND: &str = "sentry.sample_rand";
 
-/// What a span says.
+/// A view of a span.
 #[derive(Debug)]
 pub struct SpanView<'a> {
     spans: &'a Spans,
@@ -51,14 +51,14 @@ pub struct SpanView<'a> {
 #[derive(Debug)]
 enum Said<'a> {
     Otlp(Fields<'a>),
-    /// The first span of a transaction: the transaction itself.
+    /// The root span of a transaction, that is, the transaction itself.
     Transaction(Object<'a>),
     Child(Object<'a>),
     V2(Object<'a>),
 }
 
 impl<'a> SpanView<'a> {
-    /// What a span of this batch says. The text of a span of Sentry's is read once, here.
+    /// Views a span of this batch. The JSON of a Sentry span is parsed once, here.
     pub fn of(spans: &'a Spans, span: &'a Span) -> Self {
         let object = || Object::read(spans.get(span.at));
         let said = match spans.form() {
@@ -66,19 +66,19 @@ impl<'a> SpanView<'a> {
             SpanForm::SentrySpans => Said::V2(object()),
             SpanForm::SentryTransaction => {
                 let object = object();
-                // A child has no contexts, and the transaction always has: they say which span it is.
+                // Only the transaction itself has contexts, never a child.
                 if object.has("contexts") { Said::Transaction(object) } else { Said::Child(object) }
             }
         };
         Self { spans, span, said }
     }
 
-    /// The span that is read.
+    /// The span.
     pub fn span(&self) -> &'a Span {
         self.span
     }
 
-    /// What it is called: of a transaction its name, of a child of one its description. Empty where nothing is said.
+    /// The span's name: a transaction's name, or a child's description. Empty if there is none.
     pub fn name(&self) -> String {
         let text = |value: Option<SpanValue<'_>>| value.and_then(|value| value.into_text()).unwrap_or_default();
         match &self.said {
@@ -89,8 +89,8 @@ impl<'a> SpanView<'a> {
         }
     }
 
-    /// What kind of work it is, as Sentry calls it: `http.server`. Of an OTLP span what its attribute `sentry.op` says,
-    /// or what follows from OpenTelemetry's conventions ([`transaction::op`]).
+    /// The kind of work as Sentry names it, such as `http.server`. For OTLP spans the attribute `sentry.op`, or else
+    /// derived from OpenTelemetry's conventions ([`transaction::op`]).
     pub fn op(&self) -> Option<String> {
         let said = match &self.said {
             Said::Otlp(_) => return transaction::op(self.spans, self.span),
@@ -101,13 +101,13 @@ impl<'a> SpanView<'a> {
         said.and_then(SpanValue::into_text)
     }
 
-    /// The name of its service: `service.name` of its resource, or its own.
+    /// The name of the service: `service.name` of the resource, or else of the span.
     pub fn service_name(&self) -> Option<String> {
         let value = self.resource_attribute("service.name").or_else(|| self.attribute("service.name"));
         value.and_then(SpanValue::into_text)
     }
 
-    /// One of its own attributes. Lists and objects are none.
+    /// An attribute of the span. Lists and objects count as absent.
     pub fn attribute(&self, key: &str) -> Option<SpanValue<'a>> {
         match &self.said {
             Said::Otlp(fields) => fields.attributes().find(key).and_then(SpanValue::of_otlp),
@@ -117,7 +117,7 @@ impl<'a> SpanView<'a> {
         }
     }
 
-    /// An attribute of what made it, those among them that were added on the way.
+    /// An attribute of the resource, including those added on the way.
     pub fn resource_attribute(&self, key: &str) -> Option<SpanValue<'a>> {
         let resource = self.spans.resource_of(self.span);
         let mut came = match self.said {
@@ -129,33 +129,33 @@ impl<'a> SpanView<'a> {
         came.or_else(|| added().map(|(_, value)| SpanValue::from(&**value)))
     }
 
-    /// Whether its program said that it is to be kept, or not. What is known of a span of Sentry's trace is that: an
-    /// SDK hands the decision on in the header of the envelope.
+    /// The program's decision whether to keep the span. For a Sentry span, the decision for its trace counts too, since
+    /// an SDK passes that on in the envelope's header.
     pub fn decision(&self) -> Option<bool> {
         let known = || self.span.sampled.filter(|_| self.spans.form() != SpanForm::Otlp);
         self.attribute(SAMPLED).and_then(|value| value.bool()).or_else(known)
     }
 
-    /// Whether its parent was decided to be kept, where that is known: the program says so, or the OTLP span has a
-    /// parent and the flag of W3C Trace Context that it was handed. A root has no parent, whatever its own flag says.
+    /// The sampling decision of the span's parent, if known: stated by the program, or the W3C Trace Context flag of an
+    /// OTLP span with a parent. A root has no parent, whatever its own flag is.
     pub fn parent_decision(&self) -> Option<bool> {
         let handed = || self.span.parent_span_id.and(self.span.sampled).filter(|_| self.spans.form() == SpanForm::Otlp);
         self.attribute(PARENT_SAMPLED).and_then(|value| value.bool()).or_else(handed)
     }
 
-    /// The probability with which it was kept up to here, where that is known: above 0 and at most 1.
+    /// The sample rate so far, if known: above 0 and at most 1.
     pub fn sample_rate(&self) -> Option<f64> {
         let changed = self.span.changes.as_ref().and_then(|changes| changes.sample_rate);
         let said = || self.attribute(SAMPLE_RATE).and_then(|value| value.number());
         changed.or_else(said).filter(|rate| *rate > 0.0 && *rate <= 1.0)
     }
 
-    /// The number with which its trace's rate is compared, where its program has drawn one: from 0, inclusive, to 1.
+    /// The random number that is compared with the trace's sample rate, if the program has drawn one: 0 <= number < 1.
     pub fn sample_rand(&self) -> Option<f64> {
         self.attribute(SAMPLE_RAND)?.number().filter(|number| (0.0..1.0).contains(number))
     }
 
-    /// The profiler that saw what its thread did, where it names one.
+    /// The profiler that sampled the span's thread, if the span names one.
     pub fn profiler_id(&self) -> Option<ProfilerId> {
         if let Some(link) = self.span.changes.as_ref().and_then(|changes| changes.profiler.as_ref()) {
             return Some(link.profiler_id);
@@ -169,7 +169,7 @@ impl<'a> SpanView<'a> {
         uuid::Uuid::try_parse(&text).ok().map(ProfilerId::from_uuid)
     }
 
-    /// The name of its host, where it says that itself, as Sentry's spans do.
+    /// The host name, if the span itself names it, as Sentry's spans do.
     fn host_name(&self) -> Option<String> {
         let said = match &self.said {
             Said::Transaction(object) => object.find(&["server_name"]),

@@ -1,4 +1,4 @@
-//! OTLP in JSON: one message, or one on each line, as the Collector's file exporter writes them.
+//! OTLP as JSON: one message, or one per line, as the Collector's file exporter writes them.
 
 use bytes::Bytes;
 use serde::de::IgnoredAny;
@@ -6,7 +6,7 @@ use serde::de::IgnoredAny;
 use crate::otlp::Signal;
 use profbridge_wire::foreign;
 
-/// The fields by which a message is known, in both of their names, what it is then, and whether that is read.
+/// The fields that identify a message, in both spellings; the message's name; and its signal if supported.
 const FIELDS: [(&str, &str, &str, Option<Signal>); 5] = [
     ("resourceProfiles", "resource_profiles", "OTLP profiles", Some(Signal::Profiles)),
     ("dictionary", "dictionary", "OTLP profiles", Some(Signal::Profiles)),
@@ -15,11 +15,11 @@ const FIELDS: [(&str, &str, &str, Option<Signal>); 5] = [
     ("resourceLogs", "resource_logs", "OTLP logs", None),
 ];
 
-/// What is read of OTLP, for hints.
+/// The supported OTLP messages, for hints.
 const READ: &str = "OTLP profiles (`resourceProfiles`) and OTLP traces (`resourceSpans`) are read";
 
-/// Whether JSON is OTLP: its first object has a field of a message of some signal. An envelope or a chunk of Sentry's
-/// has none of them.
+/// Whether JSON is OTLP: its first object has a field of a message of any signal. Sentry envelopes and chunks have none
+/// of them.
 pub(super) fn is_otlp(bytes: &[u8]) -> bool {
     foreign::keys(bytes).iter().any(|key| field(key).is_some())
 }
@@ -29,12 +29,12 @@ fn field(key: &str) -> Option<(&'static str, Option<Signal>)> {
     Some((known.2, known.3))
 }
 
-/// What a message holds. One without any field is a message of profiles that says nothing, and what is no JSON is left
-/// to the decoder to refuse.
+/// The signal of a message. A message without known fields counts as an empty message of profiles, and malformed JSON
+/// is left to the decoder to reject.
 ///
 /// # Errors
 ///
-/// The message has fields of several signals or of none, or it is of a signal that is not read, with its name.
+/// The message has fields of several signals or of none, or its signal is not supported; the error names it.
 pub(super) fn content(message: &[u8]) -> Result<Signal, String> {
     let keys = foreign::keys(message);
     let mut found: Vec<(&str, Option<Signal>)> = keys.iter().filter_map(|key| field(key)).collect();
@@ -53,8 +53,8 @@ pub(super) fn content(message: &[u8]) -> Result<Signal, String> {
     }
 }
 
-/// The messages in JSON, with the number of the line where each stands by itself: where the first line is a message,
-/// all lines are; otherwise the whole is one.
+/// Splits JSON into messages: if the first line is a complete message, each line is one and has its number; otherwise
+/// the whole text is one message.
 pub(super) fn messages(bytes: &Bytes) -> Vec<(Option<usize>, Bytes)> {
     let start = if bytes.starts_with(foreign::BYTE_ORDER_MARK) { foreign::BYTE_ORDER_MARK.len() } else { 0 };
     let bytes = &bytes.slice(start..);
@@ -72,8 +72,8 @@ pub(super) fn messages(bytes: &Bytes) -> Vec<(Option<usize>, Bytes)> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a request is known by any field of it, wherever that stands and whatever is wrong behind it, and
-    /// nothing else is taken for one.
+    /// Guarantees: a request is recognised by any of its fields, wherever they are and whatever follows; nothing else
+    /// is taken for one.
     #[test]
     fn requests() {
         for (text, expected) in [
@@ -95,8 +95,8 @@ mod tests {
         assert_eq!(content(b"{}"), Ok(Signal::Profiles));
     }
 
-    /// Guarantees: what is of another signal, of several or of none is refused with the names of what it is or could
-    /// be.
+    /// Guarantees: a message of another signal, of several or of none is rejected, with the names of what it is or
+    /// could be.
     #[test]
     fn refused() {
         for (text, expected) in [
@@ -114,7 +114,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: lines are messages where the first one is, and a message may stand on several lines.
+    /// Guarantees: lines are messages if the first one is, and a message may span several lines.
     #[test]
     fn lines() {
         let of = |text: &'static str| -> Vec<(Option<usize>, String)> {

@@ -1,4 +1,4 @@
-//! Messages of OTLP: profiles and spans, in protobuf and in JSON, alone or several.
+//! Decodes OTLP messages: profiles and spans, in protobuf and in JSON, single or several.
 
 use std::sync::Arc;
 
@@ -12,16 +12,17 @@ use profbridge_wire::otlp::{self, Decoded, Kind, Limits, signal, sniff};
 use super::{Reader, Refused, json};
 use crate::otlp::Signal;
 
-/// Why a message in protobuf is read neither as profiles nor as spans.
+/// The error for a protobuf message that is not clearly profiles or spans.
 const UNCLEAR: &str = "could be OTLP profiles or OTLP traces: nothing in it says which, or it has parts of both";
 
-/// Why a message in protobuf is not read that has two dictionaries. Receivers merge them, as protobuf wants it of parts
-/// of one message; here it is files that were joined, and stacks would be made of the first one's names.
+/// The error for a protobuf message with two dictionaries. A receiver merges them, as protobuf specifies for parts of
+/// one message. In a file they come from concatenated files, and merging would give stacks with names from the first
+/// file.
 const TWO_MESSAGES: &str = "holds two messages one behind the other, and the indices of the second would mean what \
      is in the dictionary of the first\nhint: protobuf cannot be joined with `cat`; `profbridge convert` takes several files";
 
 impl Reader<'_> {
-    /// Hands over each message of several that can be read. The others are named, unless there is nothing else.
+    /// Calls `take` with each valid message. Invalid ones are reported; if none is valid, that is the error.
     pub(super) fn messages(
         &mut self,
         messages: impl Iterator<Item = Result<(String, Bytes), Refused>>,
@@ -48,7 +49,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// A message of several, which may be compressed by itself, and in JSON.
+    /// Decodes one of several messages, which may be compressed or JSON.
     fn message(&mut self, bytes: Bytes, place: &str) -> Result<Telemetry, Refused> {
         let coding = match sniff(&bytes) {
             Kind::Gzip => Coding::Gzip,
@@ -62,9 +63,9 @@ impl Reader<'_> {
         self.json(&bytes, place)
     }
 
-    /// A message in JSON.
+    /// Decodes a JSON message.
     fn json(&mut self, bytes: &[u8], place: &str) -> Result<Telemetry, Refused> {
-        // Of JSON, which is several times as long, as much is read as of a file.
+        // JSON is several times as long, so the limit is the one for files.
         let limits = Limits { max_request: self.limit, ..Limits::default() };
         match json::content(bytes) {
             Ok(Signal::Profiles) => {
@@ -82,7 +83,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A message in protobuf.
+    /// Decodes a protobuf message.
     pub(super) fn request(&mut self, bytes: Bytes, place: &str) -> Result<Telemetry, Refused> {
         let limits = Limits::default();
         match signal(&bytes) {
@@ -99,7 +100,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The spans of a request, in the same way.
+    /// The spans of a request, after recording the findings.
     fn spans(&mut self, decoded: DecodedSpans, place: &str) -> Spans {
         let DecodedSpans { mut spans, refused, refused_spans } = decoded;
         self.findings.losses.add(Reason::Malformed, Quantities::spans(refused_spans));
@@ -108,7 +109,7 @@ impl Reader<'_> {
         spans
     }
 
-    /// The profiles of a request, once what else is to be said of it is noted.
+    /// The profiles of a request, after recording the findings.
     fn profiles(&mut self, decoded: Decoded, place: &str) -> Profiles {
         self.findings.losses.add_observations(Reason::Malformed, decoded.refused_observations());
         self.findings.replaced_strings += decoded.replaced_strings;

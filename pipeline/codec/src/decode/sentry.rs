@@ -1,4 +1,4 @@
-//! Sentry envelopes, with the profiles and the spans in them as views.
+//! Decodes Sentry envelopes, with their profiles and spans as views.
 
 use std::sync::Arc;
 
@@ -9,11 +9,11 @@ use profbridge_wire::sentry::{profile_items, span_items};
 
 use super::{Reader, Refused};
 
-/// The most types of items that are named of an envelope of which nothing is read.
+/// Maximum number of item types listed for an envelope without readable items.
 const MOST_TYPES: usize = 8;
 
 impl Reader<'_> {
-    /// An envelope with the profiles and the spans in it as views, at least one.
+    /// Adds the profiles and the spans of an envelope as views. Fails if there are none.
     pub(super) fn with_views(&mut self, mut envelope: Envelope) -> Result<Envelope, Refused> {
         let (mut views, mut found) = (Vec::new(), false);
         let mut items = profile_items::read_items(&envelope);
@@ -60,8 +60,8 @@ impl Reader<'_> {
     }
 }
 
-/// What is in an envelope that holds neither profiles nor spans that are read, and what to do about it. So many of its
-/// profiles are in another format.
+/// Explains what an envelope without readable profiles or spans contains, and what to do about it. `passed_over` is the
+/// number of its profiles in unsupported formats.
 fn nothing_to_read(envelope: &Envelope, passed_over: u64) -> String {
     let mut types: Vec<(String, usize)> = Vec::new();
     for item in &envelope.items {

@@ -8,7 +8,7 @@ use super::*;
 use crate::compress;
 use profbridge_net::compression::Compression;
 
-/// What was handed over in observations, the findings, and whether the end was reached.
+/// Decodes bytes: the observations of each message, the findings, and the result.
 fn read(bytes: impl Into<Bytes>) -> (Vec<u64>, Findings, Result<(), Refused>) {
     let mut findings = Findings::default();
     let mut taken = Vec::new();
@@ -35,7 +35,7 @@ fn framed(messages: &[&[u8]]) -> Vec<u8> {
     file
 }
 
-/// An envelope of a real SDK, and the chunk in it.
+/// An envelope of a real SDK, and its chunk.
 fn captured() -> (Vec<u8>, Vec<u8>) {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../wire/testdata/sentry/python-2.75-profile_chunk.envelope");
     let envelope = std::fs::read(path).unwrap();
@@ -43,7 +43,7 @@ fn captured() -> (Vec<u8>, Vec<u8>) {
     (envelope, items[0].payload.plain().unwrap().to_vec())
 }
 
-/// Guarantees: each form is told by its content and read, plain or compressed, with its observations.
+/// Guarantees: each format is detected by its content and decoded with all observations, plain or compressed.
 #[test]
 fn forms() {
     let (envelope, chunk) = captured();
@@ -61,8 +61,8 @@ fn forms() {
     }
 }
 
-/// Guarantees: a pprof profile is read, gzipped or not, and one that breaks a rule is refused with it; what is written
-/// as pprof is gzipped, and says what was read.
+/// Guarantees: a pprof profile is decoded, gzipped or not, and an invalid one is rejected with the broken rule; pprof
+/// output is gzipped and has the same content.
 #[test]
 fn pprof_profiles() {
     let mut batches = Vec::new();
@@ -73,7 +73,7 @@ fn pprof_profiles() {
     assert_eq!((message.quantities.observations, &message.body[..2]), (3, &[0x1f, 0x8b][..]));
     let plain = decompress(Coding::Gzip, message.body.clone(), 1 << 20).unwrap();
     for bytes in [&message.body, &plain] {
-        // Three observations have become one sample that counts three.
+        // Three observations have become one sample with a count of three.
         let (taken, findings, outcome) = read(bytes.clone());
         assert_eq!((taken, outcome), (vec![1], Ok(())));
         assert!(findings.refused.is_empty() && findings.losses.is_none());
@@ -83,7 +83,8 @@ fn pprof_profiles() {
     assert!(refused.starts_with("in: malformed pprof profile: location[1].id: is 0"), "{refused}");
 }
 
-/// Guarantees: stacks with two numbers are refused with their line, and a name that ends with a number is no such.
+/// Guarantees: stacks with two numbers are rejected with their line; a name that ends with a number is not one of
+/// these.
 #[test]
 fn differential_stacks() {
     let refused = read("# before and after\nmain;work 5 7\nmain;rest 0 2\n").2.unwrap_err().to_string();
@@ -91,8 +92,8 @@ fn differential_stacks() {
     assert_eq!(read("main;work 5 7\nmain;rest 2\n").0, [2]);
 }
 
-/// Guarantees: what is meant as pprof is refused in the words of pprof, wherever it is wrong, and one whose type has no
-/// name is read.
+/// Guarantees: a broken pprof profile is rejected with pprof's terms, wherever the error is, and a profile whose type
+/// has no name is decoded.
 #[test]
 fn broken_pprof_profiles() {
     let nameless = b"\x0a\0\x12\x06\x0a\x01\x01\x12\x01\x05\x22\x04\x08\x01\x18\x07\x32\0";
@@ -104,8 +105,8 @@ fn broken_pprof_profiles() {
     }
 }
 
-/// Guarantees: files that were joined are refused, and say what to do instead, alone and as one message of several;
-/// no stack is made of the names of another file.
+/// Guarantees: concatenated files are rejected with a hint, alone and as one message of several; no stack gets names of
+/// another file.
 #[test]
 fn joined_requests() {
     let (one, two) = (request(2), request(3));
@@ -119,12 +120,12 @@ fn joined_requests() {
     assert!(findings.refused[0].to_string().starts_with("in: message 1: holds two messages"), "{findings:?}");
 }
 
-/// Guarantees: a message of several that is refused is named by its number and loses nothing else; a file that is cut
-/// off gives what was before the cut, and says where that is.
+/// Guarantees: a rejected message is reported by its number, and the other messages are decoded; a truncated file gives
+/// the messages before the cut, and the position of the cut.
 #[test]
 fn parts_are_refused_alone() {
     let (one, two) = (request(2), request(3));
-    // A dictionary with a string that is cut off.
+    // A dictionary with a truncated string.
     let broken = b"\x12\x02\x2a\x05";
     let file = framed(&[&one, broken, &two]);
     let (taken, findings, outcome) = read(file.clone());
@@ -139,7 +140,7 @@ fn parts_are_refused_alone() {
     assert_eq!(outcome.unwrap_err().why, "not one message in it can be read");
 }
 
-/// A request in JSON.
+/// A request as JSON.
 fn json(observations: u64) -> String {
     let mut text = Vec::new();
     let message = otlp::json::Message::ProfilesRequest;
@@ -147,8 +148,8 @@ fn json(observations: u64) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Guarantees: OTLP in JSON is read as one message, on one line or on several, and as lines of messages, plain or
-/// compressed as a whole; so are frames whose messages are compressed or in JSON.
+/// Guarantees: OTLP in JSON is decoded as one message on one or several lines, and as lines of messages, plain or
+/// compressed as a whole; so are frames whose messages are compressed or JSON.
 #[test]
 fn otlp_in_json() {
     let (one, two) = (json(2), json(3));
@@ -170,8 +171,8 @@ fn otlp_in_json() {
     }
 }
 
-/// Guarantees: a line that cannot be read is named by its number and loses nothing else; where nothing can be read the
-/// failure says the place and the rule.
+/// Guarantees: an invalid line is reported by its number, and the other lines are decoded; if no line is valid, the
+/// error has the place and the rule.
 #[test]
 fn lines_are_refused_alone() {
     let (one, two) = (json(2), json(3));
@@ -192,8 +193,8 @@ fn lines_are_refused_alone() {
     assert_eq!(outcome.unwrap_err().why, "not one message in it can be read");
 }
 
-/// Guarantees: collapsed stacks are read, plain or compressed, also where they begin like a list in JSON; a line that
-/// is refused is named by its number and counted.
+/// Guarantees: collapsed stacks are decoded, plain or compressed, also if they begin like a JSON list; an invalid line
+/// is reported by its number and counted.
 #[test]
 fn collapsed_stacks() {
     for text in ["main;parse 3\nmain 1\n", "[running];main;parse 3\nmain 1\n"] {
@@ -209,8 +210,8 @@ fn collapsed_stacks() {
     assert_eq!(findings.losses.get(Reason::Malformed).observations, 1);
 }
 
-/// Guarantees: collapsed stacks of one frame are read where each line has its number, and where the name of the file
-/// says what it is; a line that is refused costs no more than itself.
+/// Guarantees: collapsed stacks of one frame are decoded if each line has a number or the file name has the extension;
+/// an invalid line only affects itself.
 #[test]
 fn flat_stacks() {
     for text in
@@ -232,13 +233,13 @@ fn flat_stacks() {
     }
 }
 
-/// Guarantees: a request in protobuf is one whatever its first bytes look like: those of its first field's key and
-/// length are a line's end and any character, such as a bracket.
+/// Guarantees: a protobuf request is recognised whatever its first bytes look like: the key and length of its first
+/// field may be a line break and any character, such as a bracket.
 #[test]
 fn requests_that_begin_like_text() {
     let message = |bytes: Vec<u8>| [vec![0x0a, bytes.len() as u8], bytes].concat();
     for length in 20..=127 {
-        // Of the first resource: an attribute without a value, and how many were dropped, which no text has.
+        // The first resource has an attribute without a value and a dropped count, which is not text.
         let attribute = message(message(vec![b'k'; length - 8]));
         let request = message(message([attribute, vec![0x10, 1]].concat()));
         assert_eq!(request[..2], [0x0a, length as u8]);
@@ -247,7 +248,7 @@ fn requests_that_begin_like_text() {
     }
 }
 
-/// Guarantees: of an envelope with two profiles the one that cannot be read is named, and the other is read.
+/// Guarantees: if one of two profiles in an envelope is invalid, it is reported and the other one is decoded.
 #[test]
 fn views_are_refused_alone() {
     let (envelope, _) = captured();
@@ -261,15 +262,15 @@ fn views_are_refused_alone() {
     assert_eq!(outcome.unwrap_err().why, "not one profile or span in the envelope can be read");
 }
 
-/// Guarantees: a V1 profile is read beside its transaction; a profile in another format is no refusal, is counted, and
-/// is named where nothing else was there to read.
+/// Guarantees: a V1 profile is decoded together with its transaction; a profile in an unsupported format is counted but
+/// not an error, unless there was nothing else to decode.
 #[test]
 fn other_formats_of_profiles() {
     let android = b"{\"type\":\"profile_chunk\"}\n{\"version\":\"2.android-trace\"}\n";
     let path = "/../wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope";
     let mut v1 = std::fs::read([env!("CARGO_MANIFEST_DIR"), path].concat()).unwrap();
     let (taken, findings, outcome) = read([&*v1, &b"\n"[..], android].concat());
-    // 89 samples, and the items that nothing was read of.
+    // 89 samples, and the items that were not read.
     assert_eq!((taken, outcome, findings.refused.len()), (vec![89], Ok(()), 0));
     assert_eq!((findings.passed_over, findings.left_out_samples), (1, 0));
     let (taken, findings, outcome) = read([&b"{}\n"[..], android].concat());
@@ -284,8 +285,8 @@ fn other_formats_of_profiles() {
     assert!(findings.refused[0].why.contains("transaction is not in its envelope"));
 }
 
-/// Guarantees: what is not read is refused with the rule: nothing at all, text, what is larger than the limit once it
-/// is unpacked, what is packed twice, what is known by another name, an envelope without a profile.
+/// Guarantees: unsupported input is rejected with the rule: no bytes, text, too large after decompression, compressed
+/// twice, another known format, an envelope without a profile.
 #[test]
 fn refusals() {
     let gzip = |bytes: &[u8]| compress(Compression::GZIP, bytes).unwrap();

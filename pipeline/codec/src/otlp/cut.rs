@@ -1,4 +1,4 @@
-//! A message that was finished, cut into smaller ones.
+//! Splits a finished message into smaller ones.
 
 use bytes::Bytes;
 use profbridge_model::Profiles;
@@ -11,28 +11,29 @@ use super::{Batch, Encoding, Signal, message};
 use crate::compressor::Compressor;
 use crate::message::Message;
 
-/// A reader that takes less than this has another reason than its size to refuse a message: 64 KiB.
+/// Minimum plausible limit of a peer: one that rejects less than 64 KiB has another reason than the size.
 const MIN_LIMIT: usize = 64 << 10;
 
-/// What became of a message that was cut.
+/// The result of splitting a message.
 #[derive(Debug)]
 pub struct Cut {
     /// The parts, at least two.
     pub messages: Vec<Message<Batch>>,
-    /// The size of the message, in bytes before compression.
+    /// Size of the original message, in bytes before compression.
     pub size: usize,
-    /// The size that the parts have at most, in the same way.
+    /// Maximum size of the parts, in bytes before compression.
     pub limit: usize,
 }
 
-/// Cuts a message that a reader found too large, to `limit` or, where it is within that, to about half its size. `None`
-/// where it cannot be cut, or is so small that its size cannot be what is wrong with it. The message is not framed.
+/// Splits a message that the peer rejected as too large, to `limit` or, if it is already smaller, to about half its
+/// size. `None` if it cannot be split, or is so small that its size cannot be the reason. The message must not be
+/// framed.
 pub fn cut(body: Bytes, signal: Signal, encoding: Encoding, compression: Compression, limit: usize) -> Option<Cut> {
     let coding = Coding::parse(compression.content_encoding()).ok()?;
-    // Our own body: it is as large as it was when it was compressed.
+    // It is our own body, so its decompressed size is already known to be acceptable.
     let mut plain = decompress(coding, body, i32::MAX as usize).ok()?;
     let size = plain.len();
-    // Somewhat more than half, so that two halves fit that both need the same names.
+    // Somewhat more than half, so that two halves fit although both need the same names.
     let limit = if size > limit { limit } else { size / 8 * 5 };
     if limit < MIN_LIMIT {
         return None;
@@ -63,8 +64,8 @@ pub fn cut(body: Bytes, signal: Signal, encoding: Encoding, compression: Compres
         return (messages.len() > 1).then_some(Cut { messages, size, limit });
     }
     let decoded = decode(plain, &limits).ok().filter(|decoded| decoded.refused.is_empty())?;
-    // The parts must not carry a payload, which says what the whole said; the ids are there. References are in it for a
-    // reader that knows them only.
+    // The parts must not carry a payload, which describes the whole; the ids exist already. References only occur if
+    // the peer supports them.
     let references = decoded.profiles.dictionary().tables().references;
     let options = EncodeOptions { references, ..EncodeOptions::default() };
     let mut failed = false;
@@ -79,7 +80,7 @@ pub fn cut(body: Bytes, signal: Signal, encoding: Encoding, compression: Compres
             split(&decoded.profiles, limit, &options).for_each(|part| take(&part, Some(encode(&part, &options))));
         }
         Encoding::Json => parts(&decoded.profiles, limit, &options, &mut |part, plain| {
-            // What cannot be cut further goes to the peer as it is.
+            // A part that cannot be split further is sent at its size.
             take(part, plain.or_else(|| profiles_text(&encode(part, &options), usize::MAX).ok()));
         }),
     }

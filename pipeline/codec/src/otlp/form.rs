@@ -1,8 +1,8 @@
-//! What the bytes of a message are.
+//! The encoding and the framing of messages.
 
 use serde::Deserialize;
 
-/// How a message is written, in the words of the Collector's exporter `otlp_http`.
+/// The encoding of a message, with the names of the Collector's exporter `otlp_http`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub enum Encoding {
     /// Protobuf.
@@ -14,21 +14,21 @@ pub enum Encoding {
     Json,
 }
 
-/// What stands around a message in a file of several, as in those of the Collector's file exporter.
+/// The framing of a message in a file of several, as in those of the Collector's file exporter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Framing {
-    /// Nothing: it stands alone.
+    /// No framing: a single message.
     #[default]
     None,
-    /// Its length in front.
+    /// The message's length in front.
     Length,
-    /// The end of a line behind it, for JSON that is not compressed.
+    /// A line break at the end, for uncompressed JSON.
     Line,
 }
 
 impl Framing {
-    /// What the Collector's file exporter puts around messages (opentelemetry-collector-contrib
-    /// `exporter/fileexporter/file_exporter.go`, `buildExportFunc`): JSON stands on lines, unless it is compressed.
+    /// The framing of the Collector's file exporter (opentelemetry-collector-contrib
+    /// `exporter/fileexporter/file_exporter.go`, `buildExportFunc`): lines for JSON, unless it is compressed.
     pub fn of_file(encoding: Encoding, compressed: bool) -> Self {
         match encoding {
             Encoding::Json if !compressed => Self::Line,

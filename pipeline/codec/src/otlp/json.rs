@@ -1,5 +1,5 @@
-//! Messages in JSON. How long a batch is in JSON is known once it is written, so what is too long is written again in
-//! parts.
+//! Encodes messages as JSON. The JSON length of a batch is only known after writing it, so a message that is too long
+//! is written again in parts.
 
 use profbridge_model::{Profiles, Quantities, Reason, Spans};
 use profbridge_wire::otlp::json::{self, Message};
@@ -9,14 +9,14 @@ use super::{Batch, Encoder, SPLIT};
 use crate::compressor::written;
 use crate::message::Encoded;
 
-/// How many times as many bytes a request takes in JSON, most often.
+/// Typical factor from the size of a protobuf request to its JSON.
 const BYTES_OF_JSON: usize = 4;
 
-/// Parts are not cut to less than this many bytes of protobuf: what is too long in JSON then cannot be cut.
+/// Minimum size of parts in bytes of protobuf: data that is still too long in JSON cannot be split.
 const MIN_PART: usize = 256;
 
 impl Encoder {
-    /// Appends a message of at most `limit` bytes of JSON, or several. `protobuf` is the batch in protobuf.
+    /// Appends one or several messages of at most `limit` bytes of JSON. `protobuf` is the encoded batch.
     pub(super) fn json(
         &mut self,
         protobuf: &[u8],
@@ -28,10 +28,10 @@ impl Encoder {
         match profiles_text(protobuf, limit) {
             Ok(text) => return self.message(written(text), whole, out),
             Err(DecodeError::LimitExceeded { .. }) => out.report.note(SPLIT, 1),
-            // A request that we encoded, or that was decoded, can be written.
+            // Cannot happen: a request that we encoded or decoded can be written.
             Err(_) => return out.report.losses.add_observations(Reason::Internal, whole.observations()),
         }
-        // The parts of a split must not carry a payload, which says what the whole said.
+        // The payload describes the whole profile, so parts of a split must not carry it.
         let options = EncodeOptions { original_payload: false, ..*options };
         parts(whole, limit, &options, &mut |part, text| match text {
             Some(text) => self.message(written(text), part, out),
@@ -39,7 +39,7 @@ impl Encoder {
         });
     }
 
-    /// The same for spans.
+    /// Like `json`, for spans.
     pub(super) fn spans_json(&mut self, protobuf: &[u8], spans: &Spans, limit: usize, out: &mut Encoded<Batch>) {
         match text(Message::TracesRequest, protobuf, limit) {
             Ok(text) => return self.span_message(written(text), spans.spans().len(), out),
@@ -55,7 +55,7 @@ impl Encoder {
     }
 }
 
-/// Hands over each part of a batch, and the part in at most `limit` bytes of JSON; `None` where it cannot be cut that
+/// Calls `take` with each part of a batch and its JSON of at most `limit` bytes; `None` if it cannot be split that
 /// small.
 pub(super) fn parts(
     batch: &Profiles,
@@ -66,7 +66,7 @@ pub(super) fn parts(
     cut(batch, limit / BYTES_OF_JSON, limit, options, take);
 }
 
-/// Cuts a batch into parts of so many bytes of protobuf, and those that are longer than `limit` in JSON again.
+/// Splits a batch into parts of this many bytes of protobuf, and again those whose JSON is longer than `limit`.
 fn cut(
     batch: &Profiles,
     part_bytes: usize,
@@ -85,8 +85,8 @@ fn cut(
     }
 }
 
-/// The parts of a batch of spans in at most `limit` bytes of JSON, each with the number of its spans; `None` where one
-/// cannot be cut that small.
+/// The parts of a batch of spans, each as JSON of at most `limit` bytes with its number of spans; `None` if it cannot
+/// be split that small.
 pub(super) fn span_parts(spans: &Spans, limit: usize) -> Vec<(Option<Vec<u8>>, usize)> {
     let mut part_bytes = limit / BYTES_OF_JSON;
     loop {
@@ -105,12 +105,12 @@ pub(super) fn span_parts(spans: &Spans, limit: usize) -> Vec<(Option<Vec<u8>>, u
     }
 }
 
-/// A request of profiles in at most `limit` bytes of JSON.
+/// A request of profiles as JSON of at most `limit` bytes.
 pub(super) fn profiles_text(protobuf: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     text(Message::ProfilesRequest, protobuf, limit)
 }
 
-/// A message in at most `limit` bytes of JSON.
+/// A message as JSON of at most `limit` bytes.
 fn text(message: Message, protobuf: &[u8], limit: usize) -> Result<Vec<u8>, DecodeError> {
     let mut text = Vec::with_capacity(protobuf.len().saturating_mul(BYTES_OF_JSON).min(limit));
     json::write(message, protobuf, limit, &mut text)?;

@@ -1,4 +1,4 @@
-//! Sentry's spans, which were read of an envelope, as messages.
+//! Encodes Sentry spans that were read from an envelope as OTLP messages.
 
 use profbridge_model::{Quantities, Reason, Spans};
 use profbridge_wire::otlp::{Limits, traces};
@@ -8,10 +8,10 @@ use super::{Batch, Encoder};
 use crate::message::Encoded;
 
 impl Encoder {
-    /// Writes a transaction and its spans, or those of a container.
+    /// Encodes a transaction with its spans, or the spans of a container.
     pub(super) fn spans_of_sentry(&mut self, spans: &Spans, out: &mut Encoded<Batch>) {
         let request = spans_to_otlp::request(spans);
-        // Our own message: it is as large as it was made.
+        // We built this request ourselves, so its size is acceptable.
         let limits = Limits { max_request: request.len(), ..Limits::default() };
         let Ok(decoded) = traces::decode(request.into(), &limits) else {
             return out.report.losses.add(Reason::LimitExceeded, spans.quantities());
@@ -37,8 +37,8 @@ mod tests {
         Encoder::new(EncoderOptions::plain(max_bytes)).encode(&envelope.into())
     }
 
-    /// Guarantees: what was read of Sentry's spans leaves as OTLP that another reader takes, in one message or, where
-    /// that is too large, in several; no span is counted twice or not at all.
+    /// Guarantees: Sentry spans are sent as OTLP that another reader accepts, in one message or, if it is too large, in
+    /// several; every span is counted exactly once.
     #[test]
     fn views_leave_as_otlp() {
         for text in [

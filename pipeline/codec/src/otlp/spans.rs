@@ -1,4 +1,4 @@
-//! Spans as messages.
+//! Encodes spans as messages.
 
 use bytes::Bytes;
 use profbridge_model::{Quantities, Reason, SpanForm, Spans};
@@ -10,7 +10,7 @@ use crate::compressor::written;
 use crate::message::{Encoded, Message};
 
 impl Encoder {
-    /// Writes a batch of spans: as it came where nothing of it was changed, else anew.
+    /// Encodes a batch of spans: as the received bytes if unchanged, otherwise re-encoded.
     pub(super) fn spans(&mut self, spans: &Spans, out: &mut Encoded<Batch>) {
         // Senders should not send empty requests (opentelemetry-proto `docs/specification.md`).
         if spans.is_empty() {
@@ -24,7 +24,7 @@ impl Encoder {
         self.otlp_spans(spans, out);
     }
 
-    /// Writes spans that are in the form of OTLP.
+    /// Encodes OTLP spans.
     pub(super) fn otlp_spans(&mut self, spans: &Spans, out: &mut Encoded<Batch>) {
         let count = spans.spans().len();
         let received = spans.received().filter(|_| fits(spans, self.options.max_bytes));
@@ -53,15 +53,15 @@ impl Encoder {
         self.packed_span_message(bytes, None, count, out);
     }
 
-    /// A message that may have come compressed as it shall be.
+    /// Adds a message that may already be compressed as required.
     fn packed_span_message(&mut self, bytes: Bytes, packed: Option<&Bytes>, count: usize, out: &mut Encoded<Batch>) {
         let body = self.body(bytes, compression_of_spans(self.options.compression), packed);
         Self::finish(body, Quantities::spans(count as u64), out, |body| span_message(body, count as u64));
     }
 }
 
-/// How spans are compressed. The same few keys and values stand in all of them, so that gzip makes them a seventh of
-/// their size at level 1 already, and at level 3 an eighth in twice the time.
+/// The compression of spans. Their few keys and values repeat, so that gzip reaches a seventh of their size at level 1,
+/// while level 3 reaches an eighth in twice the time.
 pub(super) fn compression_of_spans(compression: Compression) -> Compression {
     match compression {
         Compression::Gzip { .. } => compression.with_level(1),
@@ -69,12 +69,12 @@ pub(super) fn compression_of_spans(compression: Compression) -> Compression {
     }
 }
 
-/// Whether a batch can leave as the bytes that it came as.
+/// Whether a batch can be sent as the received bytes.
 fn fits(spans: &Spans, max_bytes: usize) -> bool {
     spans.received().is_some_and(|received| received.len() <= max_bytes)
 }
 
-/// A message of so many spans.
+/// A message with this many spans.
 pub(super) fn span_message(body: Bytes, spans: u64) -> Message<Batch> {
     let meta = Batch { signal: Signal::Traces, counted: spans };
     Message { body, quantities: Quantities::spans(spans), samples: 0, meta }

@@ -14,17 +14,17 @@ use prost::Message as _;
 use super::*;
 use crate::compressor::compress;
 
-/// What the exporter `otlp` asks for by default, uncompressed.
+/// The defaults of the exporter `otlp`, uncompressed.
 const DEFAULTS: EncoderOptions = EncoderOptions { fill_profile_id: true, ..EncoderOptions::plain(64 << 20) };
 
-/// The same in small messages.
+/// The defaults with small messages.
 const SMALL: EncoderOptions = EncoderOptions { max_bytes: 1024, part_bytes: 1024, ..DEFAULTS };
 
 fn encoded(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Encoded<Batch> {
     Encoder::new(options).encode(&telemetry.into())
 }
 
-/// Messages that keep the rules of OTLP.
+/// Encodes messages and asserts that they follow the rules of OTLP.
 fn messages(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Vec<Message<Batch>> {
     let (compression, framing, encoding) = (options.compression, options.framing, options.encoding);
     let messages = encoded(options, telemetry).messages;
@@ -43,7 +43,7 @@ fn messages(options: EncoderOptions, telemetry: impl Into<Telemetry>) -> Vec<Mes
     messages
 }
 
-/// A message in JSON as protobuf.
+/// Converts a JSON message to protobuf.
 fn from_json(text: &[u8]) -> Vec<u8> {
     wire_json::read(wire_json::Message::ProfilesRequest, text, &Limits::default(), &mut |_| true).unwrap()
 }
@@ -55,19 +55,19 @@ fn request(message: &Message<Batch>) -> ExportProfilesServiceRequest {
     }
 }
 
-/// The same as it comes from a receiver.
+/// The profiles as a receiver would deliver them.
 fn received(profiles: &Profiles, options: &EncodeOptions) -> Profiles {
     let decoded = decode(encode(profiles, options).into(), &Limits::default()).unwrap();
     assert!(decoded.refused.is_empty() && decoded.profiles.received.is_some());
     decoded.profiles
 }
 
-/// The same with an id for each profile. What is random does not keep all rules of OTLP.
+/// The profiles with an id each. Random profiles do not follow all rules of OTLP.
 fn with_ids(profiles: &Profiles) -> Profiles {
     decode(encoded(DEFAULTS, profiles.clone()).messages.remove(0).body, &Limits::default()).unwrap().profiles
 }
 
-/// What is said in messages, however it is cut: each observation with all that is known of it, and how often.
+/// The content of messages, independent of how they are split: each observation with its data, and how often it occurs.
 fn said(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<String, u64> {
     let mut said = BTreeMap::new();
     for request in requests {
@@ -101,7 +101,7 @@ fn said(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<String, u64> {
     said
 }
 
-/// Guarantees: what nobody changed leaves as the bytes it came as, and what is not known of it too.
+/// Guarantees: unchanged batches are sent as the received bytes, including unknown fields.
 #[test]
 fn unchanged_batches_are_forwarded() {
     let mut message = encode(&with_ids(&batch(&[3, 4])), &EncodeOptions::default());
@@ -114,14 +114,14 @@ fn unchanged_batches_are_forwarded() {
     assert_eq!(report.notes, [(FORWARDED, 1)]);
 }
 
-/// Guarantees: attributes that refer to the string table leave as what they refer to, whole or in parts, since a peer
-/// that does not know references would read empty keys; for a peer that is said to know them the bytes leave as they
-/// came.
+/// Guarantees: attributes that refer to the string table are sent with the strings themselves, whole or split, since a
+/// peer without support for references would read empty keys. If the peer is configured to support them, the received
+/// bytes are sent.
 /// rule: otlp-profiles#string-references
 #[test]
 fn references_are_resolved() {
     let options = EncodeOptions { references: true, ..EncodeOptions::default() };
-    // Through an arena, after which the strings of attributes stand in the string table.
+    // The split moves the attributes' strings into the string table.
     let whole = split(&with_ids(&batch(&[200, 200])), 2048, &EncodeOptions::default()).next().unwrap();
     let profiles = received(&whole, &options);
     let service = |message: &ExportProfilesServiceRequest| {
@@ -143,8 +143,8 @@ fn references_are_resolved() {
     assert!(key.is_empty() && by_reference && matches!(value, Some(AnyValue::StringValueStrindex(_))));
 }
 
-/// Guarantees: what holds no profile becomes no message: neither a batch of resources alone nor an envelope without
-/// views, which is counted as lost, in items.
+/// Guarantees: no message is sent for a batch without profiles, nor for an envelope without views, whose items are
+/// counted as lost.
 /// rule: otlp#send-empty
 #[test]
 fn nothing_is_made_of_nothing() {
@@ -163,8 +163,8 @@ fn nothing_is_made_of_nothing() {
     assert_eq!((messages.len(), report.losses.get(Reason::Unroutable)), (0, Quantities::items(2)));
 }
 
-/// Guarantees: a profile without an id gets the hash of its content, in each of its parts the same; one that has an id
-/// keeps it; and where that is not asked for, the batch leaves as it came.
+/// Guarantees: a profile without an id gets the hash of its content, the same in each of its parts; an existing id is
+/// kept; if the option is off, the batch is sent unmodified.
 /// rule: otep-0239#links
 #[test]
 fn ids_are_filled() {
@@ -189,8 +189,8 @@ fn ids_are_filled() {
     assert_eq!(kept, whole);
 }
 
-/// Guarantees: a payload is written where it is asked for and nobody changed the profile, and never otherwise; one in
-/// pprof's format, or without a format, never is, neither with the bytes that came nor encoded anew.
+/// Guarantees: a payload is only sent if the option is on and the profile unchanged. A payload in pprof's format, or
+/// without a format, is never sent, neither with the received bytes nor re-encoded.
 /// rule: otep-0239#payload
 #[test]
 fn payloads() {
@@ -219,7 +219,7 @@ fn payloads() {
     };
     let asked = EncoderOptions { original_payload: true, ..DEFAULTS };
     let unchanged = EncoderOptions { fill_profile_id: false, ..asked };
-    // The bytes that come hold the payload, whatever its format: nobody but the sender decides what comes.
+    // Received bytes contain the payload in any format: the sender decides that.
     let came = |format: &str| {
         let request = ExportProfilesServiceRequest::decode(&*encode(&made(""), &EncodeOptions::default()));
         let mut request = request.unwrap();
@@ -238,7 +238,7 @@ fn payloads() {
     }
 }
 
-/// Guarantees: an envelope leaves as the profiles that were understood of it, and one without any as nothing.
+/// Guarantees: an envelope is sent as the profiles that were read from it; without any, nothing is sent.
 #[test]
 fn views() {
     let envelope =
@@ -249,8 +249,8 @@ fn views() {
     assert!(messages(DEFAULTS, Builder::new().finish().unwrap()).is_empty());
 }
 
-/// Guarantees: what cannot be cut below the limit is counted, and the rest leaves; a limit that was lowered holds from
-/// then on.
+/// Guarantees: a profile that cannot be split below the limit is counted as lost, and the rest is sent; a lowered limit
+/// stays in effect.
 /// rule: otlp#send-size
 #[test]
 fn too_large() {
@@ -274,7 +274,7 @@ fn too_large() {
     assert_eq!(report.notes, [(SPLIT, 1)]);
 }
 
-/// Guarantees: whatever the compression, a message is the same bytes, alone or as a frame.
+/// Guarantees: a message has the same bytes with any compression, alone or in a frame.
 #[test]
 fn forms() {
     let plain = messages(DEFAULTS, batch(&[20])).remove(0).body;
@@ -298,7 +298,7 @@ fn forms() {
     }
 }
 
-/// Guarantees: JSON stands on lines in a file, of which each is a message, whether its batch came as one or not.
+/// Guarantees: in a JSON file each line is a message, whether its batch was forwarded or re-encoded.
 #[test]
 fn lines() {
     let options = EncoderOptions { encoding: Encoding::Json, framing: Framing::Line, ..DEFAULTS };
@@ -315,8 +315,8 @@ fn lines() {
     assert_eq!(Framing::of_file(Encoding::Protobuf, false), Framing::Length);
 }
 
-/// Guarantees: spans that came compressed as they shall leave are not compressed again, in a frame of a file neither;
-/// they are where they were changed, or shall leave compressed in another way or in JSON.
+/// Guarantees: spans that were received in the compression to send are not compressed again, not even in a frame of a
+/// file. They are re-compressed if they were changed, or if the compression or the encoding differs.
 #[test]
 fn compressed_spans_leave_as_they_came() {
     let text = r#"{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"0af7651916cd43dd8448eb211c80319c",
@@ -332,7 +332,7 @@ fn compressed_spans_leave_as_they_came() {
         messages.remove(0).body
     };
     let gzip = EncoderOptions { compression: Compression::GZIP, ..EncoderOptions::plain(1 << 20) };
-    // The same memory.
+    // No copy: the memory is the same.
     assert_eq!(body(gzip, &spans).as_ptr(), came.as_ptr());
     let mut frame = Vec::new();
     put_frame(&mut frame, &came).unwrap();
@@ -353,8 +353,8 @@ fn compressed_spans_leave_as_they_came() {
     assert!(again.bytes().len() > protobuf.len());
 }
 
-/// Guarantees: spans are written in JSON whole or, where that is longer than the limit, in parts that hold all of them;
-/// a finished message of them is cut by its length in JSON.
+/// Guarantees: spans are written to JSON as one message or, above the limit, as parts that contain all of them; a
+/// finished message is split by its length in JSON.
 #[test]
 fn spans_in_json() {
     let spans: Vec<String> = (1..=2_000_u128)
@@ -384,8 +384,8 @@ fn spans_in_json() {
     assert!(messages.iter().all(|part| part.body.len() <= limit));
 }
 
-/// Guarantees: a finished message is cut to the limit, or to about half where it is within that already; the parts say
-/// what it said, in the same compression; what is too small to be cut for its size is not.
+/// Guarantees: a finished message is split to the limit or, if it is already below, to about half. The parts have the
+/// same content and compression. A message too small to split stays whole.
 #[test]
 fn finished_messages_are_cut() {
     let compression = Compression::ZSTD;
@@ -412,7 +412,7 @@ fn finished_messages_are_cut() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
 
-    /// Guarantees: a missing profile id is filled, one that is there is kept, and the fill is the content's hash.
+    /// Guarantees: a missing profile id is set to the hash of the content, and an existing one is kept.
     /// rule: otep-0239#profile-id
     #[test]
     fn fills_missing_ids(seed: u64, samples in 1_usize..200) {
@@ -425,13 +425,13 @@ proptest! {
         }
     }
 
-    /// Guarantees: whatever the limit, each message stays below it, and together they say what the batch said.
+    /// Guarantees: for any limit, each message stays below it, and together they contain the whole batch.
     /// rule: otlp#send-http-type, otlp#send-size
     #[test]
     fn splits_say_the_same(seed: u64, samples in 1_usize..200, limit in 1024_usize..20_000, json: bool) {
         let now = testing::ManualClock::default().now();
         let profiles = testing::profiles(&mut fastrand::Rng::with_seed(seed), samples, now);
-        // A profile that takes a kilobyte by itself takes several in JSON.
+        // A profile that takes a kilobyte in protobuf takes several in JSON.
         let (encoding, limit) = if json { (Encoding::Json, 8 * limit) } else { (Encoding::Protobuf, limit) };
         let encode = |limit: usize| {
             encoded(EncoderOptions { max_bytes: limit, part_bytes: limit, encoding, ..DEFAULTS }, profiles.clone())

@@ -1,11 +1,11 @@
-//! The keys that say how profiles become Sentry's chunks.
+//! The configuration keys for converting profiles to Sentry's chunks.
 
 use profbridge_engine::config::{ByteSize, Duration, Problem, Section};
 use profbridge_wire::sentry::chunk::{InApp, LoneSamples, Prefer, Settings};
 use serde::Deserialize;
 
-/// These keys as they are written, in a section of their own or among the keys of a component
-/// ([`Section::extract_parts`]). [`keys`](profbridge_engine::config::keys) lists them.
+/// The keys as written, in their own section or among the keys of a component ([`Section::extract_parts`]).
+/// [`keys`](profbridge_engine::config::keys) lists them.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ChunkConfig {
@@ -57,7 +57,7 @@ impl Default for ChunkConfig {
 }
 
 impl ChunkConfig {
-    /// What the keys mean. The rules that types cannot express and that are broken are added to `problems`, each at its
+    /// Converts the keys to settings. Broken rules that the types do not prevent are added to `problems`, with their
     /// place in `section`.
     pub fn check(self, section: &Section, problems: &mut Vec<Problem>) -> Settings {
         let settings = Settings {

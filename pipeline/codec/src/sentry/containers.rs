@@ -1,15 +1,16 @@
-//! Spans that came to Sentry in containers and left as OTLP go back into containers.
+//! Puts streamed spans that were converted from Sentry containers to OTLP back into containers.
 
 use std::collections::HashMap;
 
 use profbridge_model::{Item, Losses, Quantities, Reason, Span, Spans, TraceId};
 use profbridge_wire::sentry::span_v2_writer;
 
-/// The most spans of a container (getsentry/sentry-javascript `packages/core/src/tracing/spans/spanBuffer.ts`).
+/// Maximum number of spans in a container (getsentry/sentry-javascript
+/// `packages/core/src/tracing/spans/spanBuffer.ts`).
 const MAX_SPANS: usize = 1000;
 
-/// The streamed spans among some that no processor has put together, by resource and trace, each in their order. The
-/// header of an envelope speaks of one trace.
+/// Groups the streamed spans of a run that no processor has grouped, by resource and trace, each in order. An
+/// envelope's header can only describe one trace.
 pub(super) fn groups(spans: &Spans, run: &[Span]) -> Vec<Vec<Span>> {
     let mut groups: Vec<Vec<Span>> = Vec::new();
     let mut known: HashMap<(u32, TraceId), usize> = HashMap::new();
@@ -26,8 +27,8 @@ pub(super) fn groups(spans: &Spans, run: &[Span]) -> Vec<Vec<Span>> {
     groups
 }
 
-/// Containers of spans, as few as they fit into, each with how many are in it. A span that is too large for one by
-/// itself is a loss.
+/// As few containers as possible, each with its number of spans. A span that exceeds the limit on its own is counted as
+/// lost.
 pub(super) fn items(spans: &Spans, group: &[Span], losses: &mut Losses) -> Vec<(Item, u64)> {
     match span_v2_writer::item(spans, group) {
         Some(item) => vec![(item, group.len() as u64)],

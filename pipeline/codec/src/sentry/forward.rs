@@ -1,4 +1,4 @@
-//! Envelopes of others.
+//! Forwards envelopes that were received from other senders.
 
 use std::borrow::Cow;
 use std::io::{self, Write};
@@ -17,31 +17,31 @@ use xxhash_rust::xxh3::Xxh3Default;
 use crate::compressor::Compressor;
 use crate::message::Report;
 
-/// What is known of an envelope that is passed on.
+/// The identity of a forwarded envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Forwarded {
-    /// XXH3-64 of its bytes before compression.
+    /// XXH3-64 of its uncompressed bytes.
     pub hash: u64,
 }
 
-/// How a body is compressed, as HTTP's `Content-Encoding` says it; `None` for no header.
+/// The compression of a body as in HTTP's `Content-Encoding`; `None` for no header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ContentEncoding(pub Option<&'static str>);
 
-/// Changes of spans that could not be written into their item.
+/// Counts changes of spans that could not be written into their item.
 pub const SPAN_CHANGES_UNWRITTEN: &str = "sentry_span_changes_unwritten";
 
-/// An envelope that says what was found out about its spans on the way.
+/// An envelope with the changes of its spans written into its items.
 #[derive(Debug, Default)]
 pub struct Settled<'a> {
-    /// The envelope, as it was where nothing was found out. `None` where nothing of it is left.
+    /// The envelope, unmodified if there were no changes. `None` if nothing of it is left.
     pub envelope: Option<Cow<'a, Envelope>>,
-    /// What went with a transaction that was left out, and what could not be written.
+    /// Losses that followed from removed transactions, and changes that could not be written.
     pub report: Report,
 }
 
-/// Writes what was found out about an envelope's spans into its items ([`span_writer`]). One that was settled stays as
-/// it is.
+/// Writes the changes of an envelope's spans into its items ([`span_writer`]). Without pending changes the envelope is
+/// returned unmodified.
 pub fn settled(envelope: &Envelope) -> Settled<'_> {
     if !span_writer::is_changed(envelope) {
         return Settled { envelope: Some(Cow::Borrowed(envelope)), report: Report::default() };
@@ -54,39 +54,38 @@ pub fn settled(envelope: &Envelope) -> Settled<'_> {
     Settled { envelope: written.envelope.map(Cow::Owned), report }
 }
 
-/// The body that an envelope came as, where it can go to a DSN as it is.
+/// The received body of an envelope, if it can be sent to the DSN unmodified.
 pub(super) fn as_received<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<&'a Received> {
     envelope.received.as_ref().filter(|received| !received.changed && readdressed(&envelope.header, to).is_none())
 }
 
-/// The body that an envelope came as and the header that it needs for a DSN, where nothing else of it changes.
+/// The received body of an envelope and the header that the DSN requires, if nothing else changes.
 pub(super) fn renamed<'a>(envelope: &'a Envelope, to: &Dsn) -> Option<(&'a Received, Bytes)> {
     let received = envelope.received.as_ref().filter(|received| !received.changed)?;
     Some((received, readdressed(&envelope.header, to)?))
 }
 
-/// Writes a received body with another header in the place of its first `old` bytes. What it unpacks to, which may be
-/// a thousand times as much and is in nobody's budget here, never exists as a whole.
+/// Writes a received body with its first `old` bytes replaced by another header. The unpacked body may be a thousand
+/// times as large and no budget covers it here, so it is never in memory as a whole.
 ///
 /// # Errors
 ///
-/// The body cannot be unpacked again, or `out` fails.
+/// The body cannot be decompressed again, or `out` fails.
 pub(super) fn write_renamed(received: &Received, old: usize, header: &[u8], out: &mut impl Write) -> io::Result<()> {
     out.write_all(header)?;
     let coding = Coding::parse(received.content_encoding).map_err(io::Error::other)?;
     decompress_into(coding, &received.body, envelope::MAX_BYTES, &mut Behind { skipped: old, out })
 }
 
-/// A received body whose header says that it was sent so much later than its client said, compressed as ours. `None`
-/// where the header does not say when.
+/// Compresses a received body again with `sent_at` in its header moved by the delay. `None` if the header has no time.
 ///
-/// Sentry takes the time between sending and arrival for a clock that is wrong, and shifts the event by it, from 55
-/// minutes on (getsentry/relay `relay-event-normalization/src/clock_drift.rs`). Time that an envelope spent waiting
-/// here must not look like that.
+/// Sentry interprets the time between sending and arrival as clock drift, and from 55 minutes on shifts the event by it
+/// (getsentry/relay `relay-event-normalization/src/clock_drift.rs`). Time that an envelope spent waiting here must not
+/// be mistaken for that.
 ///
 /// # Errors
 ///
-/// The body cannot be unpacked again, or there is no memory.
+/// The body cannot be decompressed again, or there is no memory.
 pub fn sent_later(
     received: &Received,
     header: &[u8],
@@ -103,7 +102,7 @@ pub fn sent_later(
     compressor.close(open).map(Some)
 }
 
-/// Writes what comes behind so many bytes.
+/// Skips the first `skipped` bytes and writes the rest.
 struct Behind<'a, W> {
     skipped: usize,
     out: &'a mut W,
@@ -122,7 +121,7 @@ impl<W: Write> Write for Behind<'_, W> {
     }
 }
 
-/// Hashes what is written.
+/// Hashes the bytes while writing them.
 pub(super) struct Hashed<'a, W> {
     out: &'a mut W,
     hash: Xxh3Default,
@@ -150,20 +149,20 @@ impl<W: Write> Write for Hashed<'_, W> {
     }
 }
 
-/// Writes an envelope without compression, addressed to a DSN. Payloads that are packed are unpacked part by part on
-/// their way into `out`: what a body unpacks to, which may be a thousand times as much and is in nobody's budget here,
-/// never exists as a whole.
+/// Writes an envelope uncompressed and addressed to a DSN. Compressed payloads are decompressed piece by piece into
+/// `out`: the unpacked body may be a thousand times as large and no budget covers it here, so it is never in memory as
+/// a whole.
 ///
 /// # Errors
 ///
-/// The body that was received cannot be unpacked again, or is not the one that the payloads are in; or `out` fails.
+/// The received body cannot be decompressed again, or is not the one that contains the payloads; or `out` fails.
 pub(super) fn write(envelope: &Envelope, to: Option<&Dsn>, out: &mut impl Write) -> io::Result<()> {
     let renamed = to.and_then(|to| readdressed(&envelope.header, to));
     let header = renamed.as_ref().unwrap_or(&envelope.header);
     write_pieces(envelope::pieces(header, &envelope.items, Ending::Newline), envelope.received.as_ref(), out)
 }
 
-/// The payload of an item, unpacked where it is packed. Nothing else of the body is.
+/// The decompressed payload of an item. The rest of the body is not kept.
 ///
 /// # Errors
 ///
@@ -195,18 +194,18 @@ fn write_pieces<'a>(
     if unpacked.wanted.is_some() { Err(missing()) } else { Ok(()) }
 }
 
-/// Takes what a body unpacks to, and writes pieces of which some are in it, in the order in which they stand there.
+/// Receives a decompressed body, and writes the pieces of the envelope in order, some of which are ranges of the body.
 struct Unpacked<'a, P, W> {
     pieces: P,
-    /// What is left of the piece that is waited for.
+    /// The remaining range of the current piece.
     wanted: Option<Range<u64>>,
-    /// How many bytes have passed.
+    /// Number of bytes received so far.
     at: u64,
     out: &'a mut W,
 }
 
 impl<'a, P: Iterator<Item = Piece<'a>>, W: Write> Unpacked<'_, P, W> {
-    /// Writes pieces until one comes that is packed.
+    /// Writes pieces until the next one that is a range of the compressed body.
     fn go_on(&mut self) -> io::Result<()> {
         self.wanted = None;
         for piece in self.pieces.by_ref() {
@@ -251,8 +250,8 @@ impl<'a, P: Iterator<Item = Piece<'a>>, W: Write> Write for Unpacked<'_, P, W> {
     }
 }
 
-/// The envelope's header with another DSN, where it names one that is not the one it goes to: Relay refuses the
-/// difference (getsentry/relay `relay-server/src/envelope/mod.rs`). `None` where it can stay as it is.
+/// The envelope's header with the DSN replaced, if it names a different one: Relay rejects a mismatch (getsentry/relay
+/// `relay-server/src/envelope/mod.rs`). `None` if the header needs no change.
 fn readdressed(line: &Bytes, to: &Dsn) -> Option<Bytes> {
     let named = Header::read(line).ok()?.dsn?;
     let same = named.parse::<Dsn>().is_ok_and(|named| {

@@ -1,4 +1,4 @@
-//! Chunks on their way into envelopes.
+//! Writes chunks into envelopes.
 
 use std::io::{self, Write as _};
 
@@ -10,17 +10,17 @@ use profbridge_wire::sentry::chunk_envelope;
 
 use crate::compressor::{Compressor, Open};
 
-/// What an envelope has beside the chunk's JSON, in bytes: its own header and the item's, and their platform.
+/// Maximum size of an envelope besides the chunk's JSON, in bytes: its own header and the item's.
 const HEADERS: usize = 1024;
 
-/// So many times smaller compression makes a chunk's JSON at least.
+/// The minimum factor by which compression shrinks a chunk's JSON.
 const SHRINKS: usize = 6;
 
-/// Puts each chunk into an envelope of its own, as [`chunk_envelope`] says.
+/// Puts each chunk into its own envelope, see [`chunk_envelope`].
 pub(super) struct Envelopes<'a> {
     compressor: &'a mut Compressor,
     compression: Compression,
-    /// Goes into the first envelope.
+    /// An item to add to the first envelope.
     extra: Option<Item>,
     open: Option<Open>,
     /// The finished envelopes.
@@ -65,7 +65,7 @@ impl ChunkSink for Envelopes<'_> {
     }
 
     fn abandon(&mut self) {
-        // The compressor's context goes with it: what it has seen of the beginning must not get into the next body.
+        // This also drops the compressor's context, whose state must not leak into the next body.
         self.open = None;
     }
 }

@@ -13,7 +13,7 @@ use crate::compress;
 const START: u64 = 1_790_000_000_000_000_000;
 const COMPRESSIONS: [Compression; 3] = [Compression::None, Compression::GZIP, Compression::ZSTD];
 
-/// One thread, observed at these milliseconds of its process's window.
+/// One thread with observations at these milliseconds of its process's window.
 fn observed(millis: &[u64]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("service.name", "shop".into())]);
@@ -38,8 +38,8 @@ fn plain(compression: Compression, body: &Bytes) -> Bytes {
     decompress(Coding::parse(compression.content_encoding()).unwrap(), body.clone(), 1 << 20).unwrap()
 }
 
-/// Guarantees: whatever the compression, a chunk is the same envelope, from batch to batch; the extra item is in the
-/// first envelope and in no other; two chunks share the samples that they were made from.
+/// Guarantees: a chunk is the same envelope with any compression and in each batch; the extra item is only in the first
+/// envelope; the batch's samples are shared out between two chunks.
 #[test]
 fn chunks() {
     let batch = observed(&[0, 50, 100, 30_000, 30_050, 30_100]);
@@ -58,7 +58,8 @@ fn chunks() {
     assert_eq!(seen[0].iter().map(items).collect::<Vec<_>>(), [2, 1]);
 }
 
-/// Guarantees: types of values that are no time are said once by an encoder, and what has them is counted each time.
+/// Guarantees: types of values other than time are reported once per encoder, and their observations are counted each
+/// time.
 #[test]
 fn timeless_types() {
     let mut builder = Builder::new();
@@ -78,8 +79,8 @@ fn timeless_types() {
     assert_eq!(said, [true, true]);
 }
 
-/// Guarantees: an envelope leaves as the bytes it came as, whatever the compression; for another project than its
-/// header names that is replaced and nothing else, and for its own it stays.
+/// Guarantees: an envelope is sent as the received bytes with any compression. If its header names another project,
+/// only that is replaced.
 #[test]
 fn envelopes() {
     let dsn = |project: u8| format!("https://0123456789abcdef0123456789abcdef@sentry.example/{project}");
@@ -100,7 +101,7 @@ fn envelopes() {
 
 const DSN: &str = "https://0123456789abcdef0123456789abcdef@o1.ingest.sentry.io/42";
 
-/// An envelope as a receiver hands it on whose client compressed it: its payloads are only in the body.
+/// An envelope from a client that compressed it, as a receiver delivers it: its payloads are only in the body.
 fn packed(text: &str) -> Envelope {
     let body = compress(Compression::GZIP, text.as_bytes()).unwrap();
     let plain = Bytes::copy_from_slice(text.as_bytes());
@@ -110,7 +111,7 @@ fn packed(text: &str) -> Envelope {
     envelope
 }
 
-/// Guarantees: an envelope that nobody changed leaves as the very body that it came as.
+/// Guarantees: an unchanged envelope is sent with exactly the received body.
 #[test]
 fn forwarded_as_received() {
     let text = format!("{{\"dsn\":\"{DSN}\"}}\n{{\"type\":\"event\"}}\n{{\"a\":1.50}}\n{{\"type\":\"x\"}}\n");
@@ -123,8 +124,8 @@ fn forwarded_as_received() {
     assert!(encoded.report.losses.is_none());
 }
 
-/// Guarantees: where the header or an item has to change, everything else stays byte for byte, and is compressed as
-/// ours; whoever wants the envelope plain gets it so.
+/// Guarantees: if the header or an item has to change, all other bytes stay the same and our compression is used; a
+/// plain envelope is available on request.
 #[test]
 fn changed_envelopes() {
     let text = "{\"dsn\":\"http://ffffffffffffffffffffffffffffffff@h/1\", \"k\":1.50}\n{\"type\":\"event\"}\n{ \"a\" :1.50}\n\
@@ -147,8 +148,8 @@ fn changed_envelopes() {
 }
 
 proptest! {
-    /// Guarantees: an envelope that came compressed and of which items were taken out or changed is written as one that
-    /// came plain, whatever it was compressed as, wherever its items end, and whether its header has to change.
+    /// Guarantees: an envelope that was received compressed, and whose items were removed or changed, gives the same
+    /// bytes as one received plain, for any compression, positions of items, and change of the header.
     #[test]
     fn packed_and_plain_agree(
         items in proptest::collection::vec((0usize..4, 0usize..90_000, 0u8..4), 0..8),
@@ -183,7 +184,7 @@ proptest! {
     }
 }
 
-/// Guarantees: an envelope whose body is gone or is another one is counted as lost, with a reason for the log.
+/// Guarantees: an envelope whose body is missing or differs is counted as lost, with a reason for the log.
 #[test]
 fn what_cannot_be_unpacked_is_lost() {
     let text = "{}\n{\"type\":\"event\"}\n1\n{\"type\":\"x\"}\n2\n";
@@ -200,8 +201,8 @@ fn what_cannot_be_unpacked_is_lost() {
     }
 }
 
-/// Guarantees: an envelope whose header has to name another DSN keeps the rest of its body byte for byte, its end
-/// included, whatever it came compressed as, and however large it is.
+/// Guarantees: an envelope that needs another DSN in its header keeps the rest of its body byte for byte, including its
+/// end, for any compression and size.
 #[test]
 fn readdressed_as_received() {
     let end = format!("{{\"type\":\"attachment\",\"length\":{}}}\n{}", 3 << 20, "y".repeat(3 << 20));
@@ -222,8 +223,8 @@ fn readdressed_as_received() {
     assert_eq!((encoded.messages.len(), encoded.report.losses.get(Reason::Internal)), (0, Quantities::items(1)));
 }
 
-/// Guarantees: the time that an envelope waited is added to when it was sent, and nothing else of it changes; one that
-/// does not say when it was sent, or not so that it can be read, stays.
+/// Guarantees: the waiting time is added to the envelope's `sent_at`, and nothing else changes; an envelope with a
+/// missing or invalid `sent_at` stays unmodified.
 #[test]
 fn waiting_is_no_drift() {
     let text = "{\"sent_at\":\"2026-02-28T23:30:00.25Z\", \"k\":1.50}\n{\"type\":\"event\"}\n{ }\n";
@@ -241,7 +242,7 @@ fn waiting_is_no_drift() {
 const TRANSACTION: &str = include_str!("../../../wire/testdata/sentry/python-2.75-transaction.envelope");
 const V1: &str = include_str!("../../../wire/testdata/sentry/node-10.75-v1-transaction+profile.envelope");
 
-/// An envelope with the views that a receiver makes, of a client that compressed it.
+/// An envelope from a client that compressed it, with the views that a receiver creates.
 fn viewed(text: &'static str) -> Envelope {
     let plain = envelope::read(Bytes::from_static(text.as_bytes())).unwrap().envelope;
     let profiles = profile_items::read_items(&plain).map(|(item, read)| View::profiles(item, read.unwrap()));
@@ -254,8 +255,8 @@ fn spans(envelope: &mut Envelope) -> &mut Spans {
     spans
 }
 
-/// Guarantees: what was found out about the spans of an envelope leaves with it, packed or not, however it leaves;
-/// where nothing was found out the body leaves as it came.
+/// Guarantees: changes of an envelope's spans are sent with it, compressed or not, on every path; without changes the
+/// received body is sent.
 #[test]
 fn found_out_about_spans() {
     let mut envelope = viewed(TRANSACTION);
@@ -280,14 +281,14 @@ fn found_out_about_spans() {
     for body in [&forwarded.messages[0].body, &written.messages[0].body] {
         assert_eq!(std::str::from_utf8(body).unwrap(), expected);
     }
-    // The spans have the bytes of their item, so that the body is not needed for it.
+    // The view has the bytes of its item, so the body is not needed.
     envelope.received = None;
     let forwarded = encoder.forward(&envelope, &dsn, Compression::None);
     assert_eq!(std::str::from_utf8(&forwarded.messages[0].body).unwrap(), expected);
 }
 
-/// Guarantees: an envelope whose transaction was left out is sent no more, and its V1 profile is counted as lost; one
-/// whose profile is upgraded keeps the changes of its spans and the count of them.
+/// Guarantees: an envelope whose transaction was removed is not sent, and its V1 profile is counted as lost; one whose
+/// profile is upgraded keeps the changes of its spans and their count.
 #[test]
 fn transactions_and_their_profiles() {
     let mut encoder = Encoder::new(Settings::default());

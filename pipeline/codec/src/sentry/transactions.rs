@@ -1,4 +1,4 @@
-//! Spans that were put together become transactions, each in an envelope of its own, and streamed ones containers.
+//! Encodes grouped spans as transactions, each in its own envelope, and streamed spans as containers.
 
 use std::collections::HashMap;
 use std::io::{self, Write as _};
@@ -15,49 +15,49 @@ use super::{Encoder, containers};
 use crate::compressor::Compressor;
 use crate::message::{Encoded, Message};
 
-/// So many times smaller compression makes a transaction's JSON at least.
+/// The minimum factor by which compression shrinks a transaction's JSON.
 const SHRINKS: usize = 3;
 
-/// So many resources of a batch are kept with what their transactions say of them: a gateway's batches have those of
-/// many processes, one after the other and again.
+/// Maximum number of a batch's resources to cache with their transactions' common data: a gateway's batch may alternate
+/// between the resources of many processes.
 const MAX_KEPT: usize = 64;
 
-/// Where the transactions of a resource go.
+/// The target of a resource's transactions.
 #[derive(Debug, Clone, Copy)]
 pub struct Target<'a> {
-    /// A number that the caller knows it by.
+    /// The caller's number for this target.
     pub number: usize,
-    /// Its DSN, whose public key the trace header names; `None` where envelopes go into files.
+    /// Its DSN, whose public key goes into the trace header; `None` if envelopes are written to files.
     pub dsn: Option<&'a Dsn>,
-    /// How its envelopes are compressed.
+    /// The compression of its envelopes.
     pub compression: Compression,
 }
 
-/// What a message that is made of spans holds.
+/// The metadata of a message made of spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SpanEnvelope {
     /// The number of its target.
     pub target: usize,
-    /// Whether it is a container of spans, and no transaction.
+    /// Whether it is a container of spans instead of a transaction.
     pub is_container: bool,
-    /// How many spans are in it; of a transaction itself is one.
+    /// Number of spans; a transaction itself counts as one.
     pub spans: u64,
-    /// Their trace.
+    /// Their trace id.
     pub trace_id: TraceId,
-    /// A transaction's event id, or a hash of a container.
+    /// A transaction's event id, or a container's hash.
     pub id: u128,
-    /// When the transaction, or the first span of the container, began, in nanoseconds since the Unix epoch.
+    /// Start of the transaction or of the container's first span, in nanoseconds since the Unix epoch.
     pub start_unix_nano: u64,
 }
 
-/// The resources of a batch, with where they go.
+/// The resources of a batch with their targets.
 struct Resources<'d, R> {
     route: R,
     kept: HashMap<u32, Option<(Target<'d>, Resource)>>,
 }
 
 impl<'d, R: FnMut(&Told<'_>) -> Option<Target<'d>>> Resources<'d, R> {
-    /// What is known of a resource; `None` where it goes nowhere.
+    /// The target and the common data of a resource; `None` if it has no target.
     fn get(&mut self, spans: &Spans, of: &Span, environment: &str) -> Option<&(Target<'d>, Resource)> {
         let number = spans.scope_of(of).resource;
         if self.kept.len() >= MAX_KEPT && !self.kept.contains_key(&number) {
@@ -73,11 +73,11 @@ impl<'d, R: FnMut(&Told<'_>) -> Option<Target<'d>>> Resources<'d, R> {
 }
 
 impl Encoder {
-    /// The transactions of a batch, and containers of the spans that were in some before they became OTLP, each in an
-    /// envelope of its own. `route` says where those of a resource go.
+    /// Encodes the transactions of a batch, each in its own envelope, and the spans that came from Sentry containers as
+    /// containers again. `route` returns the target of a resource.
     ///
-    /// Other spans that were not put together to transactions, and those that come from an envelope, are counted as
-    /// unroutable, like those whose resource goes nowhere.
+    /// Other ungrouped spans, spans from an envelope, and spans of a resource without a target are counted as
+    /// unroutable.
     pub fn spans<'d>(
         &mut self,
         spans: &Spans,
@@ -122,7 +122,7 @@ impl Encoder {
         encoded
     }
 
-    /// The containers of what of a run of spans was in containers. How many spans that were.
+    /// Encodes the container spans in a run of spans. Returns the number of such spans.
     fn containers<'d, R: FnMut(&Told<'_>) -> Option<Target<'d>>>(
         &mut self,
         spans: &Spans,
@@ -161,7 +161,7 @@ impl Encoder {
     }
 }
 
-/// Puts an envelope to the others, or counts it as lost.
+/// Adds an envelope to the messages, or counts it as lost.
 fn put(encoded: &mut Encoded<SpanEnvelope>, losses: &mut Losses, body: io::Result<Bytes>, sent: SpanEnvelope) {
     let quantities = Quantities::spans(sent.spans);
     match body {
@@ -173,7 +173,7 @@ fn put(encoded: &mut Encoded<SpanEnvelope>, losses: &mut Losses, body: io::Resul
     }
 }
 
-/// An envelope of one item: the lines before its JSON, and that.
+/// An envelope with one item: the lines before its JSON, and the JSON.
 fn envelope(compressor: &mut Compressor, head: &[u8], json: &[u8], to: &Target<'_>) -> io::Result<Bytes> {
     let mut open = compressor.open(to.compression, head.len() + json.len() + 1, SHRINKS)?;
     open.write_all(head)?;
@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::otlp;
 
-    /// An SDK's envelope with its spans read, as the receiver hands it on.
+    /// An SDK's envelope with its spans read, as the receiver delivers it.
     fn received(text: &'static [u8]) -> Envelope {
         let mut envelope: Envelope = envelope::read(Bytes::from_static(text)).unwrap().envelope;
         let read = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
@@ -208,8 +208,8 @@ mod tests {
         value.as_f64().or_else(|| Some(Timestamp::parse(&text?)?.0 as f64 / 1e9))
     }
 
-    /// Guarantees: a transaction of an SDK's that leaves as OTLP, and whose spans are put together again, has the same
-    /// name and the same spans, with their ids, operations, descriptions and data; times are the same to a microsecond.
+    /// Guarantees: an SDK's transaction that is sent as OTLP and grouped again has the same name and spans, with their
+    /// ids, operations, descriptions and data; times are equal to a microsecond.
     #[test]
     fn transactions_stay_readable() {
         for text in [
@@ -248,20 +248,20 @@ mod tests {
         }
     }
 
-    /// Compares two spans, but for what has no place in OTLP. One without a status is `ok`, as all of OTLP are.
+    /// Compares two spans except for data that OTLP cannot represent. A span without a status becomes `ok`, as in OTLP.
     fn same(one: &Value, other: &Value) {
         for key in ["trace_id", "span_id", "parent_span_id", "op", "description", "origin"] {
             assert_eq!(one[key], other[key], "{key}: {one} {other}");
         }
         assert_eq!(one["status"].as_str().unwrap_or("ok"), other["status"]);
-        // What has a key of its own is not said twice.
+        // Attributes with their own key in JSON are not repeated in the data.
         let keys = ["sentry.op", "sentry.source", "sentry.sample_rate"];
         for (key, value) in one["data"].as_object().unwrap().iter().filter(|(key, _)| !keys.contains(&&***key)) {
             assert_eq!(value, &other["data"][key], "{key}");
         }
     }
 
-    /// Takes times out of both that differ by a microsecond at most, wherever they stand.
+    /// Removes times that differ by at most a microsecond from both, at any depth.
     fn level(one: &mut Value, other: &mut Value) {
         if let (Some(spans), Some(others)) = (one["spans"].as_array_mut(), other["spans"].as_array_mut()) {
             spans.iter_mut().zip(others).for_each(|(one, other)| times(one, other));

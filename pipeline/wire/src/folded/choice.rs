@@ -1,9 +1,9 @@
-//! What the values of profiles are shown as: folded, or drawn.
+//! Chooses what the values of profiles are shown as, folded or drawn.
 //!
-//! A profile is one type of value. Of those of a scope, which mostly say the same or belong together, one is shown where
-//! there is room for one: pprof's default type, else running time, else the first that has any value. Time for which
-//! threads were blocked is another story, of which one type is shown beside it. Values that are no time keep the name
-//! and the unit of their type, and are never added to others.
+//! A profile has one type of value. The profiles of a scope mostly show the same or belong together, so if only one can
+//! be shown, it is pprof's default type, or else running time, or else the first one with any value. Blocked time is
+//! independent of that: one of its types may be shown in addition. Values other than time keep the name and the unit of
+//! their type, and are never added to others.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
@@ -11,7 +11,7 @@ use std::fmt::{self, Display, Formatter};
 use profbridge_model::meaning::{Mode, is_count, unit_nanos};
 use profbridge_model::{Profile, Profiles, ScopeProfiles, Value};
 
-/// The attribute of a scope that names pprof's default type.
+/// The scope attribute with pprof's default type.
 const DEFAULT: &str = "pprof.scope.default_sample_type";
 
 /// The type of a profile's values.
@@ -19,12 +19,12 @@ const DEFAULT: &str = "pprof.scope.default_sample_type";
 pub struct ShownType {
     /// The name, such as `inuse_space`; may be empty.
     pub kind: Box<str>,
-    /// The unit: `nanoseconds`, `bytes`, `count`, or whatever else it says.
+    /// The unit: `nanoseconds`, `bytes`, `count`, or any other.
     pub unit: Box<str>,
 }
 
 impl ShownType {
-    /// Of a profile, and how many of its units one unit of a value is.
+    /// The type of a profile's values, and the factor from the profile's unit to the type's unit.
     pub fn of(batch: &Profiles, profile: &Profile) -> (Self, u64) {
         let text = |id| batch.dictionary().string(id);
         let (kind, unit) = (text(profile.sample_type.kind).into(), text(profile.sample_type.unit));
@@ -37,7 +37,7 @@ impl ShownType {
         (Self { kind, unit: unit.into() }, scale)
     }
 
-    /// What a number of it is a number of, such as `objects`: of what is counted the last word of the type's name.
+    /// The noun for its values, such as `objects`: for counts the last word of the type's name.
     pub fn counted(&self) -> &str {
         match (&*self.unit, self.kind.rsplit(['_', ' ']).next().unwrap_or_default()) {
             ("count", "") => "samples",
@@ -54,19 +54,19 @@ impl Display for ShownType {
     }
 }
 
-/// What a profile is shown as.
+/// How a profile is shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shown {
-    /// The type, unless it is the time of threads.
+    /// The type, or `None` for time of threads.
     pub own: Option<ShownType>,
-    /// The nanoseconds, or units of the type, that one unit of a value is.
+    /// The factor from a value to nanoseconds, or to the type's unit.
     pub scale: u64,
-    /// Whether it is shown where there is room for one type.
+    /// Whether it is the profile to show if only one type can be shown.
     pub is_chosen: bool,
 }
 
-/// What each profile of a scope is shown as. `blocked_apart`: of blocked time one type is chosen beside the one of
-/// everything else; otherwise it is chosen only where there is nothing else.
+/// How each profile of a scope is shown. With `blocked_apart`, one type of blocked time is chosen in addition to one of
+/// the other types; without it, blocked time is only chosen if there is nothing else.
 pub fn shown(batch: &Profiles, scope: &ScopeProfiles, blocked_apart: bool) -> Vec<Shown> {
     let default = match batch.find(&scope.scope.attributes, DEFAULT) {
         Some(Value::String(name)) => batch.dictionary().string(*name),
@@ -107,7 +107,7 @@ pub fn shown(batch: &Profiles, scope: &ScopeProfiles, blocked_apart: bool) -> Ve
     scope.profiles.iter().map(show).collect()
 }
 
-/// The nanoseconds that one unit of value stands for; `None` where it stands for something else.
+/// The nanoseconds per unit of value; `None` if the values are not time.
 pub fn nanoseconds(batch: &Profiles, profile: &Profile) -> Option<u64> {
     let text = |id| batch.dictionary().string_bytes(id);
     if let Some(scale) = unit_nanos(text(profile.sample_type.unit)) {
@@ -118,20 +118,20 @@ pub fn nanoseconds(batch: &Profiles, profile: &Profile) -> Option<u64> {
     unit_nanos(text(profile.period_type.unit))?.checked_mul(period)
 }
 
-/// Whether any value is not zero.
+/// Whether any value is non-zero.
 fn has_values(batch: &Profiles, profile: &Profile) -> bool {
     batch.samples(profile).any(|sample| sample.values_bytes().is_empty() || sample.values().any(|value| value != 0))
 }
 
-/// Types that were left out because another one is shown, with the number of their observations.
+/// Types that were left out because another one is shown, with their numbers of observations.
 #[derive(Debug, Clone, Default)]
 pub struct NotShown(BTreeMap<ShownType, u64>);
 
 impl NotShown {
-    /// So many are named.
+    /// Maximum number of types listed by name.
     const MOST: usize = 64;
 
-    /// Counts a profile that was left out, unless all of its values are zero, and returns how many observations it has.
+    /// Counts a profile that was left out, unless all of its values are zero. Returns its number of observations.
     pub fn add(&mut self, batch: &Profiles, profile: &Profile) -> u64 {
         if !has_values(batch, profile) {
             return 0;
@@ -144,7 +144,7 @@ impl NotShown {
         observations
     }
 
-    /// Each type in words.
+    /// Describes each type in words.
     pub fn in_words(&self) -> impl Iterator<Item = String> + '_ {
         self.0.iter().map(|(own, observations)| {
             let noun = if *observations == 1 { "observation" } else { "observations" };

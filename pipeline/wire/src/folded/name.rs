@@ -1,18 +1,18 @@
-//! What a frame is called in a line of collapsed stacks.
+//! The name of a frame in a line of collapsed stacks.
 
 use std::borrow::Cow;
 
 use profbridge_model::{Dictionary, Line, Location};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// The longest name that is written, in bytes. C++ templates reach kilobytes; a reader sees the first hundred.
+/// Maximum length of a name, in bytes. C++ templates reach kilobytes; a reader sees the first hundred.
 pub const MAX_NAME: usize = 1024;
 
-/// What stands at the end of a name that was cut, in bytes: an ellipsis and 64 bits in hexadecimal.
+/// Length of the suffix of a truncated name in bytes: an ellipsis and 64 bits in hexadecimal.
 const CUT_END: usize = '…'.len_utf8() + 16;
 
-/// A name of at most [`MAX_NAME`] bytes. One that is cut ends with a hash of all of it: instances of one template often
-/// differ in their last parameter only, and are not the same function.
+/// A name of at most [`MAX_NAME`] bytes. A truncated name ends with a hash of the whole name: instances of one template
+/// often differ only in their last parameter, but are different functions.
 pub fn shortened(name: &str) -> Cow<'_, str> {
     if name.len() <= MAX_NAME {
         return Cow::Borrowed(name);
@@ -21,7 +21,7 @@ pub fn shortened(name: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{}…{:016x}", &name[..end], xxh3_64(name.as_bytes())))
 }
 
-/// What a frame is called: its function, or, where it has none, the file it lies in, in brackets, and the page of it.
+/// The name of a frame: its function or, if it has none, the binary in brackets, with the page.
 pub fn frame_name<'a>(dictionary: &'a Dictionary, location: &Location, line: Option<&Line>) -> Cow<'a, str> {
     let function = line.and_then(|line| line.function).map(|function| dictionary.function(function));
     let name = function.map(|function| match dictionary.string(function.name) {
@@ -33,7 +33,7 @@ pub fn frame_name<'a>(dictionary: &'a Dictionary, location: &Location, line: Opt
         None => {
             let mapping = location.mapping.map(|mapping| dictionary.mapping(mapping));
             let file = mapping.map_or("", |mapping| dictionary.string(mapping.filename));
-            // A frame of an interpreter has a line, and its address is none of a file.
+            // An interpreter's frame has a line, and its address is not in a file.
             let page = mapping.filter(|_| line.is_none()).and_then(|mapping| mapping.page_of(location.address));
             Cow::Owned(unnamed(file, page))
         }
@@ -45,12 +45,11 @@ pub(super) fn push_frame(text: &mut String, dictionary: &Dictionary, location: &
     push(text, &frame_name(dictionary, location, line));
 }
 
-/// What a frame without a function is called, as in a chunk for Sentry: the file it lies in, in brackets, and the page
-/// of it where that is known.
+/// The name of a frame without a function, as in a Sentry chunk: the binary in brackets, with the page if it is known.
 fn unnamed(file: &str, page: Option<u64>) -> String {
     let name = match file.rsplit('/').next().unwrap_or_default() {
         "" => return "[unknown]".to_owned(),
-        // The vDSO, and what the kernel calls `[kernel.kallsyms]`, have theirs already.
+        // The vDSO and the kernel's `[kernel.kallsyms]` already have brackets.
         name if name.starts_with('[') && name.ends_with(']') => name.to_owned(),
         name => format!("[{name}]"),
     };
@@ -60,7 +59,7 @@ fn unnamed(file: &str, page: Option<u64>) -> String {
     }
 }
 
-/// Appends one frame, with the `;` in front of it where it is not the first.
+/// Appends a frame, with a leading `;` if it is not the first.
 pub(super) fn push(text: &mut String, name: &str) {
     if !text.is_empty() {
         text.push(';');

@@ -1,30 +1,30 @@
-//! What a process is called.
+//! The name of a process.
 
 use std::fmt::{self, Display, Formatter};
 
 use profbridge_model::{AttributeSetId, Profiles, Resource, Value};
 
-/// What processes are called by first, and else by the other.
+/// The preferred name of processes; the other one is the fallback.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum CalledBy {
-    /// Their service.
+    /// The service's name.
     #[default]
     Service,
-    /// Their executable: programs that one process executes one after the other have one service.
+    /// The executable's name: a process that executes several programs in turn keeps one service.
     Executable,
 }
 
-/// A process, as far as profiles name it.
+/// A process as named in profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Process<'a> {
-    /// The name of its service, or of its executable; empty where neither is known.
+    /// The name of its service or executable; empty if neither is known.
     pub name: &'a str,
-    /// Its id.
+    /// The process id.
     pub pid: Option<u32>,
 }
 
 impl<'a> Process<'a> {
-    /// The process of a sample with these attributes: by its own, which the eBPF profiler writes, else by those of its
+    /// The process of a sample: from the sample's attributes, which the eBPF profiler writes, or else from those of its
     /// resource.
     pub fn of(
         batch: &'a Profiles,

@@ -1,7 +1,7 @@
-//! Collapsed stacks to a profile.
+//! Converts collapsed stacks to a profile.
 //!
-//! A line is frames, root first, with `;` between them, then white space and an integer. What the integer counts is
-//! not said in the file: samples, unless the caller knows better. Nor are times: the profile has none.
+//! A line has frames, root first and separated by `;`, then white space and an integer. The file does not say what the
+//! integer counts: samples, unless the caller knows better. There are no times either, so the profile has none.
 
 use std::collections::HashMap;
 
@@ -10,25 +10,25 @@ use profbridge_model::{Builder, LocationId, Profile, Profiles, StackId};
 
 use crate::otlp::Limits;
 
-/// How many of the first lines are looked at to tell what a file is.
+/// How many of the first lines are inspected to detect the file type.
 const LOOKED_AT: usize = 32;
 
-/// The most lines that are named one by one of those that were refused.
+/// How many rejected lines are listed individually.
 const MOST_NAMED: usize = 100;
 
-/// The memory that a frame that is not known yet takes: its name's place, a function, a location, a line, and their
-/// places in the builder's tables.
+/// Memory for a new frame, in bytes: its name's range, a function, a location, a line, and their entries in the
+/// builder's tables.
 const BYTES_OF_FRAME: usize = 160;
 
-/// The memory that a stack that is not known yet takes beside its frames.
+/// Memory for a new stack besides its frames, in bytes.
 const BYTES_OF_STACK: usize = 96;
 
-/// How many bytes of memory each byte of text may turn into, and how many any text may. Real names have tens of bytes
-/// and most lines no new one; a file of new names of three bytes would become fifty times as much.
+/// The memory limit is this factor times the size of the text, plus a base. Real names have tens of bytes, and most
+/// lines no new ones; a file with only new three-byte names would need fifty times its size.
 const MEMORY_FACTOR: usize = 16;
 const MEMORY_BASE: usize = 1 << 20;
 
-/// What the numbers of lines are.
+/// What the numbers at the end of lines count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Counted {
     /// Samples.
@@ -45,7 +45,7 @@ pub enum Counted {
 }
 
 impl Counted {
-    /// The type and the unit of the profile's values, in the words of pprof.
+    /// The type and the unit of the profile's values in pprof's terms.
     fn value_type(self) -> (&'static str, &'static str) {
         match self {
             Self::Samples => ("samples", "count"),
@@ -57,31 +57,31 @@ impl Counted {
     }
 }
 
-/// What was read of a file.
+/// The result of reading a file.
 #[derive(Debug, Clone)]
 pub struct Read {
-    /// One profile, with a sample for each distinct stack, in the order in which they first stand.
+    /// One profile, with a sample for each distinct stack, in the order of first occurrence.
     pub profiles: Profiles,
-    /// The lines that were refused, the first hundred of them.
+    /// The first hundred rejected lines.
     pub refused: Vec<RefusedLine>,
-    /// How many lines were refused.
+    /// Number of rejected lines.
     pub refused_lines: u64,
-    /// In how many lines there was something that is not UTF-8, which was replaced by U+FFFD.
+    /// Number of lines that were not valid UTF-8 and had bytes replaced by U+FFFD.
     pub replaced_lines: u64,
 }
 
-/// A line that was refused.
+/// A rejected line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {rule}")]
 pub struct RefusedLine {
-    /// Its number, from 1.
+    /// The line number, from 1.
     pub line: u64,
-    /// Why.
+    /// The reason.
     pub rule: &'static str,
 }
 
 /// Whether a text is collapsed stacks: at least half of its first lines end with a number, and one of them has several
-/// frames. No JSON and no document begins so. Comments in front of the first stack say nothing.
+/// frames. No JSON and no document begins like this. Comments before the first stack are ignored.
 pub fn is_folded(text: &[u8]) -> bool {
     let mut lines = stacks(text).map(|(_, line)| line).peekable();
     if lines.peek().is_none_or(|first| is_other(first)) {
@@ -93,7 +93,7 @@ pub fn is_folded(text: &[u8]) -> bool {
             return false;
         }
         seen += 1;
-        // A number that cannot be read costs its own line, and not what the file is.
+        // A number that cannot be parsed only invalidates its own line, so it still counts for the detection.
         if let Some((stack, _)) = divided(line).filter(|(_, number)| is_any_number(number)) {
             numbered += 1;
             deep |= stack.contains(&b';');
@@ -102,9 +102,10 @@ pub fn is_folded(text: &[u8]) -> bool {
     deep && numbered * 2 >= seen
 }
 
-/// Whether a text may be collapsed stacks of one frame each. Each of its lines, to the last, ends with a number, which
-/// the last line of JSON and of other documents does not. With comments it could be any list, such as metrics. `named`
-/// says that somebody calls it collapsed stacks, as by the name of its file: one such line will do then.
+/// Whether a text may be collapsed stacks of one frame each: every line ends with a number, including the last, which
+/// rules out JSON and other documents. A text with comments is not accepted, because it could be any list, such as
+/// metrics. `named` means that something, such as the file's name, calls it collapsed stacks: then one such line is
+/// enough.
 pub fn is_flat(text: &[u8], named: bool) -> bool {
     let mut lines = stacks(text).map(|(_, line)| line).peekable();
     if lines.peek().is_none_or(|first| is_other(first)) || text.is_empty() {
@@ -122,8 +123,8 @@ pub fn is_flat(text: &[u8], named: bool) -> bool {
     if named { numbered > 0 } else { !commented && numbered == seen }
 }
 
-/// The first line of differential stacks, from 1: each line has two numbers behind its stack, those of before and of
-/// after (brendangregg/FlameGraph `difffolded.pl`). `None` where a line has none or one.
+/// The number, from 1, of the first line of differential stacks: each line ends with two numbers, before and after
+/// (brendangregg/FlameGraph `difffolded.pl`). `None` if a line has fewer.
 pub fn differential(text: &[u8]) -> Option<u64> {
     let two = |line| {
         divided(line)
@@ -134,28 +135,28 @@ pub fn differential(text: &[u8]) -> Option<u64> {
     (two(line) && lines.all(|(_, line)| two(line))).then_some(first)
 }
 
-/// The lines that are no comments in front of the first stack, with their numbers from 1, and without empty ones.
+/// The non-empty lines with their numbers from 1, without comments before the first stack.
 fn stacks(text: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     let lines = (1..).zip(text.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii));
     lines.filter(|(_, line)| !line.is_empty()).skip_while(|(_, line)| is_comment(line))
 }
 
-/// Whether a line is a comment. Ruby calls methods `#<Class:Shop>#open`.
+/// Whether a line is a comment. `#<Class:Shop>#open` is not: Ruby names methods like this.
 fn is_comment(line: &[u8]) -> bool {
     matches!(line, [b'#', rest @ ..] if rest.first() != Some(&b'<'))
 }
 
-/// Whether a line begins something else than stacks.
+/// Whether the first line belongs to another format.
 fn is_other(first: &[u8]) -> bool {
     first.starts_with(b"{") || is_markup(first)
 }
 
-/// Whether a line has what no text has.
+/// Whether a line has control characters, which no text has.
 fn has_control(line: &[u8]) -> bool {
     line.iter().any(|&byte| byte.is_ascii_control() && byte != b'\t')
 }
 
-/// Whether a line begins a document, such as a flame graph. Names of functions begin with `<` as well: `<module>`,
+/// Whether a line begins a document, such as an SVG flame graph. Function names may also begin with `<`: `<module>`,
 /// `<main>`, `<core::option::Option<T>>::map`.
 fn is_markup(line: &[u8]) -> bool {
     const BEGINNINGS: [&[u8]; 4] = [b"<?", b"<!", b"<svg", b"<html"];
@@ -164,30 +165,30 @@ fn is_markup(line: &[u8]) -> bool {
         .any(|beginning| line.get(..beginning.len()).is_some_and(|line| line.eq_ignore_ascii_case(beginning)))
 }
 
-/// The stack of a line, and what stands behind its last white space.
+/// Splits a line at its last white space into the stack and the number.
 fn divided(line: &[u8]) -> Option<(&[u8], &[u8])> {
     let at = line.iter().rposition(u8::is_ascii_whitespace)?;
     Some((line[..at].trim_ascii(), &line[at + 1..])).filter(|(stack, _)| !stack.is_empty())
 }
 
-/// Whether it is an integer without a sign, however large.
+/// Whether this is an unsigned integer of any size.
 fn is_number(text: &[u8]) -> bool {
     !text.is_empty() && text.iter().all(u8::is_ascii_digit)
 }
 
-/// Whether it is a number, though perhaps none that is read: `1.5`, `-2`, `1e9`.
+/// Whether this is any number, even one that is not accepted: `1.5`, `-2`, `1e9`.
 fn is_any_number(text: &[u8]) -> bool {
     let digits = |text: &[u8]| text.first().is_some_and(u8::is_ascii_digit);
     digits(text.strip_prefix(b"-").unwrap_or(text))
         && std::str::from_utf8(text).is_ok_and(|text| text.parse::<f64>().is_ok())
 }
 
-/// Reads collapsed stacks. Equal stacks become one sample, whose value is their sum. A line that cannot be read costs
-/// nothing but itself, and comments in front of the first stack are passed over.
+/// Reads collapsed stacks. Equal stacks become one sample with the sum as its value. An invalid line is skipped and
+/// reported, and comments before the first stack are ignored.
 ///
 /// # Errors
 ///
-/// The text is too large to be addressed: 4 GiB of names.
+/// The names are larger than 4 GiB and cannot be addressed.
 pub fn read(text: &[u8], counted: Counted) -> Result<Read, Invalid> {
     let mut builder = Builder::new();
     builder.resource(&[]);
@@ -228,12 +229,12 @@ pub fn read(text: &[u8], counted: Counted) -> Result<Read, Invalid> {
 
 struct Reader {
     builder: Builder,
-    /// The frames that are known, by their names.
+    /// The known frames by name.
     frames: HashMap<Box<str>, Option<LocationId>>,
-    /// The stacks and their sums, in their order, and where each stands.
+    /// The stacks and their sums in order, and the position of each stack.
     samples: Vec<(Option<StackId>, i64)>,
     known: HashMap<Option<StackId>, usize>,
-    /// The memory that may still be taken, in bytes.
+    /// The remaining memory, in bytes.
     memory: usize,
     stack: Vec<Option<LocationId>>,
 }
@@ -246,7 +247,7 @@ impl Reader {
         }
         let value = std::str::from_utf8(number).ok().and_then(|number| number.parse::<i64>().ok());
         let value = value.ok_or("its number is too large")?;
-        // What was divided at white space of one byte is as much text as the whole.
+        // Splitting UTF-8 at a white space of one byte gives valid UTF-8.
         let stack = std::str::from_utf8(stack).unwrap_or_default();
         if stack.bytes().filter(|&byte| byte == b';').count() >= Limits::default().max_stack_depth {
             return Err("its stack is deeper than any stack may be");
@@ -271,7 +272,7 @@ impl Reader {
         Ok(())
     }
 
-    /// The location of a frame; one without a name is unknown.
+    /// Returns the location of a frame, adding it if necessary. A frame without a name is `[unknown]`.
     fn frame(&mut self, name: &str) -> Result<Option<LocationId>, &'static str> {
         let name = if name.is_empty() { "[unknown]" } else { name };
         if let Some(known) = self.frames.get(name) {

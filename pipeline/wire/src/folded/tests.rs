@@ -31,7 +31,7 @@ fn batch(build: impl FnOnce(&mut Builder)) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: stacks are written root first, equal ones as one line, counts times the period as nanoseconds.
+/// Guarantees: stacks are written root first, equal stacks as one line, and counts times the period as nanoseconds.
 #[test]
 fn time_from_a_period() {
     let folded = fold(|builder| {
@@ -49,7 +49,7 @@ fn time_from_a_period() {
     assert!(folded.losses().is_none());
 }
 
-/// Guarantees: values in a unit of time are scaled to nanoseconds, and those below zero are counted.
+/// Guarantees: values in a unit of time are scaled to nanoseconds, and negative ones are counted.
 #[test]
 fn time_from_values() {
     for (unit, expected) in [("nanoseconds", 7), ("us", 7_000), ("milliseconds", 7_000_000), ("s", 7_000_000_000u64)] {
@@ -91,7 +91,7 @@ fn different_types() {
     assert_eq!(folded(&[bytes.clone(), cpu]), expected);
     let expected = (Some("alloc (bytes)".to_owned()), "alloc 6\n".to_owned(), not("alloc (objects)"), lost);
     assert_eq!(folded(&[bytes.clone(), objects]), expected);
-    // Units have many names.
+    // Units have several spellings.
     assert_eq!(folded(&[bytes, of("alloc", "bytes", 4)]).1, "alloc 14\n");
     for unit in ["", "1", "count", "counts", "sample", "samples", "{sample}", "{samples}"] {
         let (shown, text, ..) = folded(&[of("hits", unit, 3), of("hits", "count", 4)]);
@@ -99,8 +99,8 @@ fn different_types() {
     }
 }
 
-/// Guarantees: the type that pprof calls its default is the one that is shown, then time, then the first of which any
-/// value is not zero; blocked time is shown below what it is, beside all others.
+/// Guarantees: pprof's default type is shown, or else time, or else the first type with a non-zero value; blocked time
+/// is shown in addition, below `[waiting]`.
 #[test]
 fn chosen_types() {
     let of = |default: &'static str, values: &[(&'static str, &'static str, i64)]| {
@@ -130,8 +130,8 @@ fn chosen_types() {
     assert_eq!(of("", &[("cpu", "ns", 5)]), "cpu 5\n");
 }
 
-/// Guarantees: of the types of one scope only the most telling is folded, with all profiles that have it; off-CPU time
-/// only where there is nothing else.
+/// Guarantees: only the most informative type of a scope is folded, with all its profiles; off-CPU time only if there
+/// is nothing else.
 #[test]
 fn one_type_of_a_scope() {
     let build = |kinds: &[(&'static str, &'static str)]| {
@@ -154,8 +154,8 @@ fn one_type_of_a_scope() {
     assert_eq!(text(&build(&[("alloc", "bytes"), ("cpu", "seconds")])), "cpu 1000000000\n");
 }
 
-/// Guarantees: a name cannot break the line it stands in, inlined frames are frames, and a frame without a function is
-/// called by its file, and by the page of the file that it lies on.
+/// Guarantees: no name can break its line, inlined frames are separate frames, and a frame without a function is named
+/// by its file and page.
 /// rule: otep-0239#system-name
 #[test]
 fn names() {
@@ -185,12 +185,12 @@ fn names() {
     let mut lines = text.lines();
     let expected = "[unknown];[libc.so.6];[vdso]+0x0;[libc.so.6]+0x0;outer;a:b c 1000000000";
     assert_eq!(lines.next(), Some(expected));
-    // As much of a long name as leaves room for what tells it from others.
+    // A long name is truncated to leave room for its distinguishing suffix.
     let long = lines.next().and_then(|line| line.strip_suffix(" 1000000000")).unwrap();
     assert!(long.len() <= 1024 && long.starts_with(&format!("{}…", "é".repeat(502))), "{long}");
 }
 
-/// Guarantees: threads are apart only when asked for, by name, else by id.
+/// Guarantees: threads are kept separate only on request, by name or else by id.
 #[test]
 fn threads() {
     let build = |builder: &mut Builder| {
@@ -208,7 +208,7 @@ fn threads() {
     assert_eq!(apart, "[unknown thread];f 1000000000\nma:in;f 2000000000\nthread 2;f 1000000000\n");
 }
 
-/// Guarantees: idle time is no stack, and is counted as such.
+/// Guarantees: idle time is counted and not written as a stack.
 #[test]
 fn no_frames() {
     let folded = fold(|builder| {
@@ -219,8 +219,8 @@ fn no_frames() {
     assert_eq!(folded.losses().get(Reason::NoFrames).total(), 3);
 }
 
-/// Attack: a stack of a million frames, which the wire has room for in two megabytes.
-/// Guarantees: the frames nearest the leaf are written, with a sign that there were more.
+/// Attack: a stack of a million frames, which takes two megabytes on the wire.
+/// Guarantees: the frames nearest the leaf are written, with a mark for the missing ones.
 #[test]
 fn attack_deep_stack() {
     let folded = fold(|builder| {
@@ -238,7 +238,7 @@ fn attack_deep_stack() {
 }
 
 /// Attack: one long name in thousands of deep stacks: gigabytes of text from a few megabytes.
-/// Guarantees: text is held up to the limit, and what has no room is counted.
+/// Guarantees: text is kept up to the limit, and stacks beyond it are counted.
 #[test]
 fn attack_long_names() {
     let mut folded = Folded { max_bytes: 64 << 10, ..Folded::new(Threads::Merged) };
@@ -259,7 +259,7 @@ fn attack_long_names() {
     assert_eq!(2 * kept + folded.losses().get(Reason::LimitExceeded).total(), 160);
 }
 
-/// Guarantees: frames that a profile says are not to be shown are not.
+/// Guarantees: frames hidden by the profile are left out.
 /// rule: otep-0239#drop-frames
 #[test]
 fn frames_that_are_not_shown() {
@@ -274,8 +274,7 @@ fn frames_that_are_not_shown() {
     assert_eq!(text(&folded), "main 100000000\n");
 }
 
-/// Guarantees: what threads did stands in front of their stacks where it is asked for and samples of time on the wall
-/// say it.
+/// Guarantees: on request, the thread's state is in front of its stacks if wall-clock samples say it.
 #[test]
 fn states() {
     let build = |kind: &'static str| {
@@ -302,8 +301,8 @@ fn states() {
     assert_eq!(told(Folded::new(Threads::Apart), "wall"), "t;hot 3\nt;park 6\n");
 }
 
-/// Guarantees: where it is asked for and there are several processes, each stands in front of its stacks, by its
-/// resource or by what samples say themselves; one alone does not, and one without any weight is none.
+/// Guarantees: on request, each of several processes is in front of its stacks, taken from its resource or its samples;
+/// a single process is not shown, and a process without weight does not count.
 #[test]
 fn processes() {
     let told = |resources: &[(&[(&str, &str)], i64)], samples: &[&str]| {
@@ -333,8 +332,8 @@ fn processes() {
     assert_eq!(told(&[(shop, 3), (api, 0)], &[""]), "[waiting];f 3\n");
 }
 
-/// Attack: one long name of a process with thousands of ids.
-/// Guarantees: all that is written has the limit, what stands in front of stacks included.
+/// Attack: one long process name with thousands of ids.
+/// Guarantees: the limit covers all written text, including the prefixes of stacks.
 #[test]
 fn attack_long_processes() {
     let mut folded = Folded { max_bytes: 64 << 10, ..Folded::new(Threads::Merged) }.with_processes(CalledBy::Service);
@@ -355,7 +354,7 @@ fn attack_long_processes() {
     assert_eq!(kept + folded.losses().get(Reason::LimitExceeded).total(), 1_000);
 }
 
-/// Guarantees: two functions whose long names begin in the same way are two, and no name is longer than the bound.
+/// Guarantees: two functions whose long names have the same beginning stay distinct, and no name exceeds the limit.
 #[test]
 fn long_names() {
     let long = |end: &str| format!("{}{end}", "é".repeat(600));

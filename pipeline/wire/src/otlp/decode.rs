@@ -1,32 +1,33 @@
-//! OTLP profiles from protobuf to a batch, in one pass.
+//! Decodes OTLP profiles from protobuf into a batch, in one pass.
 //!
-//! Nothing is copied that can stay where it is: strings, stacks, timestamps and values are places in the request.
-//! Only integer lists that were not packed in one piece are written anew, into the buffer's spill.
+//! The decoder copies as little as possible: strings, stacks, timestamps and values are byte ranges of the request.
+//! Only integer lists that are not packed in one piece are rewritten, into the buffer's spill.
 //!
-//! Three laws hold:
+//! Three rules hold:
 //!
-//! * Before a column is allocated, its elements are counted on the wire and charged to a budget that is proportional
-//!   to the request ([`Limits`]).
-//! * A fault in the encoding or in the dictionary refuses the request. A fault in one profile, scope or resource
-//!   refuses just that, and says so in [`Decoded::refused`]. Text that is not UTF-8 refuses nothing: in that one string
-//!   what cannot be read is replaced by U+FFFD, which [`Decoded::replaced_strings`] counts. Protobuf wants such a
-//!   message refused as a whole, so the batch then no longer knows what it was received as, and is never forwarded like
-//!   that.
-//! * The layouts of opentelemetry-proto before 1.10, which came over the same path, are recognised, see the module
-//!   `layout` beside this one. 1.8 and 1.9 differ in the numbers of some fields; what came before is rewritten first, by
-//!   the module `older` below this one, within the same limits. What cannot be told apart is refused, with the names of the layouts that it could be.
+//! * Before a column is allocated, its elements are counted on the wire and charged to a budget that is proportional to
+//!   the request ([`Limits`]).
+//! * An error in the encoding or in the dictionary rejects the whole request. An error in one profile, scope or
+//!   resource rejects only that part, and is listed in [`Decoded::refused`]. Text that is not UTF-8 rejects nothing:
+//!   the invalid bytes are replaced by U+FFFD, and [`Decoded::replaced_strings`] counts the strings. Because protobuf
+//!   requires such a message to be rejected as a whole, the batch then drops the received bytes, so that they are never
+//!   forwarded.
+//! * The layouts of opentelemetry-proto before 1.10 share a path with the current one. The sibling module `layout`
+//!   recognises them. 1.8 and 1.9 only differ in some field numbers; the submodule `older` first rewrites earlier
+//!   layouts, within the same limits. An ambiguous request is rejected, and the error names the possible layouts.
 //!
 //! One rule of the protocol is deliberately not enforced: the keys of an `attribute_indices` list must be unique
-//! (opentelemetry-proto `profiles.proto`). A list that repeats one is taken as it came, and whoever looks a key up
-//! finds the first. Producers join lists of several sources, nothing that is read becomes ambiguous, and to refuse a
-//! profile for it would lose data that every reader can use.
+//! (opentelemetry-proto `profiles.proto`). A list with duplicate keys is accepted unchanged, and a lookup finds the
+//! first entry. Producers concatenate lists from several sources, the duplicates make nothing ambiguous, and rejecting
+//! the profile would lose data that every reader can use.
 //!
-//! A dictionary that comes in several parts is merged, as protobuf has it. Two requests one after another are read as
-//! one by that rule, with the second one's indices in the first one's tables; whoever reads files, which `cat` may have
-//! joined, asks [`has_second_dictionary`](super::sniff::has_second_dictionary) before.
+//! A dictionary that arrives in several parts is merged, as protobuf specifies. By the same rule two concatenated
+//! requests decode as one, and the indices of the second then point into the tables of the first. Code that reads
+//! files, which may have been joined by `cat`, calls [`has_second_dictionary`](super::sniff::has_second_dictionary)
+//! first.
 //!
-//! Deviations from protobuf's letter, all on the strict side: an index list of the dictionary may not hold integers
-//! beyond 32 bits (protobuf cuts them), and nesting is bounded.
+//! The decoder is stricter than protobuf in two points: an index list of the dictionary may not hold integers beyond 32
+//! bits (protobuf truncates them), and nesting is bounded.
 
 pub(crate) mod census;
 mod dictionary;
@@ -55,41 +56,40 @@ use super::limits::{Budget, Limits};
 use super::reader::Reader;
 use super::sniff::is_pprof;
 
-/// What a request held.
+/// A decoded request.
 #[derive(Debug, Clone)]
 pub struct Decoded {
-    /// The profiles that keep the rules.
+    /// The valid profiles.
     pub profiles: Profiles,
-    /// What was refused, for OTLP's partial success; empty when all is well.
+    /// The rejected parts, for OTLP's partial success; empty if everything is valid.
     pub refused: Vec<Refusal>,
-    /// In how many strings there was something that is not UTF-8, which was replaced by U+FFFD.
+    /// Number of strings that were not valid UTF-8 and had bytes replaced by U+FFFD.
     pub replaced_strings: u64,
-    /// The layout it was written in.
+    /// The layout of the request.
     pub layout: Layout,
-    /// What an older layout says and the current one has no place for, by the name of the field: how often it was left
-    /// out.
+    /// Fields of an older layout that the current one cannot represent: the field's name, and how often it was dropped.
     pub left_out: Vec<(&'static str, u64)>,
 }
 
 impl Decoded {
-    /// How many profiles were refused: `rejected_profiles` of the response.
+    /// Number of rejected profiles: `rejected_profiles` of the response.
     pub fn refused_profiles(&self) -> u64 {
         self.refused.iter().map(|refusal| refusal.profiles).sum()
     }
 
-    /// How many observations were refused with them.
+    /// Number of observations in the rejected profiles.
     pub fn refused_observations(&self) -> u64 {
         self.refused.iter().map(|refusal| refusal.observations).sum()
     }
 
-    /// The memory of the batch beyond the request itself, in bytes.
+    /// Heap size of the batch beyond the request itself, in bytes.
     pub fn memory(&self) -> usize {
         memory(&self.profiles)
     }
 }
 
-/// The memory that a batch's tables and columns occupy beyond the request they point into, in bytes: what its
-/// vectors have allocated. Attribute values that nest are counted at their size without spare room.
+/// Heap size of a batch's tables and columns in bytes, without the request that they point into. Counts the allocated
+/// capacity of vectors; nested attribute values count without spare capacity.
 pub fn memory(profiles: &Profiles) -> usize {
     fn of<T>(column: &Vec<T>) -> usize {
         column.capacity() * size_of::<T>()
@@ -115,12 +115,12 @@ pub fn memory(profiles: &Profiles) -> usize {
 
 /// Decodes an `ExportProfilesServiceRequest` or a `ProfilesData`, which have the same layout.
 ///
-/// The batch points into `request`, which lives as long as it does. If nothing was refused or replaced, the batch also
-/// knows the request as what it was [received](Profiles::received) as; never where the layout is an older one.
+/// The batch points into `request` and keeps it alive. If nothing was rejected or replaced and the layout is the
+/// current one, the batch also keeps the request as [`received`](Profiles::received).
 ///
 /// # Errors
 ///
-/// See [`DecodeError`]; nothing of the request is usable then.
+/// See [`DecodeError`]; no part of the request is usable then.
 pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, DecodeError> {
     in_limit(&request, limits)?;
     let first = layout::probe(&request).unwrap_or(Layout::V1_10);
@@ -131,7 +131,7 @@ pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, D
         Ok((decoded, suspicious)) => *suspicious || !decoded.refused.is_empty(),
     };
     if wrong && is_pprof(&request) {
-        // Its fields would pass for one of the older layouts.
+        // The fields of a pprof profile could pass for one of the older layouts.
         let rule = "it is a pprof profile, not OTLP; let the sender export OTLP".to_owned();
         return Err(DecodeError::Malformed { place: "request".to_owned(), offset: None, rule });
     }
@@ -147,11 +147,12 @@ pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<Decoded, D
     outcome.map(|(decoded, _)| decoded)
 }
 
-/// Decodes a request whose layout is known, as from the path it came on: as [`decode`], without looking for another.
+/// Decodes a request whose layout is known, for example from its path. Unlike [`decode`], it does not try other
+/// layouts.
 ///
 /// # Errors
 ///
-/// See [`DecodeError`]; nothing of the request is usable then.
+/// See [`DecodeError`]; no part of the request is usable then.
 pub fn decode_as(request: Bytes, layout: Layout, limits: &Limits) -> std::result::Result<Decoded, DecodeError> {
     in_limit(&request, limits)?;
     attempt(&request, limits, layout).map(|(decoded, _)| decoded)
@@ -165,7 +166,7 @@ fn in_limit(request: &Bytes, limits: &Limits) -> std::result::Result<(), DecodeE
     Ok(())
 }
 
-/// Decodes a request in one layout, and says whether something in it is odd enough to ask for another.
+/// Decodes a request in the given layout. Returns true if the content is odd enough to check the other layouts.
 fn attempt(request: &Bytes, limits: &Limits, layout: Layout) -> std::result::Result<(Decoded, bool), DecodeError> {
     let Some(rewritten) = older::rewrite(request, limits, layout) else {
         let mut decoder = Decoder::new(request, limits, layout);
@@ -175,13 +176,14 @@ fn attempt(request: &Bytes, limits: &Limits, layout: Layout) -> std::result::Res
     let older::Rewritten { request, budget, faults, left_out } = rewritten?;
     let request = Bytes::from(request.into_boxed_slice());
     let mut decoder = Decoder { budget, known_faults: faults, left_out, ..Decoder::new(&request, limits, layout) };
-    // Offsets would be those of the request as it was rewritten.
+    // Offsets would refer to the rewritten request, which the sender never saw.
     let resources = decoder.run().map_err(|fault| json::without_offset(fault.into()))?;
     decoder.finish(resources, &request)
 }
 
-/// Whether all samples are of the shape that samples of 1.9 with values have when they are read as 1.10, and some have
-/// attributes. Looks at one sample of most batches.
+/// Whether the samples may come from 1.9: a 1.9 sample with values, read as 1.10, has no link and no values, and either
+/// no attributes or one 8-byte timestamp for each. At least one sample must have attributes. For most batches the first
+/// sample decides.
 fn has_shape_of_1_9(profiles: &Profiles) -> bool {
     let dictionary = profiles.dictionary();
     let samples = || (0..profiles.columns().len() as u32).map(|row| profiles.sample(row));
@@ -201,27 +203,26 @@ struct Decoder<'a> {
     layout: Layout,
     budget: Budget,
     tables: Tables,
-    /// The number of elements of `string_table` and `attribute_table`, known before they are read.
+    /// Number of elements of `string_table` and `attribute_table`, known before they are decoded.
     table_strings: u32,
     table_attributes: u32,
-    /// Attributes refer to the string table.
+    /// Whether attributes refer to the string table.
     references: bool,
-    /// Strings in which text was replaced that is not UTF-8.
+    /// Number of strings in which invalid UTF-8 was replaced.
     replaced: u64,
-    /// Strings that stood inline; they come behind `string_table`.
+    /// Strings that were inline in the request; their ids follow those of `string_table`.
     inline: Vec<ByteRange>,
     sets: Sets,
     spill: Spill,
     scratch: run::Scratches,
     samples: Samples,
-    /// What is wrong with single resources, scopes and profiles, in order.
+    /// Errors of single resources, scopes and profiles, in order.
     faults: Vec<(RequestPart, Invalid)>,
-    /// The last reference to a string that is not there: the field and the index.
+    /// The pending reference to a missing string: the field and the index.
     dangling: Option<(&'static str, u32)>,
-    /// Something was found that is odd enough to look whether the layout is an older one.
+    /// Something is odd enough to check for an older layout.
     suspicious: bool,
-    /// What is known already to be wrong with single profiles, in order, and what was left out, of a request that was
-    /// rewritten.
+    /// For a rewritten request: the errors found in single profiles so far, in order, and the dropped fields.
     known_faults: VecDeque<(RequestPart, Invalid)>,
     left_out: Vec<(&'static str, u64)>,
 }
@@ -251,7 +252,8 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Reads everything. The dictionary comes first, wherever it stands: the resources refer to its strings.
+    /// Decodes the request. The dictionary is decoded first, wherever it is, because the resources refer to its
+    /// strings.
     fn run(&mut self) -> Result<Vec<profbridge_model::ResourceProfiles>> {
         let mut resources = Vec::new();
         let mut dictionaries = Vec::new();
@@ -300,7 +302,7 @@ impl<'a> Decoder<'a> {
         let mut tables = std::mem::take(&mut self.tables);
         tables.strings.append(&mut self.inline);
         tables.table_strings = self.table_strings;
-        // What was rewritten has references that the sender did not write, and counts as memory beyond the request.
+        // A rewritten request has references that the sender did not write, and its bytes count as memory of the batch.
         let rewritten = self.layout <= Layout::V1_7;
         tables.references = self.references && !rewritten;
         self.sets.finish(&mut tables);
@@ -321,21 +323,21 @@ impl<'a> Decoder<'a> {
         if refused.is_empty() && self.replaced == 0 && self.layout == Layout::V1_10 {
             profiles.received = Some(request.clone());
         }
-        // Other bytes than text where text should be are a reason to look whether the layout is an older one.
+        // Invalid UTF-8 in a string suggests that the layout may be an older one.
         let suspicious = self.suspicious || self.sets.odd || self.replaced > 0;
         let suspicious = suspicious || (self.layout == Layout::V1_10 && has_shape_of_1_9(&profiles));
         let (replaced_strings, layout, left_out) = (self.replaced, self.layout, std::mem::take(&mut self.left_out));
         Ok((Decoded { profiles, refused, replaced_strings, layout, left_out }, suspicious))
     }
 
-    /// Handles a field that has no reading in a message whose fields are numbered from 1 to `known`.
+    /// Handles an unexpected field in a message whose fields are numbered from 1 to `known`.
     #[cold]
     fn other(&mut self, reader: &mut Reader<'a>, key: u32, known: u32) -> Result<()> {
         self.suspicious = true;
         reader.other(key, known)
     }
 
-    /// An element of `string_table`. One that is not there is noted as dangling.
+    /// Returns the id of an element of `string_table`. An index out of range is noted in `dangling`.
     #[inline]
     fn table_string(&mut self, index: u64, field: &'static str) -> Option<StringId> {
         // Protobuf reads an int32 from the lower half of the integer.
@@ -347,7 +349,7 @@ impl<'a> Decoder<'a> {
         StringId::new(index)
     }
 
-    /// A string that stands inline; none where it is empty.
+    /// Adds an inline string; `None` if it is empty.
     fn inline_string(&mut self, span: ByteRange) -> Result<Option<StringId>> {
         if span.is_empty() {
             return Ok(None);
@@ -358,7 +360,7 @@ impl<'a> Decoder<'a> {
         Ok(StringId::new(self.table_strings + self.inline.len() as u32 - 1))
     }
 
-    /// What broke the rules since this was last asked: a reference to a string that is not there.
+    /// Returns the error of the pending reference to a missing string, if any, and clears it.
     fn take_dangling(&mut self, place: impl FnOnce() -> String) -> Option<Invalid> {
         let (field, index) = self.dangling.take()?;
         let rule = format!("index {} is out of range, string_table has {} elements", index as i32, self.table_strings);
@@ -369,7 +371,7 @@ impl<'a> Decoder<'a> {
         Some(Invalid { place, rule })
     }
 
-    /// As [`take_dangling`](Self::take_dangling), for places where it refuses the request.
+    /// Like [`take_dangling`](Self::take_dangling), for places where such a reference rejects the request.
     #[inline]
     fn no_dangling(&mut self, place: impl FnOnce() -> String) -> Result<()> {
         if self.dangling.is_none() {
@@ -382,8 +384,8 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The dictionary of these tables, and the number of strings in which something that is not UTF-8 was replaced. Text is
-/// looked at again only where the check found that something is wrong, which `within` then says from further outside.
+/// Builds the dictionary. Also returns the number of strings in which invalid UTF-8 was replaced: text is only scanned
+/// again if the check failed. `within` adds the outer path to an error.
 pub(crate) fn checked(
     tables: Tables,
     budget: &mut Budget,

@@ -1,30 +1,30 @@
-//! The Collector file exporter's frames: many requests in one file, each with its length in front.
+//! The frames of the Collector's file exporter: many requests in one file, each preceded by its length.
 //!
 //! The length is a big-endian 32-bit integer (opentelemetry-collector-contrib, exporter/fileexporter,
 //! `buildProtobufMarshaler` and `exportMessageAsBuffer`).
 
 use bytes::Bytes;
 
-/// A frame that is not whole.
+/// A truncated frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the frame at byte {offset} claims {claimed} bytes where {left} are left")]
 pub struct CutOff {
-    /// Where the frame starts.
+    /// The frame's start offset.
     pub offset: usize,
-    /// The length it claims; 4 where even the length is cut off.
+    /// The length in the frame's header; 4 if even the header is truncated.
     pub claimed: usize,
-    /// The bytes that are left for it.
+    /// The remaining bytes.
     pub left: usize,
 }
 
-/// Goes through the frames of a file. Ends after the first that is cut off.
+/// Iterates over the frames of a file. Ends after the first truncated one.
 #[derive(Debug, Clone)]
 pub struct Frames {
     rest: Bytes,
     offset: usize,
 }
 
-/// The frames of a file, none of them copied.
+/// The frames of a file, without copying.
 pub fn frames(file: Bytes) -> Frames {
     Frames { rest: file, offset: 0 }
 }
@@ -58,7 +58,7 @@ impl Iterator for Frames {
 ///
 /// # Errors
 ///
-/// The message does not fit into a frame; nothing was appended.
+/// The message is too long for a frame; nothing was appended.
 pub fn put_frame(file: &mut Vec<u8>, message: &[u8]) -> Result<(), TooLong> {
     let length = u32::try_from(message.len()).map_err(|_| TooLong)?;
     file.reserve(4 + message.len());
@@ -80,7 +80,7 @@ mod tests {
         frames(Bytes::copy_from_slice(file)).collect()
     }
 
-    /// Guarantees: what is written as frames is read as the same messages, empty ones included.
+    /// Guarantees: messages survive the round trip through frames, including empty ones.
     #[test]
     fn round_trip() {
         let mut file = Vec::new();
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(all(b""), []);
     }
 
-    /// Guarantees: a file that ends within a frame gives the frames before it and says where it ends.
+    /// Guarantees: a file that ends within a frame gives the frames before it and the position of the end.
     #[test]
     fn cut_off() {
         let mut file = Vec::new();

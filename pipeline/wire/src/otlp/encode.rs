@@ -1,7 +1,7 @@
-//! A batch to an `ExportProfilesServiceRequest`.
+//! Encodes a batch as an `ExportProfilesServiceRequest`.
 //!
-//! The exact size is computed first, so the request is written into one allocation. Stacks, timestamps and values are
-//! copied as they are; every index stays what it is.
+//! The exact size is computed first, so that the request needs a single allocation. Stacks, timestamps and values are
+//! copied unmodified, and all indices stay the same.
 
 mod dictionary;
 pub(crate) mod put;
@@ -12,30 +12,30 @@ use profbridge_model::{AttributeId, AttributeSetId, ByteRange, Dictionary, Profi
 
 use self::put::{Sink, Size, Sizes};
 
-/// What is written, and how.
+/// Options for encoding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EncodeOptions {
-    /// Write `original_payload` and its format, where it [may leave](payload_may_leave) at all. It repeats the profile
-    /// in another form, so it may only go out with a profile that nobody changed (opentelemetry-proto `profiles.proto`:
-    /// not sent by default).
+    /// Write `original_payload` and its format, if it [may be sent](payload_may_leave). It repeats the profile in
+    /// another format, so it may only be sent with an unchanged profile (opentelemetry-proto `profiles.proto`: not sent
+    /// by default).
     pub original_payload: bool,
-    /// Write attribute keys and values that stand in the string table as references to it (`key_strindex`,
-    /// `string_value_strindex`). Collectors up to 0.159 do not resolve them, so the default is to write them inline.
+    /// Write attribute keys and values from the string table as references (`key_strindex`, `string_value_strindex`).
+    /// Collectors up to 0.159 do not resolve them, so by default they are written inline.
     pub references: bool,
 }
 
-/// Whether a profile's `original_payload` may go out where it is asked for. One without a format may not, since a
-/// reader could not tell what it is; nor may one in the format of pprof, whose contents are in the profile itself
-/// (open-telemetry/opentelemetry-specification `oteps/profiles/0239-profiles-data-model.md`, message
-/// `ProfileContainer`: the format is required beside a payload, and a payload in pprof format should not be included).
+/// Whether a profile's `original_payload` may be sent on request. Without a format a reader could not interpret it; a
+/// payload in pprof's format only repeats the profile (open-telemetry/opentelemetry-specification
+/// `oteps/profiles/0239-profiles-data-model.md`, message `ProfileContainer`: the format is required with a payload, and
+/// a payload in pprof format should not be included).
 pub fn payload_may_leave(dictionary: &Dictionary, profile: &Profile) -> bool {
     let format = dictionary.string_bytes(profile.original_payload_format);
     let pprof = format.windows(b"pprof".len()).any(|part| part.eq_ignore_ascii_case(b"pprof"));
     !format.is_empty() && !pprof
 }
 
-/// Encodes a batch. What the sender wrote in its own way (unpacked lists, unknown fields, empty messages) comes out in
-/// the canonical one.
+/// Encodes a batch. Non-canonical encodings of the sender (unpacked lists, unknown fields, empty messages) become
+/// canonical.
 pub fn encode(profiles: &Profiles, options: &EncodeOptions) -> Vec<u8> {
     let mut encoder = Encoder::new(profiles, options);
     let mut size = Size(0);
@@ -57,7 +57,7 @@ struct Encoder<'a> {
     profiles: &'a Profiles,
     dictionary: &'a Dictionary,
     options: EncodeOptions,
-    /// How many strings the string table gets.
+    /// Number of strings in the encoded string table.
     strings: usize,
     sets: PackedSets,
     sizes: Sizes,
@@ -79,7 +79,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Counts everything, and then writes it.
+    /// Writes the request; called first to count its size, then to write it.
     fn request(&mut self, out: &mut impl Sink) {
         let profiles = self.profiles;
         for resource in profiles.resources() {
@@ -91,7 +91,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// All lists of attributes as they stand on the wire, so that each is encoded once and copied from then on.
+/// All attribute lists in encoded form, so that each is encoded once and then copied.
 struct PackedSets {
     packed: Vec<u8>,
     places: Vec<ByteRange>,

@@ -1,18 +1,18 @@
-//! `OTEL_RESOURCE_ATTRIBUTES`.
+//! Parses `OTEL_RESOURCE_ATTRIBUTES`.
 //!
-//! `key1=value1,key2=value2`, where `,` and `=` in keys and values are percent-encoded; other characters may be. Any
-//! error discards all of it (opentelemetry-specification `specification/resource/sdk.md`, "Specifying resource
-//! information via an environment variable").
+//! The format is `key1=value1,key2=value2`. `,` and `=` in keys and values must be percent-encoded; other characters
+//! may be. Any error invalidates the whole variable (opentelemetry-specification `specification/resource/sdk.md`,
+//! "Specifying resource information via an environment variable").
 
 use std::fmt;
 
-/// So many attributes are read.
+/// Maximum number of attributes.
 const MAX_ATTRIBUTES: usize = 128;
 
-/// What is wrong, and where.
+/// The error and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
-    /// Which attribute, from 1.
+    /// The position of the attribute, from 1.
     entry: usize,
     rule: &'static str,
 }
@@ -23,17 +23,17 @@ impl fmt::Display for Fault {
     }
 }
 
-/// Reads the variable: keys and values, in their order. Of those with the same key the last counts.
+/// Parses the variable into keys and values, in order. Of duplicate keys the last one counts.
 ///
 /// # Errors
 ///
-/// The first attribute that breaks a rule, which makes the whole count for nothing.
+/// The first invalid attribute, which invalidates the whole variable.
 pub fn resource_attributes(text: &str) -> Result<Vec<(String, String)>, Fault> {
     let mut found = Vec::new();
     for (position, entry) in text.split(',').enumerate() {
         let fault = |rule| Fault { entry: position + 1, rule };
         if entry.trim().is_empty() {
-            // A comma behind the last one.
+            // A trailing comma.
             continue;
         }
         if found.len() == MAX_ATTRIBUTES {
@@ -72,7 +72,7 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: attributes are read and percent-decoded; blanks around them and a last comma do no harm.
+    /// Guarantees: attributes are parsed and percent-decoded; surrounding blanks and a trailing comma are ignored.
     #[test]
     fn reads() {
         let read = resource_attributes("service.name=a%2Cb, k = v%3D1 ,u=%C3%A4,e=,").unwrap();
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(resource_attributes(""), Ok(Vec::new()));
     }
 
-    /// Guarantees: whatever breaks a rule is refused with the number of the attribute.
+    /// Guarantees: an error names the attribute by its number.
     #[test]
     fn refuses() {
         for (text, entry, rule) in [
@@ -101,7 +101,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: no text makes the reader panic.
+        /// Guarantees: no text causes a panic.
         #[test]
         fn any_text(text in "\\PC*", tricky in "[a%=,0-9f]*") {
             resource_attributes(&text).ok();

@@ -1,42 +1,43 @@
-//! Why a request could not be decoded, made for the answer that a receiver gives.
+//! Why a request could not be decoded, in the form of a receiver's response.
 
 use std::fmt::{self, Display};
 
 use profbridge_model::dictionary::Invalid;
 
-/// Why a request was refused as a whole. None of these is worth a retry (opentelemetry-proto `docs/specification.md`,
+/// Why a request was rejected as a whole. None of these is worth a retry (opentelemetry-proto `docs/specification.md`,
 /// "Failures": bad data must not be sent again).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It is no protobuf message of this kind, or its dictionary breaks a rule that every profile depends on.
+    /// The request is not a valid protobuf message of this kind, or its dictionary breaks a rule that every profile
+    /// depends on.
     #[error("malformed request: {place}{}: {rule}", At(*offset))]
     Malformed {
-        /// The place, in the words of the protocol, such as `dictionary.location_table[5]`.
+        /// The path in the protocol's terms, such as `dictionary.location_table[5]`.
         place: String,
-        /// Where in the request's bytes it was noticed, if it is about bytes.
+        /// The byte offset in the request, for errors in the encoding.
         offset: Option<usize>,
-        /// The rule, and what broke it.
+        /// The rule, and how it is broken.
         rule: String,
     },
-    /// It is larger or deeper than a limit allows.
+    /// The request is larger or deeper than a limit allows.
     #[error("the request exceeds a limit: {what}, the limit is {limit}")]
     LimitExceeded {
-        /// What was too much.
+        /// The quantity that exceeds the limit.
         what: &'static str,
-        /// How much there may be.
+        /// The limit.
         limit: u64,
     },
-    /// It fits several layouts of the same message, or parts of it fit different ones.
+    /// The request fits several layouts of the message, or its parts fit different ones.
     #[error("the layout of the request cannot be told: {why}, which leaves those of opentelemetry-proto {candidates}")]
     UnclearLayout {
-        /// The layouts, as versions of opentelemetry-proto.
+        /// The possible layouts, as versions of opentelemetry-proto.
         candidates: String,
-        /// What cannot be told apart.
+        /// What is ambiguous.
         why: &'static str,
     },
 }
 
-/// Prints where in the bytes something is, if that is known.
+/// Formats a byte offset, if it is known.
 pub(crate) struct At(pub(crate) Option<usize>);
 
 impl Display for At {
@@ -54,7 +55,8 @@ impl From<Invalid> for DecodeError {
     }
 }
 
-/// A fault on its way up: each message that it passes adds its name in front. Boxed, for it is the rare case.
+/// An error that is being returned: each enclosing message prepends its name to the path. Boxed because errors are
+/// rare.
 #[derive(Debug)]
 pub(crate) struct Fault(Box<Kind>);
 
@@ -80,13 +82,13 @@ impl Fault {
         Self(Box::new(Kind::Wire { place: place.into(), offset: None, rule: rule.into() }))
     }
 
-    /// More than a limit allows.
+    /// A limit is exceeded.
     #[cold]
     pub(crate) fn limit(what: &'static str, limit: u64) -> Self {
         Self(Box::new(Kind::Limit { what, limit }))
     }
 
-    /// The same fault, said from further outside.
+    /// Prepends an outer part of the path to the error.
     #[cold]
     pub(crate) fn within(mut self, outer: impl Display) -> Self {
         if let Kind::Wire { place, .. } = &mut *self.0 {

@@ -1,10 +1,10 @@
-//! OTLP as JSON: protobuf's mapping (protobuf.dev "ProtoJSON Format") with the exceptions that opentelemetry-proto
-//! `docs/specification.md`, "JSON Protobuf Encoding", makes of it.
+//! OTLP as JSON: protobuf's mapping (protobuf.dev "ProtoJSON Format") with the exceptions of opentelemetry-proto
+//! `docs/specification.md`, "JSON Protobuf Encoding".
 //!
-//! JSON is turned into the protobuf message that says the same, and back, by one table of messages and fields
-//! (`schema`). Whoever reads or writes OTLP therefore does it once, for protobuf.
+//! JSON is converted to the equivalent protobuf message and back, driven by one table of messages and fields
+//! (`schema`). Thus OTLP itself is only decoded and encoded as protobuf.
 //!
-//! What is read is more than what is written, since senders differ:
+//! Senders differ, so the reader accepts more than the writer produces:
 //!
 //! | | read | written |
 //! | --- | --- | --- |
@@ -19,13 +19,13 @@
 //! | fields that are zero, unless they are a value of an attribute | the same as left out, as is `null` | left out |
 //! | unknown fields | ignored | |
 //!
-//! Refused are, beside what is no JSON and what does not fit its field: a field that stands twice in a message, in
-//! either of its names, and an attribute's value of two types, as protobuf's own readers refuse them; text behind the
-//! message; and fields that have the names of earlier layouts (`sample` of opentelemetry-proto 1.8), since a reader
-//! that ignored them would lose the profile. The names of 1.9 are those of 1.10.
+//! The reader rejects malformed JSON and values that do not fit their field. It also rejects duplicate fields, under
+//! either name, and attribute values of two types, as protobuf's own readers do; text after the message; and field
+//! names of earlier layouts (`sample` of opentelemetry-proto 1.8), since ignoring them would lose the profile. The
+//! names of 1.9 are those of 1.10.
 //!
-//! Nesting is bounded: 128 objects and lists in each other are read where they are known, any number of them in fields
-//! that are not, without recursion.
+//! Nesting is bounded: up to 128 levels of objects and lists in known fields. Unknown fields may nest to any depth,
+//! because they are skipped without recursion.
 
 mod base64;
 mod read;
@@ -40,7 +40,7 @@ use schema::Schema;
 
 pub use write::write;
 
-/// The messages that stand alone.
+/// The top-level messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
     /// `ExportProfilesServiceRequest`, and `ProfilesData`, which has the same fields.
@@ -64,18 +64,17 @@ impl Message {
     }
 }
 
-/// Asked before memory is taken for the protobuf message: with how many bytes there are to be of it in all. `false`
-/// ends the reading.
+/// Called before memory is allocated for the protobuf message, with the total size in bytes so far. Returning `false`
+/// stops the reader.
 pub type Grant<'a> = &'a mut dyn FnMut(usize) -> bool;
 
-/// Reads a message in JSON as the protobuf message that says the same, its fields in their order. That has at most
-/// [`Limits::max_request`] bytes, and so has the JSON; four times as many come of
-/// lists of short numbers.
+/// Converts JSON to the equivalent protobuf message, with its fields in their order. JSON and message may each have at
+/// most [`Limits::max_request`] bytes: a list of short numbers can grow to four times its size.
 ///
 /// # Errors
 ///
-/// See [`DecodeError`]; its places are in the words of the protocol's definition. What was not granted is an excess of
-/// `bytes of memory for the request read from JSON`.
+/// See [`DecodeError`]; its paths use the names of the protocol's definition. If `grant` refuses memory, the limit of
+/// `bytes of memory for the request read from JSON` is exceeded.
 pub fn read(message: Message, json: &[u8], limits: &Limits, grant: Grant<'_>) -> Result<Vec<u8>, DecodeError> {
     let most = limits.max_request.min(i32::MAX as usize);
     if json.len() > most {
@@ -84,19 +83,20 @@ pub fn read(message: Message, json: &[u8], limits: &Limits, grant: Grant<'_>) ->
     read::read(message.schema(), json, most, grant)
 }
 
-/// Decodes an `ExportProfilesServiceRequest` or a `ProfilesData` in JSON, as [`decode`](super::decode()) does one in
-/// protobuf, with the same limits. The batch then knows the protobuf message as what it was
-/// [received](profbridge_model::Profiles::received) as: it says the same, but for fields that are not known.
+/// Decodes an `ExportProfilesServiceRequest` or a `ProfilesData` in JSON, with the limits of the protobuf
+/// [`decode`](super::decode()). The batch keeps the converted protobuf message as
+/// [`received`](profbridge_model::Profiles::received): it is equivalent except for unknown fields.
 ///
 /// # Errors
 ///
-/// See [`DecodeError`]; nothing of the request is usable then.
+/// See [`DecodeError`]; no part of the request is usable then.
 pub fn decode(json: &[u8], limits: &Limits) -> Result<Decoded, DecodeError> {
     let request = read(Message::ProfilesRequest, json, limits, &mut |_| true)?;
     decode_as(request.into(), Layout::V1_10, limits).map_err(without_offset)
 }
 
-/// What is wrong with a message that was [read](fn@read) from JSON: without the offset in its bytes, which nobody sent.
+/// Removes the byte offset from an error of a message that was [read](fn@read) from JSON, because the sender never saw
+/// those bytes.
 pub fn without_offset(error: DecodeError) -> DecodeError {
     match error {
         DecodeError::Malformed { place, rule, .. } => DecodeError::Malformed { place, offset: None, rule },

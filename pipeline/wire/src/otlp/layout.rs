@@ -1,19 +1,19 @@
-//! Recognises the earlier layouts of OTLP profiles, which came over the same path and with the same names.
+//! Recognises the earlier layouts of OTLP profiles, which use the same path and the same names.
 //!
-//! Between 1.4 and 1.10 fields were renumbered under one package (opentelemetry-proto CHANGELOG.md, and the comparison
-//! in open-telemetry/opentelemetry-python#5223); before that the package was `v1experimental`:
+//! Between 1.4 and 1.10 fields were renumbered without a new package name (opentelemetry-proto CHANGELOG.md, and the
+//! comparison in open-telemetry/opentelemetry-python#5223); before 1.4 the package was `v1experimental`:
 //!
 //! | version | tables | `Sample` | `Profile` |
 //! |---|---|---|---|
 //! | 1.3 | in `ProfileContainer.profile` | as 1.4 | `ProfileContainer`: times are fields 2 and 3, eight bytes each |
-//! | 1.4, 1.5 | in `Profile`, fields 3 to 10 | 1, 2 a range of locations, 3 values, 4 attributes, 5 link, 6 times | 17 id |
+//! | 1.4, 1.5 | in `Profile`, fields 3 to 10 | 1, 2 location range, 3 values, 4 attributes, 5 link, 6 times | 17 id |
 //! | 1.6 | beside the resources, fields 2 to 8 | as 1.4 | 3 locations, 10 id |
 //! | 1.7 | in the dictionary | as 1.4 | as 1.6 |
 //! | 1.8 | in the dictionary | 1 stack, 2 values, 3 attributes, 4 link, 5 times | 7 comments, 8 id, 9 dropped count |
 //! | 1.9 | in the dictionary | as 1.8 | 7 id, 8 dropped count |
 //! | 1.10 | in the dictionary | 1 stack, 2 attributes, 3 link, 4 values, 5 times | as 1.9 |
 //!
-//! Wire types settle nearly all of it, see [`evidence`].
+//! Wire types decide nearly all cases, see [`evidence`].
 
 mod evidence;
 
@@ -41,10 +41,10 @@ pub enum Layout {
 }
 
 impl Layout {
-    /// All of them, the oldest first.
+    /// All layouts, the oldest first.
     pub const ALL: [Self; 7] = [Self::V1_3, Self::V1_4, Self::V1_6, Self::V1_7, Self::V1_8, Self::V1_9, Self::V1_10];
 
-    /// The versions of opentelemetry-proto that have it.
+    /// The versions of opentelemetry-proto with this layout.
     pub const fn name(self) -> &'static str {
         match self {
             Self::V1_3 => "1.3 (v1experimental)",
@@ -57,7 +57,7 @@ impl Layout {
         }
     }
 
-    /// What a sender is to be upgraded to, so that it writes the current layout; `None` for the current one.
+    /// How to upgrade a sender to the current layout; `None` for the current one.
     pub const fn advice(self) -> Option<&'static str> {
         match self {
             Self::V1_3 | Self::V1_4 | Self::V1_6 | Self::V1_7 => Some(UPGRADE_OLD),
@@ -68,32 +68,31 @@ impl Layout {
     }
 }
 
-/// What the bytes of a request say of its layout.
+/// The result of checking the layout of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing speaks for an earlier layout.
+    /// Nothing indicates an earlier layout.
     Current,
-    /// It is this one.
+    /// The request has this earlier layout.
     Older(Layout),
-    /// Several remain.
+    /// Several layouts are possible.
     Unclear(DecodeError),
 }
 
-/// Says which earlier layout a request has. Reads the request once more, so it is asked only when decoding found
-/// something odd. `decoded` says that its wire types fit, so that only the meaning of its numbers can tell.
+/// Determines the layout of a request. This reads the request again, so it is only called after decoding found
+/// something odd. `decoded` means that the wire types fit the current layout, so that only the values can decide.
 pub(super) fn detect(request: &[u8], decoded: bool) -> Verdict {
     let mut evidence = Evidence::default();
     evidence.request(Reader::new(request));
     evidence.verdict(decoded)
 }
 
-/// How many samples of a request are looked at before it is decoded.
+/// Number of samples inspected before a request is decoded.
 const PROBED: usize = 16;
 
-/// The layout that a request can be seen to have before anything of it is read: 1.8 or 1.9 where one of the first
-/// samples of its first profile has fields of a type that no other layout gives them, or where their values cannot be
-/// what they would be in 1.10. Without it such a request would be read twice. A request of another layout costs a look
-/// at a sample or a few, and is left to [`detect`].
+/// Detects 1.8 or 1.9 before decoding, from the first samples of the first profile: either they have wire types that no
+/// other layout allows, or their values are impossible in 1.10. This avoids decoding such a request twice. For other
+/// layouts it costs a look at a few samples, and [`detect`] decides.
 pub(super) fn probe(request: &[u8]) -> Option<Layout> {
     let profile = first(first(first(Reader::new(request), 0x0a)?, 0x12)?, 0x12)?;
     let mut reader = profile;
@@ -119,7 +118,7 @@ pub(super) fn probe(request: &[u8]) -> Option<Layout> {
         }
         left -= 1;
     }
-    // What is true of the first samples has to be true of all.
+    // The evidence must hold for all samples, not only for the first.
     evidence.is_impossible_as_1_10().then(|| older(detect(request, true))).flatten()
 }
 
@@ -130,7 +129,7 @@ fn older(verdict: Verdict) -> Option<Layout> {
     }
 }
 
-/// The first message in a message that has this key.
+/// The first nested message with this key.
 fn first(mut reader: Reader<'_>, wanted: u32) -> Option<Reader<'_>> {
     while let Ok(Some(key)) = reader.key() {
         match key {

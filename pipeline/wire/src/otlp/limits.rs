@@ -1,26 +1,26 @@
-//! What a request may cost, checked before anything is allocated.
+//! The memory limits of a request, checked before anything is allocated.
 
 use super::error::{Fault, Result};
 
-/// The bounds of a request. The defaults suit everything real producers send.
+/// The limits of a request. The defaults suit all real producers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest request, in bytes. 64 MiB, as opentelemetry-proto `docs/specification.md` recommends. Never more
-    /// than protobuf's own bound of 2 GiB.
+    /// Maximum size of a request, in bytes. 64 MiB, as opentelemetry-proto `docs/specification.md` recommends. Never
+    /// more than protobuf's own limit of 2 GiB.
     pub max_request: usize,
-    /// How many bytes of memory each byte of a request may turn into. A message of two bytes that stands for an empty
-    /// profile would be a hundred. Real requests take 0.7, small ones up to 3.
+    /// Maximum memory per byte of a request. An empty profile of two bytes would take a hundred times as much. Real
+    /// requests take 0.7, small ones up to 3.
     pub memory_factor: usize,
-    /// The bytes of memory that any request may take on top of that.
+    /// Memory that any request may take in addition, in bytes.
     pub memory_base: usize,
-    /// The deepest stack, in locations. The eBPF profiler stops at some hundred frames, runaway recursion in Ruby or
-    /// Python at some ten thousand; a stack of a million frames is written out once per chunk by whoever reads it.
+    /// Maximum depth of a stack, in locations. The eBPF profiler stops at some hundred frames, runaway recursion in
+    /// Ruby or Python at some ten thousand. The limit matters because consumers write out each stack once per chunk.
     pub max_stack_depth: usize,
-    /// The most lines of one location, which are functions inlined into each other.
+    /// Maximum number of lines of a location, that is, functions inlined into each other.
     pub max_lines: usize,
-    /// How deep attribute values may nest.
+    /// Maximum nesting of attribute values.
     pub max_value_depth: u32,
-    /// How many attribute values there may be in a request, nested ones counted.
+    /// Maximum number of attribute values in a request, including nested ones.
     pub max_values: usize,
 }
 
@@ -38,10 +38,10 @@ impl Default for Limits {
     }
 }
 
-/// What [`Limits::max_value_depth`] limits, in errors.
+/// The name of [`Limits::max_value_depth`] in errors.
 pub(super) const VALUE_DEPTH: &str = "depth of attribute values";
 
-/// What is left of a request's [`Limits`].
+/// The remaining part of a request's [`Limits`].
 #[derive(Debug)]
 pub(crate) struct Budget {
     memory: usize,

@@ -1,20 +1,20 @@
-//! Protobuf's wire format: keys, lengths, and what is skipped.
+//! Reads protobuf's wire format: keys, lengths, and skipped fields.
 //!
-//! A [`Reader`] knows where in the request it stands, so what it finds can be kept as a [`ByteRange`] and named in
-//! errors. Source: protobuf encoding guide.
+//! A [`Reader`] knows its position in the request, so that results can be kept as a [`ByteRange`] and errors have
+//! offsets. Source: protobuf encoding guide.
 
 use profbridge_model::{ByteRange, varint};
 
 use super::error::{Fault, Result};
 
-/// How deep groups of unknown fields may nest; as many as prost reads.
+/// Maximum nesting of groups in unknown fields, the same as prost's.
 const MAX_GROUP_DEPTH: u32 = 100;
 
-/// Wire type of integers of variable length.
+/// Wire type of varints.
 pub(crate) const VARINT: u32 = 0;
 /// Wire type of eight bytes.
 pub(crate) const FIXED64: u32 = 1;
-/// Wire type of bytes with a length in front.
+/// Wire type of length-delimited bytes.
 pub(crate) const LEN: u32 = 2;
 const GROUP: u32 = 3;
 const END_GROUP: u32 = 4;
@@ -25,35 +25,35 @@ pub(super) const FIXED32: u32 = 5;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     rest: &'a [u8],
-    /// The offset in the request at which `rest` ends.
+    /// The offset in the request of the end of `rest`.
     end: usize,
 }
 
 impl<'a> Reader<'a> {
-    /// Reads a whole request, which must be shorter than 4 GiB.
+    /// Starts at the beginning of a request, which must be shorter than 4 GiB.
     pub(crate) fn new(request: &'a [u8]) -> Self {
         Self { rest: request, end: request.len() }
     }
 
-    /// Reads the message at a place of the request.
+    /// Reads the message at a byte range of the request.
     pub(crate) fn at(request: &'a [u8], span: ByteRange) -> Self {
         let end = span.start as usize + span.len as usize;
         Self { rest: request.get(span.start as usize..end).unwrap_or_default(), end }
     }
 
-    /// All that is left.
+    /// The remaining bytes.
     #[inline]
     pub(crate) fn rest(&self) -> &'a [u8] {
         self.rest
     }
 
-    /// Where the next byte stands in the request.
+    /// The offset of the next byte in the request.
     #[inline]
     pub(crate) fn position(&self) -> usize {
         self.end - self.rest.len()
     }
 
-    /// The place of all that is left.
+    /// The range of the remaining bytes.
     #[inline]
     pub(crate) fn place(&self) -> ByteRange {
         ByteRange { start: self.position() as u32, len: self.rest.len() as u32 }
@@ -81,7 +81,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An integer of variable length.
+    /// Reads a varint.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64> {
         match varint::take(&mut self.rest) {
@@ -90,7 +90,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// An integer of variable length as it stands.
+    /// Reads a varint as its byte range.
     #[inline]
     pub(crate) fn varint_bytes(&mut self) -> Result<ByteRange> {
         let start = self.position();
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         Ok(ByteRange { start: start as u32, len: (self.position() - start) as u32 })
     }
 
-    /// An eight-byte integer.
+    /// Reads an eight-byte integer.
     #[inline]
     pub(crate) fn fixed64(&mut self) -> Result<u64> {
         match self.rest.split_first_chunk() {
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A four-byte integer.
+    /// Reads a four-byte integer.
     #[inline]
     pub(super) fn fixed32(&mut self) -> Result<u32> {
         match self.rest.split_first_chunk() {
@@ -122,19 +122,19 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The place of what has a length in front: bytes, a string, a packed list, or a message.
+    /// Reads a length-delimited value as its range: bytes, a string, a packed list, or a message.
     #[inline]
     pub(crate) fn span(&mut self) -> Result<ByteRange> {
         Ok(self.message()?.place())
     }
 
-    /// What has a length in front.
+    /// Reads length-delimited bytes.
     #[inline]
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8]> {
         Ok(self.message()?.rest)
     }
 
-    /// The reader of a message with a length in front.
+    /// Reads a length-delimited message as a reader.
     #[inline(always)]
     pub(crate) fn message(&mut self) -> Result<Reader<'a>> {
         let len = self.varint()?;
@@ -151,7 +151,7 @@ impl<'a> Reader<'a> {
         Fault::wire(self.position(), format!("claims {claimed} bytes where {} are left", self.rest.len()))
     }
 
-    /// The place of an eight-byte number.
+    /// Reads an eight-byte number as its byte range.
     #[inline]
     pub(crate) fn fixed64_bytes(&mut self) -> Result<ByteRange> {
         let start = self.position() as u32;
@@ -159,7 +159,7 @@ impl<'a> Reader<'a> {
         Ok(ByteRange { start, len: 8 })
     }
 
-    /// Skips the value of a field that is not known.
+    /// Skips the value of an unknown field.
     pub(crate) fn skip(&mut self, key: u32) -> Result<()> {
         self.skip_nested(key, 0)
     }
@@ -185,8 +185,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Handles a field that a message has no reading for: refuses one of the `known` first field numbers, which then
-    /// has the wrong wire type, and skips any other.
+    /// Handles a field that a message does not expect: rejects the first `known` field numbers, because they then have
+    /// the wrong wire type, and skips all others.
     #[cold]
     pub(crate) fn other(&mut self, key: u32, known: u32) -> Result<()> {
         if key >> 3 <= known {

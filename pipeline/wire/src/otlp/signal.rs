@@ -1,32 +1,32 @@
-//! Tells requests of profiles and of spans apart, where nothing but their bytes is known.
+//! Distinguishes requests of profiles from requests of spans by their bytes alone.
 //!
-//! `ExportProfilesServiceRequest` and `ExportTraceServiceRequest` begin alike: resources, in each of them scopes, in
-//! each of these the profiles or the spans, all under the same numbers (opentelemetry-proto `profiles.proto`,
-//! `trace.proto`). Different are:
+//! `ExportProfilesServiceRequest` and `ExportTraceServiceRequest` share their outer structure: resources contain
+//! scopes, which contain profiles or spans, all under the same field numbers (opentelemetry-proto `profiles.proto`,
+//! `trace.proto`). They differ in:
 //!
-//! * what stands beside the resources: a request of spans has nothing there, one of profiles its tables, since 1.6;
+//! * the fields next to the resources: a request of spans has none, one of profiles has its tables there, since 1.6;
 //! * the wire types in a profile and in a span. The times of a span are eight bytes each, in fields 7 and 8, which no
 //!   layout of profiles has; a profile has eight bytes in field 3 or 4, or the number of nanoseconds in field 4;
-//! * field 1: the id of a trace, which has 16 bytes, or a type of samples, which holds small numbers. A container of
-//!   1.3 has its id there, and its profile in field 8.
+//! * field 1: a trace id of 16 bytes, or a sample type, which contains small numbers. A container of 1.3 has its id in
+//!   field 1, and its profile in field 8.
 //!
-//! Each element is looked at by itself. Those that could be either say nothing; where none says anything, or where two
-//! contradict each other, the request is unclear.
+//! Each element is inspected on its own. Ambiguous elements are ignored. If all are ambiguous, or two contradict each
+//! other, the request is unclear.
 
 use super::reader::{FIXED32, FIXED64, LEN, Reader, VARINT};
 
-/// What a request seems to be of.
+/// The likely signal of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Signal {
-    /// Profiles, in any layout; also where there is nothing in it.
+    /// Profiles, in any layout; also an empty request.
     Profiles,
     /// Spans.
     Traces,
-    /// It could be either, or has parts of both.
+    /// Ambiguous, or parts of both.
     Unclear,
 }
 
-/// Says what a request seems to be of. Nothing of it is checked beyond that.
+/// Determines the likely signal of a request, without validating it.
 pub fn signal(request: &[u8]) -> Signal {
     let mut evidence = Evidence::default();
     evidence.request(Reader::new(request));
@@ -35,7 +35,7 @@ pub fn signal(request: &[u8]) -> Signal {
         Evidence { profiles: true, .. } => Signal::Profiles,
         Evidence { traces: true, .. } => Signal::Traces,
         Evidence { either: true, .. } => Signal::Unclear,
-        // Nothing in it that would be lost by either reading, or nothing that either could read.
+        // Either an empty request, or one that neither decoder could read.
         Evidence { .. } => Signal::Profiles,
     }
 }
@@ -44,12 +44,12 @@ pub fn signal(request: &[u8]) -> Signal {
 struct Evidence {
     profiles: bool,
     traces: bool,
-    /// There is an element that could be of both.
+    /// Some element could be either.
     either: bool,
 }
 
 impl Evidence {
-    /// Each level ends where it cannot be read further: whoever decodes the request says why.
+    /// Each level stops silently at malformed data: the decoder reports the error later.
     fn request(&mut self, mut reader: Reader<'_>) {
         while let Ok(Some(key)) = reader.key() {
             match key {
@@ -104,16 +104,16 @@ fn each<'a>(reader: &mut Reader<'a>, mut visit: impl FnMut(Reader<'a>)) {
 struct Element {
     span: bool,
     profile: bool,
-    /// Whether eight bytes stand where a span has its times.
+    /// Whether fields 7 and 8 have eight bytes, like the times of a span.
     has_span_times: bool,
 }
 
-/// The wire types of a span's fields, by number from 1 on.
+/// The wire types of a span's fields, for numbers from 1 on.
 const SPAN: [u32; 16] =
     [LEN, LEN, LEN, LEN, LEN, VARINT, FIXED64, FIXED64, LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, FIXED32];
 
 impl Element {
-    /// `None` where it cannot be read to its end.
+    /// Inspects an element; `None` if it is malformed.
     fn of(mut reader: Reader<'_>) -> Option<Self> {
         let (mut span, mut profile, mut has_span_times) = (true, true, false);
         let (mut is_typed, mut is_container) = (true, false);
@@ -137,25 +137,26 @@ impl Element {
     }
 }
 
-/// The keys of a span's `start_time_unix_nano` and `end_time_unix_nano`, and of what a container of 1.3 contains.
+/// The keys of a span's `start_time_unix_nano` and `end_time_unix_nano`, and of the profile in a container of 1.3.
 const START: u32 = 7 << 3 | FIXED64;
 const END: u32 = 8 << 3 | FIXED64;
 const CONTAINED: u32 = 8 << 3 | LEN;
 
-/// Whether a field with this type is one of a profile in any layout: `Profile` of 1.4 to 1.10, or `ProfileContainer`.
+/// Whether some layout of a profile has a field with this number and type: `Profile` of 1.4 to 1.10, or
+/// `ProfileContainer`.
 fn may_be_of_profile(number: u32, wire_type: u32) -> bool {
     match number {
         1 => wire_type == LEN,
-        // Samples, or the start of a container.
+        // Samples, or a container's start time.
         2 => matches!(wire_type, LEN | FIXED64),
-        // Times, locations one by one or as a list, tables, attributes.
+        // Times, single or repeated locations, tables, attributes.
         3 | 4 => matches!(wire_type, LEN | FIXED64 | VARINT),
         5..=22 => matches!(wire_type, LEN | VARINT),
         _ => true,
     }
 }
 
-/// Whether a message is a `ValueType`: integers alone, of which 1.3 to 1.8 have a third one.
+/// Whether a message is a `ValueType`: two integers, or three in 1.3 to 1.8.
 fn is_value_type(mut message: Reader<'_>) -> bool {
     loop {
         match message.key() {
@@ -170,7 +171,7 @@ fn is_value_type(mut message: Reader<'_>) -> bool {
 mod tests {
     use super::*;
 
-    /// A request of one resource and scope with this element, and what stands behind it.
+    /// A request with one resource and scope around this element, followed by `behind`.
     fn request(element: &[u8], behind: &[u8]) -> Vec<u8> {
         let within = |field: u8, inner: &[u8]| [&[field, inner.len() as u8], inner].concat();
         [&within(0x0a, &within(0x12, &within(0x12, element)))[..], behind].concat()
@@ -179,8 +180,8 @@ mod tests {
     const IDS: &[u8] = b"\x0a\x10tttttttttttttttt\x12\x08ssssssss";
     const TIMES: &[u8] = b"\x39\x01\0\0\0\0\0\0\0\x41\x02\0\0\0\0\0\0\0";
 
-    /// Guarantees: a span is known by its ids or its times, a profile by its type, its times or the tables beside it;
-    /// what has nothing of these, or both, is unclear; what is empty is read as a request of profiles without any.
+    /// Guarantees: a span is recognised by its ids or its times, a profile by its type, its times or the tables next to
+    /// it. Without any of these, or with both, a request is unclear; an empty one is a request of profiles.
     /// rule: otep-0239#same-layout
     #[test]
     fn known_by() {
@@ -188,7 +189,7 @@ mod tests {
         for (bytes, expected) in [
             (request(IDS, b""), Signal::Traces),
             (request(&[IDS, name, TIMES].concat(), b""), Signal::Traces),
-            // Ids of a wrong length are for the decoder of spans to refuse.
+            // Ids of a wrong length are left to the decoder of spans to reject.
             (request(&[b"\x0a\x01t", TIMES].concat(), b""), Signal::Traces),
             (request(b"\x0a\x04\x08\x01\x10\x02\x12\x02\x08\x01", b""), Signal::Profiles),
             (request(b"\x19\x01\0\0\0\0\0\0\0", b""), Signal::Profiles),
@@ -203,13 +204,13 @@ mod tests {
         ] {
             assert_eq!(signal(&bytes), expected, "{bytes:x?}");
         }
-        // Sixteen bytes that are a type of samples as well say nothing, and the name does not either.
+        // Sixteen bytes that are also a valid sample type are ambiguous, and so is the name.
         let both: &[u8] = b"\x0a\x10\x08\x01\x10\x02\x08\x01\x10\x02\x08\x01\x10\x02\x08\x01\x10\x02\x12\x08ssssssss";
         assert_eq!(signal(&request(both, b"")), Signal::Unclear);
     }
 
     proptest::proptest! {
-        /// Guarantees: no bytes make it panic.
+        /// Guarantees: no bytes cause a panic.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..60)) {
             signal(&bytes);

@@ -1,29 +1,29 @@
-//! Tells the forms of a file apart by its content.
+//! Detects the format of a file by its content.
 
 use super::reader::{LEN, Reader, VARINT};
 
-/// What a file seems to be.
+/// The likely format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// One `ProfilesData` or `ExportProfilesServiceRequest` as protobuf.
     Protobuf,
-    /// [Frames](super::delimited) of those.
+    /// [Frames](super::delimited) with such messages.
     Frames,
-    /// JSON, or a Sentry envelope, which starts with a line of it.
+    /// JSON, or a Sentry envelope, which starts with a line of JSON.
     Json,
-    /// Compressed with gzip; what is inside has to be looked at again.
+    /// Compressed with gzip; the content has to be checked again.
     Gzip,
-    /// Compressed with zstd; what is inside has to be looked at again.
+    /// Compressed with zstd; the content has to be checked again.
     Zstd,
-    /// None of these.
+    /// None of these formats.
     Unknown,
 }
 
-/// Says what a file seems to be. An empty file is a request without content.
+/// Detects the likely format of a file. An empty file is an empty request.
 ///
-/// Protobuf has no magic number, but few bytes pass for a sequence of fields up to the last one. The start of a frame
+/// Protobuf has no magic number, but few files parse as a sequence of fields up to the last byte. The start of a frame
 /// does not: its first byte is 0 for all requests up to 16 MiB, and there is no field 0. JSON may start with a line
-/// break, which is also the key of `resource_profiles`, and is then told apart by the whole.
+/// break, which is also the key of `resource_profiles`; then the whole file decides.
 pub fn sniff(file: &[u8]) -> Kind {
     match file {
         [] => return Kind::Protobuf,
@@ -37,7 +37,7 @@ pub fn sniff(file: &[u8]) -> Kind {
     if let Some((length, rest)) = file.split_first_chunk::<4>() {
         let length = u32::from_be_bytes(*length) as usize;
         let first = rest.get(..length.min(rest.len())).unwrap_or_default();
-        // The last frame may be cut off: a file that is still being written is a file of frames.
+        // The last frame may be truncated, because the file may still be written.
         let cut_off = first.len() < length && starts_request(first) && !starts_request(file);
         if cut_off || first.len() == length && (is_request(first) || is_packed(first)) {
             return Kind::Frames;
@@ -50,11 +50,11 @@ pub fn sniff(file: &[u8]) -> Kind {
     }
 }
 
-/// Whether bytes are meant as a pprof profile (google/pprof `proto/profile.proto`), uncompressed, be it a valid one or
-/// not. Its fields have the numbers of a request's and more, but mean other things: field 1 holds value types, which
-/// begin with an integer, where a request's holds resources, which begin with a message; a request has no integers
-/// beside its resources. Value types without type and unit are empty, and so can resources be: then it is one where it
-/// has samples and a string table, of which a request without anything in its resources would lose nothing.
+/// Whether bytes are an uncompressed pprof profile (google/pprof `proto/profile.proto`), valid or not. pprof uses the
+/// field numbers of a request with other meanings: its field 1 holds value types, which begin with an integer, while a
+/// request's holds resources, which begin with a message; and a request has no integers next to its resources. Value
+/// types without type and unit are empty, as resources may be. Then samples plus a string table decide for pprof,
+/// because a request with only empty resources has nothing to lose.
 pub fn is_pprof(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
     let (mut messages, mut integers, mut samples, mut strings) = (false, false, false, false);
@@ -79,13 +79,13 @@ pub fn is_pprof(bytes: &[u8]) -> bool {
             _ => return false,
         }
     }
-    // Text may begin with what reads as an integer.
+    // Text may begin with bytes that parse as an integer.
     messages && integers || samples && strings
 }
 
-/// Whether bytes are two requests one behind the other, as `cat` joins files: each brings a dictionary. Protobuf merges
-/// both into one, in which the indices of the second request mean elements of the first. It lets a sender write one
-/// dictionary in several parts as well, which nobody is known to do, and no part says which of both it is.
+/// Whether bytes are two concatenated requests, as `cat` joins files: each has a dictionary. Protobuf merges both into
+/// one, where the indices of the second request point to elements of the first. A sender may also split one dictionary
+/// into several parts, but no sender is known to do that, and the bytes do not show the difference.
 pub fn has_second_dictionary(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
     let mut dictionaries = 0;
@@ -101,7 +101,7 @@ pub fn has_second_dictionary(bytes: &[u8]) -> bool {
     false
 }
 
-/// Whether bytes are fields from the first to the last, and the known ones have their wire type.
+/// Whether all bytes parse as fields, and known fields have their wire type.
 fn is_request(bytes: &[u8]) -> bool {
     let mut reader = Reader::new(bytes);
     loop {
@@ -113,12 +113,12 @@ fn is_request(bytes: &[u8]) -> bool {
     }
 }
 
-/// Whether bytes are compressed, or JSON, as messages in frames may be.
+/// Whether bytes are compressed, or JSON; both occur in frames.
 fn is_packed(bytes: &[u8]) -> bool {
     matches!(bytes, [0x1f, 0x8b, ..] | [0x28, 0xb5, 0x2f, 0xfd, ..] | [b'{', ..])
 }
 
-/// Whether bytes start with one of the two fields of a request.
+/// Whether bytes start with a field of a request.
 fn starts_request(bytes: &[u8]) -> bool {
     matches!(bytes.first(), Some(0x0a | 0x12))
 }
@@ -133,8 +133,8 @@ mod tests {
         vec![0x0a, 0x00, 0x0a, 0x00, 0x12, 0x02, 0x2a, 0x00]
     }
 
-    /// Guarantees: two requests one behind the other are told from one, whatever stands around their dictionaries, also
-    /// where the second breaks off.
+    /// Guarantees: two concatenated requests are distinguished from one, whatever fields surround their dictionaries,
+    /// also if the second is truncated.
     #[test]
     fn joined() {
         let (one, bare) = (request(), &request()[..4]);
@@ -146,7 +146,7 @@ mod tests {
         assert!(has_second_dictionary(&two[..two.len() - 1]), "it is one as soon as it begins");
     }
 
-    /// Guarantees: each form is recognised, also where it is empty, short, or cut off.
+    /// Guarantees: each format is recognised, also if it is empty, short, or truncated.
     /// rule: otep-0239#same-layout
     #[test]
     fn forms() {
@@ -174,8 +174,8 @@ mod tests {
         assert_eq!(sniff(&[0; 3]), Kind::Unknown);
     }
 
-    /// Guarantees: a pprof profile is known as one, also where it names no type or breaks off; a request never is,
-    /// empty or not, in the current layout or an earlier one.
+    /// Guarantees: a pprof profile is recognised, also if its type has no name or it is truncated; a request is never
+    /// taken for one, empty or not, in any layout.
     #[test]
     fn pprof() {
         // sample_type {type: 1, unit: 2}, a sample with packed ids and values, a location with its id, and three
@@ -209,7 +209,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Guarantees: no bytes make it panic.
+        /// Guarantees: no bytes cause a panic.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..40)) {
             sniff(&bytes);

@@ -1,8 +1,8 @@
-//! Cuts a batch into parts that each fit a size, so that nothing is lost to a peer's limit.
+//! Splits a batch into parts that each fit a size, so that a peer's limit causes no loss.
 //!
 //! A batch that is too large is halved by its observations, and each half again, between profiles or within one. Each
-//! part has the dictionary entries that it refers to and no others. What cannot be cut further comes out as it is,
-//! for the caller to refuse and count.
+//! part has only the dictionary entries that it uses. A part that cannot be split further is returned at its size, for
+//! the caller to reject and count.
 
 use profbridge_model::Profiles;
 use profbridge_model::arena::Transfer;
@@ -10,24 +10,24 @@ use profbridge_model::compact::part;
 
 use super::encode::{EncodeOptions, encoded_len};
 
-/// How many times its own size a batch may grow by being cut. All parts may need the same names; where one name is
-/// longer than the limit, no cut helps, and a thousand parts would carry it a thousand times.
+/// Maximum factor by which splitting may increase the total size. All parts may need the same names; if one name is
+/// longer than the limit, splitting does not help, and a thousand parts would carry it a thousand times.
 const MOST_GROWTH: usize = 8;
 
-/// The parts of a batch, made one after the other: no more than a handful exist at a time.
+/// The parts of a batch, created on demand: only a handful exist at a time.
 #[derive(Debug)]
 pub struct Split {
-    /// What is still to be looked at, with its encoded size; the next is the last.
+    /// The remaining candidates with their encoded sizes; the last one is next.
     pending: Vec<(Profiles, usize)>,
     max_bytes: usize,
     options: EncodeOptions,
-    /// How many more bytes the parts may have than the batch.
+    /// How many more bytes the parts may have in total than the batch.
     growth: usize,
     transfer: Transfer,
 }
 
-/// Cuts a batch into parts of at most `max_bytes` encoded bytes, in order. A batch that fits is its only part, and is
-/// the same batch.
+/// Splits a batch into parts of at most `max_bytes` encoded bytes, in order. A batch that fits is returned unmodified
+/// as its only part.
 pub fn split(profiles: &Profiles, max_bytes: usize, options: &EncodeOptions) -> Split {
     let size = encoded_len(profiles, options);
     Split {
@@ -40,14 +40,14 @@ pub fn split(profiles: &Profiles, max_bytes: usize, options: &EncodeOptions) -> 
 }
 
 impl Split {
-    /// The two halves of a batch, if it has two and they are allowed to be as large as they are.
+    /// The two halves of a batch, if it can be split and their sizes are allowed.
     fn halves(&mut self, batch: &Profiles, size: usize) -> Option<[(Profiles, usize); 2]> {
         let observations = batch.observations();
         if observations < 2 {
             return None;
         }
         let half = observations / 2;
-        // A part of a batch is never too large to be addressed if the batch was not.
+        // A part can be addressed if the whole batch could.
         let first = part(batch, 0..half, &mut self.transfer).ok()?;
         let second = part(batch, half..observations, &mut self.transfer).ok()?;
         let sizes = [encoded_len(&first, &self.options), encoded_len(&second, &self.options)];

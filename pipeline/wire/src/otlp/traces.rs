@@ -1,10 +1,9 @@
-//! OTLP spans: `ExportTraceServiceRequest` and the model (opentelemetry-proto `trace/v1/trace.proto`,
+//! Converts OTLP spans between `ExportTraceServiceRequest` and the model (opentelemetry-proto `trace/v1/trace.proto`,
 //! `collector/trace/v1/trace_service.proto`).
 //!
-//! A request stays the bytes that it came as. [`decode()`] finds the spans in it and checks everything that someone
-//! behind it relies on; what a span says beside that is read where it stands ([`read`]), and [`encode()`] puts the
-//! spans that are left together again, with what was found out about them. `write` makes requests of spans that came in
-//! another form.
+//! A request is kept as the received bytes. [`decode()`] finds its spans and validates everything that later code
+//! relies on. Other fields of a span are read from the bytes on demand ([`read`]). [`encode()`] assembles the remaining
+//! spans and their changes. `write` encodes spans from other formats.
 
 pub mod decode;
 pub mod encode;

@@ -15,8 +15,8 @@ fn assert_rows(frame_type: &str, rows: &[(&str, &str, &str, u32, u32)]) {
     }
 }
 
-/// Guarantees: what Node 20 wrote into its perf map is function, file, line and column, and the tiers of a function are
-/// one.
+/// Guarantees: names of Node 20's perf map are parsed into function, file, line and column, and all tiers of a function
+/// are equal.
 #[test]
 fn v8() {
     let rows = [
@@ -46,7 +46,7 @@ fn v8() {
     assert_rows("v8js", &rows);
 }
 
-/// Guarantees: what CPython 3.12 and 3.13 wrote is qualified name and file.
+/// Guarantees: names of CPython 3.12 and 3.13 are parsed into qualified name and file.
 #[test]
 fn cpython() {
     let rows = [
@@ -64,8 +64,8 @@ fn cpython() {
     assert_rows("cpython", &rows);
 }
 
-/// Guarantees: the names of `jcmd Compiler.perfmap` (OpenJDK 17), of perf-map-agent and of perf's own agent are class
-/// and method.
+/// Guarantees: names of `jcmd Compiler.perfmap` (OpenJDK 17), of perf-map-agent and of perf's own agent are parsed into
+/// class and method.
 #[test]
 fn hot_spot() {
     let lambda = "T$$Lambda$1/0x00007f6308000c18.apply";
@@ -95,8 +95,7 @@ fn hot_spot() {
     assert_rows("jvm", &rows);
 }
 
-/// Guarantees: other names are left alone: those of C and C++, Rust, Go, and of runtimes whose names are not known
-/// here.
+/// Guarantees: other names are not parsed: those of C and C++, Rust, Go, and of other runtimes.
 #[test]
 fn others() {
     let names = [
@@ -133,7 +132,7 @@ fn others() {
     }
 }
 
-/// Guarantees: code that lies in a file is never taken for compiled at run time.
+/// Guarantees: code in a file is never taken for code compiled at run time.
 #[test]
 fn mappings() {
     for name in
@@ -146,14 +145,14 @@ fn mappings() {
     }
 }
 
-/// Identifiers as the three languages share them.
+/// Identifiers that are valid in all three languages.
 fn identifier() -> impl Strategy<Value = String> {
     "[a-zA-Z_$é][a-zA-Z0-9_$é]{0,8}"
 }
 
 proptest! {
-    /// Guarantees: no text makes the reader panic, and what it says of a text has no byte that is not in it, dots and
-    /// the word for nameless functions aside.
+    /// Guarantees: no text causes a panic, and the result only has characters of the text, except dots and the name of
+    /// nameless functions.
     #[test]
     fn any_text(name in "[\\PC\n]{0,60}") {
         if let Some(parsed) = parse(&name) {
@@ -164,7 +163,7 @@ proptest! {
         }
     }
 
-    /// Guarantees: the same of texts that look like names.
+    /// Guarantees: the same for texts that look like names.
     #[test]
     fn likely_text(
         tag in "(JS|LazyCompile|Function|Eval|Script|Builtin|RegExp|py|py:|L|Lcom/x|void |com\\.X)",
@@ -178,7 +177,7 @@ proptest! {
         }
     }
 
-    /// Guarantees: whatever function, file and position V8 writes, in whatever tier, is read back.
+    /// Guarantees: any function, file and position in V8's format is parsed, in every tier.
     #[test]
     fn v8_round_trip(
         function in identifier(),
@@ -193,14 +192,14 @@ proptest! {
         prop_assert_eq!(read(&name), Some(("v8js", function, file, line, column)));
     }
 
-    /// Guarantees: whatever CPython writes is read back.
+    /// Guarantees: any name in CPython's format is parsed.
     #[test]
     fn cpython_round_trip(parts in prop::collection::vec(identifier(), 1..4), file in "(/|<)[a-z :/.>-]{1,20}") {
         let function = parts.join(".<locals>.");
         prop_assert_eq!(read(&format!("py::{function}:{file}")), Some(("cpython", function, file, 0, 0)));
     }
 
-    /// Guarantees: a method is the same function in all spellings.
+    /// Guarantees: a method gives the same function in all spellings.
     #[test]
     fn spellings_of_java(
         package in prop::collection::vec("[a-z][a-z0-9]{0,5}", 1..4),

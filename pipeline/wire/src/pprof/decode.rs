@@ -1,15 +1,15 @@
-//! pprof to a batch: one resource, one scope, and a profile for each type of sample.
+//! Decodes pprof into a batch: one resource, one scope, and a profile for each sample type.
 //!
-//! As with OTLP nothing is copied that can stay where it is. Strings and values are places in the profile's own bytes,
-//! and so are stacks where locations are numbered from 1 on, as Go's and most other writers do. Samples may stand in
-//! front of what they refer to, and mostly do, so the message is gone through once for where its elements stand; then
-//! what they become is charged to a budget ([`Limits`]), and they are read, samples last.
+//! As with OTLP, the decoder copies as little as possible. Strings and values are byte ranges of the profile; so are
+//! stacks if locations are numbered from 1 on, as Go and most other writers do. Samples usually precede the elements
+//! that they refer to. A first pass therefore records where each element is; then the decoded sizes are charged to a
+//! budget ([`Limits`]), and the elements are decoded, samples last.
 //!
-//! A profile is refused as a whole, for what google/pprof refuses as well (a location with the id 0, an id that is there
-//! twice, a location that is not there, values that are not as many as types, a string table whose first element is not
-//! the empty string), and for times before 1970, which OTLP cannot say. References to mappings and functions that are
-//! not there are left out and counted, as are those to one with the id 0. Ids may be in any order. Negative values are
-//! kept, as differences of profiles have them.
+//! A profile is rejected as a whole for the same errors as in google/pprof (a location with the id 0, a duplicate id, a
+//! missing location, a number of values that differs from the number of types, a string table whose first element is
+//! not the empty string), and for times before 1970, which OTLP cannot represent. References to missing mappings and
+//! functions, or to those with the id 0, are dropped and counted. Ids may be in any order. Negative values are kept,
+//! because differences of profiles have them.
 
 mod elements;
 mod ids;
@@ -40,35 +40,35 @@ use crate::otlp::error::{Fault, Result};
 use crate::otlp::limits::Budget;
 use crate::otlp::reader::Reader;
 
-/// What a pprof profile held.
+/// A decoded pprof profile.
 #[derive(Debug, Clone)]
 pub struct Decoded {
-    /// The profiles, one for each type of sample.
+    /// The profiles, one for each sample type.
     pub profiles: Profiles,
-    /// In how many strings there was something that is not UTF-8, which was replaced by U+FFFD.
+    /// Number of strings that were not valid UTF-8 and had bytes replaced by U+FFFD.
     pub replaced_strings: u64,
-    /// Labels that had a number beside their text, which is against pprof's rules: the text was kept.
+    /// Number of labels with both a number and text, which pprof does not allow: the text is kept.
     pub left_out_numbers: u64,
-    /// Mappings and functions that something refers to and that are not there, and those with the id 0, which nothing can
-    /// refer to.
+    /// Number of references to missing mappings and functions, plus mappings and functions with the id 0, which cannot
+    /// be referenced.
     pub left_out_references: u64,
-    /// A time that the profile, or who brought it, said and that cannot be; another one was taken instead.
+    /// An impossible time, from the profile or its sender, that was replaced by another one.
     pub wrong_time: Option<u64>,
 }
 
-/// When a profile was made, as whoever brings it knows.
+/// The time of a profile as its sender states it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Times {
-    /// The start, in nanoseconds since the Unix epoch; 0 where it is not known.
+    /// The start, in nanoseconds since the Unix epoch; 0 if unknown.
     pub time_unix_nano: u64,
-    /// The duration, in nanoseconds; 0 where it is not known.
+    /// The duration, in nanoseconds; 0 if unknown.
     pub duration_nano: u64,
-    /// When the profile arrived, in nanoseconds since the Unix epoch: times that cannot be then ([`is_wrong`]) are not
-    /// taken. 0 takes all.
+    /// When the profile arrived, in nanoseconds since the Unix epoch. Times that are implausible for this arrival
+    /// ([`is_wrong`]) are replaced. 0 accepts all times.
     pub arrival_unix_nano: u64,
 }
 
-/// Reads a pprof profile that is not compressed.
+/// Decodes an uncompressed pprof profile.
 ///
 /// # Errors
 ///
@@ -77,7 +77,7 @@ pub fn decode(profile: Bytes, limits: &Limits) -> std::result::Result<Decoded, D
     decode_with(profile, limits, Times::default())
 }
 
-/// As [`decode`], for a profile that may not say itself when it was made.
+/// Like [`decode`], for a profile that may lack its own time.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ pub fn decode_with(profile: Bytes, limits: &Limits, times: Times) -> std::result
     let is_wrong = |time: u64| time != 0 && arrival != 0 && is_wrong(time, arrival);
     let wrong = [header.time_nanos, known].into_iter().find(|&time| is_wrong(time));
     if is_wrong(header.time_nanos) {
-        // Its duration is in the same unit.
+        // The duration is probably in the same wrong unit, so the one that the sender states is preferred.
         header.duration_nanos = or(duration_nano, header.duration_nanos);
         header.time_nanos = 0;
     }
@@ -109,7 +109,7 @@ pub fn decode_with(profile: Bytes, limits: &Limits, times: Times) -> std::result
     Ok(decoded)
 }
 
-/// Where the elements stand.
+/// The byte ranges of a profile's elements.
 #[derive(Debug, Default)]
 struct Places<'a> {
     strings: Vec<ByteRange>,
@@ -117,15 +117,15 @@ struct Places<'a> {
     mappings: Vec<ByteRange>,
     locations: Vec<ByteRange>,
     samples: Vec<ByteRange>,
-    /// Everything else: each field's key, and the reader in front of its value.
+    /// All other fields: the key, and a reader that is positioned at the value.
     rest: Vec<(u32, Reader<'a>)>,
     types: usize,
-    /// How many lines all locations have.
+    /// Total number of lines of all locations.
     lines: usize,
 }
 
 impl<'a> Places<'a> {
-    /// Goes through the message, and refuses fields that are not of their type.
+    /// Scans the message, and rejects fields with a wrong wire type.
     fn of(profile: &'a [u8], budget: &mut Budget) -> Result<Self> {
         let mut places = Self::default();
         let mut reader = Reader::new(profile);
@@ -161,7 +161,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// What a profile says beside its tables and samples, as indices into the string table.
+/// The profile's metadata, as indices into the string table.
 #[derive(Debug, Default)]
 struct Header {
     types: Vec<ValueType>,
@@ -176,23 +176,23 @@ struct Header {
     doc_url: Option<StringId>,
 }
 
-/// The state of reading one profile.
+/// The state of decoding one profile.
 struct Decoder<'a> {
     profile: &'a [u8],
     limits: &'a Limits,
     budget: Budget,
     tables: Tables,
-    /// How many elements `string_table` has; behind them come texts that the profile does not have.
+    /// Number of elements of `string_table`; the ids after it are for texts that the decoder adds.
     table_strings: u32,
     texts: Vec<(&'static str, Option<StringId>)>,
-    /// Lists of one attribute that says that something is so, by their key.
+    /// For each key, the id of its `true` attribute.
     flags: Vec<(&'static str, Option<AttributeId>)>,
     sets: Sets,
     spill: Spill,
     mappings: Ids,
     functions: Ids,
     locations: Ids,
-    /// The stacks by their bytes.
+    /// The stacks, hashed by their bytes.
     stacks: HashTable<u32>,
     state: DefaultHashBuilder,
     labels: HashMap<[u64; 4], Option<AttributeId>>,
@@ -201,17 +201,17 @@ struct Decoder<'a> {
     left_out_references: u64,
     sample_places: Vec<ByteRange>,
     samples: Samples,
-    /// The values of all samples: of the first one, one for each type, then of the second one.
+    /// The values of all samples: one for each type of the first sample, then of the second one.
     values: Vec<ByteRange>,
-    /// The pieces of a list of locations, and what is written in its place.
+    /// The pieces of a list of locations, and its rewritten form.
     scratch: [Vec<u8>; 2],
-    /// The labels and attributes of the sample at hand.
+    /// The labels and attributes of the current sample.
     own_labels: Vec<labels::Label>,
     own_attributes: Vec<Option<AttributeId>>,
 }
 
 impl<'a> Decoder<'a> {
-    /// Makes room for what was counted, once it is charged.
+    /// Allocates room for the counted elements, after charging it.
     fn new(profile: &'a [u8], limits: &'a Limits, mut budget: Budget, places: &Places<'a>) -> Result<Self> {
         let samples = places.samples.len();
         let rows = samples.saturating_mul(places.types);
@@ -219,10 +219,10 @@ impl<'a> Decoder<'a> {
         budget.charge::<profbridge_model::Function>(places.functions.len())?;
         budget.charge::<Location>(places.locations.len())?;
         budget.charge::<Line>(places.lines)?;
-        // The stack, attributes and link, the timestamps, and the values twice: as they are read, and in columns.
+        // Stack, attributes, link and timestamps of each row, and its values twice: as decoded, and in columns.
         budget.charge::<[u32; 5]>(rows)?;
         budget.charge::<[ByteRange; 2]>(rows)?;
-        // A stack for each sample, and its place in the hash table.
+        // A stack for each sample, and its entry in the hash table.
         budget.charge::<[ByteRange; 2]>(samples)?;
         budget.charge::<Profile>(places.types)?;
         let mut tables = Tables::empty();
@@ -241,7 +241,7 @@ impl<'a> Decoder<'a> {
             profile,
             limits,
             tables,
-            // There are fewer elements than bytes, of which there are fewer than 2^31.
+            // There are fewer elements than bytes, and fewer than 2^31 bytes.
             table_strings: places.strings.len() as u32,
             texts: Vec::new(),
             flags: Vec::new(),
@@ -266,7 +266,7 @@ impl<'a> Decoder<'a> {
         })
     }
 
-    /// Hands over each element of a field; a fault is named by its position.
+    /// Calls the handler for each element of a field. An error gets the element's index.
     fn each(
         &mut self,
         places: &[ByteRange],
@@ -329,7 +329,7 @@ impl<'a> Decoder<'a> {
                 }
                 0x70 => header.default_sample_type = self.string(reader.varint()?, "default_sample_type")?,
                 0x78 => header.doc_url = self.string(reader.varint()?, "doc_url")?,
-                // 0x68, the only other one that is kept.
+                // 0x68 (comment), the only other key that the first pass keeps.
                 _ => self.comment(reader.varint()?, &mut header)?,
             }
         }
@@ -343,7 +343,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// An element of `string_table`.
+    /// The id of an element of `string_table`.
     #[inline]
     fn string(&self, index: u64, field: &str) -> Result<Option<StringId>> {
         if index >= u64::from(self.table_strings) {
@@ -358,13 +358,13 @@ impl<'a> Decoder<'a> {
         Fault::value(field, rule)
     }
 
-    /// The bytes of a string that the profile has.
+    /// The bytes of a string of the profile.
     fn bytes_of(&self, id: Option<StringId>) -> &'a [u8] {
         let span = id.and_then(|id| self.tables.strings.get(id.index())).copied().unwrap_or_default();
         self.profile.get(span.start as usize..span.start as usize + span.len as usize).unwrap_or_default()
     }
 
-    /// The id of a text that the profile does not have.
+    /// The id of a text that the decoder adds.
     fn text(&mut self, text: &'static str) -> Result<Option<StringId>> {
         if let Some((_, known)) = self.texts.iter().find(|(known, _)| *known == text) {
             return Ok(*known);
@@ -390,7 +390,7 @@ impl<'a> Decoder<'a> {
         Ok(id)
     }
 
-    /// The attribute that says that this is so.
+    /// The `true` attribute of this key.
     fn flag(&mut self, key: &'static str) -> Result<Option<AttributeId>> {
         if let Some((_, known)) = self.flags.iter().find(|(known, _)| *known == key) {
             return Ok(*known);
@@ -444,7 +444,7 @@ impl<'a> Decoder<'a> {
         Ok(Decoded { profiles, replaced_strings, left_out_numbers, left_out_references, wrong_time: None })
     }
 
-    /// The attributes that all profiles have.
+    /// The attributes that all profiles share.
     fn attributes_of(&mut self, header: &Header) -> Result<Option<AttributeSetId>> {
         let mut ids = Vec::new();
         for (key, text) in
@@ -462,7 +462,7 @@ impl<'a> Decoder<'a> {
         self.set(&ids)
     }
 
-    /// Gives each type its rows: those of the first type are there, without values.
+    /// Creates the rows of each type. The rows of the first type exist, but have no values yet.
     fn columns(&mut self, types: usize) {
         let samples = &mut self.samples;
         let rows = samples.stack.len();
@@ -478,7 +478,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// A time, which OTLP has without a sign.
+/// Checks a time that OTLP represents as unsigned.
 fn time(number: u64, field: &str) -> Result<u64> {
     if number > i64::MAX as u64 {
         return Err(Fault::value(field, format!("{} ns is no time", number as i64)));

@@ -1,14 +1,15 @@
-//! A batch to pprof profiles.
+//! Encodes a batch as pprof profiles.
 //!
-//! pprof has one process, one time and several types of values for each sample; OTLP has one type in a profile, and
-//! profiles of many processes in a batch. So profiles of a scope that follow each other, say the same of everything but
-//! their type, and have the same samples, are one pprof profile, as [`mod@super::decode`] took them apart; any other is
-//! one by itself ([`groups`]). Elements have the order that they have in the tables and are numbered from 1 on. Where
-//! one pprof profile is all there is, it has all mappings, functions and locations, else those that its samples need.
+//! A pprof profile has one process, one time and several types of values for each sample; an OTLP profile has one type,
+//! and a batch has profiles of many processes. So adjacent profiles of a scope become one pprof profile if they only
+//! differ in their types and have the same samples, the reverse of [`mod@super::decode`]; all others become separate
+//! pprof profiles ([`groups`]). Elements keep the order of the tables and are numbered from 1 on. A batch that becomes
+//! a single pprof profile keeps all its mappings, functions and locations; otherwise only those used by samples are
+//! written.
 //!
-//! pprof has no place for some of what OTLP says. Times of observations are left out: a sample's value is the sum of
-//! its values, or the number of its observations where it has none. So are resources, scopes, and attributes of other
-//! elements than samples that pprof has no field for, and attributes of samples that are lists or bytes.
+//! Some OTLP data has no place in pprof and is left out: times of observations (a sample's value is the sum of its
+//! values, or else the number of its observations), resources, scopes, attributes of other elements than samples
+//! without a field in pprof, and attributes of samples that are lists or bytes.
 
 mod marks;
 mod sample;
@@ -27,12 +28,12 @@ use self::text::Texts;
 use super::keys::{BUILD_ID, COMMENT, DEFAULT_SAMPLE_TYPE, DOC_URL, DROP_FRAMES, HAS, IS_FOLDED, KEEP_FRAMES};
 use crate::otlp::encode::put::{bytes, encoded, int};
 
-/// Profiles of a batch that are one pprof profile.
+/// Profiles of a batch that form one pprof profile.
 #[derive(Debug, Clone)]
 pub struct Group<'a> {
     scope: &'a ScopeProfiles,
     profiles: Range<usize>,
-    /// Whether it is the batch's only one.
+    /// Whether this is the batch's only group.
     only: bool,
 }
 
@@ -43,18 +44,18 @@ impl<'a> Group<'a> {
     }
 }
 
-/// A pprof profile, not compressed, and what it has no place for.
+/// An uncompressed pprof profile, and counts of the data left out.
 #[derive(Debug, Clone)]
 pub struct Encoded {
     /// The profile.
     pub bytes: Vec<u8>,
-    /// How many samples had times, which are left out.
+    /// Number of samples whose times were left out.
     pub left_out_times: u64,
-    /// How many attributes of samples were left out.
+    /// Number of sample attributes left out.
     pub left_out_attributes: u64,
 }
 
-/// The profiles of a batch that are one pprof profile each time, in their order.
+/// Groups the profiles of a batch into pprof profiles, in order.
 pub fn groups(batch: &Profiles) -> Vec<Group<'_>> {
     let mut groups: Vec<Group<'_>> = Vec::new();
     for scope in batch.resources().iter().flat_map(|resource| &resource.scopes) {
@@ -76,9 +77,9 @@ pub fn groups(batch: &Profiles) -> Vec<Group<'_>> {
     groups
 }
 
-/// Whether two profiles differ in their type and values alone.
+/// Whether two profiles only differ in their types and values.
 fn are_one(batch: &Profiles, one: &Profile, other: &Profile) -> bool {
-    // An id is each profile's own.
+    // Each profile has its own id.
     let common = |profile: &Profile| Profile {
         sample_type: ValueType::default(),
         samples: 0..0,
@@ -99,7 +100,7 @@ fn are_one(batch: &Profiles, one: &Profile, other: &Profile) -> bool {
         && one.samples.clone().chain(other.samples.clone()).all(is_total)
 }
 
-/// Writes a group of profiles of a batch.
+/// Encodes a group of profiles of a batch.
 pub fn encode(batch: &Profiles, group: &Group<'_>) -> Encoded {
     let mut encoder = Encoder {
         batch,
@@ -223,7 +224,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Writes what stands behind the string table, and finds strings for it.
+    /// Writes the fields after the string table, and adds strings for them.
     fn header(&mut self, out: &mut Vec<u8>, scope: &ScopeProfiles, profile: &Profile) {
         for (key, field) in [(DROP_FRAMES, 0x38), (KEEP_FRAMES, 0x40)] {
             int(out, field, self.text_of(profile.attributes, key));
@@ -259,14 +260,14 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// The number of a location; `None` is one that says nothing.
+    /// The number of a location; `None` refers to the empty location.
     fn location(&self, id: Option<LocationId>) -> u64 {
         self.marks.locations.get(LocationId::wire(id) as usize)
     }
 }
 
-/// The comments of a profile: a list under one key, or, as the Collector's translator writes them, each under a key of
-/// its own with its position behind it.
+/// The comments of a profile: a list under one key, or, as the Collector's translator writes them, one key per comment
+/// with its position as the suffix.
 fn comments_of(dictionary: &Dictionary, attributes: Option<AttributeSetId>) -> Vec<Option<StringId>> {
     let mut single: Vec<(u32, Option<StringId>)> = Vec::new();
     for Attribute { key, value, unit: _ } in dictionary.attributes(attributes) {

@@ -1,27 +1,27 @@
-//! Why a profile could not be read.
+//! Why a pprof profile could not be decoded.
 
 use crate::otlp;
 use crate::otlp::error::{At, Fault};
 
-/// Why a pprof profile was refused. It is one profile, so it is refused as a whole.
+/// Why a pprof profile was rejected. It is always rejected as a whole.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// It is no protobuf message of this kind, or breaks a rule of pprof.
+    /// The profile is not a valid protobuf message of this kind, or breaks a rule of pprof.
     #[error("malformed pprof profile: {place}{}: {rule}", At(*offset))]
     Malformed {
-        /// The place, in the words of `profile.proto`, such as `sample[5].location_id`.
+        /// The path in the terms of `profile.proto`, such as `sample[5].location_id`.
         place: String,
-        /// Where in the bytes it was noticed, if it is about bytes.
+        /// The byte offset, for errors in the encoding.
         offset: Option<usize>,
-        /// The rule, and what broke it.
+        /// The rule, and how it is broken.
         rule: String,
     },
-    /// It is larger or deeper than a limit allows.
+    /// The profile is larger or deeper than a limit allows.
     #[error("the pprof profile exceeds a limit: {what}, the limit is {limit}")]
     LimitExceeded {
-        /// What was too much.
+        /// The quantity that exceeds the limit.
         what: &'static str,
-        /// How much there may be.
+        /// The limit.
         limit: u64,
     },
 }
@@ -40,7 +40,7 @@ impl From<otlp::DecodeError> for DecodeError {
                 Self::Malformed { place, offset, rule }
             }
             otlp::DecodeError::LimitExceeded { what, limit } => Self::LimitExceeded { what, limit },
-            // Only OTLP has layouts.
+            // Cannot happen: only OTLP has several layouts.
             otlp::DecodeError::UnclearLayout { why, .. } => {
                 Self::Malformed { place: "profile".to_owned(), offset: None, rule: why.to_owned() }
             }

@@ -1,15 +1,15 @@
-//! The frames that a profile says are not to be shown: `drop_frames` and `keep_frames`.
+//! Removes the frames that a profile hides: `drop_frames` and `keep_frames`.
 //!
-//! A profiler that records its own functions, such as an allocator's in a profile of allocations, names them there
-//! (google/pprof `proto/profile.proto`). A frame whose function fits `drop_frames` and not `keep_frames` is left out
-//! with all that it called, unless no other frame is above it, as `go tool pprof` does (google/pprof
-//! `profile/prune.go`, `RemoveUninteresting` and `Prune`): patterns fit the whole name, without a `.` in front and
-//! without its arguments; inlined functions below the outermost one that fits go with it.
+//! A profiler that records its own functions, such as an allocator's in an allocation profile, names them there
+//! (google/pprof `proto/profile.proto`). A frame whose function matches `drop_frames` but not `keep_frames` is removed
+//! with all its callees, unless there is no remaining frame above it, as in `go tool pprof` (google/pprof
+//! `profile/prune.go`, `RemoveUninteresting` and `Prune`). Patterns match the whole name, without a leading `.` and
+//! without arguments; inlined functions below the outermost match are removed with it.
 //!
-//! This is for whoever shows frames. What is sent on has all of them, and the patterns.
+//! Only output that displays frames uses this. Forwarded profiles keep all frames and the patterns.
 //!
-//! The patterns have RE2's syntax, read by `regex-lite`, which has no classes of Unicode (`\pL`). A pattern that cannot
-//! be read is not applied, nor is one that would take too long; both are counted.
+//! The patterns have RE2's syntax, parsed by `regex-lite`, which has no Unicode classes (`\pL`). Patterns that cannot
+//! be parsed or would take too long are not applied, and counted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -21,29 +21,29 @@ use regex_lite::{Regex, RegexBuilder};
 
 use super::keys::{DROP_FRAMES, KEEP_FRAMES};
 
-/// The longest pattern that is read, in bytes. tcmalloc's has a thousand.
+/// The maximum length of a pattern, in bytes. tcmalloc's has a thousand.
 const LONGEST_PATTERN: usize = 4096;
 
-/// What a pattern may take once it is compiled, in bytes.
+/// The maximum size of a compiled pattern, in bytes.
 const LARGEST_PATTERN: usize = 1 << 20;
 
-/// How many bytes of a name a pattern is held against.
+/// The maximum number of bytes of a name that are matched.
 const LONGEST_NAME: usize = 1024;
 
-/// How much work a batch may make: bytes of patterns times bytes of names, which is what a match takes at worst. A
-/// pattern of a thousand bytes and ten thousand functions of fifty make half of it.
+/// The maximum work per batch: bytes of patterns times bytes of names, the worst case of matching. A pattern of a
+/// thousand bytes and ten thousand functions of fifty bytes need half of it.
 const MOST_WORK: u64 = 1 << 30;
 
-/// A batch without the frames that are not to be shown.
+/// A batch without its hidden frames.
 #[derive(Debug)]
 pub struct Pruned {
     /// The batch, with the same samples.
     pub batch: Profiles,
-    /// How many patterns were not applied, or not to all functions.
+    /// Number of patterns that were not applied, or not to all functions.
     pub not_applied: u64,
 }
 
-/// Leaves frames out. `None` where no profile says that any are.
+/// Removes hidden frames. `None` if no profile hides any.
 pub fn pruned(batch: &Profiles) -> Option<Pruned> {
     let dictionary = &**batch.dictionary();
     let mut patterns: BTreeMap<AttributeSetId, Pruning<'_>> = BTreeMap::new();
@@ -73,7 +73,7 @@ pub fn pruned(batch: &Profiles) -> Option<Pruned> {
     tables.locations.append(&mut made.locations);
     tables.stacks.append(&mut made.stacks);
     tables.buffer.append(&made.bytes);
-    // All that was appended refers to what was there, unless it is longer than 4 GiB.
+    // The appended elements refer to existing ones, so this only fails beyond 4 GiB.
     let dictionary = Dictionary::new(tables).ok()?;
     let mut pruned = Profiles::new(Arc::new(dictionary), batch.resources().to_vec(), columns).ok()?;
     pruned.peer.clone_from(&batch.peer);
@@ -82,7 +82,7 @@ pub fn pruned(batch: &Profiles) -> Option<Pruned> {
     Some(Pruned { batch: pruned, not_applied: left.not_applied })
 }
 
-/// A pattern of a profile; `None` where it has none.
+/// A pattern of a profile; `None` if it has none.
 fn text<'a>(dictionary: &'a Dictionary, set: AttributeSetId, key: &str) -> Option<&'a str> {
     match dictionary.find(Some(set), key) {
         Some(Value::String(text)) => Some(dictionary.string(*text)).filter(|text| !text.is_empty()),
@@ -90,33 +90,33 @@ fn text<'a>(dictionary: &'a Dictionary, set: AttributeSetId, key: &str) -> Optio
     }
 }
 
-/// What a batch may still take, and what it was too much for.
+/// The remaining work of a batch, and the number of patterns that exceeded it.
 struct Left {
     work: u64,
     not_applied: u64,
 }
 
-/// What is appended to the tables.
+/// The new elements of the tables.
 struct Made {
     bytes: Vec<u8>,
-    /// Where these bytes will stand.
+    /// Offset of these bytes in the final buffer.
     base: usize,
     locations: Vec<Location>,
     stacks: Vec<ByteRange>,
 }
 
-/// What becomes of a location.
+/// What happens to a location.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {
     /// It stays.
     Stays,
-    /// It goes, with all below it.
+    /// It is removed, with all frames below it.
     Goes,
-    /// What is below it goes; it stays as this one, without the lines of inlined functions.
+    /// The frames below it are removed; this copy without the inlined lines replaces it.
     Ends(LocationId),
 }
 
-/// The patterns of a profile, and what they did so far.
+/// The patterns of a profile, and their results so far.
 struct Pruning<'a> {
     dictionary: &'a Dictionary,
     drop: Option<Pattern>,
@@ -146,7 +146,7 @@ impl Pattern {
                 self.regex.is_match(name)
             }
             None => {
-                // Once, however many functions there are.
+                // Counts once per batch, however many functions there are.
                 left.not_applied += u64::from(left.work > 0);
                 left.work = 0;
                 false
@@ -161,7 +161,7 @@ impl<'a> Pruning<'a> {
         let asked_to_keep = keep.is_some();
         let keep = keep.and_then(|keep| Pattern::new(keep, left));
         if asked_to_keep && keep.is_none() {
-            // It is not known what is to be kept.
+            // Without a valid keep pattern nothing may be dropped.
             drop = None;
         }
         let (functions, locations, stacks) = (HashMap::new(), HashMap::new(), HashMap::new());
@@ -214,7 +214,7 @@ impl<'a> Pruning<'a> {
         let frames: Vec<Option<LocationId>> = self.dictionary.stack(Some(id)).collect();
         let fates: Vec<Fate> =
             frames.iter().map(|frame| frame.map_or(Fate::Stays, |frame| self.location(frame, made, left))).collect();
-        // From the root on: the first one that goes below one that stays.
+        // Starting at the root: the first frame to remove below one that stays.
         let root = fates.iter().rposition(|&fate| fate == Fate::Stays);
         let first = root.and_then(|root| fates[..root].iter().rposition(|&fate| fate != Fate::Stays));
         let from = match first {
@@ -240,7 +240,7 @@ impl<'a> Pruning<'a> {
     }
 }
 
-/// A name as patterns are held against it.
+/// A name in the form that patterns are matched against.
 fn simplified(name: &str) -> &str {
     let name = name.strip_prefix('.').unwrap_or(name);
     let end = (0..=LONGEST_NAME.min(name.len())).rev().find(|&end| name.is_char_boundary(end)).unwrap_or_default();
@@ -259,7 +259,7 @@ fn simplified(name: &str) -> &str {
     name
 }
 
-/// What C++ calls a namespace without a name.
+/// C++'s name for an unnamed namespace.
 const ANONYMOUS: &str = "(anonymous namespace)";
 
 #[cfg(test)]
@@ -268,7 +268,7 @@ mod tests {
 
     use super::*;
 
-    /// What is left of stacks, root first, each location by its functions, innermost first.
+    /// The remaining stacks, root first; each location as its functions, innermost first.
     fn shown(drop: &str, keep: &str, stacks: &[&[&[&str]]]) -> (Vec<Vec<String>>, u64) {
         let mut builder = Builder::new();
         let attributes = builder.attributes(&[(DROP_FRAMES, drop.into()), (KEEP_FRAMES, keep.into())]);
@@ -303,8 +303,8 @@ mod tests {
         (shown.collect(), not_applied)
     }
 
-    /// Guarantees: a frame that fits goes with what it called, but not above the first that stays; a pattern has to fit
-    /// the whole name, without arguments; what is to be kept stays; inlined functions go alone.
+    /// Guarantees: a matching frame is removed with its callees, but only below the first frame that stays; a pattern
+    /// has to match the whole name without arguments; `keep_frames` wins; inlined functions are removed on their own.
     /// rule: otep-0239#drop-frames
     #[test]
     fn frames() {
@@ -325,8 +325,8 @@ mod tests {
         assert_eq!(shown("", "x", &[&[&["main"]]]), (Vec::new(), 0));
     }
 
-    /// Guarantees: a pattern that cannot be read drops nothing and is counted, and so is one of what is to be kept:
-    /// then nothing is dropped either. One that would take too long is counted once.
+    /// Guarantees: an invalid drop pattern drops nothing and is counted, and so does an invalid keep pattern. A pattern
+    /// that would take too long is counted once.
     /// rule: otep-0239#drop-frames
     #[test]
     fn patterns_that_are_not_applied() {
@@ -346,7 +346,7 @@ mod tests {
         assert_eq!(left.not_applied, 1);
     }
 
-    /// Guarantees: names lose what is no part of them, as in google/pprof.
+    /// Guarantees: names are simplified as in google/pprof.
     #[test]
     fn simplified_names() {
         for (name, simple) in [

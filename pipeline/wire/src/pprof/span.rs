@@ -1,14 +1,15 @@
-//! The labels that name the span in which a sample was taken.
+//! The labels that link a sample to a span.
 //!
 //! | label | who writes it | what it holds |
 //! |---|---|---|
-//! | `trace_id`, `span_id` | programs that use OpenTelemetry (Grafana's otel-profiling-go has `span_id` alone) | hexadecimal digits, as W3C Trace Context has them |
+//! | `trace_id`, `span_id` | programs that use OpenTelemetry | hexadecimal digits, as in W3C Trace Context |
+//! | `span_id` alone | Grafana's otel-profiling-go | the same |
 //! | `span id` | DataDog/dd-trace-go `internal/traceprof` | a 64-bit number, as text or as number |
-//! | `local root span id` | the same, and Datadog's native profilers | the same, of the outermost span in the process |
+//! | `local root span id` | dd-trace-go, and Datadog's native profilers | a number, of the process's outermost span |
 //!
-//! A span needs its id; one whose trace is not said has a trace id of zeros, since Datadog's labels have none. The
-//! labels stay attributes, except for `trace_id` and `span_id` where both are there as the writer of this module would
-//! write them: so what is read and written again has the labels that it had.
+//! A span needs its id. Without a trace id, as with Datadog's labels, the trace id is all zeros. The labels stay
+//! attributes, except for `trace_id` and `span_id` if both exist in the form that this module writes: so a profile
+//! keeps its labels when it is read and written again.
 
 use profbridge_model::Link;
 
@@ -17,27 +18,27 @@ pub(super) const TRACE_ID: &str = "trace_id";
 /// See [`TRACE_ID`].
 pub(super) const SPAN_ID: &str = "span_id";
 
-/// What a label says of a span.
+/// The meaning of a label for the span link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The trace, and whether it stands there as it would be written.
+    /// The trace id, and whether its text is in the form that this module writes.
     Trace([u8; 16], bool),
-    /// The span, and whether it stands there as it would be written.
+    /// The span id, and whether its text is in the form that this module writes.
     Span([u8; 8], bool),
-    /// The span in Datadog's form.
+    /// The span id in Datadog's form.
     Number([u8; 8]),
     /// The outermost span of the process.
     Root([u8; 8]),
 }
 
-/// What a label has beside its key.
+/// The value of a label.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Held<'a> {
     Text(&'a [u8]),
     Number(i64),
 }
 
-/// What a label says of a span, if it does.
+/// The meaning of a label for the span link, if it has one.
 pub(super) fn role(key: &[u8], held: Held<'_>) -> Option<Role> {
     match (key, held) {
         (b"trace_id", Held::Text(text)) => hex(text).map(|(id, exact)| Role::Trace(id, exact)),
@@ -48,7 +49,7 @@ pub(super) fn role(key: &[u8], held: Held<'_>) -> Option<Role> {
     }
 }
 
-/// An id in hexadecimal digits, which is not zero, and whether they are all lower-case.
+/// Parses a non-zero id in hexadecimal digits. Also returns whether all of them are lower-case.
 fn hex<const N: usize>(text: &[u8]) -> Option<([u8; N], bool)> {
     if text.len() != 2 * N {
         return None;
@@ -61,7 +62,7 @@ fn hex<const N: usize>(text: &[u8]) -> Option<([u8; N], bool)> {
     (id != [0; N]).then(|| (id, !text.iter().any(u8::is_ascii_uppercase)))
 }
 
-/// An id of 64 bits, big-endian as W3C Trace Context has it.
+/// Converts a 64-bit id to big-endian bytes, as in W3C Trace Context.
 fn number(held: Held<'_>) -> Option<[u8; 8]> {
     let number = match held {
         Held::Number(number) => number as u64,
@@ -70,15 +71,15 @@ fn number(held: Held<'_>) -> Option<[u8; 8]> {
     (number != 0).then(|| number.to_be_bytes())
 }
 
-/// The span that labels name together, and whether it was said by a `trace_id` and a `span_id` that can be left out,
-/// since they would be written again from it.
+/// The span that the labels of a sample name. Also knows whether `trace_id` and `span_id` can be dropped because the
+/// writer would restore them from the link.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Named {
     trace: Option<([u8; 16], bool)>,
     span: Option<([u8; 8], bool)>,
     number: Option<[u8; 8]>,
     root: Option<[u8; 8]>,
-    /// One of the labels of OpenTelemetry is there twice.
+    /// An OpenTelemetry label is duplicate.
     twice: bool,
 }
 
@@ -108,13 +109,13 @@ impl Named {
         Some(Link { trace_id: self.trace.map_or([0; 16], |(id, _)| id), span_id })
     }
 
-    /// Whether the labels of OpenTelemetry need not stay.
+    /// Whether the OpenTelemetry labels can be dropped.
     pub(super) fn is_plain(&self) -> bool {
         !self.twice && matches!((self.trace, self.span), (Some((_, true)), Some((_, true))))
     }
 }
 
-/// An id as it is written.
+/// Formats an id.
 pub(super) fn text(id: &[u8]) -> String {
     id.iter().map(|byte| format!("{byte:02x}")).collect()
 }
@@ -129,8 +130,8 @@ mod tests {
         named
     }
 
-    /// Guarantees: each form of the labels names its span, the most exact one first; a label whose value is no id of
-    /// its form names none.
+    /// Guarantees: each form of the labels gives its span, and the most exact one wins; a label with an invalid id
+    /// gives none.
     #[test]
     fn forms() {
         let trace = Held::Text(b"0102030405060708090a0b0c0d0e0f10");

@@ -1,24 +1,24 @@
-//! What chunks and transactions say about their process.
+//! The process metadata of chunks and transactions.
 
 use super::chunk::limits::MAX_STRING_BYTES;
 use super::told::Told;
 
-/// The process, as Sentry files it.
+/// The process, as Sentry identifies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct About {
-    /// `sentry.release`, else `SERVICE@service.version`, or `SERVICE`, which is what [`Told::service`] finds. The first
-    /// is what a process told Sentry's SDKs (sentry-conventions, `sentry.release`).
+    /// `sentry.release`, which a process configured for Sentry's SDKs (sentry-conventions, `sentry.release`); or else
+    /// `SERVICE@service.version`, or `SERVICE`, from [`Told::service`].
     pub(super) release: Option<String>,
     /// `deployment.environment.name`, the older `deployment.environment`, or the configured one.
     pub(super) environment: String,
-    /// The main executable: `process.executable.path`, or `process.executable.name`; empty where neither is known.
+    /// The main executable: `process.executable.path`, or `process.executable.name`; empty if neither is known.
     pub(super) executable: String,
-    /// `process.pid`, which is the id of the first thread; empty where it is not known.
+    /// `process.pid`, which is also the id of the first thread; empty if unknown.
     pub(super) pid: String,
 }
 
 impl About {
-    /// Reads what is said of a process.
+    /// Reads the metadata from the attributes of a process.
     pub(super) fn of(told: &Told<'_>, default_environment: &str) -> Self {
         let release = told.attribute("sentry.release").map(bounded).or_else(|| {
             told.service().map(bounded).map(|name| match told.text("service.version").map(bounded) {
@@ -36,7 +36,7 @@ impl About {
     }
 }
 
-/// The beginning of a text that still fits where two of them are joined.
+/// The text, truncated so that two of them can be joined within the limit.
 fn bounded(text: String) -> String {
     match text.char_indices().nth(MAX_STRING_BYTES / 4) {
         Some((end, _)) => text[..end].to_owned(),

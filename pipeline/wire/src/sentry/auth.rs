@@ -1,4 +1,4 @@
-//! How a request says as whom it is sent.
+//! The credentials in a request to Sentry.
 //!
 //! Source: Sentry developer documentation, "Authentication"; getsentry/relay
 //! `relay-server/src/extractors/request_meta.rs`: exactly one form per request, two are refused with 401.
@@ -7,18 +7,18 @@ use std::fmt;
 
 use super::Dsn;
 
-/// The header's name.
+/// The name of the header.
 pub const HEADER: &str = "x-sentry-auth";
 
-/// The version of the protocol that is spoken.
+/// The supported version of the protocol.
 pub const VERSION: u8 = 7;
 
-/// The `X-Sentry-Auth` header of a request. Cannot be printed by accident.
+/// The `X-Sentry-Auth` header of a request. Its `Debug` does not show the key.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Auth(String);
 
 impl Auth {
-    /// The header for a DSN, sent by `client`, such as `profbridge/1.0.0`, or by one that does not say what it is.
+    /// The header for a DSN. `client` is the sender's name, such as `profbridge/1.0.0`, if it has one.
     pub fn new(dsn: &Dsn, client: Option<&str>) -> Self {
         let key = dsn.public_key();
         let mut value = format!("Sentry sentry_key={key}, sentry_version={VERSION}");
@@ -27,14 +27,14 @@ impl Auth {
             value.push_str(client);
         }
         if let Some(secret) = dsn.secret_key() {
-            // Only servers from before 2018 ask for it, and they refuse a request without.
+            // Only servers from before 2018 require the secret key, and they reject a request without it.
             value.push_str(", sentry_secret=");
             value.push_str(secret);
         }
         Self(value)
     }
 
-    /// The header's value. Holds a key.
+    /// The header's value. Contains a key.
     pub fn header_value(&self) -> &str {
         &self.0
     }
@@ -50,7 +50,7 @@ impl fmt::Debug for Auth {
 mod tests {
     use super::*;
 
-    /// Guarantees: the header has the form that Relay reads, and its `Debug` has no key.
+    /// Guarantees: Relay can parse the header, and its `Debug` shows no key.
     #[test]
     fn header() {
         let dsn: Dsn = "https://0123456789abcdef0123456789abcdef@h/1".parse().unwrap();

@@ -1,4 +1,4 @@
-//! What Sentry counts and limits by: data categories.
+//! Data categories: the units by which Sentry counts and limits data.
 //!
 //! Source: getsentry/relay `relay-base-schema/src/data_category.rs`; Sentry developer documentation, "Rate Limiting",
 //! "Client Reports".
@@ -9,7 +9,7 @@ use super::envelope::ItemHeader;
 
 macro_rules! categories {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
-        /// A data category of Sentry's. Those that no item here can belong to are left out.
+        /// A data category of Sentry. Categories that do not occur here are left out.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[repr(u8)]
         pub enum Category {
@@ -17,7 +17,7 @@ macro_rules! categories {
         }
 
         impl Category {
-            /// Every category there is.
+            /// All categories.
             pub const ALL: &'static [Category] = &[$(Category::$name,)*];
 
             /// The name in headers and reports.
@@ -27,7 +27,7 @@ macro_rules! categories {
                 }
             }
 
-            /// The category of a name; `None` where it is unknown, which Sentry says to ignore.
+            /// The category with this name; `None` if unknown, which Sentry says to ignore.
             pub fn from_name(name: &str) -> Option<Self> {
                 match name {
                     $($text => Some(Category::$name),)*
@@ -41,7 +41,7 @@ macro_rules! categories {
 categories! {
     /// Error events.
     Error = "error";
-    /// Events of no other kind.
+    /// Events of any other kind.
     Default = "default";
     /// Transactions.
     Transaction = "transaction";
@@ -51,7 +51,7 @@ categories! {
     Profile = "profile";
     /// Chunks of backend profiles.
     ProfileChunk = "profile_chunk";
-    /// Milliseconds of backend profiles: what is billed.
+    /// Milliseconds of backend profiles, which Sentry bills.
     ProfileDuration = "profile_duration";
     /// Chunks of UI profiles.
     ProfileChunkUi = "profile_chunk_ui";
@@ -73,17 +73,17 @@ categories! {
     TraceMetric = "trace_metric";
     /// Security reports.
     Security = "security";
-    /// What SDKs say about themselves.
+    /// Reports of SDKs about themselves.
     Internal = "internal";
 }
 
 impl Category {
-    /// The categories a limit on which stops a transaction.
+    /// The categories whose limits stop a transaction.
     pub const OF_TRANSACTIONS: &'static [Category] = &[Category::Transaction];
 
-    /// The categories of chunks of a platform, in which the first is the one that a chunk is counted in. A limit on
-    /// any of them stops the chunk (getsentry/relay `relay-base-schema/src/data_category.rs`, "SDK rate limiting
-    /// behavior"; `relay-profiling/src/lib.rs`, `ProfileType::from_platform`).
+    /// The categories for chunks of a platform; the first is the one in which a chunk is counted. A limit on any of
+    /// them stops the chunk (getsentry/relay `relay-base-schema/src/data_category.rs`, "SDK rate limiting behavior";
+    /// `relay-profiling/src/lib.rs`, `ProfileType::from_platform`).
     pub fn of_chunks(platform: &str) -> &'static [Category] {
         match platform {
             "cocoa" | "android" | "javascript" => &[Category::ProfileChunkUi, Category::ProfileDurationUi],
@@ -91,12 +91,12 @@ impl Category {
         }
     }
 
-    /// The categories of an item, of which the first is the one it is counted in.
+    /// The categories of an item; the first is the one in which it is counted.
     pub fn of_item(header: &ItemHeader<'_>) -> &'static [Category] {
         match &*header.kind {
             "event" => &[Category::Error],
             "transaction" => Self::OF_TRANSACTIONS,
-            // A V1 profile is worthless without its transaction, which is what a limit on those drops.
+            // A V1 profile is worthless without its transaction, which a limit on transactions drops.
             "profile" => &[Category::Profile, Category::Transaction],
             "profile_chunk" => Self::of_chunks(header.platform.as_deref().unwrap_or_default()),
             "profile_chunk_ui" => Self::of_chunks("cocoa"),
@@ -114,7 +114,7 @@ impl Category {
         }
     }
 
-    /// What the loss of an item is counted as: its category, and how many. `None` where it cannot be told.
+    /// How to count the loss of an item: category and quantity. `None` if unknown.
     pub fn count_of(item: &Item) -> Option<(Category, u64)> {
         let header = ItemHeader::read(&item.header).ok()?;
         let category = *Self::of_item(&header).first()?;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
     use crate::sentry::envelope;
 
-    /// Guarantees: each name leads back to its category, and an unknown one to none.
+    /// Guarantees: each name parses to its category, and an unknown name to none.
     #[test]
     fn names() {
         for &category in Category::ALL {
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(Category::from_name("profile_chunks"), None);
     }
 
-    /// Guarantees: chunks of the platforms that Relay takes for user interfaces fall under their own limits.
+    /// Guarantees: chunks of platforms that Relay treats as user interfaces have their own limits.
     #[test]
     fn chunks() {
         assert_eq!(Category::of_chunks("python"), [Category::ProfileChunk, Category::ProfileDuration]);
@@ -149,7 +149,7 @@ mod tests {
         assert_eq!(Category::of_item(&header)[0], Category::ProfileChunkUi);
     }
 
-    /// Guarantees: an item counts once, a container as often as it says, an attachment by its bytes.
+    /// Guarantees: an item counts once, a container by its item count, an attachment by its bytes.
     #[test]
     fn counts() {
         let mut item = envelope::item("profile_chunk", None, &b"{}"[..]);

@@ -1,4 +1,4 @@
-//! As whom a client's request comes: the other side of [`auth`](super::auth).
+//! Reads a client's credentials from a request: the counterpart of [`auth`](super::auth).
 //!
 //! Source: Sentry developer documentation, "Authentication"; getsentry/relay
 //! `relay-server/src/extractors/request_meta.rs`: exactly one of the forms, two are refused with 401; without any, the
@@ -13,43 +13,43 @@ use profbridge_model::envelope::PublicKey;
 use super::Dsn;
 use super::auth::VERSION;
 
-/// Base64 as HTTP's Basic authentication has it (RFC 7617), with or without padding.
+/// Base64 as in HTTP Basic authentication (RFC 7617), with or without padding.
 const BASIC: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// What a request says about who sent it.
+/// The sender's credentials in a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClientAuth {
     /// The public key: 32 hexadecimal digits, in lower case.
     pub key: PublicKey,
-    /// What the client calls itself.
+    /// The client's name for itself.
     pub client: Option<Box<str>>,
 }
 
-/// Why a request does not say who sent it. No message holds a value.
+/// Why the credentials of a request are invalid. No message contains a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum ClientAuthError {
-    /// There is none of the forms.
+    /// There are no credentials.
     #[error("no authentication: neither X-Sentry-Auth, Authorization, sentry_key nor the envelope's dsn")]
     Missing,
-    /// There are several.
+    /// There are several forms of credentials.
     #[error("multiple authorization payloads: X-Sentry-Auth, Authorization and sentry_key exclude each other")]
     Several,
-    /// It is not of the form `Sentry key=value, ...`, or has no `sentry_key`.
+    /// The credentials are not of the form `Sentry key=value, ...`, or have no `sentry_key`.
     #[error("the authentication is not of the form `Sentry sentry_key=..., sentry_version=7`")]
     Malformed,
-    /// `sentry_version` is higher than what is spoken.
+    /// `sentry_version` is higher than the supported one.
     #[error("the protocol's version (sentry_version) is higher than {VERSION}")]
     Version,
-    /// The key is none that Sentry makes.
+    /// The key does not have Sentry's format.
     #[error("the public key is not 32 hexadecimal digits")]
     Key,
 }
 
 impl ClientAuthError {
-    /// The status of the answer, as Relay gives it.
+    /// The HTTP status of the response, as Relay returns it.
     pub fn status(self) -> u16 {
         match self {
             Self::Missing | Self::Several | Self::Malformed => 401,
@@ -58,22 +58,22 @@ impl ClientAuthError {
     }
 }
 
-/// Where a request says who sent it.
+/// The parts of a request that may contain credentials.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Forms<'a> {
     /// The value of `X-Sentry-Auth`.
     pub header: Option<&'a str>,
-    /// The value of `Authorization`. Schemes other than `Sentry` and `Basic` are somebody else's.
+    /// The value of `Authorization`. Schemes other than `Sentry` and `Basic` are ignored.
     pub authorization: Option<&'a str>,
     /// The query of the URL, without its `?`.
     pub query: Option<&'a str>,
 }
 
-/// Reads who sent a request; `None` where nothing but the envelope can say it.
+/// Reads the credentials of a request; `None` if only the envelope can contain them.
 ///
 /// # Errors
 ///
-/// There are several forms, or one that is wrong.
+/// There are several forms of credentials, or an invalid one.
 pub fn read(forms: Forms<'_>) -> Result<Option<ClientAuth>, ClientAuthError> {
     let basic = forms.authorization.and_then(|value| after_scheme(value, "basic"));
     let sentry = forms.authorization.and_then(|value| after_scheme(value, "sentry"));
@@ -98,24 +98,24 @@ pub fn read(forms: Forms<'_>) -> Result<Option<ClientAuth>, ClientAuthError> {
     query.map(|query| of_pairs(pairs(query, '&').map(|(key, value)| (key, unescaped(value))))).transpose()
 }
 
-/// Who sent an envelope by the DSN in its header, and to which project.
+/// The credentials and the project in the DSN of an envelope's header.
 ///
 /// # Errors
 ///
-/// It is no DSN.
+/// The DSN is invalid.
 pub fn of_dsn(dsn: &str) -> Result<(ClientAuth, u64), ClientAuthError> {
     let dsn: Dsn = dsn.parse().map_err(|_| ClientAuthError::Key)?;
     Ok((ClientAuth { key: public_key(dsn.public_key())?, client: None }, dsn.project_id()))
 }
 
-/// What follows the name of the scheme, whatever its case.
+/// The text after the name of the scheme, case-insensitive.
 fn after_scheme<'a>(value: &'a str, scheme: &str) -> Option<&'a str> {
     let value = value.trim_start();
     let (name, rest) = value.split_at_checked(scheme.len())?;
     (name.eq_ignore_ascii_case(scheme) && rest.starts_with([' ', '\t'])).then(|| rest.trim_start())
 }
 
-/// `key=value` between separators.
+/// Splits a list of `key=value`.
 fn pairs(text: &str, separator: char) -> impl Iterator<Item = (&str, &str)> {
     text.split(separator).filter_map(|pair| pair.split_once('=')).map(|(key, value)| (key.trim(), value.trim()))
 }
@@ -126,7 +126,7 @@ fn of_pairs<V: AsRef<str>>(pairs: impl Iterator<Item = (impl AsRef<str>, V)>) ->
         let value = value.as_ref();
         match name.as_ref() {
             "sentry_key" => key = Some(public_key(value)?),
-            // Clients of old servers send `2.0` and the like.
+            // Clients for old servers send `2.0` and the like.
             "sentry_version" => {
                 let major = value.split('.').next().and_then(|major| major.parse::<u16>().ok());
                 if major.ok_or(ClientAuthError::Malformed)? > u16::from(VERSION) {
@@ -140,17 +140,17 @@ fn of_pairs<V: AsRef<str>>(pairs: impl Iterator<Item = (impl AsRef<str>, V)>) ->
     Ok(ClientAuth { key: key.ok_or(ClientAuthError::Malformed)?, client })
 }
 
-/// A public key, in lower case.
+/// Parses a public key, and converts it to lower case.
 ///
 /// # Errors
 ///
-/// It is none that Sentry makes.
+/// The key does not have Sentry's format.
 pub fn public_key(text: &str) -> Result<PublicKey, ClientAuthError> {
     let is_key = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
     if is_key { Ok(PublicKey(text.to_ascii_lowercase().into())) } else { Err(ClientAuthError::Key) }
 }
 
-/// A query's value without `%XX` and `+`. What is not UTF-8 then is replaced.
+/// Decodes `%XX` and `+` of a query value. Invalid UTF-8 is replaced.
 fn unescaped(value: &str) -> String {
     percent_decode_str(&value.replace('+', " ")).decode_utf8_lossy().into_owned()
 }
@@ -167,7 +167,7 @@ mod tests {
         read(Forms { header: Some(value), ..Forms::default() })
     }
 
-    /// Guarantees: each form that SDKs use says the same, with what the client calls itself where it says that.
+    /// Guarantees: all forms that SDKs use give the same credentials, with the client's name if they contain it.
     #[test]
     fn every_form() {
         let full = format!("sentry_key={KEY}, sentry_version=7, sentry_client=sentry.python/2.75.0");
@@ -192,8 +192,7 @@ mod tests {
         assert_eq!((&*auth.key.0, project), (&*KEY.to_ascii_lowercase(), 42));
     }
 
-    /// Guarantees: what says nothing about who sent it is none of the forms, and two forms are refused even where they
-    /// agree.
+    /// Guarantees: a request without credentials is recognised, and two forms are rejected even if they agree.
     /// rule: transport#auth
     #[test]
     fn none_and_several() {
@@ -211,7 +210,7 @@ mod tests {
         }
     }
 
-    /// Attack: keys that Sentry does not make, versions of another protocol, headers of another scheme.
+    /// Attack: keys not in Sentry's format, unsupported versions, headers of another scheme.
     /// rule: transport#auth-key
     #[test]
     fn wrong_forms() {
@@ -232,7 +231,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: no header and no query makes it panic, and a key that it takes is one.
+        /// Guarantees: no header and no query causes a panic, and an accepted key is well-formed.
         #[test]
         fn arbitrary(text in "((sentry|basic|Sentry) )?([a-z_=,&%+0-9é ]|sentry_key=|[0-9a-f]{32}){0,20}") {
             for forms in [

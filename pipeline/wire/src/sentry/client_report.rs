@@ -1,28 +1,28 @@
-//! What a sender tells Sentry about data that it could not deliver.
+//! Reports to Sentry about data that a sender could not deliver.
 //!
-//! Losses add up until a report is taken, which travels as an item of an envelope. Source: Sentry developer
-//! documentation, "Client Reports". A 429 is not reported: the server has counted that loss itself.
+//! Losses accumulate until a report is taken, which is sent as an item of an envelope. Source: Sentry developer
+//! documentation, "Client Reports". A 429 is not reported, because the server has counted that loss itself.
 
 use profbridge_model::Item;
 use serde_json::json;
 
 use super::{Category, envelope};
 
-/// Why data was not delivered, in Sentry's words.
+/// Why data was not delivered, in Sentry's terms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Discarded {
-    /// A limit held when it should have been sent.
+    /// A rate limit was active.
     RatelimitBackoff,
     /// A queue was full.
     QueueOverflow,
     /// The server could not be reached.
     NetworkError,
-    /// The server refused it.
+    /// The server rejected it.
     SendError,
-    /// The sender failed.
+    /// An internal error of the sender.
     InternalSdkError,
-    /// Sampling left it out.
+    /// Dropped by sampling.
     SampleRate,
 }
 
@@ -36,7 +36,7 @@ impl Discarded {
         Discarded::SampleRate,
     ];
 
-    /// The reason in a report.
+    /// The name of the reason in a report.
     pub const fn as_str(self) -> &'static str {
         match self {
             Discarded::RatelimitBackoff => "ratelimit_backoff",
@@ -49,7 +49,7 @@ impl Discarded {
     }
 }
 
-/// Losses that were not reported yet. Of fixed size.
+/// Losses not yet reported, in a fixed size.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ClientReport {
     counts: [[u64; Category::ALL.len()]; Discarded::ALL.len()],
@@ -62,7 +62,7 @@ impl ClientReport {
         *count = count.saturating_add(quantity);
     }
 
-    /// Adds what another one counted, for instance when it could not be sent.
+    /// Adds the counts of another report, for example one that could not be sent.
     pub fn merge(&mut self, other: &ClientReport) {
         for (mine, theirs) in self.counts.iter_mut().flatten().zip(other.counts.iter().flatten()) {
             *mine = mine.saturating_add(*theirs);
@@ -74,7 +74,7 @@ impl ClientReport {
         self.counts.iter().flatten().all(|&count| count == 0)
     }
 
-    /// The item that reports all this, as of `since_epoch` seconds; `None` where there is nothing to report.
+    /// The item with this report, as of `since_epoch` seconds; `None` if there is nothing to report.
     pub fn item(&self, since_epoch: f64) -> Option<Item> {
         if self.is_empty() {
             return None;
@@ -97,7 +97,7 @@ impl ClientReport {
 mod tests {
     use super::*;
 
-    /// Guarantees: losses add up by reason and category, and the item is what Relay reads.
+    /// Guarantees: losses add up by reason and category, and Relay can read the item.
     #[test]
     fn report() {
         let mut report = ClientReport::default();

@@ -1,8 +1,8 @@
-//! The DSN: where a project's envelopes go, and as whom they are sent.
+//! The DSN: the project that receives envelopes, and the credentials to send them.
 //!
-//! Of our own and not `sentry-types`: that crate takes project ids and keys that Relay refuses, which would show only
-//! in the first answer, its errors do not say which part is wrong, and its `Debug` prints the key. Here a [`Dsn`] that
-//! exists is one that Relay can accept, and no formatting of it or of an error shows a key.
+//! This replaces `sentry-types`: that crate accepts project ids and keys that Relay rejects, which would only show in
+//! the first response; its errors do not name the wrong part, and its `Debug` prints the key. Here every [`Dsn`] is
+//! valid for Relay, and no formatting of it or of an error shows a key.
 //!
 //! Source: Sentry developer documentation, "Authentication"; getsentry/relay `relay-base-schema/src/project`
 //! (`ProjectId` is a `u64`, `ProjectKey` is 32 hexadecimal digits).
@@ -11,13 +11,13 @@ use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
 
-/// `{scheme}://{public_key}[:{secret_key}]@{host}[:{port}][/{path}]/{project_id}`, checked.
+/// A validated `{scheme}://{public_key}[:{secret_key}]@{host}[:{port}][/{path}]/{project_id}`.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Dsn {
     scheme: Scheme,
     public_key: String,
     secret_key: Option<String>,
-    /// The host as a URL has it: an IPv6 address stands in brackets.
+    /// The host as in a URL: an IPv6 address is in brackets.
     host: String,
     port: Option<u16>,
     /// The path in front of the project, empty or with a leading slash.
@@ -25,63 +25,63 @@ pub struct Dsn {
     project_id: u64,
 }
 
-/// How to connect.
+/// The protocol of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Scheme {
-    /// Plain text, as in front of a local Relay.
+    /// Plain text, for example to a local Relay.
     Http,
     /// TLS.
     Https,
 }
 
-/// Which part of a DSN is wrong. Says nothing of what stands there, since all of it is a secret.
+/// The wrong part of a DSN. Never contains its text, because a DSN is a secret.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DsnError {
-    /// There is nothing.
+    /// The DSN is empty.
     #[error("the DSN is empty")]
     Empty,
-    /// It stands in quotes, which a shell or YAML would have taken away.
+    /// The DSN is in quotes that a shell or YAML would have removed.
     #[error("the DSN stands in quotes, and they are part of it; take them away where it is set")]
     Quoted,
-    /// It has neither of the schemes.
+    /// The scheme is missing or unknown.
     #[error("the DSN does not start with http:// or https://")]
     Scheme,
-    /// There is no `@`.
+    /// The `@` is missing.
     #[error("the DSN has no public key: expected KEY@ in front of the host")]
     NoKey,
-    /// The public key is none that Sentry makes.
+    /// The public key does not have Sentry's format.
     #[error("the DSN's public key is not 32 hexadecimal digits")]
     Key,
-    /// The secret key holds something else than letters and digits.
+    /// The secret key contains other characters than letters and digits.
     #[error("the DSN's secret key holds characters that are neither letters nor digits")]
     Secret,
     /// The host is missing or malformed.
     #[error("the DSN's host is missing or malformed")]
     Host,
-    /// The port is none.
+    /// The port is invalid.
     #[error("the DSN's port is not a number from 1 to 65535")]
     Port,
-    /// The path holds something that no path does.
+    /// The path contains an invalid character.
     #[error("the DSN's path holds a character that must not stand there")]
     Path,
-    /// There is nothing after the last slash.
+    /// The project id after the last slash is missing.
     #[error("the DSN has no project id: expected /NUMBER at the end")]
     NoProject,
-    /// The project is no number.
+    /// The project id is not a number.
     #[error("the DSN's project id, its last part, is not a number")]
     Project,
-    /// There is a `?` or a `#`.
+    /// The DSN contains a `?` or a `#`.
     #[error("the DSN has a query or a fragment, which belongs to no DSN")]
     Query,
 }
 
 impl Dsn {
-    /// How to connect.
+    /// The protocol of the connection.
     pub fn scheme(&self) -> Scheme {
         self.scheme
     }
 
-    /// The host with its port where one is written: enough to tell servers apart, and no secret.
+    /// The host, with the port if the DSN has one. Identifies the server without any secret.
     pub fn authority(&self) -> String {
         match self.port {
             Some(port) => format!("{}:{port}", self.host),
@@ -89,32 +89,33 @@ impl Dsn {
         }
     }
 
-    /// The DSN without its secret key, as clients write it into envelopes. It names the public key: not to be printed.
+    /// The DSN without its secret key, as clients write it into envelopes. It still contains the public key: do not log
+    /// it.
     pub fn without_secret(&self) -> String {
         format!("{}://{}@{}{}/{}", self.scheme, self.public_key, self.authority(), self.path, self.project_id)
     }
 
-    /// The project.
+    /// The project id.
     pub fn project_id(&self) -> u64 {
         self.project_id
     }
 
-    /// The public key. A secret towards everybody but the server: it lets its holder write to the project.
+    /// The public key. Keep it secret from everybody but the server: its holder can write to the project.
     pub fn public_key(&self) -> &str {
         &self.public_key
     }
 
-    /// The secret key, which only servers of the time before 2018 ask for.
+    /// The secret key, which only servers from before 2018 require.
     pub fn secret_key(&self) -> Option<&str> {
         self.secret_key.as_deref()
     }
 
-    /// Where envelopes are posted: `{scheme}://{host}{path}/api/{project_id}/envelope/`. Holds no key.
+    /// The URL for envelopes: `{scheme}://{host}{path}/api/{project_id}/envelope/`. It contains no key.
     pub fn envelope_url(&self) -> String {
         format!("{}://{}{}/api/{}/envelope/", self.scheme, self.authority(), self.path, self.project_id)
     }
 
-    /// `text` with this DSN's keys blotted out: a server may repeat in an error what it was sent.
+    /// Replaces this DSN's keys in `text`, because a server's error may quote the request.
     pub fn redact(&self, text: &str) -> String {
         let mut text = text.to_owned();
         for key in [Some(&self.public_key), self.secret_key.as_ref()].into_iter().flatten() {
@@ -141,7 +142,7 @@ impl FromStr for Dsn {
     type Err = DsnError;
 
     fn from_str(text: &str) -> Result<Self, DsnError> {
-        // A variable read from a file ends in a line's end more often than not.
+        // A value read from a file often ends with a line break.
         let text = text.trim();
         if text.is_empty() {
             return Err(DsnError::Empty);
@@ -197,7 +198,7 @@ impl FromStr for Dsn {
     }
 }
 
-/// The host, an IPv6 address in its brackets, and the port.
+/// Splits into the host (an IPv6 address with its brackets) and the port.
 fn authority_parts(authority: &str) -> Result<(&str, Option<u16>), DsnError> {
     let (host, port) = match authority.rfind(']') {
         Some(bracket) => {
@@ -242,7 +243,7 @@ impl fmt::Display for Scheme {
 }
 
 impl fmt::Display for Dsn {
-    /// The DSN with its keys blotted out.
+    /// Formats the DSN with its keys masked.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://***@{}{}/{}", self.scheme, self.authority(), self.path, self.project_id)
     }
@@ -269,7 +270,7 @@ mod tests {
         dsn.parse::<Dsn>().unwrap_err()
     }
 
-    /// Guarantees: every form that a DSN may have leads to the URL that Sentry's SDKs would use.
+    /// Guarantees: every valid form of a DSN gives the URL that Sentry's SDKs would use.
     #[test]
     fn urls() {
         assert_eq!(
@@ -282,7 +283,7 @@ mod tests {
         assert_eq!(url(&format!("HTTPS://{KEY}:@[2001:db8::1]/1")), "https://[2001:db8::1]/api/1/envelope/");
     }
 
-    /// Guarantees: each wrong part is named as such.
+    /// Guarantees: the error names the wrong part.
     #[test]
     fn wrong_parts() {
         assert_eq!(error(" "), DsnError::Empty);
@@ -308,7 +309,7 @@ mod tests {
         assert_eq!(error(&format!("https://{KEY}@h/1?a=b")), DsnError::Query);
     }
 
-    /// Guarantees: neither form of printing shows a key, and a server's words are cleaned of it.
+    /// Guarantees: neither `Debug` nor `Display` shows a key, and keys are removed from a server's response.
     #[test]
     fn keys_are_not_printed() {
         let dsn: Dsn = format!("https://{KEY}:5ec2e75ec2e7@h:1/p/2").parse().unwrap();
@@ -318,7 +319,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: no text makes the parser panic, and no error repeats a part of it.
+        /// Guarantees: no text causes a panic, and no error quotes the text.
         #[test]
         fn arbitrary_text(text in "(https?://)?[0-9a-f]{0,32}[:@\\[\\]/?#a-z0-9é ]{0,40}") {
             if let Err(error) = text.parse::<Dsn>() {

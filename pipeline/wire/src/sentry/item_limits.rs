@@ -1,8 +1,8 @@
-//! How large the items of an envelope may be, and how many of a kind there may be.
+//! Limits on the size and the number of items in an envelope.
 //!
-//! Relay refuses the whole envelope with 413 where one item breaks a limit, before it answers; an envelope that it
-//! would refuse must not be acknowledged here. Source: getsentry/relay `relay-server/src/utils/sizes.rs` (what is
-//! compared) and `relay-config/src/config.rs` (the defaults). Kinds that it does not limit are bounded by the envelope.
+//! Relay rejects the whole envelope with 413 if one item breaks a limit, before it answers; an envelope that it would
+//! reject must not be acknowledged here. Source: getsentry/relay `relay-server/src/utils/sizes.rs` (the rules) and
+//! `relay-config/src/config.rs` (the defaults). Kinds without their own limit are bounded by the envelope's.
 
 use profbridge_model::Envelope;
 
@@ -11,36 +11,36 @@ use super::envelope::ItemHeader;
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
-/// What an envelope has too much of.
+/// The limit that an envelope exceeds.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ItemLimitError {
     /// An item, or all items of a kind together, are too large.
     #[error("items[{item}]: larger than {limit} bytes, the limit for {what}")]
     Size {
-        /// The position of the item that is too much.
+        /// The position of the item that exceeds the limit.
         item: usize,
-        /// What it is.
+        /// The kind of item.
         what: &'static str,
-        /// What is allowed, in bytes.
+        /// The limit, in bytes.
         limit: usize,
     },
     /// There are too many items of a kind.
     #[error("items[{item}]: more than {limit} in one envelope of: {what}")]
     Count {
-        /// The position of the item that is too much.
+        /// The position of the item that exceeds the limit.
         item: usize,
-        /// What it is.
+        /// The kind of item.
         what: &'static str,
-        /// What is allowed.
+        /// The limit.
         limit: usize,
     },
 }
 
-/// What is counted together.
+/// Items that share a limit.
 struct Kind {
     what: &'static str,
     types: &'static [&'static str],
-    /// The bytes of one item, or of all where `together` is set.
+    /// Maximum size of one item in bytes, or of all items if `together` is set.
     bytes: usize,
     together: bool,
     count: usize,
@@ -68,16 +68,16 @@ const KINDS: &[Kind] = &[
     Kind { what: "logs", types: &["log"], bytes: 12 * MIB, together: false, count: usize::MAX },
 ];
 
-/// The types of items whose sizes are limited, one for each limit.
+/// The item types with a size limit, one for each limit.
 pub fn limited_types() -> impl Iterator<Item = &'static str> {
     KINDS.iter().map(|kind| kind.types[0])
 }
 
-/// Compares an envelope with Relay's limits, where `sizes` has no other for a type of [`limited_types`], in bytes.
+/// Checks an envelope against Relay's limits in bytes, which `sizes` can override for the types of [`limited_types`].
 ///
 /// # Errors
 ///
-/// The first item that is too much.
+/// The first item that exceeds a limit.
 pub fn check(envelope: &Envelope, sizes: impl Fn(&str) -> Option<usize>) -> Result<(), ItemLimitError> {
     let mut seen = [(0usize, 0usize); KINDS.len()];
     for (item, part) in envelope.items.iter().enumerate() {
@@ -108,7 +108,7 @@ mod tests {
         check(&Envelope { items: items.collect(), ..Envelope::default() }, |_| None)
     }
 
-    /// Guarantees: what Relay takes passes, up to the last byte and the last item of a kind.
+    /// Guarantees: an envelope exactly at Relay's limits passes, for sizes and counts.
     /// rule: transport#items-size
     #[test]
     fn what_fits() {
@@ -116,7 +116,7 @@ mod tests {
         of(&[("check_in", 100 * KIB), ("check_in", 100 * KIB), ("novelty", 20 * MIB)]).unwrap();
     }
 
-    /// Guarantees: a limit that is raised holds for all types of its kind, and for no other.
+    /// Guarantees: a raised limit applies to all types of its kind, and to no other.
     #[test]
     fn raised() {
         let of = |kind| {
@@ -127,7 +127,7 @@ mod tests {
         assert!(limited_types().any(|kind| kind == "event"));
     }
 
-    /// Guarantees: the item that is too much is named, with the limit.
+    /// Guarantees: the error names the item and the limit.
     /// rule: transport#items-once, transport#items-size
     #[test]
     fn what_does_not_fit() {

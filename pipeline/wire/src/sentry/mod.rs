@@ -1,24 +1,24 @@
-//! Sentry's protocol, sans I/O: envelopes, profile chunks, and the rules of sending them.
+//! Sentry's protocol, sans I/O: envelopes, profile chunks, and the rules for sending them.
 //!
-//! Nothing here opens a socket or reads a clock. What a server says is handed in as bytes, numbers and times, and
-//! comes out as a decision. Sources: Sentry's developer documentation ("Envelopes", "Rate Limiting", "Client
-//! Reports", "Sample Format V2") and the behaviour of getsentry/relay where the two differ.
+//! This module opens no socket and reads no clock. The caller passes a server's response as bytes, numbers and times,
+//! and gets a decision. Sources: Sentry's developer documentation ("Envelopes", "Rate Limiting", "Client Reports",
+//! "Sample Format V2") and, where it differs, the behaviour of getsentry/relay.
 //!
-//! * [`envelope`]: the frame around everything, read and written without loss.
-//! * [`chunk`]: profiles become `profile_chunk` items.
-//! * [`chunk_reader`], [`v1_reader`]: a `profile_chunk`, and a `profile` of the older format, become a batch of
+//! * [`envelope`]: the container format, read and written without loss.
+//! * [`chunk`]: converts profiles to `profile_chunk` items.
+//! * [`chunk_reader`], [`v1_reader`]: convert a `profile_chunk`, or a `profile` of the older format, to a batch of
 //!   profiles; [`profile_items`] finds them in an envelope.
-//! * [`transaction_reader`], [`span_v2_reader`]: a transaction, and a container of spans, become a batch of spans that
-//!   points into their JSON; [`span_items`] finds them in an envelope. [`span_writer`] writes what was found out about
-//!   them into the items. [`spans_to_otlp`] makes OTLP of them, and [`span_v2_writer`] containers of OTLP.
-//! * [`v1_upgrade`]: a profile of the older format becomes a chunk, and its transaction is linked to it; [`splice`]
+//! * [`transaction_reader`], [`span_v2_reader`]: convert a transaction, or a container of spans, to a batch of spans
+//!   that points into their JSON; [`span_items`] finds them in an envelope. [`span_writer`] writes changes of spans
+//!   into the items. [`spans_to_otlp`] converts them to OTLP, and [`span_v2_writer`] OTLP to containers.
+//! * [`v1_upgrade`]: converts a profile of the older format to a chunk and links its transaction to it; [`splice`]
 //!   edits the transaction's text.
-//! * [`dsn`] and [`auth`]: where to send, and as whom; neither can print its key.
-//! * [`client_auth`] and [`item_limits`]: who a client is, and what Sentry would take of it.
-//! * [`trace_header`]: what an envelope says of the trace that is in it.
-//! * [`transaction`]: OTLP spans become `transaction` items.
-//! * [`told`]: what a batch says of its process, its environment included.
-//! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: what a server's answer asks of a sender.
+//! * [`dsn`] and [`auth`]: the destination and the credentials; neither can print its key.
+//! * [`client_auth`] and [`item_limits`]: a client's credentials, and the limits of its envelopes.
+//! * [`trace_header`]: the trace data in an envelope's header.
+//! * [`transaction`]: converts OTLP spans to `transaction` items.
+//! * [`told`]: the attributes of a process, including its environment.
+//! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: how a sender reacts to a server's response.
 
 mod about;
 pub mod auth;

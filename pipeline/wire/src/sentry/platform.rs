@@ -1,7 +1,7 @@
-//! Sentry's platforms (event schema, `platform`), and what OpenTelemetry calls them.
+//! Sentry's platforms (event schema, `platform`), and their names in OpenTelemetry.
 
-/// Platforms, their languages (semantic conventions, `telemetry.sdk.language`; empty where there is no word for it),
-/// and the type of their frames (`profile.frame.type`). Of several rows with what is looked up the first one holds.
+/// Platforms, their languages (semantic conventions, `telemetry.sdk.language`; empty if it has no name for it), and the
+/// type of their frames (`profile.frame.type`). Lookups return the first matching row.
 const PLATFORMS: [(&str, &str, &str); 17] = [
     ("python", "python", "cpython"),
     ("node", "nodejs", "v8js"),
@@ -18,7 +18,7 @@ const PLATFORMS: [(&str, &str, &str); 17] = [
     ("cocoa", "swift", "native"),
     ("native", "cpp", "native"),
     ("c", "cpp", "native"),
-    // Sentry shows programs in Rust as native ones.
+    // Sentry shows Rust programs as native ones.
     ("native", "rust", "native"),
     ("rust", "rust", "rust"),
 ];
@@ -29,7 +29,7 @@ pub(super) fn of_language(language: &str) -> &'static str {
     found.map_or("other", |(platform, ..)| platform)
 }
 
-/// The language of a platform; empty where there is no word for it.
+/// The language of a platform; empty if OpenTelemetry has no name for it.
 pub(super) fn language(platform: &str) -> &'static str {
     PLATFORMS.iter().find(|(name, ..)| *name == platform).map_or("", |(_, language, _)| language)
 }

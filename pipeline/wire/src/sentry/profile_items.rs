@@ -1,4 +1,4 @@
-//! The profiles among an envelope's items.
+//! Finds the profiles in an envelope's items.
 
 use std::iter::Enumerate;
 use std::slice;
@@ -10,20 +10,19 @@ use super::envelope::ItemHeader;
 use super::sampled::{ProfileError, Read};
 use super::v1_reader::{self, Companion};
 
-/// The content type of chunks that hold a Perfetto trace (getsentry/relay `relay-server/src/envelope/content_type.rs`).
+/// The content type of chunks with a Perfetto trace (getsentry/relay `relay-server/src/envelope/content_type.rs`).
 const PERFETTO: &str = "application/x-perfetto-trace";
 
-/// Reads every profile among an envelope's items, in order, each with its item's position: chunks, and profiles of
-/// sample format V1 with the transaction beside them. Items of other types are passed over, and so are payloads that
-/// are still packed.
+/// Reads the profiles of an envelope's items in order, each with its item's position: chunks, and profiles of sample
+/// format V1 together with their transaction. Items of other types are skipped, as are compressed payloads.
 ///
-/// Profiles in other formats (Android's traces, Perfetto's, other versions) are passed over as well: nothing is wrong
-/// with them, and they can be forwarded unread. [`ProfileItems::passed_over`] counts them.
+/// Profiles in other formats (Android's or Perfetto's traces, other versions) are also skipped: they are valid and can
+/// be forwarded unread. [`ProfileItems::passed_over`] counts them.
 pub fn read_items(envelope: &Envelope) -> ProfileItems<'_> {
     ProfileItems { envelope, rest: envelope.items.iter().enumerate(), passed_over: 0, left_out: 0, unused: 0 }
 }
 
-/// The profiles of an envelope, each read when it is asked for.
+/// The profiles of an envelope; each is read on demand.
 #[derive(Debug, Clone)]
 pub struct ProfileItems<'a> {
     envelope: &'a Envelope,
@@ -34,18 +33,18 @@ pub struct ProfileItems<'a> {
 }
 
 impl ProfileItems<'_> {
-    /// How many profiles in other formats were passed over so far.
+    /// Number of profiles in other formats skipped so far.
     pub fn passed_over(&self) -> u64 {
         self.passed_over
     }
 
-    /// How many samples the rules of sample format V1 left out so far, see [`v1_reader`].
+    /// Number of samples dropped so far by the rules of sample format V1, see [`v1_reader`].
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// How many stacks, frames and threads with metadata no sample had so far: they show nothing, and are not in the
-    /// batches.
+    /// Number of stacks, frames and threads with metadata that no sample used so far. They show nothing and are not in
+    /// the batches.
     pub fn unused(&self) -> u64 {
         self.unused
     }

@@ -1,45 +1,45 @@
-//! What a server's answers say about what not to send, and until when.
+//! Rate limits: what must not be sent according to the server's responses, and until when.
 //!
 //! Source: Sentry developer documentation, "Rate Limiting"; getsentry/relay `relay-server/src/utils/rate_limits.rs`
-//! (the form of the header). One [`RateLimits`] belongs to one DSN. Pure: times are handed in, in nanoseconds of a
-//! clock that never goes back.
+//! (the header's format). One [`RateLimits`] belongs to one DSN. It reads no clock: callers pass times in nanoseconds
+//! of a monotonic clock.
 
 use std::time::Duration;
 
 use super::Category;
 
-/// How long nothing is sent after a 429 that does not say for how long.
+/// How long to wait after a 429 without a duration.
 pub const DEFAULT: Duration = Duration::from_secs(60);
 
-/// The longest time that a limit is believed. A server that still means it says so again after the next attempt.
+/// Maximum duration of a limit. If a longer one is still valid, the server repeats it after the next attempt.
 pub const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
-/// The limits that hold for one DSN.
+/// The active limits of one DSN.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RateLimits {
     all: u64,
     categories: [u64; Category::ALL.len()],
 }
 
-/// What an answer says that matters for limits.
+/// The parts of a response that concern limits.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Answer<'a> {
-    /// The status.
+    /// The HTTP status.
     pub status: u16,
     /// The value of `X-Sentry-Rate-Limits`.
     pub limits: Option<&'a str>,
-    /// What `Retry-After` asks for.
+    /// The value of `Retry-After`.
     pub retry_after: Option<Duration>,
 }
 
-/// The key under which an exporter tells receivers the limits of a client, and they ask for them: its project and its
-/// public key. Not to be printed.
+/// The key under which an exporter publishes a client's limits and receivers look them up: its project and its public
+/// key. Do not log it.
 pub fn peer_key(project: u64, public_key: &str) -> String {
     format!("sentry:{project}:{}", public_key.to_ascii_lowercase())
 }
 
-/// The limits of an answer, each with the time for which it holds and its text without that time, which is what a
-/// server in between hands on to the client. `retry_after:rest`, of which the rest is optional.
+/// Parses the limits of a response. Each has its duration and its text without the duration, which an intermediate
+/// server passes on to the client. The format is `retry_after:rest`, with an optional rest.
 pub fn limits_of(answer: Answer<'_>) -> Vec<(Duration, &str)> {
     match answer.limits {
         Some(limits) => limits
@@ -55,15 +55,15 @@ pub fn limits_of(answer: Answer<'_>) -> Vec<(Duration, &str)> {
 }
 
 impl RateLimits {
-    /// Takes note of an answer that came at `now`. Limits may stand on an answer of any status; `Retry-After` and
-    /// [`DEFAULT`] count only with a 429 that has none. Whichever limit of a category ends last holds.
+    /// Processes a response that arrived at `now`. Responses of any status may have limits; `Retry-After` and
+    /// [`DEFAULT`] only count for a 429 without limits. For each category the limit that ends last applies.
     pub fn update(&mut self, answer: Answer<'_>, now: u64) {
         for (time, limit) in limits_of(answer) {
             self.limit(time, limit, now);
         }
     }
 
-    /// One limit without its time: `category;category:scope:reason:namespaces`, all of it optional.
+    /// One limit without its duration: `category;category:scope:reason:namespaces`, all parts optional.
     fn limit(&mut self, time: Duration, limit: &str, now: u64) {
         let categories = limit.split(':').next().unwrap_or_default().trim();
         if categories.is_empty() {
@@ -74,7 +74,7 @@ impl RateLimits {
         }
     }
 
-    /// How long none of what belongs to one of `categories` may be sent; `None` where it may be.
+    /// How long `categories` are blocked; `None` if sending is allowed.
     pub fn blocked(&self, categories: &[Category], now: u64) -> Option<Duration> {
         let until = categories.iter().map(|&category| self.categories[category as usize]).fold(self.all, u64::max);
         until.checked_sub(now).filter(|&left| left > 0).map(Duration::from_nanos)
@@ -86,7 +86,7 @@ fn extend(until: &mut u64, now: u64, time: Duration) {
     *until = (*until).max(now.saturating_add(nanos));
 }
 
-/// Seconds, which may have a fraction; `None` where it is no such number.
+/// Parses seconds with an optional fraction; `None` if invalid.
 fn seconds(text: &str) -> Option<Duration> {
     let seconds: f64 = text.trim().parse().ok()?;
     if seconds.is_nan() {
@@ -114,8 +114,8 @@ mod tests {
         state.blocked(categories, 100 * SECOND).map(|left| left.as_secs_f64())
     }
 
-    /// Guarantees: a limit on the chunks or on their duration stops chunks, on whatever status it comes; one on another
-    /// kind of chunks or on other data does not.
+    /// Guarantees: a limit on chunks or on their duration stops chunks, on a response of any status; a limit on other
+    /// chunks or data does not.
     /// rule: tracing-sdk#rate-limits
     #[test]
     fn categories() {
@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(seconds_left(&state, &[Category::Span]), None);
     }
 
-    /// Guarantees: no categories are all of them; unknown ones are ignored, and so is a limit that names no other.
+    /// Guarantees: no categories means all of them; unknown ones are ignored, and so is a limit with only unknown ones.
     #[test]
     fn all_and_unknown() {
         for limits in ["5::organization", "5", "5:", " 5 : :key:r:n"] {
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: of several limits the one that ends last holds, and it ends.
+    /// Guarantees: of several limits the one that ends last applies, and it expires.
     #[test]
     fn longest_wins() {
         let mut state = after(200, Some("50:profile_chunk, 20:profile_chunk, 30"), None);
@@ -153,8 +153,8 @@ mod tests {
         assert_eq!(state.blocked(CHUNK, 150 * SECOND), None);
     }
 
-    /// Guarantees: a 429 without limits stops everything, for as long as `Retry-After` says or for a minute; other
-    /// statuses without limits stop nothing.
+    /// Guarantees: a 429 without limits stops everything for the time in `Retry-After`, or for a minute; other statuses
+    /// without limits stop nothing.
     #[test]
     fn too_many_requests() {
         assert_eq!(seconds_left(&after(429, None, None), CHUNK), Some(60.0));
@@ -164,7 +164,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: no header makes the parser panic, and no limit is longer than the longest.
+        /// Guarantees: no header causes a panic, and no limit exceeds the maximum.
         #[test]
         fn arbitrary_headers(limits in "[0-9einfa:;, _profile_chunk.-]{0,60}", now in any::<u64>()) {
             let mut state = RateLimits::default();

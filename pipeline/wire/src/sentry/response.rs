@@ -1,33 +1,34 @@
-//! What an answer of a Sentry server asks of the sender.
+//! How a sender must react to a Sentry server's response.
 //!
-//! Sentry's SDK rules say to discard on every 4xx and 5xx. Relay, which like profbridge stands between senders and
-//! Sentry, tells an outage (no connection, 502, 503, 504) from a refusal and retries the outage within a deadline; so
-//! does this, and with a 500 as well: an SDK behind profbridge has its answer and cannot send again. Sources: Sentry developer documentation, "Offline Caching" and "Envelopes"; getsentry/relay
+//! Sentry's rules for SDKs are to discard on every 4xx and 5xx. Relay, which like profbridge is between senders and
+//! Sentry, distinguishes an outage (no connection, 502, 503, 504) from a rejection, and retries an outage until a
+//! deadline. This module does the same, and also retries a 500: an SDK behind profbridge already has its response and
+//! cannot send again. Sources: Sentry developer documentation, "Offline Caching" and "Envelopes"; getsentry/relay
 //! `relay-server/src/services/upstream.rs`, `is_network_error`.
 
 use serde::Deserialize;
 
 use super::Dsn;
 
-/// What to do with a request that was answered.
+/// What to do with a request after its response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// It was accepted for processing, which is no promise: Relay checks a chunk after it has answered.
+    /// Accepted for processing, without a guarantee: Relay checks a chunk after it has answered.
     Accepted,
-    /// The sender is over a limit. The request is dropped, and not reported: the server has counted it.
+    /// The sender exceeds a limit. The request is dropped and not reported, because the server has counted it.
     RateLimited,
-    /// The server cannot read the encoding. Another one may do.
+    /// The server does not support the encoding. Another one may work.
     EncodingRefused,
-    /// The server or something in front of it is down or overloaded. The same request may do later.
+    /// The server or a proxy is down or overloaded. A retry may succeed.
     Outage,
-    /// The request is too large. Dropped and reported.
+    /// The request is too large. It is dropped and reported.
     TooLarge,
-    /// The request is refused for good. Dropped and reported.
+    /// The request is rejected permanently. It is dropped and reported.
     Refused,
 }
 
 impl Verdict {
-    /// The verdict of a status.
+    /// The verdict for an HTTP status.
     pub const fn of(status: u16) -> Self {
         match status {
             200..=299 => Verdict::Accepted,
@@ -40,7 +41,7 @@ impl Verdict {
     }
 }
 
-/// What a status means and what to do about it, for a person.
+/// The meaning of a status and what to do about it, for the operator.
 pub const fn meaning(status: u16) -> &'static str {
     match status {
         300..=399 => "the server redirects, which is not followed; check the scheme, host and path of the DSN",
@@ -61,11 +62,11 @@ pub const fn meaning(status: u16) -> &'static str {
     }
 }
 
-/// The longest text that is kept of a server's explanation, in characters.
+/// Maximum length of a server's explanation, in characters.
 const MAX_DETAIL: usize = 300;
 
-/// What the body of an error says, on one line: Relay's `detail` and `causes`, without the DSN's keys, which a server
-/// may repeat. `None` where the body is none of Relay's.
+/// The explanation in the body of an error, on one line: Relay's `detail` and `causes`, without the DSN's keys, which a
+/// server may repeat. `None` if the body is not in Relay's format.
 pub fn detail(body: &[u8], dsn: &Dsn) -> Option<String> {
     #[derive(Deserialize)]
     struct Body {
@@ -79,7 +80,7 @@ pub fn detail(body: &[u8], dsn: &Dsn) -> Option<String> {
         text.push_str(": ");
         text.push_str(&cause);
     }
-    // Blotted out before it is cut: half a key is one too.
+    // Keys are removed before truncation, because even half a key is secret.
     let text: String =
         dsn.redact(&text).chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_DETAIL).collect();
     Some(text).filter(|text| !text.trim().is_empty())
@@ -89,7 +90,7 @@ pub fn detail(body: &[u8], dsn: &Dsn) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Guarantees: each status leads to the rule that Sentry or Relay has for it.
+    /// Guarantees: each status has the verdict that Sentry's or Relay's rules require.
     /// rule: differences#retry-5xx
     #[test]
     fn verdicts() {
@@ -116,7 +117,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: an explanation is put on one line of bounded length, and anything else is none.
+    /// Guarantees: an explanation is one line of bounded length, and any other body gives none.
     #[test]
     fn details() {
         let key = "0123456789abcdef0123456789abcdef";

@@ -1,4 +1,4 @@
-//! The spans among an envelope's items.
+//! Finds the spans in an envelope's items.
 
 use std::iter::Enumerate;
 use std::slice;
@@ -10,24 +10,24 @@ use super::span_reader::{ReadSpans, SpansError};
 use super::trace_header::TraceHeader;
 use super::{span_v2_reader, transaction_reader};
 
-/// Reads the spans among an envelope's items, in order, each with its item's position: transactions, and containers of
-/// spans of version 2. Items of other types are passed over, as are single spans of the older protocol and payloads
-/// that are still packed.
+/// Reads the spans of an envelope's items in order, each with its item's position: transactions, and containers of
+/// spans of version 2. Items of other types are skipped, as are single spans of the older protocol and compressed
+/// payloads.
 ///
-/// Each batch points into the payload of its item. One without spans, of a container in which none can be read, is no
-/// view of it: nothing would be counted of the item then.
+/// Each batch points into the payload of its item. A batch without spans, from a container without valid ones, must not
+/// become a view: nothing of the item would be counted then.
 pub fn read_items(envelope: &Envelope) -> SpanItems<'_> {
     SpanItems { header: TraceHeader::read(&envelope.header), rest: envelope.items.iter().enumerate() }
 }
 
-/// The spans of an envelope, each item read when it is asked for.
+/// The spans of an envelope; each item is read on demand.
 #[derive(Debug, Clone)]
 pub struct SpanItems<'a> {
     header: TraceHeader,
     rest: Enumerate<slice::Iter<'a, Item>>,
 }
 
-/// Which items spans are read of.
+/// The types of items with spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SpanItem {
     /// A transaction.
@@ -37,7 +37,7 @@ pub enum SpanItem {
 }
 
 impl SpanItem {
-    /// What an item with this header is, where spans are read of it.
+    /// The type of an item with this header, if it has spans.
     pub fn of(header: &ItemHeader<'_>) -> Option<Self> {
         match &*header.kind {
             "transaction" => Some(Self::Transaction),
@@ -47,8 +47,7 @@ impl SpanItem {
     }
 }
 
-/// Reads the spans of one item, beside what the envelope's header says of their trace. `None` where there are none to
-/// read.
+/// Reads the spans of one item; `header` has the trace data of the envelope's header. `None` if the item has no spans.
 pub(super) fn read_item(item: &Item, header: &TraceHeader) -> Option<Result<ReadSpans, SpansError>> {
     let item_header = ItemHeader::read(&item.header).ok()?;
     let kind = SpanItem::of(&item_header)?;

@@ -1,8 +1,8 @@
-//! A container of spans, version 2, becomes a batch of spans, which point into its JSON.
+//! Reads a container of spans, version 2, as a batch of spans that point into its JSON.
 //!
-//! The container is `{"version": 2, "items": [...]}` and says in its item's header how many there are (Sentry developer
-//! documentation, "Span Protocol"; what Node's SDK 11 sends). The place of a span is its element of `items`. A span
-//! that breaks a rule is left unread.
+//! The container is `{"version": 2, "items": [...]}`, and its item's header has the number of spans (Sentry developer
+//! documentation, "Span Protocol"; sent by Node's SDK 11). A span's range is its element of `items`. An invalid span is
+//! left unread.
 
 use bytes::Bytes;
 use profbridge_model::SpanForm;
@@ -17,7 +17,7 @@ use super::trace_header::TraceHeader;
 /// The media type of a container (getsentry/relay `relay-server/src/envelope/content_type.rs`).
 pub const CONTENT_TYPE: &str = "application/vnd.sentry.items.span.v2+json";
 
-/// The largest container that is read, in bytes: what Relay takes (getsentry/relay `relay-config/src/config.rs`,
+/// Maximum size of a container in bytes, the same as Relay's (getsentry/relay `relay-config/src/config.rs`,
 /// `max_container_size`).
 pub const MAX_BYTES: usize = 12 << 20;
 
@@ -27,7 +27,7 @@ const VERSION: u64 = 2;
 #[derive(Deserialize)]
 pub(super) struct Container<'a> {
     version: Option<u64>,
-    /// The list, as text.
+    /// The list, as raw text.
     #[serde(borrow)]
     pub(super) items: &'a RawValue,
 }
@@ -43,13 +43,13 @@ struct Element<'a> {
     is_segment: Option<&'a RawValue>,
 }
 
-/// Reads a container: the payload of an item, whose header says that there are so many spans in it, beside what the
-/// envelope's header says of their trace.
+/// Reads a container from an item's payload. `item_count` is the number of spans in the item's header, and `header` has
+/// the trace data of the envelope's header.
 ///
 /// # Errors
 ///
-/// It is no JSON, too large, of another version, or has another number of spans: Relay refuses such a container
-/// (getsentry/relay `relay-server/src/envelope/container.rs`).
+/// The payload is not JSON, too large, in another version, or has another number of spans: Relay rejects such a
+/// container (getsentry/relay `relay-server/src/envelope/container.rs`).
 pub fn read(payload: &Bytes, item_count: Option<u64>, header: &TraceHeader) -> Result<ReadSpans, SpansError> {
     let (read, listed) = read_any(payload, header)?;
     if item_count != Some(listed) {
@@ -58,11 +58,11 @@ pub fn read(payload: &Bytes, item_count: Option<u64>, header: &TraceHeader) -> R
     Ok(read)
 }
 
-/// Reads a container, and says how many spans it lists.
+/// Reads a container, and returns the number of spans it lists.
 ///
 /// # Errors
 ///
-/// As [`read`], but for the number of spans.
+/// As for [`read`], except for the number of spans.
 pub(super) fn read_any(payload: &Bytes, header: &TraceHeader) -> Result<(ReadSpans, u64), SpansError> {
     let text = text_of(payload, MAX_BYTES)?;
     let container: Container<'_> = serde_json::from_str(text).map_err(|error| SpansError::json(&error))?;

@@ -1,4 +1,4 @@
-//! OTLP spans become a container of spans, version 2 (Sentry developer documentation, "Span Protocol").
+//! Converts OTLP spans to a container of spans, version 2 (Sentry developer documentation, "Span Protocol").
 //!
 //! | in OTLP | in the container |
 //! | --- | --- |
@@ -9,8 +9,8 @@
 //! | the profiler and the thread that were found | attributes `sentry.profiler_id`, `thread.id`, `thread.name` |
 //! | links | links |
 //!
-//! What has no place there is left out: events, and what is said of resource and scope. The rate with which a span was
-//! kept on the way stands in the envelope's header.
+//! Events and the data of resource and scope are left out, because the container has no place for them. The sample rate
+//! determined on the way is in the envelope's header.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -23,7 +23,7 @@ use crate::otlp::traces::decode::FORM;
 use crate::otlp::traces::encode::{PROFILER_ID, THREAD_ID, THREAD_NAME};
 use crate::otlp::traces::{AnyValue, Fields};
 
-/// A container of spans. `None` where they are no OTLP, or it would be larger than Sentry takes.
+/// A container of spans. `None` if they are not OTLP, or if it would exceed Sentry's size limit.
 pub fn item(spans: &Spans, group: &[Span]) -> Option<Item> {
     if spans.form() != SpanForm::Otlp {
         return None;
@@ -76,7 +76,7 @@ fn element(spans: &Spans, span: &Span) -> Value {
     object
 }
 
-/// Attributes with their types. Of a key that is there twice the first counts.
+/// Attributes with their types. Of duplicate keys the first one counts.
 fn attributes<'a>(all: impl Iterator<Item = (&'a str, AnyValue<'a>)>) -> Map<String, Value> {
     let mut typed = Map::new();
     for (key, value) in all.filter(|(key, _)| *key != FORM) {
@@ -89,8 +89,8 @@ fn attributes<'a>(all: impl Iterator<Item = (&'a str, AnyValue<'a>)>) -> Map<Str
     typed
 }
 
-/// An `AnyValue` as JSON. What JSON has no word for is `null` (numbers that are none) or base64 (bytes), as in OTLP's
-/// own JSON.
+/// Converts an `AnyValue` to JSON. Values without a JSON form become `null` (NaN and infinities) or base64 (bytes), as
+/// in OTLP's own JSON.
 pub(super) fn json(value: AnyValue<'_>) -> Value {
     match value {
         AnyValue::Empty => Value::Null,
@@ -104,7 +104,7 @@ pub(super) fn json(value: AnyValue<'_>) -> Value {
     }
 }
 
-/// A value with its type (getsentry/relay `relay-event-schema/src/protocol/attributes.rs`).
+/// Adds the type to a value (getsentry/relay `relay-event-schema/src/protocol/attributes.rs`).
 fn typed_value(value: Value) -> Value {
     let kind = match &value {
         Value::Null => return json!({ "value": null }),
@@ -122,14 +122,14 @@ fn text(text: &str) -> Value {
     json!({ "value": text, "type": "string" })
 }
 
-/// Whether a list is one that Sentry takes: of values of one type, which are no lists and no objects.
+/// Whether Sentry accepts a list: all values have the same type, and none is a list or an object.
 fn is_of_one_type(values: &[Value]) -> bool {
     let is_plain = |value: &Value| matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_));
     let kind = |value: &Value| (std::mem::discriminant(value), value.is_f64());
     values.iter().all(is_plain) && values.windows(2).all(|pair| kind(&pair[0]) == kind(&pair[1]))
 }
 
-/// A time in seconds since the Unix epoch, to the microsecond, of which Sentry keeps no more.
+/// A time in seconds since the Unix epoch, to the microsecond, which is Sentry's precision.
 fn seconds(unix_nano: u64) -> f64 {
     (unix_nano.saturating_add(500) / 1_000) as f64 / 1e6
 }

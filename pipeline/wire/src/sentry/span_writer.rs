@@ -1,29 +1,29 @@
-//! What became of an envelope's spans on the way is written into its items, by editing their text: everything else
-//! stays byte for byte.
+//! Writes changes of an envelope's spans into its items by editing their text; all other bytes stay the same.
 //!
-//! Who may do what with a view of spans:
+//! The rules for changing a view of spans:
 //!
-//! * A processor may leave out spans ([`Spans::retain`]). A transaction whose own span was left out goes as an item,
-//!   with the V1 profile beside it, which Sentry takes only with its transaction, and with the spans in it that were
-//!   not left out. Both are losses that are counted here ([`Reason::NoTransaction`]); what a processor leaves out it
-//!   counts itself. So whoever drops a transaction leaves out all of its spans. Of a container in which no span is left
-//!   nothing is sent.
-//! * A processor may leave out a profile: one of which no observation is left is not sent. It counts that itself.
-//! * A processor may say what it found out about a span ([`Spans::change`]):
+//! * A processor may remove spans ([`Spans::retain`]). If it removes a transaction's own span, the transaction's item
+//!   is not sent. Neither are its V1 profile, which Sentry only accepts together with its transaction, and its
+//!   remaining spans. The losses of both are counted here ([`Reason::NoTransaction`]); the processor counts the spans
+//!   that it removed. So a processor that drops a transaction removes all of its spans. A container without remaining
+//!   spans is not sent.
+//! * A processor may remove a profile: a profile without observations is not sent. The processor counts that loss.
+//! * A processor may add information to a span ([`Spans::change`]):
 //!
 //!   | change | a transaction's own span | another span of it | a span of a container |
 //!   | --- | --- | --- | --- |
 //!   | profiler | `contexts.profile.profiler_id` | `data.profiler_id` | attribute `sentry.profiler_id` |
 //!   | thread | `contexts.trace.data`: `thread.id`, `thread.name` | `data`: the same | attributes of the same names |
-//!   | sample rate | `trace.sample_rate` of the envelope's header | - | the same, of the first in the header's trace |
+//!   | sample rate | `trace.sample_rate` of the envelope's header | - | the same, of the first in the header's trace
+//!   |
 //!
-//!   What stands there already is replaced. A thread's id is text, since that is the key of the thread in a chunk
+//!   Existing values are replaced. A thread's id is written as text, since that is the thread's key in a chunk
 //!   (Sentry developer documentation, "Sample Format V2", "Profile Context"; `sentry.profiler_id` is the name in
-//!   getsentry/sentry-conventions). A rate is written where the envelope's header says anything of its trace: without
-//!   that Sentry has nothing to put it to.
-//! * Nobody else changes a payload that has a view.
+//!   getsentry/sentry-conventions). A rate is only written if the envelope's header describes a trace: otherwise
+//!   Sentry has nothing to apply it to.
+//! * Nothing else may change a payload that has a view.
 //!
-//! What a span that could not be read says stays.
+//! The text of spans that could not be read stays unchanged.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -42,30 +42,30 @@ use super::splice::{self, Element};
 use super::trace_header::TraceHeader;
 use super::{span_v2_reader, transaction_reader};
 
-/// An envelope that says what was found out about its spans.
+/// The result of writing the changes into an envelope.
 #[derive(Debug)]
 pub struct Written {
-    /// The envelope, whose views are those of what it says now. `None` where nothing of it is left.
+    /// The envelope, whose views match its new content. `None` if nothing of it is left.
     pub envelope: Option<Envelope>,
-    /// What went with a transaction that was left out.
+    /// The losses that followed from removed transactions.
     pub losses: Losses,
-    /// How many changes could not be written, because something else stands in their place or the item would become
-    /// larger than Sentry takes.
+    /// Number of changes that could not be written, because something else is in their place or the item would exceed
+    /// Sentry's size limit.
     pub unwritten: u64,
 }
 
-/// Whether something was found out about the spans of an envelope that its items do not say, or a profile was left out.
+/// Whether the spans of an envelope have changes that its items do not contain yet, or a profile was removed.
 pub fn is_changed(envelope: &Envelope) -> bool {
     envelope.spans().any(|spans| spans.received().is_none()) || envelope.profiles().any(is_left_out)
 }
 
-/// Whether a processor has left out all of a profile.
+/// Whether a processor has removed a whole profile.
 fn is_left_out(profiles: &Profiles) -> bool {
     profiles.observations() == 0
 }
 
-/// Writes what was found out about an envelope's spans into its items. Payloads of other items may be packed: a view
-/// has the bytes of its item's.
+/// Writes the changes of an envelope's spans into its items. Payloads of other items may still be compressed: each view
+/// has the bytes of its own item.
 pub fn write(mut envelope: Envelope) -> Written {
     let mut losses = Losses::default();
     let mut unwritten = 0;
@@ -120,7 +120,7 @@ pub fn write(mut envelope: Envelope) -> Written {
     Written { envelope: is_left.then_some(envelope), losses, unwritten }
 }
 
-/// Reads the spans of an item anew, after its payload has become another one. Where they cannot be read the view stays.
+/// Reads the spans of an item again after its payload was replaced. If that fails, the old view stays.
 pub fn renew(envelope: &mut Envelope, position: usize, header: &TraceHeader) {
     let Some(Some(Ok(read))) = envelope.items.get(position).map(|item| read_item(item, header)) else { return };
     if let Some(view) = envelope.views.iter_mut().find(|view| view.item == position) {
@@ -128,7 +128,7 @@ pub fn renew(envelope: &mut Envelope, position: usize, header: &TraceHeader) {
     }
 }
 
-/// Marks the V1 profiles of an envelope as gone.
+/// Marks the V1 profiles of an envelope as removed, and counts the losses.
 fn lose_v1_profiles(envelope: &Envelope, gone: &mut [bool], losses: &mut Losses) {
     for (position, item) in envelope.items.iter().enumerate() {
         if gone[position] || !ItemHeader::read(&item.header).is_ok_and(|header| header.kind == "profile") {
@@ -140,13 +140,13 @@ fn lose_v1_profiles(envelope: &Envelope, gone: &mut [bool], losses: &mut Losses)
     }
 }
 
-/// The rate with which the spans were kept that the envelope's header speaks of.
+/// The sample rate of the spans in the trace of the envelope's header.
 fn rate_of(spans: &Spans, header: &TraceHeader) -> Option<f64> {
     let of_trace = spans.spans().iter().filter(|span| header.is_of(span.trace_id));
     of_trace.filter_map(|span| span.changes.as_ref()?.sample_rate).next()
 }
 
-/// An envelope's header with the rate of its trace, as text as SDKs have it. `None` where it says nothing of a trace.
+/// An envelope's header with the rate of its trace, as text like SDKs write it. `None` if the header has no trace.
 fn with_rate(line: &[u8], rate: f64) -> Option<Bytes> {
     #[derive(Deserialize)]
     struct Line<'a> {
@@ -160,7 +160,7 @@ fn with_rate(line: &[u8], rate: f64) -> Option<Bytes> {
     splice::set(line, &["trace", "sample_rate"], &format!("\"{rate}\"")).ok().map(Bytes::from)
 }
 
-/// An item's header that tells the length and the number of spans of its payload, where it told them.
+/// An item's header with updated length and number of spans, for those of both that it had.
 fn header_of(item: &Item, length: usize, count: u64) -> Bytes {
     let Ok(header) = ItemHeader::read(&item.header) else { return item.header.clone() };
     let told = [
@@ -172,11 +172,11 @@ fn header_of(item: &Item, length: usize, count: u64) -> Bytes {
     })
 }
 
-/// What a payload becomes.
+/// A rewritten payload.
 struct Rewritten {
-    /// The payload and how many spans are in its list; `None` where it goes.
+    /// The payload and the number of spans in its list; `None` if it is removed.
     payload: Option<(Vec<u8>, u64)>,
-    /// How many changes are not in it.
+    /// Number of changes that it does not contain.
     unwritten: u64,
 }
 
@@ -184,7 +184,7 @@ fn rewrite(spans: &Spans) -> Rewritten {
     let limit = match spans.form() {
         SpanForm::SentryTransaction => transaction_reader::MAX_BYTES,
         SpanForm::SentrySpans => span_v2_reader::MAX_BYTES,
-        // No item of an envelope.
+        // OTLP spans are not an item of an envelope.
         SpanForm::Otlp => return Rewritten { payload: Some((spans.bytes().to_vec(), 0)), unwritten: 0 },
     };
     let rewritten = Writer { spans, with_changes: true, unwritten: 0 }.write();
@@ -212,7 +212,7 @@ impl Writer<'_> {
             true => serde_json::from_str::<transaction_reader::Transaction<'_>>(text).ok().and_then(|of| of.spans),
             false => serde_json::from_str::<span_v2_reader::Container<'_>>(text).ok().map(|of| of.items),
         };
-        // The object of a transaction holds those of its spans, so no two spans begin at one place.
+        // The transaction's object contains those of its spans, so no two spans begin at the same offset.
         let left: HashMap<u32, &Span> = spans.spans().iter().map(|span| (span.at.start, span)).collect();
         let start = (text.len() - text.trim_start().len()) as u32;
         let root = left.get(&start).filter(|_| is_transaction);
@@ -247,7 +247,7 @@ impl Writer<'_> {
         Rewritten { payload: Some((payload, count)), unwritten: self.unwritten }
     }
 
-    /// Where the spans stand in the list that could be read, in order.
+    /// The start offsets of the spans in the list that could be read, in order.
     fn places_that_were_read(&self) -> std::iter::Peekable<std::vec::IntoIter<u32>> {
         let (spans, bytes) = (self.spans, self.spans.bytes());
         let header = TraceHeader::default();
@@ -271,7 +271,7 @@ impl Writer<'_> {
     }
 }
 
-/// Where a span names its profiler and its thread.
+/// Where a span's profiler and thread are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
     /// In the contexts of a transaction.
@@ -282,7 +282,7 @@ pub(super) enum Place {
     Attributes,
 }
 
-/// Sets the profiler and the thread in the object of a span. Hands back how many values could not be set.
+/// Sets the profiler and the thread in a span's object. Returns how many values could not be set.
 fn set_link(json: &mut Vec<u8>, place: Place, changes: &SpanChanges) -> u64 {
     let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = &changes.profiler else { return 0 };
     let (profiler, thread): (&[&str], &[&str]) = match place {

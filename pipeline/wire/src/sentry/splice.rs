@@ -1,5 +1,5 @@
-//! Sets a value in JSON, or changes a list in it, by editing its text: everything else stays byte for byte, numbers and
-//! the order of keys included.
+//! Sets a value in JSON, or changes a list, by editing the text: all other bytes stay the same, including the notation
+//! of numbers and the order of keys.
 
 use std::ops::Range;
 
@@ -7,27 +7,26 @@ use serde_json::value::RawValue;
 
 use super::sampled::text::Entries;
 
-/// The most keys of an object on the way to a value.
+/// Maximum number of keys of an object on the path to a value.
 const MAX_KEYS: usize = 1 << 16;
 
 /// Why a value cannot be set.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpliceError {
-    /// The text is no JSON, or an object on the way has too many keys.
+    /// The text is not JSON, or an object on the path has too many keys.
     #[error("cannot be read: {0}")]
     Json(String),
-    /// What stands on the way is no object.
+    /// A value on the path is not an object.
     #[error("{0} is no object")]
     NoObject(String),
 }
 
-/// The JSON with a value, which is JSON itself, under the keys of a path. Objects that are missing on the way, or null,
-/// are made. What is new stands last in its object; of a key that stands there twice, the last is replaced, which is
-/// the one that counts.
+/// Sets the value, itself JSON, at a path of keys. Missing or null objects on the path are created. A new key is
+/// appended to its object; of duplicate keys the last one is replaced, because the last one counts.
 ///
 /// # Errors
 ///
-/// The text is no object of JSON, or what stands on the way is none.
+/// The text is not a JSON object, or a value on the path is not an object.
 pub fn set(json: &[u8], path: &[&str], value: &str) -> Result<Vec<u8>, SpliceError> {
     let root: &RawValue = serde_json::from_slice(json).map_err(|error| SpliceError::Json(error.to_string()))?;
     let mut object = root;
@@ -54,12 +53,11 @@ pub fn set(json: &[u8], path: &[&str], value: &str) -> Result<Vec<u8>, SpliceErr
             }
         }
     }
-    // A path without keys: the whole text is replaced.
+    // An empty path: the whole text is replaced.
     Ok(value.as_bytes().to_vec())
 }
 
-/// The JSON that stands under the keys of a path. `None` where there is none, or where what stands on the way is no
-/// object.
+/// The JSON at a path of keys. `None` if it is missing, or if a value on the path is not an object.
 pub(super) fn get<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
     let mut value = json.trim();
     for key in path {
@@ -69,21 +67,21 @@ pub(super) fn get<'a>(json: &'a str, path: &[&str]) -> Option<&'a str> {
     Some(value)
 }
 
-/// What becomes of an element of a list.
+/// The change of a list element.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Element {
-    /// It stays as it is.
+    /// The element is kept.
     Stays,
-    /// It becomes this JSON.
+    /// The element is replaced by this JSON.
     Becomes(Vec<u8>),
-    /// It goes, and a comma beside it.
+    /// The element is removed, with an adjacent comma.
     Goes,
 }
 
-/// JSON in which a list is changed, whose elements stand at these places, in order.
+/// Changes elements of a list, which are at these ranges of the JSON, in order.
 pub(super) fn change_list(json: &[u8], elements: &[(Range<usize>, Element)]) -> Vec<u8> {
     let mut out = Vec::with_capacity(json.len());
-    // What stands in front of this was written, or is left out.
+    // Everything before this offset has been written or dropped.
     let mut at = 0;
     let mut position = 0;
     while let Some((place, element)) = elements.get(position) {
@@ -100,7 +98,7 @@ pub(super) fn change_list(json: &[u8], elements: &[(Range<usize>, Element)]) -> 
                 position += elements[position..].iter().take_while(|(_, next)| *next == Element::Goes).count();
                 let (from, to) = match (elements.get(position), first.checked_sub(1)) {
                     (Some((next, _)), _) => (place.start, next.start),
-                    // The comma in front goes with the last.
+                    // The preceding comma is removed together with the last element.
                     (None, Some(before)) => (elements[before].0.end, elements[position - 1].0.end),
                     (None, None) => (place.start, elements[position - 1].0.end),
                 };
@@ -113,14 +111,14 @@ pub(super) fn change_list(json: &[u8], elements: &[(Range<usize>, Element)]) -> 
     out
 }
 
-/// A value in objects under the keys of a path.
+/// The value wrapped in objects along a path of keys.
 fn nested(path: &[&str], value: &str) -> String {
     let open = |key: &&str| format!("{{{}:", serde_json::Value::from(*key));
     let opened: String = path.iter().map(open).collect();
     format!("{opened}{value}{}", "}".repeat(path.len()))
 }
 
-/// Where a slice of a text starts in it.
+/// The start offset of a slice of a text.
 fn place_in(json: &[u8], slice: &str) -> usize {
     (slice.as_ptr() as usize).saturating_sub(json.as_ptr() as usize)
 }
@@ -136,8 +134,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: a value is set where it stands, or last in its object; what is missing on the way is made; nothing
-    /// else is touched, not even numbers that no double holds.
+    /// Guarantees: a value is set in its place, or appended to its object; missing objects on the path are created;
+    /// nothing else changes, not even numbers that a double cannot represent.
     #[test]
     fn places() {
         let set = |json: &str| set(json.as_bytes(), &["a", "b"], "7").map(|json| String::from_utf8(json).unwrap());
@@ -178,7 +176,7 @@ mod tests {
         })
     }
 
-    /// Guarantees: what is asked for is the last of its key.
+    /// Guarantees: of duplicate keys the last one is returned.
     #[test]
     fn parts() {
         let json = r#" {"a":{"b":1,"b":[ 2 ]},"c":null} "#;
@@ -186,8 +184,8 @@ mod tests {
         assert_eq!([get(json, &["a", "x"]), get(json, &["c", "b"]), get("", &["a"])], [None; 3]);
     }
 
-    /// Guarantees: what goes takes one comma along, what becomes something else stands in its place, and what stands
-    /// around it stays.
+    /// Guarantees: removing an element removes one comma, a replacement takes the element's place, and the surrounding
+    /// text stays.
     #[test]
     fn lists() {
         let json = " [ 10 ,11, 12 ] ";
@@ -212,7 +210,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: whatever the text, the value is read where it was set, and all else is what it was.
+        /// Guarantees: for any text, the value is read where it was set, and everything else is unchanged.
         #[test]
         fn any_text(
             before in value(),

@@ -1,4 +1,4 @@
-//! Times as Sentry's clients write them.
+//! Times in the formats of Sentry's clients.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,8 +8,8 @@ use serde::de::{Deserialize, Deserializer, Error, Visitor};
 use time::format_description::well_known::Rfc3339;
 use time::{OffsetDateTime, UtcDateTime};
 
-/// A time, in nanoseconds since the Unix epoch: RFC 3339, with or without a zone (then UTC), or a number of seconds.
-/// What is read lies before 2262.
+/// A time before 2262, in nanoseconds since the Unix epoch. Parsed from RFC 3339, with or without a zone (then UTC), or
+/// from a number of seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Timestamp(pub u64);
 
@@ -19,7 +19,7 @@ impl Timestamp {
         (0.0..i64::MAX as f64).contains(&nanos).then_some(Self(nanos as u64))
     }
 
-    /// Reads RFC 3339 section 5.6, with its note that a space may stand for the `T`.
+    /// Parses RFC 3339 section 5.6, where a space may replace the `T`.
     pub fn parse(text: &str) -> Option<Self> {
         if !matches!(text.as_bytes().get(10), Some(b'T' | b't' | b' ')) {
             return None;
@@ -27,14 +27,14 @@ impl Timestamp {
         let has_zone = text.get(11..)?.contains(['Z', 'z', '+', '-']);
         let zoned = if has_zone { Cow::Borrowed(text) } else { Cow::Owned(format!("{text}Z")) };
         let time = OffsetDateTime::parse(&zoned, &Rfc3339).ok()?;
-        // A leap second is written as the 61st, and was read as the last nanosecond before it.
+        // The parser returns the nanosecond before a leap second (second 60).
         let leap = i128::from(text.get(17..19) == Some("60"));
         let nanos = u64::try_from(time.unix_timestamp_nanos() + leap).ok()?;
         (nanos < i64::MAX as u64).then_some(Self(nanos))
     }
 
-    /// The time in UTC in the form of RFC 3339, with so many digits of the second's fraction, at most nine; the rest is
-    /// cut off.
+    /// Formats as RFC 3339 in UTC, with this many digits of the second's fraction (at most nine); the rest is
+    /// truncated.
     pub fn rfc3339(self, digits: usize) -> String {
         let time = UtcDateTime::UNIX_EPOCH + Duration::from_nanos(self.0);
         let (hour, minute, second, nano) = time.as_hms_nano();
@@ -74,7 +74,7 @@ impl<'de> Deserialize<'de> for Timestamp {
 mod tests {
     use super::*;
 
-    /// Guarantees: times are read with and without a zone, with any fraction, and what is no time is none.
+    /// Guarantees: times are parsed with and without a zone and with any fraction; invalid times are rejected.
     /// rule: profiles-sdk#v1-timestamp
     #[test]
     fn times() {
@@ -115,7 +115,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: seconds are read as numbers, whole or not.
+    /// Guarantees: numbers of seconds are accepted, with or without a fraction.
     #[test]
     fn seconds() {
         let read = |json: &str| serde_json::from_str::<Timestamp>(json).ok().map(|time| time.0);
@@ -124,8 +124,7 @@ mod tests {
         assert_eq!([read("-1"), read("1e300"), read("null"), read("true")], [None; 4]);
     }
 
-    /// Guarantees: moments around leap days, turns of years and the ends of the range are written as the calendar has
-    /// them.
+    /// Guarantees: times around leap days, turns of years and the limits of the range are formatted correctly.
     #[test]
     fn moments() {
         for (unix_nano, text) in [

@@ -1,10 +1,10 @@
-//! What a batch of profiles or a resource of spans says of its process: by attributes, by what they hold of the
-//! process's environment, and by its executable.
+//! The attributes of a process, from a batch of profiles or a resource of spans: explicit attributes, the process's
+//! environment variables, and its executable.
 //!
-//! The OpenTelemetry eBPF profiler does not read what an SDK is told by the environment, but sends variables as they
-//! are, as `process.environment_variable.<NAME>` (OpenTelemetry semantic conventions, registry, `process`). Of them
-//! `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` describe the service (opentelemetry-specification
-//! `specification/configuration/sdk-environment-variables.md`); the first comes before the second.
+//! The OpenTelemetry eBPF profiler does not evaluate the environment variables that configure an SDK, but sends them
+//! unmodified as `process.environment_variable.<NAME>` (OpenTelemetry semantic conventions, registry, `process`). Of
+//! these, `OTEL_SERVICE_NAME` and `OTEL_RESOURCE_ATTRIBUTES` describe the service (opentelemetry-specification
+//! `specification/configuration/sdk-environment-variables.md`); the former wins.
 
 use std::cell::OnceCell;
 
@@ -14,43 +14,42 @@ use profbridge_model::{Attribute, CLAIMED_ATTRIBUTE, Dictionary, Profiles, Spans
 use crate::otlp::environment::resource_attributes;
 use crate::otlp::traces::{AnyValue, read};
 
-/// The beginning of what SDKs call a service that nobody named (semantic conventions, `service.name`).
+/// The prefix of the name that SDKs give to an unnamed service (semantic conventions, `service.name`).
 const UNKNOWN: &str = "unknown_service";
 
-/// What is said of a process.
+/// The attributes of a process.
 pub struct Told<'a> {
     by: By<'a>,
     environment: OnceCell<Vec<(String, String)>>,
-    /// Whether what only the profiled program vouches for counts as well.
+    /// Whether attributes count that only the profiled program itself has stated.
     claims: bool,
 }
 
-/// Who says it.
+/// The source of the attributes.
 enum By<'a> {
     Profiles(&'a Profiles),
     Resource(&'a Spans, &'a SpanResource),
 }
 
 impl<'a> Told<'a> {
-    /// What is said of the process of this batch.
+    /// The attributes of the process of this batch.
     pub fn of(batch: &'a Profiles) -> Self {
         Self { by: By::Profiles(batch), environment: OnceCell::new(), claims: true }
     }
 
-    /// What is said of the process that is a resource of a batch of spans.
+    /// The attributes of the process that a resource of spans describes.
     pub fn of_resource(spans: &'a Spans, resource: &'a SpanResource) -> Self {
         Self { by: By::Resource(spans, resource), environment: OnceCell::new(), claims: true }
     }
 
-    /// The same without what only the profiled program itself vouches for ([`CLAIMED_ATTRIBUTE`]).
+    /// Ignores attributes that only the profiled program itself has stated ([`CLAIMED_ATTRIBUTE`]).
     #[must_use]
     pub fn without_claims(self) -> Self {
         Self { claims: false, ..self }
     }
 
-    /// An attribute as text: the first that is not empty. Of profiles that is one of the batch's resources, of its
-    /// profiles and of their first samples, in this order; of a resource of spans one that it came with, then one that
-    /// it was given.
+    /// The first non-empty value of an attribute, as text. For profiles, the batch's resources are searched, then its
+    /// profiles, then their first samples; for a resource of spans, the received attributes, then those added later.
     pub fn attribute(&self, key: &str) -> Option<String> {
         let batch = match self.by {
             By::Profiles(batch) => batch,
@@ -75,8 +74,8 @@ impl<'a> Told<'a> {
             .find_map(|attribute| text(dictionary, &attribute.value))
     }
 
-    /// What the process's environment says of an attribute. Of several the last counts; a list that breaks its rules
-    /// says nothing.
+    /// The value of an attribute according to the process's environment. The last of several wins; a malformed list is
+    /// ignored.
     pub fn environment(&self, key: &str) -> Option<String> {
         let variable = |name: &str| self.attribute(&format!("process.environment_variable.{name}"));
         if key == "service.name"
@@ -90,13 +89,13 @@ impl<'a> Told<'a> {
         found.map(|(_, value)| value.clone())
     }
 
-    /// What is said of an attribute: by the attribute itself, else by the environment.
+    /// The value of an attribute: explicit, or else from the environment.
     pub fn text(&self, key: &str) -> Option<String> {
         self.attribute(key).or_else(|| self.environment(key))
     }
 
-    /// What the service is called: its name, else what the environment calls it, else the executable's name. A name
-    /// that says that there is none counts where there is nothing else.
+    /// The service's name: its attribute, or else the environment's name, or else the executable's. A placeholder for
+    /// an unnamed service is the last resort.
     pub fn service(&self) -> Option<String> {
         let name = self.attribute("service.name");
         let (known, unknown) = match name {
@@ -107,12 +106,12 @@ impl<'a> Told<'a> {
         known.or(said).or_else(|| self.executable_name()).or(unknown)
     }
 
-    /// The main executable: its path, else its name.
+    /// The main executable: its path, or else its name.
     pub fn executable(&self) -> Option<String> {
         self.attribute("process.executable.path").or_else(|| self.attribute("process.executable.name"))
     }
 
-    /// The main executable's name, else the last part of its path.
+    /// The main executable's name, or else the last part of its path.
     fn executable_name(&self) -> Option<String> {
         let path = || self.attribute("process.executable.path");
         let last = |path: String| path.rsplit('/').next().map(str::to_owned).filter(|name| !name.is_empty());
@@ -120,7 +119,7 @@ impl<'a> Told<'a> {
     }
 }
 
-/// Whether this is the list of what only a program vouches for, and has this key.
+/// Whether this attribute is the list of claimed attributes and contains the key.
 fn claims(dictionary: &Dictionary, attribute: &Attribute, key: &str) -> bool {
     let is_it = |value: &Value| matches!(value, Value::String(id) if dictionary.string(*id) == key);
     dictionary.string(attribute.key) == CLAIMED_ATTRIBUTE
@@ -170,8 +169,8 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    /// Guarantees: a service is called what its resource says, else what its environment says, else by its executable;
-    /// a name that stands for none counts last.
+    /// Guarantees: a service gets the name of its resource, or else of its environment, or else of its executable; a
+    /// placeholder name is the last resort.
     #[test]
     fn names_of_services() {
         let list = (LIST, "service.name=listed,service.version=2");
@@ -191,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: of other attributes the environment says what the batch does not, the last of several.
+    /// Guarantees: attributes missing in the batch come from the environment, the last of several.
     #[test]
     fn what_the_environment_says() {
         let list = (LIST, "service.version=1,k=,service.version=2,k8s.pod.name=p");
@@ -201,8 +200,8 @@ mod tests {
         assert_eq!(said.each_ref().map(Option::as_deref), [Some("2"), Some("own"), None, None]);
     }
 
-    /// Guarantees: what only the profiled program vouches for does not count where that is asked for, be it of the
-    /// resource or of samples; everything else does.
+    /// Guarantees: on request, attributes that only the profiled program has stated are ignored, in the resource and in
+    /// samples; all others count.
     #[test]
     fn without_claims() {
         let claimed = [Any::Str("service.name"), Any::Str("team")];

@@ -1,24 +1,24 @@
-//! What the header of an envelope says of the trace in it: the dynamic sampling context, which the program that began
-//! the trace made and every other one hands on (Sentry developer documentation, "Dynamic Sampling Context").
+//! The trace data in an envelope's header: the dynamic sampling context, which the trace's first program creates and
+//! all others pass on (Sentry developer documentation, "Dynamic Sampling Context").
 //!
-//! SDKs write its values as text, some as numbers and booleans; both are read. A value that is neither, or that no rate
-//! or position can be, is not there.
+//! SDKs write its values as text, some as numbers and booleans; both are accepted. Values of other types or out of
+//! range are ignored.
 
 use profbridge_model::TraceId;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// The key `trace` of an envelope's header, as far as it says how the trace was sampled.
+/// The sampling data in the key `trace` of an envelope's header.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct TraceHeader {
-    /// The trace of which it speaks. A header without an id speaks of all that is in the envelope.
+    /// The trace it describes. A header without an id describes all traces in the envelope.
     pub trace_id: Option<TraceId>,
-    /// Whether the trace was decided to be kept.
+    /// Whether the trace was sampled.
     pub sampled: Option<bool>,
-    /// The rate by which that was decided: above 0 and at most 1.
+    /// The sample rate: above 0 and at most 1.
     pub sample_rate: Option<f64>,
-    /// The number that was compared with the rate: from 0, inclusive, to 1, exclusive. A trace whose number is below
-    /// the rate is kept.
+    /// The random number that was compared with the rate: from 0, inclusive, to 1, exclusive. A trace is kept if the
+    /// number is below the rate.
     pub sample_rand: Option<f64>,
 }
 
@@ -37,7 +37,7 @@ struct Trace {
 }
 
 impl TraceHeader {
-    /// Reads an envelope's header. What is not there, or of another type, says nothing.
+    /// Parses an envelope's header. Missing or invalid values are ignored.
     pub fn read(line: &[u8]) -> Self {
         let Trace { trace_id, sampled, sample_rate, sample_rand } =
             serde_json::from_slice::<Line>(line).unwrap_or_default().trace.unwrap_or_default();
@@ -50,12 +50,12 @@ impl TraceHeader {
         }
     }
 
-    /// Whether it speaks of a trace.
+    /// Whether it describes this trace.
     pub fn is_of(&self, trace: TraceId) -> bool {
         self.trace_id.is_none_or(|id| id == trace)
     }
 
-    /// What it says of a trace: nothing, where it speaks of another one.
+    /// The data for this trace: empty if the header describes another one.
     #[must_use]
     pub fn of(&self, trace: TraceId) -> Self {
         if self.is_of(trace) { *self } else { Self::default() }
@@ -66,8 +66,8 @@ impl TraceHeader {
 mod tests {
     use super::*;
 
-    /// Guarantees: values are read as SDKs write them, as text or not; what is out of range, of another type or not
-    /// there is nothing, and says nothing about the others; a header speaks of its own trace.
+    /// Guarantees: values are parsed as SDKs write them, as text or not; a value that is out of range, of another type
+    /// or missing does not affect the others; a header only applies to its own trace.
     #[test]
     fn values() {
         let read = |trace: &str| {

@@ -1,9 +1,9 @@
-//! A transaction, or a container of spans, in an envelope of its own.
+//! Puts a transaction, or a container of spans, into its own envelope.
 //!
-//! Relay takes one event or transaction in an envelope (getsentry/relay `relay-server/src/utils/sizes.rs`). The JSON is
-//! one line, so a transaction's item needs no `length`; an item without one ends at the line's end (Sentry developer
-//! documentation, "Envelopes"). There is no `sent_at`: Sentry would take the time that the envelope waits here, or that
-//! the spans waited for each other, for a clock that is wrong.
+//! Relay accepts one event or transaction per envelope (getsentry/relay `relay-server/src/utils/sizes.rs`). The JSON is
+//! one line, so a transaction's item needs no `length`; an item without one ends at the line break (Sentry developer
+//! documentation, "Envelopes"). There is no `sent_at`: Sentry would interpret the time that the envelope waits here, or
+//! that the spans waited for each other, as clock drift.
 
 use profbridge_model::{Item, TraceId};
 use serde_json::{Map, Value};
@@ -12,13 +12,13 @@ use super::Dsn;
 use super::chunk_envelope::SDK_NAME;
 use super::transaction::{Resource, Source, Summary};
 
-/// The lines before a transaction's JSON: the envelope's header and the item's. A line's end follows the JSON.
+/// The lines before a transaction's JSON: the envelope's header and the item's. A line break follows the JSON.
 ///
 /// The header `trace` is the Dynamic Sampling Context (Sentry developer documentation, "Dynamic Sampling Context"),
-/// whose values are text. It is the one of the process's own root, since OTLP does not carry the one of the trace's
-/// first process. A name with identifiers in it is no name there, as in Sentry's SDKs. Where it is not known where the
-/// envelope goes `to`, as in a file, the header has no `public_key`: Relay passes over it then (getsentry/relay
-/// `relay-sampling/src/dsc.rs`, where the key has to be there), and profbridge's own reader takes the rate from it.
+/// whose values are text. It is that of the process's own root, since OTLP does not carry the one of the trace's first
+/// process. As in Sentry's SDKs, it has no transaction name if the name may contain identifiers. If the destination
+/// `to` is unknown, as for a file, it has no `public_key`: Relay then ignores it (getsentry/relay
+/// `relay-sampling/src/dsc.rs`, where the key is required), and profbridge's own reader takes the rate from it.
 pub fn head(transaction: &Summary, resource: &Resource, to: Option<&Dsn>) -> String {
     let name = Some(&*transaction.name).filter(|_| transaction.source != Source::Url);
     let trace = trace(transaction.trace_id, transaction.sample_rate, name, resource, to);
@@ -29,8 +29,8 @@ pub fn head(transaction: &Summary, resource: &Resource, to: Option<&Dsn>) -> Str
     )
 }
 
-/// The lines before a container's JSON, which has spans of one trace: the envelope's header, which names that trace,
-/// and the item's. A line's end follows the JSON.
+/// The lines before the JSON of a container with spans of one trace: the envelope's header, which names the trace, and
+/// the item's. A line break follows the JSON.
 pub fn container_head(
     item: &Item,
     trace_id: TraceId,
@@ -42,7 +42,7 @@ pub fn container_head(
     [format!("{{{},\"trace\":{trace}}}\n", sdk()).as_bytes(), &item.header, b"\n"].concat()
 }
 
-/// Who writes the envelope: a member of its header.
+/// The SDK's name and version: a member of the envelope's header.
 fn sdk() -> String {
     format!("\"sdk\":{{\"name\":\"{SDK_NAME}\",\"version\":\"{}\"}}", env!("CARGO_PKG_VERSION"))
 }

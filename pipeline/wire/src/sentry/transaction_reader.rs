@@ -1,9 +1,9 @@
-//! A transaction becomes a batch of spans, which point into its JSON.
+//! Reads a transaction as a batch of spans that point into its JSON.
 //!
-//! The first span is the transaction itself (`contexts.trace`, `start_timestamp`, `timestamp`), its place the whole
-//! object; the others are the elements of `spans` (Sentry developer documentation, "Event Payloads", "Transaction
-//! Payloads", "Span Interface"). A span that breaks a rule is left unread; where the transaction itself does, nothing
-//! is read. What nobody asks for is not looked at.
+//! The first span is the transaction itself (`contexts.trace`, `start_timestamp`, `timestamp`), with the whole object
+//! as its range; the others are the elements of `spans` (Sentry developer documentation, "Event Payloads", "Transaction
+//! Payloads", "Span Interface"). An invalid span is left unread; if the transaction itself is invalid, nothing is read.
+//! All other keys are skipped.
 
 use bytes::Bytes;
 use profbridge_model::SpanForm;
@@ -15,7 +15,7 @@ use super::span_reader::{Collected, Named, ReadSpans, SpansError, place_in, text
 use super::timestamp::Timestamp;
 use super::trace_header::TraceHeader;
 
-/// The largest transaction that is read, in bytes: what Relay takes (getsentry/relay `relay-config/src/config.rs`,
+/// Maximum size of a transaction in bytes, the same as Relay's (getsentry/relay `relay-config/src/config.rs`,
 /// `max_event_size`).
 pub const MAX_BYTES: usize = 1 << 20;
 
@@ -25,7 +25,7 @@ pub(super) struct Transaction<'a> {
     contexts: Option<Contexts<'a>>,
     start_timestamp: Option<Timestamp>,
     timestamp: Option<Timestamp>,
-    /// The list, as text.
+    /// The list, as raw text.
     pub(super) spans: Option<&'a RawValue>,
 }
 
@@ -54,11 +54,11 @@ struct Child<'a> {
     timestamp: Option<Timestamp>,
 }
 
-/// Reads a transaction: the payload of an item, beside what the envelope's header says of its trace.
+/// Reads a transaction from an item's payload; `header` has the trace data of the envelope's header.
 ///
 /// # Errors
 ///
-/// It is no JSON, too large, or the transaction itself breaks a rule.
+/// The payload is not JSON or too large, or the transaction itself breaks a rule.
 pub fn read(payload: &Bytes, header: &TraceHeader) -> Result<ReadSpans, SpansError> {
     let text = text_of(payload, MAX_BYTES)?;
     let whole: &RawValue = serde_json::from_str(text).map_err(|error| SpansError::json(&error))?;

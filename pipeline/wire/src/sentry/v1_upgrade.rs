@@ -1,9 +1,9 @@
-//! A V1 profile and its transaction become a chunk and a transaction that is linked to it.
+//! Converts a V1 profile and its transaction to a chunk and a transaction that is linked to it.
 //!
-//! In V1 the transaction and its profile are found by each other's ids. With chunks the transaction names the profiler
-//! (`contexts.profile.profiler_id`) and the thread it ran on (`contexts.trace.data`, `thread.id`), and the time of the
-//! two does the rest (Sentry developer documentation, "Sample Format V2"). Both values are set in the transaction's
-//! text; everything else of it stays byte for byte, a `profile_id` of V1 among it.
+//! In V1, transaction and profile name each other's ids. With chunks, the transaction names the profiler
+//! (`contexts.profile.profiler_id`) and its thread (`contexts.trace.data`, `thread.id`), and Sentry matches by time
+//! (Sentry developer documentation, "Sample Format V2"). Both values are inserted into the transaction's text; all
+//! other bytes stay the same, including a `profile_id` of V1.
 
 use bytes::Bytes;
 use profbridge_model::{Envelope, Item, Profiles, Value, whole_chunk};
@@ -13,29 +13,29 @@ use super::chunk::{Collected, Converter, Report};
 use super::envelope::ItemHeader;
 use super::splice::{self, SpliceError};
 
-/// What a V1 profile becomes.
+/// The result for a V1 profile.
 #[derive(Debug)]
 pub struct Upgraded {
-    /// The chunks, usually one, each an item of the type `profile_chunk`. Each belongs into an envelope of its own:
-    /// Relay refuses two profiles in one (getsentry/relay `relay-server/src/utils/sizes.rs`).
+    /// The chunks, usually one, each an item of the type `profile_chunk`. Each must be sent in its own envelope: Relay
+    /// rejects two profiles in one (getsentry/relay `relay-server/src/utils/sizes.rs`).
     pub chunks: Vec<Item>,
-    /// The position of the transaction in the envelope, and what it becomes. `None` where it is not there: the profile
-    /// of a transaction that was not sampled comes alone.
+    /// The position of the transaction in the envelope, and its new item. `None` if there is none: the profile of an
+    /// unsampled transaction is sent alone.
     pub transaction: Option<(usize, Item)>,
-    /// What became of the profile's samples.
+    /// What happened to the profile's samples.
     pub report: Report,
 }
 
-/// Why a profile cannot be upgraded: then it is better sent as it came.
+/// Why a profile cannot be upgraded. The caller then sends it unmodified.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum UpgradeError {
     /// The batch was not read from a V1 profile.
     #[error("the batch is no V1 profile of Sentry's")]
     NoProfile,
-    /// No chunk was made of it.
+    /// No chunk could be made of it.
     #[error("no sample of the profile is left to send")]
     NoChunk,
-    /// The transaction's payload is only in the body that was received.
+    /// The transaction's payload is only in the compressed body.
     #[error("items[{item}]: the transaction is only in the compressed body that was received")]
     StillPacked {
         /// The transaction's position.
@@ -46,17 +46,17 @@ pub enum UpgradeError {
     Transaction {
         /// The transaction's position.
         item: usize,
-        /// Why.
+        /// The reason.
         error: SpliceError,
     },
 }
 
 /// Upgrades a V1 profile of an envelope, which was read as this batch (a [`View`](profbridge_model::View)). The
-/// transaction may stand before or behind it.
+/// transaction may come before or after it.
 ///
 /// # Errors
 ///
-/// Nothing is changed then, and the envelope can be sent as it came.
+/// Nothing has been changed then, and the envelope can be sent unmodified.
 pub fn upgrade(envelope: &Envelope, profiles: &Profiles, converter: &mut Converter) -> Result<Upgraded, UpgradeError> {
     let transaction = linked_transaction(envelope, profiles)?;
     let mut collected = Collected::default();
@@ -77,20 +77,19 @@ pub fn upgrade(envelope: &Envelope, profiles: &Profiles, converter: &mut Convert
     Ok(Upgraded { chunks, transaction, report })
 }
 
-/// The position of the transaction in the envelope of a V1 profile that was read as this batch, and what it becomes
-/// once it names the profiler and the thread of the chunks that the batch is converted to. `None` where it is not
-/// there.
+/// The position of the transaction in the envelope of a V1 profile, and its new item that names the profiler and the
+/// thread of the profile's chunks. `None` if there is no transaction.
 ///
 /// # Errors
 ///
-/// The batch is no V1 profile, or the transaction cannot be edited.
+/// The batch is not a V1 profile, or the transaction cannot be edited.
 pub fn linked_transaction(envelope: &Envelope, profiles: &Profiles) -> Result<Option<(usize, Item)>, UpgradeError> {
     let (profiler_id, thread) = link(profiles).ok_or(UpgradeError::NoProfile)?;
     let linked = find(envelope).map(|(at, item)| Ok((at, linked(at, item, &profiler_id, thread.as_deref())?)));
     linked.transpose()
 }
 
-/// The profiler's id, and the id of the thread that the transaction ran on.
+/// The profiler's id, and the id of the transaction's thread.
 fn link(profiles: &Profiles) -> Option<(String, Option<String>)> {
     let [resource] = profiles.resources() else { return None };
     let profile = profiles.profiles().next()?;
@@ -105,13 +104,13 @@ fn link(profiles: &Profiles) -> Option<(String, Option<String>)> {
     Some((profiler_id.to_string(), thread))
 }
 
-/// The envelope's transaction, and where it stands.
+/// The envelope's transaction and its position.
 fn find(envelope: &Envelope) -> Option<(usize, &Item)> {
     let is_transaction = |item: &Item| ItemHeader::read(&item.header).is_ok_and(|header| header.kind == "transaction");
     envelope.items.iter().enumerate().find(|(_, item)| is_transaction(item))
 }
 
-/// The transaction with its links.
+/// The transaction's item with the links to its profiler and thread.
 fn linked(at: usize, item: &Item, profiler_id: &str, thread: Option<&str>) -> Result<Item, UpgradeError> {
     let wrong = |error| UpgradeError::Transaction { item: at, error };
     let payload = item.payload.plain().ok_or(UpgradeError::StillPacked { item: at })?;

@@ -1,32 +1,31 @@
-//! A span of Sentry's, read where it is asked.
+//! A Sentry span, parsed on demand.
 
 use serde_json::value::RawValue;
 
 use super::value::SpanValue;
 use crate::sentry::text::{Entries, Text};
 
-/// The most keys of an object, as of an attribute's.
+/// Maximum number of keys in an object, including an attribute's.
 const MAX_KEYS: usize = 1 << 16;
 
 type Keys<'a> = Entries<'a, &'a RawValue, MAX_KEYS>;
 
-/// An object of JSON whose keys are known, and what stands under them is not read yet. Of a key that stands there twice
-/// the last counts, as in Relay.
+/// A JSON object with parsed keys and raw values. Of duplicate keys the last one counts, as in Relay.
 #[derive(Debug, Default)]
 pub(super) struct Object<'a>(Keys<'a>);
 
 impl<'a> Object<'a> {
-    /// The object in these bytes; one without keys where there is none.
+    /// Parses the object in these bytes; empty if there is none.
     pub(super) fn read(json: &'a [u8]) -> Self {
         Self(serde_json::from_slice(json).unwrap_or_default())
     }
 
-    /// Whether there is such a key.
+    /// Whether a key exists.
     pub(super) fn has(&self, key: &str) -> bool {
         last(&self.0, key).is_some()
     }
 
-    /// The scalar under the keys of a path.
+    /// The scalar at a path of keys.
     pub(super) fn find(&self, path: &[&str]) -> Option<SpanValue<'a>> {
         let (first, rest) = path.split_first()?;
         let mut found = last(&self.0, first)?;
@@ -37,7 +36,7 @@ impl<'a> Object<'a> {
         scalar(found.get())
     }
 
-    /// A tag: `tags` is an object, or a list of pairs (Sentry developer documentation, "Event Payloads").
+    /// A tag; `tags` is an object, or a list of pairs (Sentry developer documentation, "Event Payloads").
     pub(super) fn tag(&self, key: &str) -> Option<SpanValue<'a>> {
         let tags = last(&self.0, "tags")?.get();
         if tags.starts_with('{') {

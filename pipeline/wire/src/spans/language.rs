@@ -1,8 +1,8 @@
-//! In which language a span's program is written, in OpenTelemetry's words.
+//! The programming language of a span's program, in OpenTelemetry's terms.
 
 use super::{Said, SpanValue, SpanView};
 
-/// What Sentry calls a platform where OpenTelemetry has another name (Sentry developer documentation, "Event Payloads",
+/// Sentry's names of platforms that differ from OpenTelemetry's (Sentry developer documentation, "Event Payloads",
 /// `platform`; OpenTelemetry semantic conventions, `telemetry.sdk.language`).
 const OTHER_NAMES: [(&str, &str); 7] = [
     ("node", "nodejs"),
@@ -15,9 +15,9 @@ const OTHER_NAMES: [(&str, &str); 7] = [
 ];
 
 impl SpanView<'_> {
-    /// The language of its program, as `telemetry.sdk.language` has it: of an OTLP span that attribute of its resource,
-    /// of a transaction its `platform`, of a span of version 2 what the name of its SDK says. A child of a transaction
-    /// says none: the transaction does.
+    /// The language of the program, as in `telemetry.sdk.language`: that resource attribute of an OTLP span, the
+    /// `platform` of a transaction, or the language in the SDK's name of a span of version 2. `None` for a child of a
+    /// transaction, because only the transaction has it.
     pub fn language(&self) -> Option<String> {
         match &self.said {
             Said::Otlp(_) => self.resource_attribute("telemetry.sdk.language").and_then(SpanValue::into_text),
@@ -38,7 +38,8 @@ fn of_platform(platform: &str) -> String {
     OTHER_NAMES.iter().find(|(name, _)| *name == platform).map_or(platform, |(_, language)| language).to_owned()
 }
 
-/// SDKs are called `sentry.LANGUAGE` and what follows: `sentry.javascript.node`, `sentry.python.django`.
+/// The language in an SDK's name, `sentry.LANGUAGE` with optional suffixes: `sentry.javascript.node`,
+/// `sentry.python.django`.
 fn of_sdk(name: &str) -> Option<String> {
     let mut parts = name.split('.').skip_while(|part| *part != "sentry").skip(1);
     match (parts.next()?, parts.next()) {

@@ -1,4 +1,4 @@
-//! Who made a span, in the words in which profiles say it, so that `profbridge_identity` can compare the two.
+//! The process of a span, described like that of profiles, so that `profbridge_identity` can compare the two.
 
 use std::sync::Arc;
 
@@ -9,18 +9,18 @@ use super::SpanView;
 use crate::otlp::traces::AnyValue;
 use crate::otlp::traces::read::resource_attributes;
 
-/// The attributes of a process, as those of a profile's resource.
+/// The attributes of a process, in the form of a profile's resource.
 #[derive(Debug, Clone)]
 pub struct Process {
-    /// What the attributes refer to.
+    /// The tables that the attributes refer to.
     pub dictionary: Arc<Dictionary>,
     /// The attributes.
     pub attributes: Vec<Attribute>,
 }
 
-/// Who made a span. Of an OTLP span that is its resource, with what was added to it on the way; a transaction or span
-/// of Sentry's says the name of its host. A profiler that the span names ([`SpanView::profiler_id`]) is not part of it.
-/// `None` where that would not be addressable.
+/// The process of a span: the resource of an OTLP span, including additions made on the way, or the host name of a
+/// Sentry span. A profiler that the span names ([`SpanView::profiler_id`]) is not included. `None` if the tables would
+/// be too large to be addressed.
 pub fn process(view: &SpanView<'_>) -> Option<Process> {
     let mut builder = Builder::new();
     let mut attributes = Vec::new();
@@ -46,7 +46,7 @@ pub fn process(view: &SpanView<'_>) -> Option<Process> {
     Some(Process { dictionary: Arc::clone(batch.dictionary()), attributes })
 }
 
-/// A value with its strings in the tables. How deep it nests was limited when it was decoded.
+/// A value with its strings in the tables. The decoder has limited its nesting.
 fn value(builder: &mut Builder, value: AnyValue<'_>) -> Value {
     match value {
         AnyValue::Empty => Value::Empty,

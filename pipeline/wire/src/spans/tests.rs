@@ -22,7 +22,7 @@ fn text(key: &str, value: &str) -> KeyValue {
     attribute(key, any_value::Value::StringValue(value.to_owned()))
 }
 
-/// One OTLP span with these attributes, of a resource with those.
+/// One OTLP span with these attributes and resource attributes.
 fn otlp(attributes: Vec<KeyValue>, resource: Vec<KeyValue>, parent: &[u8], flags: u32) -> Spans {
     let span = ProtoSpan {
         trace_id: vec![1; 16],
@@ -40,7 +40,7 @@ fn otlp(attributes: Vec<KeyValue>, resource: Vec<KeyValue>, parent: &[u8], flags
     decode(request.into(), &Limits::default()).unwrap().spans
 }
 
-/// A batch of Sentry's: each of the texts is a span, and stands somewhere in the bytes.
+/// A Sentry batch: each of the texts is a span, and occurs in the JSON.
 fn sentry(form: SpanForm, json: &str, spans: &[&str]) -> Spans {
     let places = spans.iter().map(|text| {
         let start = json.find(text).unwrap() as u32;
@@ -70,8 +70,8 @@ fn first(spans: &Spans) -> SpanView<'_> {
     SpanView::of(spans, &spans.spans()[0])
 }
 
-/// Guarantees: of an OTLP span name, op, service and attributes are read where the conventions put them; lists are no
-/// values, and what was added to its resource counts where the resource does not say it.
+/// Guarantees: name, op, service and attributes of an OTLP span are read as the conventions define; lists do not count
+/// as values, and added resource attributes count if the resource does not have them.
 #[test]
 fn otlp_spans() {
     let list = any_value::Value::ArrayValue(ArrayValue { values: vec![] });
@@ -96,8 +96,8 @@ fn otlp_spans() {
     assert_eq!(first(&otlp(vec![], vec![], &[], 0)).op(), None);
 }
 
-/// Guarantees: decisions, rates and numbers of Sentry's SDKs on OpenTelemetry are read where these write them; the flag
-/// of W3C is the parent's decision only where there is a parent, and a flag that is not set says nothing.
+/// Guarantees: decisions, rates and random numbers are read where Sentry's SDKs on OpenTelemetry write them; W3C's flag
+/// is the parent's decision only if there is a parent, and an unset flag means unknown.
 /// rule: tracing-sdk#propagation
 #[test]
 fn decisions_of_otlp_spans() {
@@ -121,8 +121,8 @@ fn decisions_of_otlp_spans() {
     assert_eq!(first(&otlp(vec![double(SAMPLE_RAND, 1.0)], vec![], &[], 0)).sample_rand(), None);
 }
 
-/// Guarantees: of a transaction the same is read from its contexts and tags, of its children from themselves; tags may
-/// be an object or pairs.
+/// Guarantees: for a transaction the same data is read from its contexts and tags, for its children from themselves;
+/// tags may be an object or pairs.
 #[test]
 fn transactions() {
     let child = r#"{"op":"db","description":"SELECT 1","data":{"db.system":"mysql","profiler_id":"PROFILER"}}"#;
@@ -148,7 +148,7 @@ fn transactions() {
     assert_eq!((first(&spans).attribute("a"), first(&spans).attribute("b")), (Some("1".into()), None));
 }
 
-/// Guarantees: of a span of version 2 the same is read from its attributes.
+/// Guarantees: for a span of version 2 the same data is read from its attributes.
 #[test]
 fn spans_of_version_2() {
     let span = r#"{"name":"work","attributes":{"sentry.op":{"value":"task","type":"string"},
@@ -163,8 +163,8 @@ fn spans_of_version_2() {
     assert_eq!(view.profiler_id().unwrap().to_string(), PROFILER);
 }
 
-/// Guarantees: who made a span is said as profiles say it: all of an OTLP resource, of Sentry's spans the host. The
-/// profiler that was linked to a span is named apart from that.
+/// Guarantees: the process of a span is described like that of profiles: by the whole OTLP resource, or by the host of
+/// Sentry's spans. A profiler linked to a span is listed separately.
 #[test]
 fn processes() {
     let said = |spans: &Spans| {
@@ -190,8 +190,8 @@ fn processes() {
     assert_eq!(said(&sentry(SpanForm::SentryTransaction, json, &[json])), ["host.name=web-1"]);
 }
 
-/// Guarantees: the language of a span's program has OpenTelemetry's name, whoever says it; a child of a transaction
-/// says none.
+/// Guarantees: the language of a span's program has OpenTelemetry's name in every format; a child of a transaction has
+/// none.
 #[test]
 fn languages() {
     let said = |spans: &Spans| first(spans).language();
@@ -217,7 +217,7 @@ fn languages() {
     }
 }
 
-/// Reads all that there is to read.
+/// Reads all properties.
 fn read_all(spans: &Spans) {
     for span in spans.spans() {
         let view = SpanView::of(spans, span);
@@ -228,7 +228,7 @@ fn read_all(spans: &Spans) {
     }
 }
 
-/// Guarantees: what nests deeply, has many keys or is no JSON reads as nothing, without a panic.
+/// Guarantees: deep nesting, many keys or malformed JSON read as absent, without a panic.
 #[test]
 fn attacks() {
     let deep = format!(r#"{{"contexts":{}{}}}"#, "[".repeat(200_000), "]".repeat(200_000));
@@ -246,7 +246,7 @@ fn attacks() {
 }
 
 proptest! {
-    /// Guarantees: no bytes make the reading panic, whatever form they claim to have.
+    /// Guarantees: no bytes cause a panic, in any format.
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..200), json in "[\\[\\]{}:,\"a0-]{0,60}") {
         for bytes in [bytes, json.into_bytes()] {

@@ -1,19 +1,19 @@
-//! The value of a span's attribute, as far as something can be decided by it.
+//! The value of a span's attribute, reduced to scalars, which decisions can depend on.
 
 use std::borrow::Cow;
 
 use crate::otlp::traces::AnyValue;
 
-/// A scalar.
+/// A scalar value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum SpanValue<'a> {
     /// Text.
     Text(Cow<'a, str>),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Double(f64),
 }
 
@@ -34,7 +34,7 @@ impl<'a> SpanValue<'a> {
         }
     }
 
-    /// The text, where it is text.
+    /// The text, if the value is text.
     pub fn into_text(self) -> Option<String> {
         match self {
             Self::Text(text) => Some(text.into_owned()),
@@ -42,7 +42,7 @@ impl<'a> SpanValue<'a> {
         }
     }
 
-    /// It as text: numbers in decimal digits, `true` and `false`.
+    /// The value as text: numbers in decimal digits, `true` and `false`.
     pub fn to_text(&self) -> Cow<'_, str> {
         match self {
             Self::Text(text) => Cow::Borrowed(text),
@@ -52,7 +52,7 @@ impl<'a> SpanValue<'a> {
         }
     }
 
-    /// The number, where it is one or text that says one. It may be no finite one.
+    /// The number, if the value is one or a text that parses as one. May be NaN or infinite.
     pub fn number(&self) -> Option<f64> {
         match self {
             Self::Text(text) => text.parse().ok(),
@@ -62,7 +62,7 @@ impl<'a> SpanValue<'a> {
         }
     }
 
-    /// Yes or no, where it says that, in text as well.
+    /// The boolean, if the value is one or a text that parses as one.
     pub fn bool(&self) -> Option<bool> {
         match self {
             Self::Bool(value) => Some(*value),

@@ -2,7 +2,7 @@ use profbridge_model::Quantities;
 
 use super::*;
 
-/// What was handed over, as `read` but in all units.
+/// Like the outer `read`, but with quantities in all units.
 fn read(bytes: impl Into<Bytes>) -> (Vec<Quantities>, Findings, Result<(), Refused>) {
     let (mut findings, mut taken) = (Findings::default(), Vec::new());
     let options = Options { limit: 1 << 20, counted: Counted::default() };
@@ -10,7 +10,7 @@ fn read(bytes: impl Into<Bytes>) -> (Vec<Quantities>, Findings, Result<(), Refus
     (taken, findings, outcome)
 }
 
-/// A request of so many spans, in JSON.
+/// A request with this many spans, in JSON.
 fn spans_json(count: u64) -> String {
     let spans: Vec<String> = (1..=count)
         .map(|n| format!(r#"{{"traceId":"{n:032x}","spanId":"{n:016x}","name":"GET /","startTimeUnixNano":"{n}","endTimeUnixNano":"{}"}}"#, n + 5))
@@ -18,7 +18,7 @@ fn spans_json(count: u64) -> String {
     format!(r#"{{"resourceSpans":[{{"scopeSpans":[{{"spans":[{}]}}]}}]}}"#, spans.join(","))
 }
 
-/// The same in protobuf.
+/// A request with this many spans, in protobuf.
 fn spans(count: u64) -> Vec<u8> {
     let (message, limits) = (otlp::json::Message::TracesRequest, Limits::default());
     otlp::json::read(message, spans_json(count).as_bytes(), &limits, &mut |_| true).unwrap()
@@ -28,8 +28,8 @@ fn envelope_of(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/../wire/testdata/sentry/{name}.envelope", env!("CARGO_MANIFEST_DIR"))).unwrap()
 }
 
-/// Guarantees: spans are told from profiles by their content, in protobuf and JSON, alone, on lines and in frames,
-/// mixed with profiles, plain or compressed.
+/// Guarantees: spans and profiles are distinguished by content, in protobuf and JSON, alone, in lines and in frames,
+/// mixed, plain or compressed.
 #[test]
 fn otlp() {
     let (text, profiles) = (spans_json(2), json(3));
@@ -51,8 +51,8 @@ fn otlp() {
     }
 }
 
-/// Guarantees: transactions and containers of spans of version 2 in envelopes are read, beside profiles and alone; a
-/// span that cannot be read is named, and so is where nothing can be.
+/// Guarantees: transactions and containers of spans of version 2 in envelopes are decoded, with profiles and alone; an
+/// invalid span is reported, and so is an envelope without anything valid.
 #[test]
 fn envelopes() {
     for (name, expected) in [
@@ -81,7 +81,7 @@ fn envelopes() {
     assert_eq!(outcome.unwrap_err().why, "not one profile or span in the envelope can be read");
 }
 
-/// Guarantees: a span that breaks a rule is named with its place and counted, and the others are read.
+/// Guarantees: an invalid span is reported with its place and counted, and the others are decoded.
 #[test]
 fn spans_are_refused_alone() {
     for bytes in [spans_json(3).replace(r#"spanId":"0000000000000002"#, r#"spanId":"0000000000000000"#).into_bytes(), {
@@ -98,11 +98,11 @@ fn spans_are_refused_alone() {
     }
 }
 
-/// Guarantees: what could be profiles or spans is refused with both names, and a message of another signal with its
-/// own; on a line or in a frame it takes nothing else along.
+/// Guarantees: an ambiguous message is rejected with both names, and a message of another signal with its own; in lines
+/// or frames, the other messages are decoded.
 #[test]
 fn what_cannot_be_told_apart() {
-    // A scope with an element that has a name alone.
+    // A scope with an element that only has a name.
     let unclear = b"\x0a\x08\x12\x06\x12\x04\x2a\x02ab";
     let why = |bytes: &[u8]| read(bytes.to_vec()).2.unwrap_err().to_string();
     assert!(why(unclear).starts_with("in: could be OTLP profiles or OTLP traces: "), "{}", why(unclear));

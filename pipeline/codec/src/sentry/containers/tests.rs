@@ -17,7 +17,7 @@ use crate::message::Encoded;
 use crate::otlp;
 use crate::sentry::{Encoder, SpanEnvelope, Target};
 
-/// An SDK's envelope of one container, with its spans read, as the receiver hands it on.
+/// An SDK's envelope of one container with its spans read, as the receiver delivers it.
 fn received(text: impl Into<Bytes>) -> Envelope {
     let mut envelope = envelope::read(text.into()).unwrap().envelope;
     let read = span_items::read_items(&envelope).map(|(item, read)| View::spans(item, read.unwrap().spans));
@@ -31,7 +31,7 @@ fn container(spans: &[Value]) -> Envelope {
     received(format!("{{}}\n{header}\n{}\n", json!({"version": 2, "items": spans})))
 }
 
-/// What another program makes of all of them: one request of the spans of all, written by itself.
+/// The spans of all containers as another program sends them: re-encoded in one request.
 fn over_otlp(envelopes: Vec<Envelope>) -> Spans {
     let mut request = ExportTraceServiceRequest::default();
     for envelope in envelopes {
@@ -54,7 +54,7 @@ fn encoded(spans: &Spans) -> Encoded<SpanEnvelope> {
     Encoder::new(Settings::default()).spans(spans, |_| Some(target))
 }
 
-/// The header of an envelope, and the spans of its only item, whose header agrees with them.
+/// The header of an envelope, and the spans of its only item. Asserts that the item's header matches.
 fn sent(body: &Bytes) -> (Value, Vec<Value>) {
     let envelope = envelope::read(body.clone()).unwrap().envelope;
     let [item] = &envelope.items[..] else { panic!("one item") };
@@ -69,7 +69,7 @@ fn sent(body: &Bytes) -> (Value, Vec<Value>) {
     (serde_json::from_slice(&envelope.header).unwrap(), spans)
 }
 
-/// A span without its times, which it is told with to a microsecond.
+/// A span without its times, and the times, which are only exact to a microsecond.
 fn timeless(span: &Value) -> (Value, [u64; 2]) {
     let mut span = span.clone();
     let times = ["start_timestamp", "end_timestamp"].map(|key| {
@@ -79,8 +79,8 @@ fn timeless(span: &Value) -> (Value, [u64; 2]) {
     (span, times)
 }
 
-/// Guarantees: the container that Node's SDK sends is the same again after it was OTLP, in an envelope that names its
-/// trace, the release and the environment.
+/// Guarantees: a container of Node's SDK is unchanged after conversion to OTLP and back, in an envelope with its trace,
+/// release and environment.
 #[test]
 fn a_real_container_comes_back() {
     const TEXT: &str = include_str!("../../../../wire/testdata/sentry/node-11.1-span.envelope");
@@ -120,9 +120,8 @@ fn span(trace: u8, id: u64, release: &str, more: &Map<String, Value>) -> Value {
 }
 
 proptest! {
-    /// Guarantees: spans of containers that another program has put into one request, beside spans that never were
-    /// Sentry's, come back as they were, each once, in containers of one trace and one process each; only the others
-    /// are unroutable.
+    /// Guarantees: spans of containers that another program merged into one request, mixed with other spans, return
+    /// unchanged, each once, in containers of one trace and process each; only the other spans are unroutable.
     /// rule: transport#span-containers
     #[test]
     fn any_containers_come_back(
@@ -172,8 +171,8 @@ proptest! {
     }
 }
 
-/// Attack: more spans of a trace than a container may have, and spans of which two do not fit into one.
-/// Guarantees: containers hold at most 1000 spans and what Sentry takes, and no span is lost.
+/// Attack: more spans of a trace than fit into a container, and spans of which two exceed the size limit.
+/// Guarantees: containers have at most 1000 spans and Sentry's maximum size, and no span is lost.
 /// rule: transport#span-containers
 #[test]
 fn limits() {

@@ -12,8 +12,8 @@ fn text(read: &Read, threads: Threads) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Guarantees: lines are stacks with their counts, of which equal ones are added up; white space around names, empty
-/// lines and the ends of Windows' lines mean nothing; a frame without a name is unknown.
+/// Guarantees: lines are stacks with their counts, and equal stacks are added up; white space around names, empty lines
+/// and Windows line breaks are ignored; a frame without a name is unknown.
 #[test]
 fn lines() {
     let read = read(
@@ -33,7 +33,7 @@ fn lines() {
     assert_eq!(values, [7, 1]);
 }
 
-/// Guarantees: the numbers are samples unless something else is said, which is then the profile's unit.
+/// Guarantees: the numbers are samples by default, otherwise the given unit is the profile's.
 #[test]
 fn units() {
     for (counted, kind, unit) in [
@@ -54,8 +54,8 @@ fn units() {
     assert_eq!((folded.shown_type(), folded.lines().next()), (None, Some(("a;b".into(), 2_000_000))));
 }
 
-/// Guarantees: a line without an integer is refused with its number and the rule, and the others are read; text that is
-/// not UTF-8 costs what cannot be read of it.
+/// Guarantees: a line without an integer is rejected with its number and the rule, and the others are read; in invalid
+/// UTF-8 only the invalid bytes are replaced.
 #[test]
 fn refusals() {
     let text = b"a;b 1\na;b\n12\na;b 1.5\na;b -1\na;b 99999999999999999999\nc\xff;d 2\na;b 9223372036854775807\n";
@@ -74,7 +74,7 @@ fn refusals() {
     );
     assert_eq!((read.refused_lines, read.replaced_lines), (6, 1));
     assert_eq!(super::tests::text(&read, Threads::Merged), "a;b 1\nc\u{fffd};d 2\n");
-    // One stack with far too much of something is still collapsed stacks.
+    // One stack with an excessive count still counts as collapsed stacks.
     assert!(is_folded(b"main;a 99999999999999999999\n"));
     let huge = super::read(b"main;a 99999999999999999999\nmain;b 1\n", Counted::default()).unwrap();
     assert_eq!(huge.refused, [RefusedLine { line: 1, rule: "its number is too large" }]);
@@ -83,7 +83,7 @@ fn refusals() {
     assert_eq!((many.refused_lines, many.refused.len()), (5_000, MOST_NAMED));
 }
 
-/// Guarantees: collapsed stacks are known as such, and other text is not.
+/// Guarantees: collapsed stacks are recognised, and other text is not.
 #[test]
 fn known_by_their_lines() {
     for text in [
@@ -123,8 +123,8 @@ fn known_by_their_lines() {
     }
 }
 
-/// Guarantees: stacks of one frame are known where each line has its number, or where somebody calls the file stacks;
-/// JSON, documents, bytes, and lists with comments are not taken for them.
+/// Guarantees: stacks of one frame are recognised if each line has a number, or if the file is named like stacks; JSON,
+/// documents, binary data, and lists with comments are not.
 #[test]
 fn flat() {
     for text in [&b"a 5\nb 6\n"[..], b"c 1", b"std::vector<int> 5\n", b"[unknown] 5\n<module> 1\n"] {
@@ -151,8 +151,8 @@ fn flat() {
     assert!(!is_flat(&long, false), "the last line counts as well");
 }
 
-/// Guarantees: comments in front of the first stack are no stacks and no refusals, and lines keep their numbers; behind
-/// it a line that begins like one is as any other.
+/// Guarantees: comments before the first stack are neither stacks nor errors, and line numbers count them; after the
+/// first stack, a line that looks like a comment is an ordinary line.
 #[test]
 fn comments() {
     let read = read(b"# cpu\n\n# of 3 s 7\na;b 5\n# c\n#d 2\n", Counted::default()).unwrap();
@@ -160,8 +160,8 @@ fn comments() {
     assert_eq!(super::tests::text(&read, Threads::Merged), "#d 2\na;b 5\n");
 }
 
-/// Amplification: a new name of three bytes takes fifty times as many. Ceiling: sixteen times the text and a megabyte.
-/// Outcome: the lines for which there is none left are refused and counted.
+/// Amplification: a new name of three bytes takes fifty times its size. Ceiling: sixteen times the text plus a
+/// megabyte. Outcome: lines beyond the memory limit are rejected and counted.
 #[test]
 fn attack_short_names() {
     let mut text = Vec::new();
@@ -176,8 +176,8 @@ fn attack_short_names() {
     assert!(read.refused[0].rule.contains("memory"));
 }
 
-/// Amplification: none, but who reads the result writes a stack out. Ceiling: the depth that a request may have.
-/// Outcome: the line is refused.
+/// Amplification: none, but consumers of the result write out each stack. Ceiling: the maximum depth in a request.
+/// Outcome: the line is rejected.
 #[test]
 fn attack_deep_stack() {
     let deep = |frames: usize| read(("a;".repeat(frames - 1) + "a 1").as_bytes(), Counted::default()).unwrap();
@@ -186,7 +186,7 @@ fn attack_deep_stack() {
 }
 
 proptest! {
-    /// Guarantees: what is written of what was read is what was read, sorted and added up.
+    /// Guarantees: written stacks that were read are the same stacks, sorted and added up.
     #[test]
     fn round_trip(stacks in vec((vec("[a-z(<*:.é]{1,6}( [a-z]{1,3})?", 1..5), 1..1000_i64), 1..20)) {
         let mut sums = std::collections::BTreeMap::new();
@@ -202,7 +202,7 @@ proptest! {
         prop_assert_eq!(text(&read, Threads::Apart), expected);
     }
 
-    /// Guarantees: no bytes make the reader panic, and each line is either a part of the profile or refused.
+    /// Guarantees: no bytes cause a panic, and each line is either part of the profile or rejected.
     #[test]
     fn any_bytes(bytes in vec(prop_oneof![any::<u8>(), Just(b';'), Just(b' '), Just(b'1'), Just(b'\n')], 0..200)) {
         is_folded(&bytes);

@@ -1,4 +1,4 @@
-//! Counts what a request holds, so that columns are allocated once, to size, and not before they are paid for.
+//! Counts the elements of a request, so that columns are allocated once, at their final size and after the charge.
 
 use profbridge_model::{AttributeSetId, ByteRange, LinkId, Profile, ScopeProfiles, StackId};
 
@@ -6,7 +6,7 @@ use super::super::error::Result;
 use super::super::limits::Budget;
 use super::super::reader::Reader;
 
-/// How many there are of what the resources hold.
+/// Numbers of elements in the resources.
 #[derive(Debug, Default)]
 pub(super) struct Census {
     scopes: usize,
@@ -43,7 +43,7 @@ impl Census {
         Ok(())
     }
 
-    /// Charges all of it.
+    /// Charges all counted elements.
     pub(super) fn charge(&self, budget: &mut Budget) -> Result<()> {
         budget.charge::<ScopeProfiles>(self.scopes)?;
         budget.charge::<Profile>(self.profiles)?;
@@ -55,7 +55,7 @@ impl Census {
     }
 }
 
-/// How many fields with this key a message has.
+/// Number of fields with this key in a message.
 pub(crate) fn count(mut reader: Reader<'_>, wanted: u32) -> Result<usize> {
     let mut found = 0;
     while let Some(key) = reader.key()? {

@@ -1,4 +1,4 @@
-//! `ProfilesDictionary` to tables.
+//! Decodes `ProfilesDictionary` into tables.
 
 use profbridge_model::{Attribute, ByteRange, Function, FunctionId, Line, Link, Location, Mapping, MappingId, Value};
 
@@ -9,7 +9,7 @@ use super::run::Run;
 use super::sets::{Set, out_of_range};
 use super::value::Draft;
 
-/// How many elements each table has; the lines of all locations are one.
+/// Number of elements of each table; all locations share one table of lines.
 #[derive(Debug, Default)]
 struct Counts {
     mappings: usize,
@@ -46,8 +46,7 @@ impl Counts {
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads the dictionary, whose tables may stand in several pieces, and gives each table its element 0 where the
-    /// sender left the table out.
+    /// Decodes the dictionary, which may be in several pieces. A missing table gets its element 0.
     pub(super) fn dictionary(&mut self, pieces: &[ByteRange]) -> Result<()> {
         let request = self.request;
         let mut counts = Counts::default();
@@ -62,7 +61,7 @@ impl<'a> Decoder<'a> {
     }
 
     fn reserve(&mut self, counts: &Counts) -> Result<()> {
-        // Every element takes two bytes of the wire at least, so the counts fit into 31 bits.
+        // Every element takes at least two bytes on the wire, so the counts fit into 31 bits.
         self.table_strings = counts.strings.max(1) as u32;
         self.table_attributes = counts.attributes.max(1) as u32;
         let budget = &mut self.budget;
@@ -241,14 +240,14 @@ impl<'a> Decoder<'a> {
         }
         let depth = self.limits.max_stack_depth;
         let packed = locations.bytes(self.request, &self.scratch.values);
-        // A location takes one byte at least: most stacks are short enough to need no counting.
+        // A location takes at least one byte, so most stacks are short enough without counting.
         if packed.len() > depth && profbridge_model::varint::count(packed) > depth {
             return Err(Fault::limit("locations of one stack", depth as u64));
         }
         Ok(locations.finish(&mut self.scratch.values, &mut self.spill))
     }
 
-    /// The attributes of an element of the dictionary, where an index that is out of range refuses the request.
+    /// The attributes of a dictionary element; an index out of range rejects the request.
     fn attribute_list(&mut self, list: Run) -> Result<Option<profbridge_model::AttributeSetId>> {
         match self.attribute_set(list)? {
             Set::Known(id) => Ok(id),
@@ -259,15 +258,15 @@ impl<'a> Decoder<'a> {
         }
     }
 
-    /// Gives each empty table its element 0, and refuses a table whose element 0 is something else: whoever refers to
-    /// index 0 says that nothing is set (opentelemetry-proto `profiles.proto`, `ProfilesDictionary`).
+    /// Adds element 0 to each empty table, and rejects a table with another element 0, because index 0 means "not set"
+    /// (opentelemetry-proto `profiles.proto`, `ProfilesDictionary`).
     pub(super) fn zero_elements(&mut self) -> Result<()> {
         let tables = &mut self.tables;
         zero(&mut tables.strings, "string_table", |span: &ByteRange| span.is_empty())?;
         zero(&mut tables.mappings, "mapping_table", |&mapping| mapping == Mapping::default())?;
         zero(&mut tables.locations, "location_table", |&location| location == Location::default())?;
         zero(&mut tables.functions, "function_table", |&function| function == Function::default())?;
-        // Zero-filled ids are as good as empty ones, since 1.11 even better.
+        // All-zero ids are equivalent to empty ones, and since 1.11 preferred.
         zero(&mut tables.links, "link_table", |&link| link == Link::default())?;
         zero(&mut tables.attributes, "attribute_table", |attribute| {
             attribute.key.is_none() && attribute.unit.is_none() && attribute.value == Value::Empty
@@ -285,7 +284,7 @@ fn zero<T: Default>(table: &mut Vec<T>, name: &str, is_zero: impl FnOnce(&T) -> 
     Ok(())
 }
 
-/// An id of fixed length; empty stands for zeros.
+/// An id of fixed length; empty means all zeros.
 pub(super) fn id<const N: usize>(bytes: &[u8], field: &str) -> Result<[u8; N]> {
     if bytes.is_empty() {
         return Ok([0; N]);

@@ -1,16 +1,17 @@
-//! Requests of opentelemetry-proto before 1.8, rewritten as 1.10 says the same, which today's decoder then reads.
+//! Rewrites requests of opentelemetry-proto before 1.8 in the layout of 1.10, which the decoder then reads.
 //!
-//! [`fields`] has a table for each release of what becomes of its fields. There a table has no zero element, so that
-//! index 0 is its first element, and a profile may have tables of its own. Here an element is stored once, by what it
-//! says, behind a zero element: a reference to one that is all zero says as much as none, and becomes none.
+//! [`fields`] has a table for each release that says how its fields are converted. In those releases tables have no
+//! zero element: index 0 is the first element, and a profile may have its own tables. The rewritten tables are
+//! deduplicated and begin with a zero element. A reference to an element that is all zero carries no information, so it
+//! becomes 0.
 //!
-//! What was a field and is an attribute since becomes that attribute. A profile may have several types of samples: each
-//! type becomes a profile. The first of them keeps the profile's id. Each further one has the first 16 bytes of a hash
-//! of that id and its position among the types, so that ids are unique, and equal when the profile is sent again; a
-//! profile without an id makes profiles without. What a profiler wrote itself (`original_payload`) stays with the first.
+//! A field that later became an attribute is written as that attribute. A profile may have several sample types: each
+//! type becomes a profile. The first one keeps the profile's id. Each further one gets the first 16 bytes of a hash of
+//! that id and of the type's position, so that ids are unique and stay the same when the profile is sent again. If the
+//! profile has no id, neither do the new ones. The profiler's own data (`original_payload`) stays with the first.
 //!
-//! What is held while a request is rewritten is charged to one budget, and what is written to another, which the
-//! decoder continues: either is proportional to the request as it came.
+//! Temporary memory is charged to one budget and output to another, which the decoder then continues. Each is
+//! proportional to the received request.
 
 mod fields;
 mod sample;
@@ -34,18 +35,19 @@ use super::profile::{COMMENT, not_delta};
 
 use self::fields::{CONTAINER, Fields, Home, LABEL, LINK, Release, Table, To, UNIT, VALUE_TYPE, each, each_at};
 
-/// `Mapping.build_id` of 1.3 by its kind: the linker's, and one whose algorithm is the producer's own.
+/// The attributes for the two kinds of `Mapping.build_id` in 1.3: the linker's id, and an id by the producer's own
+/// algorithm.
 const BUILD_IDS: [&str; 2] = ["process.executable.build_id.gnu", "process.executable.build_id.profiling"];
 
-/// A request that was rewritten.
+/// A rewritten request.
 #[derive(Debug)]
 pub(super) struct Rewritten {
     pub(super) request: Vec<u8>,
-    /// What is left for the decoder.
+    /// The budget left for the decoder.
     pub(super) budget: Budget,
-    /// What is wrong with single profiles, in order.
+    /// Errors of single profiles, in order.
     pub(super) faults: VecDeque<(RequestPart, Invalid)>,
-    /// What was left out, by the name of its field.
+    /// The dropped data: field name, and how often.
     pub(super) left_out: Vec<(&'static str, u64)>,
 }
 
@@ -83,11 +85,11 @@ pub(super) fn rewrite(request: &[u8], limits: &Limits, layout: Layout) -> Option
     })
 }
 
-/// The different elements of a table, encoded, behind the zero element.
+/// The distinct elements of a table, encoded, after the zero element.
 #[derive(Debug)]
 struct Elements {
     bytes: Vec<u8>,
-    /// Where each ends.
+    /// End offset of each element in `bytes`.
     ends: Vec<usize>,
     index: HashTable<u32>,
     state: DefaultHashBuilder,
@@ -105,7 +107,7 @@ impl Elements {
         &self.bytes[self.ends[id.saturating_sub(1)]..self.ends[id]]
     }
 
-    /// The id of an element; 0 where nothing in it is set.
+    /// Returns the id of an element, adding it if necessary; 0 if the element is empty.
     fn add(&mut self, element: &[u8], held: &mut Budget) -> Result<u32> {
         if element.is_empty() {
             return Ok(0);
@@ -115,9 +117,9 @@ impl Elements {
             return Ok(id);
         }
         held.charge::<u8>(element.len())?;
-        // Where it ends, and its share of the hash table.
+        // Pays for the end offset and the entry of the hash table.
         held.charge::<[usize; 2]>(1)?;
-        // Each takes a byte of the budget at least, which is far from 2^32 elements.
+        // Each element takes at least a byte of the budget, which is far below 2^32, so the id fits.
         let id = self.ends.len() as u32;
         self.bytes.extend_from_slice(element);
         self.ends.push(self.bytes.len());
@@ -130,49 +132,49 @@ impl Elements {
 /// The tables that the indices of a message refer to.
 #[derive(Debug, Default)]
 struct Parts {
-    /// Each element's id in the table that is written.
+    /// For each table, the ids of its elements in the rewritten table.
     ids: [Vec<u32>; Table::ALL.len()],
     /// `attribute_units`: the unit of each key.
     units: HashMap<u32, u32>,
-    /// An attribute is one of a process.
+    /// Whether some attribute describes a process.
     of_process: bool,
     /// The file of the first mapping.
     main_file: u32,
 }
 
-/// A message while it is rewritten.
+/// A message that is being rewritten.
 #[derive(Debug, Default)]
 struct Draft {
-    /// Its fields, as far as they are written.
+    /// The rewritten fields so far.
     fields: Vec<u8>,
     attributes: Vec<u32>,
-    /// What is needed of it: see the tables of fields.
+    /// Values that are needed later; `fields` says which goes where.
     numbers: [u64; 4],
     lists: [Vec<u64>; 3],
-    /// A profile's id, and what its profiler wrote itself.
+    /// A profile's id and its `original_payload`.
     id: [u8; 16],
     payload: Vec<u8>,
-    /// The unit is that of counts.
+    /// Whether the unit is a count.
     counts: bool,
 }
 
 struct Rewriter<'a> {
     release: &'static Release,
     limits: &'a Limits,
-    /// What may still be held while the request is rewritten, and what may still be written.
+    /// What is left of the budgets for temporary memory and for output.
     held: Budget,
     budget: Budget,
-    /// Reads attributes, to see whether they can be read.
+    /// Decodes attributes only to check that they are valid.
     checker: Decoder<'a>,
     tables: [Elements; Table::ALL.len()],
     /// The keys of the attributes.
     keys: Vec<u32>,
     parts: Parts,
-    /// Where the message at hand stands.
+    /// Path of the current message.
     path: Vec<(&'static str, Option<usize>)>,
-    /// What is wrong in the tables or the profile at hand: what was noted first.
+    /// The first error in the tables or the profile at hand.
     invalid: Option<Invalid>,
-    /// The main executable of each profile of the resource at hand; 0 where it is not known.
+    /// The main executable of each profile of the current resource; 0 if unknown.
     executables: Vec<u32>,
     faults: VecDeque<(RequestPart, Invalid)>,
     left_out: Vec<(&'static str, u64)>,
@@ -181,7 +183,7 @@ struct Rewriter<'a> {
 impl<'a> Rewriter<'a> {
     fn request(&mut self, request: Reader<'a>) -> Result<Vec<u8>> {
         let mut out = Vec::new();
-        // What is not rewritten is copied.
+        // Everything that is not rewritten is copied.
         self.budget.charge::<u8>(request.rest().len())?;
         match self.release.home {
             Home::Request => self.read_tables(&[request])?,
@@ -221,7 +223,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Copies the fields of a message, with those of field 2 as `inner` writes them.
+    /// Copies the fields of a message, except that `inner` rewrites each field 2.
     fn copy_around(
         &mut self,
         mut reader: Reader<'a>,
@@ -260,7 +262,7 @@ impl<'a> Rewriter<'a> {
         if self.release.home == Home::Container { self.give_executable(reader, out) } else { Ok(()) }
     }
 
-    /// Reads a profile and writes what it becomes: one for each of its types.
+    /// Reads a profile and writes one profile for each of its sample types.
     fn profile(
         &mut self,
         reader: Reader<'a>,
@@ -311,7 +313,7 @@ impl<'a> Rewriter<'a> {
 
         let (first, mut after_first) = (*written, out.len());
         for (k, sample_type) in types.iter().enumerate() {
-            // The type, the id, and what stands before the profile.
+            // The sample type, the id, and the bytes in front of the profile.
             let payload = if k == 0 { draft.payload.len() } else { 0 };
             let more = sample_type.fields.len() + draft.fields.len() + payload + 32;
             self.budget.charge::<u8>(more)?;
@@ -334,7 +336,7 @@ impl<'a> Rewriter<'a> {
             }
         }
         if let Some(invalid) = self.invalid.take() {
-            // It counts as the one that was sent.
+            // The error counts for one profile, as the sender sent one.
             out.truncate(after_first);
             *written = first + 1;
             self.faults.push_back((RequestPart::Profile(r, s, first), invalid));
@@ -342,7 +344,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// Reads the tables that stand in these messages, each once all are read that it refers to.
+    /// Reads the tables in these messages. A table is read after the tables that it refers to.
     fn read_tables(&mut self, pieces: &[Reader<'a>]) -> Result<()> {
         self.parts = Parts::default();
         use Table::{Attribute, Function, Link, Location, Mapping, String};
@@ -374,7 +376,7 @@ impl<'a> Rewriter<'a> {
         })
     }
 
-    /// Reads an element of a table, with its attributes in the field of this key.
+    /// Reads an element of a table. `attributes` is the key of its attributes field.
     fn element(&mut self, table: Table, reader: Reader<'a>, fields: Fields, attributes: u8) -> Result<u32> {
         let mut draft = Draft::default();
         self.read(reader, fields, &mut draft)?;
@@ -403,7 +405,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// Reads a message by its table of fields.
+    /// Reads a message according to its field table.
     fn read(&mut self, reader: Reader<'a>, fields: Fields, draft: &mut Draft) -> Result<()> {
         each(reader, fields, |name, to, wire| {
             match to {
@@ -487,7 +489,7 @@ impl<'a> Rewriter<'a> {
         })
     }
 
-    /// Calls `visit` with each message of this kind, and with its position among them.
+    /// Calls `visit` with each message of this kind and its position.
     fn each_part(
         &mut self,
         pieces: &[Reader<'a>],
@@ -510,7 +512,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// The messages that stand at a path of fields.
+    /// The messages at a path of fields.
     fn messages(&mut self, reader: Reader<'a>, path: &[u32]) -> Result<Vec<Reader<'a>>> {
         let mut messages = Vec::new();
         each_at(reader, path, &mut |message| {
@@ -521,12 +523,13 @@ impl<'a> Rewriter<'a> {
         Ok(messages)
     }
 
-    /// The id of the element at an index; 0 where nothing in it is set, and where it is not there, which is noted.
+    /// The new id of the element at an index. 0 if the element is empty, or if the index is out of range, which is
+    /// noted as an error.
     fn index(&mut self, index: u64, table: Table, name: &str) -> u32 {
         let ids = &self.parts.ids[table as usize];
         match usize::try_from(index).ok().and_then(|index| ids.get(index)) {
             Some(&id) => id,
-            // These have no presence.
+            // These fields have no presence, so 0 may mean "not set".
             None if index == 0 && matches!(table, Table::String | Table::Function) => 0,
             None => {
                 let len = ids.len();
@@ -538,7 +541,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// An id of so many bytes; empty where it is all zero, and where it has another length, which is noted.
+    /// An id of `len` bytes. Empty if it is all zero, or if it has another length, which is noted as an error.
     fn id<'i>(&mut self, id: &'i [u8], len: usize, name: &str) -> &'i [u8] {
         if !id.is_empty() && id.len() != len {
             self.note(name, || format!("has {} bytes, not {len}", id.len()));
@@ -559,7 +562,7 @@ impl<'a> Rewriter<'a> {
         self.tables[Table::String as usize].get(string)
     }
 
-    /// An attribute that is made here.
+    /// Adds an attribute that the request does not have.
     fn attribute(&mut self, key: &str, value: &[u8]) -> Result<u32> {
         let key = self.string(key)?;
         self.new_attribute(key, value, 0)
@@ -578,7 +581,7 @@ impl<'a> Rewriter<'a> {
         Ok(id)
     }
 
-    /// Reads a `KeyValue`, and gives it the unit that `attribute_units` has for its key.
+    /// Reads a `KeyValue`, and adds the unit that `attribute_units` has for its key.
     fn attribute_in_place(&mut self, reader: Reader<'a>) -> Result<u32> {
         self.checker.key_value(reader, 0)?;
         self.checker.inline.clear();
@@ -608,7 +611,7 @@ impl<'a> Rewriter<'a> {
         self.new_attribute(key, &value, unit)
     }
 
-    /// Gives a mapping the attribute that its build id is, unless it has that.
+    /// Converts a mapping's build id to an attribute, unless the mapping already has that attribute.
     fn build_id(&mut self, mapping: &mut Draft) -> Result<()> {
         let [build_id, kind, ..] = mapping.numbers;
         let build_id = self.index(build_id, Table::String, "build_id");
@@ -626,8 +629,8 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// Gives a location the attribute that its type is. OTEP 0239 calls it by the virtual machine, the conventions by
-    /// what it runs.
+    /// Converts a location's type to an attribute. OTEP 0239 names the virtual machine ("hotspot"), the semantic
+    /// conventions name the language ("jvm").
     fn frame_type(&mut self, location: &mut Draft) -> Result<()> {
         let frame_type = self.index(location.numbers[0], Table::String, "type_index");
         let frame_type = if self.text(frame_type) == b"hotspot" { self.string("jvm")? } else { frame_type };
@@ -637,7 +640,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    /// The attribute that the comments of a profile are, if there are any.
+    /// The attribute with the comments of a profile, if there are any.
     fn comments(&mut self, comments: &[u64]) -> Result<Option<u32>> {
         if comments.is_empty() {
             return Ok(None);
@@ -653,7 +656,7 @@ impl<'a> Rewriter<'a> {
         self.attribute(COMMENT, &value).map(Some)
     }
 
-    /// `mapping[0]` of 1.3 "will be the main binary" (`pprofextended.proto`): the program that the profile is of.
+    /// Notes the profiled program: `mapping[0]` of 1.3 "will be the main binary" (`pprofextended.proto`).
     fn note_main_file(&mut self, mapping: Reader<'a>) -> Result<()> {
         let mut file = 0;
         each(mapping, self.release.mapping, |name, _, wire| {
@@ -662,15 +665,15 @@ impl<'a> Rewriter<'a> {
             }
             Ok(())
         })?;
-        // No file, such as `[vdso]` or `//anon`.
+        // Names such as `[vdso]` or `//anon` are not files.
         let text = self.text(file);
         self.parts.main_file = if text.starts_with(b"[") || text.starts_with(b"//") { 0 } else { file };
         Ok(())
     }
 
-    /// Gives a resource its executable where it has none and its profiles agree. They do not where one of them has
-    /// attributes of processes: it is of several, or says itself which (the eBPF profiler has what it meets first as
-    /// its first mapping).
+    /// Adds the executable to a resource that has none, if all its profiles agree. A profile with process attributes
+    /// does not agree: it covers several processes or names its own (the eBPF profiler's first mapping is just the one
+    /// it saw first).
     fn give_executable(&mut self, resource: Reader<'a>, out: &mut Vec<u8>) -> Result<()> {
         let Some(&file) = self.executables.first().filter(|&&file| file != 0) else { return Ok(()) };
         let mut has = false;
@@ -689,7 +692,7 @@ impl<'a> Rewriter<'a> {
             [("process.executable.path", slash.map_or(&[][..], |_| path)), ("process.executable.name", name)]
         {
             if !value.is_empty() {
-                // A message that stands twice is merged.
+                // Protobuf merges a repeated message field, so this one adds to the resource.
                 put_nested(out, 0x0a, |out| {
                     put_nested(out, 0x0a, |out| {
                         encoded(out, 0x0a, key.as_bytes());
@@ -712,14 +715,14 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// Notes what is wrong with a field of the message at hand, unless something else is already.
+    /// Notes an error in a field of the current message, unless there is one already.
     fn note(&mut self, name: &str, rule: impl FnOnce() -> String) {
         if self.invalid.is_none() {
             self.invalid = Some(Invalid { place: self.place(name), rule: rule() });
         }
     }
 
-    /// The place of a field of the message at hand.
+    /// The path of a field of the current message.
     fn place(&self, name: &str) -> String {
         let mut place = String::new();
         for (step, index) in self.path.iter().chain([&(name, None)]).filter(|(step, _)| !step.is_empty()) {
@@ -738,7 +741,7 @@ impl<'a> Rewriter<'a> {
         self.at((name, Some(i)), inner)
     }
 
-    /// Reads an inner message. Where that fails, the path stays as it is: it is the fault's place.
+    /// Reads a nested message. On failure the path is kept, because it is the error's location.
     fn at<T>(&mut self, step: (&'static str, Option<usize>), inner: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         self.path.push(step);
         let read = inner(self)?;
@@ -747,7 +750,7 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-/// Writes a message whose length is not known before.
+/// Writes a message whose length is not known in advance.
 fn put_nested(out: &mut Vec<u8>, key: u8, write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Result<()> {
     out.push(key);
     let start = out.len();
@@ -758,14 +761,14 @@ fn put_nested(out: &mut Vec<u8>, key: u8, write: impl FnOnce(&mut Vec<u8>) -> Re
     Ok(())
 }
 
-/// Writes a packed list of ids unless it is empty.
+/// Writes a packed list of ids, unless it is empty.
 fn put_list(out: &mut Vec<u8>, key: u8, list: &[u32]) {
     let mut packed = Vec::with_capacity(list.len() * 2);
     list.iter().for_each(|&id| varint::put(&mut packed, id.into()));
     bytes(out, key, &packed);
 }
 
-/// An `AnyValue` that is a string of the table.
+/// An `AnyValue` that refers to a string of the table.
 fn reference(string: u32) -> Vec<u8> {
     integer(0x40, string.into())
 }
@@ -776,7 +779,7 @@ fn integer(key: u8, value: u64) -> Vec<u8> {
     field
 }
 
-/// The id of the profile that the `k`th type becomes.
+/// The id of the profile for the `k`th sample type.
 fn id_of_type(id: [u8; 16], k: usize) -> [u8; 16] {
     let mut text = id.to_vec();
     text.extend_from_slice(b"sample_type");

@@ -1,4 +1,4 @@
-//! `Profile` and `Sample`, where the time goes.
+//! Decodes `Profile` and `Sample`, where most of the time is spent.
 
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::{Attribute, AttributeId, ByteRange, LinkId, Profile, StackId, Value, ValueType};
@@ -17,9 +17,9 @@ const PERIOD_TYPE: [&str; 2] = ["period_type.type_strindex", "period_type.unit_s
 pub(super) const COMMENT: &str = "pprof.profile.comment";
 
 impl<'a> Decoder<'a> {
-    /// Reads a profile and its samples. What the columns cannot say is noted in `fault`; the batch checks the rest.
-    /// `VALUES_FIRST` is for 1.8 and 1.9, which number the fields of a sample in another way; 1.8 has comments as well,
-    /// in front of the fields from 7 on, and a temporality.
+    /// Decodes a profile and its samples. Errors that the columns cannot represent are stored in `fault`; the batch
+    /// checks the rest. `VALUES_FIRST` is for 1.8 and 1.9, which number a sample's fields differently. 1.8 also has a
+    /// temporality, and comments as field 7, which shifts the following field numbers by one.
     pub(super) fn profile<const VALUES_FIRST: bool>(
         &mut self,
         mut reader: Reader<'a>,
@@ -28,9 +28,9 @@ impl<'a> Decoder<'a> {
         let has_comments = VALUES_FIRST && self.layout == Layout::V1_8;
         let mut profile = Profile::default();
         let mut attributes = Run::default();
-        // Pieces of the profile's own list may stand between samples, which use the common scratch.
+        // Pieces of the profile's own list may be between samples, which use the shared scratch buffer.
         let (mut scratch, mut comments) = (Vec::new(), Vec::new());
-        // There are fewer samples than bytes, of which there are fewer than 2^31.
+        // There are fewer samples than bytes, and fewer than 2^31 bytes.
         let first = self.samples.len() as u32;
         while let Some(key) = reader.key()? {
             let renumbered = match key >> 3 {
@@ -70,7 +70,7 @@ impl<'a> Decoder<'a> {
         }
         profile.samples = first..self.samples.len() as u32;
         if VALUES_FIRST {
-            // A payload comes with its format, and an id is not sixteen indices of strings: else it may be of the other.
+            // In the right layout a payload has a format, and an id does not look like sixteen string indices.
             self.suspicious |= profile.original_payload_format.is_some() == profile.original_payload.is_empty();
             let few = |&byte: &u8| byte < 0x80 && u32::from(byte) < self.table_strings;
             self.suspicious |= !has_comments && profile.profile_id.is_some_and(|id| id.iter().all(few));
@@ -91,7 +91,7 @@ impl<'a> Decoder<'a> {
             let place = self.spill.put(COMMENT.as_bytes());
             let key = self.inline_string(place)?;
             self.budget.charge::<Attribute>(1)?;
-            // Each takes two bytes of the request at least, of which there are fewer than 2^31.
+            // Each takes at least two bytes of the request, which has fewer than 2^31.
             let id = AttributeId::new(self.tables.attributes.len() as u32);
             self.tables.attributes.push(Attribute { key, value: Value::Array(comments.into()), unit: None });
             profile.attributes = self.sets.extended(profile.attributes, &[id], &mut self.budget)?;
@@ -104,8 +104,8 @@ impl<'a> Decoder<'a> {
         Ok(Value::String(self.table_string(index, "comment_strindices")))
     }
 
-    /// Reads a `ValueType`. Where it has a temporality, what is not the change since the last report is refused: it
-    /// would be counted again with each report.
+    /// Decodes a `ValueType`. If it has a temporality, only delta is accepted: cumulative values would be counted again
+    /// with each report.
     fn value_type(
         &mut self,
         mut reader: Reader<'a>,
@@ -130,8 +130,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Reads a sample. Of 1.8 and 1.9, attributes that are not packed are refused, though protobuf allows them: one of
-    /// them is what 1.10 has as a link.
+    /// Decodes a sample. In 1.8 and 1.9, unpacked attributes are rejected although protobuf allows them: a single one
+    /// looks like a link of 1.10.
     #[inline(always)]
     fn sample<const VALUES_FIRST: bool>(
         &mut self,
@@ -168,7 +168,7 @@ impl<'a> Decoder<'a> {
         self.push_sample([stack, link], [attributes, timestamps, values], first, fault)
     }
 
-    /// Appends a sample of a stack, a link, attributes, timestamps and values.
+    /// Appends a sample with its stack, link, attributes, timestamps and values.
     #[inline(always)]
     fn push_sample(
         &mut self,
@@ -192,7 +192,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The id of a list of attributes.
+    /// Returns the id of an attribute list.
     #[inline]
     pub(super) fn attribute_set(&mut self, list: Run) -> Result<Set> {
         let packed = list.bytes(self.request, &self.scratch.attributes);
@@ -207,7 +207,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The place of a packed list of timestamps.
+/// The range of a packed list of timestamps.
 #[inline(always)]
 fn times(reader: &mut Reader<'_>) -> Result<ByteRange> {
     let packed = reader.span()?;
@@ -218,7 +218,7 @@ fn times(reader: &mut Reader<'_>) -> Result<ByteRange> {
     Ok(packed)
 }
 
-/// The id of a profile: sixteen bytes, where all zeros are as good as none (opentelemetry-proto `profiles.proto`).
+/// The id of a profile: sixteen bytes; all zeros mean none (opentelemetry-proto `profiles.proto`).
 fn profile_id(bytes: &[u8], fault: &mut Option<Invalid>) -> Option<[u8; 16]> {
     match <[u8; 16]>::try_from(bytes) {
         Ok(id) => (id != [0; 16]).then_some(id),
@@ -231,7 +231,7 @@ fn profile_id(bytes: &[u8], fault: &mut Option<Invalid>) -> Option<[u8; 16]> {
     }
 }
 
-/// Why a temporality is refused, unless it is unset or that of changes (`AGGREGATION_TEMPORALITY_DELTA`).
+/// Why a temporality is rejected, unless it is unset or delta (`AGGREGATION_TEMPORALITY_DELTA`).
 pub(super) fn not_delta(temporality: u64) -> Option<String> {
     match temporality {
         0 | 1 => None,

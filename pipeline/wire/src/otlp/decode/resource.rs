@@ -1,4 +1,4 @@
-//! `ResourceProfiles`, `ScopeProfiles`, and what describes them.
+//! Decodes `ResourceProfiles`, `ScopeProfiles`, and their resource and scope.
 
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::profiles::RequestPart;
@@ -11,11 +11,11 @@ use super::Decoder;
 use super::census::count;
 
 impl<'a> Decoder<'a> {
-    /// Reads the `r`th `ResourceProfiles`.
+    /// Decodes the `r`th `ResourceProfiles`.
     pub(super) fn resource_profiles(&mut self, mut reader: Reader<'a>, r: usize) -> Result<ResourceProfiles> {
         let mut decoded = ResourceProfiles::default();
         decoded.scopes.reserve_exact(count(reader, 0x12)?);
-        // A resource's fault stands before those of what it holds, wherever the resource itself stands.
+        // A resource's error comes before those of its content, wherever the resource field itself is.
         let first_fault = self.faults.len();
         let mut fault = None;
         while let Some(key) = reader.key()? {
@@ -37,7 +37,7 @@ impl<'a> Decoder<'a> {
         decoded.resource.attributes.shrink_to_fit();
         decoded.resource.entity_refs.shrink_to_fit();
         if let Some(invalid) = fault {
-            // Whatever else is wrong inside goes with it.
+            // The resource is rejected as a whole, so errors inside of it no longer matter.
             self.faults.truncate(first_fault);
             self.faults.push((RequestPart::Resource(r), within("resource_profiles", r, "resource", invalid)));
         }
@@ -119,12 +119,12 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The place of an `EntityRef`, which is kept as it stands. One with text that is not UTF-8 is written anew.
+    /// The range of an `EntityRef`, which is kept in encoded form. One with invalid UTF-8 is rewritten.
     fn entity_ref(&mut self, mut reader: Reader<'a>) -> Result<ByteRange> {
         if is_text(reader)? {
             return Ok(reader.place());
         }
-        // A byte that is no text becomes the three of U+FFFD, and a length in front may take more bytes.
+        // An invalid byte becomes the three bytes of U+FFFD, and lengths may take more bytes.
         self.budget.charge::<[u8; 4]>(reader.rest().len())?;
         let mut anew = Vec::new();
         while let Some(key) = reader.key()? {
@@ -142,7 +142,7 @@ impl<'a> Decoder<'a> {
         Ok(self.spill.put(&anew))
     }
 
-    /// Reads a profile and notes what is wrong with it, if anything.
+    /// Decodes a profile and records its error, if any.
     fn checked_profile(&mut self, reader: Reader<'a>, [r, s, p]: [usize; 3]) -> Result<Profile> {
         let mut fault = None;
         let profile = match self.layout {
@@ -164,8 +164,8 @@ fn within(list: &str, element: usize, message: &str, inner: Invalid) -> Invalid 
     Invalid { place: format!("{list}[{element}].{message}.{}", inner.place), ..inner }
 }
 
-/// Whether all strings of an `EntityRef` are UTF-8. It has four fields, all of them strings
-/// (opentelemetry-proto `common.proto`).
+/// Whether all strings of an `EntityRef` are UTF-8. Its four fields are all strings (opentelemetry-proto
+/// `common.proto`).
 fn is_text(mut reader: Reader<'_>) -> Result<bool> {
     let mut text = true;
     while let Some(key) = reader.key()? {

@@ -1,14 +1,14 @@
-//! Packed integer lists: kept where they stand when they stand in one piece, else written anew.
+//! Packed integer lists: kept in place if they are contiguous, otherwise rewritten.
 //!
-//! Protobuf lets a sender write a repeated integer packed, one by one, or in any mix of both, and the reader has to
-//! join the pieces.
+//! A protobuf sender may write a repeated integer packed, one by one, or in any mix, and the reader has to join the
+//! pieces.
 
 use bytes::Bytes;
 use profbridge_model::ByteRange;
 
 use super::super::error::{Fault, Result};
 
-/// What was written anew; its offsets continue those of the request.
+/// The rewritten bytes; their offsets continue those of the request.
 #[derive(Debug)]
 pub(crate) struct Spill {
     base: u32,
@@ -16,8 +16,8 @@ pub(crate) struct Spill {
 }
 
 impl Spill {
-    /// A spill behind a request, which is shorter than 2 GiB. Lists are no longer than they stand in the request. Text
-    /// that is replaced can be, and both together longer than 4 GiB: that is refused when the tables are checked.
+    /// Creates a spill behind a request, which is shorter than 2 GiB. Rewritten lists never grow. Replaced text can, so
+    /// that the sum may exceed 4 GiB: this is rejected when the tables are checked.
     pub(crate) fn behind(request: &[u8]) -> Self {
         Self { base: request.len() as u32, bytes: Vec::new() }
     }
@@ -28,7 +28,7 @@ impl Spill {
         ByteRange { start, len: bytes.len() as u32 }
     }
 
-    /// The bytes at a place of the request or of what was written behind it.
+    /// The bytes at a range of the request or of the spill.
     #[inline]
     pub(crate) fn bytes<'a>(&'a self, request: &'a [u8], span: ByteRange) -> &'a [u8] {
         match span.start.checked_sub(self.base) {
@@ -43,7 +43,7 @@ impl Spill {
     }
 }
 
-/// Where the pieces of the lists of one message are joined; empty between messages.
+/// Buffers to join the lists of one message; empty between messages.
 #[derive(Debug, Default)]
 pub(crate) struct Scratches {
     /// Attribute indices.
@@ -54,19 +54,19 @@ pub(crate) struct Scratches {
     pub(crate) values: Vec<u8>,
 }
 
-/// One list of one message, while it is read.
+/// A list of one message that is being read.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Run(ByteRange);
 
 impl Run {
-    /// Appends a piece of a list of integers: a packed run, or a single integer.
+    /// Appends a piece of an integer list: a packed run, or a single integer.
     #[inline]
     pub(crate) fn add(&mut self, piece: ByteRange, request: &[u8], scratch: &mut Vec<u8>) -> Result<()> {
         if self.0.is_empty() {
             self.0 = piece;
             return Ok(());
         }
-        // The last byte of an integer has a clear top bit. A cut-off one must not be completed by the next piece.
+        // The last byte of an integer has a clear top bit. A truncated integer must not be completed by the next piece.
         if bytes(request, self.0).last() >= Some(&0x80) || bytes(request, piece).last() >= Some(&0x80) {
             return Err(Fault::wire(piece.start as usize, "an integer is cut off at the end of a packed list"));
         }
@@ -92,7 +92,7 @@ impl Run {
         scratch.extend_from_slice(bytes(request, piece));
     }
 
-    /// The place of the whole list.
+    /// The range of the whole list.
     #[inline]
     pub(crate) fn finish(self, scratch: &mut Vec<u8>, spill: &mut Spill) -> ByteRange {
         if scratch.is_empty() {
@@ -103,7 +103,7 @@ impl Run {
         span
     }
 
-    /// The bytes of the whole list, for whoever needs them only now. The scratch is to be cleared afterwards.
+    /// The bytes of the whole list, for immediate use. The caller must clear the scratch buffer afterwards.
     #[inline]
     pub(crate) fn bytes<'a>(self, request: &'a [u8], scratch: &'a [u8]) -> &'a [u8] {
         if scratch.is_empty() { bytes(request, self.0) } else { scratch }

@@ -1,7 +1,7 @@
-//! Lists of attributes, each stored once.
+//! Attribute lists, each stored once.
 //!
-//! Samples by the hundred thousand carry one of a few hundred lists (a thread's id and name, say), so a list is looked
-//! for among those seen lately by its bytes, and only then by its indices.
+//! Hundreds of thousands of samples share a few hundred lists (a thread's id and name, for example), so a list is first
+//! looked up by its bytes in a cache of recent lists, and only then by its indices.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::dictionary::Invalid;
@@ -11,23 +11,23 @@ use std::hash::{BuildHasher, Hasher};
 use super::super::error::{Fault, Result};
 use super::super::limits::Budget;
 
-/// What a list of indices is. Small, since it is returned for each sample.
+/// The result of storing a list of indices. Small, since it is returned for each sample.
 #[derive(Debug)]
 pub(crate) enum Set {
-    /// A list that is stored; none where it is empty.
+    /// A stored list; `None` if it is empty.
     Known(Option<AttributeSetId>),
-    /// No list, since it has this index.
+    /// Invalid, because it contains this index.
     OutOfRange(u32),
 }
 
-/// Says that an index of a list is out of range.
+/// The error for an index of a list that is out of range.
 #[cold]
 pub(crate) fn out_of_range(index: u32, attributes: u32) -> Invalid {
     let rule = format!("index {} is out of range, attribute_table has {attributes} elements", index as i32);
     Invalid { place: "attribute_indices".to_owned(), rule }
 }
 
-/// How many lists are remembered by their bytes: enough for the threads of a host, in eight kilobytes.
+/// Size of the cache of recent lists: enough for the threads of a host, in eight kilobytes.
 const RECENT: usize = 512;
 
 /// The distinct lists of attributes of a request.
@@ -37,10 +37,10 @@ pub(crate) struct Sets {
     items: Vec<Option<AttributeId>>,
     index: HashTable<u32>,
     state: DefaultHashBuilder,
-    /// Lists of up to seven bytes that were seen lately, each at the place that its bytes give: the bytes, behind
-    /// their number, and the id. Zero is no list.
+    /// A cache of recent lists of up to seven bytes, at a position derived from the bytes: the bytes with their number
+    /// in front, and the list's id. Zero is an empty entry.
     recent: Box<[(u64, u32)]>,
-    /// A list holds an index twice, or index 0: whoever sends that may mean something else by it.
+    /// Whether some list has duplicate indices or index 0: the sender may use another layout.
     pub(crate) odd: bool,
 }
 
@@ -58,8 +58,8 @@ impl Default for Sets {
 }
 
 impl Sets {
-    /// The id of a packed list of indices into an `attribute_table` of this many elements; none for the empty list.
-    ///
+    /// Returns the id of a packed list of indices into an `attribute_table` with `attributes` elements; none for the
+    /// empty list.
     #[inline]
     pub(crate) fn intern(&mut self, packed: &[u8], attributes: u32, budget: &mut Budget) -> Result<Set> {
         if packed.is_empty() {
@@ -68,7 +68,7 @@ impl Sets {
         if packed.len() > 7 {
             return self.look_up(packed, attributes, budget);
         }
-        // Seven bytes behind their number, which tells apart what differs in leading zeros.
+        // Seven bytes with their number in front, which distinguishes lists that differ in leading zeros.
         let key = packed.iter().fold(packed.len() as u64, |key, &byte| key << 8 | u64::from(byte));
         // A multiplication mixes towards the high bits.
         let place = (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32) as usize % RECENT;
@@ -83,7 +83,7 @@ impl Sets {
         Ok(found)
     }
 
-    /// The id of the list of `base`, followed by `more`, all of which are there; none for the empty list.
+    /// Returns the id of the list `base` followed by the valid indices `more`; none for the empty list.
     pub(crate) fn extended(
         &mut self,
         base: Option<AttributeSetId>,
@@ -103,7 +103,7 @@ impl Sets {
     }
 
     fn look_up(&mut self, packed: &[u8], attributes: u32, budget: &mut Budget) -> Result<Set> {
-        // The items are appended as if the list were seen for the first time, and taken back if it was not.
+        // The items are appended as if the list were new, and removed again if it is not.
         let start = self.items.len();
         let mut rest = packed;
         while !rest.is_empty() {
@@ -133,7 +133,7 @@ impl Sets {
             return Ok(id);
         }
         budget.charge::<Option<AttributeId>>(list.len())?;
-        // The place of the list, and its share of the hash table.
+        // Pays for the range of the list and its entry in the hash table.
         budget.charge::<[u64; 2]>(1)?;
         self.odd |= list.contains(&None) || has_duplicate(list);
         let id = self.sets.len() as u32;
@@ -148,7 +148,7 @@ impl Sets {
         Ok(id)
     }
 
-    /// Hands the lists over to the tables.
+    /// Moves the lists into the tables.
     pub(crate) fn finish(&mut self, tables: &mut Tables) {
         tables.attribute_sets = std::mem::take(&mut self.sets);
         tables.attribute_set_items = std::mem::take(&mut self.items);
@@ -163,7 +163,7 @@ fn hash_list(state: &DefaultHashBuilder, list: &[Option<AttributeId>]) -> u64 {
     hasher.finish()
 }
 
-/// Whether a list holds an index twice. Long lists are sorted, so that a hostile one costs no more than its length.
+/// Whether a list has duplicate indices. Long lists are sorted, so that a hostile one takes no quadratic time.
 fn has_duplicate(list: &[Option<AttributeId>]) -> bool {
     if list.len() <= 16 {
         return list.iter().enumerate().any(|(i, item)| list[..i].contains(item));

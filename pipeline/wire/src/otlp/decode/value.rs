@@ -1,7 +1,7 @@
-//! `AnyValue` and `KeyValue`.
+//! Decodes `AnyValue` and `KeyValue`.
 //!
-//! Protobuf merges a message that stands twice, which for a list means joining both. A [`Draft`] is a value that can
-//! still grow, so joining costs no more than reading.
+//! Protobuf merges repeated messages, which joins lists. A [`Draft`] is a value that can still grow, so joining costs
+//! no more than reading.
 
 use profbridge_model::{Attribute, ByteRange, Value};
 
@@ -9,7 +9,7 @@ use super::super::error::Result;
 use super::super::reader::Reader;
 use super::Decoder;
 
-/// A value while it is read.
+/// A value that is being read.
 #[derive(Debug, Default)]
 pub(super) enum Draft {
     #[default]
@@ -20,7 +20,7 @@ pub(super) enum Draft {
 }
 
 impl Draft {
-    /// The value as it was read.
+    /// The finished value.
     pub(super) fn finish(self) -> Value {
         match self {
             Draft::Empty => Value::Empty,
@@ -32,7 +32,7 @@ impl Draft {
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads an `AnyValue` into a draft. The last of its kinds wins.
+    /// Reads an `AnyValue` into a draft. The last kind of value wins.
     pub(super) fn value(&mut self, mut reader: Reader<'a>, draft: &mut Draft, depth: u32) -> Result<()> {
         self.budget.value(depth)?;
         while let Some(key) = reader.key()? {
@@ -101,8 +101,8 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// Reads a `KeyValue`. Its key stands inline, or else refers to the string table; never both
-    /// (opentelemetry-proto `common.proto`), so an inline key wins.
+    /// Reads a `KeyValue`. Its key is inline or refers to the string table, never both (opentelemetry-proto
+    /// `common.proto`), so an inline key wins.
     pub(super) fn key_value(&mut self, mut reader: Reader<'a>, depth: u32) -> Result<Attribute> {
         let mut inline = ByteRange::default();
         let mut index = 0;
@@ -126,7 +126,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// The memory behind a value, in bytes.
+/// Heap size of a value, in bytes.
 pub(super) fn heap(value: &Value) -> usize {
     match value {
         Value::Array(values) => size_of_val(&**values) + values.iter().map(heap).sum::<usize>(),

@@ -1,12 +1,12 @@
-//! `ProfilesDictionary`.
+//! Encodes `ProfilesDictionary`.
 
 use profbridge_model::{Attribute, Function, FunctionId, Line, Link, Location, Mapping, MappingId, StringId, Tables};
 
 use super::Encoder;
 use super::put::{Sink, bytes, encoded, int, message};
 
-/// How many strings the `string_table` has to hold: those that were in it, or all, if anything that can refer to the
-/// table only refers to one behind it.
+/// Number of strings that the `string_table` must contain: those of the original table or, if an element that needs a
+/// table index uses a later string, all of them.
 pub(super) fn strings(tables: &Tables, profiles: impl Iterator<Item = [Option<StringId>; 4]>) -> usize {
     let of_function = |&Function { name, system_name, filename, start_line: _ }: &_| [name, system_name, filename];
     let of_mapping =
@@ -22,7 +22,7 @@ pub(super) fn strings(tables: &Tables, profiles: impl Iterator<Item = [Option<St
 }
 
 impl<'a> Encoder<'a> {
-    /// Writes the dictionary's contents.
+    /// Writes the content of the dictionary.
     pub(super) fn dictionary(&self, out: &mut impl Sink) {
         let tables: &'a Tables = self.dictionary.tables();
         for mapping in &tables.mappings {
@@ -92,7 +92,7 @@ fn link(out: &mut impl Sink, Link { trace_id, span_id }: &Link) {
     bytes(out, 0x12, unless_zero(span_id));
 }
 
-/// An id, left out where all of it is zero: element 0 of `link_table` is `Link{}` (open-telemetry/sig-profiling,
+/// An id, or nothing if it is all zero: element 0 of `link_table` is `Link{}` (open-telemetry/sig-profiling,
 /// profcheck).
 fn unless_zero(id: &[u8]) -> &[u8] {
     if id.iter().all(|&byte| byte == 0) { &[] } else { id }

@@ -1,34 +1,34 @@
-//! Fields as protobuf writes them, into a buffer or as a count of bytes. Every field number here is below 16, so every
-//! key is one byte.
+//! Writes protobuf fields into a buffer, or only counts their bytes. Every field number here is below 16, so every key
+//! is one byte.
 
 use profbridge_model::varint;
 
-/// Where fields are written.
+/// A destination for fields.
 pub(crate) trait Sink {
-    /// Appends bytes as they are.
+    /// Appends bytes unmodified.
     fn raw(&mut self, bytes: &[u8]);
 
-    /// Appends an integer of variable length.
+    /// Appends a varint.
     fn varint(&mut self, value: u64);
 
-    /// Appends contents of a message, which take so many bytes.
+    /// Appends the content of a message, which has `size` bytes.
     fn contents(&mut self, size: usize, write: impl FnOnce(&mut Self));
 
-    /// Begins a message whose size is remembered: it is large, and counted once.
+    /// Opens a large message, whose size is counted once and remembered.
     fn open(&mut self, key: u8, sizes: &mut Sizes) -> Open;
 
-    /// Ends it.
+    /// Closes the message.
     fn close(&mut self, open: Open, sizes: &mut Sizes);
 }
 
-/// The sizes of messages, in the order in which they begin.
+/// The sizes of messages, in the order in which they are opened.
 #[derive(Debug, Default)]
 pub(crate) struct Sizes {
     list: Vec<usize>,
     next: usize,
 }
 
-/// A message that began: its place among the sizes, and how many bytes there were before it.
+/// An open message: its index among the sizes, and the number of bytes before it.
 #[derive(Debug)]
 #[must_use = "a message that is not closed has no size"]
 pub(crate) struct Open {
@@ -64,7 +64,7 @@ impl Sink for Vec<u8> {
     }
 }
 
-/// How many bytes fields take.
+/// Counts the bytes of fields.
 #[derive(Debug, Default)]
 pub(crate) struct Size(pub(crate) usize);
 
@@ -96,7 +96,7 @@ impl Sink for Size {
     }
 }
 
-/// Writes an integer field unless it is zero.
+/// Writes an integer field, unless it is zero.
 #[inline]
 pub(crate) fn int(out: &mut impl Sink, key: u8, value: u64) {
     if value != 0 {
@@ -105,7 +105,7 @@ pub(crate) fn int(out: &mut impl Sink, key: u8, value: u64) {
     }
 }
 
-/// Writes an eight-byte field unless it is zero.
+/// Writes an eight-byte field, unless it is zero.
 pub(crate) fn fixed64(out: &mut impl Sink, key: u8, value: u64) {
     if value != 0 {
         out.raw(&[key]);
@@ -113,7 +113,7 @@ pub(crate) fn fixed64(out: &mut impl Sink, key: u8, value: u64) {
     }
 }
 
-/// Writes bytes, a string or a packed list unless they are empty.
+/// Writes bytes, a string or a packed list, unless empty.
 #[inline]
 pub(crate) fn bytes(out: &mut impl Sink, key: u8, bytes: &[u8]) {
     if !bytes.is_empty() {
@@ -121,21 +121,21 @@ pub(crate) fn bytes(out: &mut impl Sink, key: u8, bytes: &[u8]) {
     }
 }
 
-/// Writes bytes, a string, or a message that is encoded already, which stand there even if they are empty.
+/// Writes bytes, a string, or an encoded message, even if empty.
 #[inline]
 pub(crate) fn encoded(out: &mut impl Sink, key: u8, bytes: &[u8]) {
     head(out, key, bytes.len());
     out.raw(bytes);
 }
 
-/// Writes what stands before a message's contents.
+/// Writes the key and the length of a message.
 #[inline]
 pub(crate) fn head(out: &mut impl Sink, key: u8, len: usize) {
     out.raw(&[key]);
     out.varint(len as u64);
 }
 
-/// Writes a message, also an empty one: its contents are given twice, to be counted and to be written.
+/// Writes a message, even if empty. Its content is produced twice: to count it and to write it.
 #[inline]
 pub(crate) fn message<S: Sink>(out: &mut S, key: u8, count: impl FnOnce(&mut Size), write: impl FnOnce(&mut S)) {
     let mut size = Size(0);
@@ -144,7 +144,7 @@ pub(crate) fn message<S: Sink>(out: &mut S, key: u8, count: impl FnOnce(&mut Siz
     out.contents(size.0, write);
 }
 
-/// Writes a message unless it is empty.
+/// Writes a message, unless it is empty.
 pub(crate) fn some_message<S: Sink>(out: &mut S, key: u8, count: impl FnOnce(&mut Size), write: impl FnOnce(&mut S)) {
     let mut size = Size(0);
     count(&mut size);

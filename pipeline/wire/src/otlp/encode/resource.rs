@@ -1,4 +1,4 @@
-//! `ResourceProfiles` and what is in it.
+//! Encodes `ResourceProfiles` and its content.
 
 use profbridge_model::{
     LinkId, Profile, Resource, ResourceProfiles, Sample, SampleIds, Scope, ScopeProfiles, StackId, StringId, ValueType,
@@ -12,8 +12,8 @@ impl<'a> Encoder<'a> {
         self.dictionary.string_bytes(id)
     }
 
-    /// Whether the attributes of a sample could be values in the layout of 1.9: there is one for each time, and neither
-    /// values nor a link.
+    /// Whether a sample's attributes could be mistaken for values in the layout of 1.9: there is one for each time, and
+    /// neither values nor a link.
     #[inline]
     fn reads_as_1_9(&self, sample: &Sample<'_>) -> bool {
         sample.values_bytes().is_empty()
@@ -21,7 +21,7 @@ impl<'a> Encoder<'a> {
             && self.dictionary.attribute_set(sample.attributes).len() * 8 == sample.timestamps_bytes().len()
     }
 
-    /// The original payload and its format, which go together or not at all.
+    /// The original payload and its format, which are written together or not at all.
     fn original_payload(&self, profile: &Profile) -> Option<(&'a [u8], &'a [u8])> {
         if !self.options.original_payload || !payload_may_leave(self.dictionary, profile) {
             return None;
@@ -116,7 +116,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// The link 0, which stands for none and mostly is left out.
+/// An explicit link 0, which means none and is usually left out.
 const NO_LINK: &[u8] = &[0x18, 0];
 
 fn value_type(out: &mut impl Sink, ValueType { kind, unit }: ValueType) {

@@ -1,4 +1,4 @@
-//! `AnyValue`, `KeyValue` and `KeyValueAndUnit`.
+//! Encodes `AnyValue`, `KeyValue` and `KeyValueAndUnit`.
 
 use profbridge_model::{Attribute, StringId, Value};
 
@@ -6,13 +6,13 @@ use super::Encoder;
 use super::put::{Sink, bytes, encoded, int, message};
 
 impl Encoder<'_> {
-    /// The index of a string that may be written as a reference.
+    /// The index of a string, if it may be written as a reference.
     fn reference(&self, id: Option<StringId>) -> Option<u64> {
         let index = StringId::wire(id);
         (self.options.references && id.is_some() && (index as usize) < self.strings).then_some(u64::from(index))
     }
 
-    /// Writes an `AnyValue`'s contents.
+    /// Writes the content of an `AnyValue`.
     fn value(&self, out: &mut impl Sink, value: &Value) {
         match value {
             Value::Empty => {}
@@ -21,7 +21,7 @@ impl Encoder<'_> {
                 None => encoded(out, 0x0a, self.dictionary.string_bytes(*id)),
             },
             Value::Bool(flag) => out.raw(&[0x10, u8::from(*flag)]),
-            // Zero is written too: the field says which type the value has.
+            // Zero is written too, because the field determines the value's type.
             Value::Int(number) => {
                 out.raw(&[0x18]);
                 out.varint(*number as u64);
@@ -44,7 +44,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// Writes a `value` field; one that is not set is left out.
+    /// Writes a `value` field, unless it is not set.
     fn value_field(&self, out: &mut impl Sink, value: &Value) {
         if *value != Value::Empty {
             message(out, 0x12, |size| self.value(size, value), |out| self.value(out, value));
@@ -67,7 +67,7 @@ impl Encoder<'_> {
         int(out, 0x18, reference.unwrap_or(0));
     }
 
-    /// Writes a `KeyValueAndUnit`'s contents.
+    /// Writes the content of a `KeyValueAndUnit`.
     pub(super) fn key_value_and_unit(&self, out: &mut impl Sink, attribute: &Attribute) {
         int(out, 0x08, StringId::wire(attribute.key).into());
         self.value_field(out, &attribute.value);

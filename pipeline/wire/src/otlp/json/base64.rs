@@ -1,10 +1,9 @@
-//! Bytes in JSON, as senders write them.
+//! Base64 in JSON, in the variants that senders use.
 
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, Engine as _, GeneralPurpose, GeneralPurposeConfig, general_purpose};
 
-/// Padding may be there or not, and what the last character says beyond the last byte is passed over, as Go and Python
-/// do it.
+/// Padding is optional, and surplus bits of the last character are ignored, as in Go and Python.
 const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
     .with_decode_padding_mode(DecodePaddingMode::Indifferent)
     .with_decode_allow_trailing_bits(true);
@@ -12,13 +11,13 @@ const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
 const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
 const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
-/// The most bytes that so many characters stand for.
+/// Maximum number of bytes that this many characters decode to.
 pub(super) fn most_bytes(characters: usize) -> usize {
     characters.div_ceil(4) * 3
 }
 
-/// Reads base64 in the standard alphabet or in that of URLs into `out`, which has room for [`most_bytes`], and says how
-/// many bytes it was, or what is wrong with it.
+/// Decodes base64 in the standard or the URL alphabet into `out`, which must have room for [`most_bytes`]. Returns the
+/// number of bytes, or the error.
 pub(super) fn read(text: &str, out: &mut [u8]) -> Result<usize, String> {
     let engine = if text.contains(['-', '_']) { &URL_SAFE } else { &STANDARD };
     engine.decode_slice(text, out).map_err(|error| format!("is not base64: {error}"))
@@ -28,7 +27,7 @@ pub(super) fn read(text: &str, out: &mut [u8]) -> Result<usize, String> {
 pub(super) fn write(out: &mut Vec<u8>, bytes: &[u8]) {
     let start = out.len();
     out.resize(start + bytes.len().div_ceil(3) * 4, 0);
-    // The room is exactly what padded base64 takes.
+    // The reserved space is exactly the size of padded base64.
     let written = general_purpose::STANDARD.encode_slice(bytes, &mut out[start..]).unwrap_or_default();
     debug_assert_eq!(start + written, out.len());
 }
@@ -39,7 +38,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Guarantees: bytes come back from either alphabet, with and without padding, and from what is written.
+        /// Guarantees: bytes survive the round trip, in either alphabet, with and without padding.
         /// rule: otlp#json-mapping
         #[test]
         fn round_trip(bytes: Vec<u8>) {

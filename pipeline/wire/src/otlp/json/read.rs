@@ -1,8 +1,8 @@
-//! JSON to protobuf, in one pass over the text.
+//! Converts JSON to protobuf, in one pass over the text.
 //!
-//! `serde_json` reads the text and hands over each key and value where it stands; nothing is kept of it but the message
-//! under way. A message's length stands in front of it and is known at its end only: one byte is left for it, and where
-//! it takes more the message is moved, once for each level that it is in.
+//! `serde_json` parses the text and passes on each key and value; only the output message is kept. A message's length
+//! precedes it, but is only known at its end: one byte is reserved, and if the length takes more, the message is moved,
+//! once for each level of nesting.
 
 mod single;
 mod state;
@@ -38,7 +38,7 @@ pub(super) fn read(
     }
 }
 
-/// Reads a message: what stands between its length and its end.
+/// Reads a message's fields, without its length.
 struct Object<'s, 'g> {
     state: &'s mut State<'g>,
     schema: &'static Schema,
@@ -96,10 +96,10 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
     }
 }
 
-/// Finds the field of a name: its number in the schema's list; `None` where there is no such field.
+/// Finds a field by its name; returns its index in the schema, or `None` if there is no such field.
 struct Name {
     schema: &'static Schema,
-    /// The field that stands behind the one before: senders write them in order.
+    /// The index after the last field: senders write fields in order.
     next: usize,
 }
 
@@ -141,7 +141,7 @@ impl Visitor<'_> for Name {
     }
 }
 
-/// Reads what a field holds, and says whether it was there: `null` is not.
+/// Reads the value of a field, and returns whether there was one: `null` counts as none.
 struct Value<'s, 'g> {
     state: &'s mut State<'g>,
     field: &'static Field,

@@ -1,9 +1,9 @@
-//! The messages of OTLP that stand in JSON: the names of their fields, and what each is in protobuf.
+//! The OTLP messages that occur in JSON: the names of their fields, and their protobuf types.
 //!
 //! Source: opentelemetry-proto 1.10, `opentelemetry/proto/` `profiles/v1development/profiles.proto`,
 //! `trace/v1/trace.proto`, `common/v1/common.proto`, `resource/v1/resource.proto`, and the services below `collector/`.
 
-/// The most fields of a message.
+/// Maximum number of fields in a message.
 pub(super) const MAX_FIELDS: usize = 16;
 
 /// A message.
@@ -11,27 +11,27 @@ pub(super) const MAX_FIELDS: usize = 16;
 pub(super) struct Schema {
     /// Its fields, at most [`MAX_FIELDS`], in the order in which they are written.
     pub(super) fields: &'static [Field],
-    /// Whether it is a `oneof`: at most one of its fields is there, and it is there even with the value zero.
+    /// Whether it is a `oneof`: at most one of its fields is present, even if its value is zero.
     pub(super) one_of: bool,
-    /// Names of fields that only earlier layouts of the message have. Whoever ignored them as unknown would lose what
-    /// the message is about.
+    /// Field names that only earlier layouts of the message have. Ignoring them as unknown would lose the message's
+    /// main content.
     pub(super) former: &'static [&'static str],
 }
 
 /// A field of a message.
 #[derive(Debug)]
 pub(super) struct Field {
-    /// Its number in protobuf.
+    /// Its protobuf number.
     pub(super) number: u32,
     /// Its name in JSON.
     pub(super) name: &'static str,
-    /// Its name in the protocol's definition, which protobuf's readers of JSON take as well.
+    /// Its name in the protocol's definition, which protobuf's JSON parsers also accept.
     pub(super) proto_name: &'static str,
     pub(super) kind: Kind,
     pub(super) repeated: bool,
 }
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Kind {
     Message(&'static Schema),
@@ -41,8 +41,8 @@ pub(super) enum Kind {
     /// Bytes that are hexadecimal digits in JSON: ids of traces and spans (opentelemetry-proto `docs/specification.md`,
     /// "JSON Protobuf Encoding").
     Hex,
-    /// The id of a profile. The specification excepts only those of traces and spans from base64; the Collector and
-    /// opentelemetry-rust write hexadecimal digits here too. Both are read, digits are written.
+    /// The id of a profile. The specification excludes only trace and span ids from base64, but the Collector and
+    /// opentelemetry-rust write hexadecimal digits here too. Both are accepted, digits are written.
     ProfileId,
     Bool,
     Double,
@@ -52,12 +52,12 @@ pub(super) enum Kind {
     Uint64,
     Fixed32,
     Fixed64,
-    /// An enumeration: numbers are written, as OTLP demands, and names are read as well.
+    /// An enumeration: numbers are written, as OTLP requires, and names are accepted too.
     Enum(&'static [(&'static str, i32)]),
 }
 
 impl Kind {
-    /// Whether several of them stand in one piece on the wire: numbers do.
+    /// Whether repeated values are packed on the wire: numbers are.
     pub(super) fn is_packed(self) -> bool {
         !matches!(self, Self::Message(_) | Self::String | Self::Bytes | Self::Hex | Self::ProfileId)
     }
@@ -80,7 +80,7 @@ const fn message(fields: &'static [Field]) -> Schema {
 }
 
 /// `ExportProfilesServiceRequest`, and `ProfilesData`, which has the same fields. Before opentelemetry-proto 1.7 the
-/// tables stood beside the resources.
+/// tables were next to the resources.
 pub(super) static PROFILES_REQUEST: Schema = Schema {
     fields: &[
         many(1, "resourceProfiles", "resource_profiles", Message(&RESOURCE_PROFILES)),
@@ -118,7 +118,7 @@ static SCOPE_PROFILES: Schema = message(&[
     one(3, "schemaUrl", "schema_url", String),
 ]);
 
-/// Until opentelemetry-proto 1.8 samples were called `sample`, until 1.5 the tables stood here, and in 1.3 the profile
+/// Until opentelemetry-proto 1.8 samples were named `sample`, until 1.5 the tables were here, and in 1.3 the profile
 /// was in a container.
 static PROFILE: Schema = Schema {
     fields: &[
@@ -178,7 +178,7 @@ static MAPPING: Schema = message(&[
     many(5, "attributeIndices", "attribute_indices", Int32),
 ]);
 
-/// Until opentelemetry-proto 1.8 its lines were called `line`.
+/// Until opentelemetry-proto 1.8 the lines were named `line`.
 static LOCATION: Schema = Schema {
     fields: &[
         one(1, "mappingIndex", "mapping_index", Int32),
@@ -319,7 +319,7 @@ static SPAN_STATUS: Schema =
 
 static STATUS_CODES: [(&str, i32); 3] = [("STATUS_CODE_UNSET", 0), ("STATUS_CODE_OK", 1), ("STATUS_CODE_ERROR", 2)];
 
-/// A name of the protocol's definition as it stands in JSON: `time_unix_nano` is `timeUnixNano`.
+/// Converts a name of the protocol's definition to JSON: `time_unix_nano` becomes `timeUnixNano`.
 #[cfg(test)]
 fn lower_camel_case(proto_name: &str) -> std::string::String {
     let mut parts = proto_name.split('_');
@@ -343,8 +343,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: in every message names and numbers are told apart, the name in JSON is made of the definition's, and
-    /// there are no more fields than there may be.
+    /// Guarantees: names and numbers are unique in every message, the JSON name follows from the definition's, and no
+    /// message exceeds the maximum number of fields.
     /// rule: otlp#json-names
     #[test]
     fn names() {

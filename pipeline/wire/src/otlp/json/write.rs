@@ -1,8 +1,7 @@
-//! Protobuf to JSON.
+//! Converts protobuf to JSON.
 //!
-//! The message may be written in any lawful way: its fields in any order, lists in pieces, messages in parts, with
-//! unknown fields. Where the fields of each name stand together, as everybody writes them, each is looked at twice: for
-//! where it stands, and to be written.
+//! The message may use any valid encoding: fields in any order, lists in pieces, messages in parts, unknown fields. If
+//! all fields of one name are adjacent, as in practice, each is visited twice: to find it, and to write it.
 
 use super::Message;
 use super::base64;
@@ -11,15 +10,15 @@ use crate::json;
 use crate::otlp::error::{DecodeError, Fault, Result};
 use crate::otlp::reader::{FIXED32, FIXED64, LEN, Reader, VARINT};
 
-/// How deep messages may nest; as deep as prost reads them.
+/// Maximum nesting of messages, the same as prost's.
 const MAX_DEPTH: u32 = 100;
 
-/// Appends a message as JSON, on one line and without one's end. What is unknown is left out.
+/// Appends a message as JSON on one line, without a line break. Unknown fields are left out.
 ///
 /// # Errors
 ///
-/// It is not that message in protobuf, or deeper than a hundred messages, or `out` has got more than `most` bytes. A
-/// part of it may have been appended: up to `most` bytes, and what one string or number takes.
+/// The bytes are not this message, or nest deeper than a hundred messages, or `out` exceeds `most` bytes. Part of the
+/// message may have been appended: up to `most` bytes, plus one string or number.
 pub fn write(
     message: Message,
     protobuf: &[u8],
@@ -33,14 +32,14 @@ pub fn write(
     Ok(object(message.schema(), Reader::new(protobuf), &mut text, 0)?)
 }
 
-/// What is written, and how long it may get.
+/// The output and its maximum length.
 struct Text<'a> {
     out: &'a mut Vec<u8>,
     most: usize,
 }
 
 impl Text<'_> {
-    /// Refuses to go on where too much is written.
+    /// Fails if the output is too long.
     #[inline]
     fn in_limit(&self) -> Result<()> {
         match self.out.len() > self.most {
@@ -50,14 +49,14 @@ impl Text<'_> {
     }
 }
 
-/// Where the fields of one name stand in a message.
+/// The fields of one name in a message.
 #[derive(Debug, Clone, Copy)]
 struct Place<'a> {
-    /// From the first one on.
+    /// A reader at the first one.
     from: Reader<'a>,
-    /// Where the last one ends.
+    /// End offset of the last one.
     end: usize,
-    /// How many there are.
+    /// Number of fields.
     count: usize,
 }
 
@@ -85,7 +84,7 @@ fn object(schema: &'static Schema, message: Reader<'_>, text: &mut Text<'_>, dep
     text.out.push(b'{');
     let start = text.out.len();
     for (index, (field, place)) in schema.fields.iter().zip(places).enumerate() {
-        // Of a `oneof` the last one that stands counts (protobuf encoding guide, "Last One Wins").
+        // The last field of a `oneof` wins (protobuf encoding guide, "Last One Wins").
         let Some(place) = place.filter(|_| !schema.one_of || index == last) else { continue };
         let before = text.out.len();
         if before > start {
@@ -106,7 +105,7 @@ fn object(schema: &'static Schema, message: Reader<'_>, text: &mut Text<'_>, dep
     text.in_limit()
 }
 
-/// The field of a number, which most often is the same as before or the next one.
+/// The index of a field number, which is usually the same as the last one or the next.
 #[inline]
 fn index(schema: &'static Schema, number: u32, last: usize) -> Option<usize> {
     let fields = schema.fields;
@@ -127,7 +126,7 @@ fn wire_type(kind: Kind) -> u32 {
     }
 }
 
-/// Refuses a field that has another wire type than its own. A list of numbers may stand in one piece or not.
+/// Rejects a field with the wrong wire type. A list of numbers may be packed or not.
 #[inline]
 fn check(field: &'static Field, key: u32, reader: Reader<'_>) -> Result<()> {
     let found = key & 7;
@@ -138,7 +137,7 @@ fn check(field: &'static Field, key: u32, reader: Reader<'_>) -> Result<()> {
     Err(Fault::wire(reader.position(), rule).within(field.proto_name))
 }
 
-/// Calls `take` for each field of a number, behind its key.
+/// Calls `take` for each field with this number, after its key.
 fn each<'a>(
     field: &'static Field,
     place: Place<'a>,
@@ -155,7 +154,7 @@ fn each<'a>(
     Ok(())
 }
 
-/// Writes a list, and says whether there is anything in it.
+/// Writes a list, and returns whether it has elements.
 fn list(field: &'static Field, place: Place<'_>, text: &mut Text<'_>, depth: u32) -> Result<bool> {
     text.out.push(b'[');
     let mut index = 0;
@@ -185,7 +184,7 @@ fn list(field: &'static Field, place: Place<'_>, text: &mut Text<'_>, depth: u32
     Ok(index > 0)
 }
 
-/// Writes what is no list, and says whether there is anything to write: a zero is not, unless it is `explicit`.
+/// Writes a single value, and returns whether anything was written: a zero only if it is `explicit`.
 fn single(field: &'static Field, place: Place<'_>, explicit: bool, text: &mut Text<'_>, depth: u32) -> Result<bool> {
     let start = text.out.len();
     let mut is_zero = true;
@@ -196,7 +195,7 @@ fn single(field: &'static Field, place: Place<'_>, explicit: bool, text: &mut Te
             if place.count == 1 {
                 return object(schema, part, text, depth + 1);
             }
-            // The parts of a message are one behind the other the whole (protobuf encoding guide, "Last One Wins").
+            // Concatenating the parts of a message gives the merged message (protobuf encoding guide, "Last One Wins").
             parts.extend_from_slice(part.rest());
             Ok(())
         })?;
@@ -213,7 +212,7 @@ fn single(field: &'static Field, place: Place<'_>, explicit: bool, text: &mut Te
     Ok(explicit || !is_zero)
 }
 
-/// Writes one value that is no message, and says whether it is zero.
+/// Writes a scalar value, and returns whether it is zero.
 fn scalar(kind: Kind, reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<bool> {
     let position = reader.position();
     let number = match kind {
@@ -232,7 +231,7 @@ fn scalar(kind: Kind, reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<bool
             out.push(b'"');
             match kind {
                 Kind::Bytes => base64::write(out, bytes),
-                // An id of another length is none, and digits of another number are read as base64.
+                // An id of another length is invalid, and a wrong number of digits is read as base64.
                 Kind::ProfileId if bytes.len() != 16 => base64::write(out, bytes),
                 _ => hexadecimal(out, bytes),
             }
@@ -247,7 +246,7 @@ fn scalar(kind: Kind, reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<bool
     match kind {
         Kind::Bool => out.extend_from_slice(if number == 0 { b"false" } else { b"true" }),
         Kind::Double => double(out, f64::from_bits(number)),
-        // Protobuf reads integers of 32 bits from the lower half.
+        // Protobuf takes a 32-bit integer from the lower half.
         Kind::Int32 | Kind::Enum(_) => signed(out, (number as i32).into()),
         Kind::Uint32 | Kind::Fixed32 => json::number(out, u64::from(number as u32)),
         Kind::Int64 => {
@@ -271,7 +270,7 @@ fn signed(out: &mut Vec<u8>, value: i64) {
     json::number(out, value.unsigned_abs());
 }
 
-/// A double in as few digits as tell it from all others; JSON has no number for some.
+/// Writes a double with as few digits as identify it; JSON has no number for some doubles.
 fn double(out: &mut Vec<u8>, value: f64) {
     let name: &[u8] = match value {
         value if value.is_nan() => b"\"NaN\"",

@@ -1,20 +1,21 @@
-//! What speaks for one layout or another.
+//! Collects the evidence for one layout or another.
 //!
-//! Each profile and each sample is looked at by itself: the wire types of its fields say which layouts it can have.
-//! Where profiles or samples of one request speak for different layouts, the request is none of them.
+//! Each profile and each sample is inspected on its own: the wire types of its fields say which layouts it can have. If
+//! profiles or samples of one request point to different layouts, the request fits none of them.
 //!
-//! What wire types leave open:
+//! Two cases cannot be decided by wire types:
 //!
-//! * 1.9 against 1.10, where samples have values but neither attributes nor links: the values read as attributes. Such
-//!   a request could be 1.9 if every sample has as many of those as a 1.9 sample has values (one for each time, or
-//!   no times). It is taken for 1.9 if at least half of them cannot be attributes of a sample: an index is out of
-//!   range, 0, there twice, or that of an attribute which only locations or mappings have, or the sample is left
-//!   without values and times. Where it is fewer than half, nothing is known and the request is refused; likewise
-//!   where none is impossible and all are equal, as counts are, unless there are several and a period makes time of
-//!   them as 1.10 has it. The encoder writes the link 0 into samples of that shape, which only 1.10 can have.
-//! * 1.8 against 1.9, where profiles have neither an id nor a dropped count: nothing in them differs, so it does not
-//!   matter. The sixteen bytes of an id could also be sixteen comments of 1.8, but only if each is below 128 and in the
-//!   range of the string table.
+//! * 1.9 or 1.10, if samples have values but neither attributes nor links: the values of 1.9 then read as attributes of
+//!   1.10. Such a request could be 1.9 if every sample has as many of them as a 1.9 sample has values (one for each
+//!   time, or no times). It counts as 1.9 if at least half of the samples are invalid as 1.10: an index is out of
+//!   range, 0, duplicate, or that of an attribute that only locations or mappings have, or the sample has neither
+//!   values nor times. If some but fewer are invalid, the layout is unclear and the request is rejected. The same holds
+//!   if none is invalid and all lists are equal, as counts would be, unless there are several lists and a period: in
+//!   1.10 such samples are plausible, because the period converts their counts to time. The encoder writes the link 0
+//!   into such samples, which only 1.10 can have.
+//! * 1.8 or 1.9, if profiles have neither an id nor a dropped count: they do not differ then, so it does not matter.
+//!   The sixteen bytes of an id could also be sixteen comments of 1.8, but only if each is below 128 and in the range
+//!   of the string table.
 
 use profbridge_model::varint;
 
@@ -22,40 +23,40 @@ use super::super::error::DecodeError;
 use super::super::reader::{FIXED64, LEN, Reader, VARINT};
 use super::{Layout, Verdict};
 
-/// What was seen in a request.
+/// The evidence found in a request.
 #[derive(Debug, Default)]
 pub(super) struct Evidence {
     has_dictionary: bool,
     attributes: u64,
     strings: u64,
-    /// The strings that are keys of attributes of locations and mappings, and those attributes, in rising order.
+    /// The strings that are attribute keys of locations and mappings, and the attributes with such keys, both sorted.
     keys_of_places: Vec<u64>,
     of_places: Vec<u64>,
-    /// Which of the fields 3 to 8 stand beside the resources, as bits.
+    /// Which of the fields 3 to 8 are next to the resources, as a bit set.
     top_level: u16,
-    /// Profiles that can only be of 1.3, and of 1.4 or 1.5.
+    /// Number of profiles that only 1.3 can have, and that only 1.4 or 1.5 can have.
     containers: u64,
     own_tables: u64,
-    /// Profiles and samples that can only be of 1.6 or 1.7.
+    /// Number of profiles and samples that only 1.6 or 1.7 can have.
     ranges: u64,
-    /// Samples that can only be of 1.8 or 1.9, and of 1.10.
+    /// Number of samples that only 1.8 or 1.9 can have, and that only 1.10 can have.
     values_first: u64,
     current: u64,
     id_1_8: bool,
     details: Details,
     undecided: Undecided,
-    /// A profile has a period.
+    /// Whether some profile has a period.
     has_period: bool,
-    /// The list of the sample at hand.
+    /// The list of the current sample.
     list: Vec<u64>,
 }
 
-/// What tells 1.8 from 1.9, once a request is known to be of one of them.
+/// Distinguishes 1.8 from 1.9, once a request is known to be one of them.
 #[derive(Debug, Default)]
 struct Details {
     as_1_8: bool,
     as_1_9: bool,
-    /// There is something that is an id in 1.9 and could be comments in 1.8.
+    /// Whether some field is an id in 1.9 but could be comments in 1.8.
     id_or_comments: bool,
 }
 
@@ -63,16 +64,16 @@ struct Details {
 #[derive(Debug, Default)]
 struct Undecided {
     with_list: u64,
-    /// Lists that cannot be attributes.
+    /// Number of lists that cannot be attributes.
     impossible: u64,
-    /// Samples that 1.9 would not have.
+    /// Number of samples that are invalid as 1.9.
     not_1_9: u64,
     /// The first list, and whether another one differs.
     first: Vec<u64>,
     differ: bool,
 }
 
-/// The wire types with which the fields of a message were seen, as bits.
+/// The wire types seen for each field of a message, as bit sets.
 #[derive(Debug, Default, Clone, Copy)]
 struct Seen([u8; 32]);
 
@@ -87,27 +88,27 @@ impl Seen {
         self.0[field] & (1 << wire_type) != 0
     }
 
-    /// Whether a sample is of 1.4 to 1.7: its second field is the length of a range, its third has values, its sixth
-    /// has times.
+    /// Whether a sample is from 1.4 to 1.7: the second field is the length of a range, the third has values, the sixth
+    /// times.
     fn is_range(&self) -> bool {
         let range = self.has(2, VARINT) && (self.has(3, LEN) || self.has(6, LEN));
         range || self.has(5, VARINT) || (self.has(3, LEN) && self.has(4, LEN))
     }
 
-    /// Whether a sample is of 1.10: its third field is a link, its fourth has values.
+    /// Whether a sample is from 1.10: the third field is a link, the fourth has values.
     fn is_current(&self) -> bool {
         self.has(3, VARINT) || (self.has(4, LEN) && !self.has(2, VARINT) && !self.has(6, LEN))
     }
 }
 
-/// The value of a field, as far as it matters here.
+/// The value of a field, reduced to what matters here.
 enum Field<'a> {
     Number(u64),
     Bytes(Reader<'a>),
     Other,
 }
 
-/// Calls `visit` with each field. Ends quietly where the message is malformed: what came before it counts.
+/// Calls `visit` with each field. Stops silently at malformed data: the fields before it still count.
 fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Field<'a>)) {
     while let Ok(Some(key)) = reader.key() {
         let field = match key & 7 {
@@ -123,28 +124,28 @@ fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Field<'a>)) {
 }
 
 impl Evidence {
-    /// Before the dictionary was read: a request of so many bytes has at most half as many attributes.
+    /// The state before the dictionary was read. A request of `len` bytes has at most half as many attributes.
     pub(super) fn before_reading(len: usize) -> Self {
         Self { attributes: len as u64 / 2, ..Self::default() }
     }
 
-    /// Whether all samples so far can be of 1.8 or 1.9.
+    /// Whether all samples so far can be from 1.8 or 1.9.
     pub(super) fn fits_values_first(&self) -> bool {
         self.current == 0 && self.ranges == 0 && self.undecided.not_1_9 == 0
     }
 
-    /// Whether a sample so far can only be of 1.8 or 1.9.
+    /// Whether some sample so far can only be from 1.8 or 1.9.
     pub(super) fn is_values_first(&self) -> bool {
         self.values_first > 0
     }
 
-    /// Whether what would be attributes in 1.10 are none in at least half of the samples so far.
+    /// Whether, for at least half of the lists so far, the supposed attributes of 1.10 are invalid.
     pub(super) fn is_impossible_as_1_10(&self) -> bool {
         self.undecided.impossible > 0 && self.undecided.impossible * 2 >= self.undecided.with_list
     }
 
     pub(super) fn request(&mut self, reader: Reader<'_>) {
-        // The attributes have to be known before the samples are judged.
+        // The attributes must be known before the samples are inspected.
         walk(reader, |key, inner| match (key >> 3, inner) {
             (2, Field::Bytes(dictionary)) => {
                 self.has_dictionary = true;
@@ -191,7 +192,7 @@ impl Evidence {
         });
     }
 
-    /// Looks at a profile, and at its samples where `samples` says so.
+    /// Inspects a profile, and its samples if `samples` is set.
     pub(super) fn profile(&mut self, reader: Reader<'_>, samples: bool) {
         let mut seen = Seen::default();
         let (mut temporality, ranges) = (false, self.ranges);
@@ -207,14 +208,14 @@ impl Evidence {
                 _ => {}
             }
         });
-        // An id is no longer than this, a profile is not so short.
+        // A longer field cannot be an id, and a profile is not shorter.
         let holds_profile = eighth > 16 && !seen.has(2, LEN);
         if seen.has(2, FIXED64) || holds_profile {
             (self.containers, self.ranges) = (self.containers + 1, ranges);
             return;
         }
         if seen.has(4, LEN) || seen.has(17, LEN) || seen.has(12, VARINT) {
-            // Its samples have ranges, too.
+            // The samples of these profiles have ranges, too.
             (self.own_tables, self.ranges) = (self.own_tables + 1, ranges);
             return;
         }
@@ -233,7 +234,7 @@ impl Evidence {
             && !(seen.has(8, VARINT) || seen.has(9, LEN));
     }
 
-    /// Looks at a sample.
+    /// Inspects a sample.
     pub(super) fn sample(&mut self, reader: Reader<'_>) {
         let mut seen = Seen::default();
         let mut list = std::mem::take(&mut self.list);
@@ -290,7 +291,7 @@ impl Evidence {
         if self.own_tables > 0 {
             layouts.push(Layout::V1_4);
         }
-        // A later version may add one field beside the dictionary; five tables it will not add.
+        // A later version may add one field next to the dictionary, but not five tables.
         let tables_beside = self.top_level.count_ones() >= 3 || (self.top_level > 0 && self.ranges > 0);
         if self.ranges > 0 || (tables_beside && self.current == 0) {
             match (tables_beside, self.has_dictionary) {
@@ -300,7 +301,7 @@ impl Evidence {
             }
         }
         let earlier = !layouts.is_empty();
-        // What 1.10 has as attributes may be values.
+        // The attributes of 1.10 may be values of 1.9.
         let may_be_counts = with_list == 1 || with_list > 1 && !differ && !self.has_period;
         let may_be_1_9 = decoded && not_1_9 == 0 && (impossible > 0 || may_be_counts) && self.current == 0;
         if self.values_first > 0 || (!earlier && self.current == 0 && (self.id_1_8 || may_be_1_9)) {
@@ -331,7 +332,8 @@ impl Evidence {
     }
 }
 
-/// Whether a key is one that only locations and mappings have (semantic-conventions `model/profile`, `model/pprof`).
+/// Whether only locations and mappings have attributes of this key (semantic-conventions `model/profile`,
+/// `model/pprof`).
 fn is_key_of_place(key: &[u8]) -> bool {
     key == b"profile.frame.type"
         || [&b"process.executable.build_id."[..], b"pprof.location.", b"pprof.mapping."]

@@ -1,9 +1,9 @@
-//! A request becomes a batch of spans that points into it.
+//! Decodes a request into a batch of spans that points into it.
 //!
-//! Checked here, once: the wire format of every message, that strings are UTF-8, how deep values nest and how many
-//! there are, the lengths of ids, and that a span does not end before it begins. A span that breaks a rule is left out
-//! and said; the others stay. What breaks the wire format outside of a span is refused with the request, since nobody
-//! knows then where the next span begins.
+//! The decoder checks once: the wire format of every message, that strings are UTF-8, the depth and number of values,
+//! the lengths of ids, and that a span does not end before it begins. An invalid span is left out and reported; the
+//! others stay. A wire format error outside of a span rejects the request, since the start of the next span is then
+//! unknown.
 
 use bytes::Bytes;
 use profbridge_model::dictionary::Invalid;
@@ -15,47 +15,47 @@ use super::super::limits::{Budget, Limits, VALUE_DEPTH};
 use super::super::reader::Reader;
 use super::read::{AnyValue, Attributes};
 
-/// Bit 8 of `Span.flags`: it is known whether the parent is remote. Bit 9: it is.
+/// Bit 8 of `Span.flags`: whether `IS_REMOTE` is valid. Bit 9: the parent is remote.
 const HAS_IS_REMOTE: u32 = 0x100;
 const IS_REMOTE: u32 = 0x200;
 
 /// Bit 0 of `Span.flags`: W3C's flag `sampled`.
 const SAMPLED: u32 = 1;
 
-/// The attribute that says what a span of Sentry's was before it became OTLP (`sentry::spans_to_otlp`).
+/// The attribute that names a Sentry span's original format before it was converted to OTLP (`sentry::spans_to_otlp`).
 pub(crate) const FORM: &str = "sentry.form";
-/// What it says of a span of a container.
+/// The value for spans of a Sentry container.
 pub(crate) const STREAMED: &str = "span_v2";
 
-/// So many refused spans are said one by one; the others are counted.
+/// Maximum number of invalid spans reported individually; the others are only counted.
 const MOST_SAID: usize = 8;
 
-/// What was read of a request.
+/// The result of decoding a request.
 #[derive(Debug, Clone)]
 pub struct DecodedSpans {
-    /// The spans that break no rule.
+    /// The valid spans.
     pub spans: Spans,
-    /// The first of those that do.
+    /// The first invalid spans.
     pub refused: Vec<RefusedSpan>,
-    /// How many do.
+    /// Number of invalid spans.
     pub refused_spans: u64,
 }
 
 impl DecodedSpans {
-    /// The memory of it, in bytes.
+    /// Heap size in bytes.
     pub fn memory(&self) -> usize {
         self.spans.size_bytes() as usize
     }
 }
 
-/// A span that was left out.
+/// An invalid span, which was left out.
 pub type RefusedSpan = Invalid;
 
-/// Reads an `ExportTraceServiceRequest`, which is the same as `TracesData`.
+/// Decodes an `ExportTraceServiceRequest`, which has the same layout as `TracesData`.
 ///
 /// # Errors
 ///
-/// It is no such message, or it exceeds a limit.
+/// The request is malformed, or exceeds a limit.
 pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<DecodedSpans, DecodeError> {
     if request.len() > limits.max_request.min(i32::MAX as usize) {
         return Err(DecodeError::LimitExceeded { what: "bytes", limit: limits.max_request as u64 });
@@ -83,7 +83,7 @@ struct Decoder {
     spans: Vec<Span>,
     refused: Vec<RefusedSpan>,
     refused_spans: u64,
-    /// Whether everything of the request is in the batch.
+    /// Whether the batch contains everything of the request.
     whole: bool,
 }
 
@@ -96,7 +96,7 @@ impl Decoder {
                     let inner = reader.message()?;
                     self.resource_spans(inner).map_err(|fault| fault.within(format_args!("resource_spans[{at}]")))?;
                 }
-                // What a later version adds leaves with the bytes; a message that is written anew cannot have it.
+                // Unknown fields are only forwarded with the received bytes; a re-encoded message cannot have them.
                 _ => reader.other(key, 1)?,
             }
         }
@@ -186,19 +186,19 @@ impl Decoder {
         Ok(())
     }
 
-    /// Takes one span, or says why it is left out. Only a limit of the whole request ends the reading.
+    /// Decodes one span, or reports why it is left out. Only a limit of the whole request stops the decoder.
     fn take(&mut self, reader: Reader<'_>, scope: u32, number: u64) -> Result<()> {
         self.budget.charge::<Span>(1)?;
         match self.span(reader, scope) {
             Ok(span) => self.spans.push(span),
             Err(fault) => match DecodeError::from(fault.within(format_args!("spans[{number}]"))) {
-                // One span's values; the others may be as they should.
+                // Only this span's values are too deep; the other spans may be valid.
                 DecodeError::LimitExceeded { what: VALUE_DEPTH, limit } => {
                     self.refuse(&format!("spans[{number}]"), format!("values nest deeper than {limit}"));
                 }
                 DecodeError::LimitExceeded { what, limit } => return Err(Fault::limit(what, limit)),
                 DecodeError::Malformed { place, rule, .. } => self.refuse(&place, rule),
-                // No span has a layout of its own.
+                // Cannot happen: spans have a single layout.
                 DecodeError::UnclearLayout { why, .. } => self.refuse("spans", why.to_owned()),
             },
         }
@@ -235,7 +235,7 @@ impl Decoder {
                     is_streamed |= attribute.rest().len() == STREAMED_LEN && says_streamed(attribute);
                     self.key_value(attribute, 0).map_err(|fault| fault.within("attributes"))?;
                 }
-                // The counts of what the sender left out.
+                // The sender's counts of dropped attributes, events and links.
                 0x50 | 0x60 | 0x70 => drop(reader.varint()?),
                 0x5a => self.event(reader.message()?).map_err(|fault| fault.within("events"))?,
                 0x6a => self.link(reader.message()?).map_err(|fault| fault.within("links"))?,
@@ -246,7 +246,7 @@ impl Decoder {
         }
         let trace_id = TraceId::new(trace_id).ok_or_else(|| wrong_id("trace_id", 16, trace_id))?;
         let span_id = SpanId::new(span_id).ok_or_else(|| wrong_id("span_id", 8, span_id))?;
-        // "If this is a root span, then this field must be empty"; some write zeros.
+        // "If this is a root span, then this field must be empty"; some senders write zeros.
         let parent_span_id = match parent {
             [] => None,
             parent if parent.iter().all(|byte| *byte == 0) => None,
@@ -328,7 +328,7 @@ impl Decoder {
             match key {
                 0x0a => text(&mut reader, "key")?,
                 0x12 => self.value(reader.message()?, depth)?,
-                // A reference to a table that only profiles have.
+                // A reference to a string table, which only profiles have.
                 0x18 => drop(reader.varint()?),
                 _ => reader.other(key, 3)?,
             }
@@ -372,21 +372,21 @@ impl Decoder {
 /// The key of `Span.flags`: field 16, four bytes.
 const FLAGS: u32 = 16 << 3 | 5;
 
-/// The length of the attribute that says that a span was one of a container of Sentry's: a key and a text, each behind
-/// two bytes, and the value's own two. Few attributes of other spans are as long, so that hardly any is looked at.
+/// Length of the attribute that marks a span of a Sentry container: a key and a text, each after two bytes, and the two
+/// bytes of the value. Few other attributes have this length, so hardly any has to be compared.
 const STREAMED_LEN: usize = 2 + FORM.len() + 4 + STREAMED.len();
 
-/// Whether an attribute says that.
+/// Whether an attribute marks a span of a Sentry container.
 fn says_streamed(attribute: Reader<'_>) -> bool {
     Attributes::one(attribute) == (FORM, AnyValue::Text(STREAMED))
 }
 
-/// The places of the fields of a message that are kept as they came, neighbours as one.
+/// The byte ranges of fields that are kept unmodified. Adjacent fields are merged.
 #[derive(Default)]
 struct Parts(Vec<ByteRange>);
 
 impl Parts {
-    /// Adds the field that begins at `start` and ends where the reader stands.
+    /// Adds the field from `start` to the reader's position.
     fn add(&mut self, start: usize, reader: &Reader<'_>, budget: &mut Budget) -> Result<()> {
         let (start, len) = (start as u32, (reader.position() - start) as u32);
         match self.0.last_mut() {
@@ -400,8 +400,7 @@ impl Parts {
     }
 }
 
-/// Reads what `ResourceSpans` and `ScopeSpans` have beside the messages in them: `schema_url`, and what a later version
-/// adds.
+/// Reads the fields of `ResourceSpans` and `ScopeSpans` other than their messages: `schema_url`, and unknown ones.
 fn schema_url_or_unknown(reader: &mut Reader<'_>, key: u32) -> Result<()> {
     match key {
         0x1a => text(reader, "schema_url"),
@@ -409,9 +408,9 @@ fn schema_url_or_unknown(reader: &mut Reader<'_>, key: u32) -> Result<()> {
     }
 }
 
-/// Whether a `KeyValue` is what most are: a key and a text or a whole number, both written in the shortest way, both of
-/// less than 128 bytes, ASCII, and nothing else. Those break no rule, and need no loops. Lengths and keys of fields are
-/// ASCII as well then, so all of it is looked at in one go.
+/// Whether a `KeyValue` has the most common shape: an ASCII key and an ASCII text or an integer, both encoded in the
+/// shortest form, each shorter than 128 bytes, and nothing else. Such a message is valid and is checked without loops.
+/// Its lengths and field keys are ASCII too, so the whole message is checked at once.
 #[inline]
 fn is_plain(message: &[u8]) -> bool {
     let [0x0a, length @ ..0x80, rest @ ..] = message else { return false };
@@ -431,7 +430,7 @@ fn is_plain(message: &[u8]) -> bool {
     }
 }
 
-/// As the library's, which is made for long texts: it ends early, and so looks at short ones in small steps.
+/// Faster than the standard library for short texts: that one is optimised for long texts and stops early.
 #[inline]
 fn is_ascii(text: &[u8]) -> bool {
     const HIGH: u64 = 0x8080_8080_8080_8080;
@@ -443,15 +442,15 @@ fn is_ascii(text: &[u8]) -> bool {
     all & HIGH == 0
 }
 
-/// Reads a field that is text.
+/// Reads a text field.
 #[inline]
 fn text(reader: &mut Reader<'_>, field: &'static str) -> Result<()> {
     let at = reader.position();
     utf8(reader.bytes()?, at).map_err(|fault| fault.within(field))
 }
 
-/// Nearly all keys and values are ASCII, of some twenty bytes at any place in the request. `from_utf8` looks at most of
-/// such byte by byte, since it takes words only where they are aligned; `is_ascii` takes them anywhere.
+/// Nearly all keys and values are ASCII, about twenty bytes long, and unaligned. `from_utf8` checks most of such a text
+/// byte by byte, since it only loads aligned words; `is_ascii` loads unaligned ones.
 #[inline]
 fn utf8(text: &[u8], at: usize) -> Result<()> {
     if is_ascii(text) || std::str::from_utf8(text).is_ok() {

@@ -1,8 +1,8 @@
-//! A batch of OTLP spans becomes requests.
+//! Encodes a batch of OTLP spans as requests.
 //!
-//! A span is copied as it came. What was found out about it on the way ([`SpanChanges`]) becomes attributes, in the
-//! place of any that it had under the same keys: `sentry.profiler_id`, `thread.id` and `thread.name` (OpenTelemetry
-//! semantic conventions, `thread`), `sentry.sample_rate` as Sentry's own SDKs on OpenTelemetry call it.
+//! Spans are copied unmodified. Their changes ([`SpanChanges`]) are written as attributes and replace existing ones
+//! with the same keys: `sentry.profiler_id`, `thread.id` and `thread.name` (OpenTelemetry semantic conventions,
+//! `thread`), `sentry.sample_rate` as in Sentry's own SDKs on OpenTelemetry.
 
 use profbridge_model::spans::{SpanChanges, SpanResource, SpanScope};
 use profbridge_model::{ByteRange, Span, Spans, varint};
@@ -12,18 +12,18 @@ use super::super::reader::{LEN, Reader};
 use super::pieces::Pieces;
 use super::read::Attributes;
 
-/// The attribute that names the profiler of a span's time.
+/// The attribute with the id of the profiler that sampled during a span.
 pub const PROFILER_ID: &str = "sentry.profiler_id";
 
-/// The attribute with the probability with which a span was kept.
+/// The attribute with a span's sample rate.
 pub const SAMPLE_RATE: &str = "sentry.sample_rate";
 
-/// The thread's attributes.
+/// The attribute with the thread's id.
 pub const THREAD_ID: &str = "thread.id";
-/// The thread's name.
+/// The attribute with the thread's name.
 pub const THREAD_NAME: &str = "thread.name";
 
-/// Writes all spans of a batch as one request.
+/// Encodes all spans of a batch as one request.
 pub fn encode(spans: &Spans) -> Vec<u8> {
     match spans.received() {
         Some(received) => received.to_vec(),
@@ -31,8 +31,8 @@ pub fn encode(spans: &Spans) -> Vec<u8> {
     }
 }
 
-/// Writes all spans of a batch as one request of at most `limit` bytes; nothing where it would be longer, which is
-/// known before it is written.
+/// Encodes all spans of a batch as one request; `None` if it would exceed `limit` bytes, which is checked before
+/// writing.
 pub fn encode_within(spans: &Spans, limit: usize) -> Option<Vec<u8>> {
     if let Some(received) = spans.received() {
         return (received.len() <= limit).then(|| received.to_vec());
@@ -41,8 +41,8 @@ pub fn encode_within(spans: &Spans, limit: usize) -> Option<Vec<u8>> {
     (pieces.len() <= limit).then(|| pieces.join())
 }
 
-/// Parts of a batch, each a request of at most `limit` bytes, and the number of spans of each. A span that is larger
-/// alone is a part by itself.
+/// Splits a batch into requests of at most `limit` bytes, each with its number of spans. A single span above the limit
+/// gets its own request.
 pub fn split(spans: &Spans, limit: usize) -> impl Iterator<Item = (Vec<u8>, usize)> {
     let order = in_order(spans);
     let mut from = 0;
@@ -58,7 +58,7 @@ pub fn split(spans: &Spans, limit: usize) -> impl Iterator<Item = (Vec<u8>, usiz
     })
 }
 
-/// The positions of the spans, those of one scope together, and the scopes in the order of their resources.
+/// The positions of the spans, grouped by scope, with the scopes grouped by resource.
 fn in_order(spans: &Spans) -> Vec<u32> {
     let key = |span: &Span| (spans.scope_of(span).resource, span.scope);
     let mut order: Vec<u32> = (0..spans.spans().len() as u32).collect();
@@ -66,7 +66,7 @@ fn in_order(spans: &Spans) -> Vec<u32> {
     order
 }
 
-/// Of what the request of these spans consists.
+/// The pieces of the request for these spans.
 fn pieces<'a>(spans: &'a Spans, order: &[u32]) -> Pieces<'a> {
     let at = |position: u32| &spans.spans()[position as usize];
     let mut out = Pieces::new(spans.bytes());
@@ -98,8 +98,8 @@ fn same_resource(spans: &Spans, one: &Span, other: &Span) -> bool {
     spans.scope_of(one).resource == spans.scope_of(other).resource
 }
 
-/// The fields of `ResourceSpans` but its spans. What was added stands in the same `Resource` as what came: a second one
-/// would be merged by protobuf's rules, but not by everybody.
+/// Writes the fields of `ResourceSpans` except its spans. Added attributes go into the received `Resource`: protobuf
+/// would merge a second one, but not every reader does.
 fn write_resource(spans: &Spans, resource: &SpanResource, out: &mut Pieces<'_>) {
     let SpanResource { parts, added } = resource;
     if added.is_empty() {
@@ -118,7 +118,7 @@ fn write_resource(spans: &Spans, resource: &SpanResource, out: &mut Pieces<'_>) 
 /// The key of `ResourceSpans.resource`.
 const RESOURCE: u32 = 0x0a;
 
-/// The fields of a message: the key of each, its place, and the reader of what has a length in front.
+/// The fields of a message: key, byte range, and a reader if the value is length-delimited.
 fn fields(mut reader: Reader<'_>) -> impl Iterator<Item = (u32, ByteRange, Reader<'_>)> {
     std::iter::from_fn(move || {
         let from = reader;
@@ -133,7 +133,7 @@ fn fields(mut reader: Reader<'_>) -> impl Iterator<Item = (u32, ByteRange, Reade
     })
 }
 
-/// A span with its changes, and without the attributes that these replace.
+/// Writes a span with its changes, and without the attributes that they replace.
 fn write_changed(spans: &Spans, at: ByteRange, changes: &SpanChanges, out: &mut Pieces<'_>) {
     let SpanChanges { profiler, sample_rate } = changes;
     let names_thread = profiler.as_ref().is_some_and(|link| link.thread_id.is_some());
@@ -153,13 +153,13 @@ fn write_changed(spans: &Spans, at: ByteRange, changes: &SpanChanges, out: &mut 
     out.written(|out| write_changes(changes, out));
 }
 
-/// Changes as attributes of a span.
+/// Writes changes as attributes of a span.
 fn write_changes(changes: &SpanChanges, out: &mut Vec<u8>) {
     let SpanChanges { profiler, sample_rate } = changes;
     if let Some(link) = profiler {
         put_text_attribute(out, 0x4a, PROFILER_ID, &link.profiler_id.to_string());
         match link.thread_id.as_deref().map(|id| (id, id.parse::<i64>())) {
-            // The conventions say that a thread's id is a whole number.
+            // In the conventions a thread's id is an integer.
             Some((_, Ok(id))) => {
                 let mut value = vec![0x18];
                 varint::put(&mut value, id as u64);
@@ -185,7 +185,7 @@ pub(super) fn put_text_attribute(out: &mut Vec<u8>, field: u8, key: &str, text: 
     put_attribute(out, field, key, &value);
 }
 
-/// A `KeyValue`, whose value is the `AnyValue` in these bytes.
+/// Writes a `KeyValue`; `value` is the encoded `AnyValue`.
 pub(super) fn put_attribute(out: &mut Vec<u8>, field: u8, key: &str, value: &[u8]) {
     let mut message = Vec::with_capacity(key.len() + value.len() + 6);
     put::encoded(&mut message, 0x0a, key.as_bytes());
@@ -193,7 +193,7 @@ pub(super) fn put_attribute(out: &mut Vec<u8>, field: u8, key: &str, value: &[u8
     put::encoded(out, field, &message);
 }
 
-/// The size of a request while spans are added to it, never less than what will be written.
+/// Tracks the size of a request while spans are added; never less than the final size.
 struct Size<'a> {
     spans: &'a Spans,
     bytes: usize,
@@ -201,7 +201,7 @@ struct Size<'a> {
     scope: Option<u32>,
 }
 
-/// What a key and a length take at most, in bytes.
+/// Maximum size of a key and a length, in bytes.
 const HEAD: usize = 6;
 
 impl<'a> Size<'a> {
@@ -209,7 +209,7 @@ impl<'a> Size<'a> {
         Self { spans, bytes: 0, resource: None, scope: None }
     }
 
-    /// The size with one span more.
+    /// The size with one more span.
     fn with(&mut self, span: &Span) -> usize {
         let parts = |parts: &[ByteRange]| parts.iter().map(|part| part.len as usize).sum::<usize>();
         let SpanScope { resource, parts: of_scope } = self.spans.scope_of(span);

@@ -1,8 +1,8 @@
-//! A message that is put together of parts of one that was received, and of what is written beside them.
+//! Assembles a message from parts of a received one and newly written parts.
 //!
-//! A message's length stands in front of it and is known at its end. So it is found out first of which pieces a message
-//! consists, and how long it is; then each byte is copied once, into memory of the right size. Pieces that are
-//! neighbours in the received message are one: where nothing was left out, all spans of a scope are.
+//! A message's length precedes it, but is only known at its end. So the pieces and the lengths are determined first;
+//! then each byte is copied once, into memory of the right size. Adjacent pieces of the received message are merged:
+//! without removals, all spans of a scope are one piece.
 
 use profbridge_model::{ByteRange, varint};
 
@@ -23,7 +23,7 @@ enum Piece {
     Written(ByteRange),
 }
 
-/// A message within it that was begun: where its key and its length will stand, and how much stands in front of it.
+/// An open nested message: the position for its key and length, and the total length before it.
 #[derive(Debug)]
 #[must_use = "a message that is not closed has no length"]
 pub(super) struct Open {
@@ -33,24 +33,24 @@ pub(super) struct Open {
 }
 
 impl<'a> Pieces<'a> {
-    /// No pieces yet of a message that was received.
+    /// An empty message that may use ranges of `received`.
     pub(super) fn new(received: &'a [u8]) -> Self {
         Self { received, written: Vec::new(), list: Vec::new(), len: 0 }
     }
 
-    /// How long the message is, in bytes.
+    /// Length of the message, in bytes.
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    /// Begins a message within it, under this key of one byte. All that is added until it is closed is in it.
+    /// Opens a nested message with this one-byte key. Everything added until it is closed is inside.
     pub(super) fn open(&mut self, key: u8) -> Open {
         let open = Open { key, at: self.list.len(), before: self.len };
         self.list.push(Piece::Written(ByteRange::default()));
         open
     }
 
-    /// Ends a message within it.
+    /// Closes a nested message.
     pub(super) fn close(&mut self, Open { key, at, before }: Open) {
         let len = self.len - before;
         let head = self.write(|out| put::head(out, key, len));
@@ -59,7 +59,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Adds what stands at a place of the received message.
+    /// Adds a range of the received message.
     pub(super) fn received(&mut self, at: ByteRange) {
         self.len += at.len as usize;
         match self.list.last_mut() {
@@ -68,8 +68,8 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Adds the message at a place of the received one, with a key of one byte and the length in front; as they were
-    /// received, where they stand there in the same form.
+    /// Adds a nested message from a range of the received one, with a one-byte key and its length. If key and length
+    /// are already there in the same form, they are copied with it.
     pub(super) fn received_message(&mut self, key: u8, at: ByteRange) {
         let head = 1 + varint::len(u64::from(at.len)) as u32;
         let stands_there = |start: u32| {
@@ -86,7 +86,7 @@ impl<'a> Pieces<'a> {
         }
     }
 
-    /// Adds what `write` appends.
+    /// Adds the bytes that `write` appends.
     pub(super) fn written(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         let piece = self.write(write);
         self.list.push(piece);
@@ -100,7 +100,7 @@ impl<'a> Pieces<'a> {
         Piece::Written(ByteRange { start: start as u32, len: len as u32 })
     }
 
-    /// The message.
+    /// Builds the message.
     pub(super) fn join(self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.len);
         for piece in &self.list {
@@ -119,11 +119,11 @@ impl<'a> Pieces<'a> {
 mod tests {
     use super::*;
 
-    /// Guarantees: messages within each other get their lengths, neighbours become one piece, and a message whose
-    /// length was not written in the shortest way gets it so.
+    /// Guarantees: nested messages get their lengths, adjacent pieces are merged, and a length that was not in the
+    /// shortest form is re-encoded.
     #[test]
     fn pieces_become_a_message() {
-        // A message of two bytes, the same with a longer length, and one under another key.
+        // A two-byte message, the same with a longer length, and one with another key.
         let received = [0x12, 2, 7, 8, 0x12, 0x82, 0, 7, 8, 0x1a, 1, 9];
         let mut pieces = Pieces::new(&received);
         let (outer, inner) = (pieces.open(0x0a), pieces.open(0x22));

@@ -1,7 +1,7 @@
-//! What a span, a resource or a scope says, read where it stands in the batch.
+//! Reads the fields of a span, a resource or a scope from the bytes of the batch.
 //!
-//! Everything here was checked by [`decode`](super::decode::decode). Places of another batch, or of another form, read
-//! as nothing.
+//! [`decode`](super::decode::decode) has validated everything. Byte ranges of another batch, or of another format, read
+//! as empty.
 
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{Span, Spans};
@@ -9,18 +9,18 @@ use profbridge_model::{Span, Spans};
 use super::super::error::Result;
 use super::super::reader::Reader;
 
-/// An attribute's value, as it stands in the message.
+/// An attribute's value, decoded from the message.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum AnyValue<'a> {
-    /// Nothing.
+    /// No value.
     Empty,
     /// Text.
     Text(&'a str),
-    /// Yes or no.
+    /// A boolean.
     Bool(bool),
-    /// A whole number.
+    /// An integer.
     Int(i64),
-    /// A number.
+    /// A floating-point number.
     Double(f64),
     /// Bytes.
     Bytes(&'a [u8]),
@@ -31,7 +31,7 @@ pub enum AnyValue<'a> {
 }
 
 impl<'a> AnyValue<'a> {
-    /// The text, where it is text.
+    /// The text, if the value is text.
     pub fn text(self) -> Option<&'a str> {
         match self {
             Self::Text(text) => Some(text),
@@ -39,7 +39,7 @@ impl<'a> AnyValue<'a> {
         }
     }
 
-    /// The whole number, where it is one; numbers in text are read as well, since producers write codes either way.
+    /// The integer, if the value is one. Numbers as text count too, since producers write codes either way.
     pub fn int(self) -> Option<i64> {
         match self {
             Self::Int(number) => Some(number),
@@ -51,7 +51,7 @@ impl<'a> AnyValue<'a> {
     fn read(reader: Reader<'a>) -> Self {
         let mut value = Self::Empty;
         each_field(reader, |key, reader| {
-            // The last of its kinds wins, as protobuf has it.
+            // The last value wins, as in protobuf.
             value = match key {
                 0x0a => Self::Text(text_of(reader.bytes()?)),
                 0x10 => Self::Bool(reader.varint()? != 0),
@@ -86,11 +86,11 @@ impl<'a> Iterator for Array<'a> {
     }
 }
 
-/// Keys and values, in order. A key may stand twice; OTLP says that it must not, and the first one counts here.
+/// Keys and values, in order. OTLP forbids duplicate keys; if there are any, the first one counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes<'a> {
     reader: Reader<'a>,
-    /// The field of the message in which they stand.
+    /// The key of the message field that has them.
     key: u32,
 }
 
@@ -101,7 +101,7 @@ impl PartialEq for Attributes<'_> {
 }
 
 impl<'a> Attributes<'a> {
-    /// The key of one `KeyValue`.
+    /// The key of a `KeyValue`.
     pub(super) fn key_of(message: Reader<'a>) -> &'a str {
         let mut found = "";
         each_field(message, |key, message| match key {
@@ -111,7 +111,7 @@ impl<'a> Attributes<'a> {
         found
     }
 
-    /// What one `KeyValue` says.
+    /// The key and the value of a `KeyValue`.
     #[inline]
     pub(super) fn one(message: Reader<'a>) -> (&'a str, AnyValue<'a>) {
         if let Some(attribute) = short_text(message.rest()) {
@@ -140,7 +140,7 @@ impl<'a> Iterator for Attributes<'a> {
     }
 }
 
-/// What most attributes are: a key and a text of less than 128 bytes each, and nothing else. Those need no loops.
+/// Decodes the most common attribute without loops: a key and a text of less than 128 bytes each, and nothing else.
 #[inline]
 fn short_text(message: &[u8]) -> Option<(&str, AnyValue<'_>)> {
     let [0x0a, length @ 0..0x80, rest @ ..] = message else { return None };
@@ -151,11 +151,10 @@ fn short_text(message: &[u8]) -> Option<(&str, AnyValue<'_>)> {
     is_all.then(|| (text_of(key), AnyValue::Text(text_of(text))))
 }
 
-/// What a span says beside what the model knows.
+/// The fields of a span that the model does not have.
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a> {
-    /// The message from its first attribute on, from its first event on, and from its first link on; nothing where
-    /// there is none.
+    /// The message from its first attribute, event and link on; empty if there is none.
     attributes: Reader<'a>,
     events: Reader<'a>,
     links: Reader<'a>,
@@ -168,7 +167,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Those of a span of this batch.
+    /// Reads the fields of a span of this batch.
     pub fn of(spans: &'a Spans, span: &Span) -> Self {
         let mut reader = Reader::at(spans.bytes(), span.at);
         let none = Reader::new(&[]);
@@ -206,7 +205,7 @@ impl<'a> Fields<'a> {
         });
     }
 
-    /// Its attributes, without what was found out on the way.
+    /// Its attributes, without changes made on the way.
     pub fn attributes(&self) -> Attributes<'a> {
         Attributes { reader: self.attributes, key: 0x4a }
     }
@@ -217,7 +216,7 @@ impl<'a> Fields<'a> {
         std::iter::from_fn(move || next_message(&mut reader, 0x5a)).map(Event::read)
     }
 
-    /// The spans that it is linked with, by trace and span, and the attributes of each link.
+    /// The spans that it links to: trace id, span id, and the attributes of the link.
     pub fn links(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8], Attributes<'a>)> + use<'a> {
         let mut reader = self.links;
         std::iter::from_fn(move || next_message(&mut reader, 0x6a)).map(|link| {
@@ -236,9 +235,9 @@ impl<'a> Fields<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
     message: Reader<'a>,
-    /// When, in nanoseconds since the Unix epoch.
+    /// The time, in nanoseconds since the Unix epoch.
     pub time_unix_nano: u64,
-    /// What it is called.
+    /// The event's name.
     pub name: &'a str,
 }
 
@@ -259,7 +258,7 @@ impl<'a> Event<'a> {
     }
 }
 
-/// The attributes with which a resource came, without those that it was given on the way ([`SpanResource::added`]).
+/// The attributes received with a resource, without those added on the way ([`SpanResource::added`]).
 pub fn resource_attributes<'a>(
     spans: &'a Spans,
     resource: &'a SpanResource,
@@ -280,8 +279,8 @@ pub fn scope_name<'a>(spans: &'a Spans, scope: &'a SpanScope) -> (&'a str, &'a s
     (name, version)
 }
 
-/// The `Resource` among the fields of `ResourceSpans`, the `InstrumentationScope` among those of `ScopeSpans`: field 1
-/// of both. Protobuf merges one that stands twice, so both are read.
+/// The `Resource` in the fields of `ResourceSpans`, or the `InstrumentationScope` in those of `ScopeSpans`: field 1 of
+/// both. Protobuf merges a repeated message, so all are read.
 fn messages<'a>(spans: &'a Spans, parts: &'a [profbridge_model::ByteRange]) -> impl Iterator<Item = Reader<'a>> {
     parts.iter().flat_map(|part| {
         let mut reader = Reader::at(spans.bytes(), *part);
@@ -289,7 +288,7 @@ fn messages<'a>(spans: &'a Spans, parts: &'a [profbridge_model::ByteRange]) -> i
     })
 }
 
-/// Hands each field of a message to `read`, up to one that cannot be read; all of a batch can.
+/// Calls `read` with each field of a message, up to an invalid one; a batch has none.
 #[inline(always)]
 fn each_field<'a>(mut reader: Reader<'a>, mut read: impl FnMut(u32, &mut Reader<'a>) -> Result<()>) {
     while let Ok(Some(key)) = reader.key() {
@@ -299,7 +298,7 @@ fn each_field<'a>(mut reader: Reader<'a>, mut read: impl FnMut(u32, &mut Reader<
     }
 }
 
-/// The next message of a field, with those of the others skipped.
+/// The next message in the given field; other fields are skipped.
 fn next_message<'a>(reader: &mut Reader<'a>, field: u32) -> Option<Reader<'a>> {
     while let Ok(Some(key)) = reader.key() {
         if key == field {
@@ -310,7 +309,7 @@ fn next_message<'a>(reader: &mut Reader<'a>, field: u32) -> Option<Reader<'a>> {
     None
 }
 
-/// Text that was checked to be UTF-8.
+/// Text that was already validated as UTF-8.
 fn text_of(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
 }

@@ -1,23 +1,23 @@
-//! Requests of spans that came in another form.
+//! Encodes requests with spans from other formats.
 
 use profbridge_model::{Span, varint};
 
 use super::super::encode::put::{bytes, encoded};
 use super::encode::{put_attribute, put_text_attribute};
 
-/// Attributes while they are written.
+/// A list of attributes that is being built.
 #[derive(Debug, Default)]
 pub(crate) struct KeyValues {
     written: Vec<(String, Vec<u8>)>,
 }
 
 impl KeyValues {
-    /// Adds an attribute whose value is the `AnyValue` in these bytes.
+    /// Adds an attribute; `value` is the encoded `AnyValue`.
     pub(crate) fn add(&mut self, key: &str, value: Vec<u8>) {
         self.written.push((key.to_owned(), value));
     }
 
-    /// Adds an attribute that is text.
+    /// Adds a text attribute.
     pub(crate) fn text(&mut self, key: &str, text: &str) {
         self.add(key, any_text(text));
     }
@@ -29,33 +29,33 @@ impl KeyValues {
     }
 }
 
-/// An `AnyValue` that is text.
+/// An `AnyValue` with text.
 pub(crate) fn any_text(text: &str) -> Vec<u8> {
     let mut value = Vec::with_capacity(text.len() + 3);
     encoded(&mut value, 0x0a, text.as_bytes());
     value
 }
 
-/// An `AnyValue` that is true or false.
+/// An `AnyValue` with a boolean.
 pub(crate) fn any_bool(is_true: bool) -> Vec<u8> {
     vec![0x10, u8::from(is_true)]
 }
 
-/// An `AnyValue` that is a whole number.
+/// An `AnyValue` with an integer.
 pub(crate) fn any_int(number: i64) -> Vec<u8> {
     let mut value = vec![0x18];
     varint::put(&mut value, number as u64);
     value
 }
 
-/// An `AnyValue` that is a number.
+/// An `AnyValue` with a double.
 pub(crate) fn any_double(number: f64) -> Vec<u8> {
     let mut value = vec![0x21];
     value.extend_from_slice(&number.to_bits().to_le_bytes());
     value
 }
 
-/// An `AnyValue` that is a list of others.
+/// An `AnyValue` with a list.
 pub(crate) fn any_array(values: &[Vec<u8>]) -> Vec<u8> {
     let mut list = Vec::new();
     values.iter().for_each(|value| encoded(&mut list, 0x0a, value));
@@ -64,7 +64,7 @@ pub(crate) fn any_array(values: &[Vec<u8>]) -> Vec<u8> {
     value
 }
 
-/// An `AnyValue` that is a list of keys and values.
+/// An `AnyValue` with a list of keys and values.
 pub(crate) fn any_key_values(values: &KeyValues) -> Vec<u8> {
     let mut list = Vec::new();
     values.put(&mut list, 0x0a);
@@ -73,7 +73,7 @@ pub(crate) fn any_key_values(values: &KeyValues) -> Vec<u8> {
     value
 }
 
-/// What a span says beside what the model knows of it. Its kind and its ids are the model's.
+/// The fields of a span that the model does not have. Kind and ids come from the model.
 #[derive(Debug, Default)]
 pub(crate) struct Said {
     /// Its name.
@@ -84,14 +84,14 @@ pub(crate) struct Said {
     pub(crate) status_message: String,
     /// Its attributes.
     pub(crate) attributes: KeyValues,
-    /// The traces and spans that it is linked with.
+    /// The linked trace and span ids.
     pub(crate) links: Vec<(profbridge_model::TraceId, profbridge_model::SpanId)>,
 }
 
-/// What spans are of: a resource and a scope.
+/// The resource and the scope of spans.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Origin {
-    /// The attributes of the resource, all of them text.
+    /// The attributes of the resource, all text.
     pub(crate) resource: Vec<(&'static str, String)>,
     /// The name of the scope.
     pub(crate) scope: String,
@@ -99,7 +99,7 @@ pub(crate) struct Origin {
     pub(crate) scope_version: String,
 }
 
-/// An `ExportTraceServiceRequest` of spans, those of one origin that follow each other together.
+/// Encodes an `ExportTraceServiceRequest`. Adjacent spans of one origin share a resource.
 pub(crate) fn request(spans: &[(Origin, Span, Said)]) -> Vec<u8> {
     let mut out = Vec::new();
     for of_origin in spans.chunk_by(|(one, ..), (other, ..)| one == other) {
@@ -154,7 +154,7 @@ fn message(span: &Span, said: &Said) -> Vec<u8> {
     if !status.is_empty() {
         encoded(&mut out, 0x7a, &status);
     }
-    // Field 16: whether the trace is sampled (bit 0), whether the parent is known to be remote (bit 8) and is (bit 9).
+    // Field 16: sampled (bit 0), whether bit 9 is valid (bit 8), and whether the parent is remote (bit 9).
     let remote = span.parent_is_remote.map_or(0, |is_remote| 0x100 | u32::from(is_remote) << 9);
     let flags = remote | u32::from(span.sampled == Some(true));
     out.extend_from_slice(&[0x85, 0x01]);

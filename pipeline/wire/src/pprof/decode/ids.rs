@@ -1,34 +1,34 @@
-//! Ids, which a profile gives its elements as it likes, and their positions in the tables.
+//! Maps element ids, which a profile may choose freely, to positions in the tables.
 
 use std::collections::HashMap;
 
 use crate::otlp::error::{Fault, Result};
 use crate::otlp::limits::Budget;
 
-/// The positions of a table's elements, from 1 on, by their ids.
+/// The positions of a table's elements, from 1 on, by id.
 #[derive(Debug)]
 pub(super) struct Ids {
-    /// What the elements are called.
+    /// The name of the elements, for errors.
     name: &'static str,
-    /// The positions of ids up to the number of elements; 0 where there is none.
+    /// The positions of ids up to the number of elements; 0 if there is none.
     small: Vec<u32>,
     large: HashMap<u64, u32>,
-    /// Whether each id so far is the position.
+    /// Whether each id so far equals its position.
     in_order: bool,
     /// The last position.
     last: u32,
 }
 
 impl Ids {
-    /// For so many elements.
+    /// Creates a map for this many elements.
     pub(super) fn new(name: &'static str, elements: usize, budget: &mut Budget) -> Result<Self> {
         budget.charge::<u32>(elements)?;
         Ok(Self { name, small: vec![0; elements + 1], large: HashMap::new(), in_order: true, last: 0 })
     }
 
-    /// The next element has this id. One with the id 0, which stands for none, is found by none.
+    /// Adds the next element with its id. An element with the id 0, which means none, cannot be looked up.
     pub(super) fn add(&mut self, id: u64, budget: &mut Budget) -> Result<()> {
-        // There are fewer elements than bytes, of which there are fewer than 2^31.
+        // There are fewer elements than bytes, and fewer than 2^31 bytes.
         self.last += 1;
         self.in_order &= id == u64::from(self.last);
         if id == 0 {
@@ -47,23 +47,23 @@ impl Ids {
         }
     }
 
-    /// Whether ids are positions.
+    /// Whether ids equal positions.
     pub(super) fn in_order(&self) -> bool {
         self.in_order
     }
 
-    /// The position of an element; `None` where none has this id.
+    /// The position of an element; `None` if no element has this id.
     #[inline]
     pub(super) fn get(&self, id: u64) -> Option<u32> {
         if self.in_order {
-            // One comparison for the most frequent of all.
+            // The most frequent case takes a single comparison.
             return (id.wrapping_sub(1) < u64::from(self.last)).then_some(id as u32);
         }
         let small = usize::try_from(id).ok().and_then(|id| self.small.get(id)).copied();
         small.or_else(|| self.large.get(&id).copied()).filter(|&position| position > 0)
     }
 
-    /// The position of an element that has to be there.
+    /// The position of an element that must exist.
     #[inline]
     pub(super) fn require(&self, id: u64, field: &str) -> Result<u32> {
         self.get(id).ok_or_else(|| self.missing(id, field))

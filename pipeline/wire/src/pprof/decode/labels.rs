@@ -1,4 +1,4 @@
-//! Labels: attributes of a sample, and the span that it was taken in.
+//! Decodes labels: attributes of a sample, and its span.
 
 use profbridge_model::{AttributeSetId, Link, LinkId, Value};
 
@@ -7,7 +7,7 @@ use super::Decoder;
 use crate::otlp::error::Result;
 use crate::otlp::reader::Reader;
 
-/// A label: its key, text, number and unit as they stand there, and what it says of a span.
+/// A label: key, text, number and unit as encoded, and its meaning for the span link.
 #[derive(Debug)]
 pub(super) struct Label {
     fields: [u64; 4],
@@ -15,7 +15,7 @@ pub(super) struct Label {
 }
 
 impl<'a> Decoder<'a> {
-    /// Reads a label of the sample at hand.
+    /// Decodes a label of the current sample.
     pub(super) fn label(&mut self, mut reader: Reader<'a>) -> Result<()> {
         let mut fields = [0; 4];
         while let Some(field) = reader.key()? {
@@ -37,19 +37,19 @@ impl<'a> Decoder<'a> {
         }
         let held = if text.is_some() { Held::Text(self.bytes_of(text)) } else { Held::Number(number as i64) };
         let mut role = role(self.bytes_of(key), held);
-        // Who writes one anew gives it no unit.
+        // The encoder writes these labels without a unit.
         if let Some(Role::Trace(_, exact) | Role::Span(_, exact)) = &mut role {
             *exact &= self.bytes_of(unit).is_empty();
         }
         if self.own_labels.len() == self.own_labels.capacity() {
-            // One sample after the other uses this room.
+            // The space is reused for each sample.
             self.budget.charge::<Label>(self.own_labels.len().max(4))?;
         }
         self.own_labels.push(Label { fields, role });
         Ok(())
     }
 
-    /// What the labels of the sample at hand become.
+    /// Converts the labels of the current sample.
     pub(super) fn labelled(&mut self) -> Result<(Option<AttributeSetId>, Option<LinkId>)> {
         if self.own_labels.is_empty() {
             return Ok((None, None));
@@ -72,7 +72,7 @@ impl<'a> Decoder<'a> {
                     let unit = self.string(unit, "num_unit")?;
                     let value = if text.is_some() { Value::String(text) } else { Value::Int(number as i64) };
                     let id = self.attribute(key, value, unit)?;
-                    // With its place in the hash table.
+                    // Includes the entry in the hash table.
                     self.budget.charge::<[u64; 6]>(1)?;
                     self.labels.insert(*fields, id);
                     id
@@ -91,7 +91,7 @@ impl<'a> Decoder<'a> {
         if let Some(&known) = self.links.get(&link) {
             return Ok(known);
         }
-        // With its place in the hash table.
+        // Includes the entry in the hash table.
         self.budget.charge::<[Link; 3]>(1)?;
         let id = LinkId::new(self.tables.links.len() as u32);
         self.tables.links.push(link);

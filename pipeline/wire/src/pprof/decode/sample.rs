@@ -1,4 +1,4 @@
-//! Samples, where the time goes.
+//! Decodes samples, where most of the time is spent.
 
 use std::hash::BuildHasher as _;
 
@@ -10,7 +10,7 @@ use crate::otlp::error::{Fault, Result};
 use crate::otlp::reader::Reader;
 
 impl<'a> Decoder<'a> {
-    /// Reads a sample of so many types, and appends its row of the first one.
+    /// Decodes a sample with one value for each of `types`, and appends its row of the first type.
     pub(super) fn sample(&mut self, mut reader: Reader<'a>, types: usize) -> Result<()> {
         let mut locations = Run::default();
         let mut found = 0;
@@ -42,7 +42,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    /// The first location of a sample that is not there.
+    /// The error for the first missing location of a sample.
     pub(super) fn missing_location(&self, samples: &[ByteRange]) -> Result<()> {
         for (number, &sample) in samples.iter().enumerate() {
             let (mut reader, mut depth) = (Reader::at(self.profile, sample), 0usize);
@@ -70,14 +70,14 @@ impl<'a> Decoder<'a> {
 
     #[inline]
     fn value(&mut self, place: ByteRange, found: &mut usize, types: usize) {
-        // There is room for so many, and a sample that has more is refused.
+        // There is only room for one value per type; a sample with more is rejected.
         if *found < types {
             self.values.push(place);
         }
         *found += 1;
     }
 
-    /// The stack of a list of locations, each different one stored once.
+    /// Returns the stack of a list of locations; equal stacks are stored once.
     fn stack(&mut self, list: Run) -> Result<Option<StackId>> {
         let [pieces, moved] = &mut self.scratch;
         let packed = list.bytes(self.profile, pieces);
@@ -86,8 +86,8 @@ impl<'a> Decoder<'a> {
         }
         let in_order = self.locations.in_order();
         moved.clear();
-        // Where ids are positions, the dictionary checks all but that none is 0, which stands for none there: integers
-        // without a byte of zero are not 0. What it finds is named by `missing_location`.
+        // If ids equal positions, the dictionary later checks them all, except for the id 0, which means "not set"
+        // there: a list without zero bytes has no 0. `missing_location` then names the invalid id.
         let is_plain = in_order && packed.len() <= self.limits.max_stack_depth && !packed.contains(&0);
         let (mut rest, mut depth) = (if is_plain { &[][..] } else { packed }, 0usize);
         while !rest.is_empty() {
@@ -116,7 +116,7 @@ impl<'a> Decoder<'a> {
         }
         let place = if in_order { list.finish(pieces, spill) } else { spill.put(packed) };
         pieces.clear();
-        // There is room for one of each sample, in the hash table as well.
+        // Space for one stack per sample is reserved, also in the hash table.
         let stack = tables.stacks.len() as u32;
         tables.stacks.push(place);
         let state = &self.state;

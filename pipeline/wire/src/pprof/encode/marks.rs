@@ -1,15 +1,15 @@
-//! Which elements of the tables are written, and under which number.
+//! Selects the table elements to write, and assigns their numbers.
 
 use std::collections::HashSet;
 
 use profbridge_model::{Dictionary, LocationId, StackId};
 
-/// The elements of one table: first which are needed, then their numbers, from 1 on in the order of the table.
+/// The elements of one table: first marks for those needed, then their numbers, from 1 on in the order of the table.
 #[derive(Debug)]
 pub(super) struct Table(Vec<u64>);
 
 impl Table {
-    /// A table of so many elements, of which none is needed yet, or all but the one that stands for none.
+    /// A table of `len` elements with no marks, or with all marks except for element 0, which means none.
     fn new(len: usize, all: bool) -> Self {
         let mut marks = vec![u64::from(all); len];
         if let Some(none) = marks.first_mut() {
@@ -18,7 +18,7 @@ impl Table {
         Self(marks)
     }
 
-    /// Whether it was not marked before.
+    /// Marks an element. Returns whether it was unmarked before.
     fn mark(&mut self, index: usize) -> bool {
         std::mem::replace(&mut self.0[index], 1) == 0
     }
@@ -31,12 +31,12 @@ impl Table {
         }
     }
 
-    /// The number of an element; 0 where it is not written.
+    /// The number of an element; 0 if it is not written.
     pub(super) fn get(&self, index: usize) -> u64 {
         self.0[index]
     }
 
-    /// The elements that are written: their numbers and positions.
+    /// The elements to write: their numbers and positions.
     pub(super) fn numbered(&self) -> impl Iterator<Item = (u64, usize)> + '_ {
         self.0.iter().enumerate().filter(|(_, number)| **number > 0).map(|(index, &number)| (number, index))
     }
@@ -52,7 +52,7 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Nothing is needed yet, or everything.
+    /// Starts with no marks, or with all elements marked.
     pub(super) fn new(dictionary: &Dictionary, all: bool) -> Self {
         let tables = dictionary.tables();
         Self {
@@ -63,7 +63,7 @@ impl Marks {
         }
     }
 
-    /// A stack is needed, and all that it refers to.
+    /// Marks a stack and everything that it refers to.
     pub(super) fn stack(&mut self, dictionary: &Dictionary, stack: Option<StackId>) {
         if stack.is_none_or(|stack| !self.stacks.insert(stack)) {
             return;
@@ -82,7 +82,7 @@ impl Marks {
         }
     }
 
-    /// Everything that is needed was marked.
+    /// Assigns the numbers, after all marks are set.
     pub(super) fn number(&mut self) {
         self.mappings.number();
         self.functions.number();

@@ -1,4 +1,4 @@
-//! Samples with their values and labels.
+//! Encodes samples with their values and labels.
 
 use std::collections::HashMap;
 
@@ -8,16 +8,16 @@ use super::super::span::{self, Held, Named};
 use super::Encoder;
 use crate::otlp::encode::put::{bytes, encoded, int};
 
-/// The labels of samples, as they are written.
+/// Encoded labels of samples.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
-    /// Those of a list of attributes, the span that they name by themselves, and how many attributes are no labels.
+    /// For each attribute set: its labels, the span that they name, and the number of attributes that cannot be labels.
     sets: HashMap<AttributeSetId, (Vec<u8>, Named, u64)>,
     links: HashMap<LinkId, Vec<u8>>,
 }
 
 impl<'a> Encoder<'a> {
-    /// Writes the samples of profiles that have the same ones.
+    /// Writes the samples shared by these profiles.
     pub(super) fn samples(&mut self, out: &mut Vec<u8>, profiles: &[Profile]) {
         let rows = profiles.first().map_or(0, |profile| profile.samples.len() as u32);
         let (mut message, mut list) = (Vec::new(), Vec::new());
@@ -40,7 +40,7 @@ impl<'a> Encoder<'a> {
         }
     }
 
-    /// Writes the labels of a sample: its attributes, and the span where these do not name it already.
+    /// Writes the labels of a sample: its attributes, and its span unless the attributes already name it.
     fn labels_of(&mut self, out: &mut Vec<u8>, sample: &Sample<'_>) {
         let mut named = None;
         if let Some(set) = sample.attributes {
@@ -118,7 +118,7 @@ fn label(out: &mut Vec<u8>, fields: [u64; 4]) {
     encoded(out, 0x1a, &message);
 }
 
-/// What a sample counts in all: the sum of its values, or without any the number of its observations.
+/// The total of a sample: the sum of its values, or else the number of its observations.
 fn total(sample: &Sample<'_>) -> i64 {
     if sample.values_bytes().is_empty() {
         return i64::try_from(sample.observations()).unwrap_or(i64::MAX);

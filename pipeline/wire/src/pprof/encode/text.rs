@@ -1,9 +1,9 @@
-//! The string table of a profile that is written.
+//! The string table of a profile that is being written.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// The strings, each once; the first is empty.
+/// The distinct strings; the first is empty.
 #[derive(Debug, Default)]
 pub(super) struct Texts<'a> {
     indices: HashMap<Cow<'a, [u8]>, u64>,
@@ -11,12 +11,12 @@ pub(super) struct Texts<'a> {
 }
 
 impl<'a> Texts<'a> {
-    /// The index of a text that lives as long as the batch.
+    /// The index of a text that is borrowed from the batch.
     pub(super) fn index(&mut self, text: &'a [u8]) -> u64 {
         self.put(Cow::Borrowed(text))
     }
 
-    /// The index of a text that was made.
+    /// The index of an owned text.
     pub(super) fn made(&mut self, text: String) -> u64 {
         self.put(Cow::Owned(text.into_bytes()))
     }
@@ -34,7 +34,7 @@ impl<'a> Texts<'a> {
         index
     }
 
-    /// All of them, in order.
+    /// All strings, in order.
     pub(super) fn all(&self) -> impl Iterator<Item = &[u8]> + '_ {
         std::iter::once(&b""[..]).chain(self.texts.iter().map(|text| &**text))
     }

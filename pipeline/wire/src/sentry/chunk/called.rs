@@ -1,10 +1,11 @@
-//! The lines of Node's frames, as Sentry's SDK says them.
+//! The line numbers of Node's frames, in the form that Sentry's SDK sends.
 //!
-//! Its profiler has V8 count by `kCallerLineNumbers` (@sentry/node-cpu-profiler `bindings/cpu_profiler.cc`): the line
-//! of a function's frame is not where the function was, but where its caller was when it called it, and where that is
-//! not known (of the outermost one, or below a function without a source), the line on which the function begins (v8/v8
-//! `src/profiler/profile-generator.cc`, `ProfileNode::line_number`). Frames of both then are the same ones for Sentry.
-//! That takes a producer that says both lines; others say where functions begin, or it is not known which they say.
+//! The SDK's profiler uses V8's mode `kCallerLineNumbers` (@sentry/node-cpu-profiler `bindings/cpu_profiler.cc`): the
+//! line of a frame is not where the function was executing, but the line in its caller that called it. If that is
+//! unknown (for the outermost function, or below a function without a source), it is the function's first line (v8/v8
+//! `src/profiler/profile-generator.cc`, `ProfileNode::line_number`). With the same rule here, Sentry sees identical
+//! frames. It requires a producer that sends both lines; others send the function's first line, or it is unknown which
+//! one they send.
 
 use hashbrown::HashMap;
 use profbridge_model::{Dictionary, Line, Location, LocationId};
@@ -12,14 +13,14 @@ use profbridge_model::{Dictionary, Line, Location, LocationId};
 /// The numbers of frames whose line depends on the caller.
 #[derive(Debug, Default)]
 pub(super) struct Called {
-    /// By location, the line of it, and the line that is written.
+    /// By location, line index and written line number.
     numbers: HashMap<(LocationId, u32, u32), u32>,
-    /// One of them, whatever is written.
+    /// By location and line index: any of its numbers.
     any: HashMap<(LocationId, u32), u32>,
 }
 
 impl Called {
-    /// The memory that is allocated, in bytes.
+    /// Heap size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.numbers.allocation_size() + self.any.allocation_size()
     }
@@ -29,44 +30,44 @@ impl Called {
         self.any.clear();
     }
 
-    /// The number of a frame; `new` gives one that has none yet.
+    /// The number of a frame; `new` assigns one if there is none yet.
     pub(super) fn number(&mut self, location: LocationId, line: u32, lineno: u32, new: impl FnOnce() -> u32) -> u32 {
         let number = *self.numbers.entry((location, line, lineno)).or_insert_with(new);
         self.any.entry((location, line)).or_insert(number);
         number
     }
 
-    /// The number of one of the frames of a line, if there is any.
+    /// The number of any frame of a line, if there is one.
     pub(super) fn any(&self, location: LocationId, line: u32) -> Option<u32> {
         self.any.get(&(location, line)).copied()
     }
 }
 
-/// Whether it is known where in its function a line is: the function's first line is said besides. Perf maps say the
-/// first line, and its column, twice.
+/// Whether a line is the executing one: then the function's first line is also known. Perf maps only know the first
+/// line, which they repeat with its column.
 pub(super) fn is_executed(dictionary: &Dictionary, line: &Line) -> bool {
     line.column == 0 && first_line(dictionary, line) > 0
 }
 
-/// Whether a native frame is of a function that is none of V8's built-in ones. Those without a name may be.
+/// Whether a native frame is not a V8 built-in function. Functions without a name count as possible built-ins.
 pub(super) fn is_foreign(dictionary: &Dictionary, location: &Location) -> bool {
     let function = dictionary.lines(location).iter().find_map(|line| line.function);
     let name = function.map_or(&b""[..], |function| dictionary.string_bytes(dictionary.function(function).name));
     !name.is_empty() && !name.starts_with(b"Builtins_")
 }
 
-/// The line on which the function begins, 0 if it is not known.
+/// The function's first line, 0 if unknown.
 pub(super) fn first_line(dictionary: &Dictionary, line: &Line) -> u32 {
     let first = line.function.map_or(0, |function| dictionary.function(function).start_line);
     u32::try_from(first).unwrap_or(0)
 }
 
-/// Whether the lines of a location's frames depend on who called them.
+/// Whether the line numbers of a location's frames depend on their callers.
 pub(super) fn depends(dictionary: &Dictionary, location: &Location) -> bool {
     dictionary.lines(location).iter().any(|line| is_executed(dictionary, line))
 }
 
-/// The line of a frame that was called at this line of another one.
+/// The line number of a frame whose caller is at this line.
 pub(super) fn lineno(dictionary: &Dictionary, line: &Line, caller: Option<&Line>) -> u32 {
     let called_at = caller.and_then(|caller| u32::try_from(caller.line).ok()).filter(|line| *line > 0);
     called_at.unwrap_or_else(|| first_line(dictionary, line))

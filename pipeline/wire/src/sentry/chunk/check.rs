@@ -1,38 +1,38 @@
 //! Relay's rules for a finished chunk.
 //!
-//! Relay answers 200 before it looks at a chunk, and drops one that breaks a rule without a word (getsentry/relay
-//! `relay-server/src/endpoints/common.rs`, `relay-profiling/src/sample/v2.rs`). What is written here keeps the rules
-//! by the way it is made; this is the last look, and what it finds is counted instead of lost.
+//! Relay answers 200 before it checks a chunk, and silently drops an invalid one (getsentry/relay
+//! `relay-server/src/endpoints/common.rs`, `relay-profiling/src/sample/v2.rs`). Chunks written here are valid by
+//! construction; this final check counts violations that would otherwise be silent losses.
 
 use super::limits::{MAX_CHUNK_BYTES, MAX_CHUNK_NANOS, MIN_THREAD_SAMPLES};
 
-/// A rule of Relay's.
+/// One of Relay's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Rule {
-    /// There must be samples with frames.
+    /// A chunk must have samples with frames.
     Empty,
-    /// Each thread needs two samples with frames, else all its samples are dropped.
+    /// Each thread needs two samples with frames, otherwise all its samples are dropped.
     TooFewSamples,
-    /// From the first to the last sample it may be 66 s.
+    /// The first and the last sample may be 66 s apart.
     TooLong,
     /// A sample's stack must exist.
     StackIndex,
-    /// The platform decides how a chunk is billed; a user interface's is wrong for a server.
+    /// The platform decides how a chunk is billed; one for user interfaces is wrong for a server.
     Platform,
-    /// It must not be larger than Relay takes.
+    /// The size must not exceed Relay's limit.
     TooLarge,
 }
 
-/// What is known of a chunk when it is finished.
+/// The properties of a finished chunk.
 #[derive(Debug, Clone)]
 pub(super) struct Facts<'a> {
-    /// The samples with frames of each thread that has samples.
+    /// Number of samples with frames, for each thread with samples.
     pub(super) busy: &'a [u64],
-    /// From the first to the last sample, in nanoseconds.
+    /// Time from the first to the last sample, in nanoseconds.
     pub(super) nanos: u64,
-    /// The greatest stack number in a sample, and how many stacks there are.
+    /// The largest stack number of a sample, and the number of stacks.
     pub(super) stacks: (u64, u64),
-    /// How many frames there are.
+    /// Number of frames.
     pub(super) frames: usize,
     /// The platform.
     pub(super) platform: &'a str,
@@ -44,7 +44,7 @@ pub(super) struct Facts<'a> {
 ///
 /// # Errors
 ///
-/// The first rule that it breaks.
+/// The first broken rule.
 pub(super) fn check(facts: &Facts<'_>) -> Result<(), Rule> {
     let rules = [
         (facts.busy.is_empty() || facts.frames == 0, Rule::Empty),
@@ -61,8 +61,8 @@ pub(super) fn check(facts: &Facts<'_>) -> Result<(), Rule> {
 mod tests {
     use super::*;
 
-    /// Guarantees: each rule is found broken by itself, and a chunk at all limits at once passes (66.0 s do, more does
-    /// not: getsentry/relay `relay-profiling/src/sample/v2.rs`).
+    /// Guarantees: each broken rule is detected on its own, and a chunk exactly at all limits passes (66.0 s do, more
+    /// does not: getsentry/relay `relay-profiling/src/sample/v2.rs`).
     /// rule: differences#rejections, sample-format-v2#sample-stack-id, sample-format-v2#reject-no-data
     /// rule: sample-format-v2#reject-size, sample-format-v2#validate, profiles-sdk#v2-reject-no-data
     /// rule: profiles-sdk#v2-reject-size, profiles-sdk#v2-validate, event-schema#chunk-platform

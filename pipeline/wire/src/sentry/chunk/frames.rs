@@ -1,7 +1,7 @@
-//! Locations become frames, and stacks become lists of their numbers.
+//! Converts locations to frames, and stacks to lists of frame numbers.
 //!
-//! Frames and stacks are numbered for each chunk at their first use. The text of a location's number is kept with the
-//! location, so that a stack is written by copying eight bytes for each of its locations.
+//! Each chunk numbers its frames and stacks in the order of first use. Each location keeps the text of its frame
+//! number, so that writing a stack copies eight bytes per location.
 
 use profbridge_model::{Dictionary, Location, LocationId, Mapping, StackId, Value, varint};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
@@ -22,30 +22,31 @@ use super::stamped::Stamped;
 use super::write::Object;
 use crate::json::{self, Index};
 
-/// What is known of a location in the current chunk.
+/// The state of a location in the current chunk.
 #[derive(Debug, Clone, Copy, Default)]
 struct Slot {
-    /// The chunk this was written for.
+    /// The chunk that this state belongs to.
     stamp: u32,
-    /// The number of its first frame, and above it the [`Runtime`].
+    /// The number of its first frame in the low bits, the [`Runtime`] above.
     first: u32,
-    /// The number of its one frame; none where it has several.
+    /// The text of its frame number; none if it has several frames.
     text: Index,
 }
 
-/// The bits of a frame's number.
+/// Number of bits of a frame number.
 const FIRST_BITS: u32 = 24;
 
-/// A frame of the chunk: a line of a location, or the location itself where it has none.
+/// A frame of the chunk: a line of a location, or the location itself if it has no lines.
 #[derive(Debug, Clone, Copy)]
 struct FrameRef {
     location: LocationId,
     line: u32,
-    /// The line that is written, where that depends on the caller.
+    /// The line number, if it depends on the caller.
     lineno: Option<u32>,
 }
 
-/// The number of the first frame of a location whose frames depend on their callers: they have no fixed numbers.
+/// Takes the place of the first frame number for a location whose frames depend on their callers and so have no fixed
+/// numbers.
 const CALLED: u32 = (1 << FIRST_BITS) - 1;
 
 /// The frames and stacks of one chunk.
@@ -56,31 +57,31 @@ pub(super) struct Frames {
     frames: Vec<FrameRef>,
     /// The numbers of frames that depend on their callers.
     called: Called,
-    /// The function of each frame as Sentry groups them, see [`group`]; 0 where Sentry lists none.
+    /// For each frame, Sentry's identity of its function (see [`group`]); 0 if Sentry does not list the function.
     groups: Vec<u64>,
-    /// Room for the stacks' text, of which `written` bytes are used: text is written eight bytes at a time.
+    /// Buffer for the text of the stacks, of which `written` bytes are used. Text is written eight bytes at a time.
     room: Vec<u8>,
     written: usize,
-    /// The frames, as the inside of a JSON array.
+    /// The frames, without the brackets of the JSON array.
     pub(super) text: Vec<u8>,
     pub(super) images: Images,
-    /// The runtimes that sets of attributes name.
+    /// The runtime that each attribute set names.
     by_set: Stamped,
-    /// The text of each frame's number. It is the same in every chunk.
+    /// The text of each frame number, the same in every chunk.
     texts: Vec<Index>,
     /// The Python program of the process.
     program: Option<Program>,
-    /// Whether frames are written as attributes have kept them.
+    /// Whether frames are written from the attributes of an earlier chunk.
     kept: bool,
-    /// The most frames of a stack.
+    /// The maximum number of frames in a stack.
     most: usize,
 }
 
-/// Stands for "names no runtime".
+/// Marks an attribute set that names no runtime.
 const NO_RUNTIME: u32 = u32::MAX;
 
 impl Frames {
-    /// The memory that is allocated, in bytes.
+    /// Heap size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
             + self.frames.capacity() * size_of::<FrameRef>()
@@ -92,7 +93,7 @@ impl Frames {
             + self.called.bytes()
     }
 
-    /// Starts a chunk, whose frames are `kept` as they were where it is one already.
+    /// Starts a chunk. `kept` says that the batch was itself a Sentry chunk, whose frames are preserved.
     pub(super) fn begin(&mut self, dictionary: &Dictionary, kept: bool) {
         (self.kept, self.most) = (kept, if kept { MAX_FRAMES } else { MAX_STACK_FRAMES });
         let locations = dictionary.tables().locations.len();
@@ -121,18 +122,18 @@ impl Frames {
         self.frames.len()
     }
 
-    /// The stacks, as the inside of a JSON array. The first is empty.
+    /// The stacks, without the brackets of the JSON array. The first is empty.
     pub(super) fn stacks(&self) -> &[u8] {
         &self.room[..self.written]
     }
 
-    /// Appends a stack. Returns the runtime nearest to its leaf, machine code aside.
+    /// Appends a stack. Returns the runtime of the innermost frame that is not native code.
     pub(super) fn stack(&mut self, dictionary: &Dictionary, stack: StackId, notes: &mut Notes) -> Runtime {
         let mut packed = dictionary.stack_bytes(Some(stack));
-        // Held in locals, the tables need not be looked up again for each location.
+        // Local variables avoid looking the tables up again for each location.
         let mut room = std::mem::take(&mut self.room);
         let mut slots = std::mem::take(&mut self.slots);
-        // A location takes at least one byte and, as a rule, becomes at most eight.
+        // A location takes at least one byte, and its text is usually at most eight bytes.
         make_room(&mut room, self.written + 3 + packed.len() * 8);
         room[self.written..self.written + 2].copy_from_slice(b",[");
         let mut at = self.written + 2;
@@ -186,7 +187,7 @@ impl Frames {
                 break;
             }
         }
-        // The last comma becomes the bracket.
+        // The closing bracket replaces the last comma.
         at -= usize::from(room[at - 1] == b',');
         room[at] = b']';
         self.written = at + 1;
@@ -194,7 +195,7 @@ impl Frames {
         Runtime::from_number(runtime as u8)
     }
 
-    /// Numbers the frames of a location.
+    /// Assigns numbers to the frames of a location.
     #[cold]
     fn number(&mut self, dictionary: &Dictionary, id: LocationId) -> Slot {
         let location = dictionary.location(id);
@@ -204,7 +205,7 @@ impl Frames {
             let first = CALLED | (runtime as u32) << FIRST_BITS;
             return Slot { stamp: self.stamp, first, text: Index::default() };
         }
-        // More lines than a stack may have frames are never written.
+        // Lines beyond the maximum number of frames are never written.
         let lines = location.lines_len.clamp(1, self.most as u32);
         self.frames.extend((0..lines).map(|line| FrameRef { location: id, line, lineno: None }));
         self.make_texts();
@@ -218,13 +219,13 @@ impl Frames {
 
     fn make_texts(&mut self) {
         while self.texts.len() < self.frames.len() {
-            // A chunk with more frames than six digits number is too large to be written.
+            // The modulo is safe: a chunk whose frame numbers exceed six digits is too large to be written anyway.
             self.texts.push(Index::new((self.texts.len() % Index::END) as u32));
         }
     }
 
-    /// The number of a frame that depends on its caller, which is among the location's other lines or in the rest of
-    /// the stack.
+    /// The number of a frame that depends on its caller. The caller is one of the location's other lines, or in the
+    /// rest of the stack.
     #[cold]
     fn called_number(
         &mut self,
@@ -236,8 +237,8 @@ impl Frames {
     ) -> u32 {
         let lines = dictionary.lines(dictionary.location(id));
         let mut caller = lines.get(line + 1);
-        // Built-in functions are in between, of which the SDK knows nothing. Where other native code is, it was called
-        // as a function that has no lines.
+        // Skips built-in functions in between, which the SDK does not see. If other native code is in between, the
+        // caller has no line.
         while caller.is_none()
             && let Some(index) = take_index(&mut rest)
         {
@@ -273,7 +274,7 @@ impl Frames {
         }
     }
 
-    /// The runtime by the location's attributes, or by its source file.
+    /// The runtime according to the location's attributes, or else to its source file.
     fn said(&mut self, dictionary: &Dictionary, location: &Location) -> Runtime {
         let Some(set) = location.attributes else { return Runtime::guessed(dictionary, location) };
         let number = match self.by_set.get(set.index()) {
@@ -287,8 +288,9 @@ impl Frames {
         if number == NO_RUNTIME { Runtime::guessed(dictionary, location) } else { Runtime::from_number(number as u8) }
     }
 
-    /// The function, as [`group`] has it, that owns the time of a stack in Sentry's list: the innermost of own code. 0
-    /// where there is none, or only the root frame, which is never listed. The frames must be written.
+    /// The function, as an identity from [`group`], to which Sentry attributes the time of a stack: the innermost frame
+    /// of own code. 0 if there is none, or if it is the root frame, which is never listed. The frames must have been
+    /// written.
     pub(super) fn owner(&self, dictionary: &Dictionary, stack: StackId) -> u64 {
         let mut packed = dictionary.stack_bytes(Some(stack));
         let (mut owner, mut left) = (0, self.most);
@@ -317,14 +319,14 @@ impl Frames {
         self.frames.len() >= MAX_FRAMES
     }
 
-    /// Finds the Python program of the process by these stacks, which are written.
+    /// Finds the Python program of the process from stacks that have been written.
     pub(super) fn find_program(&mut self, dictionary: &Dictionary, stacks: impl Iterator<Item = StackId>) {
         let runtime = |id: LocationId| self.slots[id.index()].first >> FIRST_BITS;
         self.program = Program::find(dictionary, stacks, |id| runtime(id) == Runtime::Python as u32);
     }
 
-    /// Writes the frames, for a chunk of a platform and a process with this main executable. Stops above `limit` bytes,
-    /// and says whether all are written.
+    /// Writes the frames of a chunk with this platform and main executable. Stops above `limit` bytes, and returns
+    /// whether all frames were written.
     pub(super) fn write(
         &mut self,
         dictionary: &Dictionary,
@@ -379,11 +381,11 @@ impl Frames {
             executable: executable.as_bytes(),
         };
         let own = in_app(rules, roots, runtime, &place);
-        // Sentry lists Java's functions only where the module has a dot, which those without a package have not.
+        // Sentry lists Java functions only if the module contains a dot; the default package's has none.
         if runtime == Runtime::Java && !name.module.is_empty() && !name.module.contains(&b'.') {
             name.module = [b"(default).", &*name.module].concat().into();
         }
-        // A frame without a name needs a place: Sentry refuses what has neither.
+        // A frame without a name needs a file: Sentry rejects frames without both.
         let has_place = !path.is_empty() && !name.module.is_empty();
         let is_anonymous = runtime == Runtime::Node && has_place && is_anonymous(&name.function);
         if is_anonymous {
@@ -392,7 +394,7 @@ impl Frames {
             let place = location.mapping.map(|mapping| (dictionary.mapping(mapping), location.address));
             name.function = unnamed(runtime, source.package, place, notes).into();
         }
-        // Sentry takes our word for own code only where the frame is of the chunk's platform, as all are that say none.
+        // Sentry accepts our in-app flag only if the frame has the chunk's platform; a frame without a platform has it.
         let says_none = runtime.platform() == platform || (own && runtime.is_managed());
         let listed = own && says_none && !is_anonymous;
         self.groups.push(if listed { group(&name, source.package) } else { 0 });
@@ -413,7 +415,7 @@ impl Frames {
         shown.put(Object::open(&mut self.text, false, notes));
     }
 
-    /// Writes a frame as the attributes of its location have kept it.
+    /// Writes a frame from the attributes that preserve it from an earlier chunk.
     fn kept_frame(&mut self, dictionary: &Dictionary, position: usize, notes: &mut Notes) {
         let FrameRef { location: id, line, .. } = self.frames[position];
         let location = dictionary.location(id);
@@ -423,7 +425,7 @@ impl Frames {
             let name = dictionary.string_bytes(function.name);
             if name.is_empty() { dictionary.string_bytes(function.system_name) } else { name }
         });
-        // See `sampled/frames.rs`: one name stands for both, unless an attribute says what the other one is.
+        // See `sampled/frames.rs`: file name and path are equal, unless an attribute has the other one.
         let file = function.and_then(|function| some(dictionary.string_bytes(function.filename)));
         let mut shown = Shown {
             function: some(name),
@@ -456,7 +458,7 @@ impl Frames {
     }
 }
 
-/// What a chunk says of a frame.
+/// The fields of a frame in a chunk.
 #[derive(Default)]
 struct Shown<'a> {
     function: Option<&'a [u8]>,
@@ -466,7 +468,7 @@ struct Shown<'a> {
     package: Option<&'a [u8]>,
     lineno: i64,
     colno: i64,
-    /// Whether 0 is a line or a column. OTLP's is "not set".
+    /// Whether a line or column of 0 is meant. In OTLP 0 means "not set".
     has_lineno: bool,
     has_colno: bool,
     instruction_addr: Option<u64>,
@@ -490,24 +492,25 @@ impl Shown<'_> {
     }
 }
 
-/// A text, where it is not empty.
+/// The text, or `None` if it is empty.
 fn some(text: &[u8]) -> Option<&[u8]> {
     Some(text).filter(|text| !text.is_empty())
 }
 
-/// Whether a function of Node has no name: Sentry's SDK sends an empty one, so that Sentry gives its caller the time.
+/// Whether a Node function has no name. Sentry's SDK sends an empty one, so that Sentry attributes its time to the
+/// caller.
 fn is_anonymous(function: &[u8]) -> bool {
     matches!(function, b"" | b"<anonymous>" | b"(anonymous)")
 }
 
-/// Makes room for text up to a place, and for eight bytes more that a write may touch.
+/// Grows the buffer to `end` plus the eight bytes that a write may touch beyond it.
 fn make_room(room: &mut Vec<u8>, end: usize) {
     if room.len() < end + 8 {
         room.resize((end + 8).max(2 * room.len()), 0);
     }
 }
 
-/// Takes a location's index off the front of a stack. Most have one or two bytes.
+/// Removes a location index from the front of a stack. Most take one or two bytes.
 #[inline]
 fn take_index(packed: &mut &[u8]) -> Option<u32> {
     match **packed {
@@ -523,16 +526,16 @@ fn take_index(packed: &mut &[u8]) -> Option<u32> {
     }
 }
 
-/// A function as Sentry groups them: by module, else by the base name of the file of the code, and by name (observed
-/// with `vroomrs` 0.1.24). Never 0.
+/// Sentry's identity of a function: the module, or else the base name of the binary, and the name (observed with
+/// `vroomrs` 0.1.24). Never 0.
 fn group(name: &Name<'_>, package: &[u8]) -> u64 {
     let module = if name.module.is_empty() { basename(package) } else { &name.module };
     xxh3_64_with_seed(json::cut(&name.function, MAX_STRING_BYTES), xxh3_64(module)).max(1)
 }
 
-/// Sentry aggregates no frame without a function, so one without a name is called by the file it lies in and, where its
-/// address lies in the mapping's range of it, by the [page](Mapping::page_of): else a whole file would be one function,
-/// and most of its stacks one recursion. Sentry lists 100 functions of a chunk.
+/// Names a frame that has no function, because Sentry does not aggregate it otherwise. The name is the binary's and, if
+/// the address is within the mapping's range, the [page](Mapping::page_of): otherwise a whole binary would be a single
+/// function, and most of its stacks one recursion. Sentry lists 100 functions of a chunk.
 fn unnamed(runtime: Runtime, package: &[u8], place: Option<(&Mapping, u64)>, notes: &mut Notes) -> Vec<u8> {
     notes.unnamed_frames += 1;
     let name: &[u8] = match basename(package) {
@@ -549,7 +552,7 @@ fn unnamed(runtime: Runtime, package: &[u8], place: Option<(&Mapping, u64)>, not
     out
 }
 
-/// Relay takes lines and columns as `u32` and rejects the whole chunk for one that is none (getsentry/relay
+/// Relay parses lines and columns as `u32`, and rejects the whole chunk if one does not fit (getsentry/relay
 /// `relay-profiling/src/sample/mod.rs`).
 fn unsigned(number: i64, may_be_zero: bool) -> Option<u64> {
     u32::try_from(number).ok().filter(|&number| number > 0 || may_be_zero).map(u64::from)

@@ -1,4 +1,4 @@
-//! What a chunk says beside its samples.
+//! The metadata of a chunk, apart from its samples.
 
 use uuid::Uuid;
 
@@ -9,11 +9,11 @@ use super::report::Notes;
 use super::write::Object;
 use crate::sentry::chunk_envelope::SDK_NAME;
 
-/// The name and version under which Sentry knows the sender. Names of Sentry's own SDKs are subject to its version
-/// gates.
+/// The sender's name and version for Sentry. The names of Sentry's own SDKs are avoided, because Sentry checks their
+/// versions.
 const SDK: (&str, &str) = (SDK_NAME, env!("CARGO_PKG_VERSION"));
 
-/// The members of a chunk beside those that tell of samples.
+/// The members of a chunk that do not concern samples.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Head<'a> {
     pub(super) platform: &'a str,
@@ -21,14 +21,14 @@ pub(super) struct Head<'a> {
     pub(super) release: Option<&'a str>,
     pub(super) environment: Option<&'a str>,
     sdk: (&'a str, &'a str),
-    /// JSON.
+    /// The measurements as JSON.
     measurements: Option<&'a str>,
-    /// The chunk's id, where it has one.
+    /// The chunk's id, if it has one already.
     pub(super) id: Option<Uuid>,
 }
 
 impl<'a> Head<'a> {
-    /// What a chunk of a platform says. Measurements that Sentry would not take are left out and counted.
+    /// The members for a chunk of this platform. Measurements that Sentry would reject are left out and counted.
     pub(super) fn of(subject: Subject<'a>, platform: &'a str, notes: &mut Notes) -> Self {
         let Subject { profiler_id, about, whole, .. } = subject;
         let sdk = whole.map(|whole| whole.sdk()).filter(|(name, _)| !name.is_empty());
@@ -37,15 +37,16 @@ impl<'a> Head<'a> {
             profiler_id,
             release: about.release.as_deref(),
             environment: Some(&*about.environment).filter(|name| !name.is_empty()),
-            // Relay refuses a chunk without one.
+            // Relay rejects a chunk without an SDK.
             sdk: sdk.unwrap_or(SDK),
             measurements: whole.and_then(|whole| whole.measurements(notes)),
-            // None where it was none, as OTLP has it.
+            // In OTLP a nil id means none.
             id: whole.and_then(|whole| whole.profile.profile_id).map(Uuid::from_bytes),
         }
     }
 
-    /// Appends the members, behind the bracket that opens the chunk. Texts of one that is `kept` have any length.
+    /// Appends the members after the opening bracket of the chunk. In a preserved chunk (`kept`) texts are not
+    /// truncated.
     pub(super) fn write(&self, out: &mut Vec<u8>, kept: bool, notes: &mut Notes) {
         let mut object = Object::open(out, kept, notes);
         object.text("version", Some(b"2"));

@@ -1,10 +1,10 @@
 //! The executable files that frames point into.
 //!
-//! Relay lets one type of image pass that Sentry symbolises for Linux, `symbolic`, and drops a frame's `addr_mode`, so
-//! addresses are absolute (getsentry/relay `relay-event-schema/src/protocol/debug_image.rs`,
-//! `relay-profiling/src/perfetto/convert`). OTLP has addresses of the file, or of the memory of a process that had it
-//! mapped ([`Mapping::moved_by`]). So each file gets a range of its own in an address space that exists for one chunk
-//! only, wherever it was mapped and however often: images that overlap are none to a symboliser.
+//! Of the image types that Relay accepts, Sentry symbolises one for Linux: `symbolic`. Relay also drops a frame's
+//! `addr_mode`, so addresses must be absolute (getsentry/relay `relay-event-schema/src/protocol/debug_image.rs`,
+//! `relay-profiling/src/perfetto/convert`). OTLP addresses are relative to the file, or to the memory of a process that
+//! mapped it ([`Mapping::moved_by`]). Symbolisers cannot handle overlapping images. So each file gets its own range in
+//! an address space that exists only for one chunk, wherever and however often it was mapped.
 
 use hashbrown::HashMap;
 
@@ -19,13 +19,13 @@ use crate::json;
 use crate::sentry::sampled::text::{Entries, Text};
 use crate::sentry::sampled::{self, MAX_BYTES, MAX_ENTRIES};
 
-/// The distance between two images, and so the largest size of one: 4 GiB.
+/// The distance between two images, and so the maximum size of an image: 4 GiB.
 const STRIDE: u64 = 1 << 32;
 
-/// Load addresses are multiples of this: 4 MiB for GNU ld, 2 MiB for LLD, 0 where the file may lie anywhere.
+/// Load addresses are multiples of this: 4 MiB for GNU ld, 2 MiB for LLD, 0 for position-independent files.
 const LOAD_ALIGN: u64 = 2 << 20;
 
-/// Those below [`LOAD_ALIGN`] are multiples of this: 64 KiB, for Go on arm64, and GNU ld and LLD on RISC-V.
+/// Load addresses below [`LOAD_ALIGN`] are multiples of this: 64 KiB, for Go on arm64, and GNU ld and LLD on RISC-V.
 const LOW_LOAD_ALIGN: u64 = 64 << 10;
 
 /// The images of one chunk.
@@ -34,7 +34,7 @@ pub(super) struct Images {
     images: Vec<Image>,
     by_mapping: Stamped,
     by_id: HashMap<([u8; 16], u64), u32>,
-    /// Of a chunk that is kept as it was: the mappings that its frames lie in.
+    /// For a chunk that is preserved: the mappings of its frames.
     kept: Vec<MappingId>,
 }
 
@@ -47,7 +47,7 @@ struct Image {
     size: u64,
 }
 
-/// Stands for "has no image" among the numbers of images.
+/// Marks a mapping without an image.
 const NO_IMAGE: u32 = u32::MAX;
 
 impl Images {
@@ -59,8 +59,8 @@ impl Images {
         self.by_mapping.begin(dictionary.tables().mappings.len());
     }
 
-    /// The absolute address of an address of a mapping's file; `None` where the file has no GNU build id or the address
-    /// does not lie in it. Makes the file one of the chunk's images.
+    /// Converts an address of a mapping's file to an absolute one, and adds the file to the chunk's images. `None` if
+    /// the file has no GNU build id or the address is outside of it.
     pub(super) fn absolute(&mut self, dictionary: &Dictionary, mapping: MappingId, address: u64) -> Option<u64> {
         let number = match self.by_mapping.get(mapping.index()) {
             Some(number) => number,
@@ -87,20 +87,20 @@ impl Images {
         let end = mapping.memory_limit.checked_sub(mapping.moved_by())?;
         let size = end.checked_sub(vmaddr).filter(|&size| size > 0 && size <= STRIDE)?;
         if mapping.memory_limit <= mapping.memory_start {
-            // The kernel's: it has no range, and its frames have names already.
+            // The kernel's mapping: it has no range, and its frames already have names.
             return None;
         }
         let next = self.images.len() as u32;
         let number = *self.by_id.entry((debug_id, vmaddr)).or_insert(next);
         match self.images.get_mut(number as usize) {
-            // Another part of the same file.
+            // Another mapping of the same file.
             Some(image) => image.size = image.size.max(size),
             None => self.images.push(Image { mapping: id, debug_id, vmaddr, size }),
         }
         Some(number)
     }
 
-    /// Makes the file of a mapping one of the images of a chunk that is kept as it was.
+    /// Adds the file of a mapping to the images of a preserved chunk.
     pub(super) fn keep(&mut self, mapping: MappingId) {
         if self.by_mapping.get(mapping.index()).is_none() {
             self.by_mapping.set(mapping.index(), NO_IMAGE);
@@ -108,7 +108,7 @@ impl Images {
         }
     }
 
-    /// Appends the images as the inside of a JSON array.
+    /// Appends the images, without the brackets of the JSON array.
     pub(super) fn write(&self, dictionary: &Dictionary, out: &mut Vec<u8>, notes: &mut Notes) {
         for (number, image) in (0..).zip(&self.images) {
             let debug_id = uuid::Uuid::from_bytes_le(image.debug_id).hyphenated().to_string();
@@ -126,8 +126,8 @@ impl Images {
         }
     }
 
-    /// The same of a chunk that is kept as it was: of the mappings that frames lie in, and of the images that an
-    /// attribute of the profile kept. Those that would make Relay refuse the chunk are left out and counted.
+    /// Like `write`, for a preserved chunk: the mappings of its frames, and the images that an attribute of the profile
+    /// preserves. Images for which Relay would reject the chunk are left out and counted.
     pub(super) fn write_kept(
         &self,
         dictionary: &Dictionary,
@@ -136,7 +136,7 @@ impl Images {
         notes: &mut Notes,
     ) {
         for &mapping in &self.kept {
-            // Then the chunk is not written as it was.
+            // The chunk is then too large to be preserved.
             if out.len() > MAX_BYTES {
                 return;
             }
@@ -161,7 +161,7 @@ impl Images {
     }
 }
 
-/// What a chunk says of an image.
+/// The fields of an image in a chunk.
 struct Shown<'a> {
     kind: &'a str,
     debug_id: Option<&'a str>,
@@ -173,7 +173,7 @@ struct Shown<'a> {
 }
 
 impl<'a> Shown<'a> {
-    /// The image that a mapping was; `None` where Sentry would not take it.
+    /// The original image of a mapping; `None` if Sentry would not accept it.
     fn kept(dictionary: &'a Dictionary, id: MappingId) -> Option<Self> {
         let mapping = dictionary.mapping(id);
         let text = |key| dictionary.find(mapping.attributes, key).and_then(|value| dictionary.text(value));
@@ -216,14 +216,14 @@ fn comma(out: &mut Vec<u8>) {
     }
 }
 
-/// Types of images that Relay knows. Another one makes it refuse the chunk (getsentry/relay
+/// The image types that Relay knows. It rejects the chunk for any other (getsentry/relay
 /// `relay-profiling/src/debug_image.rs`).
 const TYPES: [&str; 5] = ["macho", "symbolic", "sourcemap", "proguard", "jvm"];
 
-/// The keys of an image of which Relay takes no `null`.
+/// The keys of an image that Relay does not accept as `null`.
 const NEVER_NULL: [&str; 5] = ["debug_id", "id", "image_addr", "image_vmaddr", "image_size"];
 
-/// Whether the JSON of an image is one that Relay takes.
+/// Whether Relay accepts the JSON of an image.
 fn is_valid(json: &str) -> bool {
     let image = serde_json::from_str::<sampled::model::Image<'_>>(json);
     let is_image = image.is_ok_and(|image| {
@@ -235,25 +235,23 @@ fn is_valid(json: &str) -> bool {
         })
 }
 
-/// Whether a text is a UUID, perhaps with an age behind it (Sentry's debug identifiers).
+/// Whether a text is a UUID, optionally followed by an age (Sentry's debug identifiers).
 fn is_debug_id(text: &str) -> bool {
     uuid::Uuid::try_parse(text.get(..36).unwrap_or(text)).is_ok()
 }
 
-/// Where an image starts. Nothing lies below the first, so that no address looks like a small number.
+/// The start of an image. The first image starts above zero, so that no address looks like a small number.
 fn base(number: u32) -> u64 {
     (u64::from(number) + 1) * STRIDE
 }
 
-/// The address that the file's first byte was linked for.
+/// The address for which the file's first byte was linked.
 ///
-/// A mapping says where a part of the file lies, and symbol servers count from the file's start. The start is as far
-/// before the part as the part is into the file. LLD links each part a page further behind its place in the file than
-/// the part before, which rounding down undoes: 4 KiB on x86-64, 64 KiB on arm64. Where the part is the file's first,
-/// none of that stands before it.
+/// A mapping says where a part of the file is mapped, but symbol servers count from the file's start: mapped address
+/// minus file offset. LLD shifts each further part by one more page, which rounding down undoes: 4 KiB on x86-64, 64
+/// KiB on arm64. The file's first part is not shifted.
 ///
-/// Only addresses that the file was linked for are rounded: what was moved was moved by any number of pages, and linked
-/// from 0 on.
+/// Only link-time addresses are rounded. A relocated file was moved by any number of pages, and was linked at 0.
 fn load_address(mapping: &Mapping) -> u64 {
     if mapping.moved_by() > 0 {
         return 0;
@@ -263,9 +261,9 @@ fn load_address(mapping: &Mapping) -> u64 {
     start & !(if first { LOW_LOAD_ALIGN } else { LOAD_ALIGN } - 1)
 }
 
-/// The first sixteen bytes of a GNU build id, zeroes behind a shorter one. Read as the fields of a GUID in
-/// little-endian order they are Sentry's `debug_id` (getsentry/symbolic `symbolic-debuginfo/src/elf.rs`). `None` for
-/// anything but hexadecimal digits of whole bytes.
+/// The first sixteen bytes of a GNU build id, padded with zeros. Read as the fields of a little-endian GUID, they are
+/// Sentry's `debug_id` (getsentry/symbolic `symbolic-debuginfo/src/elf.rs`). `None` unless the text is an even number
+/// of hexadecimal digits.
 fn debug_id(build_id: &str) -> Option<[u8; 16]> {
     let digits = build_id.as_bytes();
     if digits.is_empty() || !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {

@@ -1,35 +1,35 @@
-//! What a thread is shown to have, against what was sampled of it.
+//! Balances the time shown for a thread against the time sampled.
 //!
-//! An observation stands for its weight, and in Sentry owns the time until the next one of its thread. Where timers
-//! jitter one comes a little late and the next a little early, and the two cancel out; where they come late all the
-//! time (a profiler that means to look every 10 ms and looks every 14 ms), every open gap adds time that nobody
+//! An observation stands for its weight, but Sentry attributes to it the time until the next one of its thread. If
+//! timers jitter, one observation is a little late and the next a little early, and the two cancel out. If they are
+//! always late (a profiler with a period of 10 ms that samples every 14 ms), every gap left open adds time that was not
 //! sampled. So the difference is carried from gap to gap.
 //!
-//! An observation that says itself how long it was is exact: its time is neither bridged to the next one nor does it
-//! show what the thread is owed.
+//! An observation with its own duration is exact: its time is neither extended to the next observation nor used to pay
+//! back time that the thread is owed.
 
 use super::limits::{JITTER, MOST_OWED};
 
 /// The account of one thread in one chunk, in ticks.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// The time that is shown so far beyond the time that was sampled; below nothing where it is less.
+    /// Time shown so far minus time sampled; negative if the thread is owed time.
     surplus: i64,
-    /// What was owed before the last gap, as a number of nothing or less.
+    /// The debt before the last gap, as a number not above 0.
     owed_before: i64,
-    /// The largest weight so far: what the thread may be shown to have too much.
+    /// The largest weight so far: the maximum surplus of the thread.
     limit: i64,
-    /// The time that has no place, since the next observation comes too early for it.
+    /// Sampled time that cannot be shown, because the next observation comes too early.
     pub(super) clipped: u64,
 }
 
 impl Ledger {
-    /// Takes an observation of this weight, after which the next one of its thread comes at this distance. Returns
-    /// after what time its run is to be closed, and nothing where the gap stays open.
+    /// Adds an observation of this weight; `distance` is the time to the next observation of its thread. Returns the
+    /// time after which its run is closed, or `None` if the gap stays open.
     ///
-    /// Open is a gap that is no longer than the observation's weight and what the thread is owed, of which each
-    /// observation shows no more than its weight once more; and a gap that [`JITTER`] explains, as long as all of them
-    /// together add no more than one weight.
+    /// A gap stays open if it is no longer than the observation's weight plus the time owed, of which one observation
+    /// pays back at most its own weight. A gap also stays open if [`JITTER`] explains it, as long as all such gaps
+    /// together add at most one weight.
     #[inline]
     pub(super) fn gap(&mut self, weight: u64, distance: u64, exact: bool) -> Option<u64> {
         if exact {
@@ -49,8 +49,8 @@ impl Ledger {
         Some(due)
     }
 
-    /// Takes the last observation of the thread. Returns after what time it is to be closed. What is owed then is lost,
-    /// but for the less than half a weight that jitter leaves.
+    /// Adds the last observation of the thread. Returns the time after which it is closed. Time still owed is lost,
+    /// except for the less than half a weight that jitter leaves.
     pub(super) fn last(&mut self, weight: u64, exact: bool) -> u64 {
         let due = if exact { weight } else { self.due(weight) };
         self.surplus += due as i64 - weight as i64;
@@ -61,11 +61,10 @@ impl Ledger {
         due
     }
 
-    /// The time after which a run is closed that ends with an observation of this weight: its weight, and what the
-    /// thread is owed where that has come to half a weight, up to a weight. What the gap before left out of an
-    /// observation's time is carried up to one weight of this one, and all that is owed up to [`MOST_OWED`] of them:
-    /// the rest is not of the time around here (half of a long wait, perhaps, that would make the short observations
-    /// behind it twice as long), so it is counted as lost.
+    /// The time after which a run is closed that ends with an observation of this weight: its weight and, if the thread
+    /// is owed at least half a weight, up to one weight of the debt. The debt of the last gap is carried up to one
+    /// weight of this observation, and the total debt up to [`MOST_OWED`] weights. The rest belongs to another time
+    /// (half of a long wait, perhaps, which would double the short observations after it), so it is counted as lost.
     #[inline]
     fn due(&mut self, weight: u64) -> u64 {
         let weight = weight as i64;
@@ -86,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// What each observation of a thread owns, and what was lost.
+    /// The time attributed to each observation of a thread, and the time lost.
     fn owned(weights: &[u64], times: &[u64]) -> (Vec<u64>, u64) {
         let mut ledger = Ledger::default();
         let mut owned = Vec::new();
@@ -99,14 +98,14 @@ mod tests {
         (owned, ledger.clipped)
     }
 
-    /// Weights and the distances behind them, most of which are about a weight long; some are nothing, some far longer.
+    /// Weights and distances. Most distances are about one weight long, some are 0, some far longer.
     fn observations() -> impl Strategy<Value = Vec<(u64, u64)>> {
         let weight = prop_oneof![8 => Just(1_000_u64), 1 => 0_u64..3_000];
         let percent = prop_oneof![12 => 50_u64..160, 2 => 0_u64..50, 1 => 160_u64..500, 1 => 2_000_u64..90_000];
         prop::collection::vec((weight, percent).prop_map(|(weight, part)| (weight, weight * part / 100)), 1..300)
     }
 
-    /// Spacings of 1,000 that differ by up to this many percent each, so that they wander.
+    /// Distances of 1,000 that each vary by up to this many percent, so that the deviation accumulates.
     fn wandering() -> impl Strategy<Value = Vec<u64>> {
         (1_u64..=50)
             .prop_flat_map(|percent| prop::collection::vec(1_000 - percent * 10..=1_000 + percent * 10, 2..4_000))
@@ -117,9 +116,9 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: whatever the distances and the weights, what a thread owns and what is counted as lost is what
-        /// was sampled, but for the largest of its weights; no observation owns time behind the next one, nor more than
-        /// twice its weight where its run is closed.
+        /// Guarantees: for any distances and weights, attributed time plus lost time equals sampled time, up to the
+        /// thread's largest weight; no observation is attributed time after the next one, nor more than twice its
+        /// weight if its run is closed.
         /// rule: differences#sample-time
         #[test]
         fn sums_are_kept(observations in prop_oneof![
@@ -136,9 +135,8 @@ mod tests {
             prop_assert!(owned.iter().zip(&weights).all(|(owned, weight)| *owned <= 2 * weight));
         }
 
-        /// Guarantees: of spacings that wander by up to a half each nothing is lost but what no arrangement can show:
-        /// the time by which some stretch up to the end is shorter than its weights. That is searched here by trying
-        /// every stretch.
+        /// Guarantees: if distances vary by up to a half, only unavoidable time is lost: the time by which some range
+        /// up to the end is shorter than its weights. The test finds it by trying every range.
         #[test]
         fn wandering_spacings_lose_nothing(distances in wandering()) {
             let times = times(distances.iter().copied());
@@ -162,7 +160,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: what is exact owns its time, and neither pays back nor is owed anything; what has no room is lost.
+    /// Guarantees: an exact observation gets its own time, and neither pays back nor is owed anything; time without
+    /// room is lost.
     #[test]
     fn exact_time_is_neither_bridged_nor_stretched() {
         let mut ledger = Ledger::default();
@@ -174,19 +173,19 @@ mod tests {
         assert_eq!((ledger.last(10, true), ledger.clipped), (10, 9));
     }
 
-    /// Guarantees: a gap is closed a weight after its observation once the gaps before have added a weight's worth, and
-    /// a gap that is shorter than a weight pays back.
+    /// Guarantees: once earlier gaps have added a weight, a gap is closed one weight after its observation, and a gap
+    /// shorter than a weight pays back.
     #[test]
     fn surplus_is_carried() {
         assert_eq!(owned(&[10; 6], &[0, 14, 28, 42, 56, 70]), (vec![14, 14, 10, 10, 10, 10], 0));
         assert_eq!(owned(&[10; 6], &[0, 14, 28, 42, 48, 62]), (vec![14, 14, 10, 6, 14, 10], 0));
     }
 
-    /// Guarantees: what a thread is owed is paid back where there is room for it, at most one weight by each
-    /// observation; what is never paid back is counted.
+    /// Guarantees: owed time is paid back as soon as there is room, at most one weight per observation; time that is
+    /// never paid back is counted.
     #[test]
     fn debt_is_paid_or_counted() {
-        // Seen on one core and then on another one whose timer ticks earlier.
+        // Sampled on one core, then on another one whose timer ticks earlier.
         assert_eq!(owned(&[10; 4], &[0, 2, 20, 100]), (vec![2, 18, 10, 10], 0));
         assert_eq!(owned(&[10; 3], &[0, 2, 100]), (vec![2, 18, 10], 0));
         assert_eq!(owned(&[10; 5], &[0, 0, 0, 0, 50]), (vec![0, 0, 0, 20, 20], 10));
@@ -194,8 +193,8 @@ mod tests {
         assert_eq!(owned(&[90_000, 10, 10], &[0, 46_000, 47_000]), (vec![46_000, 20, 10], 43_990));
     }
 
-    /// Guarantees: a long wait that is cut short does not lengthen the many short observations behind it, and what is
-    /// carried has a bound.
+    /// Guarantees: a long wait that is cut short does not lengthen the many short observations after it, and the debt
+    /// is bounded.
     #[test]
     fn debt_is_bounded() {
         let weights: Vec<u64> = std::iter::once(90_000).chain([10; 4_000]).collect();

@@ -1,9 +1,9 @@
-//! What Sentry lists: a function needs two samples in a chunk.
+//! Ensures that Sentry lists functions, which takes two samples in a chunk.
 //!
-//! Sentry's table of functions gives a sample's time to the innermost function of own code in its stack, the root frame
-//! aside, and leaves out a function with only one such sample in a chunk, whichever thread that is on (observed with
-//! `vroomrs` 0.1.24, with which Sentry reads chunks). So the one sample of such a function is written as two that share
-//! its time. Functions are told apart as Sentry groups them: by module, else by the file of the code, and by name.
+//! Sentry's table of functions attributes a sample's time to the innermost function of own code in its stack, except
+//! the root frame. It leaves out a function with only one such sample in a chunk, on any thread (observed with
+//! `vroomrs` 0.1.24, which Sentry uses to read chunks). So the only sample of such a function is written as two that
+//! share its time. Functions are identified as Sentry groups them: by module, or else by binary, and by name.
 
 use hashbrown::HashMap;
 
@@ -12,24 +12,24 @@ use profbridge_model::{Dictionary, StackId};
 use super::frames::Frames;
 use super::plan::Plan;
 
-/// Finds the stacks whose one sample has to become two. Its memory is reused from chunk to chunk.
+/// Finds the stacks whose only sample must be split into two. Memory is reused between chunks.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
-    /// The samples of each function.
+    /// Number of samples of each function.
     uses: HashMap<u64, u32>,
-    /// The function that owns the time of each of the plan's stacks; 0 where it is none that is listed.
+    /// For each stack of the plan, the function that owns its time; 0 if that function is not listed.
     owners: Vec<u64>,
-    /// Whether the one sample of a stack of the plan is to be halved.
+    /// For each stack of the plan, whether its only sample must be split.
     pub(super) halved: Vec<bool>,
 }
 
 impl Listing {
-    /// The memory that is allocated, in bytes.
+    /// Heap size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.uses.allocation_size() + self.owners.capacity() * size_of::<u64>() + self.halved.capacity()
     }
 
-    /// Looks at a plan whose frames are written. Returns how many samples there are to be halved.
+    /// Inspects a plan whose frames have been written. Returns the number of samples to split.
     pub(super) fn look_at(
         &mut self,
         plan: &Plan,

@@ -1,18 +1,18 @@
-//! One process and window of profiles becomes `profile_chunk` items: Sentry's Sample Format V2.
+//! Converts the profiles of one process and window to `profile_chunk` items: Sentry's Sample Format V2.
 //!
-//! Relay answers 200 before it looks at a chunk, so a wrong one disappears without a word, and a valid one may still
-//! show nothing. The rules that decide it are kept one per file:
+//! Relay answers 200 before it checks a chunk, so an invalid one disappears silently, and a valid one may still show
+//! nothing. Each of the relevant rules has its own file:
 //!
-//! * `select`: one type of profile says where a process's time went.
-//! * `observe`, `threads`, `spread`, `overlap`: whose observations are whose, in order of time.
-//! * `segments`: where a window is cut, for the bill and for size.
-//! * `plan`, `ledger`: which samples a chunk has, so that Sentry attributes the time that was sampled.
-//! * `listing`: which of them are written as two, so that Sentry lists their functions.
-//! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: what a frame says.
-//! * `whole`: what is a chunk already stays it.
-//! * `write`: the text. `check`: the last look.
+//! * `select`: chooses the profile type that shows where a process spent its time.
+//! * `observe`, `threads`, `spread`, `overlap`: assign observations to threads, in order of time.
+//! * `segments`: splits a window to limit the billed time and the size.
+//! * `plan`, `ledger`: choose the samples of a chunk so that Sentry attributes the sampled time.
+//! * `listing`: duplicates samples so that Sentry lists their functions.
+//! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: the fields of a frame.
+//! * `whole`: preserves a batch that already was a chunk.
+//! * `write`: the JSON. `check`: the final check.
 //!
-//! Nothing vanishes: see [`Report::balanced`]. What one batch can make the converter write is bounded, see [`limits`].
+//! All observations are accounted for: see [`Report::balanced`]. The output for one batch is bounded, see [`limits`].
 
 mod called;
 mod check;
@@ -68,14 +68,14 @@ use whole::Whole;
 
 use crate::pprof::pruned;
 
-/// Nanoseconds of a second.
+/// Nanoseconds per second.
 const NANOS: u64 = 1_000_000_000;
 
-/// Memory beyond this is not kept from batch to batch, in bytes. An observation takes about 40, its frames aside, so a
-/// minute of a process that is sampled 20 times a second on eight threads takes a tenth of it.
+/// Maximum memory in bytes that is kept between batches. An observation takes about 40 bytes without its frames, so a
+/// minute of a process with eight threads at 20 samples per second takes a tenth of this.
 const KEPT: usize = 4 << 20;
 
-/// Converts batches of one process and window each. Keeps its memory from batch to batch, as long as that is not much.
+/// Converts batches of one process and window each. Reuses its memory unless it grew too large.
 #[derive(Debug, Default)]
 pub struct Converter {
     settings: Settings,
@@ -85,24 +85,24 @@ pub struct Converter {
     listing: Listing,
     buffer: Vec<u8>,
     busy: Vec<u64>,
-    /// Nanoseconds that were not shown and are less than a second together.
+    /// Clipped nanoseconds of less than a second, carried over to the next batch.
     clipped_nanos: u64,
 }
 
-/// Whose chunks are written.
+/// The batch whose chunks are written.
 #[derive(Clone, Copy)]
 struct Subject<'a> {
     batch: &'a Profiles,
     profiler_id: ProfilerId,
     about: &'a About,
-    /// The chunk that the batch is already, where it is one.
+    /// The original chunk, if the batch came from one.
     whole: Option<Whole<'a>>,
 }
 
-/// A chunk that is planned and within its size.
+/// A chunk that is planned and within the size limit.
 struct Planned {
     platform: String,
-    /// What the chunk says of its threads.
+    /// The chunk's metadata of its threads.
     threads: Vec<u8>,
     images: Vec<u8>,
     estimated_bytes: usize,
@@ -110,16 +110,16 @@ struct Planned {
 }
 
 impl Converter {
-    /// A converter with these settings.
+    /// Creates a converter with these settings.
     pub fn new(settings: Settings) -> Self {
         Self { settings, ..Self::default() }
     }
 
     /// Writes a batch as chunks.
     ///
-    /// The batch must have been cut for one process and window ([`Profiles::window`]); one that was not is counted as
-    /// lost. One that is a chunk of somebody's SDK already becomes that chunk again. Never fails: what could not be
-    /// written is in the report, with the sink's error.
+    /// The batch must cover one process and window ([`Profiles::window`]); otherwise it is counted as lost. A batch
+    /// that was read from an SDK's chunk becomes that chunk again. Never fails: losses are in the report, with the
+    /// sink's error.
     pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink) -> Report {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
         match &batch.window {
@@ -143,12 +143,12 @@ impl Converter {
         report
     }
 
-    /// The memory that is kept, in bytes, but for small things.
+    /// Approximate size of the kept memory, in bytes.
     fn bytes(&self) -> usize {
         self.window.bytes() + self.plan.bytes() + self.frames.bytes() + self.listing.bytes() + self.buffer.capacity()
     }
 
-    /// Writes a batch that is a chunk already, where Sentry takes it as it is. Says whether that is so.
+    /// Writes a batch that was a chunk, if Sentry accepts it unmodified. Returns whether it did.
     fn convert_whole(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink, report: &mut Report) -> bool {
         let Some((whole, window)) = Whole::of(batch) else { return false };
         let line = Timeline::new(&window);
@@ -209,7 +209,7 @@ impl Converter {
         }
     }
 
-    /// Writes a part of the window as one chunk, or leaves its halves in `open`.
+    /// Writes a part of the window as one chunk. If that is too large, adds its halves to `open` instead.
     fn convert_segment(
         &mut self,
         subject: Subject<'_>,
@@ -248,7 +248,7 @@ impl Converter {
         }
     }
 
-    /// Plans a chunk; `None` where it is longer than Relay takes or larger than `limit` bytes.
+    /// Plans a chunk; `None` if it is longer than Relay accepts or larger than `limit` bytes.
     fn plan(&mut self, subject: Subject<'_>, segment: &Segment, limit: usize) -> Option<Planned> {
         let line = self.window.line;
         let lanes = self.window.threads.lanes();
@@ -269,7 +269,7 @@ impl Converter {
         self.plan_frames(subject, samples_bytes, limit)
     }
 
-    /// Plans what the chunk says of its planned samples; `None` where all of it is larger than `limit` bytes.
+    /// Plans the rest of a chunk whose samples are planned; `None` if the chunk is larger than `limit` bytes.
     fn plan_frames(&mut self, subject: Subject<'_>, mut samples_bytes: usize, limit: usize) -> Option<Planned> {
         let Subject { batch, about, whole, .. } = subject;
         let dictionary = batch.dictionary();
@@ -304,7 +304,7 @@ impl Converter {
                 self.plan.halve(&self.listing.halved);
             }
         }
-        // The kernel calls the first thread as the program; Sentry's SDKs have these names.
+        // The kernel names the first thread after the program; Sentry's SDKs use these names.
         let first_name = match &*platform {
             _ if whole.is_some() => None,
             "python" => Some(&b"MainThread"[..]),
@@ -333,7 +333,7 @@ impl Converter {
         (estimated_bytes <= limit).then_some(Planned { platform, threads, images, estimated_bytes, notes })
     }
 
-    /// Writes the planned chunk and counts what became of it.
+    /// Writes the planned chunk and counts the result.
     fn write(&mut self, subject: Subject<'_>, planned: Planned, sink: &mut dyn ChunkSink, report: &mut Report) {
         let Planned { platform, threads, images, estimated_bytes, mut notes } = planned;
         let is_whole = subject.whole.is_some();

@@ -1,14 +1,14 @@
-//! Which module a source file is, where the function's name does not say it.
+//! Derives the module of a source file when the function's name does not contain it.
 //!
-//! Sentry tells functions apart by module and name, never by file. So a file's functions need a module: the one that
-//! the language's own SDK would send, so that a program is one in Sentry whichever profiler saw it, and where no SDK
-//! says one, the path. Two files never have one module, unless the SDK's own rule gives them one, or each lies in
-//! another root.
+//! Sentry identifies functions by module and name, never by file, so the functions of a file need a module. If the
+//! language's Sentry SDK sends a module, this one is used, so that a program looks the same in Sentry whichever
+//! profiler recorded it; otherwise the path is the module. Two files never share a module, unless the SDK's own rule
+//! says so, or they are below different roots.
 //!
-//! Folders of libraries say where a module's name begins, wherever they lie. Files of the application say it by the
-//! folder that the program was started in or is installed to, which no profiler sends: the operator may name such
-//! roots. Of Python, whose SDK sends names without a folder, the program's own is known by its outermost frame, and
-//! some are by custom.
+//! For libraries, well-known folders mark where the module name begins. For files of the application it begins below
+//! the folder that the program was started in or installed to. No profiler sends that folder, so the operator may
+//! configure such roots. Python's SDK sends names without a folder, so for Python the program's folder is also derived
+//! from its outermost frame, and some roots are known by convention.
 
 use std::borrow::Cow;
 
@@ -17,36 +17,36 @@ use super::path::is_absolute;
 use super::program::Program;
 use super::runtime::Runtime;
 
-/// Roots known by custom: the working folders of container images (docker-library's `/usr/src/app`, buildpacks' and
-/// devcontainers' `/workspace`, AWS Lambda's `/var/task`), of which an image has one. None lies in another, so that two
-/// files below one have two modules.
+/// Conventional roots: the working folders of container images (docker-library's `/usr/src/app`, buildpacks' and
+/// devcontainers' `/workspace`, AWS Lambda's `/var/task`). An image has only one of them, and none contains another, so
+/// two files below a root have different modules.
 ///
-/// `/opt`, `/srv`, `/root` and homes are none, nor are folders in them: a machine has several of these at once, with
-/// several projects in each, and `/srv/main.py` and `/home/me/main.py` would be one. Their paths do not say what was
-/// imported.
+/// `/opt`, `/srv`, `/root`, home directories and their subfolders are not roots: one machine has several of them, with
+/// several projects in each, and `/srv/main.py` and `/home/me/main.py` would become the same module. Their paths do not
+/// say what was imported.
 const KNOWN_ROOTS: [&str; 5] = ["/app", "/usr/src/app", "/code", "/workspace", "/var/task"];
 
-/// The folders that applications lie in.
+/// The root folders of applications.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Roots<'a> {
-    /// What the operator named.
+    /// The roots that the operator configured.
     pub(super) configured: &'a [String],
     /// The Python program.
     pub(super) program: Option<&'a Program>,
 }
 
 impl Roots<'_> {
-    /// The path below the deepest root that the operator named.
+    /// The path below the deepest matching root of the operator.
     fn strip<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         self.configured.iter().filter_map(|root| below(root, path)).min_by_key(|rest| rest.len())
     }
 
-    /// The same, and where no such root is named below one that is known.
+    /// The path below a configured root, or else below a conventional one.
     fn strip_known<'p>(&self, path: &'p [u8]) -> Option<&'p [u8]> {
         self.strip(path).or_else(|| KNOWN_ROOTS.iter().find_map(|root| below(root, path)))
     }
 
-    /// Whether a path lies in a root that the operator named, or in the folder of the program.
+    /// Whether a path is below a configured root or in the program's folder.
     pub(super) fn names(&self, path: &[u8]) -> bool {
         let program = self.program.and_then(Program::folder);
         self.configured.iter().any(|root| below(root, path).is_some())
@@ -54,7 +54,7 @@ impl Roots<'_> {
     }
 }
 
-/// The rest of a path below a root, folder by folder; `*` is any one. Nothing lies below a root without a name.
+/// The path below a root, matched folder by folder; `*` matches any folder. `None` for an empty root.
 fn below<'p>(root: &str, path: &'p [u8]) -> Option<&'p [u8]> {
     let (root, mut rest) = match root.strip_prefix('/') {
         Some(root) => (root, path.strip_prefix(b"/")?),
@@ -71,17 +71,17 @@ fn below<'p>(root: &str, path: &'p [u8]) -> Option<&'p [u8]> {
     Some(rest).filter(|rest| !rest.is_empty())
 }
 
-/// The rest of a path below this very folder.
+/// The path below exactly this folder.
 pub(super) fn below_folder<'p>(folder: &[u8], path: &'p [u8]) -> Option<&'p [u8]> {
     path.strip_prefix(folder)?.strip_prefix(b"/").filter(|rest| !rest.is_empty())
 }
 
-/// The first folder, and what follows it, slash included.
+/// Splits a path into its first folder and the rest, which begins with the slash.
 fn split_once(path: &[u8]) -> Option<(&[u8], &[u8])> {
     path.iter().position(|&byte| byte == b'/').map(|slash| path.split_at(slash))
 }
 
-/// Where each part of a path begins, and what it is.
+/// Yields the start offset and the name of each part of a path.
 fn folders(path: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let mut start = 0;
     path.split(|&byte| byte == b'/').map(move |name| {
@@ -91,14 +91,14 @@ fn folders(path: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
-/// The module of a function of this name in this file, as its producer wrote its path. Empty where there is no file, or
-/// none is needed.
+/// The module of a function in this file, whose path is as the producer wrote it. Empty if there is no file, or if no
+/// module is needed.
 pub(super) fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if path.is_empty() {
         return path.into();
     }
     match runtime {
-        // What Jinja compiles a template to has no `__name__` among its global variables.
+        // A compiled Jinja template has no `__name__` among its globals.
         Runtime::Python if is_template(&name.function, path) => b"".into(),
         Runtime::Python => python(path, roots),
         Runtime::Node => node(path),
@@ -110,17 +110,16 @@ pub(super) fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: R
     }
 }
 
-/// What Sentry's Python SDK sends is the name under which the module was imported (getsentry/sentry-python
-/// `sentry_sdk/profiler/utils.py`, `extract_frame`: `__name__` of the frame's globals): the path below a folder that
-/// imports are looked for in, with dots. A file that no import could have found so is called by its path. A process
-/// imports one file by one name, so what it has below the right root has a module of its own; a relative path starts at
-/// such a folder.
+/// Sentry's Python SDK sends the name under which the module was imported (getsentry/sentry-python
+/// `sentry_sdk/profiler/utils.py`, `extract_frame`: `__name__` of the frame's globals): the path below an import
+/// folder, with dots. A file that cannot be imported by such a name is named by its path. A process imports a file
+/// under one name, so below the correct root every file has its own module; a relative path starts at an import folder.
 fn python<'p>(path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if let Some(frozen) = path.strip_prefix(b"<frozen ").and_then(|path| path.strip_suffix(b">")) {
         return frozen.into();
     }
     match path {
-        // `<frozen importlib._bootstrap>`, as the eBPF profiler writes it.
+        // The eBPF profiler's form of `<frozen importlib._bootstrap>`.
         b"_bootstrap.py" => return b"importlib._bootstrap".into(),
         b"_bootstrap_external.py" => return b"importlib._bootstrap_external".into(),
         _ => {}
@@ -135,18 +134,18 @@ fn python<'p>(path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     found.and_then(dotted).map_or(path.into(), Cow::Owned)
 }
 
-/// Whether a function is one that Jinja makes of a template (pallets/jinja `src/jinja2/compiler.py`): `root`, and one
-/// for each block.
+/// Whether Jinja generated this function from a template (pallets/jinja `src/jinja2/compiler.py`): `root`, and one for
+/// each block.
 fn is_template(function: &[u8], path: &[u8]) -> bool {
     let is_python = [&b".py"[..], b".pyc", b".pyw", b">"].iter().any(|end| path.ends_with(end));
     !is_python && (function == b"root" || function.starts_with(b"block_"))
 }
 
-/// The path below the folder of packages, or of the standard library.
+/// The path below the folder of installed packages, or of the standard library.
 fn installed(path: &[u8]) -> Option<&[u8]> {
     let packages = find(path, b"/site-packages/").or_else(|| find(path, b"/dist-packages/"));
     if let Some(found) = packages {
-        // An egg is a folder of packages of its own.
+        // An egg is itself a folder of packages.
         return match split_once(found) {
             Some((first, rest)) if first.ends_with(b".egg") => Some(&rest[1..]),
             _ => Some(found),
@@ -163,13 +162,13 @@ fn installed(path: &[u8]) -> Option<&[u8]> {
     None
 }
 
-/// `python3.12`, `pypy3.10`, `python311.zip`.
+/// Whether this is a versioned folder of the standard library: `python3.12`, `pypy3.10`, `python311.zip`.
 fn is_python(folder: &[u8]) -> bool {
     let version = folder.strip_prefix(b"python").or_else(|| folder.strip_prefix(b"pypy"));
     version.is_some_and(|version| version.starts_with(b"3"))
 }
 
-/// `shop/cart/__init__.py` as `shop.cart`. `None` where a part could be no module's name.
+/// Converts `shop/cart/__init__.py` to `shop.cart`. `None` if a part is not a valid module name.
 pub(super) fn dotted(path: &[u8]) -> Option<Vec<u8>> {
     let stem = [&b".py"[..], b".pyc", b".pyw"].iter().find_map(|end| path.strip_suffix(*end))?;
     let stem = stem.strip_suffix(b"/__init__").unwrap_or(stem);
@@ -179,12 +178,12 @@ pub(super) fn dotted(path: &[u8]) -> Option<Vec<u8>> {
     Some(stem.iter().map(|&byte| if byte == b'/' { b'.' } else { byte }).collect())
 }
 
-/// What Sentry's profiler for Node sends (getsentry/sentry-javascript-profiling-node-binaries
-/// `bindings/cpu_profiler.cc`, `GetFrameModule`): the path behind the last `node_modules/`, else all of it, without
-/// `.js` (but with `.mjs` and `.cjs`), a colon for the last slash, dots for the others, and none in front. It takes
-/// what V8 says, URLs included.
+/// Follows Sentry's profiler for Node (getsentry/sentry-javascript-profiling-node-binaries `bindings/cpu_profiler.cc`,
+/// `GetFrameModule`): the path behind the last `node_modules/`, or else the whole path, without `.js` (`.mjs` and
+/// `.cjs` stay), with a colon for the last slash, dots for the others, and no leading dot. It uses the path that V8
+/// reports, including URLs.
 ///
-/// A name without a folder gets the colon in front: modules of other languages are called so as well.
+/// A name without a folder gets a leading colon, because modules of other languages may have the same name.
 fn node(path: &[u8]) -> Cow<'_, [u8]> {
     const PACKAGES: &[u8] = b"node_modules/";
     let stem = path.strip_suffix(b".js").unwrap_or(path);
@@ -202,21 +201,20 @@ fn node(path: &[u8]) -> Cow<'_, [u8]> {
     module.into()
 }
 
-/// Whether a Ruby function's name says its class: `Cart#total`, `block in Cart.of`. Classes are one wherever their
-/// parts lie, and the SDK sends no module for those that lie in no other. Methods outside of classes are `Object`'s.
+/// Whether a Ruby function's name contains its class: `Cart#total`, `block in Cart.of`. A class may be spread over
+/// several files, and the SDK sends no module for a top-level class. Methods outside of classes belong to `Object`.
 fn is_method(name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b' ').next().unwrap_or(name);
     let class = last.iter().position(|&byte| byte == b'#' || byte == b'.').map(|at| &last[..at]);
     class.is_some_and(|class| class != b"Object" && class.first().is_some_and(u8::is_ascii_uppercase))
 }
 
-/// The path from the folder of libraries on that a file lies in: which library it is, and where in it, on whatever
-/// machine.
+/// The path relative to the folder of libraries, which identifies the library and its file on any machine.
 fn library(runtime: Runtime, path: &[u8]) -> Option<Vec<u8>> {
     match runtime {
         Runtime::Ruby => {
-            // A gem's folder ends with its version (`gems/puma-6.4.2/lib/puma.rb`), by which functions are not told
-            // apart.
+            // A gem's folder ends with its version (`gems/puma-6.4.2/lib/puma.rb`), which must not distinguish
+            // functions.
             let gem = find(path, b"/gems/").and_then(split_once);
             if let Some((gem, rest)) = gem.and_then(|(gem, rest)| Some((without_version(gem)?, rest))) {
                 return Some([b"gems/", gem, rest].concat());
@@ -238,12 +236,12 @@ fn library(runtime: Runtime, path: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// What stands behind the last place of these folders.
+/// The path behind the last occurrence of these folders.
 fn find<'p>(path: &'p [u8], part: &[u8]) -> Option<&'p [u8]> {
     path.windows(part.len()).rposition(|window| window == part).map(|at| &path[at + part.len()..])
 }
 
-/// Without leading folders of versions and of who installed them: `3.1.0/json.rb`, `vendor_ruby/3.1.0/json.rb`,
+/// Strips leading folders that name a version or an installer: `3.1.0/json.rb`, `vendor_ruby/3.1.0/json.rb`,
 /// `5.36/JSON.pm`.
 fn behind_versions(path: &[u8]) -> &[u8] {
     let mut rest = path;
@@ -257,7 +255,7 @@ fn behind_versions(path: &[u8]) -> &[u8] {
     rest
 }
 
-/// `puma-6.4.2` without its version. `None` where there is none.
+/// Strips the version of `puma-6.4.2`. `None` if there is none.
 fn without_version(gem: &[u8]) -> Option<&[u8]> {
     let dash = gem.iter().rposition(|&byte| byte == b'-');
     dash.filter(|&dash| gem.get(dash + 1).is_some_and(u8::is_ascii_digit)).map(|dash| &gem[..dash])

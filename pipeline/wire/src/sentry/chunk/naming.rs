@@ -1,22 +1,22 @@
-//! What a function's name says about its module.
+//! Derives the module from a function's name.
 //!
-//! Sentry groups functions by module, else package, and name, never by file, and shows Java's only where the module has
-//! a dot (getsentry/vroom `internal/frame/frame.go`). Names come whole from a profiler. They are UTF-8, and are cut
-//! next to ASCII characters only. Where a name has no module, the path may have one: see `module`.
+//! Sentry groups functions by module (or else package) and name, never by file, and shows Java functions only if the
+//! module contains a dot (getsentry/vroom `internal/frame/frame.go`). Profilers send full names. They are UTF-8 and
+//! only split next to ASCII characters. If a name has no module, the path may have one: see `module`.
 
 use std::borrow::Cow;
 
 use super::path::percent_decoded;
 use super::runtime::Runtime;
 
-/// A name in Sentry's terms.
+/// A function's name, split for Sentry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name<'a> {
     pub(super) module: Cow<'a, [u8]>,
     pub(super) function: Cow<'a, [u8]>,
 }
 
-/// Splits a function's name by the conventions of its runtime. The module is empty where there is none.
+/// Splits a function's name by the conventions of its runtime. The module is empty if there is none.
 pub(super) fn split(runtime: Runtime, name: &[u8]) -> Name<'_> {
     let split = match runtime {
         Runtime::Java => java(name),
@@ -43,13 +43,13 @@ fn last_position(text: &[u8], byte: u8) -> Option<usize> {
     text.iter().rposition(|&other| other == byte)
 }
 
-/// What stands before the arguments.
+/// The name without its arguments.
 fn qualified(name: &[u8]) -> &[u8] {
     &name[..position(name, b'(').unwrap_or(name.len())]
 }
 
-/// `void java.lang.Thread.run()` (HotSpot, as the eBPF profiler writes it) and `java.lang.Thread.run`: class and
-/// method.
+/// Splits `void java.lang.Thread.run()` (HotSpot, as the eBPF profiler reports it) or `java.lang.Thread.run` into class
+/// and method.
 fn java(name: &[u8]) -> Option<Pair<'_>> {
     let qualified = qualified(name);
     let qualified = &qualified[last_position(qualified, b' ').map_or(0, |space| space + 1)..];
@@ -57,7 +57,7 @@ fn java(name: &[u8]) -> Option<Pair<'_>> {
     Some((&qualified[..dot], &qualified[dot + 1..]))
 }
 
-/// `System.Threading.Thread.StartCallback()`: type and method. A constructor is called `.ctor`.
+/// Splits `System.Threading.Thread.StartCallback()` into type and method. A constructor is named `.ctor`.
 fn dotnet(name: &[u8]) -> Option<Pair<'_>> {
     let qualified = qualified(name);
     let dot = last_position(qualified, b'.')?;
@@ -68,11 +68,11 @@ fn dotnet(name: &[u8]) -> Option<Pair<'_>> {
     }
 }
 
-/// `net/http.(*conn).serve`: the package ends at the first dot behind the last slash, as in Sentry's Go SDK
-/// (getsentry/sentry-go `stacktrace.go`). Type parameters may hold slashes.
+/// Splits `net/http.(*conn).serve`: the package ends at the first dot after the last slash, as in Sentry's Go SDK
+/// (getsentry/sentry-go `stacktrace.go`). Type parameters may contain slashes.
 ///
 /// The linker writes a dot in the last part of a package's path as `%2e` (golang/go `cmd/internal/objabi/path.go`,
-/// `PathToPrefix`), and a function's variant for calls from assembly with `.abi0` behind it.
+/// `PathToPrefix`), and appends `.abi0` to a function's variant for calls from assembly.
 fn go(name: &[u8]) -> Name<'_> {
     let name = name.strip_suffix(b".abi0").unwrap_or(name);
     let mut dot = None;
@@ -91,11 +91,11 @@ fn go(name: &[u8]) -> Name<'_> {
     Name { module: percent_decoded(module), function: percent_decoded(function) }
 }
 
-/// Module, and function with its arity: `lists:map/2` of Erlang; of Elixir `Shop.Cart.total/2` (the eBPF profiler's
-/// `interpreter/beam/beam.go`) and `Elixir.Shop.Cart:total/2` (the virtual machine's own name).
+/// Splits into module and function with arity: `lists:map/2` for Erlang; for Elixir `Shop.Cart.total/2` (the eBPF
+/// profiler's `interpreter/beam/beam.go`) or `Elixir.Shop.Cart:total/2` (the virtual machine's own name).
 fn beam(name: &[u8]) -> Option<Pair<'_>> {
     let plain = name.strip_prefix(b"Elixir.").unwrap_or(name);
-    // Parts of an Elixir module begin with a capital letter, which functions do not.
+    // Parts of an Elixir module begin with a capital letter, functions do not.
     let mut end = 0;
     while plain.get(end).is_some_and(u8::is_ascii_uppercase) {
         let part = plain[end..].iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'_');
@@ -110,15 +110,15 @@ fn beam(name: &[u8]) -> Option<Pair<'_>> {
     }
 }
 
-/// `ActionController::Metal#dispatch`: what stands before the last `::`, as in Sentry's Ruby SDK (getsentry/sentry-ruby
-/// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`), which leaves the last class with the function. What
-/// has arguments behind it is none of Ruby's names.
+/// Splits `ActionController::Metal#dispatch` at the last `::`, as Sentry's Ruby SDK does (getsentry/sentry-ruby
+/// `sentry-ruby/lib/sentry/profiler/helpers.rb`, `split_module`), which leaves the last class in the function. Ruby's
+/// names never have arguments.
 fn ruby(name: &[u8]) -> Option<Pair<'_>> {
     let at = name.windows(2).rposition(|pair| pair == b"::")?;
     (!name[at..].contains(&b')')).then(|| (&name[..at], &name[at + 2..]))
 }
 
-/// `App\Cart::total`: the class is the module, and stays in the function's name, as in Sentry's PHP SDK
+/// Splits `App\Cart::total`: the class is the module, and also stays in the function's name, as in Sentry's PHP SDK
 /// (getsentry/sentry-php `src/Profiling/Profile.php`).
 fn php(name: &[u8]) -> Option<Pair<'_>> {
     let at = name.windows(2).rposition(|pair| pair == b"::")?;

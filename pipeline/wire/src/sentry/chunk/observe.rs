@@ -1,7 +1,7 @@
 //! The observations of one window, by thread and in order of time.
 //!
-//! Reads the chosen profiles once. What every observation of a row shares (its stack, its weight) is stored once per
-//! row and referred to by number, so that an observation is eight bytes.
+//! The chosen profiles are read once. The data shared by all observations of a row (stack, weight) is stored once per
+//! row and referred to by number, so that an observation takes eight bytes.
 
 use profbridge_model::{Dictionary, Losses, Meaning, Profile, Profiles, Reason, Sample, StackId, varint};
 
@@ -13,43 +13,43 @@ use super::stamped::Stamped;
 use super::threads::Threads;
 use super::timeline::{NUMBERS, Timeline, key, number};
 
-/// What was observed.
+/// The data shared by the observations of a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Observed {
-    /// The stack, by its number in [`Window::stacks`].
+    /// The stack's number in [`Window::stacks`].
     pub(super) stack: u32,
-    /// The time that it stands for, in ticks.
+    /// The time that one observation stands for, in ticks.
     pub(super) weight: u64,
     /// Whether the thread may have waited: see [`Meaning::wall`].
     pub(super) wall: bool,
-    /// Whether the weight is a measured time, not the period of a timer that jitters.
+    /// Whether the weight is a measured time, as opposed to the period of a timer that jitters.
     pub(super) exact: bool,
-    /// Whether it is a further piece of an observation that is counted elsewhere.
+    /// Whether it is a further piece of a divided observation, which is counted once, with its first piece.
     pub(super) piece: bool,
 }
 
-/// The observations of one window. Its memory is reused from window to window.
+/// The observations of one window. Memory is reused between windows.
 #[derive(Debug, Default)]
 pub(super) struct Window {
     pub(super) line: Timeline,
     pub(super) threads: Threads,
-    /// What the numbers in keys stand for.
+    /// The data that the numbers in keys refer to.
     pub(super) seen: Vec<Observed>,
-    /// The distinct stacks that have frames, in order of their first use.
+    /// The distinct stacks with frames, in order of first use.
     pub(super) stacks: Vec<StackId>,
     by_stack: Stamped,
-    /// Whether an observation was divided.
+    /// Whether any observation was divided.
     has_pieces: bool,
-    /// Keys of observations whose thread is not known.
+    /// Keys of observations without a thread.
     homeless: Vec<u64>,
     spread: Spread,
 }
 
-/// Stands for "has no frames" among the numbers of stacks.
+/// Marks a stack without frames.
 const NO_FRAMES: u32 = u32::MAX;
 
 impl Window {
-    /// The memory that is allocated, in bytes.
+    /// Heap size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.seen.capacity() * size_of::<Observed>()
             + self.stacks.capacity() * size_of::<StackId>()
@@ -69,8 +69,8 @@ impl Window {
         self.has_pieces = false;
     }
 
-    /// Reads the samples of a chunk that is kept as it was. The keys number their stacks from 1 on; those of 0 have no
-    /// frames. `None` where one has no thread.
+    /// Reads the samples of a preserved chunk. In the keys stacks are numbered from 1 on; 0 means no frames. `None` if
+    /// a sample has no thread.
     pub(super) fn read_kept(&mut self, batch: &Profiles, profile: &Profile, line: Timeline) -> Option<()> {
         let dictionary = batch.dictionary();
         self.begin(dictionary, line, true);
@@ -98,7 +98,8 @@ impl Window {
             self.read_timed(batch, profile, *meaning, losses, notes);
         }
         self.sort();
-        // What says no duration ends where the next one begins, so they are read in the order of their starts.
+        // A profile without a duration ends at the start of the next one, so they are read in the order of their
+        // starts.
         let mut in_order: Vec<&Chosen<'_>> = chosen.iter().collect();
         in_order.sort_by_key(|chosen| chosen.profile.time_unix_nano);
         for (at, Chosen { profile, meaning }) in in_order.iter().enumerate() {
@@ -122,7 +123,7 @@ impl Window {
         }
     }
 
-    /// How many observations some keys are.
+    /// The number of observations for these keys.
     pub(super) fn observations(&self, keys: &[u64]) -> u64 {
         let pieces = match self.has_pieces {
             true => keys.iter().filter(|&&key| self.seen[number(key)].piece).count(),
@@ -131,7 +132,7 @@ impl Window {
         (keys.len() - pieces) as u64
     }
 
-    /// The number of a sample's stack and its thread; `None` where it cannot be shown, which is counted.
+    /// The number of a sample's stack and its thread; `None` if it cannot be shown, which is counted.
     fn place(
         &mut self,
         dictionary: &Dictionary,
@@ -165,7 +166,8 @@ impl Window {
         }
     }
 
-    /// Reads the samples without timestamps, once all that have some are known: they take the time that is left.
+    /// Reads the samples without timestamps. This happens after those with timestamps, because they fill the remaining
+    /// time.
     fn read_untimed(
         &mut self,
         batch: &Profiles,
@@ -177,10 +179,10 @@ impl Window {
         self.spread.begin(profile, &self.line, next);
         for sample in batch.samples(profile).filter(|sample| sample.timestamps_bytes().is_empty()) {
             let Some((stack, lane)) = self.place(batch.dictionary(), profile, &sample, losses) else { continue };
-            // Without timestamps the values of a row are parts of one observation.
+            // Without timestamps, the values of a row are parts of one observation.
             let nanos = sample.values().fold(0u64, |sum, value| sum.saturating_add(time(value, meaning)));
             if nanos == 0 {
-                // A value of zero stands for no time at all.
+                // A value of zero means no time.
                 losses.add_observations(Reason::NoTimeUnit, 1);
             } else {
                 self.spread.add(lane, stack, nanos);
@@ -189,7 +191,7 @@ impl Window {
         self.has_pieces |= self.spread.lay(&self.line, meaning.wall, &mut self.threads, &mut self.seen, losses, notes);
     }
 
-    /// Reads the timestamps of a row. Returns how many lie outside of the window.
+    /// Reads the timestamps of a row. Returns the number outside of the window.
     fn read_timestamps(
         &mut self,
         sample: &Sample<'_>,
@@ -238,7 +240,7 @@ impl Window {
             let mut weight = line.ticks(nanos);
             notes.clip(line.beyond(nanos));
             if meaning.ends_at_timestamp {
-                // What lies before the window is not shown in it.
+                // The part before the window is not shown.
                 notes.clip(line.nanos(weight.saturating_sub(tick)));
                 weight = weight.min(tick);
                 tick -= weight;
@@ -250,14 +252,15 @@ impl Window {
         outside
     }
 
-    /// The number of a stack in this window, `None` where it has no frames: Sentry takes such a sample for idle time.
+    /// The number of a stack in this window; `None` if it has no frames, since Sentry treats such a sample as idle
+    /// time.
     #[inline]
     fn stack_number(&mut self, dictionary: &Dictionary, stack: Option<StackId>) -> Option<u32> {
         let stack = stack?;
         if let Some(number) = self.by_stack.get(stack.index()) {
             return (number != NO_FRAMES).then_some(number);
         }
-        // Index 0 is "not set" and no frame.
+        // Index 0 means "not set" and is not a frame.
         let has_frames = varint::Packed::new(dictionary.stack_bytes(Some(stack))).any(|location| location != 0);
         let number = if has_frames { self.stacks.len() as u32 } else { NO_FRAMES };
         self.by_stack.set(stack.index(), number);
@@ -268,7 +271,7 @@ impl Window {
     }
 }
 
-/// The time that a value stands for, in nanoseconds. Less than nothing is nothing.
+/// The time that a value stands for, in nanoseconds. Negative values count as 0.
 fn time(value: i64, meaning: Meaning) -> u64 {
     u64::try_from(value).unwrap_or(0).saturating_mul(meaning.unit_nanos)
 }

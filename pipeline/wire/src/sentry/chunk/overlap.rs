@@ -1,7 +1,7 @@
-//! Observations whose thread is not known, on as many synthetic threads as no overlap needs.
+//! Distributes observations without a thread to as few synthetic threads as possible without overlaps.
 //!
-//! A process that runs on two cores is observed twice per period. On one thread each observation would own half of its
-//! time, since a sample owns the time until the next.
+//! A process that runs on two cores is sampled twice per period. On a single thread each observation would get half of
+//! its time, since a sample owns the time until the next one.
 
 use std::collections::BTreeSet;
 
@@ -10,14 +10,14 @@ use super::observe::Observed;
 use super::threads::Threads;
 use super::timeline::{number, tick};
 
-/// Lays sorted keys on synthetic threads.
+/// Distributes sorted keys to synthetic threads.
 ///
-/// Each goes to the thread on which the time of the last observation ends nearest to it: a core's timer ticks
-/// steadily, so that is the core it came from. It may come early by a part of its weight ([`EARLY`]).
+/// Each goes to the thread whose last observation ends nearest to it: a core's timer is steady, so that is probably the
+/// same core. It may come early by a fraction of its weight ([`EARLY`]).
 pub(super) fn lay(keys: &[u64], seen: &[Observed], threads: &mut Threads) {
-    // Threads on which values without timestamps lie already are not theirs: times would overlap on them.
+    // Threads that already have values without timestamps are excluded, because times would overlap on them.
     let taken = threads.synthetic_len();
-    // When a thread is free, and its number.
+    // The time at which a thread becomes free, and its number.
     let mut free: BTreeSet<(u64, usize)> = BTreeSet::new();
     for &key in keys {
         let (at, weight) = (tick(key), seen[number(key)].weight);

@@ -1,4 +1,4 @@
-//! Paths and URLs of source files, as bytes of UTF-8.
+//! Paths and URLs of source files, as UTF-8 bytes.
 
 use std::borrow::Cow;
 
@@ -8,24 +8,24 @@ pub(super) fn basename(path: &[u8]) -> &[u8] {
     &path[start..]
 }
 
-/// Whether a path says where on a machine a file lies.
+/// Whether a path is absolute.
 pub(super) fn is_absolute(path: &[u8]) -> bool {
     path.starts_with(b"/") || path.get(1..3) == Some(b":\\")
 }
 
-/// The path of a `file:` URL (RFC 8089), which is how V8 names modules: `file:///a/m%20b.mjs` is `/a/m b.mjs`. Anything
-/// else is what it is.
+/// The path of a `file:` URL (RFC 8089), V8's form of module names: `file:///a/m%20b.mjs` is `/a/m b.mjs`. Any other
+/// text is returned unmodified.
 pub(super) fn of_url(text: &[u8]) -> Cow<'_, [u8]> {
     let Some(rest) = text.strip_prefix(b"file://") else { return text.into() };
-    // A host may stand in front of the path.
+    // A host may precede the path.
     match rest.iter().position(|&byte| byte == b'/') {
         Some(slash) => percent_decoded(&rest[slash..]),
         None => text.into(),
     }
 }
 
-/// Text with `%2e` and the like replaced by the bytes they stand for (RFC 3986, 2.1). Where that would not be text, it
-/// stays as it is.
+/// Replaces percent-encodings such as `%2e` by their bytes (RFC 3986, 2.1). If the result is not UTF-8, the text is
+/// returned unmodified.
 pub(super) fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.contains(&b'%') {
         return text.into();
@@ -52,7 +52,7 @@ pub(super) fn percent_decoded(text: &[u8]) -> Cow<'_, [u8]> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a `file:` URL becomes the path that it stands for, and what is no URL or would be no text stays.
+    /// Guarantees: a `file:` URL becomes its path; other texts, and URLs whose path is not UTF-8, stay unmodified.
     #[test]
     fn urls() {
         for (url, path) in [

@@ -1,9 +1,9 @@
-//! The samples of one chunk.
+//! Plans the samples of one chunk.
 //!
 //! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with
-//! `vroomrs` 0.1.24, with which Sentry reads chunks). An observation stands for its weight. So a run of observations
-//! that are about a weight apart is left as it is, and where a run ends a sample with an empty stack says when; which
-//! gaps are closed is decided by the thread's account, see [`ledger`](super::ledger).
+//! `vroomrs` 0.1.24, which Sentry uses to read chunks). An observation stands for its weight. So a run of observations
+//! that are about a weight apart is kept unchanged, and a sample with an empty stack marks the end of the run.
+//! [`ledger`](super::ledger) keeps the thread's account and decides which gaps are closed.
 
 use super::ledger::Ledger;
 use super::limits::MIN_THREAD_SAMPLES;
@@ -18,31 +18,31 @@ pub(super) const IDLE: u32 = 0;
 /// One thread's samples in a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PlannedThread {
-    /// The lane, by its number in the window.
+    /// The lane's index in the window.
     pub(super) lane: u32,
-    /// Where its samples end in [`Plan::samples`]; they start where the thread's before end.
+    /// The end of its samples in [`Plan::samples`]; they start at the end of the preceding thread's.
     pub(super) end: usize,
-    /// How many of them have frames.
+    /// Number of its samples with frames.
     pub(super) busy: u64,
 }
 
 /// The samples of one chunk, thread by thread.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
-    /// Keys of time and stack, where stacks are numbered for this chunk.
+    /// Keys of time and stack, with the chunk's stack numbers.
     pub(super) samples: Vec<u64>,
     pub(super) threads: Vec<PlannedThread>,
-    /// The window's numbers of the chunk's stacks. The empty stack, which is the first, has no entry here.
+    /// The window's numbers of the chunk's stacks, without the empty stack, which is the first.
     pub(super) stacks: Vec<u32>,
-    /// How many samples each of `stacks` has.
+    /// Number of samples of each of `stacks`.
     pub(super) uses: Vec<u32>,
-    /// The observations that the plan speaks of.
+    /// Number of observations covered by the plan.
     pub(super) observations: u64,
     pub(super) synthesized: u64,
     pub(super) coalesced: u64,
-    /// The observations left out because they are alone on their thread.
+    /// Number of observations dropped because they are alone on their thread.
     pub(super) dropped: u64,
-    /// The time that was sampled and is not shown, in ticks.
+    /// Sampled time that is not shown, in ticks.
     pub(super) clipped: u64,
     /// The times of the first and the last sample.
     pub(super) first: u64,
@@ -51,7 +51,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The memory that is allocated, in bytes.
+    /// Heap size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.samples.capacity() * size_of::<u64>()
             + self.threads.capacity() * size_of::<PlannedThread>()
@@ -71,8 +71,8 @@ impl Plan {
         (self.first, self.last) = (u64::MAX, 0);
     }
 
-    /// Adds a thread's observations, sorted by time. Nothing is later than `end`: the window's, or the thread's next
-    /// observation where that is in another chunk.
+    /// Adds a thread's observations, sorted by time. No sample is later than `end`: the window's end, or the thread's
+    /// next observation if that is in another chunk.
     pub(super) fn thread(&mut self, lane: u32, keys: &[u64], window: &Window, end: u64, lone: LoneSamples) {
         let (Some(&first), Some(&last)) = (keys.first(), keys.last()) else { return };
         let seen = window.seen.as_slice();
@@ -102,8 +102,8 @@ impl Plan {
         self.threads.push(PlannedThread { lane, end: self.samples.len(), busy: written - idle - 1 });
     }
 
-    /// Adds a thread of a chunk that is kept as it was, see [`Window::read_kept`]. Relay leaves out threads with fewer
-    /// than two samples that have frames, and looks at the others' time.
+    /// Adds a thread of a preserved chunk, see [`Window::read_kept`]. Relay drops threads with fewer than two samples
+    /// with frames, and only checks the time of the others.
     pub(super) fn kept(&mut self, lane: u32, keys: &[u64]) {
         let mut busy = 0;
         for &observed in keys {
@@ -118,8 +118,8 @@ impl Plan {
         self.threads.push(PlannedThread { lane, end: self.samples.len(), busy });
     }
 
-    /// Relay drops a thread with fewer than two samples that have frames (getsentry/relay
-    /// `relay-profiling/src/sample/v2.rs`), so a lone observation becomes two that share its time.
+    /// Plans a single observation as two samples that share its time, since Relay drops a thread with fewer than two
+    /// samples with frames (getsentry/relay `relay-profiling/src/sample/v2.rs`).
     fn lone(&mut self, observation: u64, seen: &[Observed], end: u64) -> u64 {
         let (at, seen) = (tick(observation), seen[number(observation)]);
         let closed = (at + seen.weight).min(end);
@@ -131,10 +131,10 @@ impl Plan {
         0
     }
 
-    /// The samples of a thread, all but the one that closes it. Returns how many of them are idle.
+    /// Plans the samples of a thread except the closing one. Returns the number of idle samples.
     fn run(&mut self, keys: &[u64], seen: &[Observed], ledger: &mut Ledger) -> u64 {
         let mut idle = 0;
-        // Whether the observation before belongs to the same run and has the same stack.
+        // Whether the preceding observation belongs to the same run and has the same stack.
         let mut continues = false;
         let mut current = keys.first().map(|&first| (tick(first), seen[number(first)]));
         for next in keys.iter().skip(1).map(|&next| Some((tick(next), seen[number(next)]))).chain([None]) {
@@ -142,7 +142,7 @@ impl Plan {
             let closed = next.and_then(|(then, _)| ledger.gap(what.weight, then - at, what.exact));
             let same = closed.is_none() && next.is_some_and(|(_, next)| next.stack == what.stack);
             if continues && same && what.wall {
-                // The thread waits: the samples at both ends of its run say it all.
+                // The thread waits: the samples at both ends of the run are enough.
                 self.coalesced += 1;
             } else {
                 let stack = self.stack(what.stack);
@@ -159,7 +159,7 @@ impl Plan {
         idle
     }
 
-    /// The chunk's number of one of the window's stacks.
+    /// Converts a stack number of the window to one of the chunk.
     #[inline]
     fn stack(&mut self, stack: u32) -> u32 {
         let number = match self.numbers.get(stack as usize) {
@@ -176,9 +176,9 @@ impl Plan {
         number
     }
 
-    /// Writes the only samples of these stacks, numbered from the chunk's first, as two that share their time.
+    /// Splits the only sample of each of these stacks, indexed from the chunk's first, into two that share its time.
     pub(super) fn halve(&mut self, stacks: &[bool]) {
-        // The last sample of a thread closes it and has no frames, so what is halved has a next one on its thread.
+        // The last sample of a thread closes it and has no frames, so a split sample always has a successor.
         let is_halved = |sample: u64, next: u64| {
             let stack = number(sample).checked_sub(1).and_then(|stack| stacks.get(stack));
             stack == Some(&true) && tick(next) - tick(sample) >= 2

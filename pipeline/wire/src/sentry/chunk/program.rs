@@ -1,9 +1,9 @@
-//! The program that Python executes, by the outermost frames of its first thread.
+//! Finds the Python program of a process from the outermost frames of its first thread.
 //!
-//! Python calls the file that it was started with `__main__`, and imports other modules from that file's folder, which
-//! is `sys.path[0]` (CPython documentation, "Initializing the sys.path module search path"). Other profilers than our
-//! own do not say a function's module, but the outermost frame is that file's. With `-m` two functions of `runpy` are
-//! around it, and the folder is the one that the program was started in, which nothing says.
+//! Python names the started file `__main__`, and imports other modules from that file's folder, which is `sys.path[0]`
+//! (CPython documentation, "Initializing the sys.path module search path"). Unlike our own profiler, others do not
+//! report a function's module, but the outermost frame is in the started file. With `-m`, two functions of `runpy` are
+//! outside of it, and the import folder is the working folder at the start, which is unknown.
 
 use profbridge_model::{Dictionary, LocationId, StackId};
 
@@ -12,7 +12,7 @@ use super::path::is_absolute;
 use super::runtime::Runtime;
 use super::source::Source;
 
-/// How many frames are looked at from the outermost one on: those of the interpreter's start are before it.
+/// Maximum number of frames to inspect from the outermost one on; the first ones are the interpreter's start.
 const MOST_FRAMES: usize = 24;
 
 /// The program of a process.
@@ -25,7 +25,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// The program of the process that has these stacks. `is_python` tells whether a location is a Python function.
+    /// Finds the program of the process with these stacks. `is_python` returns whether a location is a Python function.
     pub(super) fn find(
         dictionary: &Dictionary,
         stacks: impl Iterator<Item = StackId>,
@@ -62,7 +62,7 @@ impl Program {
         Some(&self.file[..end]).filter(|_| self.has_folder && is_absolute(&self.file))
     }
 
-    /// The module of the functions in a file, as far as the program tells it.
+    /// The module of the functions in a file, if it follows from the program.
     pub(super) fn module(&self, file: &[u8]) -> Option<Vec<u8>> {
         if file == self.file {
             return Some(b"__main__".to_vec());
@@ -71,10 +71,10 @@ impl Program {
     }
 }
 
-/// Takes the last index off a stack.
+/// Removes the last index from a stack.
 fn take_last(packed: &mut &[u8]) -> Option<u32> {
     let (last, before) = packed.split_last()?;
-    // All bytes of a number but its last have the upper bit.
+    // All bytes of an index except the last have the top bit set.
     let start = before.iter().rposition(|byte| byte & 0x80 == 0).map_or(0, |at| at + 1);
     let (rest, more) = before.split_at(start);
     *packed = rest;
@@ -86,7 +86,7 @@ fn take_last(packed: &mut &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Guarantees: the numbers of a stack are taken from its end, with one byte or several.
+    /// Guarantees: the indices of a stack are read from its end, with one byte or several.
     #[test]
     fn from_the_end() {
         let mut packed = &[1, 0x80, 1, 0xff, 0x7f, 0, 0x81, 0x80, 4][..];

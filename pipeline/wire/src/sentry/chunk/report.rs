@@ -1,39 +1,38 @@
-//! What became of a batch: every observation is in a chunk or under a reason.
+//! The result of converting a batch: every observation is either in a chunk or counted as lost with a reason.
 
 use profbridge_model::{Losses, Quantities};
 
 use super::sink::ChunkSummary;
 
-/// The name of the count of whole seconds that were sampled and are not shown.
+/// The name of the counter for whole seconds that were sampled but are not shown.
 pub const CLIPPED_SECONDS: &str = "clipped_seconds";
 
-/// Things an operator may want to know that are no losses.
+/// Information for the operator that is not a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notes {
-    /// Native frames without a name, called by the file they lie in: symbols would help.
+    /// Native frames without a name, named by their binary: symbols would help.
     pub unnamed_frames: u64,
-    /// Names and paths that were cut at [`MAX_STRING_BYTES`](super::limits::MAX_STRING_BYTES).
+    /// Names and paths truncated to [`MAX_STRING_BYTES`](super::limits::MAX_STRING_BYTES).
     pub truncated_strings: u64,
-    /// Stacks that were cut at [`MAX_STACK_FRAMES`](super::limits::MAX_STACK_FRAMES).
+    /// Stacks truncated to [`MAX_STACK_FRAMES`](super::limits::MAX_STACK_FRAMES).
     pub truncated_stacks: u64,
-    /// Nanoseconds that were sampled and are not shown: behind the window's end, behind the next observation of their
-    /// thread, beyond the time that a thread has in its profile, or beyond
+    /// Sampled nanoseconds that are not shown: after the window's end, after the thread's next observation, beyond the
+    /// time that a thread has in its profile, or beyond
     /// [`MAX_SYNTHETIC_LANES`](super::limits::MAX_SYNTHETIC_LANES) threads.
     pub clipped_nanos: u64,
-    /// Images and measurements of others' chunks that Sentry would refuse the chunk for.
+    /// Images and measurements left out of preserved chunks, because Sentry would reject the chunk.
     pub left_out: u64,
-    /// Patterns of pprof's `drop_frames` and `keep_frames` that could not be applied, so that frames are shown which
-    /// are not to be.
+    /// Patterns of pprof's `drop_frames` and `keep_frames` that could not be applied, so that hidden frames are shown.
     pub frame_patterns: u64,
 }
 
 impl Notes {
-    /// Counts nanoseconds that were sampled and are not shown.
+    /// Counts sampled nanoseconds that are not shown.
     pub(super) fn clip(&mut self, nanos: u64) {
         self.clipped_nanos = self.clipped_nanos.saturating_add(nanos);
     }
 
-    /// Adds all that `other` counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: &Notes) {
         self.unnamed_frames += other.unnamed_frames;
         self.truncated_strings += other.truncated_strings;
@@ -44,36 +43,36 @@ impl Notes {
     }
 }
 
-/// What became of a batch.
+/// The result of converting a batch.
 #[derive(Debug, Default)]
 pub struct Report {
-    /// The observations in the batch.
+    /// Number of observations in the batch.
     pub observations: u64,
-    /// The chunks written.
+    /// Number of chunks written.
     pub chunks: u64,
-    /// The samples written, over all chunks.
+    /// Number of samples written, in all chunks.
     pub samples: u64,
-    /// The samples written that no observation stands behind.
+    /// Number of samples written without an observation.
     pub synthesized: u64,
-    /// The observations that are not written because the ones around them already say the same.
+    /// Number of observations that are not written because the samples around them already cover their time.
     pub coalesced: u64,
     /// The observations that are in no chunk, by reason.
     pub losses: Losses,
-    /// The time that Sentry bills, over all chunks, in nanoseconds.
+    /// The time that Sentry bills for all chunks, in nanoseconds.
     pub billed_nanos: u64,
-    /// The size of the JSON of all chunks, in bytes.
+    /// Size of the JSON of all chunks, in bytes.
     pub json_bytes: u64,
-    /// What else there is to know.
+    /// Other information.
     pub notes: Notes,
-    /// The whole seconds that were sampled and are not shown. What is less than a second is counted with the next batch
-    /// of the same converter.
+    /// Whole seconds that were sampled but are not shown. A remainder of less than a second is carried over to the
+    /// converter's next batch.
     pub clipped_seconds: u64,
-    /// The first error of the sink, if it had one.
+    /// The first error of the sink, if any.
     pub error: Option<std::io::Error>,
 }
 
 impl Report {
-    /// Counts a chunk that is written.
+    /// Counts a written chunk.
     pub(super) fn add(&mut self, chunk: &ChunkSummary, notes: &Notes) {
         self.chunks += 1;
         self.samples += chunk.samples;
@@ -84,7 +83,7 @@ impl Report {
         self.notes.merge(notes);
     }
 
-    /// What is worth counting and no loss, by the names that metrics and summaries have for it.
+    /// The counts that are not losses, by their names in metrics and summaries.
     pub fn counts(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
         [
             ("coalesced_observations", self.coalesced),
@@ -99,7 +98,7 @@ impl Report {
         .filter(|&(_, count)| count > 0)
     }
 
-    /// Whether nothing vanished: `observations + synthesized = samples + coalesced + losses`.
+    /// Whether all observations are accounted for: `observations + synthesized = samples + coalesced + losses`.
     pub fn balanced(&self) -> bool {
         Quantities::observations(self.observations + self.synthesized)
             == Quantities::observations(self.samples + self.coalesced) + self.losses.total()

@@ -1,22 +1,22 @@
-//! The runtimes that frames come from.
+//! The runtimes that execute frames.
 
 use profbridge_model::{AttributeSetId, Dictionary, Location, Value};
 
 use super::path::basename;
 use crate::perf_name::{self, Compiler};
 
-/// What executes a frame: `profile.frame.type` of the OpenTelemetry semantic conventions (registry attribute), and the
+/// The runtime of a frame: `profile.frame.type` of the OpenTelemetry semantic conventions (registry attribute), and the
 /// error frames of the eBPF profiler (open-telemetry/opentelemetry-ebpf-profiler `libpf/frametype.go`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[repr(u8)]
 pub(super) enum Runtime {
-    /// Machine code without a runtime of its own, or with one that Sentry has no better name for.
+    /// Native code without a specific runtime, or with one that Sentry has no name for.
     Native = 0,
     /// The operating system's kernel.
     Kernel,
-    /// Machine code of Rust: its own only in how library code is told.
+    /// Native code of Rust. It differs from `Native` only in the rules for library code.
     Rust,
-    /// A place where the profiler could not go on: `unknown`, `abort-marker`, `<invalid>`.
+    /// A position where unwinding stopped: `unknown`, `abort-marker`, `<invalid>`.
     Error,
     Go,
     Python,
@@ -30,7 +30,7 @@ pub(super) enum Runtime {
     Lua,
 }
 
-/// How many runtimes there are.
+/// Number of runtimes.
 pub(super) const RUNTIMES: usize = Runtime::Lua as usize + 1;
 
 impl Runtime {
@@ -42,7 +42,7 @@ impl Runtime {
         ALL.get(usize::from(number)).copied().unwrap_or(Native)
     }
 
-    /// The runtime of a frame type.
+    /// The runtime for a frame type.
     pub(super) fn from_frame_type(kind: &str) -> Option<Self> {
         Some(match kind {
             "native" => Runtime::Native,
@@ -63,9 +63,9 @@ impl Runtime {
         })
     }
 
-    /// The runtime of a frame whose producer does not name it: by its source file, else machine code.
+    /// The runtime of a frame without a frame type: by its source file, or else native.
     ///
-    /// `native` is right for any that has an address only, and harmless for others.
+    /// `native` is correct for a frame with only an address, and harmless for others.
     pub(super) fn from_filename(filename: &[u8]) -> Self {
         let name = basename(filename);
         match name.iter().rposition(|&byte| byte == b'.').map(|dot| &name[dot + 1..]) {
@@ -84,7 +84,7 @@ impl Runtime {
         }
     }
 
-    /// The runtime that a location's attributes name.
+    /// The runtime in a location's attributes.
     pub(super) fn named(dictionary: &Dictionary, attributes: AttributeSetId) -> Option<Self> {
         let named = dictionary
             .attributes(Some(attributes))
@@ -97,15 +97,15 @@ impl Runtime {
         }
     }
 
-    /// The runtime of a location whose attributes name none.
+    /// The runtime of a location whose attributes do not name it.
     pub(super) fn guessed(dictionary: &Dictionary, location: &Location) -> Self {
         let function = dictionary.lines(location).first().and_then(|line| line.function);
         let filename = function.and_then(|function| dictionary.function(function).filename);
         Self::from_filename(dictionary.string_bytes(filename))
     }
 
-    /// The runtime that compiled machine code which lies in no file, as far as its function's name tells it: profilers
-    /// that know no runtimes take names from perf maps.
+    /// The runtime that compiled code outside of any file, if the function's name shows it: profilers without support
+    /// for runtimes take names from perf maps.
     pub(super) fn compiled(dictionary: &Dictionary, location: &Location) -> Option<Self> {
         let mapping = location.mapping.map_or("", |id| dictionary.string(dictionary.mapping(id).filename));
         let function = dictionary.lines(location).last().and_then(|line| line.function)?;
@@ -115,8 +115,8 @@ impl Runtime {
         perf_name::parse(dictionary.string(dictionary.function(function).name)).map(|name| name.compiler.into())
     }
 
-    /// Sentry's name of the platform (event payloads, `platform`). `cocoa`, `android` and `javascript` are no
-    /// platforms of servers: Sentry bills and shows those as user interfaces.
+    /// Sentry's name of the platform (event payloads, `platform`). `cocoa`, `android` and `javascript` must not be used
+    /// for servers: Sentry bills and shows them as user interfaces.
     pub(super) fn platform(self) -> &'static str {
         match self {
             Runtime::Native | Runtime::Kernel | Runtime::Rust | Runtime::Error => "native",
@@ -133,13 +133,13 @@ impl Runtime {
         }
     }
 
-    /// Whether a virtual machine executes the program.
+    /// Whether a virtual machine or interpreter executes the program.
     pub(super) fn is_managed(self) -> bool {
         !self.has_machine_address() && self != Runtime::Error
     }
 
-    /// Whether a location's address is one of an executable file. An interpreter's is an index into bytecode and
-    /// means nothing to a symboliser.
+    /// Whether a location's address is in an executable file. An interpreter's address is an index into bytecode, which
+    /// a symboliser cannot use.
     pub(super) fn has_machine_address(self) -> bool {
         matches!(self, Runtime::Native | Runtime::Kernel | Runtime::Rust | Runtime::Go)
     }
@@ -155,8 +155,8 @@ impl From<Compiler> for Runtime {
     }
 }
 
-/// The platform that most samples have a frame of, native ones aside: an interpreter's frames lie between native ones.
-/// `samples` counts, for each runtime, the samples in which it is the one nearest to the leaf.
+/// The platform with frames in the most samples, native frames ignored, because an interpreter's frames are between
+/// native ones. For each runtime, `samples` is the number of samples in which it is nearest to the leaf.
 pub(super) fn dominant(samples: &[u64; RUNTIMES]) -> &'static str {
     let mut best = (0, Runtime::Native);
     for number in Runtime::Go as u8..RUNTIMES as u8 {

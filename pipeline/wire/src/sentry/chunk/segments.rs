@@ -1,7 +1,7 @@
-//! Where a window is cut into chunks.
+//! Splits a window into chunks.
 //!
-//! Sentry bills the time from a chunk's first to its last sample. A window whose process was idle for long is cheaper
-//! as two chunks.
+//! Sentry bills the time from a chunk's first to its last sample. If the process was idle for long, two chunks are
+//! cheaper.
 
 use super::settings::LoneSamples;
 use super::threads::Lane;
@@ -12,11 +12,11 @@ use super::timeline::tick;
 pub(super) struct Segment {
     pub(super) from: u64,
     pub(super) to: u64,
-    /// The threads, by their lanes' numbers.
+    /// The threads, as a range of lane indices.
     pub(super) lanes: std::ops::Range<u32>,
 }
 
-/// The most cells of the idle search.
+/// Maximum number of cells in the search for idle time.
 const MAX_CELLS: u64 = 4096;
 
 impl Segment {
@@ -33,7 +33,7 @@ impl Segment {
         }
     }
 
-    /// When a thread is observed next after this part.
+    /// The time of a thread's next observation after this part.
     pub(super) fn next(&self, lane: &Lane) -> Option<u64> {
         let last = lane.keys.last().map(|&key| tick(key)).filter(|&last| last > self.to)?;
         lane.keys.get(lane.keys.partition_point(|&key| tick(key) <= self.to)).map(|&key| tick(key)).or(Some(last))
@@ -44,7 +44,7 @@ impl Segment {
         lanes.get(self.lanes.start as usize..self.lanes.end as usize).unwrap_or_default()
     }
 
-    /// Two halves: by time, else by threads. `None` where there is nothing left to divide.
+    /// Splits in half: by time, or else by threads. `None` if it cannot be split further.
     pub(super) fn halves(&self, lanes: &[Lane]) -> Option<(Segment, Segment)> {
         let mut bounds: Option<(u64, u64)> = None;
         for keys in self.lanes(lanes).iter().map(|lane| self.keys(lane)) {
@@ -69,9 +69,9 @@ impl Segment {
     }
 }
 
-/// Cuts a window where its whole process is idle for longer than `max_gap`, all in ticks.
+/// Splits a window where the whole process is idle for longer than `max_gap`, all in ticks.
 ///
-/// `weight` says for how long an observation lasts. With lone observations dropped, no cut makes one.
+/// `weight` returns the duration of an observation. If single observations are dropped, no split creates one.
 pub(super) fn cut_idle(
     lanes: &[Lane],
     last: u64,
@@ -83,7 +83,7 @@ pub(super) fn cut_idle(
     if last <= max_gap || lanes.is_empty() {
         return vec![whole];
     }
-    // Within a cell no gap can be longer than `max_gap`, so a cell is known by its first start and its last end.
+    // Within a cell no gap can exceed `max_gap`, so its first start and its last end are enough.
     let width = max_gap.max(last / MAX_CELLS).max(1);
     let mut cells = vec![(u64::MAX, 0_u64); (last / width + 1) as usize];
     for lane in lanes {
@@ -114,7 +114,7 @@ pub(super) fn cut_idle(
     segments
 }
 
-/// Whether a cut leaves no thread with a single observation that has more than one now.
+/// Whether a split leaves no thread with a single observation that had several before.
 fn keeps_pairs(lanes: &[Lane], from: u64, cut: u64) -> bool {
     lanes.iter().all(|lane| {
         let start = lane.keys.partition_point(|&key| tick(key) < from);

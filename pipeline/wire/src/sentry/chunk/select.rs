@@ -1,21 +1,21 @@
-//! Which of a process's profiles say where its time went.
+//! Chooses the profiles that show where a process spent its time.
 //!
-//! A profiler may send the same time twice, as samples and as nanoseconds (pprof), or as CPU time and as wall time.
-//! Shown together on one time line they would count double, so one type is chosen for a process and window:
-//! timestamped samples, else nanoseconds of CPU or wall time, else samples times their period.
+//! A profiler may send the same time twice, as samples and as nanoseconds (pprof), or as CPU time and as wall time. On
+//! one time line they would count double, so one type is chosen for a process and window: timestamped samples, or else
+//! nanoseconds of CPU or wall time, or else samples times their period.
 
 use profbridge_model::{Losses, Meaning, Mode, Profile, Profiles, Reason, Scope};
 
 use super::settings::{Prefer, Settings};
 
-/// A profile that is converted, and what its numbers mean.
+/// A chosen profile, and the meaning of its values.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chosen<'a> {
     pub(super) profile: &'a Profile,
     pub(super) meaning: Meaning,
 }
 
-/// Smaller is better.
+/// The priority of a type; smaller is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Rank {
     shape: Shape,
@@ -30,7 +30,7 @@ enum Shape {
     CountTimesPeriod,
 }
 
-/// One type of profile: equal types of one scope are parts of one stream, whether they have timestamps or not.
+/// One type of profile: equal types of one scope form one stream, with or without timestamps.
 #[derive(Debug, PartialEq, Eq)]
 struct Type<'a> {
     rank: Rank,
@@ -83,7 +83,7 @@ pub(super) fn select<'a>(batch: &'a Profiles, settings: &Settings, losses: &mut 
         }
         candidates.push((index, Chosen { profile, meaning }));
     }
-    // The most observations decide between equals, and the first of those.
+    // Among equals the one with the most observations wins, then the first one.
     let best = (0..types.len()).min_by_key(|&index| (types[index].rank, u64::MAX - types[index].observations, index));
     for (index, candidate) in candidates {
         if Some(index) == best {
@@ -124,7 +124,7 @@ fn rank(settings: &Settings, mode: Mode, meaning: Meaning, timestamped: bool) ->
 mod tests {
     use super::*;
 
-    /// Guarantees: a timestamp beats time, time beats counts; within a shape the preferred mode wins.
+    /// Guarantees: timestamps win over time, and time over counts; otherwise the preferred mode wins.
     /// rule: otep-0239#type-order
     #[test]
     fn order() {

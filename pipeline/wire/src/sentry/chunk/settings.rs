@@ -1,5 +1,5 @@
-//! What an operator may decide about the conversion, in the words of a configuration.
-//! Checked by whoever makes it, with [`Settings::broken_rules`]; nothing is checked again after that.
+//! The settings of the conversion, in terms of the configuration. [`Settings::broken_rules`] validates them; nothing is
+//! checked again after that.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use serde::Deserialize;
 
 use super::limits::{MAX_CHUNK_BYTES, MAX_ENVIRONMENT, MAX_PLATFORM, MIN_TARGET_BYTES};
 
-/// What happens to the only observation of a thread in a chunk, which Relay would drop without a word
-/// (getsentry/relay `relay-profiling/src/sample/v2.rs`: a thread needs two samples with a stack).
+/// What happens to a thread's only observation in a chunk. Relay would drop it silently (getsentry/relay
+/// `relay-profiling/src/sample/v2.rs`: a thread needs two samples with a stack).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LoneSamples {
@@ -19,7 +19,7 @@ pub enum LoneSamples {
     Drop,
 }
 
-/// Which of two equally good profiles of one process is shown.
+/// Which of two equally good profiles of a process is shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Prefer {
@@ -30,42 +30,42 @@ pub enum Prefer {
     Cpu,
 }
 
-/// Prefixes that decide whether a frame is the user's own code. They are compared with a frame's module, path and
-/// package, and with its function where it has neither. `include` wins over `exclude`, as in Sentry's SDKs
-/// (`in_app_include`, `in_app_exclude`); where neither matches, the runtime's own rule decides.
+/// Prefixes that decide whether a frame is the user's own code. They are compared with a frame's function, module, path
+/// and package. `include` wins over `exclude`, as in Sentry's SDKs (`in_app_include`, `in_app_exclude`); if neither
+/// matches, the runtime's own rule decides.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct InApp {
-    /// Frames that are the user's own.
+    /// Frames that are own code.
     pub include: Vec<String>,
-    /// Frames that are not.
+    /// Frames that are not own code.
     pub exclude: Vec<String>,
-    /// Folders that the user's sources lie in, `*` for any one folder: what stands behind the deepest is the module's
-    /// name. Files below them are own code wherever the system's lie.
+    /// Folders with the user's sources; `*` matches any one folder. The path below the deepest match is the module
+    /// name. Files below these folders are own code even in a folder of the system.
     pub source_roots: Vec<String>,
 }
 
 /// The settings of a [`Converter`](super::Converter).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// A chunk ends where the whole process is idle for longer than this, since Sentry bills from a chunk's first
-    /// to its last sample.
+    /// A chunk ends if the whole process is idle for longer than this, since Sentry bills from a chunk's first to its
+    /// last sample.
     pub max_gap: Duration,
-    /// A window in which the process was active for less than this is left out and counted.
+    /// A window with less active time than this is left out and counted.
     pub min_active_time: Duration,
-    /// What happens to the only observation of a thread in a chunk.
+    /// What happens to a thread's only observation in a chunk.
     pub lone_samples: LoneSamples,
-    /// Whether the time in which threads were blocked is shown as well, where the profiler recorded it.
+    /// Whether blocked time is also shown, if the profiler recorded it.
     pub off_cpu: bool,
-    /// The size that a chunk's JSON should not exceed, in bytes. Larger windows are cut in time.
+    /// Target size of a chunk's JSON, in bytes. Larger windows are split in time.
     pub target_bytes: usize,
     /// The environment of processes that do not name one.
     pub environment: String,
-    /// The platform of all chunks, instead of the one that the frames suggest.
+    /// The platform of all chunks, overriding the one derived from the frames.
     pub platform: Option<String>,
-    /// Which frames are the user's own.
+    /// Which frames are own code.
     pub in_app: InApp,
-    /// Which profile is shown where a process has one of wall time and one of CPU time.
+    /// Which profile is shown if a process has both wall time and CPU time.
     pub prefer: Prefer,
 }
 
@@ -85,7 +85,7 @@ impl Default for Settings {
     }
 }
 
-/// A rule of the settings that is broken.
+/// A broken rule of the settings.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BrokenRule {
     /// The key in a configuration.
@@ -97,7 +97,7 @@ pub struct BrokenRule {
 }
 
 impl Settings {
-    /// All rules that types cannot express and that are broken here.
+    /// All broken rules that the types do not already prevent.
     pub fn broken_rules(&self) -> Vec<BrokenRule> {
         let name = &*self.environment;
         let slashed = name.contains(|c: char| c == '/' || c.is_whitespace());
@@ -149,7 +149,7 @@ impl Settings {
 mod tests {
     use super::*;
 
-    /// Guarantees: the defaults keep all rules, and each rule is named with its key when it is broken.
+    /// Guarantees: the defaults are valid, and each broken rule is reported with its key.
     #[test]
     fn rules() {
         let keys = |settings: &Settings| -> Vec<_> { settings.broken_rules().iter().map(|rule| rule.key).collect() };

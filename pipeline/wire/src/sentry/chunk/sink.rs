@@ -1,7 +1,7 @@
-//! Where finished chunks go.
+//! Destinations of finished chunks.
 //!
-//! A chunk is written while it is made, so that a compressor can work on it without the whole of it ever being in
-//! memory. Its id depends on its content and stands at its end.
+//! A chunk is written while it is built, so that it can be compressed without being in memory as a whole. Its id is a
+//! hash of the content, and so comes last in the JSON.
 
 use std::io;
 
@@ -9,37 +9,37 @@ use uuid::Uuid;
 
 use profbridge_model::ProfilerId;
 
-/// What is known of a chunk before its first byte: what an envelope's headers need.
+/// The properties of a chunk that are known before its first byte, for the headers of the envelope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkHead<'a> {
-    /// The payload's platform, to which the item header's must be equal (getsentry/relay
+    /// The payload's platform; the platform in the item header must equal it (getsentry/relay
     /// `relay-server/src/processing/profile_chunks/process.rs`).
     pub platform: &'a str,
-    /// The process and session.
+    /// Identifies the process and session.
     pub profiler_id: ProfilerId,
-    /// The release, where the process names its service.
+    /// The release, if the process names its service.
     pub release: Option<&'a str>,
     /// The environment.
     pub environment: &'a str,
-    /// About how many bytes of JSON follow.
+    /// Approximate size of the JSON that follows, in bytes.
     pub estimated_bytes: usize,
 }
 
-/// What is known of a chunk after its last byte.
+/// The properties of a chunk that are known after its last byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChunkSummary {
-    /// The hash of profiler and content, with the bits of a random UUID: equal chunks have equal ids, so that sending
-    /// one again overwrites it.
+    /// Hash of profiler and content, in the form of a random UUID. Equal chunks have equal ids, so that a chunk that is
+    /// sent twice overwrites itself.
     pub chunk_id: Uuid,
     /// The platform, as in the head.
     pub platform: String,
-    /// The observations in it.
+    /// Number of observations in the chunk.
     pub observations: u64,
-    /// The samples written, including the ones that no observation stands behind.
+    /// Number of samples written, including synthesized ones.
     pub samples: u64,
-    /// The samples that no observation stands behind: the end of a run, the second half of a lone observation.
+    /// Number of samples without an observation: the end of a run, or the second sample of a single observation.
     pub synthesized: u64,
-    /// The observations that are not written because the ones around them already say the same.
+    /// Number of observations that are not written because the samples around them already cover their time.
     pub coalesced: u64,
     /// The time that Sentry bills: from the first to the last sample, in nanoseconds.
     pub billed_nanos: u64,
@@ -49,8 +49,8 @@ pub struct ChunkSummary {
     pub json_bytes: u64,
 }
 
-/// Takes chunks, one after the other: `begin`, any number of `write`, then `finish` or `abandon`. All calls come from
-/// the thread that converts, within [`Converter::convert`](super::Converter::convert), so a sink need be neither `Send`
+/// Receives chunks one after the other: `begin`, any number of `write` calls, then `finish` or `abandon`. All calls
+/// come from the thread that calls [`Converter::convert`](super::Converter::convert), so a sink need be neither `Send`
 /// nor `Sync`.
 ///
 /// ```
@@ -84,7 +84,7 @@ pub trait ChunkSink {
     /// The chunk's observations are counted as not written.
     fn begin(&mut self, head: &ChunkHead<'_>) -> io::Result<()>;
 
-    /// Appends to the open chunk's JSON. Called with pieces of some ten kilobytes.
+    /// Appends to the open chunk's JSON, in pieces of some ten kilobytes.
     ///
     /// # Errors
     ///
@@ -98,14 +98,14 @@ pub trait ChunkSink {
     /// The chunk's observations are counted as not written.
     fn finish(&mut self, summary: &ChunkSummary) -> io::Result<()>;
 
-    /// Gives the open chunk up: what was written of it must not be sent.
+    /// Discards the open chunk: the part already written must not be sent.
     fn abandon(&mut self);
 }
 
-/// Keeps chunks in memory, for tests and for tools that need a chunk as a whole.
+/// Keeps chunks in memory, for tests and tools that need complete chunks.
 #[derive(Debug, Default)]
 pub struct Collected {
-    /// The finished chunks: their JSON and what is known of them.
+    /// The finished chunks: their JSON and their summaries.
     pub chunks: Vec<(Vec<u8>, ChunkSummary)>,
     open: Vec<u8>,
 }

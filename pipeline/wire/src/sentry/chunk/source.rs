@@ -1,4 +1,4 @@
-//! Where a frame comes from, in the words of its producer.
+//! The source of a frame, as its producer describes it.
 
 use std::borrow::Cow;
 
@@ -10,21 +10,21 @@ use crate::perf_name;
 
 const NOTHING: &[u8] = b"";
 
-/// Where a frame comes from.
+/// The source of a frame.
 #[derive(Debug, Clone)]
 pub(super) struct Source<'a> {
     pub(super) name: Cow<'a, [u8]>,
-    /// The module of a Python function, where the system's name of it says that; empty where it does not.
+    /// The module of a Python function, if the system name contains it; otherwise empty.
     pub(super) module: &'a [u8],
-    /// The source file, a path or a URL; empty where there is none.
+    /// The source file, a path or a URL; empty if there is none.
     pub(super) file: &'a [u8],
-    /// The file of the code.
+    /// The binary that contains the code.
     pub(super) package: &'a [u8],
     pub(super) line: i64,
     pub(super) column: i64,
 }
 
-/// What stands before the function's own name in the system's name of it: `shop.cart` in `shop.cart.Cart.total`.
+/// The part of the system name before the function's own name: `shop.cart` in `shop.cart.Cart.total`.
 fn module<'a>(system_name: &'a [u8], name: &[u8]) -> &'a [u8] {
     let module = system_name.strip_suffix(name).and_then(|module| module.strip_suffix(b"."));
     module.filter(|_| !name.is_empty()).unwrap_or(NOTHING)
@@ -41,8 +41,7 @@ impl<'a> Source<'a> {
         let mapped = location.mapping.filter(|_| runtime.has_machine_address() || runtime == Runtime::Error);
         let package = mapped.map_or(NOTHING, |id| dictionary.string_bytes(dictionary.mapping(id).filename));
         let file = match dictionary.string_bytes(file) {
-            // What the eBPF profiler writes where a runtime does not say it (`interpreter/types.go`,
-            // `UnknownSourceFile`).
+            // The eBPF profiler's placeholder for an unknown file (`interpreter/types.go`, `UnknownSourceFile`).
             b"<unknown>" => NOTHING,
             file => file,
         };
@@ -60,14 +59,14 @@ impl<'a> Source<'a> {
         {
             source.take(parsed);
         }
-        // The eBPF profiler has the assembly where others have the source.
+        // The eBPF profiler reports the assembly in place of the source file.
         if runtime == Runtime::Dotnet && (file.ends_with(b".dll") || file.ends_with(b".exe")) {
             (source.file, source.package) = (NOTHING, file);
         }
         source
     }
 
-    /// Takes what a name in a perf map says, where nothing else says it.
+    /// Adds the data of a parsed perf map name where other data is missing.
     fn take(&mut self, parsed: perf_name::PerfName<'a>) {
         self.name = match parsed.function {
             Cow::Borrowed(name) => name.as_bytes().into(),
@@ -81,11 +80,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The source file, as it is shown.
+    /// The source file for display.
     ///
-    /// Of a Python file whose module is known it is what Sentry's SDK sends (getsentry/sentry-python
-    /// `sentry_sdk/utils.py`, `filename_for_module`): from the folder of its outermost package on, where that is known
-    /// by the module's name.
+    /// For a Python file with a known module it is the same as in Sentry's SDK (getsentry/sentry-python
+    /// `sentry_sdk/utils.py`, `filename_for_module`): the path from the folder of the outermost package on, if the
+    /// module's name shows it.
     pub(super) fn shown<'p>(runtime: Runtime, module: &[u8], path: &'p [u8]) -> &'p [u8] {
         if runtime != Runtime::Python || module.is_empty() || module == path {
             return path;

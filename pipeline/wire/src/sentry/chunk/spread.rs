@@ -1,9 +1,9 @@
-//! Values without timestamps, laid on the time of their profile.
+//! Places values without timestamps in the time of their profile.
 //!
-//! Such a profile (pprof's) says how long each stack ran between its start and its end, not when. The stacks are laid
-//! end to end from the start, each for as long as it ran: a thread's on the thread, others on as many synthetic
-//! threads as they fill. Eight cores that were busy for 30 s are eight threads of 30 s, not one of four minutes. Where a
-//! thread has observations with timestamps as well, the values take the time between them.
+//! Such a profile (pprof's) says how long each stack ran between its start and its end, but not when. The stacks are
+//! placed end to end from the start, each for as long as it ran: a thread's stacks on that thread, others on as many
+//! synthetic threads as they fill. Eight cores that were busy for 30 s become eight threads of 30 s, not one of four
+//! minutes. If a thread also has observations with timestamps, the values fill the time between them.
 
 use hashbrown::HashMap;
 
@@ -18,24 +18,24 @@ use super::timeline::{NUMBERS, Timeline, key, number, tick};
 /// The values of one profile.
 #[derive(Debug, Default)]
 pub(super) struct Spread {
-    /// Thread, stack and nanoseconds.
+    /// Lane of the thread, stack number, and nanoseconds.
     values: Vec<(Option<usize>, u32, u64)>,
     totals: HashMap<usize, u64>,
     /// The profile's time within the window, in ticks.
     from: u64,
     to: u64,
-    /// Of a profile that says its start and not its duration: the time to the next one, in nanoseconds.
+    /// For a profile with a start but no duration: the time to the next profile, in nanoseconds.
     until_next: Option<u64>,
 }
 
 impl Spread {
-    /// The memory that is allocated, in bytes.
+    /// Heap size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.values.capacity() * size_of::<(Option<usize>, u32, u64)>() + self.totals.allocation_size()
     }
 
-    /// Starts with a profile: its time is its own range as far as it lies in the window, else the window. Where it says
-    /// no duration, that follows from its values, and from the start of the next one at `next`.
+    /// Starts a profile. Its time is its own range within the window, or else the whole window. Without a duration, the
+    /// range follows from its values and from the next profile's start, `next`.
     pub(super) fn begin(&mut self, profile: &Profile, line: &Timeline, next: Option<u64>) {
         self.values.clear();
         self.totals.clear();
@@ -54,8 +54,8 @@ impl Spread {
         self.to = line.tick(end).unwrap_or(0);
     }
 
-    /// Ends the range of a profile without a duration: a thread needs as long as its values last, others at most until
-    /// the next profile. What would not fit into the window begins earlier.
+    /// Sets the end of a profile without a duration: long enough for each thread's values, and for values without
+    /// threads up to the next profile at most. A range that does not fit into the window begins earlier.
     fn close_range(&mut self, line: &Timeline) {
         let Some(until_next) = self.until_next.take() else { return };
         let of_threads = self.totals.values().copied().max().unwrap_or_default();
@@ -75,7 +75,7 @@ impl Spread {
         }
     }
 
-    /// Lays the values on their threads. Returns whether one was divided because it does not fit on one thread.
+    /// Places the values on their threads. Returns whether one was divided because it does not fit on one thread.
     pub(super) fn lay(
         &mut self,
         line: &Timeline,
@@ -112,8 +112,8 @@ impl Spread {
         divided
     }
 
-    /// The part of a thread's time that a value may take, in nanoseconds: where the sum is longer than the profile, all
-    /// of them give way.
+    /// The part of a value that its thread has time for, in nanoseconds: if the sum is longer than the profile, all
+    /// values shrink in proportion.
     fn fitting(&self, line: &Timeline, nanos: u64, total: u64) -> u64 {
         let room = line.nanos(self.to - self.from);
         if total > room { (u128::from(nanos) * u128::from(room) / u128::from(total)) as u64 } else { nanos }
@@ -138,8 +138,8 @@ impl Spread {
         }
     }
 
-    /// Lays a value behind what was laid on a thread before, between its observations with timestamps. Returns what is
-    /// left of it.
+    /// Places a value after the earlier ones on a thread, between its observations with timestamps. Returns the rest
+    /// that did not fit.
     fn fill(
         &self,
         mut left: u64,
@@ -160,7 +160,7 @@ impl Spread {
             }
             let until = timed.get(next).map_or(self.to, |&key| tick(key).min(self.to));
             let weight = left.min(until.saturating_sub(at));
-            // A value shorter than a tick is still an observation.
+            // A value shorter than a tick still counts as an observation.
             let instant = left == 0 && at <= self.to && seen.len() == before;
             if (weight == 0 && !instant) || seen.len() + 1 >= NUMBERS {
                 return left;

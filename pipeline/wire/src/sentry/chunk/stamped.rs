@@ -1,7 +1,7 @@
-//! A map over the ids of a table that is emptied in constant time.
+//! A map over the ids of a table that is cleared in constant time.
 //!
-//! A dictionary may serve many windows, each of which uses little of it: a map that were cleared for each window
-//! would cost windows times dictionary.
+//! A dictionary may serve many windows, each of which uses little of it: clearing a map for each window would cost
+//! windows times dictionary size.
 
 /// A map from small integers to `u32`.
 #[derive(Debug, Default)]
@@ -12,12 +12,12 @@ pub(super) struct Stamped {
 }
 
 impl Stamped {
-    /// The memory that is allocated, in bytes.
+    /// Heap size in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.slots.capacity() * size_of::<u64>()
     }
 
-    /// Empties the map and makes room for the ids below `len`.
+    /// Clears the map and makes room for ids below `len`.
     pub(super) fn begin(&mut self, len: usize) {
         if self.slots.len() < len {
             self.slots.resize(len, 0);
@@ -49,7 +49,7 @@ impl Stamped {
 mod tests {
     use super::*;
 
-    /// Guarantees: a new round sees nothing of the round before, also when the stamp starts over.
+    /// Guarantees: a cleared map has no old values, even when the stamp wraps around.
     #[test]
     fn rounds() {
         let mut map = Stamped { slots: Vec::new(), stamp: u32::MAX - 1 };

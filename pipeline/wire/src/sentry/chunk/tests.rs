@@ -1,7 +1,7 @@
-//! Tests of the converter as a whole, by rule.
+//! Tests of the whole converter, by rule.
 //!
-//! A chunk is compared as a person would read it: the samples of each thread in order of time, each as the leaf's
-//! function and the milliseconds since the window's start, an idle one as `-`.
+//! Chunks are compared in a readable form: the samples of each thread in order of time, each as the leaf's function and
+//! the milliseconds since the window's start, an idle one as `-`.
 
 mod about;
 mod attacks;

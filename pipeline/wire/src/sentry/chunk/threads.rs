@@ -1,6 +1,6 @@
-//! Threads of one window: whose samples are whose.
+//! Assigns the samples of one window to threads.
 //!
-//! Which thread a sample names says [`Thread`]. What names none lies on synthetic threads.
+//! [`Thread`] identifies a sample's thread. Samples without one go to synthetic threads.
 
 use hashbrown::HashMap;
 use profbridge_model::thread::{SYNTHETIC_BASE, Thread};
@@ -14,22 +14,22 @@ use crate::json;
 /// A thread of the window and its observations.
 #[derive(Debug, Default)]
 pub(super) struct Lane {
-    /// The id, as it stands in the chunk.
+    /// The id in the chunk.
     pub(super) id: String,
     /// The name.
     pub(super) name: Option<StringId>,
-    /// The priority, of a thread of a chunk that is kept as it was.
+    /// The priority of a thread in a preserved chunk.
     priority: Option<u32>,
     /// The keys of its observations, see [`timeline`](super::timeline).
     pub(super) keys: Vec<u64>,
-    /// How many of the keys, from the first on, are sorted and leave no time to others.
+    /// How many keys from the front are sorted and leave no time to others.
     pub(super) timed: usize,
-    /// Up to when values without timestamps have been laid on it, in ticks.
+    /// The end of the values without timestamps placed so far, in ticks.
     pub(super) laid: u64,
 }
 
 impl Lane {
-    /// Writes what is said of the thread, under its id. A name of Sentry's own wins.
+    /// Writes the thread's metadata under its id. Sentry's own name wins.
     pub(super) fn write(
         &self,
         dictionary: &Dictionary,
@@ -48,10 +48,10 @@ impl Lane {
     }
 }
 
-/// Stands for "no thread is named" among the lanes of attribute sets.
+/// Marks an attribute set without a thread.
 const NO_LANE: u32 = u32::MAX;
 
-/// All threads of the window. Lanes and their memory are reused from window to window.
+/// All threads of the window. Lanes and their memory are reused between windows.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     lanes: Vec<Lane>,
@@ -59,18 +59,18 @@ pub(super) struct Threads {
     by_set: Stamped,
     by_id: HashMap<String, u32>,
     synthetic: Vec<u32>,
-    /// Whether threads are those of a chunk that is kept as it was.
+    /// Whether the threads belong to a preserved chunk.
     kept: bool,
 }
 
 impl Threads {
-    /// The memory that is allocated, in bytes.
+    /// Heap size in bytes.
     pub(super) fn bytes(&self) -> usize {
         let lane = |lane: &Lane| size_of::<Lane>() + lane.id.capacity() + lane.keys.capacity() * size_of::<u64>();
         self.lanes.iter().map(lane).sum::<usize>() + self.by_set.bytes() + self.by_id.allocation_size()
     }
 
-    /// Forgets the window before. Threads of a chunk that is `kept` as it was have any ids.
+    /// Clears the preceding window. In a preserved chunk (`kept`) threads may have any ids.
     pub(super) fn begin(&mut self, dictionary: &Dictionary, kept: bool) {
         self.kept = kept;
         self.by_set.begin(dictionary.tables().attribute_sets.len());
@@ -79,7 +79,7 @@ impl Threads {
         self.used = 0;
     }
 
-    /// The thread that one of the lists of attributes names, the first before the second.
+    /// The thread named by the attribute sets; the first one wins.
     #[inline]
     pub(super) fn find(
         &mut self,
@@ -137,12 +137,12 @@ impl Threads {
         (self.used - 1) as u32
     }
 
-    /// How many synthetic threads there are.
+    /// Number of synthetic threads.
     pub(super) fn synthetic_len(&self) -> usize {
         self.synthetic.len()
     }
 
-    /// The lane of the synthetic thread with this number. It has no id before [`Threads::finish`].
+    /// The lane of the synthetic thread with this number. It gets its id in [`Threads::finish`].
     pub(super) fn synthetic(&mut self, number: usize) -> usize {
         while self.synthetic.len() <= number {
             let lane = self.open(String::new());
@@ -151,8 +151,7 @@ impl Threads {
         self.synthetic[number] as usize
     }
 
-    /// Gives the synthetic threads their ids: from 0 on, which no real thread has, and above the real ones where the
-    /// window has both.
+    /// Assigns the ids of synthetic threads: from 0 on if the window has no real threads, otherwise above all real ids.
     pub(super) fn finish(&mut self) {
         let base = if self.by_id.is_empty() { 0 } else { SYNTHETIC_BASE };
         for (number, &lane) in self.synthetic.iter().enumerate() {
@@ -171,7 +170,7 @@ impl Threads {
     }
 }
 
-/// The thread that attributes kept, and its priority.
+/// The thread and its priority from the attributes of a preserved chunk.
 fn kept_thread(dictionary: &Dictionary, set: AttributeSetId) -> Option<(Thread, Option<u32>)> {
     let (mut id, mut name, mut priority) = (None, None, None);
     for attribute in dictionary.attributes(Some(set)) {

@@ -1,20 +1,20 @@
-//! The time line of one window: how an observation is packed into eight bytes.
+//! The time line of one window, and the packing of an observation into eight bytes.
 //!
-//! A key holds a time relative to the window's start and the number of what was observed. Keys of one thread sort by
-//! time as plain integers. Relative times have 36 bits, which are nanoseconds for windows up to 68 s; a longer window
-//! is measured in coarser ticks of a power of two.
+//! A key contains a time relative to the window's start, and a number that refers to the observed data. Keys of one
+//! thread sort by time as plain integers. Relative times have 36 bits, in nanoseconds for windows up to 68 s; a longer
+//! window uses coarser ticks, a power of two.
 
 use profbridge_model::ProcessWindow;
 
-/// The bits of a key that number what was observed.
+/// Number of bits for the number in a key.
 pub(super) const NUMBER_BITS: u32 = 28;
 
-/// The first number that does not fit.
+/// The first number that does not fit into a key.
 pub(super) const NUMBERS: usize = 1 << NUMBER_BITS;
 
 const TICK_BITS: u32 = 64 - NUMBER_BITS;
 
-/// Makes a key of a relative time and a number, both within their bits.
+/// Builds a key from a relative time and a number, both within their bits.
 #[inline]
 pub(super) fn key(tick: u64, number: u32) -> u64 {
     tick << NUMBER_BITS | u64::from(number)
@@ -37,7 +37,7 @@ pub(super) fn number(key: u64) -> usize {
 pub(super) struct Timeline {
     /// The window's start, in nanoseconds since the Unix epoch.
     pub(super) start: u64,
-    /// The window's end, in the same.
+    /// The window's end, in nanoseconds since the Unix epoch.
     pub(super) end: u64,
     shift: u32,
 }
@@ -49,41 +49,41 @@ impl Timeline {
         Self { start, end, shift: bits.saturating_sub(TICK_BITS) }
     }
 
-    /// A moment as a relative time; `None` where it lies outside of the window.
+    /// Converts a time to a relative one; `None` if it is outside of the window.
     #[inline]
     pub(super) fn tick(&self, unix_nano: u64) -> Option<u64> {
         (self.start <= unix_nano && unix_nano <= self.end).then(|| (unix_nano - self.start) >> self.shift)
     }
 
-    /// A duration in ticks, not more than the window's own.
+    /// Converts a duration to ticks, limited to the window's length.
     #[inline]
     pub(super) fn ticks(&self, nanos: u64) -> u64 {
         nanos.min(self.end - self.start) >> self.shift
     }
 
-    /// The part of a duration that is longer than the window, in nanoseconds.
+    /// The excess of a duration over the window's length, in nanoseconds.
     #[inline]
     pub(super) fn beyond(&self, nanos: u64) -> u64 {
         nanos.saturating_sub(self.end - self.start)
     }
 
-    /// A duration in ticks, however long it is.
+    /// Converts a duration of any length to ticks.
     pub(super) fn ticks_unclipped(&self, nanos: u64) -> u64 {
         nanos >> self.shift
     }
 
-    /// A number of ticks in nanoseconds.
+    /// Converts ticks to nanoseconds.
     pub(super) fn nanos(&self, ticks: u64) -> u64 {
         ticks.saturating_mul(1 << self.shift)
     }
 
-    /// A relative time as a moment, in nanoseconds since the Unix epoch.
+    /// Converts a relative time to nanoseconds since the Unix epoch.
     #[inline]
     pub(super) fn unix_nano(&self, tick: u64) -> u64 {
         self.start + (tick << self.shift)
     }
 
-    /// The last relative time.
+    /// The relative time of the window's end.
     pub(super) fn last(&self) -> u64 {
         (self.end - self.start) >> self.shift
     }
@@ -105,8 +105,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: in a window of a minute a moment comes back to the nanosecond, and its key keeps time and
-        /// number.
+        /// Guarantees: in a window of a minute, times survive the round trip to the nanosecond, and a key preserves
+        /// time and number.
         /// rule: sample-format-v2#sample-timestamp, event-schema#chunk-timestamp
         #[test]
         fn exact(start in 0..u64::MAX - 60_000_000_000, offset in 0..=60_000_000_000_u64, n in 0..NUMBERS as u32) {
@@ -116,7 +116,7 @@ mod tests {
             prop_assert_eq!((tick(key(at, n)), number(key(at, n))), (at, n as usize));
         }
 
-        /// Guarantees: no window, however long, makes a time that does not fit or lies outside.
+        /// Guarantees: no window, of any length, gives a relative time that overflows or is outside.
         #[test]
         fn any_window(start: u64, end: u64, at: u64) {
             let line = timeline(start, end);
@@ -129,7 +129,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: both ends of the window belong to it, the moments beside it do not.
+    /// Guarantees: both ends of the window are inside, the adjacent times are outside.
     #[test]
     fn boundaries() {
         let line = timeline(1_000, 2_000);

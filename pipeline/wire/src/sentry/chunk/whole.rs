@@ -1,16 +1,16 @@
-//! A batch that is a chunk of somebody's SDK already becomes that chunk again.
+//! Preserves a batch that was read from an SDK's chunk: it becomes the same chunk again.
 //!
-//! Everything was decided by whoever made the chunk: which samples there are, which frames are the application's own,
-//! what they are called. So nothing of it is decided a second time: the samples are written as they are, without the
-//! ends of runs and the halves that [`plan`](super::plan) adds, and of frames, images and threads what
-//! [`chunk_reader`](crate::sentry::chunk_reader) kept in attributes. `profbridge_model::whole_chunk` says how a batch
-//! is recognised. Names that were found meanwhile, for native frames, are written as well.
+//! The SDK has made all decisions: the samples, which frames are own code, and their names. So nothing is decided
+//! again: samples are written unmodified, without the ends of runs and the split samples that [`plan`](super::plan)
+//! adds, and the data of frames, images and threads comes from the attributes where
+//! [`chunk_reader`](crate::sentry::chunk_reader) stored it. `profbridge_model::whole_chunk` defines how such a batch is
+//! recognised. Names found for native frames in the meantime are also written.
 //!
-//! What Sentry would refuse (no thread with two samples that have frames, more than 66 s, more bytes than it takes) is
-//! not written as it is: it is converted like any other batch, which keeps these rules.
+//! A chunk that Sentry would reject (no thread with two samples with frames, longer than 66 s, too large) is not
+//! preserved, but converted like any other batch, which follows these rules.
 //!
-//! All of it is taken from OTLP, which anybody may have written, so what is JSON in an attribute is read before it is
-//! written. What would make Sentry refuse the chunk is left out and counted.
+//! The data comes from OTLP, which anybody may have written, so JSON in attributes is validated before it is written.
+//! Parts for which Sentry would reject the chunk are left out and counted.
 
 use profbridge_model::{Dictionary, ProcessWindow, Profile, Profiles, Scope, whole_chunk};
 
@@ -18,16 +18,16 @@ use super::limits::MAX_CHUNK_NANOS;
 use super::report::Notes;
 use crate::sentry::sampled::measurements::are_valid;
 
-/// The largest chunk that is written as it is, in bytes: what Relay takes, and so what it took before.
+/// Maximum size of a preserved chunk in bytes: Relay's limit, which the original chunk met as well.
 pub(super) const MAX_BYTES: usize = crate::sentry::sampled::MAX_BYTES;
 
-/// A time in nanoseconds is written in microseconds, to the nearest.
+/// Half a microsecond in nanoseconds, to round times to microseconds.
 pub(super) const ROUNDING: u64 = 500;
 
-/// The longest that a chunk may be, in seconds.
+/// Maximum duration of a chunk, in seconds.
 const MAX_SECONDS: f64 = (MAX_CHUNK_NANOS / super::NANOS) as f64;
 
-/// A batch of one profile that is a whole chunk.
+/// A batch with one profile that is a whole chunk.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Whole<'a> {
     dictionary: &'a Dictionary,
@@ -37,7 +37,7 @@ pub(super) struct Whole<'a> {
 }
 
 impl<'a> Whole<'a> {
-    /// The chunk that a batch is, where it is one, with its profiler and the time from its first to its last sample.
+    /// The chunk that a batch was, if any, with its profiler and the time from its first to its last sample.
     pub(super) fn of(batch: &'a Profiles) -> Option<(Self, ProcessWindow)> {
         let [resource] = batch.resources() else { return None };
         let [scope] = &resource.scopes[..] else { return None };
@@ -48,12 +48,12 @@ impl<'a> Whole<'a> {
         Some((Self { dictionary, scope: &scope.scope, profile, platform }, window))
     }
 
-    /// The name and the version of what has made it.
+    /// The name and the version of the SDK.
     pub(super) fn sdk(&self) -> (&'a str, &'a str) {
         (self.dictionary.string(self.scope.name), self.dictionary.string(self.scope.version))
     }
 
-    /// A text that an attribute of the profile kept.
+    /// A text from an attribute of the profile.
     pub(super) fn text(&self, key: &str) -> Option<&'a str> {
         self.dictionary.text(self.dictionary.find(self.profile.attributes, key)?)
     }
@@ -67,8 +67,8 @@ impl<'a> Whole<'a> {
     }
 }
 
-/// Whether Relay takes a chunk whose first and last sample have these times, in nanoseconds: it reads seconds as
-/// doubles.
+/// Whether Relay accepts a chunk whose first and last sample have these times in nanoseconds. Relay parses seconds as
+/// doubles, so the comparison does as well.
 pub(super) fn is_short(first: u64, last: u64) -> bool {
     let seconds = |nanos: u64| (nanos.saturating_add(ROUNDING) / 1_000) as f64 / 1e6;
     seconds(last) - seconds(first) <= MAX_SECONDS

@@ -1,8 +1,8 @@
 //! Writes a chunk as JSON.
 //!
-//! The samples come thread by thread, the time last: between the stack of one sample and the digits of its time lies
-//! the same text as in the sample before, which a compressor finds as one match. Relay sorts by time itself
-//! (getsentry/relay `relay-profiling/src/sample/v2.rs`, `ProfileData::normalize`).
+//! The samples are written thread by thread, with the time last: this way the text between the stack of a sample and
+//! the digits of its time repeats from sample to sample, which a compressor finds as one match. Relay sorts by time
+//! itself (getsentry/relay `relay-profiling/src/sample/v2.rs`, `ProfileData::normalize`).
 
 use std::io;
 
@@ -16,32 +16,32 @@ use super::report::Notes;
 use super::sink::ChunkSink;
 use crate::json::{self, Index};
 
-/// A chunk as it is written, but for its samples: all of it JSON.
+/// The parts of a chunk except its samples, as JSON.
 pub(super) struct Parts<'a> {
-    /// The members before the profile, behind the bracket that opens the chunk.
+    /// The members before the profile, after the opening bracket of the chunk.
     pub(super) head: &'a [u8],
-    /// How many stacks there are, and these, the frames and the images as the insides of arrays.
+    /// Number of stacks; then stacks, frames and images without the brackets of their arrays.
     pub(super) stack_count: usize,
     pub(super) stacks: &'a [u8],
     pub(super) frames: &'a [u8],
     pub(super) images: &'a [u8],
-    /// The threads, as the inside of an object.
+    /// The threads, without the brackets of the object.
     pub(super) threads: &'a [u8],
-    /// Its id, where it has one; else it is a hash of the content.
+    /// The chunk's id, if it has one already; otherwise it is a hash of the content.
     pub(super) id: Option<Uuid>,
 }
 
-/// Writes the members of an object. Texts are cut that are too long.
+/// Writes the members of an object, and truncates texts that are too long.
 pub(super) struct Object<'a> {
     out: &'a mut Vec<u8>,
-    /// The longest text that is written as it is, in bytes.
+    /// Maximum length of a text, in bytes.
     longest: usize,
     notes: &'a mut Notes,
     is_first: bool,
 }
 
 impl<'a> Object<'a> {
-    /// Opens an object. Texts of a chunk that is `kept` as it was are written whatever their length.
+    /// Opens an object. In a preserved chunk (`kept`) texts are not truncated.
     pub(super) fn open(out: &'a mut Vec<u8>, kept: bool, notes: &'a mut Notes) -> Self {
         out.push(b'{');
         let longest = if kept { usize::MAX } else { MAX_STRING_BYTES };
@@ -55,7 +55,7 @@ impl<'a> Object<'a> {
         self.is_first = false;
     }
 
-    /// A text, where there is one.
+    /// Writes a text, if there is one.
     pub(super) fn text(&mut self, key: &str, text: Option<&[u8]>) {
         let Some(text) = text else { return };
         self.key(key);
@@ -70,7 +70,7 @@ impl<'a> Object<'a> {
         self.out.push(b'"');
     }
 
-    /// A number, where there is one.
+    /// Writes a number, if there is one.
     pub(super) fn number(&mut self, key: &str, number: Option<u64>) {
         if let Some(number) = number {
             self.key(key);
@@ -78,7 +78,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// An address, where there is one.
+    /// Writes an address, if there is one.
     pub(super) fn address(&mut self, key: &str, address: Option<u64>) {
         if let Some(address) = address {
             self.key(key);
@@ -86,7 +86,7 @@ impl<'a> Object<'a> {
         }
     }
 
-    /// An object of texts.
+    /// Writes an object of texts.
     pub(super) fn object(&mut self, key: &str, texts: &[(&str, &str)]) {
         self.key(key);
         let mut object = Object::open(self.out, self.longest == usize::MAX, self.notes);
@@ -94,7 +94,7 @@ impl<'a> Object<'a> {
         object.close();
     }
 
-    /// JSON, where there is some.
+    /// Writes JSON, if there is some.
     pub(super) fn json(&mut self, key: &str, json: Option<&str>) {
         if let Some(json) = json {
             self.key(key);
@@ -107,16 +107,16 @@ impl<'a> Object<'a> {
     }
 }
 
-/// Ends a text that was cut.
+/// Marks a truncated text.
 const ELLIPSIS: &str = "…";
 
-/// A piece handed to the sink is about this long, in bytes: it stays in a core's own cache.
+/// Approximate size of the pieces passed to the sink, in bytes, so that they stay in a core's own cache.
 pub(super) const PIECE: usize = 32 << 10;
 
-/// About the most bytes that one sample takes without its thread's id.
+/// Approximate maximum size of a sample in bytes, without its thread's id.
 pub(super) const SAMPLE_BYTES: usize = 64;
 
-/// Counts and hashes what goes to a sink.
+/// Counts and hashes the bytes for a sink.
 struct Output<'a> {
     sink: &'a mut dyn ChunkSink,
     hash: Xxh3,
@@ -130,7 +130,7 @@ impl Output<'_> {
         self.sink.write(json)
     }
 
-    /// Writes the chunk's id, which is a hash of its content where it has none, and closes the chunk.
+    /// Writes the chunk's id, by default a hash of its content, and closes the chunk.
     fn close(mut self, id: Option<Uuid>) -> io::Result<(Uuid, u64)> {
         let of_content = || Uuid::from_bytes(*ProfilerId::from_hash(self.hash.digest128()).as_bytes());
         let id = id.unwrap_or_else(of_content);
@@ -139,12 +139,12 @@ impl Output<'_> {
     }
 }
 
-/// Writes a chunk to an open sink, with its samples thread by thread: the thread's id, and of each sample the number of
-/// its stack and its time in microseconds since the Unix epoch. Returns its id and its size in bytes.
+/// Writes a chunk to an open sink. The samples come thread by thread: the thread's id, then for each sample its stack
+/// number and its time in microseconds since the Unix epoch. Returns the chunk's id and its size in bytes.
 ///
 /// # Errors
 ///
-/// The sink's.
+/// The sink's errors.
 pub(super) fn write<'s, S: Iterator<Item = (u32, u64)>>(
     parts: &Parts<'_>,
     threads: impl Iterator<Item = (&'s str, S)>,
@@ -172,12 +172,13 @@ pub(super) fn write<'s, S: Iterator<Item = (u32, u64)>>(
     out.close(parts.id)
 }
 
-/// Appends JSON that was read, on one line: in an envelope a line's end ends the chunk. Within a string there is none.
+/// Appends received JSON on one line, because a line break ends the chunk in an envelope. JSON strings never contain
+/// one.
 pub(super) fn put_json(out: &mut Vec<u8>, json: &str) {
     out.extend(json.bytes().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { byte }));
 }
 
-/// Writes what is in the buffer, then the samples, and leaves the buffer empty.
+/// Writes the buffer, then the samples, and clears the buffer.
 fn samples<'s, S: Iterator<Item = (u32, u64)>>(
     stack_count: usize,
     threads: impl Iterator<Item = (&'s str, S)>,
@@ -190,7 +191,7 @@ fn samples<'s, S: Iterator<Item = (u32, u64)>>(
     let mut middle = Vec::with_capacity(128);
     let mut thread_id = Vec::with_capacity(64);
     buffer.resize(PIECE, 0);
-    // The first sample has no comma in front.
+    // The first sample has no leading comma.
     let (mut skip, mut at) = (1, 0);
     for (id, samples) in threads {
         thread_id.clear();
@@ -199,7 +200,7 @@ fn samples<'s, S: Iterator<Item = (u32, u64)>>(
         if most > buffer.len() {
             buffer.resize(most, 0);
         }
-        // The second that `middle` names, in microseconds: none yet, and far from any.
+        // The second that `middle` contains; initially none, and far from any real time in microseconds.
         let mut second = u64::MAX / 2;
         for (stack, micros) in samples {
             if micros.wrapping_sub(second) >= 1_000_000 {
@@ -222,13 +223,13 @@ fn samples<'s, S: Iterator<Item = (u32, u64)>>(
             at += end + 7;
         }
     }
-    // Without samples there is no comma to leave out.
+    // Without samples there is no comma to skip.
     out.write(&buffer[skip.min(at)..at])?;
     buffer.clear();
     Ok(())
 }
 
-/// The text between a sample's stack and the fraction of its time.
+/// The text between a sample's stack and the sub-second digits of its time.
 fn name_second(middle: &mut Vec<u8>, thread_id: &[u8], second: u64) {
     middle.clear();
     middle.extend_from_slice(b",\"thread_id\":\"");

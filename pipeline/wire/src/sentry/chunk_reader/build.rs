@@ -1,4 +1,4 @@
-//! A chunk's keys to a batch.
+//! Converts a chunk's keys to a batch.
 
 use profbridge_model::builder::Any;
 use profbridge_model::whole_chunk::CHUNK_SAMPLES;
@@ -36,7 +36,7 @@ pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Read, ProfileError> {
     builder.profile(Profile {
         sample_type,
         time_unix_nano: first,
-        // The last sample lies before the end of the profile.
+        // The end of the profile is after its last sample.
         duration_nano: last - first + 1,
         profile_id: (!chunk_id.is_nil()).then(|| chunk_id.into_bytes()),
         ..Profile::default()
@@ -57,7 +57,7 @@ fn observations(samples: &[Taken]) -> Result<Vec<Observation>, ProfileError> {
     let mut all = Vec::with_capacity(samples.len());
     for (i, &(seconds, stack, thread)) in samples.iter().enumerate() {
         let nanos = (seconds * 1e9).round();
-        // Beyond 2262 the difference of two times would not fit a value.
+        // After 2262 the difference of two times would not fit into a value.
         if !(0.0..i64::MAX as f64).contains(&nanos) {
             let place = format!("profile.samples[{i}].timestamp");
             return Err(ProfileError::rule(place, "is not a time between 1970 and 2262 in seconds"));

@@ -35,7 +35,7 @@ pub(super) struct ClientSdk<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct DebugMeta<'a> {
-    /// Each image's JSON: what is no mapping is kept as it is.
+    /// Each image's JSON: images that do not become mappings are kept unmodified.
     #[serde(borrow)]
     pub(super) images: List<&'a RawValue, MAX_ENTRIES>,
 }
@@ -50,7 +50,7 @@ pub(super) struct Data<'a> {
     pub(super) thread_metadata: Entries<'a, Thread<'a>, MAX_ENTRIES>,
 }
 
-/// A sample as it stands there.
+/// A sample as written in JSON.
 #[derive(Debug, Deserialize)]
 struct Sample<'a> {
     timestamp: f64,
@@ -59,10 +59,10 @@ struct Sample<'a> {
     thread_id: Text<'a>,
 }
 
-/// A time in seconds, and the numbers of a stack and a thread.
+/// A time in seconds, a stack index, and a thread number.
 pub(super) type Taken = (f64, u32, u32);
 
-/// The samples. At least 40 bytes of JSON for 16 in memory: the size of the chunk is limit enough.
+/// The samples. Each takes at least 40 bytes of JSON for 16 in memory, so the chunk's size is limit enough.
 #[derive(Debug, Default)]
 pub(super) struct Samples<'a> {
     pub(super) all: Vec<Taken>,

@@ -57,7 +57,7 @@ fn refused(chunk: &Json) -> String {
     read_json(chunk).unwrap_err().to_string()
 }
 
-/// A value as a person writes it.
+/// Formats a value for a snapshot.
 fn show(profiles: &Profiles, value: &Value) -> String {
     match value {
         Value::String(id) => format!("{:?}", profiles.dictionary().string(*id)),
@@ -80,7 +80,7 @@ fn list(attributes: &BTreeMap<String, String>) -> String {
     attributes.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
 }
 
-/// All samples as lines: thread, frames, times and values.
+/// Formats all samples as lines: thread, frames, times and values.
 fn lines(profiles: &Profiles) -> Vec<String> {
     let dictionary = profiles.dictionary();
     let profile = profiles.profiles().next().unwrap();
@@ -112,8 +112,8 @@ fn lines(profiles: &Profiles) -> Vec<String> {
     profiles.samples(profile).map(line).collect()
 }
 
-/// Guarantees: every key that Sentry keeps has its place in the batch, addresses are found in their images, and a value
-/// is the time until the next sample of its thread.
+/// Guarantees: every key that Sentry keeps is in the batch, addresses are assigned to their images, and a value is the
+/// time until the next sample of its thread.
 /// rule: sample-format-v2#measurements, sample-format-v2#measurement-value, round-trip#unused
 #[test]
 fn every_key_has_its_place() {
@@ -155,7 +155,7 @@ fn every_key_has_its_place() {
     assert_eq!(found["sentry.image_vmaddr"], "\"0x400\"");
 }
 
-/// Guarantees: a release that is no name with a version is kept as it is, and none becomes none.
+/// Guarantees: a release that is not a name with a version is kept unmodified, and a missing one stays missing.
 #[test]
 fn releases() {
     for (release, key, value) in
@@ -177,7 +177,7 @@ fn releases() {
     assert_eq!(found.keys().collect::<Vec<_>>(), ["sentry.platform", "sentry.profiler_id"]);
 }
 
-/// Guarantees: what real SDKs send is read with every sample, thread and frame.
+/// Guarantees: chunks of real SDKs are read with every sample, thread and frame.
 /// rule: differences#ids
 #[test]
 fn real_chunks() {
@@ -222,8 +222,8 @@ fn real_chunks() {
     }
 }
 
-/// Guarantees: a chunk that was read, of which nobody knows any more that it was one, is converted into one that Relay
-/// accepts, of the same profiler, with every thread, and with the time of each function as Sentry attributed it.
+/// Guarantees: a chunk that was read but is no longer known to be one is converted to a chunk that Relay accepts, with
+/// the same profiler, every thread, and the time that Sentry attributed to each function.
 #[test]
 fn there_and_back() {
     for fixture in [PYTHON, NODE] {
@@ -252,7 +252,7 @@ fn there_and_back() {
     }
 }
 
-/// The seconds of each leaf function that owns any: a sample owns the time until the next of its thread.
+/// The seconds of each leaf function, if any: a sample owns the time until the next one of its thread.
 fn attributed(chunk: &Json) -> BTreeMap<String, f64> {
     let profile = &chunk["profile"];
     let mut samples: Vec<_> = profile["samples"].as_array().unwrap().iter().collect();
@@ -270,8 +270,8 @@ fn attributed(chunk: &Json) -> BTreeMap<String, f64> {
     owned
 }
 
-/// Guarantees: items that are no profiles are passed over, profiles in other formats are passed over and counted, and
-/// one whose header names another platform is refused as Relay refuses it.
+/// Guarantees: other items are ignored, profiles in other formats are ignored and counted, and a profile whose header
+/// names another platform is rejected, as by Relay.
 /// rule: differences#item-platform
 #[test]
 fn items() {
@@ -296,7 +296,7 @@ fn items() {
     assert!(errors[1].1.starts_with("the profile cannot be read: EOF"), "{errors:?}");
 }
 
-/// Guarantees: each broken rule is named with its place.
+/// Guarantees: each broken rule is reported with its place.
 /// rule: sample-format-v2#version
 #[test]
 fn refusals() {
@@ -341,8 +341,8 @@ fn refusals() {
     assert!(refused(&long).len() < 300);
 }
 
-/// Attack: three bytes of JSON for each frame, and as few for each entry of the other lists.
-/// Guarantees: the lists are refused at their limit, before they are larger in memory than the limit.
+/// Attack: three bytes of JSON for each frame, and as few for each element of the other lists.
+/// Guarantees: the lists are rejected at their limit, before they take more memory.
 #[test]
 fn attack_many_small_elements() {
     let mut bomb = chunk();
@@ -358,8 +358,8 @@ fn attack_many_small_elements() {
     assert_eq!(read(&vec![b' '; MAX_BYTES + 1]).unwrap_err(), ProfileError::TooLarge { bytes: MAX_BYTES + 1 });
 }
 
-/// Attack: lists nested half a million deep where a number, or an unknown key, is read.
-/// Guarantees: an error, or nothing, but no end of the stack.
+/// Attack: lists nested half a million levels deep in place of a number or an unknown key.
+/// Guarantees: an error or an ignored value, but no stack overflow.
 #[test]
 fn attack_depth() {
     let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
@@ -375,7 +375,7 @@ fn attack_depth() {
 }
 
 proptest! {
-    /// Guarantees: no chunk with one value replaced makes the reader panic, and none it takes loses a sample.
+    /// Guarantees: replacing a value of a chunk never causes a panic, and an accepted chunk loses no sample.
     #[test]
     fn damaged_chunks(position in 0usize..1200, junk in "[0-9\\[\\]{}\",:a-z.-]{0,6}") {
         let mut text = chunk().to_string();
@@ -388,8 +388,8 @@ proptest! {
         }
     }
 
-    /// Guarantees: no damage to a real envelope makes the readers panic, and what is still read of it is written again
-    /// as it was read.
+    /// Guarantees: damage to a real envelope never causes a panic, and the parts that are still readable are written
+    /// again unchanged.
     #[test]
     fn damaged_envelopes(
         which in 0usize..2,

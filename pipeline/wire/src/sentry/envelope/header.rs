@@ -1,4 +1,4 @@
-//! What a header says, read when it is asked for; the header itself stays the bytes it came as.
+//! Parses headers on demand; the header itself is kept as the received bytes.
 
 use std::borrow::Cow;
 
@@ -6,19 +6,19 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// What an envelope's header says, as far as anything here needs to know.
+/// The keys of an envelope's header that are used here.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 pub struct Header<'a> {
-    /// The id of the event or transaction in it; not checked.
+    /// The id of the event or transaction; not validated.
     pub event_id: Option<Cow<'a, str>>,
-    /// The DSN, a stand-in for the request's own authentication. Holds a key: never printed.
+    /// The DSN, which replaces the request's own authentication. Contains a key: never log it.
     pub dsn: Option<Cow<'a, str>>,
-    /// When it was sent, RFC 3339; not checked.
+    /// The time of sending, RFC 3339; not validated.
     pub sent_at: Option<Cow<'a, str>>,
 }
 
-/// What an item's header says, as far as anything here needs to know.
+/// The keys of an item's header that are used here.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 pub struct ItemHeader<'a> {
@@ -31,35 +31,35 @@ pub struct ItemHeader<'a> {
     pub content_type: Option<Cow<'a, str>>,
     /// The platform, which for a `profile_chunk` must equal the payload's.
     pub platform: Option<Cow<'a, str>>,
-    /// How many things a container holds.
+    /// Number of elements in a container.
     pub item_count: Option<u64>,
-    /// Whether the item's transaction was sampled; a profile whose transaction was not is sent without it.
+    /// Whether the item's transaction was sampled; if not, a profile is sent without its transaction.
     pub sampled: Option<bool>,
 }
 
 impl<'a> Header<'a> {
-    /// Reads the line.
+    /// Parses the header line.
     ///
     /// # Errors
     ///
-    /// It is no JSON object, one of the keys stands there twice, or its value is no string.
+    /// The line is not a JSON object, a key is duplicate, or its value is not a string.
     pub fn read(line: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(line)
     }
 
-    /// The line with another DSN, which may name a key: not to be printed. Everything else stays byte for byte. `None`
-    /// where the line has no DSN.
+    /// Replaces the DSN, which may contain a key: do not log the result. All other bytes stay the same. `None` if the
+    /// line has no DSN.
     pub fn replace_dsn(line: &[u8], dsn: &str) -> Option<Bytes> {
         replace(line, RawHeader::read(line)?.dsn?, dsn)
     }
 
-    /// The line with another time of sending. Everything else stays byte for byte. `None` where the line has none.
+    /// Replaces the time of sending. All other bytes stay the same. `None` if the line has none.
     pub fn replace_sent_at(line: &[u8], sent_at: &str) -> Option<Bytes> {
         replace(line, RawHeader::read(line)?.sent_at?, sent_at)
     }
 }
 
-/// The values of keys that may be replaced, as the text that stands there.
+/// The replaceable values, as raw text.
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct RawHeader<'a> {
@@ -73,7 +73,7 @@ impl<'a> RawHeader<'a> {
     }
 }
 
-/// The line with a text in place of a value, which is a slice of it.
+/// Replaces a value, which is a slice of the line, by a text.
 fn replace(line: &[u8], value: &RawValue, text: &str) -> Option<Bytes> {
     let old = value.get().as_bytes();
     let start = (old.as_ptr() as usize).checked_sub(line.as_ptr() as usize)?;
@@ -83,16 +83,16 @@ fn replace(line: &[u8], value: &RawValue, text: &str) -> Option<Bytes> {
 }
 
 impl<'a> ItemHeader<'a> {
-    /// Reads the line.
+    /// Parses the header line.
     ///
     /// # Errors
     ///
-    /// It is no JSON object, has no `type`, one of the keys stands there twice, or a value has another type.
+    /// The line is not a JSON object, has no `type`, a key is duplicate, or a value has the wrong type.
     pub fn read(line: &'a [u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(line)
     }
 
-    /// Whether the item is a chunk of a continuous profile. `profile_chunk_ui` is the same type by another name
+    /// Whether the item is a chunk of a continuous profile. `profile_chunk_ui` is another name of the same type
     /// (getsentry/relay `relay-server/src/envelope/item.rs`).
     pub fn is_profile_chunk(&self) -> bool {
         matches!(&*self.kind, "profile_chunk" | "profile_chunk_ui")

@@ -1,15 +1,15 @@
-//! The envelope: one JSON line, then items, each one JSON line and a payload.
+//! The envelope: a JSON header line, then items, each a JSON header line and a payload.
 //!
-//! Read and written without loss. Headers stay the bytes they came as, so keys that nobody here knows survive, and so
-//! do items of unknown types. What is checked is what Relay refuses with 400, and nothing more: a client whose envelope
-//! Sentry would take must not be refused here, and what Sentry would refuse must not be acknowledged.
+//! Envelopes are read and written without loss. Headers are kept as the received bytes, so unknown keys survive, as do
+//! items of unknown types. The reader rejects exactly what Relay rejects with 400: a client's envelope that Sentry
+//! would accept must not be rejected here, and one that Sentry would reject must not be acknowledged.
 //!
 //! Sources: Sentry developer documentation, "Envelopes"; getsentry/relay `relay-server/src/envelope/{mod,item}.rs`:
 //!
-//! * A header ends in `\n`; `\r\n`, an empty line and anything after the JSON value are refused.
+//! * A header ends with `\n`; `\r\n`, an empty line and anything after the JSON value are rejected.
 //! * An item's `length` must be followed by `\n` or the end. Without `length`, the payload ends at the next `\n` or the
 //!   end. The last `\n` is optional.
-//! * At most 500 items. A key of the envelope's header that has a meaning stands there once.
+//! * At most 500 items. Known keys of the envelope's header must be unique.
 
 mod header;
 mod reader;
@@ -21,37 +21,36 @@ pub use writer::{Piece, StillPacked, item, pieces, write};
 
 use profbridge_model::Envelope;
 
-/// The most items that an envelope may have (getsentry/relay `relay-server/src/envelope/mod.rs`, `TooManyItems`).
+/// Maximum number of items in an envelope (getsentry/relay `relay-server/src/envelope/mod.rs`, `TooManyItems`).
 pub const MAX_ITEMS: usize = 500;
 
-/// The largest envelope, in bytes, without compression: what Relay takes (getsentry/relay `relay-config/src/config.rs`,
-/// `max_envelope_size`).
+/// Maximum size of an uncompressed envelope in bytes, the same as Relay's (getsentry/relay
+/// `relay-config/src/config.rs`, `max_envelope_size`).
 pub const MAX_BYTES: usize = 200 << 20;
 
-/// The longest header line, in bytes. Real ones are below 2 KiB; the limit keeps a line of hundreds of megabytes from
-/// being searched for keys.
+/// Maximum length of a header line, in bytes. Real ones are below 2 KiB; the limit avoids searching a line of hundreds
+/// of megabytes for keys.
 pub const MAX_HEADER: usize = 1 << 20;
 
 /// The media type of an envelope.
 pub const CONTENT_TYPE: &str = "application/x-sentry-envelope";
 
-/// Whether a line's end follows the last payload: the only freedom of the form that an [`Envelope`] does not show.
+/// Whether a line break follows the last payload: the only syntactic variation that an [`Envelope`] does not record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Ending {
-    /// One does, as Sentry's Python SDK writes it.
+    /// A line break, as from Sentry's Python SDK.
     #[default]
     Newline,
-    /// None does, as Sentry's JavaScript SDKs write it.
+    /// No line break, as from Sentry's JavaScript SDKs.
     Bare,
 }
 
-/// An envelope as it was read.
+/// A parsed envelope.
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    /// The header and the items. All payloads are here. Its `meta`, `views` and `received` are
-    /// the caller's to fill.
+    /// The header and the items, including all payloads. The caller fills `meta`, `views` and `received`.
     pub envelope: Envelope,
-    /// How it ended.
+    /// Whether it ended with a line break.
     pub ending: Ending,
 }
 

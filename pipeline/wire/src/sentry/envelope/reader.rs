@@ -1,44 +1,44 @@
-//! Bytes to an envelope, in one pass and without copying any of them.
+//! Parses bytes as an envelope, in one pass and without copying.
 
 use bytes::Bytes;
 use profbridge_model::{Envelope, Item};
 
 use super::{Ending, Header, ItemHeader, MAX_HEADER, MAX_ITEMS, Parsed};
 
-/// Why bytes are no envelope, and where.
+/// Why bytes are not a valid envelope, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReadError {
     /// There are no bytes.
     #[error("the envelope is empty")]
     Empty,
-    /// A header is no JSON object on a line of its own, or a key in it is wrong. The message holds no values.
+    /// A header is not a JSON object on its own line, or one of its keys is invalid. The message quotes no values.
     #[error("{place} (byte {offset}): {rule}")]
     Header {
         /// Which header: `header`, or `items[3].header`.
         place: String,
-        /// Where it starts.
+        /// The header's start offset.
         offset: usize,
-        /// What is wrong with it.
+        /// The error.
         rule: String,
     },
-    /// An item says that it is longer than what is left.
+    /// An item's `length` exceeds the remaining bytes.
     #[error("items[{item}].header.length: {length} bytes are announced, {left} are left")]
     TooShort {
         /// The item's position.
         item: usize,
-        /// What it says.
+        /// The item's `length`.
         length: u64,
-        /// What is left.
+        /// The remaining bytes.
         left: usize,
     },
-    /// An item's payload goes on where its `length` says it ends.
+    /// An item's payload continues after its `length`.
     #[error("items[{item}].header.length: the payload does not end after {length} bytes (byte {offset})")]
     TooLong {
         /// The item's position.
         item: usize,
-        /// What it says.
+        /// The item's `length`.
         length: u64,
-        /// Where a line's end should stand.
+        /// The offset at which a line break was expected.
         offset: usize,
     },
     /// There are more than [`MAX_ITEMS`] items.
@@ -46,11 +46,11 @@ pub enum ReadError {
     TooManyItems,
 }
 
-/// Reads an envelope. Every part of the result is a slice of `bytes`.
+/// Parses an envelope. Every part of the result is a slice of `bytes`.
 ///
 /// # Errors
 ///
-/// Whatever Relay refuses, by the place at which it stands.
+/// The envelope breaks one of Relay's rules; the error names the place.
 pub fn read(bytes: Bytes) -> Result<Parsed, ReadError> {
     if bytes.is_empty() {
         return Err(ReadError::Empty);
@@ -59,7 +59,7 @@ pub fn read(bytes: Bytes) -> Result<Parsed, ReadError> {
     check(&bytes[..end], 0, || "header".to_owned(), |line| Header::read(line).map(drop))?;
 
     let mut envelope = Envelope { header: bytes.slice(..end), ..Envelope::default() };
-    // Whether the bytes before `at` end in a line's end.
+    // Whether the bytes before `at` end with a line break.
     let mut newline = at > end;
     while at < bytes.len() {
         let item = envelope.items.len();
@@ -91,7 +91,7 @@ pub fn read(bytes: Bytes) -> Result<Parsed, ReadError> {
     Ok(Parsed { envelope, ending: if newline { Ending::Newline } else { Ending::Bare } })
 }
 
-/// Where the line that starts at `start` ends, and where the next one starts.
+/// The end of the line that begins at `start`, and the start of the next line.
 fn line(bytes: &[u8], start: usize) -> (usize, usize) {
     match bytes[start..].iter().position(|&byte| byte == b'\n') {
         Some(len) => (start + len, start + len + 1),
@@ -99,7 +99,7 @@ fn line(bytes: &[u8], start: usize) -> (usize, usize) {
     }
 }
 
-/// Where a payload of an announced length ends, and where the next line starts.
+/// The end of a payload with a given length, and the start of the next line.
 fn measured(bytes: &[u8], start: usize, length: u64, item: usize) -> Result<(usize, usize), ReadError> {
     let left = bytes.len() - start;
     let end = match usize::try_from(length) {
@@ -113,7 +113,7 @@ fn measured(bytes: &[u8], start: usize, length: u64, item: usize) -> Result<(usi
     }
 }
 
-/// Checks a header's form, then its keys.
+/// Checks a header's syntax, then its keys.
 fn check<'a>(
     line: &'a [u8],
     offset: usize,
@@ -127,18 +127,18 @@ fn check<'a>(
     match line {
         [] => return Err(wrong("the line is empty".to_owned())),
         [.., b'\r'] => return Err(wrong("the line ends in \\r\\n, a single \\n is required".to_owned())),
-        // A sequence of values would be taken for a struct with its fields in order.
+        // serde would accept a JSON list as a struct with its fields in order.
         [b'{', .., b'}'] => {}
         _ => return Err(wrong("is not one JSON object on a line of its own".to_owned())),
     }
     keys(line).map_err(|error| wrong(explain(&error)))
 }
 
-/// The parser's message without the values that it quotes: a header may hold a DSN.
+/// Removes quoted values from the parser's message, because a header may contain a DSN.
 fn explain(error: &serde_json::Error) -> String {
     let text = error.to_string();
     if text.starts_with("duplicate field") || text.starts_with("missing field") {
-        // The line is always the first.
+        // The line number is always 1.
         return text.replace(" at line 1 column ", " at column ");
     }
     match error.classify() {

@@ -29,7 +29,7 @@ fn parts(envelope: &Envelope) -> (&Bytes, &[Item]) {
     (&envelope.header, &envelope.items)
 }
 
-/// Guarantees: what real SDKs send is read and written again byte for byte.
+/// Guarantees: envelopes of real SDKs are read and written again byte for byte.
 /// rule: profiles-sdk#v1-association, transport#envelope, event-schema#forwarded, tracing-sdk#envelope
 #[test]
 fn real_envelopes_survive() {
@@ -44,8 +44,8 @@ fn real_envelopes_survive() {
     assert_eq!(kinds, ["transaction", "profile"]);
 }
 
-/// Guarantees: a payload without `length` ends at the line's end or the end, one with `length` may hold line ends, and
-/// an item of an unknown type or with an empty payload is an item like any other.
+/// Guarantees: a payload without `length` ends at the line break or the end, one with `length` may contain line breaks,
+/// and items of unknown types or with empty payloads are accepted.
 /// rule: differences#one-line, transport#envelope-length
 #[test]
 fn grammar() {
@@ -65,7 +65,7 @@ fn grammar() {
     );
 }
 
-/// Guarantees: what Relay refuses is refused, and the message names the place and the rule.
+/// Guarantees: envelopes that Relay rejects are rejected, and the error names the place and the rule.
 #[test]
 fn refusals() {
     assert_eq!(refused(""), "the envelope is empty");
@@ -98,7 +98,7 @@ fn refusals() {
     );
 }
 
-/// Guarantees: a DSN in a header that cannot be read does not appear in the error.
+/// Guarantees: a DSN in a malformed header does not appear in the error.
 #[test]
 fn errors_hold_no_key() {
     for text in ["{\"dsn\":\"https://5ec2e7@h/1\"", "{\"dsn\":{\"5ec2e7\":1}}", "{\"sent_at\":5,\"dsn\":\"5ec2e7\"}"] {
@@ -106,8 +106,8 @@ fn errors_hold_no_key() {
     }
 }
 
-/// Attack: item headers without payloads, one after the other, cost a few bytes each and would cost far more here.
-/// Guarantees: the five hundredth item is taken and the next is refused.
+/// Attack: thousands of item headers without payloads, which are a few bytes each but take much more memory here.
+/// Guarantees: the five hundredth item is accepted and the next one rejected.
 #[test]
 fn attack_many_items() {
     let envelope = |count: usize| format!("{{}}\n{}", "{\"type\":\"x\"}\n\n".repeat(count));
@@ -116,7 +116,7 @@ fn attack_many_items() {
 }
 
 /// Attack: a length near 2^64, whose sum with the position overflows.
-/// Guarantees: it is refused as too long.
+/// Guarantees: it is rejected as too long.
 #[test]
 fn attack_huge_length() {
     for length in [u64::MAX, u64::MAX - 10, 1 << 32, 1 << 63] {
@@ -125,8 +125,8 @@ fn attack_huge_length() {
     }
 }
 
-/// Attack: a header of megabytes, and one nested a million deep.
-/// Guarantees: the first is refused by its length, the second without recursion running out of stack.
+/// Attack: a header of megabytes, and one nested a million levels deep.
+/// Guarantees: the first is rejected by its length, the second without a stack overflow.
 #[test]
 fn attack_headers() {
     let long = format!("{{\"k\":\"{}\"}}\n", "x".repeat(MAX_HEADER));
@@ -137,7 +137,7 @@ fn attack_headers() {
     assert_eq!(refused(&deep), "header (byte 0): a key has a value of the wrong type at column 7");
 }
 
-/// Guarantees: an item that was changed is framed by its new length, and only then its header is touched.
+/// Guarantees: a changed item is framed by its new length, and its header is only modified in that case.
 #[test]
 fn changed_items_are_framed() {
     let mut envelope = read(Bytes::from_static(FIXTURES[5])).unwrap().envelope;
@@ -154,7 +154,7 @@ fn changed_items_are_framed() {
     assert_eq!(again.items[0].payload, envelope.items[0].payload);
 }
 
-/// Guarantees: the header's known keys are found among unknown ones, also where they are escaped.
+/// Guarantees: the header's known keys are found among unknown ones, even if they have escapes.
 #[test]
 fn header_keys() {
     let header = Header::read(br#"{"trace":{"dsn":1},"dsn":"http:\/\/k@h\/1","event_id":"a","sent_at":null}"#).unwrap();
@@ -176,7 +176,7 @@ fn any_item() -> impl Strategy<Value = Item> {
 }
 
 proptest! {
-    /// Guarantees: what is written is read again, bytes and ending alike.
+    /// Guarantees: a written envelope is read again unchanged, including its ending.
     #[test]
     fn round_trip(items in proptest::collection::vec(any_item(), 0..6), bare in any::<bool>()) {
         let ending = if bare { Ending::Bare } else { Ending::Newline };
@@ -187,7 +187,7 @@ proptest! {
         prop_assert_eq!(write(&parsed.envelope, parsed.ending).unwrap(), written);
     }
 
-    /// Guarantees: no bytes make the reader panic, and what it takes of them it can write and read again.
+    /// Guarantees: no bytes cause a panic, and an accepted envelope can be written and read again.
     #[test]
     fn arbitrary_bytes(tail in proptest::collection::vec(
         prop_oneof![Just(&b"\n"[..]), Just(&b"{}"[..]), Just(&b"{\"type\":\"x\"}"[..]), Just(&b"{\"type\":\"\",\"length\":1}"[..]), Just(&b"z"[..])],
@@ -201,7 +201,7 @@ proptest! {
     }
 }
 
-/// Guarantees: an envelope of which a payload is not here is not written with a hole.
+/// Guarantees: an envelope with a missing payload is not written.
 #[test]
 fn packed_payloads_are_not_written() {
     let mut envelope = read(Bytes::from_static(FIXTURES[2])).unwrap().envelope;

@@ -1,4 +1,4 @@
-//! An envelope to bytes.
+//! Writes an envelope.
 
 use std::borrow::Cow;
 use std::iter;
@@ -10,25 +10,24 @@ use serde_json::{Map, Value};
 
 use super::{Ending, ItemHeader};
 
-/// A part of an envelope that is written.
+/// A part of a written envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Bytes.
     Plain(Cow<'a, [u8]>),
-    /// A payload that stands only in the body that was received ([`Payload::Packed`]): its place in what that unpacks
-    /// to.
+    /// A payload that is only in the received body ([`Payload::Packed`]): its range of the decompressed body.
     Packed(ByteRange),
 }
 
-/// What an envelope of a header and items is written as, in order. Headers and payloads are written as they are, with
-/// one exception: where an item's header would lie about its payload (a payload with a line's end and no `length`, or
-/// another `length`: somebody changed the item), its `length` is set.
+/// The parts of an envelope with this header and these items, in order. Headers and payloads are written unmodified,
+/// except that an item's `length` is set if its header does not match its payload because the item was changed: another
+/// `length`, or none although the payload has a line break.
 pub fn pieces<'a>(header: &'a [u8], items: &'a [Item], ending: Ending) -> impl Iterator<Item = Piece<'a>> {
     let header = if header.is_empty() { b"{}" } else { header };
     let items = items.iter().flat_map(|item| {
         let (header, payload) = match &item.payload {
             Payload::Plain(payload) => (honest(&item.header, payload), Piece::Plain(payload[..].into())),
-            // It was read with this header, so the two agree.
+            // It was read with this header, so the two match.
             Payload::Packed(place) => (item.header[..].into(), Piece::Packed(*place)),
         };
         [LINE_END, Piece::Plain(header), LINE_END, payload]
@@ -39,11 +38,11 @@ pub fn pieces<'a>(header: &'a [u8], items: &'a [Item], ending: Ending) -> impl I
 
 const LINE_END: Piece<'_> = Piece::Plain(Cow::Borrowed(b"\n"));
 
-/// Writes an envelope: its [`pieces`].
+/// Writes an envelope from its [`pieces`].
 ///
 /// # Errors
 ///
-/// A payload is only in the body that was received ([`Payload::Packed`]): that has to be unpacked first.
+/// A payload is only in the received body ([`Payload::Packed`]), which has to be decompressed first.
 pub fn write(envelope: &Envelope, ending: Ending) -> Result<Vec<u8>, StillPacked> {
     if let Some(item) = envelope.items.iter().position(|item| item.payload.plain().is_none()) {
         return Err(StillPacked { item });
@@ -58,7 +57,7 @@ pub fn write(envelope: &Envelope, ending: Ending) -> Result<Vec<u8>, StillPacked
     Ok(out)
 }
 
-/// Why an envelope cannot be written: a payload was not unpacked.
+/// An envelope cannot be written because a payload was not decompressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("items[{item}]: the payload is only in the compressed body that was received")]
 pub struct StillPacked {
@@ -66,7 +65,7 @@ pub struct StillPacked {
     pub item: usize,
 }
 
-/// An item of a type and a payload, with its length in its header.
+/// An item with this type and payload, with the length in its header.
 pub fn item(kind: &str, content_type: Option<&str>, payload: impl Into<Bytes>) -> Item {
     let payload = payload.into();
     let mut header = Map::new();

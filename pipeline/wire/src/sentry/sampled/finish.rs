@@ -1,4 +1,4 @@
-//! What ends a batch that was read of a profile.
+//! Finishes a batch that was read from a profile.
 
 use profbridge_model::builder::Any;
 use profbridge_model::dictionary::Invalid;
@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::Images;
 
-/// Gives the open profile its attributes, with the measurements' JSON and the images in which no frame lies, and the
-/// batch the window of its profiler: from the first to the last sample, in nanoseconds since the Unix epoch.
+/// Sets the attributes of the open profile, including the measurements' JSON and the images without frames, and the
+/// window of the batch: from the first to the last sample, in nanoseconds since the Unix epoch.
 ///
 /// # Errors
 ///

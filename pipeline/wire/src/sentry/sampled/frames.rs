@@ -1,4 +1,4 @@
-//! The frames and stacks of a profile. What no sample refers to is checked and left out, as it shows nothing.
+//! The frames and stacks of a profile. Unused ones are validated but left out, because they show nothing.
 
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Function, Line, Location, LocationId, StackId};
@@ -8,25 +8,25 @@ use super::text::{self, Text};
 use super::{Images, ProfileError};
 use crate::sentry::platform;
 
-/// The stacks of a profile: each becomes one of the batch when a sample has it.
+/// The stacks of a profile; each is added to the batch when a sample uses it.
 pub(in crate::sentry) struct Stacks<'a, 'b, const MAX: usize, const NULLS: bool> {
     frames: &'b [Frame<'a>],
     stacks: &'b text::Stacks<MAX, NULLS>,
     platform: &'b str,
     images: &'b mut Images<'a>,
-    /// By the position of the frame, once a stack has it.
+    /// By frame index, once a stack uses it.
     locations: Vec<Option<Option<LocationId>>>,
-    /// By the position of the stack, once a sample has it.
+    /// By stack index, once a sample uses it.
     known: Vec<Option<Option<StackId>>>,
     scratch: Vec<Option<LocationId>>,
 }
 
 impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
-    /// The stacks of a profile of a platform.
+    /// The stacks of a profile with this platform.
     ///
     /// # Errors
     ///
-    /// A stack refers to a frame that is not there.
+    /// A stack refers to a missing frame.
     pub(in crate::sentry) fn new(
         frames: &'b [Frame<'a>],
         stacks: &'b text::Stacks<MAX, NULLS>,
@@ -44,19 +44,19 @@ impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
         Ok(Self { frames, stacks, platform, images, locations, known, scratch: Vec::new() })
     }
 
-    /// How many there are.
+    /// Number of stacks.
     pub(super) fn len(&self) -> usize {
         self.known.len()
     }
 
-    /// How many of the stacks and of the frames no sample has had so far.
+    /// Number of stacks and frames that no sample has used so far.
     pub(super) fn unused(&self) -> u64 {
         let of = |known: usize, all: usize| (all - known) as u64;
         of(self.known.iter().flatten().count(), self.known.len())
             + of(self.locations.iter().flatten().count(), self.locations.len())
     }
 
-    /// A stack by its position in the profile, which must be there.
+    /// Returns a stack by its index in the profile, which must exist.
     pub(super) fn get(&mut self, builder: &mut Builder, position: usize) -> Option<StackId> {
         if let Some(known) = self.known[position] {
             return known;
@@ -79,7 +79,7 @@ impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
     }
 }
 
-/// A frame as a location, with one line where there is anything to say of its source.
+/// Converts a frame to a location, with one line if anything is known of its source.
 fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &mut Images<'_>) -> Option<LocationId> {
     let mut attributes: Vec<(&str, Any<'_>)> = Vec::with_capacity(8);
     let own = frame.platform.as_ref().map(Text::as_str);
@@ -87,8 +87,8 @@ fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &m
         attributes.push(("profile.frame.type", kind.into()));
     }
     let (abs_path, filename) = (Text::of(&frame.abs_path), Text::of(&frame.filename));
-    // OTLP has one name of a file, the absolute path where there is one. What the other is, is said where it is not the
-    // same: an empty text says that there is none.
+    // OTLP has one file name: the absolute path, if there is one. If the other name differs, it is stored in an
+    // attribute; an empty text means that there is none.
     if abs_path.is_empty() && !filename.is_empty() {
         attributes.push(("sentry.frame.abs_path", "".into()));
     } else if abs_path != filename {
@@ -106,7 +106,7 @@ fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &m
     if let Some(in_app) = frame.in_app {
         attributes.push(("sentry.frame.in_app", in_app.into()));
     }
-    // In OTLP 0 is what is not known.
+    // In OTLP 0 means unknown.
     for (key, zero) in [
         ("sentry.frame.lineno", frame.lineno == Some(0)),
         ("sentry.frame.colno", frame.colno == Some(0)),
@@ -117,7 +117,7 @@ fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &m
         }
     }
     if attributes.is_empty() {
-        // Without anything else it would be no location, and missing in its stack.
+        // Otherwise it would be an empty location, and missing from its stack.
         attributes.push(("sentry.frame", true.into()));
     }
     let attributes = builder.attributes(&attributes);
@@ -134,7 +134,7 @@ fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &m
     let address = frame.instruction_addr.map_or(0, |address| address.0);
     let mapping = frame.instruction_addr.and_then(|address| images.find(builder, address.0));
     let location = Location { mapping, address, attributes, ..Location::default() };
-    // An address alone is a location without lines: there is nothing to say about its function.
+    // A frame with only an address becomes a location without lines, because its function is unknown.
     let lines: &[Line] = if line == Line::default() { &[] } else { &[line] };
     builder.location(location, lines)
 }

@@ -1,4 +1,4 @@
-//! The images of a profile: an image in which a frame lies becomes a mapping, the others stay JSON.
+//! The images of a profile: an image with frames becomes a mapping, the others are kept as JSON.
 
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Mapping, MappingId};
@@ -8,22 +8,22 @@ use super::ProfileError;
 use super::model::Image;
 use super::text::Text;
 
-/// The images of a profile, by which frames are found in them.
+/// The images of a profile, searchable by address.
 #[derive(Default)]
 pub(in crate::sentry) struct Images<'a> {
     /// Each image's JSON.
     all: Vec<&'a RawValue>,
-    /// Those that have a range of addresses, by their start.
+    /// The images with an address range, sorted by start.
     ranges: Vec<Range<'a>>,
 }
 
 struct Range<'a> {
     start: u64,
     end: u64,
-    /// Its position among all.
+    /// Its index in `all`.
     position: usize,
     image: Image<'a>,
-    /// Its mapping, once a frame lies in it.
+    /// Its mapping, once a frame is in it.
     mapping: Option<MappingId>,
 }
 
@@ -32,7 +32,7 @@ impl<'a> Images<'a> {
     ///
     /// # Errors
     ///
-    /// A key of one of them has another type than Relay reads.
+    /// A key has another type than Relay reads.
     pub(in crate::sentry) fn read(images: Vec<&'a RawValue>) -> Result<Self, ProfileError> {
         let mut ranges = Vec::new();
         for (position, raw) in images.iter().enumerate() {
@@ -46,7 +46,7 @@ impl<'a> Images<'a> {
         Ok(Self { all: images, ranges })
     }
 
-    /// The mapping of the image in which an address lies.
+    /// The mapping of the image that contains an address.
     pub(super) fn find(&mut self, builder: &mut Builder, address: u64) -> Option<MappingId> {
         let after = self.ranges.partition_point(|range| range.start <= address);
         let range = self.ranges.get_mut(after.checked_sub(1)?).filter(|range| address < range.end)?;
@@ -56,7 +56,7 @@ impl<'a> Images<'a> {
         range.mapping
     }
 
-    /// The JSON of the images in which no frame lies, in order.
+    /// The JSON of the images without frames, in order.
     pub(in crate::sentry) fn others(&self) -> Vec<Any<'a>> {
         let mut mapped: Vec<usize> =
             self.ranges.iter().filter(|range| range.mapping.is_some()).map(|range| range.position).collect();

@@ -1,15 +1,15 @@
-//! The rules of measurements that both formats have (getsentry/relay `relay-profiling/src/measurements.rs`).
+//! The rules of measurements that both formats share (getsentry/relay `relay-profiling/src/measurements.rs`).
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::text::{Entries, Text};
 
-/// The units that Relay knows. Another one makes it refuse the profile.
+/// The units that Relay knows. It rejects the profile for any other.
 pub(in crate::sentry) const UNITS: [&str; 8] =
     ["nanosecond", "ns", "hertz", "hz", "byte", "percent", "nanojoule", "nj"];
 
-/// The most measurements of a profile.
+/// Maximum number of measurements in a profile.
 pub(in crate::sentry) const MAX_MEASUREMENTS: usize = 256;
 
 #[derive(Deserialize)]
@@ -27,7 +27,7 @@ struct Measured<'a> {
     value: &'a RawValue,
 }
 
-/// Whether the JSON of a chunk's measurements is such that Relay takes it.
+/// Whether Relay accepts the JSON of a chunk's measurements.
 pub(in crate::sentry) fn are_valid(json: &str) -> bool {
     serde_json::from_str::<Entries<'_, Measurement<'_>, MAX_MEASUREMENTS>>(json).is_ok_and(|all| {
         all.0.iter().all(|(_, measurement)| {
@@ -37,7 +37,7 @@ pub(in crate::sentry) fn are_valid(json: &str) -> bool {
     })
 }
 
-/// Whether JSON is a finite number, or a string that holds any number, infinity and none among them.
+/// Whether JSON is a finite number, or a string with any number, including infinity and NaN.
 pub(in crate::sentry) fn is_number(json: &str) -> bool {
     match serde_json::from_str::<Text<'_>>(json) {
         Ok(text) => text.as_str().parse::<f64>().is_ok(),

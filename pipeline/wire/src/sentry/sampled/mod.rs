@@ -1,7 +1,7 @@
-//! What Sentry's two sample formats have in common: frames, stacks, images, threads and samples become a batch.
+//! Shared code of Sentry's two sample formats: converts frames, stacks, images, threads and samples to a batch.
 //!
-//! [`chunk_reader`](super::chunk_reader) and [`v1_reader`](super::v1_reader) read what differs: who sent it, and when
-//! each sample was taken. What becomes of the rest is said there.
+//! [`chunk_reader`](super::chunk_reader) and [`v1_reader`](super::v1_reader) read the parts that differ: the sender,
+//! and the time of each sample. They also document the conversion.
 
 mod finish;
 mod frames;
@@ -21,52 +21,52 @@ pub(in crate::sentry) use images::Images;
 pub(in crate::sentry) use resource::Process;
 pub(in crate::sentry) use samples::{Observation, ThreadIds};
 
-/// The largest profile that is read, in bytes: what Relay takes (getsentry/relay `relay-config/src/config.rs`,
+/// Maximum size of a profile in bytes, the same as Relay's (getsentry/relay `relay-config/src/config.rs`,
 /// `max_profile_size`).
 pub const MAX_BYTES: usize = 50 << 20;
 
-/// The most frames of a profile. A frame without keys is three bytes of JSON and 200 in memory: without a limit 50 MiB
-/// would become 3 GiB.
+/// Maximum number of frames in a profile. A frame without keys takes three bytes of JSON but 200 in memory: without a
+/// limit, 50 MiB would become 3 GiB.
 pub const MAX_FRAMES: usize = 1 << 18;
 
-/// The most stacks of a profile.
+/// Maximum number of stacks in a profile.
 pub const MAX_STACKS: usize = 1 << 20;
 
-/// The most images, and the most threads with metadata, of a profile.
+/// Maximum number of images, and of threads with metadata, in a profile.
 pub const MAX_ENTRIES: usize = 1 << 16;
 
-/// Why a profile of Sentry's cannot be read.
+/// Why a Sentry profile cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ProfileError {
-    /// It is larger than [`MAX_BYTES`].
+    /// The profile is larger than [`MAX_BYTES`].
     #[error("the profile has {bytes} bytes, {MAX_BYTES} are allowed")]
     TooLarge {
-        /// Its size.
+        /// The profile's size.
         bytes: usize,
     },
-    /// It is no JSON, or a key is missing or of another type.
+    /// The profile is not JSON, or a key is missing or has the wrong type.
     #[error("the profile cannot be read: {0}")]
     Json(String),
-    /// It breaks a rule.
+    /// The profile breaks a rule.
     #[error(transparent)]
     Rule(#[from] Invalid),
-    /// It is in another format than those that are read. Nothing is wrong with it.
+    /// The profile is valid, but in an unsupported format.
     #[error(transparent)]
     OtherFormat(Invalid),
 }
 
 impl ProfileError {
-    /// A rule that is broken, and where.
+    /// A broken rule and its place.
     pub(in crate::sentry) fn rule(place: impl Into<String>, rule: impl Into<String>) -> Self {
         Self::Rule(Invalid { place: place.into(), rule: rule.into() })
     }
 
-    /// What says that it is in another format, and where.
+    /// The reason why this is another format, and its place.
     pub(in crate::sentry) fn other_format(place: impl Into<String>, rule: impl Into<String>) -> Self {
         Self::OtherFormat(Invalid { place: place.into(), rule: rule.into() })
     }
 
-    /// The parser's message, of bounded length: it quotes what it found.
+    /// The parser's message, cut to a bounded length because it quotes the input.
     pub(in crate::sentry) fn json(error: &serde_json::Error) -> Self {
         const LONGEST: usize = 200;
         let text = error.to_string();
@@ -78,22 +78,22 @@ impl ProfileError {
     }
 }
 
-/// A profile that was read, and what of it is not in the batch.
+/// The result of reading a profile.
 #[derive(Debug, Clone)]
 pub struct Read {
     /// The batch.
     pub profiles: Profiles,
-    /// How many samples the rules of V1 left out.
+    /// Number of samples that were dropped by the rules of V1.
     pub left_out: u64,
-    /// How many stacks, frames and threads with metadata no sample has: they show nothing.
+    /// Number of stacks, frames and threads with metadata that no sample uses.
     pub unused: u64,
 }
 
-/// A payload as text: looked at as a whole, which spares the parser a look at each string.
+/// The payload as text. It is validated as a whole, so that the parser need not check each string.
 ///
 /// # Errors
 ///
-/// It is larger than [`MAX_BYTES`], or not UTF-8.
+/// The payload is larger than [`MAX_BYTES`], or not UTF-8.
 pub(in crate::sentry) fn text_of(payload: &[u8]) -> Result<&str, ProfileError> {
     if payload.len() > MAX_BYTES {
         return Err(ProfileError::TooLarge { bytes: payload.len() });
@@ -101,8 +101,8 @@ pub(in crate::sentry) fn text_of(payload: &[u8]) -> Result<&str, ProfileError> {
     std::str::from_utf8(payload).map_err(|error| ProfileError::Json(error.to_string()))
 }
 
-/// What decides about a profile's format. It is asked where a profile could not be read, so that one of another format
-/// is not taken for a broken one.
+/// The keys that identify a profile's format. They are checked after a profile could not be read, to distinguish
+/// another format from a broken profile.
 #[derive(serde::Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 struct Format<'a> {
@@ -111,11 +111,11 @@ struct Format<'a> {
     sampled_profile: Option<serde::de::IgnoredAny>,
 }
 
-/// Checks a profile's version, which must be the one that is read.
+/// Checks that a profile has the supported version.
 ///
 /// # Errors
 ///
-/// It is in another format.
+/// The profile is in another format.
 pub(in crate::sentry) fn check_version(version: &str, wanted: &str) -> Result<(), ProfileError> {
     if version == "2.android-trace" {
         return Err(ProfileError::other_format(
@@ -126,10 +126,10 @@ pub(in crate::sentry) fn check_version(version: &str, wanted: &str) -> Result<()
     if version == wanted { Ok(()) } else { Err(ProfileError::other_format("version", format!("is not {wanted:?}"))) }
 }
 
-/// Why a payload could not be read: because it is in another format, or because of the parser's error.
+/// The error for a payload that could not be read: another format, or the parser's error.
 pub(in crate::sentry) fn unreadable(payload: &str, wanted: &str, error: &serde_json::Error) -> ProfileError {
     let Ok(format) = serde_json::from_str::<Format<'_>>(payload) else { return ProfileError::json(error) };
-    // The traces of Android's SDK have a key of their own, whatever their version (getsentry/relay
+    // Traces of Android's SDK have a specific key in every version (getsentry/relay
     // `relay-profiling/src/profile_chunk.rs`).
     if format.sampled_profile.is_some() && text::Text::of(&format.platform) == "android" {
         return ProfileError::other_format("sampled_profile", "an Android trace is not supported");

@@ -1,5 +1,5 @@
-//! The keys that both formats have, as Relay reads them (getsentry/relay `relay-profiling/src/sample/mod.rs`,
-//! `debug_image.rs`), aliases included.
+//! The keys that both formats share, as Relay parses them (getsentry/relay `relay-profiling/src/sample/mod.rs`,
+//! `debug_image.rs`), including aliases.
 
 use serde::Deserialize;
 

@@ -1,15 +1,15 @@
-//! What a profile says of its process.
+//! The process metadata of a profile.
 
 use profbridge_model::Builder;
 use profbridge_model::builder::Any;
 use profbridge_model::whole_chunk::PROFILER_ID;
 use uuid::Uuid;
 
-/// Who a profile is of.
+/// The process of a profile.
 pub(in crate::sentry) struct Process<'a> {
     pub(in crate::sentry) profiler_id: Uuid,
     pub(in crate::sentry) platform: &'a str,
-    /// Empty where there is none, as is the environment.
+    /// Empty if there is none, like the environment.
     pub(in crate::sentry) release: &'a str,
     pub(in crate::sentry) environment: &'a str,
 }

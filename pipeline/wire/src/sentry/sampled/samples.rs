@@ -1,8 +1,8 @@
 //! The threads and samples of a profile.
 //!
-//! The values say what Sentry shows: a sample owns the time until the next one of its thread, the last owns nothing
-//! (getsentry/vroom). A sample with an empty stack is idle time: it is kept as a sample without a stack for the way
-//! back, and its value is 0, since nothing else would tell it from time that was sampled.
+//! The values are the times that Sentry shows: a sample owns the time until the next one of its thread, the last owns
+//! nothing (getsentry/vroom). A sample with an empty stack is idle time. It is kept, as a sample without a stack, so
+//! that the chunk can be restored. Its value is 0, since nothing else would distinguish it from sampled time.
 
 use hashbrown::HashMap;
 use profbridge_model::builder::Any;
@@ -12,7 +12,7 @@ use super::model::Thread;
 use super::text::{Entries, Text};
 use super::{MAX_ENTRIES, ProfileError, Stacks};
 
-/// The ids of a profile's threads, each of which stands for its number from then on.
+/// The ids of a profile's threads; each thread is represented by its index.
 #[derive(Debug, Default)]
 pub(in crate::sentry) struct ThreadIds<'a> {
     ids: Vec<Text<'a>>,
@@ -20,7 +20,7 @@ pub(in crate::sentry) struct ThreadIds<'a> {
 }
 
 impl<'a> ThreadIds<'a> {
-    /// The number of a thread. Samples mostly come thread by thread, or of few threads.
+    /// The index of a thread. Samples mostly come thread by thread, or from few threads.
     #[inline]
     pub(in crate::sentry) fn number(&mut self, id: Text<'a>) -> u32 {
         if let Some(known) = self.ids.iter().take(4).position(|known| *known == id) {
@@ -35,12 +35,12 @@ impl<'a> ThreadIds<'a> {
         number
     }
 
-    /// Whether a sample is of this thread.
+    /// Whether any sample is from this thread.
     fn knows(&self, id: &Text<'_>) -> bool {
         self.index.contains_key(id)
     }
 
-    /// How many threads there are.
+    /// Number of threads.
     pub(in crate::sentry) fn len(&self) -> usize {
         self.ids.len()
     }
@@ -55,7 +55,8 @@ impl<'a> ThreadIds<'a> {
             metadata.0.iter().map(|(id, thread)| (id.as_str(), thread)).collect();
         let attributes = self.ids.iter().map(Text::as_str).map(|id| {
             let thread = metadata.get(id);
-            // The conventions' type is an integer, Sentry's a string: whichever gives the same string again.
+            // The conventions have an integer, Sentry a string: an integer is used if it converts back to the same
+            // string.
             let number = id.parse::<i64>().ok().filter(|number| number.to_string() == id);
             let mut attributes = vec![("thread.id", number.map_or(Any::Str(id), Any::Int))];
             if let Some(name) = thread.and_then(|thread| thread.name.as_ref()) {
@@ -73,11 +74,11 @@ impl<'a> ThreadIds<'a> {
 /// A sample of a profile.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::sentry) struct Observation {
-    /// When it was taken, in nanoseconds since the Unix epoch; before 2262.
+    /// The sample's time, in nanoseconds since the Unix epoch; before 2262.
     pub(in crate::sentry) time: u64,
-    /// The position of its stack.
+    /// The index of its stack.
     pub(in crate::sentry) stack: u32,
-    /// The number of its thread.
+    /// The index of its thread.
     pub(in crate::sentry) thread: u32,
 }
 
@@ -86,17 +87,17 @@ pub(in crate::sentry) struct Samples {
     all: Vec<Observation>,
 }
 
-/// By how much a time may be moved so that no two of a thread are equal, in nanoseconds. Their order says which of them
-/// owns time, and OTLP keeps no order of samples with different stacks. Half a microsecond is what a double holds of a
-/// time in seconds, and is rounded away again when it is written in microseconds.
+/// How far a time may be moved so that no two samples of a thread have equal times, in nanoseconds. Their order decides
+/// which of them owns the time, and OTLP keeps no order among samples with different stacks. Half a microsecond is the
+/// precision of a time in seconds as a double, and disappears when the time is written in microseconds.
 const MOST_MOVED: u64 = 499;
 
 impl Samples {
-    /// Puts samples in order. Those of one thread at one time are moved apart, as far as that may be.
+    /// Sorts the samples. Samples of one thread with equal times are moved apart as far as allowed.
     ///
     /// # Errors
     ///
-    /// A sample refers to a stack that is not there.
+    /// A sample refers to a missing stack.
     pub(in crate::sentry) fn new(
         mut all: Vec<Observation>,
         stacks: usize,
@@ -118,19 +119,19 @@ impl Samples {
         Ok(Self { all })
     }
 
-    /// How many there are.
+    /// Number of samples.
     pub(in crate::sentry) fn len(&self) -> usize {
         self.all.len()
     }
 
-    /// The first and the last time, in nanoseconds since the Unix epoch; 0 where there are no samples.
+    /// The first and the last time, in nanoseconds since the Unix epoch; 0 if there are no samples.
     pub(in crate::sentry) fn range(&self) -> (u64, u64) {
         let times = || self.all.iter().map(|sample| sample.time);
         (times().min().unwrap_or_default(), times().max().unwrap_or_default())
     }
 
-    /// Writes one OTLP sample for each stack of each thread, with all its times. Those of one thread, by its number,
-    /// have a link. Returns how many stacks, frames and threads with metadata no sample has.
+    /// Writes one OTLP sample with all its times for each stack of each thread. `link` is a thread's number and the
+    /// link of its samples. Returns the number of stacks, frames and threads with metadata that no sample uses.
     pub(in crate::sentry) fn write<const MAX: usize, const NULLS: bool>(
         &self,
         builder: &mut Builder,
@@ -140,7 +141,7 @@ impl Samples {
         link: Option<(u32, Option<LinkId>)>,
     ) -> u64 {
         let attributes = threads.attributes(builder, metadata);
-        // Backwards in time, so that the next sample of a thread is known.
+        // Backwards in time, because the next sample of a thread must be known.
         let mut next: Vec<Option<u64>> = vec![None; threads.len()];
         let mut values = vec![0; self.all.len()];
         for (sample, value) in self.all.iter().zip(&mut values).rev() {
@@ -159,7 +160,7 @@ impl Samples {
             rows[row as usize].end += 1;
             row_of.push(row);
         }
-        // Each row's place among the times, which are filled row by row.
+        // Each row's start in the list of times, which is filled row by row.
         let mut start = 0;
         for row in &mut rows {
             (row.end, start) = (start, start + row.end);
@@ -191,12 +192,12 @@ impl Samples {
 struct Row {
     stack: Option<StackId>,
     thread: u32,
-    /// How many there are; then where they start, and then where they end, among all times.
+    /// First the number of its samples, then their start and finally their end in the list of times.
     end: usize,
 }
 
 impl<const MAX: usize, const NULLS: bool> Stacks<'_, '_, MAX, NULLS> {
-    /// Checks and orders the samples that have these stacks.
+    /// Validates and sorts samples of these stacks.
     pub(in crate::sentry) fn samples(
         &self,
         all: Vec<Observation>,

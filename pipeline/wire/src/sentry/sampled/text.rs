@@ -1,4 +1,4 @@
-//! The scalars and lists of a profile, read with their limits and without copying where that is possible.
+//! The scalars and lists of a profile, parsed with limits and, if possible, without copying.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 
-/// A string: a slice of the JSON, or a copy where it holds escapes. `Option<Cow<str>>` would always copy.
+/// A string: a slice of the JSON, or a copy if it has escapes. `Option<Cow<str>>` would always copy.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Text<'a>(Cow<'a, str>);
 
@@ -27,7 +27,7 @@ impl Text<'_> {
         &self.0
     }
 
-    /// The text, or an empty one where there is none.
+    /// The text, or an empty one if there is none.
     pub(in crate::sentry) fn of<'a>(text: &'a Option<Text<'_>>) -> &'a str {
         text.as_ref().map_or("", Text::as_str)
     }
@@ -73,7 +73,7 @@ impl<'de> Deserialize<'de> for Address {
     }
 }
 
-/// A number: itself, or a string that holds it.
+/// A number, or a string with a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::sentry) struct Size(pub(in crate::sentry) u64);
 
@@ -138,7 +138,7 @@ impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MA
     }
 }
 
-/// A map of at most `MAX` entries, in the order in which they stand there.
+/// A map of at most `MAX` entries, in their original order.
 #[derive(Debug)]
 pub(crate) struct Entries<'a, T, const MAX: usize>(pub(crate) Vec<(Text<'a>, T)>);
 
@@ -173,8 +173,8 @@ impl<'de: 'a, 'a, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for En
     }
 }
 
-/// A list of lists of indices, flat: a `Vec` for each stack would cost more than the stacks. With `NULLS`, `null` in
-/// place of a list is an empty one, and in place of an index nothing.
+/// A list of lists of indices in flat storage: a `Vec` for each stack would cost more than the stacks. With `NULLS`,
+/// `null` in place of a list is an empty list, and `null` in place of an index is skipped.
 #[derive(Debug, Default)]
 pub(in crate::sentry) struct Stacks<const MAX: usize, const NULLS: bool> {
     ends: Vec<usize>,
@@ -182,12 +182,12 @@ pub(in crate::sentry) struct Stacks<const MAX: usize, const NULLS: bool> {
 }
 
 impl<const MAX: usize, const NULLS: bool> Stacks<MAX, NULLS> {
-    /// How many there are.
+    /// Number of stacks.
     pub(in crate::sentry) fn len(&self) -> usize {
         self.ends.len()
     }
 
-    /// The greatest index in any stack.
+    /// The largest index in any stack.
     pub(in crate::sentry) fn greatest(&self) -> Option<u32> {
         self.frames.iter().copied().max()
     }
@@ -197,7 +197,7 @@ impl<const MAX: usize, const NULLS: bool> Stacks<MAX, NULLS> {
         (0..self.ends.len()).map(|at| self.at(at))
     }
 
-    /// One of them; empty where there is none at this place.
+    /// The stack at an index; empty if there is none.
     pub(in crate::sentry) fn at(&self, at: usize) -> &[u32] {
         let start = at.checked_sub(1).map_or(0, |before| self.ends[before]);
         self.ends.get(at).map_or(&[], |&end| &self.frames[start..end])
@@ -229,7 +229,7 @@ impl<'de, const MAX: usize, const NULLS: bool> Deserialize<'de> for Stacks<MAX, 
     }
 }
 
-/// Reads one list of indices onto the end of another.
+/// Parses one list of indices and appends it to another.
 struct Append<'a, const NULLS: bool>(&'a mut Vec<u32>);
 
 impl<'de, const NULLS: bool> DeserializeSeed<'de> for Append<'_, NULLS> {

@@ -1,4 +1,4 @@
-//! The elements of a JSON list, one at a time.
+//! Iterates over the elements of a JSON list.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -6,12 +6,12 @@ use std::marker::PhantomData;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, SeqAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// Hands each element of a JSON list to `each` as the text that stands there. The list is never held as a whole: a
-/// payload of commas has millions of elements.
+/// Calls `each` with the raw text of each element of a JSON list. The list is never stored as a whole, because a small
+/// payload may have millions of elements.
 ///
 /// # Errors
 ///
-/// The text is no list, or `each` stopped with an error of its own, which is handed back.
+/// The text is not a list, or `each` returned an error, which is passed on.
 pub(in crate::sentry) fn elements<'a, E>(
     list: &'a RawValue,
     each: impl FnMut(&'a str) -> Result<(), E>,

@@ -1,8 +1,8 @@
-//! What the readers of Sentry's two forms of spans have in common: [`transaction_reader`](super::transaction_reader)
-//! and [`span_v2_reader`](super::span_v2_reader).
+//! Shared code of the readers of Sentry's two span formats: [`transaction_reader`](super::transaction_reader) and
+//! [`span_v2_reader`](super::span_v2_reader).
 //!
-//! A payload is taken apart as far as the pipeline asks for it, and every span keeps its place in the payload. So that
-//! nothing of unknown depth is walked through, what is not asked for is passed over as text.
+//! A payload is parsed only as far as the pipeline needs it, and every span keeps its byte range in the payload. The
+//! remaining JSON is skipped as text, so that no structure of unknown depth is traversed.
 
 mod elements;
 
@@ -18,29 +18,29 @@ use super::sampled::text::Text;
 use super::timestamp::Timestamp;
 use super::trace_header::TraceHeader;
 
-/// The most spans that are read of one payload. SDKs send up to 1000 (Sentry developer documentation, "SDK
+/// The maximum number of spans read from one payload. SDKs send up to 1000 (Sentry developer documentation, "SDK
 /// guidelines for tracing", `maxSpans`); the smallest span takes some 130 bytes of JSON.
 pub const MAX_SPANS: usize = 1 << 17;
 
 /// Why a payload of spans cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpansError {
-    /// It is too large.
+    /// The payload is too large.
     #[error("the payload has {bytes} bytes, {limit} are allowed")]
     TooLarge {
-        /// Its size.
+        /// The payload's size.
         bytes: usize,
-        /// The largest that is read.
+        /// The limit.
         limit: usize,
     },
-    /// It has more than [`MAX_SPANS`] spans.
+    /// The payload has more than [`MAX_SPANS`] spans.
     #[error("the payload has more than {MAX_SPANS} spans")]
     TooMany,
-    /// It is no JSON, or a key that is read stands there twice or has a value of another type. The message holds no
-    /// values.
+    /// The payload is not JSON, or a key that is read is duplicated or has a value of the wrong type. The message
+    /// quotes no values.
     #[error("cannot be read: {0}")]
     Json(String),
-    /// It breaks a rule.
+    /// The payload breaks a rule.
     #[error(transparent)]
     Rule(#[from] Invalid),
 }
@@ -50,7 +50,7 @@ impl SpansError {
         Self::Rule(Invalid { place: place.into(), rule: rule.into() })
     }
 
-    /// The parser's message without what it quotes: spans are full of names and addresses.
+    /// Removes quoted values from the parser's message, because spans are full of names and addresses.
     pub(super) fn json(error: &serde_json::Error) -> Self {
         Self::Json(Self::json_rule(error))
     }
@@ -64,22 +64,22 @@ impl SpansError {
     }
 }
 
-/// What was read of a payload.
+/// The result of reading a payload.
 #[derive(Debug, Clone)]
 pub struct ReadSpans {
-    /// The spans that break no rule.
+    /// The valid spans.
     pub spans: Spans,
-    /// How many elements of the list of spans do, or are none. They stay in the payload.
+    /// Number of elements of the span list that are invalid. They stay in the payload.
     pub unread: u64,
-    /// The first of them.
+    /// The error of the first invalid element.
     pub first_unread: Option<Invalid>,
 }
 
-/// A payload as text.
+/// The payload as text.
 ///
 /// # Errors
 ///
-/// It is larger than `limit` or 4 GiB, or not UTF-8.
+/// The payload is larger than `limit` or 4 GiB, or not UTF-8.
 pub(super) fn text_of(payload: &[u8], limit: usize) -> Result<&str, SpansError> {
     let limit = limit.min(u32::MAX as usize);
     if payload.len() > limit {
@@ -88,28 +88,28 @@ pub(super) fn text_of(payload: &[u8], limit: usize) -> Result<&str, SpansError> 
     std::str::from_utf8(payload).map_err(|error| SpansError::Json(error.to_string()))
 }
 
-/// The ids and times of a span, as they stand there.
+/// A span's ids and times as written in the payload.
 pub(super) struct Named<'a> {
     pub(super) trace_id: Option<Text<'a>>,
     pub(super) span_id: Option<Text<'a>>,
     pub(super) parent_span_id: Option<Text<'a>>,
     pub(super) start: Option<Timestamp>,
     pub(super) end: Option<Timestamp>,
-    /// Whether it is the first span of its process: then its parent is in another one.
+    /// Whether it is the first span of its process, whose parent is in another process.
     pub(super) is_root: bool,
     pub(super) sampled: Option<bool>,
-    /// Whether it is one of a container.
+    /// Whether it came in a span container.
     pub(super) is_streamed: bool,
 }
 
 impl Named<'_> {
-    /// The span, whose place is `at`.
+    /// Converts to a span with the byte range `at`.
     ///
     /// # Errors
     ///
-    /// The first rule that it breaks: those after which Sentry refuses a transaction (getsentry/relay
-    /// `relay-event-normalization/src/validation.rs`: ids and times are there, and it ends after it starts), and
-    /// that it is not in itself.
+    /// The first broken one of these rules: those for which Sentry rejects a transaction (getsentry/relay
+    /// `relay-event-normalization/src/validation.rs`: ids and times are present, and the span ends after it starts),
+    /// and that a span is not its own parent.
     pub(super) fn span(self, at: ByteRange, header: &TraceHeader) -> Result<Span, Invalid> {
         let wrong = |place: &str, rule: &str| Invalid { place: place.to_owned(), rule: rule.to_owned() };
         let missing = |place| move || wrong(place, "is missing");
@@ -151,7 +151,7 @@ impl Named<'_> {
     }
 }
 
-/// Spans while they are read one after the other.
+/// Collects spans while they are read.
 #[derive(Default)]
 pub(super) struct Collected {
     spans: Vec<Span>,
@@ -160,12 +160,12 @@ pub(super) struct Collected {
 }
 
 impl Collected {
-    /// Takes the spans of a list, which stands under `name` in a payload: each element as `read` has it. How many
-    /// elements the list has.
+    /// Adds the spans of a list, which is under `name` in a payload; `read` parses each element. Returns the length of
+    /// the list.
     ///
     /// # Errors
     ///
-    /// It is no list, or has too many spans.
+    /// It is not a list, or has too many spans.
     pub(super) fn add_list<'a>(
         &mut self,
         payload: &'a str,
@@ -189,11 +189,11 @@ impl Collected {
         Ok(position)
     }
 
-    /// Takes the next span of a list, or notes why it cannot be read.
+    /// Adds the next span of a list, or records why it is invalid.
     ///
     /// # Errors
     ///
-    /// There are too many.
+    /// There are too many spans.
     pub(super) fn add(&mut self, span: Result<Span, Invalid>) -> Result<(), SpansError> {
         match span {
             Ok(_) if self.spans.len() == MAX_SPANS => return Err(SpansError::TooMany),
@@ -206,14 +206,14 @@ impl Collected {
         Ok(())
     }
 
-    /// The batch, whose spans are in the payload.
+    /// Builds the batch; its spans point into the payload.
     ///
     /// # Errors
     ///
-    /// Never: a place is one of the payload.
+    /// Never fails in practice, because every range is within the payload.
     pub(super) fn finish(self, form: SpanForm, payload: Bytes) -> Result<ReadSpans, SpansError> {
         let Self { mut spans, unread, first_unread } = self;
-        // What is held for a minute should not have the slack of its growth.
+        // The batch may be held for a minute, so spare capacity is freed.
         spans.shrink_to_fit();
         let (resources, scopes) = (vec![SpanResource::default()], vec![SpanScope::default()]);
         let spans = Spans::new(form, payload, resources, scopes, spans, true)
@@ -222,13 +222,13 @@ impl Collected {
     }
 }
 
-/// Where a part of a payload stands in it.
+/// The byte range of a part of a payload.
 pub(in crate::sentry) fn place_in(payload: &str, part: &str) -> ByteRange {
     let start = (part.as_ptr() as usize).saturating_sub(payload.as_ptr() as usize);
     ByteRange { start: start as u32, len: part.len() as u32 }
 }
 
-/// Whether a value is `true` or `false`; a string of that counts too, as trace headers have it.
+/// Parses a boolean. The strings `"true"` and `"false"` count as well, as trace headers use them.
 pub(super) fn truth(value: Option<&RawValue>) -> Option<bool> {
     match value?.get() {
         "true" | "\"true\"" => Some(true),

@@ -24,7 +24,7 @@ fn transaction(json: &Value) -> Result<ReadSpans, SpansError> {
     transaction_reader::read(&Bytes::from(json.to_string()), &TraceHeader::default())
 }
 
-/// Spans as lines: ids, parent, milliseconds, whether the parent is elsewhere, and the sampling decision.
+/// Formats spans as lines: ids, parent, milliseconds, whether the parent is remote, and the sampling decision.
 fn lines(spans: &Spans) -> Vec<String> {
     let line = |span: &Span| {
         let parent = span.parent_span_id.map(|id| id.to_string()).unwrap_or_default();
@@ -35,8 +35,8 @@ fn lines(spans: &Spans) -> Vec<String> {
     spans.spans().iter().map(line).collect()
 }
 
-/// Guarantees: what SDKs send becomes a batch with the ids and times of every span, the decision of the trace header,
-/// and the place of each span's object in the payload.
+/// Guarantees: spans of real SDKs become a batch with the ids and times of every span, the trace header's decision, and
+/// the range of each span's object in the payload.
 #[test]
 fn real_spans() {
     let mut all = Vec::new();
@@ -86,8 +86,8 @@ fn child() -> Value {
            "start_timestamp": 10.25, "timestamp": 10.5})
 }
 
-/// Guarantees: times are read as numbers and as text, ids in any case; a transaction's own parent is in another
-/// process, a span's is not; the decision is the transaction's own before the header's.
+/// Guarantees: times are read as numbers and as text, ids in any case; a transaction's own parent is remote, a span's
+/// is not; the transaction's own decision wins over the header's.
 #[test]
 fn what_is_read() {
     let ReadSpans { spans, .. } = transaction(&valid()).unwrap();
@@ -111,7 +111,7 @@ fn what_is_read() {
     assert_eq!(read.spans.get(read.spans.spans()[0].at), padded.trim_ascii());
 }
 
-/// Guarantees: a trace header speaks of its own trace, and what is none says nothing.
+/// Guarantees: a trace header only applies to its own trace, and an invalid one is ignored.
 #[test]
 fn trace_headers() {
     let id = TraceId::parse(TRACE).unwrap();
@@ -129,8 +129,8 @@ fn trace_headers() {
     }
 }
 
-/// Guarantees: a span that breaks a rule is left unread and named, its neighbours are not; a transaction that breaks
-/// the same rule is not read at all.
+/// Guarantees: an invalid span is left unread and reported, its neighbours are read; if a transaction itself breaks the
+/// same rule, nothing is read.
 #[test]
 fn rules() {
     for (key, value, rule) in [
@@ -180,7 +180,7 @@ fn rules() {
     assert!(without(|whole| whole["timestamp"] = json!("noon")).is_err());
 }
 
-/// Guarantees: a container is read where its header tells the number of its spans and its version is 2 or not said.
+/// Guarantees: a container is read if its header has the number of its spans and its version is 2 or missing.
 #[test]
 fn containers() {
     let element = |change: Value| {
@@ -211,9 +211,9 @@ fn containers() {
     assert!(read(json!({"version": 2}), Some(0)).is_err());
 }
 
-/// Attack: payloads that are no JSON, are nested a hundred thousand deep, have millions of elements that are no spans,
-/// name a key twice, or are too large.
-/// Guarantees: none is read, or what is in it is counted; the messages are short and hold no values.
+/// Attack: malformed JSON, nesting of a hundred thousand levels, millions of invalid elements, duplicate keys, too
+/// large payloads.
+/// Guarantees: they are not read, or their elements are counted; the errors are short and quote no values.
 #[test]
 fn attacks() {
     let deep = "[".repeat(100_000);
@@ -239,7 +239,7 @@ fn attacks() {
     let bytes = Bytes::from_static(b"{\"timestamp\":\"\xff\"}");
     assert!(transaction_reader::read(&bytes, &TraceHeader::default()).is_err());
 
-    // What is not asked for may be of any depth.
+    // Unknown keys may nest to any depth.
     let with = |key: &str, value: &str| valid().to_string().replacen('{', &format!("{{\"{key}\":{value},"), 1);
     assert_eq!(of(with("extra", &nested)).unwrap().spans.spans().len(), 2);
 
@@ -258,8 +258,8 @@ fn attacks() {
 }
 
 proptest! {
-    /// Guarantees: whatever is cut out of a payload or put into it, places that are read are JSON objects of the
-    /// payload, and the number of spans and of what is unread is the number of elements.
+    /// Guarantees: for any mutation of a payload, the ranges of spans are JSON objects of the payload, and read plus
+    /// unread spans equal the number of elements.
     #[test]
     fn mutations(cut in 0..1500usize, len in 0..8usize, put in "[\\[\\]{}\",:0a ]{0,4}", v2 in any::<bool>()) {
         let source = &read_all(if v2 { NODE_SPANS } else { PYTHON })[0].1.spans;

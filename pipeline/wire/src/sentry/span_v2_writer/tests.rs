@@ -23,7 +23,7 @@ fn decoded(spans: Vec<OtlpSpan>) -> Spans {
     traces::decode(request.into(), &Limits::default()).unwrap().spans
 }
 
-/// The container of all spans, which its header agrees with and which is read again.
+/// The container of all spans. Asserts that its header matches and that it can be read again.
 fn written(spans: &Spans) -> Value {
     let Item { header, payload } = item(spans, spans.spans()).unwrap();
     let (header, payload) = (ItemHeader::read(&header).unwrap(), payload.plain().unwrap().clone());
@@ -46,8 +46,8 @@ fn pair(key: &str, value: Kind) -> KeyValue {
     KeyValue { key: key.to_owned(), value: any(value), ..KeyValue::default() }
 }
 
-/// Guarantees: the spans that Node's SDK streams have, after they were OTLP, their ids, times, names, status and
-/// attributes.
+/// Guarantees: spans that Node's SDK streams keep their ids, times, names, status and attributes after conversion to
+/// OTLP.
 #[test]
 fn a_real_container() {
     let bytes = Bytes::from_static(include_bytes!("../../../testdata/sentry/node-11.1-span.envelope"));
@@ -64,7 +64,7 @@ fn a_real_container() {
     }
 }
 
-/// Guarantees: each row of the table.
+/// Guarantees: each row of the documented table.
 #[test]
 fn table() {
     let list = |values: Vec<Kind>| {
@@ -129,7 +129,7 @@ fn table() {
 }
 
 proptest! {
-    /// Guarantees: any spans of OTLP are a container that is read again, with the same ids and times; a server's span
+    /// Guarantees: any OTLP spans give a container that can be read again, with the same ids and times; a server's span
     /// and one without a parent are segments.
     #[test]
     fn any_spans(spans in prop::collection::vec((1_u64.., 0..4_u64, 0..6_i32, 0..2_000_000_000_000_000_000_u64, 0..9_000_000_000_u64, ".{0,5}"), 1..5)) {

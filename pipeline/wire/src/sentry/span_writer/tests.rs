@@ -13,7 +13,7 @@ const NODE_SPANS: &[u8] = include_bytes!("../../../testdata/sentry/node-11.1-spa
 
 const PROFILER: &str = "00000000000040008000000000000007";
 
-/// An envelope with the views that a receiver makes.
+/// An envelope with the views that a receiver creates.
 fn viewed(bytes: impl Into<Bytes>) -> Envelope {
     let bytes = bytes.into();
     let mut envelope = envelope::read(bytes.clone()).unwrap().envelope;
@@ -52,14 +52,14 @@ fn as_text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Replaces one text, which stands there so often, by another.
+/// Replaces a text that must occur exactly `times` times.
 fn replaced(text: &str, old: &str, new: &str, times: usize) -> String {
     assert_eq!(text.matches(old).count(), times, "{old}");
     text.replace(old, new)
 }
 
-/// Guarantees: a profiler and a thread are written where Sentry looks for them, in the transaction and in each of its
-/// spans, the rate into the trace of the envelope's header, and nothing else changes.
+/// Guarantees: profiler and thread are written where Sentry looks for them, in the transaction and in each of its
+/// spans; the rate is written into the header's trace; nothing else changes.
 #[test]
 fn what_was_found_out_is_written() {
     let mut envelope = viewed(PYTHON);
@@ -91,8 +91,8 @@ fn what_was_found_out_is_written() {
     assert_eq!(text(&envelope), expected.trim_end());
 }
 
-/// Guarantees: in a container the same are attributes with their type; where there was no place for them one is made,
-/// and a thread that is not known is left as it was.
+/// Guarantees: in a container they are typed attributes; missing parents are created, and an unknown thread stays
+/// unchanged.
 #[test]
 fn containers() {
     let mut envelope = viewed(NODE_SPANS);
@@ -119,9 +119,9 @@ fn containers() {
     assert_eq!(json["contexts"]["trace"]["data"]["thread.id"], "0");
 }
 
-/// Guarantees: a span that was left out is in its item no more, whose header tells the number that is left; a
-/// transaction goes with its own span and its V1 profile, which is counted; an item without spans goes; and what is
-/// beside them stays.
+/// Guarantees: a removed span is no longer in its item, whose header has the new number; removing a transaction's own
+/// span removes the transaction and its V1 profile, which is counted; an item without spans is removed; other items
+/// stay.
 #[test]
 fn what_was_left_out_is_gone() {
     let mut envelope = viewed(NODE_SPANS);
@@ -156,8 +156,7 @@ fn what_was_left_out_is_gone() {
     }
 }
 
-/// Guarantees: a profile of which no observation is left is in its envelope no more, and what is beside it stays, byte
-/// for byte.
+/// Guarantees: a profile without observations is removed from its envelope, and all other items stay byte for byte.
 #[test]
 fn left_out_profiles_are_gone() {
     let mut envelope = viewed([NODE_V1, b"\n{\"type\":\"attachment\"}\nok"].concat());
@@ -176,8 +175,8 @@ fn left_out_profiles_are_gone() {
     assert!(!is_changed(&envelope), "what was written is not written again");
 }
 
-/// Guarantees: what cannot be written is counted, and everything else is written: where something else stands in the
-/// place, where the item would be larger than Sentry takes, and where the header has no trace.
+/// Guarantees: impossible changes are counted, and all others are written: something else is in the place, the item
+/// would exceed Sentry's limit, or the header has no trace.
 #[test]
 fn what_cannot_be_written() {
     let (_, rest) = std::str::from_utf8(PYTHON).unwrap().split_once('\n').unwrap();
@@ -205,7 +204,7 @@ fn what_cannot_be_written() {
     assert_eq!((text(&envelope.unwrap()) == came, unwritten), (true, 1));
 }
 
-/// A transaction or a container of some spans, of which those with a number that can be divided by four are none.
+/// A transaction or a container with some spans; every fourth span is invalid.
 fn made(spans: usize, v2: bool) -> Value {
     let (end, data) = if v2 { ("end_timestamp", "attributes") } else { ("timestamp", "data") };
     let span = |number: usize| {
@@ -229,8 +228,8 @@ fn made(spans: usize, v2: bool) -> Value {
 }
 
 proptest! {
-    /// Guarantees: whichever spans are left out and changed, those that are left are in the item in order, with their
-    /// changes and as they were otherwise; unread ones stay; what is counted is what is in the envelope.
+    /// Guarantees: for any removals and changes, the remaining spans are in the item in order, with their changes and
+    /// otherwise unmodified; unread ones stay; the counts match the envelope.
     #[test]
     fn any_changes(
         kept in prop::collection::vec(any::<bool>(), 0..12),

@@ -1,32 +1,38 @@
-//! Sentry's spans leave as OTLP spans.
+//! Converts Sentry spans to OTLP spans.
 //!
 //! | in Sentry's JSON | in OTLP |
 //! | --- | --- |
 //! | `trace_id`, `span_id`, `parent_span_id`, both times | the fields; a transaction's own parent is remote |
-//! | `transaction`; `description` of a span; `name` of a span of a container | the name; else `op` |
+//! | `transaction`; a span's `description`; a container span's `name` | the name, or else `op` |
 //! | `op` (`sentry.op`) | the kind, see below; the attribute `sentry.op` |
 //! | `status` | the status, see below |
 //! | `contexts.trace.data`, `data`, `attributes` | attributes under the same keys |
 //! | `links` | links |
-//! | `tags` | attributes, where there is none under that key |
+//! | `tags` | attributes, unless the key exists |
 //! | `origin`, `contexts.profile.profiler_id`, `data.profiler_id` | attributes `sentry.origin`, `sentry.profiler_id` |
 //! | `transaction_info.source` | attribute `sentry.source` |
-//! | `release` | resource `service.name` and `service.version` where it is `NAME@VERSION`; else `service.version` and `sentry.release` |
+//! | `release` as `NAME@VERSION` | resource `service.name` and `service.version` |
+//! | another `release` | resource `service.version` and `sentry.release` |
 //! | `contexts.otel.resource`: `service.name` | resource `service.name`, before the release's |
-//! | neither | resource `service.name` is `unknown_service:` and the SDK's name |
-//! | `environment`, `server_name`, `platform` | resource `deployment.environment.name`, `host.name`, `sentry.platform` |
+//! | neither of the two | resource `service.name` is `unknown_service:` and the SDK's name |
+//! | `environment`, `server_name` | resource `deployment.environment.name`, `host.name` |
+//! | `platform` | resource `sentry.platform` |
 //! | `sdk` | resource `telemetry.sdk.{name,version,language}`, the scope's name and version |
 //! | a span of a container | attribute `sentry.form`: `span_v2` |
 //!
-//! Everything else has no place in OTLP and is left out: breadcrumbs, the request, the user, measurements, other
-//! contexts.
+//! Everything else is left out, because OTLP has no place for it: breadcrumbs, the request, the user, measurements,
+//! other contexts.
 //!
-//! The kinds of `op` (Sentry developer documentation, "Span Operations"; OpenTelemetry specification, `SpanKind`): what
-//! ends in `.server` is SERVER and `queue.process` CONSUMER, of a transaction's own span and a segment only, since
-//! inside of one they would begin another; what ends in `.client`, and `db`, `cache` and `gen_ai` with what is under
-//! them are CLIENT; `queue.publish` and `queue.submit` PRODUCER; everything else is INTERNAL. An attribute `otel.kind`
-//! wins. The status `ok` is OK; `cancelled`, `unknown` and none are unset, since Sentry counts them as no failure; all
-//! others are ERROR with the status as the message.
+//! The kind follows from `op` (Sentry developer documentation, "Span Operations"; OpenTelemetry specification,
+//! `SpanKind`):
+//!
+//! * `*.server` is SERVER and `queue.process` CONSUMER, but only for a transaction's own span or a segment: inside of
+//!   one they would begin another.
+//! * `*.client`, and `db`, `cache`, `gen_ai` and everything below them are CLIENT.
+//! * `queue.publish` and `queue.submit` are PRODUCER. Everything else is INTERNAL.
+//!
+//! An attribute `otel.kind` wins. The status `ok` is OK; `cancelled`, `unknown` and a missing status are unset, since
+//! Sentry does not count them as failures; all others are ERROR with the status as the message.
 
 mod object;
 mod origin;
@@ -39,11 +45,11 @@ use super::span_writer::Place;
 pub(super) use crate::otlp::traces::decode::{FORM, STREAMED};
 use crate::otlp::traces::write::{self, Origin, Said};
 
-/// A view of a transaction or of a container as an `ExportTraceServiceRequest`, which has exactly the spans of the
-/// view, in their order, with what was found out about them. Spans that are OTLP already become nothing.
+/// Converts a view of a transaction or of a container to an `ExportTraceServiceRequest` with exactly the spans of the
+/// view, in order, including their changes. Returns no bytes if the spans are already OTLP.
 pub fn request(spans: &Spans) -> Vec<u8> {
     let text = std::str::from_utf8(spans.bytes()).unwrap_or_default();
-    // Where the object of the transaction begins, which its spans are in.
+    // The start of the transaction's object, which contains its spans.
     let start = (text.len() - text.trim_start().len()) as u32;
     let of_transaction = match spans.form() {
         SpanForm::SentryTransaction => Some(origin::of_event(text)),

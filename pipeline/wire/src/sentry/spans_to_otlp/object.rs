@@ -1,4 +1,4 @@
-//! What one object of Sentry's JSON says, in OTLP's words.
+//! Converts one span object of Sentry's JSON to OTLP.
 
 use std::collections::HashSet;
 
@@ -14,14 +14,13 @@ use crate::otlp::traces::write::{Said, any_double, any_text};
 use crate::sentry::sampled::text::{Entries, Text};
 use crate::sentry::span_writer::Place;
 
-/// The most keys of an object.
+/// Maximum number of keys in an object.
 const MAX_KEYS: usize = 1 << 16;
 
-/// The most links of a span that become links.
+/// Maximum number of a span's links that are converted.
 const MAX_LINKS: usize = 1 << 10;
 
-/// What the object of a span, which names its profiler at this place, and what was found out about it say; and which
-/// kind it is of.
+/// Converts a span's object and its changes; `place` is where it names its profiler. Also returns the span's kind.
 pub(super) fn said(json: &str, span: &Span, place: Place) -> (Said, SpanKind) {
     let mut parts = Parts::default();
     if let Some(SpanChanges { profiler, sample_rate }) = span.changes.as_deref() {
@@ -52,12 +51,12 @@ pub(super) fn said(json: &str, span: &Span, place: Place) -> (Said, SpanKind) {
 #[derive(Default)]
 struct Parts {
     said: Said,
-    /// The keys of the attributes.
+    /// The keys of the attributes so far.
     keys: HashSet<String>,
     op: String,
     status: String,
     otel_kind: String,
-    /// Attributes to be added where no other has their key.
+    /// Attributes to add if no other has the same key.
     wanted: Vec<(String, String)>,
 }
 
@@ -84,7 +83,7 @@ impl Parts {
         }
     }
 
-    /// A span of either form, where this is the key of its name.
+    /// Reads a span of either format; `name` is the key of its name.
     fn span(&mut self, json: &str, name: &str) {
         for (key, value) in object(json) {
             match key.as_str() {
@@ -95,7 +94,7 @@ impl Parts {
         }
     }
 
-    /// What the trace context of a transaction and spans of both forms have in common.
+    /// Reads the keys that a transaction's trace context and spans of both formats share.
     fn common(&mut self, key: &str, value: &RawValue) {
         match key {
             "data" => self.data(value.get(), Some),
@@ -111,7 +110,7 @@ impl Parts {
         }
     }
 
-    /// Makes attributes of the entries of an object, each of which has its value somewhere.
+    /// Converts the entries of an object to attributes; `value_of` extracts the value of each.
     fn data(&mut self, json: &str, value_of: impl Fn(Value) -> Option<Value>) {
         for (key, raw) in object(json) {
             let Some(value) = serde_json::from_str(raw.get()).ok().and_then(&value_of) else { continue };
@@ -130,7 +129,7 @@ impl Parts {
         }
     }
 
-    /// Adds an attribute, where there is none of that key.
+    /// Adds an attribute, unless its key exists.
     fn attribute(&mut self, key: &str, value: Vec<u8>) {
         if key != FORM && !key.is_empty() && self.keys.insert(key.to_owned()) {
             self.said.attributes.add(key, value);
@@ -141,7 +140,7 @@ impl Parts {
         self.wanted.push((key.to_owned(), text));
     }
 
-    /// Wants what stands under a key of an object.
+    /// Stores a member of an object as an attribute to add if its key does not exist.
     fn want_member(&mut self, key: &str, json: &RawValue, member: &str) {
         let found = object(json.get()).into_iter().find(|(key, _)| key.as_str() == member);
         self.want(key, found.map(|(_, value)| text(value)).unwrap_or_default());
@@ -177,7 +176,7 @@ impl Parts {
         self.said.links = links.collect();
     }
 
-    /// `is_first`: whether the span is the first of its process.
+    /// Finishes the span. `is_first` means that it is the first span of its process.
     fn finish(mut self, is_first: bool) -> (Said, SpanKind) {
         for (key, text) in std::mem::take(&mut self.wanted) {
             if !text.is_empty() {
@@ -193,12 +192,12 @@ impl Parts {
     }
 }
 
-/// The members of an object; none where it is none, has too many or a key that is no text.
+/// The members of an object; empty if it is not an object, has too many members, or has an invalid key.
 fn object(json: &str) -> Vec<(Text<'_>, &RawValue)> {
     serde_json::from_str::<Entries<'_, &RawValue, MAX_KEYS>>(json).unwrap_or_default().0
 }
 
-/// A value that is text; empty where it is something else.
+/// A text value; empty if it is something else.
 fn text(value: &RawValue) -> String {
     serde_json::from_str(value.get()).unwrap_or_default()
 }

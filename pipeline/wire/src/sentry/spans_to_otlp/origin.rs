@@ -1,4 +1,5 @@
-//! What made Sentry's spans, as a resource and a scope of OTLP. The table stands in the [module](super)'s text.
+//! Converts the origin of Sentry's spans to OTLP's resource and scope. The [module](super)'s documentation has the
+//! table.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -6,7 +7,7 @@ use serde_json::value::RawValue;
 use crate::otlp::traces::write::Origin;
 use crate::sentry::{platform, splice};
 
-/// What is known of who made spans. Empty where nothing is said.
+/// The known data of the spans' origin; missing fields are empty.
 #[derive(Default)]
 struct Known {
     service: String,
@@ -32,7 +33,7 @@ pub(super) fn of_event(json: &str) -> Origin {
     let event: Event<'_> = serde_json::from_str(json).unwrap_or_default();
     let sdk = event.sdk.map_or("", RawValue::get);
     let resource = |key| text(splice::get(json, &["contexts", "otel", "resource", key]));
-    // Node's SDK says the same of every program.
+    // Node's SDK sends the same placeholder for every program.
     let is_sdk_itself = resource("service.namespace") == "sentry";
     let known = Known {
         service: if is_sdk_itself { String::new() } else { resource("service.name") },
@@ -98,7 +99,7 @@ impl Known {
     }
 }
 
-/// Text of JSON; empty where it is something else.
+/// A JSON text; empty if it is something else.
 fn text(json: Option<&str>) -> String {
     json.and_then(|json| serde_json::from_str(json).ok()).unwrap_or_default()
 }

@@ -40,14 +40,14 @@ fn read(json: &Value) -> ReadSpans {
     .unwrap()
 }
 
-/// The spans as another program gets them.
+/// The spans as another program would receive them.
 fn over_otlp(spans: &Spans) -> Spans {
     let decoded = traces::decode(request(spans).into(), &Limits::default()).unwrap();
     assert_eq!((decoded.refused_spans, decoded.spans.spans().len()), (0, spans.spans().len()), "{:?}", decoded.refused);
     decoded.spans
 }
 
-/// A request in words: resources, scopes and spans with their attributes.
+/// Formats a request: resources, scopes and spans with their attributes.
 fn shown(spans: &Spans) -> String {
     let mut out = String::new();
     let mut scope = None;
@@ -68,7 +68,7 @@ fn shown(spans: &Spans) -> String {
     out
 }
 
-/// Guarantees: what SDKs send is OTLP that says who made it, what it is called, of which kind it is and how it ended.
+/// Guarantees: spans of real SDKs become OTLP with service, name, kind and status.
 #[test]
 fn real_spans_as_otlp() {
     for (name, bytes) in [("python", PYTHON), ("node", NODE), ("node_spans", NODE_SPANS)] {
@@ -76,8 +76,7 @@ fn real_spans_as_otlp() {
     }
 }
 
-/// Guarantees: another reader of OTLP finds the ids, the times, the kind, the status, the links and whose parent is
-/// elsewhere in their fields.
+/// Guarantees: another OTLP reader finds ids, times, kind, status, links and remote parents in their fields.
 #[test]
 fn another_reader() {
     let event = json!({
@@ -117,8 +116,7 @@ fn another_reader() {
     assert_eq!(text(child, "http.route").as_deref(), Some("StringValue(\"/\")"));
 }
 
-/// Guarantees: where a release or a service is named, in a transaction or a container, decides what the service is
-/// called.
+/// Guarantees: the service's name depends on where a release or a service is named, in a transaction or a container.
 #[test]
 fn services() {
     let of = |more: Value| {
@@ -145,7 +143,7 @@ fn services() {
     assert_eq!(of(otel), r#"service.name="a" service.version="1" host.name="h""#);
 }
 
-/// Guarantees: what was found out about spans before they left is said in OTLP, instead of what they said before.
+/// Guarantees: changes of spans are in the OTLP output and replace the original values.
 #[test]
 fn what_is_found_out_is_said() {
     let link = |thread: &str| {
@@ -163,9 +161,8 @@ fn what_is_found_out_is_said() {
     assert!(text.contains("sentry.sample_rate=0.25"), "{text}");
 }
 
-/// Attack: a key that is ours, keys that stand there twice, values that nest deep or are no numbers, 10,000 attributes,
-/// text that is none.
-/// Guarantees: all of it becomes OTLP, which says what it can; nobody makes a span of a transaction a streamed one.
+/// Attack: our own key, duplicate keys, deeply nested or invalid values, 10,000 attributes, invalid text.
+/// Guarantees: everything is converted as far as possible; no transaction's span can pose as a streamed one.
 #[test]
 fn attacks() {
     let nested = format!("{}{}", "[".repeat(100), "]".repeat(100));
@@ -211,7 +208,7 @@ fn value() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An object of some of the keys, with values as they should be or of any other type.
+/// An object with some of the keys, with valid values or values of any other type.
 fn with_keys(keys: &'static [&'static str]) -> impl Strategy<Value = serde_json::Map<String, Value>> {
     let entry = (prop::sample::select(keys), prop_oneof![2 => "[a-z.]{0,4}".prop_map(Value::from), 1 => value()]);
     prop::collection::vec(entry, 0..5)
@@ -263,7 +260,7 @@ fn span(v2: bool) -> impl Strategy<Value = Value> {
     )
 }
 
-/// Gives each span that has none an id of its own.
+/// Gives an id to each span without one.
 fn with_ids(spans: &mut [Value], parent: Option<&str>) {
     for (at, span) in spans.iter_mut().enumerate() {
         if span["span_id"] == "" {
@@ -275,7 +272,7 @@ fn with_ids(spans: &mut [Value], parent: Option<&str>) {
     }
 }
 
-/// Guarantees: as OTLP there are the same spans, with their ids and, to a microsecond, their times.
+/// Asserts that the OTLP form has the same spans, with their ids and, to a microsecond, their times.
 fn assert_same(spans: &Spans) {
     let otlp = over_otlp(spans);
     for (one, other) in spans.spans().iter().zip(otlp.spans()) {
@@ -287,7 +284,7 @@ fn assert_same(spans: &Spans) {
 }
 
 proptest! {
-    /// Guarantees: whatever a transaction says, its spans become OTLP.
+    /// Guarantees: the spans of any transaction are converted.
     #[test]
     fn any_transaction(
         mut root in span(false),
@@ -307,7 +304,7 @@ proptest! {
         assert_same(&read(&Value::Object(event)).spans);
     }
 
-    /// Guarantees: whatever the spans of a container say, they become OTLP.
+    /// Guarantees: the spans of any container are converted.
     #[test]
     fn any_container(mut spans in prop::collection::vec(span(true), 1..5)) {
         with_ids(&mut spans, None);

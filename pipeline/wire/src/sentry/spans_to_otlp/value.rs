@@ -1,13 +1,13 @@
-//! A value of JSON as one of OTLP.
+//! Converts a JSON value to an OTLP one.
 
 use serde_json::Value;
 
 use crate::otlp::traces::write::{KeyValues, any_array, any_bool, any_double, any_int, any_key_values, any_text};
 
-/// How deep lists and objects may nest before they become text. OTLP's readers have limits of their own, ours 16.
+/// Maximum nesting of lists and objects before they become text. OTLP readers have their own limits, ours 16.
 const MAX_DEPTH: usize = 8;
 
-/// A value as an `AnyValue`. Whole numbers beyond 64 bits with a sign, and what nests too deep, are text
+/// Converts a value to an `AnyValue`. Integers beyond signed 64 bits and values that nest too deep become text
 /// (OpenTelemetry specification, "Mapping Arbitrary Data to OTLP AnyValue").
 pub(super) fn any(value: &Value) -> Vec<u8> {
     at(value, 0)

@@ -1,9 +1,9 @@
-//! Sentry's words for what a span does and how it ended, in OTLP's. The tables stand in the [module](super)'s text.
+//! Maps Sentry's operation and status of a span to OTLP. The [module](super)'s documentation has the tables.
 
 use profbridge_model::SpanKind;
 
-/// The kind of a span with an `op`, and perhaps what OpenTelemetry called it. `is_first`: whether it is the first of
-/// its process, which alone may answer another program.
+/// The kind of a span with this `op` and, if not empty, OpenTelemetry's kind. `is_first` means that it is the first
+/// span of its process, because only that one may handle a request of another program.
 pub(super) fn kind(op: &str, otel_kind: &str, is_first: bool) -> SpanKind {
     let kind = match otel_kind {
         "SERVER" => SpanKind::Server,
@@ -35,7 +35,7 @@ pub(super) fn status(status: &str) -> (u64, String) {
     match status {
         "ok" => (1, String::new()),
         "" | "cancelled" | "unknown" | "unknown_error" => (0, String::new()),
-        // Of containers, which have no other word for it.
+        // The status of container spans, which have no further details.
         "error" => (2, String::new()),
         failure => (2, failure.to_owned()),
     }
@@ -45,8 +45,7 @@ pub(super) fn status(status: &str) -> (u64, String) {
 mod tests {
     use super::*;
 
-    /// Guarantees: each operation has the kind of the table, and what stands inside of a transaction never begins
-    /// another.
+    /// Guarantees: each operation has the documented kind, and a span inside of a transaction never begins another.
     #[test]
     fn kinds() {
         for (op, first, inside) in [
@@ -72,7 +71,7 @@ mod tests {
         assert_eq!(kind("db", "other", true), SpanKind::Client);
     }
 
-    /// Guarantees: what Sentry counts as a failure is an error, and nothing else is.
+    /// Guarantees: statuses that Sentry counts as failures become errors, and no others.
     #[test]
     fn statuses() {
         assert_eq!(status("ok"), (1, String::new()));

@@ -1,9 +1,9 @@
-//! What a span is called in Sentry: its operation, its description, and where that comes from.
+//! The name of a span in Sentry: its operation, its description, and the source of the description.
 //!
 //! The rules are those of Sentry's SDKs on OpenTelemetry (getsentry/sentry-javascript
 //! `packages/opentelemetry/src/utils/parseSpanDescription.ts`) and of the Collector's exporter
-//! (opentelemetry-collector-contrib `exporter/sentryexporter/docs/transformation.md`), which read the same conventions
-//! in the same order.
+//! (opentelemetry-collector-contrib `exporter/sentryexporter/docs/transformation.md`), which evaluate the same
+//! conventions in the same order.
 
 use std::borrow::Cow;
 
@@ -13,16 +13,16 @@ use super::keys::{Key, Known};
 use super::limits::MAX_OP_BYTES;
 use super::notes::Notes;
 
-/// What a transaction without a name is called (Sentry documentation, "Transaction Summary").
+/// The name of a transaction without a name (Sentry documentation, "Transaction Summary").
 const UNNAMED: &str = "<unlabeled transaction>";
 
-/// How the name of a transaction was found, so that Sentry knows whether identifiers may be in it (event schema,
+/// The source of a transaction's name. It tells Sentry whether the name may contain identifiers (event schema,
 /// `TransactionSource`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Source {
-    /// Somebody chose it.
+    /// Chosen by the user.
     Custom,
-    /// The path of a URL, with identifiers in it.
+    /// The path of a URL, possibly with identifiers.
     Url,
     /// The pattern of a URL, or the name of a method or a destination.
     Route,
@@ -37,7 +37,7 @@ pub enum Source {
 impl Source {
     const ALL: [Self; 6] = [Self::Custom, Self::Url, Self::Route, Self::Component, Self::View, Self::Task];
 
-    /// The name in Sentry.
+    /// The source's name in Sentry.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Custom => "custom",
@@ -49,28 +49,28 @@ impl Source {
         }
     }
 
-    /// The one of this name.
+    /// The source with this name.
     pub fn parse(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|source| source.as_str() == text)
     }
 }
 
-/// What a span is called.
+/// The name of a span in Sentry.
 #[derive(Debug, PartialEq)]
 pub(super) struct Described<'a> {
-    /// Its operation, such as `http.server`.
+    /// The operation, such as `http.server`.
     pub(super) op: Option<Cow<'a, str>>,
-    /// What it did: the name of a transaction, the description of another span.
+    /// The name of a transaction, or the description of another span.
     pub(super) description: Cow<'a, str>,
-    /// Where the description comes from.
+    /// The source of the description.
     pub(super) source: Source,
 }
 
 impl<'a> Described<'a> {
-    /// Describes a span of this name.
+    /// Describes a span with this name.
     pub(super) fn of(name: &'a str, kind: SpanKind, known: &Known<'a>, notes: &mut Notes) -> Self {
         let mut described = inferred(name, kind, known);
-        // What a span says of itself in Sentry's own words wins.
+        // Explicit Sentry attributes of the span win.
         if let Some(op) = known.text(&[Key::SentryOp]) {
             if op.len() <= MAX_OP_BYTES && !op.contains(char::is_control) {
                 described.op = Some(op.into());
@@ -117,7 +117,7 @@ fn inferred<'a>(name: &'a str, kind: SpanKind, known: &Known<'a>) -> Described<'
     described
 }
 
-/// An operation that a value names; a value that cannot be part of one names none.
+/// An operation with this prefix and name; `None` if the name is too long or has invalid characters.
 fn bounded<'a>(prefix: &str, name: &'a str) -> Option<Cow<'a, str>> {
     if prefix.len() + name.len() > MAX_OP_BYTES || name.contains(|c: char| c.is_control() || c.is_whitespace()) {
         return None;
@@ -125,7 +125,7 @@ fn bounded<'a>(prefix: &str, name: &'a str) -> Option<Cow<'a, str>> {
     Some(if prefix.is_empty() { name.into() } else { format!("{prefix}{name}").into() })
 }
 
-/// Whether the span's name was chosen, so that nothing better can be found.
+/// Whether the user chose the span's name, so that it must not be replaced.
 fn is_custom(known: &Known<'_>) -> bool {
     known.text(&[Key::SentrySource, Key::SentrySegmentNameSource]) == Some("custom")
 }
@@ -140,12 +140,12 @@ fn http<'a>(name: &'a str, kind: SpanKind, method: &'a str, known: &Known<'a>) -
     let url = || known.text(&[Key::UrlFull, Key::HttpUrl]).map(|url| without_credentials(without_query(url)));
     let (place, has_route): (Option<Cow<'a, str>>, _) = match known.text(&[Key::HttpRoute, Key::UrlTemplate]) {
         Some(route) => (Some(route.into()), true),
-        // A server knows where it is; whom a client calls is in the whole URL only.
+        // A server knows its own address; for a client only the whole URL has the peer's.
         None if kind == SpanKind::Server => (target().or_else(url), false),
         None => (url().or_else(target), false),
     };
     let op = Some(op.into());
-    // A span of another kind was begun by hand, under the name that it should have.
+    // A span of another kind was started manually, with the name that it should have.
     let by_hand = !matches!(kind, SpanKind::Client | SpanKind::Server);
     match place {
         Some(place) if !by_hand && !is_custom(known) => {
@@ -156,13 +156,13 @@ fn http<'a>(name: &'a str, kind: SpanKind, method: &'a str, known: &Known<'a>) -
     }
 }
 
-/// A URL, or the path of one, up to its query and fragment.
+/// The URL or path without query and fragment.
 pub(super) fn without_query(url: &str) -> &str {
     let end = url.find(['?', '#']).unwrap_or(url.len());
     &url[..end]
 }
 
-/// A URL without the user and password that may be in it (RFC 3986 section 3.2.1).
+/// The URL without user and password (RFC 3986 section 3.2.1).
 pub(super) fn without_credentials(url: &str) -> Cow<'_, str> {
     let Some(start) = url.find("://").map(|at| at + 3) else { return url.into() };
     let authority = url[start..].find(['/', '?', '#']).map_or(&url[start..], |end| &url[start..start + end]);

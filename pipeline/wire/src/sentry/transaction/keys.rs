@@ -1,22 +1,22 @@
-//! The attributes that decide anything, found in one pass over a span's.
+//! The attributes that the conversion depends on, found in one pass over a span's attributes.
 
 use crate::otlp::traces::AnyValue;
 
 macro_rules! keys {
     ($($name:ident = $text:literal;)*) => {
-        /// An attribute that decides what a transaction or a span says.
+        /// An attribute that influences a transaction or a span.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
         pub(super) enum Key {
             $($name,)*
         }
 
-        /// All of them, the shorter before the longer.
+        /// All keys, sorted by length.
         const ALL: &[(&str, Key)] = &[$(($text, Key::$name),)*];
     };
 }
 
-// By length: `STARTS` finds those of one length.
+// Sorted by length: `STARTS` finds the keys of one length.
 keys! {
     UserId = "user.id";
     UrlFull = "url.full";
@@ -74,7 +74,7 @@ keys! {
 
 const LONGEST: usize = ALL[ALL.len() - 1].0.len();
 
-/// Where in [`ALL`] the keys of each length begin.
+/// The index in [`ALL`] of the first key of each length.
 const STARTS: [u8; LONGEST + 2] = {
     let mut starts = [0; LONGEST + 2];
     let (mut length, mut at) = (0, 0);
@@ -90,15 +90,15 @@ const STARTS: [u8; LONGEST + 2] = {
 };
 
 impl Key {
-    /// The key that is called so.
+    /// The key with this text.
     pub(super) fn of(text: &str) -> Option<Self> {
         let [from, until] = *STARTS.get(text.len()..)?.first_chunk::<2>()?;
         let those = &ALL[usize::from(from)..usize::from(until)];
         those.iter().find(|(known, _)| *known == text).map(|(_, key)| *key)
     }
 
-    /// Whether what it says is written elsewhere, so that it is not repeated among the data. `sentry.*` of these are
-    /// how Sentry's SDKs on OpenTelemetry hand their own fields on (getsentry/sentry-javascript
+    /// Whether the value is written elsewhere, so that it is not repeated in the data. The `sentry.*` keys are those in
+    /// which Sentry's SDKs on OpenTelemetry pass on their own fields (getsentry/sentry-javascript
     /// `packages/opentelemetry/src/spanExporter.ts`).
     pub(super) fn has_its_own_place(self) -> bool {
         matches!(
@@ -116,9 +116,9 @@ impl Key {
     }
 }
 
-/// What a span's attributes say under the keys that decide anything.
+/// The values of a span's known attributes.
 pub(super) struct Known<'a> {
-    /// Where in `values` what a key says is, from 1 on; 0 where it says nothing.
+    /// For each key the index of its value in `values`, from 1 on; 0 if it has none.
     places: [u8; ALL.len()],
     values: Vec<AnyValue<'a>>,
 }
@@ -128,7 +128,7 @@ impl<'a> Known<'a> {
         Self { places: [0; ALL.len()], values: Vec::with_capacity(16) }
     }
 
-    /// Takes note of an attribute. Of several with one key the first counts; returns whether this is the first.
+    /// Records an attribute. Of duplicate keys the first one counts; returns whether this is the first.
     #[inline]
     pub(super) fn note(&mut self, key: Key, value: AnyValue<'a>) -> bool {
         let place = &mut self.places[key as usize];
@@ -151,12 +151,12 @@ impl<'a> Known<'a> {
         self.places[key as usize] > 0
     }
 
-    /// What the first of these keys says that says any text.
+    /// The first non-empty text of these keys.
     pub(super) fn text(&self, keys: &[Key]) -> Option<&'a str> {
         keys.iter().find_map(|key| self.get(*key)?.text().filter(|text| !text.is_empty()))
     }
 
-    /// What the first of these keys says that says a whole number.
+    /// The first integer of these keys.
     pub(super) fn int(&self, keys: &[Key]) -> Option<i64> {
         keys.iter().find_map(|key| self.get(*key)?.int())
     }

@@ -1,17 +1,17 @@
-//! The spans of a transaction become a `transaction` item: an event of Sentry's (event schema, type `transaction`).
+//! Converts the spans of a transaction to a `transaction` item: a Sentry event (event schema, type `transaction`).
 //!
-//! A local root and the spans below it were put together by the processor `transactions`
-//! ([`Segment`](profbridge_model::spans::Segment)); here they are only written. The pages of the exporter
-//! `sentry` describe the conversion for users. Each rule has a file:
+//! The processor `transactions` has grouped a local root and the spans below it
+//! ([`Segment`](profbridge_model::spans::Segment)); this module only writes them. The documentation of the exporter
+//! `sentry` describes the conversion for users. Each rule has a file:
 //!
-//! * `keys`: the attributes that decide anything, found in one pass. `describe`: operation, name and its source.
-//!   `status`: Sentry's status.
-//! * `span`: what the transaction and its spans have in common. `request`: what only the transaction has.
-//!   `resource`: what all transactions of a process have.
-//! * `shed`: what goes where it is too much. `value`: the text. `limits`, `notes`.
+//! * `keys`: the attributes that the conversion depends on, found in one pass. `describe`: operation, name and its
+//!   source. `status`: Sentry's status.
+//! * `span`: fields of transactions and their spans. `request`: fields of transactions only. `resource`: fields that
+//!   all transactions of a process share.
+//! * `shed`: what is dropped if the size limit is exceeded. `value`: the JSON text. `limits`, `notes`.
 //!
-//! A value that Sentry would refuse is left out and counted, never the transaction. It is an event that Sentry stores
-//! as one: its id is made of those of the trace and the span, so whatever is sent twice is stored once.
+//! A value that Sentry would reject is left out and counted; the transaction is still sent. Its event id is derived
+//! from the ids of trace and span, so that Sentry stores a transaction once even if it is sent twice.
 
 mod describe;
 mod keys;
@@ -44,40 +44,40 @@ use value::Json;
 
 use super::chunk_envelope::SDK_NAME;
 
-/// What is known of a transaction that was written.
+/// The properties of a written transaction.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Summary {
-    /// A hash of its trace and its span, with the bits of a random UUID.
+    /// Hash of its trace and its span, in the form of a random UUID.
     pub event_id: Uuid,
-    /// Its trace.
+    /// Its trace id.
     pub trace_id: TraceId,
-    /// When it began, in nanoseconds since the Unix epoch.
+    /// Its start, in nanoseconds since the Unix epoch.
     pub start_unix_nano: u64,
     /// Its name.
     pub name: Box<str>,
-    /// Where the name comes from.
+    /// The source of the name.
     pub source: Source,
-    /// The probability with which it was kept, where that is known: above 0 and at most 1.
+    /// Its sample rate, if known: above 0 and at most 1.
     pub sample_rate: Option<f64>,
-    /// How many spans it has, itself included.
+    /// Number of spans, including the root.
     pub spans: u64,
 }
 
-/// A transaction that was written, and what is not in it.
+/// A written transaction and its losses.
 #[derive(Debug)]
 pub struct Transaction<'a> {
-    /// What is known of it.
+    /// Its properties.
     pub summary: Summary,
     /// Its JSON, on one line.
     pub json: &'a [u8],
-    /// The spans that are not in it.
+    /// The spans that were left out.
     pub losses: Losses,
-    /// What else is not.
+    /// Other data that was left out.
     pub notes: Notes,
 }
 
-/// The operation of an OTLP span, as a transaction or span of Sentry's has it: what it says itself (`sentry.op`), else
-/// what follows from OpenTelemetry's conventions. `None` where nothing does.
+/// The Sentry operation of an OTLP span: the span's `sentry.op`, or else derived from OpenTelemetry's conventions.
+/// `None` if neither applies.
 pub fn op(spans: &Spans, span: &Span) -> Option<String> {
     let fields = Fields::of(spans, span);
     let mut known = Known::new();
@@ -89,7 +89,7 @@ pub fn op(spans: &Spans, span: &Span) -> Option<String> {
     Described::of(fields.name, span.kind, &known, &mut Notes::default()).op.map(Cow::into_owned)
 }
 
-/// Writes transactions, one at a time; keeps its memory from one to the next.
+/// Writes transactions one at a time, and reuses its memory.
 #[derive(Debug, Default)]
 pub struct Writer {
     json: Json,
@@ -98,11 +98,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Writes the spans of one transaction. The root is the span that is one, else the first by its start, which stands
-    /// for a root that never came. `None` where there is no span at all.
+    /// Writes the spans of one transaction. The root is the span marked as such, or else the earliest span, which then
+    /// replaces a root that never arrived. `None` if there are no spans.
     ///
-    /// The spans are those of one [segment](Spans::segments) of the batch, whose form is OTLP; `resource` is the
-    /// root's.
+    /// The spans must be one [segment](Spans::segments) of an OTLP batch, and `resource` must be the root's.
     pub fn write(&mut self, spans: &Spans, segment: &[Span], resource: &Resource) -> Option<Transaction<'_>> {
         let root = root_of(segment)?;
         self.in_order(segment, root);
@@ -119,7 +118,7 @@ impl Writer {
         for position in children {
             let start = json.out.len();
             child(spans, &segment[*position as usize], json, pieces);
-            // Two brackets follow, and even without any data it must not be too large.
+            // Two closing brackets follow, and dropping all data may still not be enough.
             if json.out.len() + 2 - pieces.bytes() > MAX_TRANSACTION_BYTES {
                 pieces.truncate(json, start);
                 losses.add(Reason::TooLarge, Quantities::spans((children.len() - written) as u64));
@@ -139,7 +138,7 @@ impl Writer {
         Some(Transaction { summary, json: &json.out, losses, notes: json.notes })
     }
 
-    /// The positions of the spans but the root, by start: of too many those stay that began first.
+    /// The positions of the non-root spans, sorted by start. If there are too many, the earliest stay.
     fn in_order(&mut self, segment: &[Span], root: usize) {
         self.order.clear();
         self.order.extend((0..segment.len() as u32).filter(|position| *position as usize != root));
@@ -150,19 +149,19 @@ impl Writer {
     }
 }
 
-/// The position of the span that a transaction is made of.
+/// The position of a transaction's root span.
 fn root_of(segment: &[Span]) -> Option<usize> {
     let is_root = |span: &Span| span.segment.is_some_and(|segment| segment.is_root);
     let first = || Some(segment.iter().enumerate().min_by_key(|(_, span)| span.start_unix_nano)?.0);
     segment.iter().position(is_root).or_else(first)
 }
 
-/// The span that a transaction is made of.
+/// The root span of a transaction.
 pub fn root(segment: &[Span]) -> Option<&Span> {
     segment.get(root_of(segment)?)
 }
 
-/// Writes everything but the spans.
+/// Writes everything except the child spans.
 fn head(spans: &Spans, root: &Span, resource: &Resource, json: &mut Json, pieces: &mut Pieces) -> Summary {
     let event_id = event_id(root);
     let mut reading = Reading::of(spans, root);
@@ -210,7 +209,7 @@ fn head(spans: &Spans, root: &Span, resource: &Resource, json: &mut Json, pieces
     Summary { event_id, trace_id, start_unix_nano, name: name.into(), source, sample_rate, spans: 0 }
 }
 
-/// Writes a span that is not the transaction itself, and a comma.
+/// Writes a child span and a comma.
 fn child(spans: &Spans, span: &Span, json: &mut Json, pieces: &mut Pieces) {
     let mut reading = Reading::of(spans, span);
     json.out.push(b'{');
@@ -223,7 +222,7 @@ fn child(spans: &Spans, span: &Span, json: &mut Json, pieces: &mut Pieces) {
     json.raw("},");
 }
 
-/// The id of a transaction: the same whenever the same span is sent.
+/// The id of a transaction, which is the same each time the same span is sent.
 fn event_id(root: &Span) -> Uuid {
     let mut hash = Xxh3::new();
     hash.update(b"transaction");
@@ -232,8 +231,8 @@ fn event_id(root: &Span) -> Uuid {
     Uuid::from_bytes(*ProfilerId::from_hash(hash.digest128()).as_bytes())
 }
 
-/// The probability with which a transaction was kept: what was found out on the way, else what its span says. What is
-/// none is counted.
+/// The sample rate of a transaction: the value determined on the way, or else the span's own. An invalid rate is
+/// counted.
 fn sample_rate(root: &Span, known: &Known<'_>, json: &mut Json) -> Option<f64> {
     let changed = root.changes.as_deref().and_then(|changes| changes.sample_rate);
     let said = || match known.get(Key::SentrySampleRate)? {

@@ -1,20 +1,20 @@
-//! What was left out of transactions and is no lost span.
+//! Data left out of transactions, apart from lost spans.
 
-/// Things an operator may want to know that are no losses of spans.
+/// Information for the operator that is not a loss of spans.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Notes {
-    /// Spans, resources and requests whose data was left out so that the transaction fits
+    /// Number of spans, resources and requests whose data was left out so that the transaction fits
     /// [`MAX_TRANSACTION_BYTES`](super::limits::MAX_TRANSACTION_BYTES).
     pub shed_data: u64,
-    /// Values that no field of Sentry's can have: numbers that are none, lists that nest too deep, a release or an
-    /// operation that breaks Sentry's rules, what exceeds a limit of [`limits`](super::limits) by number.
+    /// Number of values that Sentry cannot represent: NaN and infinities, lists that nest too deep, an invalid release
+    /// or operation, elements beyond a limit of [`limits`](super::limits).
     pub invalid_values: u64,
-    /// Texts that were cut at a limit of [`limits`](super::limits).
+    /// Number of texts truncated at a limit of [`limits`](super::limits).
     pub truncated_texts: u64,
 }
 
 impl Notes {
-    /// Adds all that `other` counted.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: Notes) {
         let Notes { shed_data, invalid_values, truncated_texts } = other;
         self.shed_data += shed_data;
@@ -22,7 +22,7 @@ impl Notes {
         self.truncated_texts += truncated_texts;
     }
 
-    /// Those that there are any of, by the names that metrics and summaries have for them.
+    /// The non-zero counts, by their names in metrics and summaries.
     pub fn counts(self) -> impl Iterator<Item = (&'static str, u64)> {
         let Notes { shed_data, invalid_values, truncated_texts } = self;
         [

@@ -1,4 +1,4 @@
-//! What the span of a transaction says of its user, of the request that it answers, and of its answer.
+//! Writes the user, the HTTP request and the response from a transaction's root span.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,8 @@ use super::span::Reading;
 use super::value::{Json, Names};
 use crate::otlp::traces::AnyValue;
 
-/// Writes `,"user":{…}` where anything is said of one (event schema, `User`; OpenTelemetry semantic conventions,
-/// registry, `user` and `enduser`).
+/// Writes `,"user":{…}` if there is any user data (event schema, `User`; OpenTelemetry semantic conventions, registry,
+/// `user` and `enduser`).
 pub(super) fn user(known: &Known<'_>, json: &mut Json) {
     object(
         ",\"user\":{",
@@ -26,13 +26,13 @@ pub(super) fn user(known: &Known<'_>, json: &mut Json) {
     );
 }
 
-/// Writes `,"browser":{…}`, a context, where a browser is named.
+/// Writes the context `,"browser":{…}` if a browser is named.
 pub(super) fn browser(known: &Known<'_>, json: &mut Json) {
     let version = known.text(&[Key::UserAgentVersion]);
     object(",\"browser\":{", &[("name", known.text(&[Key::UserAgentName])), ("version", version)], json);
 }
 
-/// Writes `,"request":{…}` for a span that answers a request of HTTP (event schema, `Request`).
+/// Writes `,"request":{…}` for a span that handles an HTTP request (event schema, `Request`).
 pub(super) fn request(root: &Reading<'_>, json: &mut Json) {
     let known = &root.known;
     let Some(method) = answered(root) else { return };
@@ -54,7 +54,7 @@ pub(super) fn request(root: &Reading<'_>, json: &mut Json) {
     json.out.push(b'}');
 }
 
-/// Writes `,"response":{…}`, a context, for a span that answers a request of HTTP (event schema, `ResponseContext`).
+/// Writes the context `,"response":{…}` for a span that handles an HTTP request (event schema, `ResponseContext`).
 pub(super) fn response(root: &Reading<'_>, json: &mut Json) {
     if answered(root).is_none() {
         return;
@@ -78,12 +78,12 @@ pub(super) fn response(root: &Reading<'_>, json: &mut Json) {
     }
 }
 
-/// The method of the request that a span answers.
+/// The HTTP method, if the span handles a request as the server.
 fn answered<'a>(root: &Reading<'a>) -> Option<&'a str> {
     root.known.text(&[Key::HttpRequestMethod, Key::HttpMethod]).filter(|_| root.span.kind == SpanKind::Server)
 }
 
-/// The URL without its query: the whole one, or what it is made of.
+/// The URL without its query: the full one, or composed of its parts.
 fn url<'a>(known: &Known<'a>) -> Option<Cow<'a, str>> {
     if let Some(url) = known.text(&[Key::UrlFull, Key::HttpUrl]) {
         return Some(without_credentials(without_query(url)));
@@ -93,7 +93,7 @@ fn url<'a>(known: &Known<'a>) -> Option<Cow<'a, str>> {
         return Some(path.into());
     };
     let scheme = known.text(&[Key::UrlScheme, Key::HttpScheme]).unwrap_or("http");
-    // `http.host` has the port, where it is not the usual one.
+    // `http.host` includes a non-default port.
     let usual = if scheme == "https" { 443 } else { 80 };
     let port = known.int(&[Key::ServerPort, Key::NetHostPort]).filter(|port| *port != usual);
     let is_address = host.contains(':') && !host.starts_with('[') && host.parse::<std::net::Ipv6Addr>().is_ok();
@@ -115,7 +115,7 @@ fn query<'a>(known: &Known<'a>) -> Option<&'a str> {
     whole.or_else(|| of(known.text(&[Key::UrlFull, Key::HttpUrl, Key::HttpTarget])?))
 }
 
-/// Writes `,"body_size":…`, which is no negative number.
+/// Writes `,"body_size":…`, unless it is negative.
 fn size(size: Option<i64>, json: &mut Json) {
     match size {
         Some(size) if size >= 0 => {
@@ -127,8 +127,8 @@ fn size(size: Option<i64>, json: &mut Json) {
     }
 }
 
-/// Writes `,"headers":{…}`: the attributes that begin so, each a list of the header's values (OpenTelemetry semantic
-/// conventions, `http.request.header.<key>`), and one more where there is none of that name.
+/// Writes `,"headers":{…}` from the attributes with this prefix, each a list of the header's values (OpenTelemetry
+/// semantic conventions, `http.request.header.<key>`). `more` is added unless there is a header of that name.
 fn headers(root: &Reading<'_>, prefix: &str, more: Option<(&str, &str)>, json: &mut Json) {
     let mut names = Names::default();
     let mut written = 0;
@@ -172,7 +172,7 @@ fn headers(root: &Reading<'_>, prefix: &str, more: Option<(&str, &str)>, json: &
     }
 }
 
-/// Writes an object of those members that there are, where there is any.
+/// Writes an object with the members that have a value; nothing if there are none.
 fn object(open: &str, members: &[(&str, Option<&str>)], json: &mut Json) {
     let mut said = members.iter().filter_map(|(member, value)| Some((member, (*value)?))).peekable();
     if said.peek().is_none() {

@@ -1,4 +1,4 @@
-//! What a transaction says of the process that it comes from. The same for every transaction of a resource.
+//! The data of the process in a transaction, the same for every transaction of a resource.
 
 use profbridge_model::Spans;
 use profbridge_model::spans::SpanResource;
@@ -13,33 +13,33 @@ use crate::sentry::about::About;
 use crate::sentry::chunk::limits::MAX_ENVIRONMENT;
 use crate::sentry::{Told, platform};
 
-/// Keys that Sentry has fields for, so that it takes no tags of these names (Sentry documentation, "Customize Tags").
+/// Keys that Sentry does not accept as tags, because it has fields for them (Sentry documentation, "Customize Tags").
 const NO_TAGS: [&str; 5] = ["release", "dist", "environment", "server_name", "user"];
 
-/// What a resource says, as it stands in each of its transactions.
+/// The data of a resource, prepared for its transactions.
 #[derive(Debug)]
 pub struct Resource {
-    /// The release, where the process names one that Sentry takes.
+    /// The release, if the process names one that Sentry accepts.
     pub release: Option<String>,
-    /// The environment, where it is one that Sentry takes.
+    /// The environment, if Sentry accepts it.
     pub environment: Option<String>,
-    /// Which of the languages that Sentry knows it runs.
+    /// Sentry's platform for the process's language.
     pub platform: &'static str,
-    /// Members of the event: where it runs, its release, its tags.
+    /// Top-level members of the event: server name, release, tags.
     pub(super) top: Vec<u8>,
     /// Contexts that describe it.
     pub(super) contexts: Vec<u8>,
-    /// The context with all that it says.
+    /// The context `otel` with all attributes.
     pub(super) otel: Vec<u8>,
-    /// What each of its transactions is without.
+    /// The data that its transactions lack.
     pub(super) notes: Notes,
 }
 
-/// A member of a context, and the attributes that it may be.
+/// A member of a context, and the attributes that may provide it.
 type Member = (&'static str, &'static [&'static str]);
 
-/// The contexts: each its name and its members, which are the text of attributes, the first of those that there is
-/// (event schema, `OSContext` and those behind it; OpenTelemetry semantic conventions, registry).
+/// The contexts: name and members. A member is the text of the first attribute that exists (event schema, `OSContext`
+/// and the following ones; OpenTelemetry semantic conventions, registry).
 const CONTEXTS: &[(&str, &[Member])] = &[
     (
         "os",
@@ -93,7 +93,7 @@ const CONTEXTS: &[(&str, &[Member])] = &[
 ];
 
 impl Resource {
-    /// Reads a resource of a batch. `environment` is that of processes that do not name one.
+    /// Prepares a resource of a batch. `environment` is the default for processes without one.
     pub fn of(spans: &Spans, resource: &SpanResource, environment: &str) -> Self {
         let told = Told::of_resource(spans, resource);
         let About { release, environment, .. } = About::of(&told, environment);
@@ -154,8 +154,8 @@ impl Resource {
     }
 }
 
-/// Writes `,"tags":{…}`: what the attributes say that a tag may say. What does not fit is in the context `otel` with
-/// the others, and nothing is lost.
+/// Writes `,"tags":{…}`: the attributes that are valid as tags. Nothing is lost, because all of them are also in the
+/// context `otel`.
 fn tags(attributes: &[(&str, AnyValue<'_>)], json: &mut Json) {
     let mut tags = 0;
     for (key, value) in attributes {
@@ -193,25 +193,25 @@ fn is_tag_value(value: &str) -> bool {
     !value.trim().is_empty() && !value.contains(char::is_control) && value.chars().nth(MAX_TAG_VALUE - 1).is_none()
 }
 
-/// A text that keeps a rule; another is counted and gone.
+/// The text if it follows a rule; otherwise it is dropped and counted.
 fn valid(text: String, rule: impl Fn(&str) -> bool, notes: &mut Notes) -> Option<String> {
     let keeps = rule(&text);
     notes.invalid_values += u64::from(!keeps);
     keeps.then_some(text)
 }
 
-/// Whether Sentry takes a release (getsentry/sentry-release-parser `src/parser.rs`, `validate_release`; Sentry
+/// Whether Sentry accepts a release (getsentry/sentry-release-parser `src/parser.rs`, `validate_release`; Sentry
 /// documentation, "Releases").
 fn is_release(text: &str) -> bool {
     is_name(text, MAX_RELEASE_BYTES) && !text.eq_ignore_ascii_case("latest") && !text.contains('\\')
 }
 
-/// Whether Sentry takes an environment (getsentry/sentry-release-parser `src/parser.rs`, `validate_environment`).
+/// Whether Sentry accepts an environment (getsentry/sentry-release-parser `src/parser.rs`, `validate_environment`).
 fn is_environment(text: &str) -> bool {
     is_name(text, MAX_ENVIRONMENT) && !text.eq_ignore_ascii_case("none")
 }
 
-/// What releases and environments have in common.
+/// The rules that releases and environments share.
 fn is_name(text: &str, max: usize) -> bool {
     text.len() <= max
         && !text.trim().is_empty()
@@ -219,7 +219,7 @@ fn is_name(text: &str, max: usize) -> bool {
         && !text.contains(['\n', '\r', '\t', '\x0c', '/'])
 }
 
-/// Whether Sentry takes a distribution (Sentry developer documentation, "Event Payloads", `dist`).
+/// Whether Sentry accepts a distribution (Sentry developer documentation, "Event Payloads", `dist`).
 fn is_dist(text: &str) -> bool {
     text.len() <= MAX_DIST_BYTES && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte))
 }

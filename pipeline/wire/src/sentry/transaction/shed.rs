@@ -1,37 +1,37 @@
-//! What goes when a transaction is too large: the largest data first.
+//! Reduces a transaction that is too large: the largest data is dropped first.
 
 use super::value::Json;
 
-/// A part of the JSON that may be left out.
+/// An optional part of the JSON.
 #[derive(Debug, Clone, Copy)]
 struct Piece {
     start: usize,
     len: usize,
 }
 
-/// The parts of the JSON that may be left out: the attributes of a span, its links, a resource, a request. What stands
-/// around them is JSON without them.
+/// The optional parts of the JSON: a span's attributes, its links, a resource, a request. Without them the rest is
+/// still valid JSON.
 #[derive(Debug, Default)]
 pub(super) struct Pieces {
-    /// In the order in which they stand.
+    /// In the order of their positions.
     all: Vec<Piece>,
-    /// How long they are together, in bytes.
+    /// Total length, in bytes.
     bytes: usize,
 }
 
 impl Pieces {
-    /// Forgets all of them.
+    /// Forgets all parts.
     pub(super) fn clear(&mut self) {
         self.all.clear();
         self.bytes = 0;
     }
 
-    /// How long they are together, in bytes.
+    /// Total length, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Writes a piece and remembers it.
+    /// Writes an optional part and records it.
     pub(super) fn write(&mut self, json: &mut Json, write: impl FnOnce(&mut Json)) {
         let start = json.out.len();
         write(json);
@@ -42,7 +42,7 @@ impl Pieces {
         }
     }
 
-    /// Takes back everything that was written from a place on.
+    /// Removes everything written from `place` on.
     pub(super) fn truncate(&mut self, json: &mut Json, place: usize) {
         json.out.truncate(place);
         while let Some(gone) = self.all.pop_if(|piece| piece.start >= place) {
@@ -50,7 +50,7 @@ impl Pieces {
         }
     }
 
-    /// Leaves out the largest until the JSON has at most `limit` bytes, or none is left.
+    /// Removes the largest parts until the JSON has at most `limit` bytes, or none is left.
     pub(super) fn shed(&mut self, json: &mut Json, limit: usize) {
         let mut excess = json.out.len().saturating_sub(limit);
         let mut going = self.all.clone();
@@ -63,7 +63,7 @@ impl Pieces {
         going.truncate(enough);
         going.sort_unstable_by_key(|piece| piece.start);
         json.notes.shed_data += going.len() as u64;
-        // Everything moves down over what goes, and the pieces that stay with it.
+        // The remaining text moves down over the removed parts, together with the remaining parts.
         let (mut from, mut to) = (0, 0);
         for gap in &going {
             json.out.copy_within(from..gap.start, to);
@@ -94,8 +94,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Guarantees: of the pieces the largest go, no more than it takes; what is left is what would have been
-        /// written without them, and what stays can be left out later.
+        /// Guarantees: the largest parts are removed, and no more than necessary; the result is the same as if they had
+        /// not been written, and the remaining parts can be removed later.
         /// rule: event-schema#event-spans
         #[test]
         fn the_largest_go(parts in prop::collection::vec((0..6_usize, any::<bool>()), 0..20), limit in 0..60_usize) {

@@ -1,4 +1,4 @@
-//! What the transaction and each of its spans have in common: ids, times, data, links.
+//! The fields that a transaction shares with its spans: ids, times, data, links.
 
 use std::borrow::Cow;
 
@@ -13,18 +13,18 @@ use super::status;
 use super::value::{Json, Names};
 use crate::otlp::traces::{AnyValue, Event, Fields, read};
 
-/// How a span came to Sentry. Sentry's own OTLP endpoint says the same of the spans that it takes
-/// (Sentry developer documentation, "Trace Origin": `auto`, a category, who made it).
+/// The origin of a span. Sentry's own OTLP endpoint uses the same value (Sentry developer documentation, "Trace
+/// Origin": `auto`, a category, the author).
 const ORIGIN: &str = "auto.otlp.spans";
 
-/// A span while it is written.
+/// A span that is being written.
 pub(super) struct Reading<'a> {
     pub(super) span: &'a Span,
     pub(super) fields: Fields<'a>,
     pub(super) known: Known<'a>,
 }
 
-/// Which profiler saw the thread that ran a span.
+/// The thread of a span, and the profiler that sampled it.
 #[derive(Default)]
 struct Thread<'a> {
     profiler_id: Option<ProfilerId>,
@@ -33,7 +33,7 @@ struct Thread<'a> {
 }
 
 impl<'a> Reading<'a> {
-    /// A span of a batch. What its attributes say is known once its data was written.
+    /// A span of a batch. Its known attributes are available after its data has been written.
     pub(super) fn of(spans: &'a Spans, span: &'a Span) -> Self {
         Self { span, fields: Fields::of(spans, span), known: Known::new() }
     }
@@ -59,8 +59,8 @@ impl<'a> Reading<'a> {
         json.time(self.span.end_unix_nano);
     }
 
-    /// Writes `,"data":{…}` and `,"links":[…]`, and finds what the span's attributes say. What may be left out of them
-    /// is among the pieces then. Returns the profiler that the data names.
+    /// Writes `,"data":{…}` and `,"links":[…]`, and collects the known attributes. The optional parts are recorded in
+    /// `pieces`. Returns the profiler that the data names.
     pub(super) fn data(&mut self, spans: &'a Spans, json: &mut Json, pieces: &mut Pieces) -> Option<ProfilerId> {
         json.raw(",\"data\":{");
         pieces.write(json, |json| self.attributes(spans, json));
@@ -97,19 +97,19 @@ impl<'a> Reading<'a> {
         json.out.push(b'"');
     }
 
-    /// What the span is called.
+    /// The span's name in Sentry.
     pub(super) fn described(&self, json: &mut Json) -> Described<'a> {
         Described::of(self.fields.name, self.span.kind, &self.known, &mut json.notes)
     }
 
     fn origin(&self) -> &'a str {
         let said = self.known.text(&[Key::SentryOrigin]).filter(|text| text.len() <= MAX_TEXT_BYTES);
-        // Words between dots (Sentry developer documentation, "Trace Origin"), in which JSON escapes nothing.
+        // Words separated by dots (Sentry developer documentation, "Trace Origin"), which need no escapes in JSON.
         said.filter(|text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte)))
             .unwrap_or(ORIGIN)
     }
 
-    /// Writes `"KEY":VALUE,` for each of the attributes, and for what else the span says.
+    /// Writes `"KEY":VALUE,` for each attribute and the other data of the span.
     fn attributes(&mut self, spans: &'a Spans, json: &mut Json) {
         json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
         let mut names = Names::default();
@@ -156,7 +156,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// What is known of the span's thread: what was found out on the way, else what the span says itself.
+    /// The span's thread: determined on the way, or else from the span's own attributes.
     fn thread(&self, json: &mut Json) -> Thread<'a> {
         let changes = self.span.changes.as_deref();
         if let Some(link) = changes.and_then(|changes| changes.profiler.as_ref()) {
@@ -168,7 +168,7 @@ impl<'a> Reading<'a> {
             thread.profiler_id = said.text().and_then(|text| Uuid::try_parse(text).ok()).map(ProfilerId::from_uuid);
             json.notes.invalid_values += u64::from(thread.profiler_id.is_none());
         }
-        // A string, as the keys of a chunk's threads are, whatever it is in OTLP.
+        // A string, like the keys of a chunk's threads, whatever the type in OTLP.
         thread.id = match self.known.get(Key::ThreadId) {
             Some(AnyValue::Int(id)) => Some(id.to_string().into()),
             Some(AnyValue::Text(id)) => Some(id.into()),
@@ -183,7 +183,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// Writes `"otel.events":[…],` where there are any: exceptions, mostly.
+/// Writes `"otel.events":[…],` if there are events: mostly exceptions.
 fn events<'a>(events: impl Iterator<Item = Event<'a>>, json: &mut Json) {
     let mut events = events.peekable();
     if events.peek().is_none() {
@@ -205,7 +205,7 @@ fn events<'a>(events: impl Iterator<Item = Event<'a>>, json: &mut Json) {
     json.out.push(b',');
 }
 
-/// Writes `,"links":[…]` where there are any, as Sentry's SDKs do (getsentry/sentry-javascript
+/// Writes `,"links":[…]` if there are links, as Sentry's SDKs do (getsentry/sentry-javascript
 /// `packages/core/src/utils/spanUtils.ts`, `convertSpanLinksForEnvelope`).
 fn links(fields: &Fields<'_>, json: &mut Json) {
     json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
@@ -232,7 +232,7 @@ fn links(fields: &Fields<'_>, json: &mut Json) {
     }
 }
 
-/// Writes `,"attributes":{…}` where there are any.
+/// Writes `,"attributes":{…}` if there are attributes.
 fn attributes_of<'a>(attributes: impl Iterator<Item = (&'a str, AnyValue<'a>)>, json: &mut Json) {
     let mut names = Names::default();
     let mut open = false;
@@ -253,7 +253,7 @@ fn attributes_of<'a>(attributes: impl Iterator<Item = (&'a str, AnyValue<'a>)>, 
     }
 }
 
-/// Appends at most sixteen bytes in lower-case hexadecimal digits.
+/// Appends up to sixteen bytes as lower-case hexadecimal digits.
 fn hex(out: &mut Vec<u8>, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = [0; 32];

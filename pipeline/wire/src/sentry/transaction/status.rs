@@ -1,15 +1,15 @@
-//! Sentry's status of a span: that of OTLP, and the codes of HTTP and gRPC behind it.
+//! Sentry's status of a span, from OTLP's status and from HTTP and gRPC codes.
 //!
-//! OTLP says ok, error or nothing. Sentry has the codes of gRPC (event schema, `SpanStatus`), and its SDKs on
-//! OpenTelemetry find them so (getsentry/sentry-javascript `packages/opentelemetry/src/utils/mapStatus.ts`,
-//! `packages/core/src/tracing/spanstatus.ts`): what is marked as ok is that. An error whose message is one of the codes
-//! is that code, else the one of the HTTP or gRPC code among its attributes, else an internal error. Without a mark the
-//! attributes decide, and without those it went well.
+//! OTLP's status is ok, error or unset. Sentry uses gRPC's codes (event schema, `SpanStatus`). The mapping is that of
+//! Sentry's SDKs on OpenTelemetry (getsentry/sentry-javascript `packages/opentelemetry/src/utils/mapStatus.ts`,
+//! `packages/core/src/tracing/spanstatus.ts`): ok stays ok. An error whose message is one of the codes has that code,
+//! or else the HTTP or gRPC code in its attributes, or else it is an internal error. If the status is unset, the
+//! attributes decide; without them it is ok.
 
 use super::keys::{Key, Known};
 use crate::otlp::traces::Fields;
 
-/// The statuses, at the numbers that gRPC has for them (grpc/grpc `doc/statuscodes.md`).
+/// The statuses, indexed by gRPC's numbers (grpc/grpc `doc/statuscodes.md`).
 const OF_GRPC: [&str; 17] = [
     "ok",
     "cancelled",
@@ -45,7 +45,7 @@ pub(super) fn of(fields: &Fields<'_>, known: &Known<'_>) -> &'static str {
     }
 }
 
-/// What the code of an answer says.
+/// The status for the response code in the attributes.
 fn of_codes(known: &Known<'_>) -> Option<&'static str> {
     if let Some(code) = known.int(&[Key::HttpResponseStatusCode, Key::HttpStatusCode]) {
         return Some(of_http(code));
@@ -53,7 +53,7 @@ fn of_codes(known: &Known<'_>) -> Option<&'static str> {
     if let Some(code) = known.int(&[Key::RpcGrpcStatusCode]) {
         return Some(usize::try_from(code).ok().and_then(|code| OF_GRPC.get(code)).copied().unwrap_or("unknown"));
     }
-    // The newer attribute has the name of the code, for every protocol in its own words.
+    // The newer attribute has the name of the code, specific to each protocol.
     let name = known.text(&[Key::RpcResponseStatusCode])?;
     OF_GRPC.iter().copied().find(|status| match *status {
         INTERNAL_ERROR => name == "INTERNAL",

@@ -1,4 +1,4 @@
-//! Writes values as JSON: those of attributes, texts of bounded length, times.
+//! Writes values as JSON: attribute values, texts of bounded length, times.
 
 use std::fmt::Display;
 use std::hash::BuildHasher;
@@ -12,31 +12,31 @@ use super::notes::Notes;
 use crate::json;
 use crate::otlp::traces::AnyValue;
 
-/// Stands at the end of a text that was cut.
+/// Marks a truncated text.
 const ELLIPSIS: &str = "…";
 
-/// The JSON of a transaction in the making.
+/// The JSON of a transaction that is being written.
 #[derive(Debug, Default)]
 pub(super) struct Json {
     pub(super) out: Vec<u8>,
     pub(super) notes: Notes,
-    /// From this length on lists and maps end: what they belong to is too large to be sent anyway.
+    /// At this length lists and maps are cut off: the data around them is too large to be sent anyway.
     pub(super) full: usize,
 }
 
 impl Json {
-    /// Appends text as it stands.
+    /// Appends text without escaping.
     #[inline]
     pub(super) fn raw(&mut self, text: &str) {
         self.out.extend_from_slice(text.as_bytes());
     }
 
-    /// Appends what is written without characters that JSON escapes: an id, a number.
+    /// Appends a value whose text needs no escapes: an id, a number.
     pub(super) fn display(&mut self, what: impl Display) {
         self.raw(&what.to_string());
     }
 
-    /// Appends the inside of a string of at most `max` bytes.
+    /// Appends the content of a string of at most `max` bytes.
     #[inline]
     pub(super) fn text(&mut self, text: &str, max: usize) {
         if text.len() <= max {
@@ -55,8 +55,8 @@ impl Json {
         self.out.push(b'"');
     }
 
-    /// Appends a time, given in nanoseconds since the Unix epoch, as seconds with six digits behind the point: Sentry
-    /// keeps no more (event schema, `timestamp`).
+    /// Appends a time in nanoseconds since the Unix epoch as seconds with six decimal places, Sentry's precision (event
+    /// schema, `timestamp`).
     pub(super) fn time(&mut self, unix_nano: u64) {
         let micros = unix_nano / 1_000;
         json::number(&mut self.out, micros / 1_000_000);
@@ -64,7 +64,7 @@ impl Json {
         self.out.extend_from_slice(&json::six_digits((micros % 1_000_000) as u32));
     }
 
-    /// Appends a whole number.
+    /// Appends an integer.
     pub(super) fn int(&mut self, number: i64) {
         if number < 0 {
             self.out.push(b'-');
@@ -72,7 +72,7 @@ impl Json {
         json::number(&mut self.out, number.unsigned_abs());
     }
 
-    /// Appends `"KEY":VALUE,` unless the value has no JSON, which is counted.
+    /// Appends `"KEY":VALUE,` unless the value has no JSON form, which is counted.
     #[inline]
     pub(super) fn member(&mut self, key: &str, value: AnyValue<'_>, depth: u32) {
         let start = self.out.len();
@@ -81,7 +81,7 @@ impl Json {
         self.end_of_member(start, value, depth);
     }
 
-    /// The same of a key in which JSON escapes nothing.
+    /// Like `member`, for a key that needs no escapes.
     #[inline]
     pub(super) fn plain_member(&mut self, key: &str, value: AnyValue<'_>, depth: u32) {
         let start = self.out.len();
@@ -105,7 +105,7 @@ impl Json {
         }
     }
 
-    /// Appends a value. Returns whether it has JSON; what is appended otherwise is worth nothing.
+    /// Appends a value. Returns false if it has no JSON form; the appended text must then be removed.
     pub(super) fn value(&mut self, value: AnyValue<'_>, depth: u32) -> bool {
         match value {
             AnyValue::Text(text) => self.string("", text, MAX_VALUE_BYTES),
@@ -114,7 +114,7 @@ impl Json {
             AnyValue::Double(number) => return self.double(number),
             AnyValue::Empty => self.raw("null"),
             AnyValue::Bytes(bytes) => {
-                // As OTLP's own JSON has them (opentelemetry-proto, protobuf's JSON mapping).
+                // As in OTLP's own JSON (opentelemetry-proto, protobuf's JSON mapping).
                 let cut = &bytes[..bytes.len().min(MAX_VALUE_BYTES)];
                 self.notes.truncated_texts += u64::from(cut.len() < bytes.len());
                 self.out.push(b'"');
@@ -130,7 +130,7 @@ impl Json {
                 for value in values {
                     let start = self.out.len();
                     if !self.value(value, depth + 1) {
-                        // The others keep their places.
+                        // A placeholder, so that the other elements keep their positions.
                         self.out.truncate(start);
                         self.raw("null");
                     }
@@ -166,12 +166,12 @@ impl Json {
         false
     }
 
-    /// Whether what is being written is larger than a transaction may be.
+    /// Whether the current data exceeds the size of a transaction.
     pub(super) fn is_full(&self) -> bool {
         self.out.len() >= self.full
     }
 
-    /// Ends a list or an object whose elements each have a comma behind them.
+    /// Ends a list or an object whose elements each end with a comma.
     pub(super) fn end(&mut self, bracket: u8) {
         if self.out.last() == Some(&b',') {
             self.out.pop();
@@ -180,7 +180,7 @@ impl Json {
     }
 }
 
-/// The keys that an object has so far: in JSON each may stand once.
+/// The keys of an object so far: duplicate keys are not allowed.
 #[derive(Default)]
 pub(super) struct Names<'a> {
     few: Vec<&'a str>,
@@ -189,10 +189,10 @@ pub(super) struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// So many keys are compared one by one.
+    /// Up to this many keys are compared one by one.
     const FEW: usize = 32;
 
-    /// Whether a key is new; it is not any more from here on.
+    /// Adds a key, and returns whether it is new.
     pub(super) fn is_new(&mut self, key: &'a str) -> bool {
         if self.few.contains(&key) {
             return false;

@@ -1,4 +1,4 @@
-//! A profile's keys to a batch.
+//! Converts a profile's keys to a batch.
 
 use hashbrown::HashMap;
 use profbridge_model::builder::Any;
@@ -70,7 +70,7 @@ pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Resu
     builder.profile(profbridge_model::Profile {
         sample_type,
         time_unix_nano: first,
-        // The last sample lies before the end of the profile.
+        // The end of the profile is after its last sample.
         duration_nano: last - first + 1,
         profile_id: (!id.is_nil()).then(|| id.into_bytes()),
         ..profbridge_model::Profile::default()
@@ -101,7 +101,7 @@ fn uuid(place: &str, text: &Text<'_>) -> Result<Uuid, ProfileError> {
     Uuid::try_parse(text.as_str()).map_err(wrong)
 }
 
-/// The error with the reason that Relay has for it.
+/// Adds Relay's name for the error.
 fn with_reason(error: ProfileError, reason: &str) -> ProfileError {
     match error {
         ProfileError::Rule(invalid) => ProfileError::rule(invalid.place, format!("{} ({reason})", invalid.rule)),
@@ -109,7 +109,7 @@ fn with_reason(error: ProfileError, reason: &str) -> ProfileError {
     }
 }
 
-/// The ids of the transaction.
+/// The ids in a profile's transaction.
 struct Ids {
     transaction: Uuid,
     trace: Uuid,
@@ -135,7 +135,7 @@ impl Ids {
     }
 }
 
-/// The link to the span that the transaction is; `None` where its id is not known.
+/// The link to the transaction's span; `None` if its id is unknown.
 fn link(builder: &mut Builder, ids: &Ids, profile: &Profile<'_>, companion: &Companion<'_>) -> Option<LinkId> {
     let own = Contexts::span_id(&profile.contexts);
     let text = if own.is_empty() { Contexts::span_id(&companion.transaction.contexts) } else { own };
@@ -144,7 +144,7 @@ fn link(builder: &mut Builder, ids: &Ids, profile: &Profile<'_>, companion: &Com
     builder.link(ids.trace.into_bytes(), span.to_be_bytes())
 }
 
-/// The frames. Apple's pointer authentication codes are taken out of their addresses, as Relay does.
+/// The frames. Apple's pointer authentication codes are removed from addresses, as Relay does.
 fn frames<'a>(profile: &mut Profile<'a>, architecture: &str) -> Vec<Frame<'a>> {
     const ADDRESS: u64 = 0xf_ffff_ffff;
     let is_signed = profile.platform.as_str() == "cocoa" && matches!(architecture, "arm64" | "arm64e");
@@ -158,7 +158,7 @@ fn frames<'a>(profile: &mut Profile<'a>, architecture: &str) -> Vec<Frame<'a>> {
     unsigned.collect()
 }
 
-/// The threads of samples, in order of first appearance, and their ids as text.
+/// The threads of samples, in order of first appearance, with their ids as text.
 struct ThreadNames {
     index: HashMap<u64, u32>,
     texts: Vec<String>,
@@ -180,7 +180,7 @@ impl ThreadNames {
         self.index.get(&thread).copied()
     }
 
-    /// The samples with absolute times and with the threads' numbers, which are those of `threads`.
+    /// The samples with absolute times and with the numbers of `threads`.
     fn observations<'a>(
         &'a self,
         samples: &[Sample],
@@ -196,7 +196,7 @@ impl ThreadNames {
             let Some(time) = time else {
                 return Err(ProfileError::rule("profile.samples", "a time lies after 2262"));
             };
-            // Both were found before: a stack that is there, and a thread of these samples.
+            // Cannot fail: the stack exists, and the thread is from these samples.
             let stack = u32::try_from(sample.stack_id.0).unwrap_or(u32::MAX);
             all.push(Observation { time, stack, thread: self.number(sample.thread_id.0).unwrap_or_default() });
         }

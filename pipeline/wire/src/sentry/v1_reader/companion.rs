@@ -1,4 +1,4 @@
-//! What stands beside a profile in its envelope.
+//! The data that accompanies a profile in its envelope.
 
 use profbridge_model::Envelope;
 use serde::Deserialize;
@@ -6,16 +6,16 @@ use serde::Deserialize;
 use crate::sentry::envelope::ItemHeader;
 use crate::sentry::sampled::text::Text;
 
-/// What an envelope says of a profile in it.
+/// The data of an envelope that concerns a profile in it.
 #[derive(Debug, Default)]
 pub struct Companion<'a> {
-    /// Whether the transaction is there. What it says is known only where it is JSON.
+    /// Whether the transaction exists. Its content is only known if it is valid JSON.
     is_there: bool,
     sampled: Option<bool>,
     pub(super) transaction: Transaction<'a>,
 }
 
-/// What Relay takes from the transaction.
+/// The keys of the transaction that Relay uses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct Transaction<'a> {
@@ -48,7 +48,7 @@ pub(super) struct Trace<'a> {
 }
 
 impl Contexts<'_> {
-    /// The id of the span that the transaction is; empty where it is not known.
+    /// The id of the transaction's span; empty if unknown.
     pub(super) fn span_id(contexts: &Option<Self>) -> &str {
         let trace = contexts.as_ref().and_then(|contexts| contexts.trace.as_ref());
         trace.map_or("", |trace| Text::of(&trace.span_id))
@@ -56,7 +56,7 @@ impl Contexts<'_> {
 }
 
 impl<'a> Companion<'a> {
-    /// What an envelope says of a profile in it, whose own header says so much about `sampled`.
+    /// Collects the data of an envelope; `sampled` is from the profile's own item header.
     pub fn find(envelope: &'a Envelope, sampled: Option<bool>) -> Self {
         let is_transaction = |header: &[u8]| ItemHeader::read(header).is_ok_and(|header| header.kind == "transaction");
         let item = envelope.items.iter().find(|item| is_transaction(&item.header));
@@ -65,7 +65,7 @@ impl<'a> Companion<'a> {
         Self { is_there: item.is_some(), sampled, transaction }
     }
 
-    /// Whether all is there that a profile needs.
+    /// Whether a profile has everything it needs.
     pub(super) fn is_complete(&self) -> bool {
         self.is_there || self.sampled == Some(false)
     }

@@ -1,5 +1,5 @@
-//! A profile's device, operating system and runtime, as OpenTelemetry's semantic conventions name them (registry,
-//! `host`, `os`, `device`, `process`).
+//! Maps a profile's device, operating system and runtime to OpenTelemetry's semantic conventions (registry, `host`,
+//! `os`, `device`, `process`).
 
 use profbridge_model::builder::Any;
 use serde_json::value::RawValue;
@@ -8,13 +8,13 @@ use super::model::{MAX_KEYS, Profile};
 use crate::sentry::sampled::ProfileError;
 use crate::sentry::sampled::text::{Entries, Text};
 
-/// The longest value of a device that is kept, in bytes.
+/// Maximum length of a device's value, in bytes.
 const MAX_VALUE: usize = 4096;
 
-/// What a device says.
+/// The data of a device.
 pub(super) struct Device<'a> {
     pub(super) architecture: Text<'a>,
-    /// The rest: its attribute, and its value as text or as the JSON that stands there.
+    /// The other keys: attribute name, and value as text or as raw JSON.
     others: Vec<(String, Value<'a>)>,
 }
 
@@ -29,7 +29,7 @@ impl<'a> Device<'a> {
     ///
     /// # Errors
     ///
-    /// It has no architecture, or one of the keys that Relay reads has another type.
+    /// It has no architecture, or a key that Relay reads has the wrong type.
     pub(super) fn read(device: &Entries<'a, &'a RawValue, MAX_KEYS>) -> Result<Self, ProfileError> {
         let mut architecture = None;
         let mut others = Vec::new();
@@ -48,7 +48,7 @@ impl<'a> Device<'a> {
                         others.push((attribute(key), Value::Bool(flag)));
                     }
                 }
-                // Lists and objects are no attributes, and Relay reads nothing else.
+                // Relay reads no lists and objects, and they are not kept as attributes.
                 _ if raw.len() > MAX_VALUE || key.len() > 64 || matches!(raw.as_bytes()[0], b'[' | b'{' | b'n') => {}
                 _ => match serde_json::from_str(raw) {
                     Ok(text) => others.push((attribute(key), Value::Text(text))),
@@ -60,14 +60,14 @@ impl<'a> Device<'a> {
         Ok(Self { architecture: architecture.ok_or_else(missing)?, others })
     }
 
-    /// Whether all of what Relay asks of a cocoa device is there.
+    /// Whether all keys that Relay requires of a cocoa device are present.
     fn is_complete(&self) -> bool {
         let keys = ["is_emulator", "locale", "manufacturer", "model"];
         keys.iter().all(|key| self.others.iter().any(|(known, _)| *known == attribute(key)))
     }
 }
 
-/// The attribute of a key of a device. Keys that OpenTelemetry has no name for keep Sentry's.
+/// The attribute for a device's key. Keys without an OpenTelemetry name keep Sentry's.
 fn attribute(key: &str) -> String {
     match key {
         "manufacturer" => "device.manufacturer".to_owned(),
@@ -76,7 +76,7 @@ fn attribute(key: &str) -> String {
     }
 }
 
-/// Checks what Relay asks of profiles of Apple's SDK.
+/// Checks Relay's requirements for profiles of Apple's SDK.
 ///
 /// # Errors
 ///
@@ -108,7 +108,7 @@ pub(super) fn attributes<'b>(profile: &'b Profile<'_>, device: &'b Device<'_>) -
         all.push(("process.runtime.version", runtime.version.as_str().into()));
     }
     for (position, (key, value)) in device.others.iter().enumerate() {
-        // A key that stands there twice would be an attribute twice, which OTLP forbids.
+        // A duplicate key would give a duplicate attribute, which OTLP forbids.
         if all.iter().any(|(known, _)| known == key) || device.others[..position].iter().any(|(known, _)| known == key)
         {
             continue;
@@ -127,7 +127,7 @@ pub(super) fn attributes<'b>(profile: &'b Profile<'_>, device: &'b Device<'_>) -
     all
 }
 
-/// The conventions' name of an architecture (registry, `host.arch`).
+/// The conventions' name for an architecture (registry, `host.arch`).
 fn host_arch(name: &str) -> &str {
     match name {
         "x64" | "x86_64" | "x86-64" | "AMD64" | "amd64" => "amd64",

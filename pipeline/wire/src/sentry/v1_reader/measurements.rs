@@ -1,16 +1,16 @@
-//! The measurements of a profile, as a chunk has them.
+//! Converts the measurements of a profile to those of a chunk.
 
 use super::model::Measurement;
 use crate::sentry::sampled::ProfileError;
 use crate::sentry::sampled::measurements::{MAX_MEASUREMENTS, UNITS, is_number};
 use crate::sentry::sampled::text::Entries;
 
-/// The JSON of measurements with absolute times, in seconds with six digits behind the point, given the profile's start
-/// in nanoseconds since the Unix epoch. Values are written as they came.
+/// The JSON of measurements with absolute times, in seconds with six decimal places. `start` is the profile's start in
+/// nanoseconds since the Unix epoch. Values are written unmodified.
 ///
 /// # Errors
 ///
-/// A unit is none that Relay knows, or a value is no number.
+/// Relay does not know a unit, or a value is not a number.
 pub(super) fn absolute(
     measurements: &Entries<'_, Measurement<'_>, MAX_MEASUREMENTS>,
     start: u64,
@@ -54,7 +54,7 @@ fn seconds(nanos: u64) -> String {
     format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }
 
-/// The beginning of a name that a message quotes.
+/// The first characters of a name, for an error message.
 fn short(name: &str) -> &str {
     name.char_indices().nth(40).map_or(name, |(end, _)| &name[..end])
 }

@@ -11,7 +11,7 @@ use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
 use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS};
 use crate::sentry::timestamp::Timestamp;
 
-/// The most keys of a device.
+/// Maximum number of keys of a device.
 pub(super) const MAX_KEYS: usize = 256;
 
 #[derive(Debug, Deserialize)]
@@ -66,7 +66,7 @@ pub(super) struct Transaction<'a> {
 #[serde(bound(deserialize = "'de: 'a"))]
 pub(super) struct Measurement<'a> {
     pub(super) unit: Text<'a>,
-    /// At least 10 bytes of JSON for 48 in memory.
+    /// Each takes at least 10 bytes of JSON for 48 in memory, so it needs no other limit.
     pub(super) values: Vec<Option<Measured<'a>>>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Measurement<'a> {
 pub(super) struct Measured<'a> {
     pub(super) elapsed_since_start_ns: Option<Whole>,
     pub(super) timestamp: Option<f64>,
-    /// A number, or a string that holds one.
+    /// A number, or a string with a number.
     #[serde(borrow)]
     pub(super) value: &'a RawValue,
 }
@@ -94,7 +94,7 @@ pub(super) struct Data<'a> {
     pub(super) thread_metadata: Option<Entries<'a, Thread<'a>, MAX_ENTRIES>>,
 }
 
-/// A sample. `null` in place of one is five bytes of JSON for 32 in memory.
+/// A sample. A `null` instead takes five bytes of JSON for 32 in memory.
 #[derive(Debug, Clone, Copy, Deserialize)]
 pub(super) struct Sample {
     pub(super) stack_id: Whole,

@@ -1,10 +1,10 @@
-//! Numbers as SDKs write them.
+//! Numbers in the formats of SDKs.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, Visitor};
 
-/// A whole number: a number without a fraction, or a string that holds one.
+/// A non-negative integer: a number without a fraction, or a string with one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Whole(pub(super) u64);
 
@@ -23,7 +23,7 @@ impl<'de> Deserialize<'de> for Whole {
             }
 
             fn visit_f64<E: Error>(self, number: f64) -> Result<Whole, E> {
-                // Above 2^53 a double has no fraction because it cannot have one; such a number means nothing.
+                // Above 2^53 a double never has a fraction, so such a number is not reliable.
                 if (0.0..9.1e15).contains(&number) && number.fract() == 0.0 {
                     return Ok(Whole(number as u64));
                 }

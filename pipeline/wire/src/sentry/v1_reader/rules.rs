@@ -1,4 +1,4 @@
-//! Which samples of a profile count, and which rules they keep: see the rules of [`v1_reader`](super).
+//! Selects the samples of a profile that count, and validates them: see the rules of [`v1_reader`](super).
 
 use hashbrown::HashMap;
 
@@ -6,15 +6,15 @@ use super::model::{Sample, Transaction};
 use super::number::Whole;
 use crate::sentry::sampled::ProfileError;
 
-/// The latest that the last sample may have been taken, in nanoseconds since the profile's start.
+/// The latest time of the last sample, in nanoseconds since the profile's start.
 const MAX_NANOS: u64 = 30_000_000_000;
 
-/// Leaves out what does not count, and checks what is left. `frames_of` is the number of frames of a stack, `None`
-/// where there is no such stack.
+/// Drops the samples that do not count, and validates the rest. `frames_of` returns the number of frames of a stack, or
+/// `None` if there is no such stack.
 ///
 /// # Errors
 ///
-/// No sample is left, a stack is not there, or the last sample was taken too late.
+/// No sample is left, a stack is missing, or the last sample was taken too late.
 pub(super) fn apply(
     samples: &mut Vec<Sample>,
     transaction: &Transaction<'_>,
@@ -35,7 +35,7 @@ pub(super) fn apply(
         let rule = format!("there is no stack {} (profiling_malformed_samples)", sample.stack_id.0);
         return Err(ProfileError::rule("profile.samples", rule));
     }
-    // By their order in the list, as Relay looks at them, and not by time.
+    // The order in the list decides, as in Relay, and not the time.
     if last.elapsed_since_start_ns.0 > MAX_NANOS {
         let rule = "the last sample was taken after more than 30 s (profiling_duration_is_too_long)";
         return Err(ProfileError::rule("profile.samples", rule));
@@ -43,8 +43,8 @@ pub(super) fn apply(
     Ok(())
 }
 
-/// Leaves out each thread's samples before its first and after its last one with frames, by their order in the list. A
-/// stack that is not there has none.
+/// Drops each thread's samples before its first and after its last one with frames, in the order of the list. A missing
+/// stack counts as one without frames.
 fn leave_out_idle_ends(samples: &mut Vec<Sample>, frames_of: &impl Fn(u64) -> Option<usize>) {
     let mut active: HashMap<u64, (usize, usize)> = HashMap::default();
     for (at, sample) in samples.iter().enumerate() {
@@ -59,7 +59,7 @@ fn leave_out_idle_ends(samples: &mut Vec<Sample>, frames_of: &impl Fn(u64) -> Op
     });
 }
 
-/// Leaves out samples that are their thread's only one: no time passes between them and another.
+/// Drops the only sample of a thread: it has no duration.
 fn leave_out_lone(samples: &mut Vec<Sample>) {
     let mut counts: HashMap<u64, u64> = HashMap::default();
     for sample in samples.iter() {

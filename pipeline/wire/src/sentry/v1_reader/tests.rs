@@ -17,7 +17,7 @@ const NODE: &[u8] = include_bytes!("../../../testdata/sentry/node-10.75-v1-trans
 
 const DEBUG_ID: &str = "b03e4a7f-5e88-4c8d-a04b-05fa32cc4cbd";
 
-/// A profile of two threads, begun at 1,000 s.
+/// A profile of two threads that starts at 1,000 s.
 fn profile() -> Json {
     json!({
         "event_id": "0123456789abcdef0123456789abcdef",
@@ -78,7 +78,7 @@ fn refused(profile: &Json) -> String {
     read_json(profile).unwrap_err().to_string()
 }
 
-/// Attributes as a person writes them.
+/// Formats attributes for a snapshot.
 fn attributes<'a>(profiles: &Profiles, attributes: impl Iterator<Item = &'a Attribute>) -> BTreeMap<String, String> {
     let dictionary = profiles.dictionary();
     let show = |value: &Value| match value {
@@ -95,7 +95,7 @@ fn list(attributes: &BTreeMap<String, String>) -> String {
     attributes.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join("\n")
 }
 
-/// All samples as lines: attributes, functions, times with their values, link.
+/// Formats all samples as lines: attributes, functions, times with their values, link.
 fn lines(profiles: &Profiles) -> Vec<String> {
     let dictionary = profiles.dictionary();
     let line = |sample: profbridge_model::Sample<'_>| {
@@ -113,8 +113,8 @@ fn lines(profiles: &Profiles) -> Vec<String> {
     profiles.profiles().flat_map(|profile| profiles.samples(profile)).map(line).collect()
 }
 
-/// Guarantees: every key has its place in the batch, whatever way its SDK writes it; times are absolute; idle samples
-/// at the ends and threads with one sample are left out and counted.
+/// Guarantees: every key is in the batch, in any of the SDKs' forms; times are absolute; idle samples at the ends and
+/// threads with one sample are left out and counted.
 /// rule: differences#v1-lenient, round-trip#v1-samples, profiles-sdk#v1-event-id, profiles-sdk#v1-platform
 /// rule: profiles-sdk#v1-release, profiles-sdk#v1-device, profiles-sdk#v1-os, profiles-sdk#v1-profile
 /// rule: profiles-sdk#v1-transaction, profiles-sdk#v1-environment, profiles-sdk#v1-debug-meta
@@ -125,7 +125,7 @@ fn every_key_has_its_place() {
     let Read { profiles, left_out, unused } = read_json(&profile()).unwrap();
     // The idle stack at the start of a thread.
     assert_eq!(unused, 1);
-    // One before the first, one after the last, one lone, and the null.
+    // One before the first, one after the last, one single sample, and the null.
     assert_eq!((profiles.observations(), left_out), (5, 4));
     let resource = &profiles.resources()[0];
     insta::assert_snapshot!(list(&attributes(&profiles, resource.resource.attributes.iter())), @r##"
@@ -173,8 +173,8 @@ fn every_key_has_its_place() {
     assert_eq!(window.profiler_id.to_string(), "0123456789abcdef0123456789abcdef");
 }
 
-/// Guarantees: a profile becomes one chunk that Sentry takes, of the same id, with its samples as they are and
-/// everything else that a chunk has a key for.
+/// Guarantees: a profile becomes one chunk that Sentry accepts, with the same id, unchanged samples, and all other data
+/// for which a chunk has keys.
 #[test]
 fn becomes_a_chunk() {
     let Read { profiles, .. } = read_json(&profile()).unwrap();
@@ -212,7 +212,8 @@ fn becomes_a_chunk() {
     );
 }
 
-/// Guarantees: what Node's SDK sends is read with every sample, at its absolute time, with the transaction's names.
+/// Guarantees: a profile of Node's SDK is read with every sample at its absolute time, and with the transaction's
+/// names.
 /// rule: profiles-sdk#v1-profile, profiles-sdk#v1-transaction, profiles-sdk#v1-timestamp, profiles-sdk#v1-samples
 #[test]
 fn a_real_profile() {
@@ -225,7 +226,7 @@ fn a_real_profile() {
         let dictionary = profiles.dictionary();
         assert_eq!(dictionary.string(resource.scopes[0].scope.name), "sentry.javascript.node");
         let profile = profiles.profiles().next().unwrap();
-        // 2026-11-21T02:38:40.136Z and the first and last sample's durations.
+        // 2026-11-21T02:38:40.136Z and the offsets of the first and the last sample.
         let start = 1_795_228_720_136_000_000;
         assert_eq!(profile.time_unix_nano, start + 494_000);
         assert_eq!(profile.duration_nano, 984_114_000 - 494_000 + 1);

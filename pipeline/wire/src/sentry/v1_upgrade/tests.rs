@@ -20,8 +20,8 @@ fn upgraded(envelope: &Envelope, profiles: &Profiles) -> Result<Upgraded, Upgrad
     upgrade(envelope, profiles, &mut Converter::new(Settings::default()))
 }
 
-/// Guarantees: what Node's SDK sends becomes a chunk that Sentry takes and a transaction that names its profiler and
-/// its thread, of which nothing else is another; whichever of the two stands first.
+/// Guarantees: a profile of Node's SDK becomes a chunk that Sentry accepts, and its transaction names the profiler and
+/// the thread and is otherwise unchanged, in either order of the two items.
 /// rule: profiles-sdk#v1-envelope
 #[test]
 fn a_real_envelope() {
@@ -48,7 +48,7 @@ fn a_real_envelope() {
         let thread = after["contexts"]["trace"]["data"]["thread.id"].as_str().unwrap();
         assert_eq!(json["profile"]["thread_metadata"][thread]["name"], "main");
 
-        // Together with what else was in it the envelope can be written and read.
+        // The envelope can be written and read with its other items.
         let mut sent = envelope.clone();
         sent.items[at] = item;
         sent.items[1 - at] = chunks.into_iter().next().unwrap();
@@ -58,7 +58,7 @@ fn a_real_envelope() {
     }
 }
 
-/// Guarantees: a length in the transaction's header stays the truth, and its other keys stay.
+/// Guarantees: a length in the transaction's header is updated, and its other keys stay.
 #[test]
 fn lengths() {
     let (mut envelope, profiles) = read(NODE);
@@ -68,8 +68,8 @@ fn lengths() {
     assert_eq!(item.header, format!("{{\"k\":1.0,\"length\":{},\"type\":\"transaction\"}}", item.payload.len()));
 }
 
-/// Guarantees: without a transaction there is a chunk alone; one that cannot be edited, or is still packed, is said,
-/// and so is a batch that is no V1 profile.
+/// Guarantees: without a transaction there is only a chunk; a transaction that cannot be edited or is still compressed
+/// gives an error, and so does a batch that is not a V1 profile.
 #[test]
 fn what_cannot_be_upgraded() {
     let (envelope, profiles) = read(NODE);

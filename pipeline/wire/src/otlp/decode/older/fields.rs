@@ -1,6 +1,7 @@
-//! What becomes of each field of the releases up to 1.7, as tables, and how a message is read by such a table.
+//! Tables that say how each field of the releases up to 1.7 is converted, and the code that reads a message by such a
+//! table.
 //!
-//! | release | tables | what is its own |
+//! | release | tables | peculiarities |
 //! |---|---|---|
 //! | [`V1_7`] | in a dictionary | no zero elements, ranges of locations, several types in a profile |
 //! | [`V1_6`] | beside the resources | |
@@ -11,52 +12,53 @@ use self::To::*;
 use super::super::super::error::{Fault, Result};
 use super::super::super::reader::{FIXED64, LEN, Reader, VARINT};
 
-/// The fields of a message that have a meaning: the number, the name, and what becomes of it. Others are skipped.
+/// The known fields of a message: number, name, and conversion. Other fields are skipped.
 pub(super) type Fields = &'static [(u32, &'static str, To)];
 
-/// What becomes of a field in 1.10.
+/// How a field is converted to 1.10.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum To {
-    /// The same integer, in the field of this number.
+    /// The same integer, in the field with this number.
     Int(u8),
-    /// The index of an element of this table, in the field of this number.
+    /// The index of an element of this table, in the field with this number.
     Index(u8, Table),
-    /// The same, of a release that has index 0 for none.
+    /// Like `Index`, for a release in which index 0 means none.
     IndexUnlessZero(u8, Table),
-    /// The string of a unit, in the field of this number.
+    /// The string of a unit, in the field with this number.
     Unit(u8),
-    /// An id of so many bytes, in the field of this number.
+    /// An id of this many bytes, in the field with this number.
     Id(u8, usize),
-    /// A message, in the field of this number.
+    /// A message, in the field with this number.
     Message(u8, Fields),
-    /// Elements of the list of attributes, by their indices.
+    /// Indices into the attribute table.
     Attributes,
-    /// An element of the list of attributes, which stands in place.
+    /// An attribute that is embedded in the message.
     Attribute,
-    /// The attribute of this key, `true` where the flag is set.
+    /// An attribute with this key, `true` if the flag is set.
     Flag(&'static str),
-    /// The attribute of this key, with a string of the table.
+    /// An attribute with this key and a string of the table.
     Text(&'static str),
-    /// The attribute that a label is.
+    /// A label, which becomes an attribute.
     Label,
     /// The id of a profile.
     ProfileId,
-    /// What a profiler wrote itself, or its format, in the field of this number.
+    /// The profiler's own data or its format, in the field with this number.
     Payload(u8),
-    /// Nothing: a temporality has to be that of changes.
+    /// Not written: the temporality must be delta.
     Temporality,
-    /// Nothing: that it was set is counted.
+    /// Not written, but counted if it was set.
     LeftOut,
-    /// A number that its message needs, at this place of [`Draft::numbers`](super::Draft::numbers).
+    /// A number that the message's conversion needs, stored at this index of [`Draft::numbers`](super::Draft::numbers).
     Number(usize),
-    /// The same, of eight bytes.
+    /// Like `Number`, for eight-byte integers.
     Fixed(usize),
-    /// The same, of a time as a signed integer.
+    /// Like `Number`, for a time as a signed integer.
     Time(usize),
-    /// A list of numbers that its message needs, at this place of [`Draft::lists`](super::Draft::lists).
+    /// A list of numbers that the message's conversion needs, stored at this index of
+    /// [`Draft::lists`](super::Draft::lists).
     List(usize),
-    /// Messages that are read apart from the one around them: an element of a table, one of `attribute_units`, and the
-    /// others by their names.
+    /// Messages that are read separately from their parent: a table element, an element of `attribute_units`, and
+    /// others.
     Element(Table),
     AttributeUnit,
     Profile,
@@ -311,11 +313,11 @@ pub(super) const UNIT: Fields = &[(1, "attribute_key_strindex", Number(0)), (2, 
 pub(super) const LABEL: Fields =
     &[(1, "key", Number(0)), (2, "str", Number(1)), (3, "num", Number(2)), (4, "num_unit", Number(3))];
 
-/// A field as it stands.
+/// A field as encoded.
 #[derive(Debug)]
 pub(super) struct Wire<'a> {
     key: u32,
-    /// Where its value stands in the request.
+    /// Offset of its value in the request.
     position: usize,
     number: u64,
     message: Reader<'a>,
@@ -343,22 +345,22 @@ impl<'a> Wire<'a> {
         if self.key & 7 == wire_type { Ok(()) } else { Err(self.wrong_type()) }
     }
 
-    /// An integer of variable length.
+    /// The value as a varint.
     pub(super) fn number(&self) -> Result<u64> {
         self.of_type(VARINT).map(|()| self.number)
     }
 
-    /// An eight-byte integer.
+    /// The value as an eight-byte integer.
     pub(super) fn fixed64(&self) -> Result<u64> {
         self.of_type(FIXED64).map(|()| self.number)
     }
 
-    /// A message, a string or bytes.
+    /// The value as a message, a string or bytes.
     pub(super) fn message(&self) -> Result<Reader<'a>> {
         self.of_type(LEN).map(|()| self.message)
     }
 
-    /// Calls `visit` with each integer of a list, of which this is one or a packed run.
+    /// Calls `visit` with each integer of a list; the field is a single element or a packed run.
     pub(super) fn list(&self, mut visit: impl FnMut(u64) -> Result<()>) -> Result<()> {
         if self.key & 7 != LEN {
             return visit(self.number()?);
@@ -371,7 +373,7 @@ impl<'a> Wire<'a> {
     }
 }
 
-/// Calls `visit` with the name of each field of a message that has a meaning, and with what becomes of it.
+/// Calls `visit` with the name and the conversion of each known field of a message.
 pub(super) fn each<'a>(
     mut reader: Reader<'a>,
     fields: Fields,
@@ -386,7 +388,7 @@ pub(super) fn each<'a>(
     Ok(())
 }
 
-/// Calls `visit` with each message that stands at a path of fields.
+/// Calls `visit` with each message at a path of fields.
 pub(super) fn each_at<'a>(
     mut reader: Reader<'a>,
     path: &[u32],

@@ -1,11 +1,11 @@
-//! Samples of the releases up to 1.7: ranges of locations, one value for each type, times as plain integers.
+//! Converts samples of the releases up to 1.7: ranges of locations, one value for each type, times as plain integers.
 //!
-//! A value there is the sample's total, and times are beside it (`profiles.proto` up to 1.7: "All samples must have the
-//! same number of values, the same as the length of Profile.sample_type"). Since 1.8 each time has a value of its own
-//! or counts 1. So a total that is the number of times is dropped, and any other is divided among them, with its sum
-//! kept. Two habits of the eBPF profiler (`reporter/internal/pdata/generate.go` until 2025-09) are known: 1 as the
-//! value of a count beside several times, where each of them is one, and one value for each time in a profile of a
-//! single type.
+//! In these releases a value is the sample's total, next to its times (`profiles.proto` up to 1.7: "All samples must
+//! have the same number of values, the same as the length of Profile.sample_type"). Since 1.8 each time has its own
+//! value or counts 1. So a total that equals the number of times is dropped, and any other is divided among the times
+//! with its sum preserved. Two peculiarities of the eBPF profiler (`reporter/internal/pdata/generate.go` until 2025-09)
+//! are handled: a count of 1 with several times means one per time, and a profile with a single type may have one value
+//! for each time.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -21,17 +21,18 @@ use super::{Draft, Rewriter, put_list, put_nested};
 /// Nanoseconds in a millisecond.
 const MILLISECOND: u64 = 1_000_000;
 
-/// How far from its container's range a time may lie, as a factor. Between milliseconds and nanoseconds lies a million.
+/// How far a time may be outside of its container's range, as a factor. Milliseconds and nanoseconds differ by a
+/// million.
 const FAR: u64 = 10;
 
-/// The samples of one profile, without their values and times, which stand in lists.
+/// The samples of one profile; their values and times are in shared lists.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     rows: Vec<Row>,
     fields: Vec<u8>,
     values: Vec<u64>,
     times: Vec<u64>,
-    /// How many nanoseconds a time counts.
+    /// The unit of times, in nanoseconds.
     unit: u64,
 }
 
@@ -43,7 +44,7 @@ struct Row {
 }
 
 impl<'a> Rewriter<'a> {
-    /// Reads the samples of a profile that stands in these pieces, with its list of locations.
+    /// Reads the samples of a profile in these pieces, with its list of locations.
     pub(super) fn rows(
         &mut self,
         pieces: &[Reader<'a>],
@@ -99,8 +100,9 @@ impl<'a> Rewriter<'a> {
         Ok(rows)
     }
 
-    /// Finds out what the times of a profile of 1.3 count: nanoseconds as in the release, or milliseconds as OTEP 0239
-    /// has it. They are a million apart, and all lie near the profile's start: what fits neither is refused.
+    /// Determines the unit of times in a profile of 1.3: nanoseconds as in the release, or milliseconds as in OTEP
+    /// 0239. They differ by a million, and all times are near the profile's start. Times that fit neither unit are
+    /// rejected.
     fn unit_of_times(&mut self, rows: &mut Rows, [start, duration]: [u64; 2]) {
         let (Some(&least), Some(&most)) = (rows.times.iter().min(), rows.times.iter().max()) else { return };
         let range = start / FAR..=start.saturating_add(duration).saturating_mul(FAR);
@@ -122,7 +124,7 @@ impl<'a> Rewriter<'a> {
 
     /// The stack of a range of the profile's locations.
     fn range(&mut self, [start, length]: [u64; 2], listed: &[u32]) -> Result<u32> {
-        // Without a list of their own, samples of 1.3 refer to the table itself.
+        // Without their own list, samples of 1.3 refer to the location table itself.
         let list = if listed.is_empty() { &self.parts.ids[Table::Location as usize] } else { listed };
         let end = start.saturating_add(length);
         match list.get(start as usize..end as usize).map(<[u32]>::to_vec) {
@@ -136,7 +138,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    /// The stack of these locations, each different one stored once.
+    /// Returns the stack of these locations; equal stacks are stored once.
     fn stack(&mut self, locations: &[u32]) -> Result<u32> {
         let depth = self.limits.max_stack_depth;
         if locations.len() > depth {
@@ -147,7 +149,7 @@ impl<'a> Rewriter<'a> {
         self.add(Table::Stack, &stack)
     }
 
-    /// Writes the samples with the values that they have of the `k`th of so many types.
+    /// Writes the samples with their values of the `k`th of several types.
     pub(super) fn samples(
         &mut self,
         rows: &Rows,
@@ -174,7 +176,7 @@ impl<'a> Rewriter<'a> {
                 (_, times) if values[k] == times as u64 || (counts && values[k] == 1) => Vec::new(),
                 (_, times) => self.packed(divided(values[k] as i64, times))?,
             };
-            // With the keys and lengths.
+            // Includes keys and lengths.
             self.budget.charge::<u8>(fields.len() + 8 * times.len() + 20)?;
             put_nested(out, 0x12, |out| {
                 out.extend_from_slice(fields);
@@ -197,14 +199,14 @@ impl<'a> Rewriter<'a> {
     }
 }
 
-/// Appends to a list, and returns the place.
+/// Appends to a list, and returns the range.
 fn append<T: Copy>(list: &mut Vec<T>, more: &[T]) -> Range<usize> {
     let start = list.len();
     list.extend_from_slice(more);
     start..list.len()
 }
 
-/// A total in so many parts, which differ by 1 at most.
+/// Divides a total into parts that differ by at most 1.
 fn divided(total: i64, parts: usize) -> impl Iterator<Item = u64> + Clone {
     let count = parts as i64;
     let (each, left) = (total.div_euclid(count), total.rem_euclid(count));

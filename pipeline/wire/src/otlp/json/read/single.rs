@@ -1,4 +1,4 @@
-//! Reads one value of a field: what JSON has for each of protobuf's types.
+//! Reads a single value of a field from JSON, for each of protobuf's types.
 
 use std::fmt;
 
@@ -13,22 +13,22 @@ use crate::otlp::json::base64;
 use crate::otlp::json::schema::{Field, Kind};
 use crate::otlp::reader::{FIXED32, FIXED64, LEN, VARINT};
 
-/// Integers that are written with a fraction or an exponent are exact up to here; beyond it a double has passed over
-/// some of them, and it is not known which one was meant.
+/// Integers with a fraction or an exponent are exact up to this limit; above it a double skips integers, and the
+/// intended one is unknown.
 const MOST_EXACT: f64 = (1u64 << f64::MANTISSA_DIGITS) as f64;
 
-/// How one value is written.
+/// How a single value is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
     /// With its key, unless it is zero.
     Implicit,
-    /// With its key.
+    /// With its key, even if it is zero.
     Explicit,
-    /// Without a key, among others.
+    /// Without a key, as an element of a packed list.
     Packed,
 }
 
-/// Reads one value.
+/// Reads a single value.
 pub(super) struct Single<'s, 'g> {
     pub(super) state: &'s mut State<'g>,
     pub(super) field: &'static Field,
@@ -48,7 +48,7 @@ impl<'de> DeserializeSeed<'de> for Single<'_, '_> {
                 state.close(start)
             }
             Kind::Double => {
-                // The text itself, since serde_json reads doubles not always to the last bit.
+                // Parses the raw text, since serde_json does not always parse doubles to the last bit.
                 let text = <&RawValue>::deserialize(deserializer)?.get();
                 let value = double(text).map_err(D::Error::custom)?;
                 Single { state, ..self }.double(value)
@@ -59,7 +59,7 @@ impl<'de> DeserializeSeed<'de> for Single<'_, '_> {
 }
 
 impl Single<'_, '_> {
-    /// Writes the key, unless the form has none. `None` where nothing is written.
+    /// Writes the key, unless the form has none. `None` if nothing is to be written.
     #[inline]
     fn put<E: serde::de::Error>(&mut self, wire_type: u32, is_zero: bool) -> Result<Option<&mut Vec<u8>>, E> {
         if is_zero && self.form == Form::Implicit {
@@ -94,7 +94,7 @@ impl Single<'_, '_> {
         Ok(())
     }
 
-    /// Negative zero is a value of its own.
+    /// Negative zero is not zero here, so its bits are compared.
     fn double<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
         self.fixed64(value.to_bits())
     }
@@ -122,7 +122,7 @@ impl Single<'_, '_> {
         }
         match self.field.kind {
             Kind::Int64 => self.varint(value as u64),
-            // A negative integer has ten bytes, whatever its type (protobuf encoding guide, "Signed Integers").
+            // A negative integer takes ten bytes in every type (protobuf encoding guide, "Signed Integers").
             Kind::Int32 | Kind::Enum(_) if i32::try_from(value).is_ok() => self.varint(value as u64),
             Kind::Int32 | Kind::Enum(_) | Kind::Uint32 | Kind::Uint64 | Kind::Fixed32 | Kind::Fixed64 => {
                 Err(out_of_range(value))
@@ -131,7 +131,7 @@ impl Single<'_, '_> {
         }
     }
 
-    /// An integer with a fraction of zero or with an exponent, such as `1e3`.
+    /// Reads an integer with a zero fraction or an exponent, such as `1e3`.
     fn fraction<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
         if !self.field.kind.is_packed() || matches!(self.field.kind, Kind::Bool) {
             return Err(self.wrong(format_args!("the number {value}")));
@@ -145,7 +145,7 @@ impl Single<'_, '_> {
         self.signed(value as i64)
     }
 
-    /// A number in a string.
+    /// Reads a number in a string.
     fn quoted<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
         if let Ok(value) = text.parse() {
             return self.unsigned(value);
@@ -176,7 +176,7 @@ impl Single<'_, '_> {
         Ok(())
     }
 
-    /// Bytes, of which `most` may come of the text, as `read` reads them.
+    /// Decodes bytes from text with `read`; the result has at most `most` bytes.
     fn bytes<E: serde::de::Error>(
         self,
         text: &str,
@@ -195,7 +195,7 @@ impl Single<'_, '_> {
         state.close(start)
     }
 
-    /// What is said of a value that does not fit the field.
+    /// The error for a value that does not fit the field.
     #[cold]
     fn wrong<E: serde::de::Error>(&self, what: fmt::Arguments<'_>) -> E {
         E::custom(format_args!("{what} stands where {} belongs", Expected(self.field)))
@@ -256,7 +256,7 @@ fn out_of_range<E: serde::de::Error>(value: impl fmt::Display) -> E {
     E::custom(format_args!("{value} is out of the range of its field"))
 }
 
-/// A double as it stands in the text: a number, or a string with a number or a name in it.
+/// Parses a double: a number, or a string with a number or a name.
 fn double(text: &str) -> Result<f64, String> {
     let refused = || format!("{} stands where a number belongs", shortened(text.trim_matches('"')));
     let Some(quoted) = text.strip_prefix('"') else {
@@ -271,7 +271,7 @@ fn double(text: &str) -> Result<f64, String> {
         "NaN" => Ok(f64::NAN),
         "Infinity" => Ok(f64::INFINITY),
         "-Infinity" => Ok(f64::NEG_INFINITY),
-        // The standard library's reader takes more than JSON has numbers.
+        // The standard library's parser accepts more than JSON numbers.
         number if number.starts_with(|c: char| c.is_ascii_digit() || c == '-') && !number.contains('i') => {
             double(number)
         }
@@ -279,7 +279,7 @@ fn double(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Reads hexadecimal digits in any case into `out`, and says how many bytes they were.
+/// Decodes hexadecimal digits in any case into `out`, and returns the number of bytes.
 fn hexadecimal(text: &str, out: &mut [u8]) -> Result<usize, String> {
     let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
     let (pairs, odd) = text.as_bytes().as_chunks::<2>();
@@ -292,7 +292,7 @@ fn hexadecimal(text: &str, out: &mut [u8]) -> Result<usize, String> {
     if odd.is_empty() { Ok(pairs.len()) } else { Err(format!("{} is an odd number of digits", shortened(text))) }
 }
 
-/// A text as a message shows it: quoted, and not all of it.
+/// A text for an error message: quoted and truncated.
 fn shortened(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{:?}...", &text[..end]),
@@ -300,7 +300,7 @@ fn shortened(text: &str) -> String {
     }
 }
 
-/// What a field is, in words.
+/// The expected type of a field, in words.
 struct Expected(&'static Field);
 
 impl fmt::Display for Expected {
@@ -320,7 +320,7 @@ impl fmt::Display for Expected {
     }
 }
 
-/// Says what belongs into a field.
+/// Describes the expected value of a field.
 pub(super) fn expected(field: &'static Field, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match field.repeated {
         true => write!(f, "a list, each element {}", Expected(field)),

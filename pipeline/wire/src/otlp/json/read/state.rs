@@ -1,4 +1,4 @@
-//! The message that is written while JSON is read.
+//! The output message while JSON is being read.
 
 use profbridge_model::varint;
 
@@ -6,30 +6,30 @@ use crate::otlp::error::DecodeError;
 use crate::otlp::json::Grant;
 use crate::otlp::reader::LEN;
 
-/// What has been written, and where the reader is when it fails.
+/// The output so far, and the reader's position for errors.
 pub(super) struct State<'g> {
     pub(super) out: Vec<u8>,
     most: usize,
     grant: Grant<'g>,
-    /// The place of a failure, the innermost step first.
+    /// The path of an error, the innermost step first.
     pub(super) path: Vec<Step>,
-    /// The limit that ended the reading, if it was one.
+    /// The limit that stopped the reader, if any.
     stop: Option<DecodeError>,
 }
 
-/// A step to a place.
+/// A step of a path.
 pub(super) enum Step {
     Field(&'static str),
     Element(usize),
 }
 
 impl<'g> State<'g> {
-    /// Nothing yet, and at most `most` bytes.
+    /// An empty output of at most `most` bytes.
     pub(super) fn new(most: usize, grant: Grant<'g>) -> Self {
         Self { out: Vec::new(), most, grant, path: Vec::new(), stop: None }
     }
 
-    /// Makes room for more bytes.
+    /// Reserves space for more bytes.
     #[inline]
     pub(super) fn reserve<E: serde::de::Error>(&mut self, more: usize) -> Result<(), E> {
         if self.out.capacity() - self.out.len() >= more {
@@ -55,13 +55,13 @@ impl<'g> State<'g> {
         Ok(())
     }
 
-    /// The key of a field. There is room for it.
+    /// Writes the key of a field. The space must be reserved.
     #[inline]
     pub(super) fn key(&mut self, number: u32, wire_type: u32) {
         varint::put(&mut self.out, u64::from(number << 3 | wire_type));
     }
 
-    /// Begins what has its length in front.
+    /// Opens a length-delimited field.
     #[inline]
     pub(super) fn open<E: serde::de::Error>(&mut self, number: u32) -> Result<usize, E> {
         self.reserve(varint::MAX_LEN + 1)?;
@@ -70,7 +70,7 @@ impl<'g> State<'g> {
         Ok(self.out.len())
     }
 
-    /// Ends what began at a place.
+    /// Closes the field that was opened at `start`.
     #[inline]
     pub(super) fn close<E: serde::de::Error>(&mut self, start: usize) -> Result<(), E> {
         let length = self.out.len() - start;
@@ -96,7 +96,7 @@ impl<'g> State<'g> {
         Ok(())
     }
 
-    /// What to say of a failure.
+    /// Builds the error.
     #[cold]
     pub(super) fn fault(mut self, text: &str, error: &serde_json::Error) -> DecodeError {
         if let Some(stop) = self.stop.take() {
@@ -110,7 +110,7 @@ impl<'g> State<'g> {
         DecodeError::Malformed { place: self.place(), offset, rule }
     }
 
-    /// The place of the failure, in the words of the protocol's definition.
+    /// The path of the error, in the terms of the protocol's definition.
     fn place(&self) -> String {
         let mut place = String::new();
         for step in self.path.iter().rev() {

@@ -1,11 +1,11 @@
-//! What a chunk says about its process.
+//! Tests of a chunk's metadata of its process.
 
 use profbridge_model::{Builder, ProfilerId, Profiles};
 
 use super::support::{Batch, MS, START, convert, window};
 use crate::sentry::chunk::Settings;
 
-/// Guarantees: the smallest chunk reads as a person would write it (Sentry's sample format V2).
+/// Guarantees: the smallest chunk looks like one written by hand (Sentry's sample format V2).
 /// rule: sample-format-v2#debug-meta, sample-format-v2#profiler-id, sample-format-v2#chunk-id
 /// rule: sample-format-v2#client-sdk, sample-format-v2#environment, sample-format-v2#version, sample-format-v2#profile
 /// rule: sample-format-v2#collecting-frames, sample-format-v2#collecting-stacks, sample-format-v2#collecting-samples
@@ -39,9 +39,9 @@ fn whole_chunk() {
     assert_eq!(json, expected.replace("5678 9abc", "56789abc"));
 }
 
-/// Guarantees: release and environment come from the resource, the older name of the environment included, else from
-/// what the resource holds of the process's environment; the executable's name stands for a service without one, and
-/// the configured environment is the default (OpenTelemetry semantic conventions; Sentry's default is `production`).
+/// Guarantees: release and environment come from the resource, including the environment's older attribute name, or
+/// else from the process's environment variables. The executable's name replaces a missing service name, and the
+/// configured environment is the default (OpenTelemetry semantic conventions; Sentry's default is `production`).
 /// rule: differences#release, sample-format-v2#release, sample-format-v2#release-unique, sample-format-v2#environment
 /// rule: profiles-sdk#v2-release, profiles-sdk#v2-environment, event-schema#chunk-release
 #[test]
@@ -78,7 +78,7 @@ fn release_and_environment() {
     assert_eq!(about(&bare), (some("nginx"), some("lab")), "a service without a name is called by its executable");
 }
 
-/// Guarantees: microseconds of a timestamp are written as they are, and what is below them is cut off.
+/// Guarantees: timestamps are exact to the microsecond, and smaller digits are truncated.
 /// rule: sample-format-v2#sample-timestamp, event-schema#chunk-timestamp
 #[test]
 fn microseconds() {
@@ -90,8 +90,8 @@ fn microseconds() {
     }
 }
 
-/// Guarantees: threads are listed where they have samples, with their name where they have one, without a priority
-/// (Relay rejects negative ones).
+/// Guarantees: threads with samples are listed, with a name if they have one, and without a priority (Relay rejects
+/// negative ones).
 /// rule: differences#thread-metadata, sample-format-v2#sample-thread-id, sample-format-v2#thread-metadata
 /// rule: sample-format-v2#thread-name, sample-format-v2#thread-priority, sample-format-v2#threads-without-samples
 /// rule: profiles-sdk#thread-metadata, profiles-sdk#v2-threads-without-samples
@@ -114,7 +114,7 @@ fn thread_metadata() {
     );
 }
 
-/// Guarantees: a thread with a name and no id has an id of its own, a number, equal in every window.
+/// Guarantees: a thread with a name but no id gets a unique numeric id, the same in every window.
 /// rule: sample-format-v2#sample-thread-id, sample-format-v2#thread-name
 #[test]
 fn named_threads_without_id() {
@@ -131,8 +131,8 @@ fn named_threads_without_id() {
     assert_eq!(found, [("2944076482", "gc"), ("3954902823", "io")]);
 }
 
-/// Guarantees: a chunk's id depends on profiler and content and on nothing else, so that sending it again overwrites
-/// it (getsentry/vroom stores by organisation, project, profiler and chunk).
+/// Guarantees: a chunk's id only depends on profiler and content, so that sending it again overwrites it
+/// (getsentry/vroom stores by organisation, project, profiler and chunk).
 /// rule: differences#ids, sample-format-v2#chunk-id, profiles-sdk#v2-chunk-id
 #[test]
 fn chunk_id() {
@@ -146,7 +146,7 @@ fn chunk_id() {
     assert_eq!(id(&other).get_version_num(), 4);
 }
 
-/// Guarantees: a batch that was not cut for a process and window is counted, not guessed at.
+/// Guarantees: a batch that was not cut into a process and window is counted as lost.
 #[test]
 fn not_cut() {
     let mut batch = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]).finish();

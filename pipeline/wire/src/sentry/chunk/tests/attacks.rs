@@ -1,4 +1,4 @@
-//! What hostile batches may and may not cause.
+//! Tests with hostile batches.
 
 use profbridge_model::{Function, Line, Location};
 
@@ -8,7 +8,7 @@ use crate::sentry::chunk::{Collected, Converter, Settings};
 use profbridge_relay_rules::validate_json;
 
 /// Attack: one string of four megabytes that a thousand functions share.
-/// Guarantees: it is cut at the limit, ends in an ellipsis, and every cut is noted.
+/// Guarantees: it is truncated at the limit, ends with an ellipsis, and every truncation is noted.
 #[test]
 fn huge_string() {
     let mut batch = Batch::new().on_cpu(20);
@@ -32,7 +32,7 @@ fn huge_string() {
 }
 
 /// Attack: stacks of ten thousand locations, and locations of ten thousand inlined functions.
-/// Guarantees: a stack ends at the limit, counted from its leaf, and the cut is noted.
+/// Guarantees: a stack is truncated at the limit, counted from its leaf, and the truncation is noted.
 #[test]
 fn deep_stacks() {
     for inlined in [false, true] {
@@ -55,7 +55,7 @@ fn deep_stacks() {
 }
 
 /// Attack: a small batch whose stacks all expand to the limit through one location with many inlined functions.
-/// Guarantees: the JSON is cut into chunks of the target size, and memory is bound by it: every chunk is valid.
+/// Guarantees: the JSON is split into valid chunks of the target size, which also bounds the memory.
 #[test]
 fn amplified_stacks() {
     let mut batch = Batch::new().on_cpu(20);
@@ -78,8 +78,8 @@ fn amplified_stacks() {
     }
 }
 
-/// Attack: names made of everything that JSON must escape.
-/// Guarantees: they arrive as they are, in functions, files, threads and the release.
+/// Attack: names of all characters that JSON must escape.
+/// Guarantees: they are preserved in functions, files, threads and the release.
 #[test]
 fn escapes() {
     let nasty = "\u{0}\u{1f}\"\\/\u{2028}\u{2029}\u{7f}\n\r\t</script>😀";
@@ -92,7 +92,8 @@ fn escapes() {
     let thread = batch.builder.attributes(&[("thread.id", nasty.into()), ("thread.name", nasty.into())]);
     batch.builder.sample(stack, thread, None, &[START, START + 50 * MS], &[]);
     let batch = batch.finish();
-    // The first resource, which has another name, has no profiles: a batch of one process has none of others.
+    // A batch of one process has no other resources, so the first one, which has another name and no profiles, is
+    // removed.
     let only = batch.with_resources(batch.resources()[1..].to_vec()).unwrap();
     let converted = convert(&only, Settings::default());
     let chunk = converted.chunk();
@@ -101,8 +102,8 @@ fn escapes() {
     assert_eq!(chunk["profile"]["thread_metadata"][nasty]["name"], nasty);
 }
 
-/// Attack: a window from the year 1970 to 2554, times at both ends.
-/// Guarantees: no overflow; what can be sent is sent in chunks that Relay takes.
+/// Attack: a window from the year 1970 to 2554, with times at both ends.
+/// Guarantees: no overflow; the data is sent as far as possible, in chunks that Relay accepts.
 #[test]
 fn endless_window() {
     let mut batch = Batch::new().on_cpu(20);
@@ -119,7 +120,7 @@ fn endless_window() {
 }
 
 /// Attack: a window that ends before it starts, or has no length.
-/// Guarantees: no panic; what lies at its start is converted.
+/// Guarantees: no panic; observations at its start are converted.
 #[test]
 fn no_window() {
     for end in [START, START - 1, 0] {

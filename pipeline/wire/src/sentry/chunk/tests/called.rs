@@ -1,11 +1,11 @@
-//! Lines of Node's frames where a producer says both the line that is executed and the one where the function begins.
+//! Tests of the lines of Node's frames if a producer sends both the executing line and the function's first line.
 
 use profbridge_model::{Function, Line, Location};
 use serde_json::Value;
 
 use super::support::{Batch, START};
 
-/// Functions with the line where they begin, the one that is executed, and their frame type, leaf first.
+/// Functions with their first line, their executing line, and their frame type, leaf first.
 fn lines(rows: &[(&str, i64, i64, &str)]) -> Vec<(String, u64)> {
     let mut batch = Batch::new().on_cpu(20);
     let builder = &mut batch.builder;
@@ -32,8 +32,8 @@ fn lines(rows: &[(&str, i64, i64, &str)]) -> Vec<(String, u64)> {
     stack.as_array().unwrap().iter().map(frame).collect()
 }
 
-/// Guarantees: a frame has the line where it was called, also through built-in functions; the outermost one, and one
-/// that other native code called, has the line on which it begins; a function that calls itself has several frames.
+/// Guarantees: a frame has the line in its caller that called it, also through built-in functions. The outermost frame,
+/// and one called by other native code, has its function's first line. A recursive function has several frames.
 #[test]
 fn called_at() {
     let found = lines(&[

@@ -1,4 +1,4 @@
-//! Where a window is cut, and what becomes of a chunk that cannot be written.
+//! Tests of how a window is split, and of chunks that cannot be written.
 
 use std::io;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::support::{Batch, MS, START, attributed, samples};
 use crate::sentry::chunk::{ChunkHead, ChunkSink, ChunkSummary, Collected, Converter, LoneSamples, Settings};
 
-/// Guarantees: a window is cut where its whole process is idle for longer than `max_gap`, since Sentry bills from a
+/// Guarantees: a window is split where the whole process is idle for longer than `max_gap`, since Sentry bills from a
 /// chunk's first to its last sample (getsentry/sentry `src/sentry/profiles/task.py`).
 #[test]
 fn idle_is_cut() {
@@ -22,7 +22,7 @@ fn idle_is_cut() {
     assert_eq!(patient.report.billed_nanos, 10_100 * MS);
 }
 
-/// Guarantees: a gap of exactly `max_gap` is not cut, one nanosecond more is.
+/// Guarantees: a gap of exactly `max_gap` does not split, one more nanosecond does.
 #[test]
 fn idle_boundary() {
     for (extra, chunks) in [(0, 1), (1, 2)] {
@@ -32,7 +32,7 @@ fn idle_boundary() {
     }
 }
 
-/// Guarantees: where lone observations are dropped, no cut makes one.
+/// Guarantees: if single observations are dropped, no split creates one.
 #[test]
 fn cut_makes_no_lone_observation() {
     let settings = Settings { lone_samples: LoneSamples::Drop, ..Settings::default() };
@@ -42,7 +42,7 @@ fn cut_makes_no_lone_observation() {
     assert!(converted.report.losses.is_none());
 }
 
-/// Guarantees: a process that was active for less than the operator asks for is not sent, and counted.
+/// Guarantees: a process with less active time than configured is not sent, but counted.
 #[test]
 fn min_active_time() {
     let batch = || Batch::new().on_cpu(20).at(7, &["work"], [0, 50]);
@@ -52,7 +52,7 @@ fn min_active_time() {
     assert_eq!((short.chunks.len(), short.report.losses.to_string()), (0, "2 min_active_time".to_owned()));
 }
 
-/// Guarantees: a window longer than Relay takes becomes chunks that it takes (66 s), with all their time.
+/// Guarantees: a window longer than Relay accepts becomes several chunks that it accepts (66 s), with all their time.
 #[test]
 fn long_window() {
     let mut batch = Batch::new().window(200_000).on_cpu(20);
@@ -63,8 +63,8 @@ fn long_window() {
     assert_eq!(attributed(&converted.chunks)["work"], 195_000_000);
 }
 
-/// Guarantees: a window whose JSON is above the target is cut in time, every sample is in one of its chunks, and each
-/// chunk is within the target.
+/// Guarantees: a window with JSON above the target size is split in time, every sample is in one of its chunks, and
+/// each chunk is within the target.
 /// rule: sample-format-v2#reject-size, profiles-sdk#v2-reject-size
 #[test]
 fn size_is_cut() {
@@ -83,7 +83,7 @@ fn size_is_cut() {
     assert!(converted.report.losses.is_none());
 }
 
-/// Guarantees: many threads at one moment, which no cut in time divides, are divided by threads.
+/// Guarantees: many threads at one instant, which cannot be split in time, are split by threads.
 /// rule: sample-format-v2#reject-size
 #[test]
 fn size_is_cut_by_threads() {
@@ -96,7 +96,7 @@ fn size_is_cut_by_threads() {
     assert_eq!((converted.report.losses.total().total(), converted.report.samples), (0, 1_500));
 }
 
-/// Fails at a step.
+/// A sink that fails at the given step.
 struct Broken {
     step: &'static str,
     collected: Collected,
@@ -127,7 +127,7 @@ impl ChunkSink for Broken {
     }
 }
 
-/// Guarantees: a sink that fails at any step loses what it was given, counted, and is given nothing more.
+/// Guarantees: if a sink fails at any step, its chunk is counted as lost, and the sink gets no more calls.
 #[test]
 fn broken_sink() {
     for step in ["begin", "write", "finish"] {
@@ -141,7 +141,7 @@ fn broken_sink() {
     }
 }
 
-/// Guarantees: a converter keeps nothing from batch to batch: the same batch makes the same bytes again, after others.
+/// Guarantees: a converter has no state between batches: the same batch gives the same bytes, even after others.
 #[test]
 fn reuse() {
     let one = Batch::new().on_cpu(20).at(7, &["a", "b"], [0, 50]).nanos(None, &["c"], &[START], &[]).finish();
@@ -157,7 +157,7 @@ fn reuse() {
     assert_eq!(convert(&two), other);
 }
 
-/// Guarantees: an empty batch is no chunk and no loss.
+/// Guarantees: an empty batch gives neither a chunk nor a loss.
 /// rule: sample-format-v2#reject-no-data, profiles-sdk#v2-reject-no-data
 #[test]
 fn nothing() {

@@ -1,4 +1,4 @@
-//! What a frame says, whichever runtime it is of: `runtimes` has those of each.
+//! Tests of frames of any runtime; `runtimes` has those of each runtime.
 
 use profbridge_model::{Function, Line, Location, Mapping};
 use serde_json::{Value, json};
@@ -53,7 +53,7 @@ pub(super) fn chunk(places: &[TestLocation<'_>], settings: Settings) -> Value {
     batch.convert_with(settings).chunk().clone()
 }
 
-/// The frames of such a chunk.
+/// The frames of a chunk with one stack of these locations.
 fn frames(places: &[TestLocation<'_>]) -> Value {
     chunk(places, Settings::default())["profile"]["frames"].clone()
 }
@@ -65,8 +65,8 @@ pub(super) fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
     (chunk["platform"].as_str().unwrap().to_owned(), chunk["profile"]["frames"][0].take())
 }
 
-/// Guarantees: a native frame points into an image of type `symbolic` (others make Relay reject the chunk) with an
-/// absolute address; one without a name is called by its file and the page of it, and counted.
+/// Guarantees: a native frame points into an image of type `symbolic` (Relay rejects the chunk for others) with an
+/// absolute address; a frame without a name is named by its file and page, and counted.
 /// rule: differences#image-type, differences#frame-function, sample-format-v2#debug-meta, sample-format-v2#frames
 /// rule: sample-format-v2#frame-address, sample-format-v2#frame-grouping, profiles-sdk#v2-debug-meta
 /// rule: profiles-sdk#frame-names, profiles-sdk#frame-address, event-schema#images, event-schema#image-type
@@ -103,10 +103,10 @@ fn native() {
     );
 }
 
-/// Guarantees: functions without names do not become one for each file: what a page apart is another function, what is
-/// on one page is the same; a function has one name however its process has the file mapped and whichever addresses its
-/// profiler sends; an address outside of its mapping, and one of the kernel, whose mapping has no range, have the
-/// file's name alone.
+/// Guarantees: a file's unnamed functions do not merge into one: addresses a page apart are different functions,
+/// addresses on one page are the same. The name does not depend on how the process mapped the file, nor on the kind of
+/// address that the profiler sends. An address outside of its mapping, or of the kernel, whose mapping has no range,
+/// gets only the file's name.
 #[test]
 fn unnamed() {
     let named = |(start, end, offset), address| {
@@ -127,8 +127,8 @@ fn unnamed() {
     assert_eq!(named((0, 0, 0), 0x1234), "[shop]");
 }
 
-/// Guarantees: parts of one file are one image, an address outside of its file has none, and images that no frame
-/// points into are left out.
+/// Guarantees: several mappings of one file are one image, an address outside of its file has no image, and images
+/// without frames are left out.
 /// rule: profiles-sdk#v2-debug-meta, event-schema#images, event-schema#image-size, otep-0239#location-address
 #[test]
 fn images() {
@@ -143,7 +143,7 @@ fn images() {
     assert_eq!((address(0), address(1), address(2)), (Some(json!("0x100091000")), Some(json!("0x1001a0010")), None));
 }
 
-/// Guarantees: an address in bytecode never becomes an instruction's, mapping or not.
+/// Guarantees: a bytecode address is never written as an instruction address, with or without a mapping.
 /// rule: sample-format-v2#frame-address
 #[test]
 fn bytecode_addresses() {
@@ -170,7 +170,7 @@ fn inlined_functions() {
     assert_eq!((&frames[2]["lineno"], &frames[2]["colno"]), (&json!(5), &json!(6)));
 }
 
-/// Guarantees: lines and columns that are no unsigned number of 32 bits are left out: Relay rejects the whole chunk.
+/// Guarantees: lines and columns that do not fit `u32` are left out, because Relay rejects the whole chunk for them.
 /// rule: event-schema#frame-colno, event-schema#frame-lineno, otep-0239#line-number
 #[test]
 fn line_numbers() {
@@ -183,8 +183,8 @@ fn line_numbers() {
     }
 }
 
-/// Guarantees: a frame's platform stands only where it is not the chunk's, since Sentry then ignores `in_app`
-/// (getsentry/vroom `internal/frame/frame.go`, `SetInApp`), and the chunk's is that of its interpreter.
+/// Guarantees: a frame has a platform only if it differs from the chunk's, since Sentry then ignores `in_app`
+/// (getsentry/vroom `internal/frame/frame.go`, `SetInApp`). The chunk's platform is that of its interpreter.
 /// rule: sample-format-v2#platform, sample-format-v2#collecting-frames, sample-format-v2#frame-platform
 /// rule: profiles-sdk#v2-platform, event-schema#frame-platform
 #[test]
@@ -221,8 +221,8 @@ fn settings_win() {
     assert_eq!(own, [false, true, true]);
 }
 
-/// Guarantees: the operator's prefixes are held against the function as well, whether or not a source file, a module or
-/// the file of the code is known; `include` beats `exclude`, and an empty prefix means nothing.
+/// Guarantees: the operator's prefixes also match the function, whether or not its source file, module or binary is
+/// known; `include` beats `exclude`, and an empty prefix matches nothing.
 #[test]
 fn settings_see_functions() {
     let shop = Some(("shop", "aa", 0x1000, 0x2000, 0x1000));
@@ -247,8 +247,8 @@ fn settings_see_functions() {
     assert_eq!(own(&[""], &["", "add", "/src/shop"]), [true, true, true, false, false]);
 }
 
-/// Guarantees: what lies below a folder that the operator named is own code also where the system's lies, but for what
-/// lies in folders of libraries.
+/// Guarantees: code below a folder that the operator configured is own code even in a system folder, except in folders
+/// of libraries.
 #[test]
 fn settings_name_roots() {
     let rows = [
@@ -269,7 +269,7 @@ fn settings_name_roots() {
     }
 }
 
-/// Whether a native frame is own code, given function, source file, the file its code lies in, and the main executable.
+/// Whether a native frame is own code, given its function, source file, binary, and the main executable.
 fn own(function: &str, path: &str, package: &str, executable: &str) -> bool {
     let mut batch = Batch::new().on_cpu(20);
     let builder = &mut batch.builder;
@@ -285,8 +285,7 @@ fn own(function: &str, path: &str, package: &str, executable: &str) -> bool {
     batch.convert().chunk()["profile"]["frames"][0]["in_app"].as_bool().unwrap()
 }
 
-/// Guarantees: the main executable's code is own, wherever it lies, and that of libraries of the system is not; an
-/// interpreter's is not even as the main executable.
+/// Guarantees: the main executable is own code wherever it is, system libraries are not, and an interpreter never is.
 /// rule: sample-format-v2#platform
 #[test]
 fn files_of_own_code() {
@@ -312,8 +311,8 @@ fn files_of_own_code() {
     }
 }
 
-/// Guarantees: in the main executable, what a language's own library brought is not own code, by function and by
-/// source.
+/// Guarantees: functions of a language's own library are not own code even in the main executable, recognised by
+/// function and by source.
 /// rule: sample-format-v2#platform
 #[test]
 fn functions_of_own_code() {
@@ -335,7 +334,7 @@ fn functions_of_own_code() {
     }
 }
 
-/// Guarantees: a function with a system name alone is called by it, and one with both by its name.
+/// Guarantees: a function with only a system name is called by it; one with both is called by its name.
 /// rule: otep-0239#system-name
 #[test]
 fn system_names() {
@@ -352,8 +351,8 @@ fn system_names() {
     }
 }
 
-/// Guarantees: frames that a pprof profile says are not to be shown are not, and observations are what they were; a
-/// pattern that cannot be read drops nothing and is counted.
+/// Guarantees: frames that a pprof profile hides are left out, and the number of observations stays the same; an
+/// invalid pattern drops nothing and is counted.
 /// rule: otep-0239#drop-frames
 #[test]
 fn frames_that_are_not_shown() {

@@ -1,5 +1,5 @@
-//! Files laid out as linkers do it, mapped as Linux does it, said as profilers do it. What a symboliser makes
-//! of the chunk is compared with the file.
+//! Simulates files as linkers lay them out, Linux maps them, and profilers report them. The tests compare a
+//! symboliser's view of the chunk with the file.
 
 use profbridge_model::{Location, Mapping};
 use proptest::prelude::*;
@@ -10,18 +10,18 @@ use crate::sentry::chunk::Settings;
 
 const PAGE: u64 = 4096;
 
-/// Who linked a file: where its parts lie in it, and in memory.
+/// The linker of a file, which determines the layout in the file and in memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Linker {
-    /// Each part starts on a page of its own, at the same distance from its place in the file.
+    /// Each segment starts on its own page, at the same distance from its file offset.
     Gnu,
-    /// Code is the first part and starts at the file's first byte.
+    /// Code is the first segment and starts at the file's first byte.
     Go,
-    /// No room between the parts of the file; in memory each starts one page further than the file would have it.
+    /// Segments are contiguous in the file; in memory each is shifted by one more page.
     Lld,
 }
 
-/// A segment of the file: its place in it, its address, its length, and whether it holds code.
+/// A segment of the file: offset, address, length, and whether it contains code.
 #[derive(Debug, Clone, Copy)]
 struct Segment {
     offset: u64,
@@ -30,18 +30,18 @@ struct Segment {
     code: bool,
 }
 
-/// A file on disk and where a process has it.
+/// A file on disk and its location in a process.
 #[derive(Debug, Clone)]
 struct File {
     linker: Linker,
-    /// What its first byte is linked for: 0 for one that may lie anywhere.
+    /// The link-time address of its first byte: 0 for position-independent files.
     base: u64,
     segments: Vec<Segment>,
-    /// How often it is loaded, and how far it is moved each time.
+    /// The relocation offset of each load.
     moves: Vec<u64>,
-    /// Whether the profiler sends addresses of the process's memory.
+    /// Whether the profiler reports absolute memory addresses.
     absolute: bool,
-    /// Where code was executing, as shares of its part, in thousandths.
+    /// The executing positions, in thousandths of the segment.
     executed: Vec<u64>,
 }
 
@@ -64,12 +64,13 @@ impl File {
             segments.push(Segment { offset, address: base + offset + shift, length, code });
             offset += length;
         }
-        // What is linked for a place is not moved.
+        // A file linked for a fixed address is not relocated.
         let moves = if base > 0 { vec![0] } else { moves };
         Self { linker, base, segments, moves, absolute, executed: at }
     }
 
-    /// What the kernel maps a segment to, and the profiler sends: start, limit and offset, all of whole pages.
+    /// The mapping of a segment as the kernel creates and the profiler reports it: start, limit and offset in whole
+    /// pages.
     fn mapping(&self, segment: &Segment, moved: u64) -> (u64, u64, u64) {
         let by = if self.absolute { moved } else { 0 };
         let start = segment.address / PAGE * PAGE;
@@ -81,7 +82,7 @@ impl File {
 fn file() -> impl Strategy<Value = File> {
     let linker = prop_oneof![Just(Linker::Gnu), Just(Linker::Go), Just(Linker::Lld)];
     let lengths = proptest::collection::vec(1_u64..3_000_000, 2..5);
-    // Where Linux puts what may lie anywhere: 39-bit and 48-bit address spaces.
+    // Linux's addresses for position-independent files: 39-bit and 48-bit address spaces.
     let moved = prop_oneof![0x2a_aaaa_a000_u64..0x3f_ffff_f000, 0x5500_0000_0000_u64..0x7fff_0000_0000];
     let moves = proptest::collection::vec(moved.prop_map(|by| by / PAGE * PAGE), 1..3);
     let executed = proptest::collection::vec(0_u64..1000, 1..6);
@@ -96,10 +97,10 @@ fn hex(value: &Value) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: whatever linker made a file, wherever it is loaded, however often, in however many mappings, and
-    /// whether the profiler sends the file's addresses or the memory's: a symboliser that takes the image's address off
-    /// finds the code's distance from the file's first byte. The one exception is LLD's page, which nothing tells where
-    /// the file was moved. A file is one image, and images do not overlap.
+    /// Guarantees: for any linker, load address, number of loads and of mappings, and for file and memory addresses: a
+    /// symboliser that subtracts the image's address gets the code's distance from the file's first byte. The only
+    /// exception is LLD's extra page in a relocated file, which the mapping does not show. A file is one image, and
+    /// images do not overlap.
     /// rule: sample-format-v2#frame-address, profiles-sdk#frame-address, event-schema#image-vmaddr
     /// rule: event-schema#frame-address, otep-0239#mapping-range, otep-0239#location-address
     #[test]
@@ -119,7 +120,7 @@ proptest! {
                 for &share in &file.executed {
                     let linked = segment.address + segment.length * share / 1000;
                     let address = linked + if file.absolute { moved } else { 0 };
-                    // The kernel splits a mapping where its rights or its pages change.
+                    // The kernel splits a mapping where permissions or pages differ.
                     let (memory_start, memory_limit) =
                         if address < middle { (start, middle) } else { (middle, limit) };
                     let file_offset = offset + (memory_start - start);
@@ -149,7 +150,7 @@ proptest! {
         ranges.sort_unstable();
         prop_assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{:x?}", ranges);
 
-        // One stack: its frames are the locations, each as often as it is in it.
+        // One stack, whose frames are the locations in order.
         let frames = chunk["profile"]["frames"].as_array().unwrap();
         let stacks = chunk["profile"]["stacks"].as_array().unwrap();
         let stack = stacks.iter().find(|stack| !stack.as_array().unwrap().is_empty()).unwrap();

@@ -1,12 +1,12 @@
-//! What Sentry lists: functions with two samples in a chunk (observed with `vroomrs` 0.1.24).
+//! Tests of the functions that Sentry lists: those with two samples in a chunk (observed with `vroomrs` 0.1.24).
 
 use profbridge_model::{Function, Line, Location};
 
 use super::support::{Batch, MS, START, attributed};
 use crate::sentry::chunk::{InApp, Settings};
 
-/// Guarantees: a function that owns the time of one sample of a chunk gets two, which share it; one that owns two
-/// samples stays as it is, on whatever threads they are. Billing stays, and what was added is counted.
+/// Guarantees: a function that owns the time of only one sample in a chunk gets two samples that share it; one that
+/// already owns two is unchanged, on any threads. The billed time stays the same, and added samples are counted.
 /// rule: differences#listing
 #[test]
 fn seen_once() {
@@ -23,8 +23,9 @@ fn seen_once() {
     assert_eq!(attributed(&converted.chunks)["once"], 50_000);
 }
 
-/// Guarantees: what counts is the function that owns the time, the innermost of own code: below a library's frames it
-/// may stand in several stacks, each seen once; above its own callee it owns nothing. The root frame is never listed.
+/// Guarantees: the function that owns the time counts, which is the innermost of own code: below library frames it may
+/// be in several stacks, each sampled once; as the caller of other own code it owns nothing. The root frame is never
+/// listed.
 /// rule: differences#listing
 #[test]
 fn innermost_of_own_code() {
@@ -38,7 +39,7 @@ fn innermost_of_own_code() {
     assert_eq!(root.convert_with(settings()).text(), "7: main@0 lib_a@50 -@100");
 }
 
-/// Guarantees: of a profile of values alone every function is listed, though each stands there once.
+/// Guarantees: in a profile with only values, every function is listed although each occurs once.
 /// rule: differences#listing
 #[test]
 fn values_are_listed() {
@@ -48,7 +49,7 @@ fn values_are_listed() {
     assert_eq!((converted.report.observations, converted.report.synthesized), (3, 4));
 }
 
-/// Guarantees: what is cut into chunks is listed in each of them.
+/// Guarantees: after a split, functions are listed in each chunk.
 #[test]
 fn each_chunk() {
     let batch = Batch::new().on_cpu(20).at(7, &["f", "main"], [0, 10_000]).at(7, &["g", "main"], [50, 10_050]);
@@ -56,7 +57,7 @@ fn each_chunk() {
     assert_eq!(text, "7: f@0 f@25 g@50 g@75 -@100\n/\n7: f@10000 f@10025 g@10050 g@10075 -@10100");
 }
 
-/// Guarantees: a sample that owns no time is not halved, and neither is one of a nanosecond.
+/// Guarantees: a sample without time is not split, and neither is one of a nanosecond.
 #[test]
 fn nothing_to_halve() {
     let times = [START, START, START + 1, START + 50 * MS];
@@ -68,8 +69,8 @@ fn nothing_to_halve() {
     assert_eq!((converted.report.samples, converted.report.synthesized), (5, 1));
 }
 
-/// Guarantees: Sentry lists own code of all runtimes that share a process: it takes our word for it where a frame names
-/// no other platform, and of Java where the module has a dot. A function of Node without a name owns no time.
+/// Guarantees: Sentry lists own code of all runtimes in a process: it accepts our flag if a frame names no other
+/// platform, and for Java if the module contains a dot. A Node function without a name owns no time.
 #[test]
 fn several_runtimes() {
     let mut batch = Batch::new().on_cpu(20);
@@ -104,8 +105,8 @@ fn several_runtimes() {
     assert_eq!(frames, expected);
 }
 
-/// Guarantees: the first thread of a Python or Node process is called as Sentry's SDKs call it, other threads and those
-/// of other processes as their producer calls them.
+/// Guarantees: the first thread of a Python or Node process has the name that Sentry's SDKs use; other threads and
+/// processes keep their producer's names.
 #[test]
 fn first_threads() {
     for (kind, file, expected) in

@@ -1,4 +1,4 @@
-//! Which module a function has, one test for each language. Sentry tells functions apart by it.
+//! Tests of modules, one for each language. Sentry distinguishes functions by module.
 
 use profbridge_model::{Function, Line, Location};
 use proptest::prelude::*;
@@ -12,7 +12,7 @@ fn module(kind: &str, function: &str, file: &str) -> String {
     one(kind, function, file).1["module"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The module of a frame where these roots are configured.
+/// The module of a frame with these roots configured.
 fn module_in(roots: &[&str], kind: &str, function: &str, file: &str) -> String {
     let in_app = InApp { source_roots: roots.iter().map(|&root| root.to_owned()).collect(), ..InApp::default() };
     let lines = [(function, file, 1, 0)];
@@ -29,7 +29,7 @@ fn assert_modules(kind: &str, rows: &[(&str, &str, &str)]) {
     }
 }
 
-/// A frame of a Python function whose system's name says this.
+/// A Python frame with this system name.
 fn python_frame(name: &str, system_name: &str, file: &str) -> serde_json::Value {
     let mut batch = super::support::Batch::new().on_cpu(20);
     let builder = &mut batch.builder;
@@ -44,9 +44,9 @@ fn python_frame(name: &str, system_name: &str, file: &str) -> serde_json::Value 
     batch.convert_with(Settings::default()).chunk()["profile"]["frames"][0].clone()
 }
 
-/// Guarantees: where the system's name of a Python function says its module, that is its module, and its file is shown
-/// from its outermost package on, as Sentry's SDK does both; what does not end with the function's name says nothing;
-/// and what a known module evaluated is own code, while what is frozen is not.
+/// Guarantees: if the system name of a Python function contains the module, that is the module, and the file is shown
+/// from its outermost package on, both as in Sentry's SDK. A system name that does not end with the function's name is
+/// ignored. Code evaluated by a known module is own code, frozen code is not.
 #[test]
 fn python_modules_that_are_known() {
     let said = |name, system_name, file| {
@@ -61,7 +61,7 @@ fn python_modules_that_are_known() {
         ("C.f", "shop.C.f", "/srv/shop/__init__.py", "shop", "__init__.py", true),
         ("f", "shop.deep.f", "/srv/shop/deep/__init__.py", "shop.deep", "shop/deep/__init__.py", true),
         ("f", "shop.cart.f", "/srv/shop/cart.pyc", "shop.cart", "shop/cart.py", true),
-        // Loaded by another name than its path has.
+        // Imported under another name than its path suggests.
         ("f", "plugins.a.f", "/srv/x.py", "plugins.a", "/srv/x.py", true),
         ("f", "a.x.f", "/srv/ba/x.py", "a.x", "/srv/ba/x.py", true),
         ("f", "pkg.a.f", "/v/site-packages/pkg/a.py", "pkg.a", "pkg/a.py", false),
@@ -75,11 +75,11 @@ fn python_modules_that_are_known() {
             "<frozen importlib._bootstrap>",
             false,
         ),
-        // Nothing is said.
+        // The module is unknown.
         ("f", "f", "/srv/x.py", "/srv/x.py", "/srv/x.py", true),
         ("f", "shop.cart.g", "/srv/x.py", "/srv/x.py", "/srv/x.py", true),
         ("f", "", "<string>", "<string>", "<string>", false),
-        // It is the outermost frame.
+        // The outermost frame.
         ("<module>", "", "<string>", "__main__", "<string>", true),
     ] {
         assert_eq!(said(name, system_name, file), (module.to_owned(), filename.to_owned(), own), "{system_name}");
@@ -87,10 +87,9 @@ fn python_modules_that_are_known() {
     assert_eq!(python_frame("f", "__main__.f", "/srv/main.py")["abs_path"], "/srv/main.py");
 }
 
-/// Guarantees: of each frame that Sentry's SDK for Python sent in a recorded chunk, what the sampler knows (the
-/// function's name and module, its path) gives the function, module, both paths and own code that the SDK says. Where
-/// it does not say whether code is own, Sentry takes the standard library's for not own (getsentry/vroom
-/// `internal/frame/frame.go`).
+/// Guarantees: for each frame of a recorded chunk of Sentry's Python SDK, the sampler's data (function, module and
+/// path) gives the same function, module, paths and own code. If the SDK does not say whether code is own, Sentry
+/// treats the standard library as not own (getsentry/vroom `internal/frame/frame.go`).
 #[test]
 fn recorded_python() {
     let envelope = include_str!("../../../../testdata/sentry/python-2.75-profile_chunk.envelope");
@@ -108,9 +107,9 @@ fn recorded_python() {
     }
 }
 
-/// Guarantees: a Python file's module is the name by which it was imported, as in Sentry's SDK: exactly so for
-/// packages, the standard library and frozen modules, by the root it lies in for the application; what no import can
-/// have found is called by its path.
+/// Guarantees: a Python file's module is the name under which it was imported, as in Sentry's SDK: exactly for
+/// packages, the standard library and frozen modules, and relative to its root for the application. A file that cannot
+/// be imported is named by its path.
 /// rule: sample-format-v2#frame-grouping, profiles-sdk#frame-grouping, event-schema#frame-module
 #[test]
 fn python() {
@@ -154,8 +153,7 @@ fn python() {
     );
 }
 
-/// Module, file name and own code of each frame of a stack of Python functions in these files, between native ones,
-/// leaf first.
+/// Module, file name and own code of each frame in a stack of Python functions between native ones, leaf first.
 fn python_stack(rows: &[(&str, &str)]) -> Vec<(String, String, bool)> {
     let lines: Vec<_> = rows.iter().map(|&(name, file)| [(name, file, 1, 0)]).collect();
     let native = TestLocation { kind: "native", lines: &[("main", "", 0, 0)], ..TestLocation::default() };
@@ -169,9 +167,9 @@ fn python_stack(rows: &[(&str, &str)]) -> Vec<(String, String, bool)> {
     python.map(|frame| (text(frame, "module"), text(frame, "filename"), frame["in_app"] == true)).collect()
 }
 
-/// Guarantees: the outermost frame of Python's first thread is the program, whose module is `__main__`; what lies below
-/// its folder is called by the path from there, and is own code wherever that folder is, but for packages. With `-m`
-/// only the program is known, and what another module or thread begins with tells nothing.
+/// Guarantees: the outermost frame of Python's first thread is the program, with the module `__main__`. Files below its
+/// folder are named relative to it and are own code, except packages. With `-m` only the program is known, and the
+/// outermost frames of other modules or threads are ignored.
 #[test]
 fn python_programs() {
     let row = |module: &str, file: &str, own| (module.to_owned(), file.to_owned(), own);
@@ -191,7 +189,7 @@ fn python_programs() {
         row("__main__", "main.py", true),
         row("__main__", "main.py", true),
     ];
-    // Functions of one file and line are one frame.
+    // Functions with the same file and line are one frame.
     assert_eq!(found, expected);
     let with_m = python_stack(&[
         ("f", "/srv/shop/cart.py"),
@@ -212,8 +210,8 @@ fn python_programs() {
     assert_eq!(script[0], row("__main__", "tool", true));
 }
 
-/// Guarantees: what Jinja makes of a template has no module, as in Sentry's SDK, while other functions of such a name
-/// have.
+/// Guarantees: functions that Jinja compiles from a template have no module, as in Sentry's SDK, while other functions
+/// of the same name have one.
 #[test]
 fn templates() {
     let rows = [
@@ -226,7 +224,7 @@ fn templates() {
     assert_modules("cpython", &rows);
 }
 
-/// Guarantees: a Node file's module is what Sentry's profiler for Node makes of the script's name.
+/// Guarantees: a Node file's module is the one that Sentry's profiler for Node derives from the script's name.
 /// rule: profiles-sdk#frame-grouping, event-schema#frame-module
 #[test]
 fn node() {
@@ -249,8 +247,8 @@ fn node() {
     );
 }
 
-/// Guarantees: a Ruby name's outer module is its module, as in Sentry's SDK, a class says itself, and what has neither
-/// is called by its file: below the gem or the standard library, else by its path.
+/// Guarantees: the outer module in a Ruby name is its module, as in Sentry's SDK. A name with a class needs no module,
+/// and a name with neither gets the file: below the gem or the standard library, or else the path.
 #[test]
 fn ruby() {
     assert_modules(
@@ -273,8 +271,8 @@ fn ruby() {
     assert_eq!(one("ruby", "A::B::C.of", "/app/c.rb").1["function"], "C.of");
 }
 
-/// Guarantees: a PHP method's class is its module, and stays in its name, as in Sentry's SDK; other functions are
-/// called by their file.
+/// Guarantees: a PHP method's module is its class, which also stays in the name, as in Sentry's SDK; other functions
+/// get the file.
 #[test]
 fn php() {
     assert_modules(
@@ -291,8 +289,8 @@ fn php() {
     assert_eq!(one("php", "App\\Cart::total", "/app/src/Cart.php").1["function"], "App\\Cart::total");
 }
 
-/// Guarantees: functions of Perl and Lua, and of BEAM where the name has no module, are called by their file: below the
-/// folder of libraries, else by its path.
+/// Guarantees: the module of functions of Perl, Lua, and of BEAM without a module in the name is the file: below the
+/// folder of libraries, or else the path.
 #[test]
 fn by_path() {
     let perl = [
@@ -321,8 +319,8 @@ fn by_path() {
     assert_modules("beam", &beam);
 }
 
-/// Guarantees: the operator's roots win over those known, the deepest over the others; they are compared folder by
-/// folder, and `*` is any one.
+/// Guarantees: the operator's roots win over conventional ones, and the deepest wins; they are matched folder by
+/// folder, and `*` matches any folder.
 #[test]
 fn roots() {
     for (roots, file, expected) in [
@@ -352,7 +350,7 @@ fn roots() {
     assert_eq!(module_in(&["/app"], "v8js", "f", "/app/load.js"), "app:load");
 }
 
-/// What languages' files are called, and the types of their frames.
+/// The file extensions of languages and the types of their frames.
 const LANGUAGES: [(&str, &str); 7] = [
     ("cpython", "py"),
     ("v8js", "js"),
@@ -363,9 +361,9 @@ const LANGUAGES: [(&str, &str); 7] = [
     ("beam", "ex"),
 ];
 
-/// What merges, as it is documented: a module of Python below two of the known roots, a path that is relative to one,
-/// and a module beside a package of its name. Guarantees: naming the roots that there are separates the first, since
-/// `/` then takes all others.
+/// The documented collisions: a Python module below two conventional roots, a path relative to a root, and a module
+/// next to a package of the same name. Guarantees: configuring the actual roots resolves the first, since `/` then
+/// takes all others.
 #[test]
 fn what_merges() {
     for same in ["/app/users.py", "/code/users.py", "users.py", "/app/users/__init__.py"] {
@@ -374,7 +372,7 @@ fn what_merges() {
     let roots = ["/", "/app"];
     assert_eq!(module_in(&roots, "cpython", "f", "/app/users.py"), "users");
     assert_eq!(module_in(&roots, "cpython", "f", "/code/users.py"), "code.users");
-    // What no custom knows is told apart, until it is configured.
+    // Files outside of conventional roots differ until roots are configured.
     let roots = ["/srv", "/home/*"];
     for (file, configured) in [("/srv/main.py", "main"), ("/home/u1/main.py", "main"), ("/app/main.py", "main")] {
         assert_eq!(module_in(&roots, "cpython", "f", file), configured);
@@ -385,8 +383,8 @@ fn what_merges() {
     assert_eq!(modules.len(), files.len(), "{modules:?}");
 }
 
-/// Guarantees: functions of one name in two files of an application, or in files of one name in two languages, have two
-/// modules, wherever they lie. (But see `what_merges`.)
+/// Guarantees: equally named functions in two files of an application, or in equally named files of two languages, have
+/// two modules, wherever the files are. (See `what_merges` for exceptions.)
 #[test]
 fn two_files() {
     let folders =
@@ -407,9 +405,9 @@ fn two_files() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: whatever two files in whatever folders, but for those below two of the known roots: they have two
-    /// modules in each language. (Node's rule makes dots of slashes, so a folder with a dot can be taken for two:
-    /// Sentry's own profiler does the same.)
+    /// Guarantees: any two files in any folders have two modules in each language, except below two conventional roots.
+    /// (Node's rule converts slashes to dots, so a folder with a dot can look like two: Sentry's own profiler does the
+    /// same.)
     #[test]
     fn any_two_files(
         (left, right) in (path(), path()),

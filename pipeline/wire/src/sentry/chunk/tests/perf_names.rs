@@ -1,11 +1,12 @@
-//! Names of perf maps become frames as if the runtime had been read.
+//! Tests that names from perf maps give the same frames as the runtime's own data.
 
 use serde_json::{Value, json};
 
 use super::frames::{TestLocation, chunk};
 use crate::sentry::chunk::Settings;
 
-/// The platform, and the only frame, of a location outside of any file with this name, without type or as machine code.
+/// The platform and the only frame of a location outside of any file with this name. Without a frame type and as native
+/// code the result is the same.
 fn frame(name: &str) -> (String, Value) {
     let mut found = Vec::new();
     let map = Some(("/tmp/perf-12.map", "", 0, 0, 0));
@@ -21,8 +22,8 @@ fn frame(name: &str) -> (String, Value) {
     found.remove(0)
 }
 
-/// Guarantees: a function of Node is one whatever tier it was compiled in, with file, line, column and module, and the
-/// process is Node's.
+/// Guarantees: a Node function is the same in every compiler tier, with file, line, column and module, and the platform
+/// is Node.
 #[test]
 fn node() {
     for name in [
@@ -49,7 +50,7 @@ fn node() {
     }
 }
 
-/// Guarantees: a function of Python 3.12 has its file and its module.
+/// Guarantees: a function of Python 3.12 has its file and module.
 #[test]
 fn python() {
     let expected = json!({"function": "Cart.total", "module": "shop.cart", "abs_path": "/app/shop/cart.py",
@@ -58,8 +59,8 @@ fn python() {
     assert_eq!(frame("py::f:<frozen importlib._bootstrap>").1["in_app"], false);
 }
 
-/// Guarantees: a method of Java has its class as module, in every spelling, and the virtual machine's own code is not
-/// the user's.
+/// Guarantees: a Java method has its class as the module in every spelling, and the virtual machine's own code is not
+/// own code.
 #[test]
 fn java() {
     for name in ["Lcom/x/Y;::m", "Lcom/x/Y;.m(I)V", "com.x.Y.m", "com.x.Y::m", "void com.x.Y.m(int)"] {
@@ -72,7 +73,7 @@ fn java() {
     }
 }
 
-/// Guarantees: what its producer says of a frame, that a perf map says too, stays.
+/// Guarantees: data that the producer sends wins over data from the name.
 #[test]
 fn known_lines_stay() {
     let lines = [("JS:*handle /srv.js:2:16", "/srv/handle.ts", 7, 0)];
@@ -82,7 +83,7 @@ fn known_lines_stay() {
     assert_eq!(said, (&json!("handle"), &json!("/srv/handle.ts"), &json!(7), None));
 }
 
-/// Guarantees: code that lies in a file is native whatever it is called, and so is a name that no runtime gives.
+/// Guarantees: code in a file is native whatever its name, and so is a name that no runtime generates.
 #[test]
 fn native_code() {
     let file = Some(("/usr/lib/libshop.so", "aa", 0, 0x10000, 0));
@@ -96,8 +97,8 @@ fn native_code() {
     }
 }
 
-/// Guarantees: where a sampler that knows no runtime named the functions of Node, the process is Node's although most
-/// of its frames are machine code.
+/// Guarantees: if a sampler without runtime support named Node's functions, the platform is Node although most frames
+/// are native.
 #[test]
 fn platform_of_stacks() {
     let machine = |name| TestLocation {

@@ -1,11 +1,11 @@
-//! What holds for every batch.
+//! Properties that hold for every batch.
 
 use proptest::prelude::*;
 
 use super::support::{Batch, Converted, MS, START, attributed};
 use crate::sentry::chunk::{LoneSamples, Settings};
 
-/// The times at which a steady timer of this period observes a thread that runs from time to time, with jitter.
+/// The times at which a steady timer of this period samples a thread that runs intermittently, with jitter.
 fn schedule() -> impl Strategy<Value = (u32, Vec<Vec<u64>>)> {
     let runs = proptest::collection::vec((1_u64..40, 0_u64..4, 0_u64..30), 8..40);
     (prop_oneof![Just(20_u32), Just(101)], proptest::collection::vec((runs, any::<u64>()), 1..5)).prop_map(
@@ -17,7 +17,7 @@ fn schedule() -> impl Strategy<Value = (u32, Vec<Vec<u64>>)> {
                 let mut times = Vec::new();
                 for (length, idle, burst) in runs {
                     for _ in 0..length + burst {
-                        // A timer is late by up to a fifth of its period, and does not drift.
+                        // The timer is late by up to a fifth of its period, and does not drift.
                         random ^= random << 13;
                         random ^= random >> 7;
                         random ^= random << 17;
@@ -37,8 +37,8 @@ fn schedule() -> impl Strategy<Value = (u32, Vec<Vec<u64>>)> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Guarantees: the time that Sentry attributes to each function equals its samples times the period within 2 %, at
-    /// 20 and at 101 Hz, for runs of any length with any gaps between them, and never exceeds what was billed.
+    /// Guarantees: at 20 and at 101 Hz, the time that Sentry attributes to each function equals its samples times the
+    /// period within 2 %, for runs of any length with any gaps, and never exceeds the billed time.
     /// rule: otep-0239#unsampled-values
     #[test]
     fn attribution((hertz, threads) in schedule()) {
@@ -52,7 +52,7 @@ proptest! {
         for (thread, times) in threads.iter().enumerate().filter(|(_, times)| !times.is_empty()) {
             let expected = times.len() as f64 * period;
             let found = owned[&format!("f{thread}")] as f64;
-            // The jitter of a run's ends does not average out in a handful of samples.
+            // The jitter at the ends of a run does not average out over a handful of samples.
             let allowed = expected * 0.02 + period * 0.2;
             prop_assert!((found - expected).abs() <= allowed, "{found} instead of {expected}");
         }
@@ -60,8 +60,8 @@ proptest! {
         prop_assert!(owned.values().sum::<i64>() as f64 <= billed + 10.0);
     }
 
-    /// Guarantees: whatever is in a batch, every observation is in a chunk or under a reason, and every chunk keeps
-    /// Relay's rules (`Batch::convert` checks both).
+    /// Guarantees: for any batch, every observation is in a chunk or counted as lost with a reason, and every chunk
+    /// follows Relay's rules (`Batch::convert` checks both).
     /// rule: sample-format-v2#validate, profiles-sdk#frame-names, profiles-sdk#v2-reject-no-metadata
     #[test]
     fn conservation(batch in any_batch(), drop: bool, off_cpu: bool, target in 200_usize..20_000) {
@@ -110,7 +110,7 @@ impl Plan {
             batch = batch.profile(kind, unit, 10_000).period("cpu", "nanoseconds", *period);
             for (thread, stack, times, values) in rows {
                 let times: Vec<u64> = times.iter().map(|&at| START.saturating_add_signed(at * MS as i64)).collect();
-                // As many values as times or none; at least one without times.
+                // As many values as times, or none; at least one value if there are no times.
                 let values: Vec<i64> = match times.len() {
                     0 => values.clone(),
                     n if values.len() >= n => values[..n].to_vec(),

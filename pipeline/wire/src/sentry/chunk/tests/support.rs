@@ -1,4 +1,4 @@
-//! Batches in a few lines, and chunks as text.
+//! Helpers to build batches in a few lines, and to format chunks as text.
 
 use profbridge_model::{Builder, IdentityStrength, ProcessWindow, Profile, ProfilerId, Profiles};
 use serde_json::Value;
@@ -6,13 +6,13 @@ use serde_json::Value;
 use crate::sentry::chunk::{Collected, Converter, Report, Settings};
 use profbridge_relay_rules::validate_json;
 
-/// Where all windows of the tests start: 2025-10-09T08:53:20Z.
+/// The start of all windows in the tests: 2025-10-09T08:53:20Z.
 pub(super) const START: u64 = 1_760_000_000_000_000_000;
 
 /// A millisecond in nanoseconds.
 pub(super) const MS: u64 = 1_000_000;
 
-/// A window of so many milliseconds.
+/// A window of this many milliseconds.
 pub(super) fn window(millis: u64) -> ProcessWindow {
     ProcessWindow {
         profiler_id: ProfilerId::from_hash(0x1234_5678_9abc_def0_1234_5678_9abc_def0),
@@ -36,13 +36,13 @@ impl Batch {
         Self { builder, window: window(60_000) }
     }
 
-    /// An on-CPU profile as the eBPF profiler makes it: timestamps only, with a period.
+    /// Adds an on-CPU profile like the eBPF profiler's: timestamps only, with a period.
     pub(super) fn on_cpu(mut self, hertz: u32) -> Self {
         self.builder.on_cpu(hertz);
         self
     }
 
-    /// A profile of this type that covers so many milliseconds of the window, without a period.
+    /// Adds a profile of this type without a period, for this many milliseconds of the window.
     pub(super) fn profile(mut self, kind: &str, unit: &str, millis: u64) -> Self {
         let sample_type = self.builder.value_type(kind, unit);
         self.builder.profile(Profile {
@@ -62,12 +62,12 @@ impl Batch {
         self
     }
 
-    /// Samples of a thread at these milliseconds, all with the same stack of native functions, leaf first.
+    /// Adds samples of a thread at these milliseconds, all with the same stack of native functions, leaf first.
     pub(super) fn at<const N: usize>(self, thread: i64, stack: &[&str], millis: [u64; N]) -> Self {
         self.nanos(Some(thread), stack, &millis.map(|at| START + at * MS), &[])
     }
 
-    /// Samples at these moments, with these values.
+    /// Adds samples at these times with these values.
     pub(super) fn nanos(mut self, thread: Option<i64>, stack: &[&str], nanos: &[u64], values: &[i64]) -> Self {
         let stack: Vec<_> = stack.iter().map(|name| self.builder.frame(name, "", 0)).collect();
         let stack = self.builder.stack(&stack);
@@ -76,12 +76,12 @@ impl Batch {
         self
     }
 
-    /// A value without a timestamp.
+    /// Adds a value without a timestamp.
     pub(super) fn value(self, thread: Option<i64>, stack: &[&str], value: i64) -> Self {
         self.nanos(thread, stack, &[], &[value])
     }
 
-    /// A window of so many milliseconds instead of a minute.
+    /// Replaces the window of a minute by one of this many milliseconds.
     pub(super) fn window(mut self, millis: u64) -> Self {
         self.window = window(millis);
         self
@@ -103,7 +103,7 @@ impl Batch {
     }
 }
 
-/// Chunks, each of which passes the strict check, and the report.
+/// Chunks that pass the strict check, and the report.
 pub(super) struct Converted {
     pub(super) report: Report,
     pub(super) chunks: Vec<Value>,
@@ -142,7 +142,7 @@ pub(super) struct Sample {
     pub(super) stack: Vec<String>,
 }
 
-/// The samples of a chunk in the order in which Relay leaves them: stable by time.
+/// The samples of a chunk in Relay's order: stable by time.
 pub(super) fn samples(chunk: &Value) -> Vec<Sample> {
     let profile = &chunk["profile"];
     let function = |frame: &Value| profile["frames"][frame.as_u64().unwrap() as usize]["function"].as_str().unwrap();
@@ -200,8 +200,8 @@ fn text(chunk: &Value) -> String {
     threads.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The time that Sentry attributes to each leaf function, in microseconds: a sample owns the time until the next
-/// sample of its thread, the last owns nothing (observed with `vroomrs` 0.1.24).
+/// The time that Sentry attributes to each leaf function, in microseconds: a sample owns the time until the next sample
+/// of its thread, the last owns nothing (observed with `vroomrs` 0.1.24).
 pub(super) fn attributed(chunks: &[Value]) -> std::collections::BTreeMap<String, i64> {
     let mut owned = std::collections::BTreeMap::new();
     for chunk in chunks {

@@ -1,10 +1,10 @@
-//! Whose time is whose.
+//! Tests of the time that Sentry attributes to observations.
 
 use super::support::{Batch, MS, START, attributed, samples};
 use crate::sentry::chunk::{Collected, Converter, LoneSamples, Settings};
 
-/// Guarantees: a run of samples about a period apart stays as it is, and is closed a period after its last sample.
-/// Source: `vroomrs` 0.1.24, a sample owns the time until the next one of its thread and the last owns nothing.
+/// Guarantees: a run of samples about a period apart is unchanged, and closed a period after its last sample. Source:
+/// `vroomrs` 0.1.24, a sample owns the time until the next one of its thread and the last owns nothing.
 /// rule: otlp-profiles#timestamps-only
 #[test]
 fn run_is_closed() {
@@ -13,7 +13,7 @@ fn run_is_closed() {
     assert_eq!((converted.report.samples, converted.report.synthesized), (4, 1));
 }
 
-/// Guarantees: a gap of one and a half periods stays open, a longer one is closed a period after the sample before.
+/// Guarantees: a gap of one and a half periods stays open; a longer one is closed a period after the preceding sample.
 /// rule: differences#sample-time
 #[test]
 fn gaps() {
@@ -23,14 +23,14 @@ fn gaps() {
     assert_eq!(closed.text(), "7: work@0 -@50 work@76 -@126");
 }
 
-/// Guarantees: the case that was measured, samples at 0, 10 ms, 5 s and 5.01 s, owns 40 ms and not 5 s.
+/// Guarantees: in the measured case, samples at 0, 10 ms, 5 s and 5.01 s get 40 ms and not 5 s.
 #[test]
 fn gaps_do_not_inflate() {
     let converted = Batch::new().on_cpu(100).at(7, &["work"], [0, 10, 4_900, 4_910]).convert();
     assert_eq!(attributed(&converted.chunks)["work"], 40_000);
 }
 
-/// Guarantees: nothing is later than the window's end, and a sample at the very end is still one.
+/// Guarantees: no sample is after the window's end, and one exactly at the end is kept.
 #[test]
 fn window_end() {
     let clipped = Batch::new().window(1_000).on_cpu(20).at(7, &["work"], [930, 980]).convert();
@@ -39,7 +39,7 @@ fn window_end() {
     assert_eq!(at_end.text(), "7: work@1000 work@1000 -@1000");
 }
 
-/// Guarantees: what lies outside of the window is counted, with all that a sender may have meant by it.
+/// Guarantees: observations outside of the window are counted, for all invalid times that senders use.
 /// rule: otep-0239#timestamps-in-range
 #[test]
 fn outside_of_the_window() {
@@ -49,8 +49,8 @@ fn outside_of_the_window() {
     assert_eq!(converted.report.losses.to_string(), "4 malformed");
 }
 
-/// Guarantees: samples are told apart by time, whatever their order on the wire, and equal times on one thread stay:
-/// what the first of them does not own, the thread gets where there is room.
+/// Guarantees: samples are ordered by time, whatever their order on the wire. Samples with equal times on one thread
+/// are kept; the time that the first of them cannot get is added where there is room.
 /// rule: sample-format-v2#sample-timestamp
 #[test]
 fn order_and_equal_times() {
@@ -59,8 +59,8 @@ fn order_and_equal_times() {
     assert_eq!(attributed(&converted.chunks).values().sum::<i64>(), 4 * 50_000);
 }
 
-/// Guarantees: a lone observation becomes two samples that share its time, since Relay drops a thread with fewer
-/// (getsentry/relay `relay-profiling/src/sample/v2.rs`).
+/// Guarantees: a single observation becomes two samples that share its time, since Relay drops a thread with fewer
+/// samples (getsentry/relay `relay-profiling/src/sample/v2.rs`).
 /// rule: differences#two-samples
 #[test]
 fn lone_observation() {
@@ -73,7 +73,7 @@ fn lone_observation() {
     assert_eq!(drop.report.losses.to_string(), "1 lone_sample");
 }
 
-/// Guarantees: a batch of lone observations only, all dropped, is no chunk and no panic.
+/// Guarantees: if all observations are alone on their threads and dropped, there is no chunk and no panic.
 #[test]
 fn nothing_but_lone_observations() {
     let settings = Settings { lone_samples: LoneSamples::Drop, ..Settings::default() };
@@ -81,7 +81,7 @@ fn nothing_but_lone_observations() {
     assert_eq!((converted.chunks.len(), converted.report.losses.to_string()), (0, "2 lone_sample".to_owned()));
 }
 
-/// Guarantees: an observation whose value is its time owns that time (`off_cpu` and its like aside).
+/// Guarantees: an observation whose value is a time gets that time (except `off_cpu` and similar types).
 #[test]
 fn value_is_the_weight() {
     let times = [START, START + 500 * MS];
@@ -90,8 +90,8 @@ fn value_is_the_weight() {
     assert_eq!(converted.text(), "7: work@0 -@20 work@500 -@530");
 }
 
-/// Guarantees: events that say how long they were own that time to the nanosecond, although they are almost as far
-/// apart: no timer lies between them whose jitter would be bridged. Where each is as long as the period, one does.
+/// Guarantees: events with their own duration get that time to the nanosecond, although their distance is almost the
+/// same: no timer jitter has to be bridged between them. If each is as long as the period, there is a timer.
 #[test]
 fn events_are_exact() {
     let times = [0, 24, 50, 74].map(|at| START + at * MS);
@@ -105,14 +105,15 @@ fn events_are_exact() {
     assert_eq!(events(&[20; 4]).text(), "7: wait@0 wait@24 wait@50 wait@74 -@94");
 }
 
-/// Guarantees: an observation that counts several is as long as several periods.
+/// Guarantees: an observation that counts several samples gets several periods.
 #[test]
 fn counted_observation() {
     let converted = Batch::new().on_cpu(20).nanos(Some(7), &["work"], &[START, START + 300 * MS], &[3, 1]).convert();
     assert_eq!(converted.text(), "7: work@0 -@150 work@300 -@350");
 }
 
-/// Guarantees: a period of a nanosecond or of a century, and values that overflow, neither panic nor leave the window.
+/// Guarantees: a period of a nanosecond or a century, or an overflow of values, causes neither a panic nor times
+/// outside of the window.
 /// rule: otep-0239#period
 #[test]
 fn absurd_periods() {
@@ -130,7 +131,8 @@ fn absurd_periods() {
     assert_eq!(attributed(&converted.chunks)["work"], 59_999_000);
 }
 
-/// Guarantees: observations without a thread are laid on as many threads as no overlap needs, steady ones on one.
+/// Guarantees: observations without a thread are distributed to as few threads as possible without overlaps; evenly
+/// spaced ones go to a single thread.
 /// rule: sample-format-v2#sample-thread-id
 #[test]
 fn unknown_threads() {
@@ -144,14 +146,14 @@ fn unknown_threads() {
     assert_eq!(two.text(), "0: a@0 a@50 a@100 -@150\n1: b@25 b@75 b@125 -@175");
 }
 
-/// Guarantees: synthetic threads keep clear of real ones.
+/// Guarantees: the ids of synthetic threads differ from those of real ones.
 #[test]
 fn synthetic_beside_real_threads() {
     let converted = Batch::new().on_cpu(20).nanos(None, &["a"], &[START], &[]).at(0, &["b"], [0]).convert();
     assert_eq!(converted.text(), "0: b@0 b@25 -@50\n4294967296: a@0 a@25 -@50");
 }
 
-/// Guarantees: a stack without frames, which Sentry takes for idle time, is counted and not written.
+/// Guarantees: a stack without frames, which Sentry treats as idle time, is counted and not written.
 /// rule: sample-format-v2#reject-no-data
 #[test]
 fn no_frames() {
@@ -163,8 +165,8 @@ fn no_frames() {
     assert_eq!(converted.report.losses.to_string(), "3 no_frames");
 }
 
-/// Guarantees: where a profiler looks every 14 ms and says that it looks every 10 ms, the thread owns what was sampled,
-/// to one weight: the gaps that would add more are closed, each a weight after its sample.
+/// Guarantees: if a profiler samples every 14 ms but declares 10 ms, the thread gets the sampled time up to one weight:
+/// gaps that would add more are closed a weight after their sample.
 /// rule: differences#sample-time
 #[test]
 fn late_timer_invents_no_time() {
@@ -174,8 +176,8 @@ fn late_timer_invents_no_time() {
     assert!((10_000_000..=10_010_000).contains(&owned), "{owned} us of 10 s");
 }
 
-/// Guarantees: a thread that moves from core to core, whose timers tick at different times, owns what was sampled: what
-/// comes early is paid back by what comes late.
+/// Guarantees: a thread that moves between cores, whose timers tick at different times, gets the sampled time: early
+/// samples are balanced by late ones.
 #[test]
 fn moving_thread() {
     let times: Vec<u64> = (0..1_000).map(|n| START + (n * 50 + [0, 40, 5, 45, 20][n as usize % 5]) * MS).collect();
@@ -184,14 +186,14 @@ fn moving_thread() {
     assert!((owned - 50_000_000).abs() <= 50_000, "{owned} us of 50 s");
 }
 
-/// Guarantees: a value that is longer than the gap to the next observation of its thread, or than what is left of the
-/// window, is counted as far as it is not shown; so is a thread's time beyond that of its profile.
+/// Guarantees: if a value is longer than the gap to the thread's next observation, or than the rest of the window, the
+/// part that is not shown is counted; so is a thread's time beyond its profile's.
 #[test]
 fn time_that_has_no_place_is_counted() {
     let wall = || Batch::new().profile("wall", "milliseconds", 60_000);
     let times = [START, START + 46_000 * MS, START + 47_000 * MS];
     let next = wall().nanos(Some(7), &["wait", "main"], &times, &[90_000, 10, 10]).convert();
-    // 30 s beyond the window, and of the other 60 s what lies behind the next observation.
+    // 30 s are beyond the window; of the other 60 s, those after the next observation are clipped.
     assert_eq!((next.report.notes.clipped_nanos, next.report.clipped_seconds), (44_000 * MS, 44));
     let end = wall().nanos(Some(7), &["wait", "main"], &[START + 14_000 * MS], &[90_000]).convert();
     assert_eq!((end.text(), end.report.clipped_seconds), ("7: wait@14000 wait@37000 -@60000".to_owned(), 44));
@@ -204,7 +206,7 @@ fn time_that_has_no_place_is_counted() {
     assert_eq!((off_cpu.text(), off_cpu.report.clipped_seconds), ("7: wait@0 wait@1000 -@2000".to_owned(), 3));
 }
 
-/// Guarantees: time that is cut off little by little is counted as well, over the batches of a converter.
+/// Guarantees: small clipped times add up over the batches of a converter.
 #[test]
 fn clipped_time_adds_up() {
     let batch = || Batch::new().window(1_000).on_cpu(20).at(7, &["work"], [900, 980]).finish();
@@ -213,8 +215,9 @@ fn clipped_time_adds_up() {
     assert_eq!((0..100).map(|_| convert()).sum::<u64>(), 3);
 }
 
-/// Guarantees: the values of a profile that says its start and no duration stand there, each thread's as long as they
-/// last, and those of no thread until the next profile begins; what would not fit into the window begins earlier.
+/// Guarantees: the values of a profile with a start but no duration begin at that start. A thread's values last as long
+/// as they say; values without a thread end at the next profile. Values that would not fit into the window begin
+/// earlier.
 #[test]
 fn start_without_a_duration() {
     let at = |batch: Batch, millis: u64| {
@@ -224,7 +227,7 @@ fn start_without_a_duration() {
     };
     assert_eq!(at(Batch::new(), 10_000).value(Some(7), &["a"], 500).convert().text(), "7: a@10000 a@10250 -@10500");
     assert_eq!(at(Batch::new(), 59_900).value(Some(7), &["a"], 500).convert().text(), "7: a@59500 a@59750 -@60000");
-    // The later one comes first.
+    // The later profile is first in the batch.
     let first = at(Batch::new(), 12_000).value(None, &["b"], 1_000);
     let converted = at(first, 10_000).value(None, &["a"], 2_000).value(None, &["a"], 2_000).convert();
     let times = attributed(&converted.chunks);

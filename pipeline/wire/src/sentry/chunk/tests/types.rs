@@ -1,9 +1,10 @@
-//! One type of profile for a process and window.
+//! Tests of the choice of one profile type for a process and window.
 
 use super::support::{Batch, MS, START, attributed};
 use crate::sentry::chunk::{Prefer, Settings};
 
-/// Guarantees: timestamped samples beat nanoseconds, which beat counts with a period; the others are counted.
+/// Guarantees: timestamped samples win over values in nanoseconds, which win over counts with a period; the others are
+/// counted.
 /// rule: otep-0239#unsampled-values, otep-0239#sample-type, otep-0239#type-order, otep-0239#default-sample-type
 #[test]
 fn shapes() {
@@ -30,8 +31,8 @@ fn shapes() {
     assert_eq!(counts.value(None, &["counted"], 3).convert().text(), "0: counted@0 counted@15 -@30");
 }
 
-/// Guarantees: samples with and without timestamps of one type are one stream, in one profile or in two; those without
-/// take the time of their thread that those with timestamps leave, and nothing of either is lost.
+/// Guarantees: samples with and without timestamps of one type form one stream, in one profile or in two; those without
+/// timestamps fill the remaining time of their thread, and nothing is lost.
 #[test]
 fn with_and_without_timestamps() {
     let first = || Batch::new().profile("wall", "milliseconds", 1_000);
@@ -45,14 +46,14 @@ fn with_and_without_timestamps() {
     }
 }
 
-/// Guarantees: several profiles of one type are one stream (a profiler reports every five seconds).
+/// Guarantees: several profiles of one type form one stream (a profiler reports every five seconds).
 #[test]
 fn several_reports() {
     let converted = Batch::new().on_cpu(20).at(7, &["work"], [0, 50]).on_cpu(20).at(7, &["work"], [100, 150]).convert();
     assert_eq!(converted.text(), "7: work@0 work@50 work@100 work@150 -@200");
 }
 
-/// Guarantees: two profilers of one process are not shown on top of each other; the one that saw more stays.
+/// Guarantees: profiles of two profilers of one process are not added up; the one with more observations is shown.
 #[test]
 fn two_profilers() {
     let mut batch = Batch::new().on_cpu(20).at(7, &["first"], [0, 50]);
@@ -62,7 +63,7 @@ fn two_profilers() {
     assert_eq!(converted.report.losses.to_string(), "2 redundant_type");
 }
 
-/// Guarantees: wall time beats CPU time, unless the operator prefers that.
+/// Guarantees: wall time wins over CPU time, unless the operator prefers CPU time.
 #[test]
 fn wall_or_cpu() {
     let batch = || {
@@ -74,8 +75,8 @@ fn wall_or_cpu() {
     assert_eq!(cpu.text(), "7: cpu@0 cpu@10 -@20");
 }
 
-/// Guarantees: only counted samples stand for a period each: values in another unit are no time, whatever the period
-/// is, with and without timestamps; they are counted.
+/// Guarantees: only counted samples are multiplied by a period: values in another unit are not time, whatever the
+/// period, with and without timestamps; they are counted as lost.
 #[test]
 fn only_counts_are_multiplied() {
     let memory = |unit| Batch::new().profile("alloc_space", unit, 1_000).period("cpu", "nanoseconds", 10_000_000);
@@ -92,7 +93,7 @@ fn only_counts_are_multiplied() {
     }
 }
 
-/// Guarantees: a profile with neither a period nor a unit of time is counted (memory, events, goroutines).
+/// Guarantees: a profile with neither a period nor a unit of time is counted as lost (memory, events, goroutines).
 #[test]
 fn no_time() {
     let converted = Batch::new()
@@ -109,8 +110,8 @@ fn no_time() {
     assert!(converted.chunks.is_empty());
 }
 
-/// Guarantees: off-CPU time is counted as switched off; switched on it lies between the samples, where it was: the
-/// eBPF profiler stamps its end (`support/ebpf/off_cpu.ebpf.c`).
+/// Guarantees: off-CPU time is counted as lost if the option is off. If it is on, the time is between the samples where
+/// it happened: the eBPF profiler's timestamp is its end (`support/ebpf/off_cpu.ebpf.c`).
 #[test]
 fn off_cpu() {
     let batch = || {
@@ -128,8 +129,8 @@ fn off_cpu() {
     assert_eq!(on.report.losses.to_string(), "1 off_cpu");
 }
 
-/// Guarantees: in wall mode a thread that waits is written at the start and the end of its run; the time that is
-/// attributed stays, and what is left out is counted as coalesced.
+/// Guarantees: in wall mode a waiting thread is written at the start and the end of its run; the attributed time is
+/// unchanged, and the omitted samples are counted as coalesced.
 #[test]
 fn wall_runs() {
     let wall = || Batch::new().profile("wall", "count", 60_000).period("wall", "milliseconds", 10);
@@ -141,8 +142,8 @@ fn wall_runs() {
     assert_eq!(two_runs.text(), "7: wait@0 wait@20 -@30 wait@100 wait@120 -@130");
 }
 
-/// Guarantees: values without timestamps lie end to end from the profile's start, and eight busy cores are eight
-/// threads; a value that needs more than one thread is divided, and counted once.
+/// Guarantees: values without timestamps are placed end to end from the profile's start, and eight busy cores become
+/// eight threads; a value that needs several threads is divided, but counted once.
 #[test]
 fn values_fill_threads() {
     let batch = Batch::new().profile("cpu", "milliseconds", 1_000);
@@ -154,7 +155,7 @@ fn values_fill_threads() {
     assert_eq!((converted.report.samples, converted.report.synthesized), (6, 3));
 }
 
-/// Guarantees: a thread's values lie on that thread, and give way where their sum is longer than the profile.
+/// Guarantees: a thread's values are placed on that thread, and shrunk if their sum is longer than the profile.
 #[test]
 fn values_of_a_thread() {
     let fitting = Batch::new().profile("cpu", "milliseconds", 1_000).value(Some(7), &["a"], 100);
@@ -163,7 +164,7 @@ fn values_of_a_thread() {
     assert_eq!(long.value(Some(7), &["b"], 1_000).convert().text(), "7: a@0 b@500 -@1000");
 }
 
-/// Guarantees: several values without timestamps are one observation, which is as long as they are together.
+/// Guarantees: several values without timestamps are one observation with the sum of their durations.
 /// rule: otlp-profiles#one-value
 #[test]
 fn several_values_are_one_observation() {
@@ -173,7 +174,7 @@ fn several_values_are_one_observation() {
     assert_eq!(converted.report.observations, 1);
 }
 
-/// Guarantees: profiles of successive times lie one behind the other, each from its own start.
+/// Guarantees: profiles of successive times are placed one after the other, each from its own start.
 #[test]
 fn values_of_successive_profiles() {
     let mut batch = Batch::new().profile("cpu", "milliseconds", 1_000).value(None, &["a"], 100);
@@ -183,7 +184,7 @@ fn values_of_successive_profiles() {
     assert_eq!(converted.text(), "0: a@0 -@100 b@1000 -@1100");
 }
 
-/// Guarantees: values of nothing and below are no time; they are counted.
+/// Guarantees: values of zero or below are not time; they are counted as lost.
 #[test]
 fn values_of_nothing() {
     let batch = Batch::new().profile("cpu", "nanoseconds", 1_000).value(None, &["none"], 0);
@@ -192,7 +193,7 @@ fn values_of_nothing() {
     assert_eq!(converted.report.losses.to_string(), "2 no_time_unit");
 }
 
-/// Guarantees: a value that would need more threads than a host has cores is cut, and the cut is noted.
+/// Guarantees: a value that needs more threads than a host has cores is truncated, and the truncation is noted.
 #[test]
 fn values_beyond_all_threads() {
     let batch = Batch::new().window(10).profile("cpu", "seconds", 10).value(None, &["huge"], i64::MAX);
@@ -202,8 +203,8 @@ fn values_beyond_all_threads() {
     assert_eq!(converted.chunk()["profile"]["thread_metadata"].as_object().unwrap().len(), 1024);
 }
 
-/// Guarantees: where one profile has values and timestamps, both without threads, they lie on different threads, so
-/// that neither takes the other's time.
+/// Guarantees: if a profile without threads has values with and without timestamps, they are placed on different
+/// threads, so that neither takes the other's time.
 #[test]
 fn values_beside_timestamps() {
     let times = [100, 150, 200].map(|at| START + at * MS);

@@ -1,4 +1,4 @@
-//! Batches that are a chunk of somebody's SDK already. What comes back of them is in `tests/sentry/round_trip.rs`.
+//! Tests of preserved chunks. `tests/sentry/round_trip.rs` checks the round trip.
 
 use profbridge_model::whole_chunk::{CHUNK_SAMPLES, PROFILER_ID};
 use profbridge_model::{Builder, Profile, Profiles, Quantities, Reason};
@@ -52,8 +52,8 @@ fn with(pointer: &str, value: Value) -> (Report, Vec<Value>) {
     convert(&chunk_reader::read(chunk.to_string().as_bytes()).unwrap())
 }
 
-/// Guarantees: images and measurements for which Relay would refuse the chunk are left out and counted, and the rest is
-/// what it was.
+/// Guarantees: images and measurements for which Relay would reject the chunk are left out and counted, and the rest is
+/// unchanged.
 /// rule: round-trip#refused-parts
 #[test]
 fn what_sentry_refuses_is_left_out() {
@@ -74,18 +74,18 @@ fn what_sentry_refuses_is_left_out() {
     }
 }
 
-/// Guarantees: what Relay would refuse as it is becomes chunks by the rules of any profile: too long, no thread with
-/// two samples with frames. What is at the limit stays as it is.
+/// Guarantees: a chunk that Relay would reject is converted like any other profile: too long, or no thread with two
+/// samples with frames. A chunk exactly at the limit is preserved.
 /// rule: round-trip#not-whole
 #[test]
 fn what_is_no_whole_chunk() {
     let is_same = |chunks: &[Value]| chunks.len() == 1 && chunks[0]["chunk_id"] == chunk()["chunk_id"];
-    // Idle time is no observation by those rules.
+    // By these rules idle time is not an observation.
     let idle = |report: &Report| report.losses.get(Reason::NoFrames) == Quantities::observations(1);
     let (report, chunks) = with("/profile/samples/1/timestamp", json!(1067.0));
     assert!(idle(&report) && !chunks.is_empty() && !is_same(&chunks), "{report:?}");
     assert!(is_same(&with("/profile/samples/1/timestamp", json!(1066.0)).1));
-    // A thread that Relay leaves out may be as late as it likes.
+    // A thread that Relay drops may be as late as it likes.
     assert!(is_same(&with("/profile/samples/2/timestamp", json!(1500.0)).1));
     let (report, chunks) = with("/profile/samples/1/stack_id", json!(1));
     assert!(report.synthesized > 0 && !chunks.is_empty() && !is_same(&chunks), "{report:?}");
@@ -94,8 +94,8 @@ fn what_is_no_whole_chunk() {
     assert_ne!(nil[0]["chunk_id"], "00000000000000000000000000000000");
 }
 
-/// Attack: a batch that claims to be a chunk, and whose frames share a name and attributes of a megabyte.
-/// Guarantees: it is not multiplied to more than Sentry takes, and attributes that are no JSON are not written.
+/// Attack: a batch that claims to be a chunk, whose frames share a name and attributes of a megabyte.
+/// Guarantees: it does not grow beyond Sentry's limit, and attributes with malformed JSON are not written.
 #[test]
 fn attack_claims() {
     let forged = |frames: usize, name: &str| {

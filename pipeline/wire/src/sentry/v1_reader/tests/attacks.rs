@@ -4,7 +4,7 @@ use super::*;
 use crate::sentry::sampled::{MAX_BYTES, MAX_ENTRIES, MAX_FRAMES};
 
 /// Attack: as few bytes as possible for each element of each list.
-/// Guarantees: lists are refused at their limits.
+/// Guarantees: lists are rejected at their limits.
 /// rule: profiles-sdk#v1-reject-size
 #[test]
 fn many_small_elements() {
@@ -31,9 +31,8 @@ fn many_small_elements() {
     );
 }
 
-/// Attack: a hundred thousand samples of as many threads, and as many of one thread
-/// at one moment.
-/// Guarantees: what it takes grows with their number and not with its square.
+/// Attack: a hundred thousand samples of as many threads, and as many of one thread at the same time.
+/// Guarantees: the time grows linearly, not quadratically.
 #[test]
 fn many_threads_and_one_moment() {
     let mut many = profile();
@@ -47,8 +46,8 @@ fn many_threads_and_one_moment() {
     assert_eq!((profiles.observations(), profiles.columns().len()), (100_000, 1));
 }
 
-/// Attack: lists nested half a million deep where a value, an attribute or an unknown key is read; keys that stand
-/// there twice; text that is not UTF-8. Guarantees: an error, or nothing, but no end of the stack.
+/// Attack: lists nested half a million levels deep in place of a value, an attribute or an unknown key; duplicate keys;
+/// invalid UTF-8. Guarantees: an error or an ignored value, but no stack overflow.
 #[test]
 fn depth_and_repetition() {
     let deep = format!("{}{}", "[".repeat(500_000), "]".repeat(500_000));
@@ -74,7 +73,8 @@ fn depth_and_repetition() {
 }
 
 proptest! {
-    /// Guarantees: no profile with one place replaced makes the reader panic, and none it takes has more samples.
+    /// Guarantees: replacing a part of a profile never causes a panic, and an accepted profile has no additional
+    /// samples.
     #[test]
     fn damaged_profiles(position in 0usize..3000, junk in "[0-9\\[\\]{}\",:a-z.-]{0,6}") {
         let mut text = profile().to_string();
@@ -87,7 +87,7 @@ proptest! {
         }
     }
 
-    /// Guarantees: no damage to a real envelope makes the readers panic.
+    /// Guarantees: damage to a real envelope never causes a panic.
     #[test]
     fn damaged_envelopes(
         damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0usize..40), 1..8),

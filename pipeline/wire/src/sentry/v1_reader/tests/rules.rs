@@ -12,7 +12,7 @@ fn without(object: &str, key: &str) -> Json {
     profile
 }
 
-/// Guarantees: each rule is named with its place and with the reason that Relay gives.
+/// Guarantees: each broken rule is reported with its place and Relay's reason.
 /// rule: differences#v1-validation, profiles-sdk#v1-event-id, profiles-sdk#v1-device, profiles-sdk#v1-os
 /// rule: profiles-sdk#v1-transaction, profiles-sdk#v1-measurements, profiles-sdk#v1-samples
 /// rule: profiles-sdk#v1-reject-no-data, profiles-sdk#v1-reject-samples, profiles-sdk#v1-reject-no-transaction
@@ -92,8 +92,8 @@ fn refusals() {
     }
 }
 
-/// Guarantees: 30 s are not too long, a bad stack counts as idle at the ends of a thread, and a transaction that says
-/// when it was has only its own samples.
+/// Guarantees: 30 s are not too long, an invalid stack counts as idle at the ends of a thread, and a transaction with a
+/// time range keeps only its own samples.
 /// rule: differences#v1-validation, profiles-sdk#v1-debug-meta, profiles-sdk#v1-reject-samples
 /// rule: profiles-sdk#v1-reject-duration
 #[test]
@@ -110,8 +110,8 @@ fn what_is_no_refusal() {
     assert_eq!(left(&with("/timestamp", json!(1000.0))), Ok((5, 4)));
 }
 
-/// Guarantees: a profile needs its transaction, unless it says that it was not sampled; one whose transaction is no
-/// JSON is read all the same; a refused profile is an error and nothing else; other versions are none.
+/// Guarantees: a profile needs its transaction, unless it is marked as not sampled; a malformed transaction does not
+/// matter; a rejected profile only gives an error; other versions are not read.
 /// rule: profiles-sdk#v1-association, profiles-sdk#v1-version, profiles-sdk#v1-reject-no-transaction
 /// rule: profiles-sdk#v1-envelope
 #[test]
@@ -136,7 +136,8 @@ fn beside_the_transaction() {
     }
 }
 
-/// Guarantees: of cocoa, what Relay asks is enough, and authentication codes are taken out of addresses.
+/// Guarantees: a cocoa profile with Relay's required keys is accepted, and pointer authentication codes are removed
+/// from addresses.
 /// rule: profiles-sdk#v1-device-fields, profiles-sdk#v1-reject-no-metadata
 #[test]
 fn cocoa() {
