@@ -55,7 +55,7 @@ pub(super) mod generator {
     pub(in crate::runtime::php) const SIZE: usize = 168;
 
     /// The offsets of the frame and of the generator it delegates to (`node.parent`), given the offset of the
-    /// placeholder frame (`execute_fake`), which differs from version 8.0 on.
+    /// placeholder frame (`execute_fake`): first those of 8.0 and later, then those of earlier versions.
     pub(in crate::runtime::php) fn fields(placeholder: u64) -> Option<(usize, usize)> {
         match placeholder {
             184 => Some((56, 152)),

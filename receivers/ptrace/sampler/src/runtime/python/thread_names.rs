@@ -82,7 +82,7 @@ impl ThreadNames {
 /// Finds the dictionary of threads.
 fn find_active(place: &Place, target: &mut dyn Target) -> Option<u64> {
     let layout = &place.layout;
-    // In all versions, the main interpreter is the last one in the list.
+    // In all versions, the pointer to the main interpreter follows the one to the first interpreter of the list.
     let main =
         word(target, place.runtime.wrapping_add(u64::from(layout.interpreters) + 8)).filter(|main| *main != 0)?;
     let modules = word(target, main.wrapping_add(layout.names.modules.into()))?;
