@@ -57,7 +57,7 @@ impl Walk<'_> {
             self.patience.tried = self.patience.tried.checked_sub(1)?;
             let Some(call) = self.unbounded(|walk| walk.call_before(address)) else { continue };
             let function = match call {
-                // The thread has not left code that only jumps on.
+                // The thread is still in a stub that only jumps to the function.
                 Call::Direct(function) if pc.wrapping_sub(function) < LONGEST as u64 => function,
                 Call::Direct(function) => self.jumped_to(function),
                 Call::Stored(place) => self.stored(place).unwrap_or_default(),
