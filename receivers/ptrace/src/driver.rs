@@ -55,7 +55,7 @@ pub(crate) struct Parts {
     pub(crate) symbolizer: Option<Symbolizer>,
     pub(crate) delivery: Delivery,
     pub(crate) launch: Launch,
-    /// The receiver's counters, which also identify it in messages of processors.
+    /// The receiver's counters, through which the summaries of its processors can be read.
     pub(crate) telemetry: ReceiverTelemetry,
 }
 

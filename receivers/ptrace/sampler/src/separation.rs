@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     pub(crate) socket: RawFd,
     /// The process that started it.
     pub(crate) owner: u32,
-    /// Whether real-time scheduling was asked for.
+    /// Whether real-time scheduling is requested.
     pub(crate) realtime: bool,
     /// Whether it starts commands.
     pub(crate) commands: bool,

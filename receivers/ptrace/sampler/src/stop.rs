@@ -92,7 +92,7 @@ impl Drop for StoppedThread {
 }
 
 /// Reaps the traced threads that have ended, so that their real parents are notified. Threads for which `ended`
-/// returns `true` are children of this program, and are left for their parents to reap.
+/// returns `true` are children of this program, and are left for the code that waits for them.
 ///
 /// # Errors
 ///

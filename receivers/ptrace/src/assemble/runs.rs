@@ -1,4 +1,4 @@
-//! Runs of one blocked stack: joined where batches divided them, and divided where windows may end.
+//! Joins runs of one blocked stack that batches have split, and divides them where windows may end.
 
 use std::time::Duration;
 

@@ -33,7 +33,7 @@ impl Rig {
         Self { _folder: folder, path, heard, server }
     }
 
-    /// Answers one request with the parsed request. Returns the request and the peer.
+    /// Answers one request. Returns it as parsed, with the client's process id.
     async fn answer(&mut self) -> (Request, Option<u32>) {
         match self.heard.recv().await.unwrap() {
             ControlEvent::Request { peer, request, answer, .. } => {

@@ -37,7 +37,7 @@ const GAUGES: [(&str, Level); 5] = [
 pub(super) struct Line {
     pub(super) level: Level,
     at: Instant,
-    /// The level before that line was written.
+    /// When the line before that one was written.
     before: Option<Instant>,
 }
 

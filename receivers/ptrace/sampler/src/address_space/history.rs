@@ -14,7 +14,6 @@ use super::{AddressSpace, ModuleKind};
 
 /// How many address spaces are kept. Samples wait for a fraction of a second; if a program replaces its code more
 /// often, some of it is misnamed.
-/// often has some of it misnamed.
 const MOST: usize = 64;
 
 /// How long replaced address spaces are kept: longer than samples wait even on a busy machine.

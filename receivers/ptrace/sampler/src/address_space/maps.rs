@@ -19,7 +19,7 @@ const MAX_PATH: usize = 4096;
 
 const DELETED: &[u8] = b" (deleted)";
 
-/// One line.
+/// One line of the maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) entry: MapsEntry,

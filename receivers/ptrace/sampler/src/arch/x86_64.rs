@@ -42,7 +42,7 @@ const RESTARTABLE: [i64; 22] = [
     libc::SYS_sendmmsg,
 ];
 
-/// Its number on x86-64 (the kernel's `syscall_64.tbl`), which libc does not name.
+/// The number of `io_pgetevents` on x86-64 (the kernel's `syscall_64.tbl`), which libc does not define.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// All registers of a stopped thread, by their DWARF numbers (System V ABI for x86-64, figure 3.36).

@@ -138,7 +138,7 @@ impl Control {
 }
 
 /// The functions of an attached process, with absolute paths for Python's files: a script has the path that it was
-/// started with, which 3.9 and later put behind its folder. Like Sentry's SDK (`os.path.abspath`), this resolves
+/// started with, to which Python 3.9 and later prepend the folder. Like Sentry's SDK (`os.path.abspath`), this resolves
 /// relative paths against the current folder.
 fn told(
     attached: &mut HashMap<ProcessId, AttachedProcess>,

@@ -59,7 +59,7 @@ impl Origin {
         Self { register, hops: [0; MAX_HOPS], count: 0, distance: 0 }
     }
 
-    /// The word at this address.
+    /// The expression for the word at this address.
     pub(super) fn word(mut self) -> Option<Self> {
         *self.hops.get_mut(usize::from(self.count))? = self.distance;
         Some(Self { count: self.count + 1, distance: 0, ..self })

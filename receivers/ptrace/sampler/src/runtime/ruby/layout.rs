@@ -33,7 +33,7 @@ pub(super) struct Layout {
     /// In a ractor: the list of its threads, and its link in the list of ractors.
     pub(super) ractor_threads: u32,
     pub(super) ractor_node: u32,
-    /// In a thread.
+    /// In a thread: its execution context, and its thread pointer.
     pub(super) thread_context: u32,
     pub(super) thread_pointer: ThreadPointer,
     /// In an execution context: its thread.

@@ -155,7 +155,7 @@ pub(in crate::runtime) struct Constants {
     pub(super) version: (u32, u32),
     /// The values of [`NUMBERS`].
     pub(super) numbers: [Option<u32>; NUMBERS.len()],
-    /// Those of [`TYPES`], 0 where there is none.
+    /// The values of [`TYPES`], 0 for types that do not exist.
     pub(super) types: [u16; TYPES.len()],
     pub(super) sizes: Option<Sizes>,
 }

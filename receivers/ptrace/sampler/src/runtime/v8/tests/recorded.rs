@@ -27,7 +27,7 @@ const FRAME: usize = 5;
 pub struct RecordedStack {
     /// The frames, innermost first.
     pub frames: Vec<Frame>,
-    /// The kind of code of each.
+    /// The kind of code of each frame.
     places: Vec<CodePlace>,
 }
 
