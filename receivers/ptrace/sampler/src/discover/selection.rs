@@ -218,7 +218,8 @@ mod tests {
         assert!(!this.is_selected(&Select::Pid(std::process::id())));
     }
 
-    /// Guarantees: a process is found by its names, and profbridge not by its own; a pattern with a slash matches paths.
+    /// Guarantees: a process is found by its names, and profbridge not by its own; a pattern with a slash matches
+    /// paths.
     #[test]
     fn names() {
         let script = tempfile::NamedTempFile::with_prefix("a-name-of-its-own").unwrap();

@@ -177,6 +177,7 @@ pub struct Captured {
 }
 
 impl Captured {
+    /// Empties it, so that its buffers can be reused.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.segments.clear();
@@ -265,6 +266,7 @@ pub struct Named {
 }
 
 impl Named {
+    /// Empties it, so that its buffers can be reused.
     pub fn clear(&mut self) {
         self.locations.clear();
         (self.positioned, self.named, self.inlined, self.unknown) = (0, 0, 0, 0);
