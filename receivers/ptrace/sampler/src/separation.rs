@@ -2,8 +2,8 @@
 //!
 //! Only this process has the right to trace. It listens on no port, and lives no longer than its owner: the kernel
 //! ends it with the thread that started it, and the end of the socket ends it too. It ignores signals that a terminal
-//! or a service manager sends to a whole group, since its owner decides what they mean: an interrupted `profbridge
-//! sample` still wants the samples.
+//! or a service manager sends to a whole group, since its owner decides what they mean: an interrupted
+//! `profbridge sample` still wants the samples.
 
 use std::ffi::OsString;
 use std::io;

@@ -1,5 +1,5 @@
-//! Recognizes wrappers, whose command line contains that of their child: `timeout 60 gunicorn app`, `sh -c "gunicorn
-//! app"`, `sudo gunicorn app`. A pattern for arguments means the child.
+//! Recognizes wrappers, whose command line contains that of their child: `timeout 60 gunicorn app`,
+//! `sh -c "gunicorn app"`, `sudo gunicorn app`. A pattern for arguments means the child.
 
 /// How many words may precede a script in the command line of its interpreter: the interpreter and one argument, which
 /// the kernel takes from the script's first line (execve(2), "Interpreter scripts").

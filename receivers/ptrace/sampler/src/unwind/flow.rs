@@ -195,8 +195,8 @@ fn row(state: &FlowState) -> Option<Row> {
     Row::computed(register, 8 - distance, saved)
 }
 
-/// The first function of a program, as its start code passes it to the C library: `mov $main, %rdi` or `lea
-/// main(%rip), %rdi`.
+/// The first function of a program, as its start code passes it to the C library: `mov $main, %rdi` or
+/// `lea main(%rip), %rdi`.
 pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
     let mut code = [0; 64];
     let count = space.read_code(entry, &mut code).min(code.len());

@@ -14,8 +14,8 @@ use crate::elf::ObjectCache;
 pub(super) const CODE: u64 = 0x10_0000;
 /// The end address of its stack.
 pub(super) const STACK: u64 = 0x7000_0000;
-/// The return address of the first function's callee: after `call *%rax`, the thread is ended by `mov %eax, %edi; mov
-/// $60, %eax; syscall`.
+/// The return address of the first function's callee: after `call *%rax`, the thread is ended by
+/// `mov %eax, %edi; mov $60, %eax; syscall`.
 pub(super) const ROOT: u64 = CODE + 2;
 
 /// The code.

@@ -210,8 +210,9 @@ impl Row {
         self
     }
 
-    /// The row at the first instruction of the code that returns from a signal handler: the kernel has pushed `struct
-    /// ucontext` at the stack pointer, and its registers start at 40 (Linux `arch/x86/include/uapi/asm/sigcontext.h`).
+    /// The row at the first instruction of the code that returns from a signal handler: the kernel has pushed
+    /// `struct ucontext` at the stack pointer, and its registers start at 40 (Linux
+    /// `arch/x86/include/uapi/asm/sigcontext.h`).
     pub(super) fn signal_frame() -> Self {
         const ORDER: [u8; COUNT] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];
         let rules = ORDER.iter().zip(0i64..).map(|(register, place)| (*register, Rule::Offset(40 + 8 * place)));

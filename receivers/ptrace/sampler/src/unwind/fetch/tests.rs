@@ -22,8 +22,8 @@ fn found(code: &[u8], registers: &[(u8, u64)], slot: u64) -> Vec<Next> {
     ways.fetches.iter().filter_map(|fetch| fetch.resolve(&known, read)).collect()
 }
 
-/// The end of the code of an instruction, as GCC compiles it in CPython 3.12: `movzbl 2(%r10), %eax; add $2, %r10;
-/// movzbl 1(%r10), %r14d; mov (%rdi,%rax,8), %rax; jmp *%rax`.
+/// The end of the code of an instruction, as GCC compiles it in CPython 3.12:
+/// `movzbl 2(%r10), %eax; add $2, %r10; movzbl 1(%r10), %r14d; mov (%rdi,%rax,8), %rax; jmp *%rax`.
 const DISPATCH: &[u8] = b"\x41\x0f\xb6\x42\x02\x49\x83\xc2\x02\x45\x0f\xb6\x72\x01\x48\x8b\x04\xc7\xff\xe0";
 
 fn before_dispatch(code: &[u8]) -> Vec<u8> {
@@ -95,8 +95,7 @@ fn between_read_and_jump() {
 }
 
 /// The end of the code of an instruction in Debian's shared library of CPython 3.11, which is built for DTrace:
-/// `movzwl 2(%r15), %edx; mov 8(%rsp), %rax; movzwl (%rax), %eax; mov %edx, %r9d; shr $8, %r9w; neg %ax; movzwl %r9w,
-/// %r9d; sbb %al, %al; or 0xc0(%rsp), %al; or %edx, %eax; movzbl %al, %edx; mov (%rdi,%rdx,8), %rdx; jmp *%rdx`.
+/// `movzwl 2(%r15), %edx; mov 8(%rsp), %rax; movzwl (%rax), %eax; mov %edx, %r9d; shr $8, %r9w; neg %ax; movzwl %r9w, %r9d; sbb %al, %al; or 0xc0(%rsp), %al; or %edx, %eax; movzbl %al, %edx; mov (%rdi,%rdx,8), %rdx; jmp *%rdx`.
 const TRACED: &[u8] =
     b"\x41\x0f\xb7\x57\x02\x48\x8b\x44\x24\x08\x0f\xb7\x00\x41\x89\xd1\x66\x41\xc1\xe9\x08\x66\xf7\xd8\x45\
     \x0f\xb7\xc9\x18\xc0\x0a\x84\x24\xc0\x00\x00\x00\x09\xd0\x0f\xb6\xd0\x48\x8b\x14\xd7\xff\xe2";
