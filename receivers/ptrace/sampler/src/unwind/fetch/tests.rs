@@ -95,7 +95,8 @@ fn between_read_and_jump() {
 }
 
 /// The end of the code of an instruction in Debian's shared library of CPython 3.11, which is built for DTrace:
-/// `movzwl 2(%r15), %edx; mov 8(%rsp), %rax; movzwl (%rax), %eax; mov %edx, %r9d; shr $8, %r9w; neg %ax; movzwl %r9w, %r9d; sbb %al, %al; or 0xc0(%rsp), %al; or %edx, %eax; movzbl %al, %edx; mov (%rdi,%rdx,8), %rdx; jmp *%rdx`.
+/// `movzwl 2(%r15), %edx; mov 8(%rsp), %rax; movzwl (%rax), %eax; mov %edx, %r9d; shr $8, %r9w; neg %ax; movzwl %r9w,
+/// %r9d; sbb %al, %al; or 0xc0(%rsp), %al; or %edx, %eax; movzbl %al, %edx; mov (%rdi,%rdx,8), %rdx; jmp *%rdx`.
 const TRACED: &[u8] =
     b"\x41\x0f\xb7\x57\x02\x48\x8b\x44\x24\x08\x0f\xb7\x00\x41\x89\xd1\x66\x41\xc1\xe9\x08\x66\xf7\xd8\x45\
     \x0f\xb7\xc9\x18\xc0\x0a\x84\x24\xc0\x00\x00\x00\x09\xd0\x0f\xb6\xd0\x48\x8b\x14\xd7\xff\xe2";
