@@ -49,7 +49,7 @@ impl ChildWatch {
 }
 
 impl Control {
-    /// Whether any target selects processes by properties.
+    /// Whether any target needs a search for processes: by properties, or for children.
     pub(super) fn is_finding(&self) -> bool {
         let finds = |select: &Select| !matches!(select, Select::Pid(_) | Select::Command(_));
         self.targets.values().any(|target| target.settings.subprocesses || finds(&target.select))

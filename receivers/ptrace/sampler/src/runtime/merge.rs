@@ -187,8 +187,8 @@ fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>
     }
 }
 
-/// If the anchor is in the caller of the evaluation function, moves the frames to the evaluation function, since the
-/// caller is not to be replaced.
+/// If the anchor is in the caller of the evaluation function, moves the frames to the evaluation function. The caller
+/// itself is not shown.
 fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [Place]) {
     for place in places {
         if let Place::At(at) = *place

@@ -19,7 +19,7 @@ const MAX_READS: u32 = 1024;
 const MAX_TRIED: usize = 32;
 const MAX_MET: u32 = 4;
 const MAX_INSIDE: u64 = 1 << 20;
-/// How many code objects with the same address are examined; those that were freed are dropped one by one.
+/// How many code objects are examined for one instruction address; those that were freed are dropped one by one.
 const MAX_FREED: usize = 16;
 /// The size of an instruction, in bytes.
 const UNIT: u64 = 2;
