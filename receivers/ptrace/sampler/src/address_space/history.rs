@@ -90,7 +90,7 @@ impl History {
             let Some(oldest) = self.records.iter().position(|record| !record.replaces) else { return false };
             self.records.remove(oldest);
         }
-        // Records of several processors may be read in another order than they were written.
+        // Records written on several processors may be read out of order.
         let at = at.max(self.versions[self.versions.len() - 1].since);
         if replaces {
             let space = Arc::new(self.latest().without(range.clone()));

@@ -43,7 +43,7 @@ impl CodeObjects {
         self.known.is_fresh(code)
     }
 
-    /// Compares the cached code object with memory.
+    /// Compares the cached code object with memory, and reads it if needed.
     fn look(&mut self, address: u64, context: Option<Context>, session: &mut Session<'_>) -> Look {
         let Self { layout, known, kind } = self;
         known.look(address, &mut Source { layout, kind, context }, session)

@@ -44,7 +44,7 @@ impl Sequences {
         self.known.is_fresh(code)
     }
 
-    /// Compares the cached sequence with memory.
+    /// Compares the cached sequence with memory, and reads it if needed. Returns whether it is known.
     fn look(&mut self, address: u64, session: &mut Session<'_>) -> bool {
         self.known.look(address, &mut Source(&self.layout), session) == Look::Known
     }

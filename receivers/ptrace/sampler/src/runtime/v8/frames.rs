@@ -171,7 +171,8 @@ impl Reader<'_, '_> {
                 if code.table.is_empty() && code.has_inlined() {
                     return Some(self.compiled_from(function).map_or(Told::Unknown, Told::Outermost));
                 }
-                // The leaf is not at a call, so the position of the preceding call does not show which function executes.
+                // The leaf is not at a call, so the position of the preceding call does not show which function it
+                // executes.
                 let is_told = !one.is_leaf || !code.has_inlined() || self.codes.is_detailed(code);
                 let chain = if is_told && self.walk.may(code.table.len()) { code.at(offset) } else { None };
                 let Some(chain) = chain else {
