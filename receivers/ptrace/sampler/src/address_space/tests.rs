@@ -254,7 +254,7 @@ fn gone_mappings() {
     assert_eq!(path(&gone, 0x12010), "/lib/a");
 }
 
-/// Guarantees: an executable for another machine makes the whole process fail, a library for another machine is a
+/// Guarantees: an executable for another machine makes loading the process fail, a library for another machine is a
 /// fault, and files that are not ELF files are code without a file.
 #[test]
 fn other_files() {
