@@ -28,8 +28,7 @@ mod frame_type;
 mod interned;
 mod runs;
 
-/// The sample attribute that says how much of a stack is known, if it does not reach the root: `truncated` or
-/// `guessed`.
+/// The sample attribute for a stack that does not reach the root: `truncated` or `guessed`.
 pub const TRUST_ATTRIBUTE: &str = "profbridge.stack.trust";
 
 /// The sample attribute with a thread's pointer: glibc's `pthread_t`, which Python reports as a thread's ident.
@@ -54,7 +53,7 @@ pub enum Value {
     Text(String),
     /// An integer.
     Int(i64),
-    /// Texts.
+    /// A list of strings.
     List(Vec<String>),
 }
 
@@ -78,18 +77,18 @@ pub(crate) fn begin_resource(builder: &mut Builder, attributes: &[Attribute]) {
 
 /// Names for locations of one process.
 pub trait Names {
-    /// The functions at a location that is in code, innermost first; `None` where no name is known.
+    /// The functions at a location in code, innermost first; `None` if no name is known.
     fn symbols(&self, location: message::Location) -> Option<Arc<Symbols>>;
 }
 
-/// The name of a location that stands for an explanation instead of code, see [`message::Location::explanation`].
+/// The name of a location that is an explanation instead of code, see [`message::Location::explanation`].
 fn explanation(location: message::Location) -> Option<Arc<Symbols>> {
     let name = Arc::<str>::from(location.explanation()?);
     let frame = Frame { function: Arc::clone(&name), system_name: name, file: None, line: 0, column: 0 };
     Some(Arc::new(Symbols::from(vec![frame])))
 }
 
-/// No names of any code.
+/// Knows no names of code.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Nameless;
 
@@ -106,25 +105,25 @@ pub struct Subject<'a> {
     pub resource: &'a [Attribute],
     /// Its mappings, by [`message::Mapping::index`].
     pub mappings: &'a [Mapping],
-    /// Its functions that an interpreter runs, by their numbers ([`message::Event::Functions`]).
+    /// The functions of its interpreters, by their numbers ([`message::Event::Functions`]).
     pub functions: &'a [message::Function],
     /// The keys of attributes of its threads ([`message::Target::thread_attributes`]).
     pub thread_attributes: &'a [String],
-    /// Where the names of its locations are looked up.
+    /// The names of its locations.
     pub names: &'a dyn Names,
 }
 
-/// Puts the sampler's batches together into one batch of profiles, process by process.
+/// Combines the sampler's batches into one batch of profiles, process by process.
 #[derive(Default)]
 pub struct Assembler {
     builder: Builder,
     malformed: u64,
     excessive: u64,
-    /// How many pieces runs were divided into, beyond the first of each.
+    /// The number of pieces into which runs were divided, beyond the first of each.
     pieces: u64,
 }
 
-/// What came out.
+/// The assembled profiles, and what was left out.
 #[derive(Debug)]
 pub struct Assembled {
     /// The batch.
@@ -154,7 +153,7 @@ impl Assembler {
         }
     }
 
-    /// Makes the batch.
+    /// Completes the batch.
     ///
     /// # Errors
     ///
@@ -221,22 +220,22 @@ impl Assembler {
 /// No sample is later than this: the year 2262, where signed 64-bit nanoseconds end.
 const LAST_MOMENT: u64 = i64::MAX as u64;
 
-/// How many pieces all runs of a batch may have, beyond the first of each: 56 MiB at 28 bytes. A sampler that was taken
-/// over could claim an hour for each of many samples; 20,000 threads that are blocked for 45 s need 1.8 million.
+/// How many pieces all runs of a batch may have, beyond the first of each: 56 MiB at 28 bytes. A compromised sampler
+/// could claim an hour for each of many samples; 20,000 threads that are blocked for 45 s need 1.8 million.
 const MAX_ALL_PIECES: u64 = 2 << 20;
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
 
-/// What distinguishes OTLP samples: stack, attributes and the span that the thread worked on.
+/// The key that distinguishes OTLP samples: stack, attributes and span.
 type RowKey = (Option<StackId>, Option<AttributeSetId>, Option<LinkId>);
 
 /// Observations by stack, attributes and span, because OTLP wants one sample for each (opentelemetry-proto
 /// `profiles.proto`, `Sample`).
 #[derive(Default)]
 struct Rows {
-    /// What each row is of, by its number.
+    /// The key of each row.
     keys: Vec<RowKey>,
     index: HashMap<RowKey, u32>,
     observations: Vec<Observation>,
@@ -245,7 +244,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// Adds a batch. Returns how many observations are left out.
+    /// Adds a batch. Returns how many observations were left out.
     fn take(&mut self, builder: &mut Builder, subject: Subject<'_>, interned: &mut Interned, batch: &Batch) -> u64 {
         let Batch { process: _, period_nano: _, mode, threads, locations, stacks, contexts, samples } = batch;
         let locations: Vec<_> =
@@ -255,7 +254,7 @@ impl Rows {
             .map(|Stack { trust, locations: indices }| {
                 let ids: Option<Vec<_>> = indices.iter().map(|&at| locations.get(at as usize).copied()).collect();
                 ids.map(|mut ids| {
-                    // Several hidden kernel functions in a row are shown as one: how many there are says nothing.
+                    // Several hidden kernel functions in a row are shown as one: their number has no meaning.
                     ids.dedup_by(|id, before| id == before && id.is_some() && *id == interned.nameless_kernel);
                     (builder.stack(&ids), *trust)
                 })
@@ -268,7 +267,7 @@ impl Rows {
         let mut sets = HashMap::new();
         let mut malformed = 0;
         for &Sample { thread, stack, context, time_unix_nano, weight_nano, observations: _, blocked } in samples {
-            // The end of a profile's range is not part of it.
+            // The end of a profile's range is exclusive.
             let end = time_unix_nano.checked_add(weight_nano.max(1)).filter(|&end| end <= LAST_MOMENT);
             let (Some(of), Some(Some((stack, trust))), Some(end)) =
                 (threads.get(thread as usize), stacks.get(stack as usize), end)
@@ -295,8 +294,8 @@ impl Rows {
     }
 }
 
-/// What a thread did during a sample. On the wall clock it is sampled whether it runs or waits; in cpu mode it ran,
-/// even if it was found blocked by then, and the profile's type says so.
+/// The state of a thread during a sample. In wall mode it is either running or waiting; in cpu mode it was running,
+/// even if it was found blocked afterwards, and the profile's type expresses that.
 fn state_of(mode: Mode, blocked: bool) -> Option<State> {
     match mode {
         Mode::Cpu => None,

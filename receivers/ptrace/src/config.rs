@@ -197,13 +197,13 @@ pub struct Settings {
     pub control: Option<ControlSettings>,
     /// The settings of the symbolizer; `None` if no names are looked up.
     pub symbolizer: Option<profbridge_symbolizer::Settings>,
-    /// Where debug files are brought from that are not on this machine.
+    /// Servers from which missing debug files are downloaded.
     pub debuginfod: profbridge_debuginfod::Config,
-    /// How long samples wait for names after their interval is over.
+    /// How long samples wait for names after the end of their interval.
     pub max_wait: Duration,
-    /// Attributes, as keys and values, that are added to the resources of all processes that do not have them.
+    /// Attributes, as keys and values, that are added to the resource of every process that lacks them.
     pub insert: Vec<(String, String)>,
-    /// The attributes that samples have of those that programs show of their threads in their memory.
+    /// The attributes of the published thread contexts that are copied to samples.
     pub thread_attributes: Vec<String>,
 }
 
@@ -212,24 +212,24 @@ pub struct Settings {
 pub struct TargetSettings {
     /// Its name in the configuration.
     pub name: String,
-    /// Which processes belong to it.
+    /// The processes that belong to it.
     pub select: Select,
-    /// How they are sampled.
+    /// How its processes are sampled.
     pub sampling: message::Settings,
-    /// When its processes are sampled: the lifecycle.
+    /// The lifecycle, which decides when its processes are sampled.
     pub lifecycle: Lifecycle,
     /// Whether a session of the lifecycle `manual` starts by itself.
     pub start_on_launch: bool,
     /// The share of sessions that is sampled, from 0 to 1.
     pub session_sample_rate: f64,
-    /// What the configuration says about the service.
+    /// The configured names of the service.
     pub names: ServiceNames,
 }
 
 /// The control socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ControlSettings {
-    /// Where it is.
+    /// The path of the socket.
     pub socket: PathBuf,
     /// Whether the configuration asks for it. Then the receiver does not start if it cannot be created.
     pub required: bool,
@@ -238,11 +238,11 @@ pub struct ControlSettings {
 }
 
 impl Settings {
-    /// Reads and checks a section.
+    /// Parses and checks a section.
     ///
     /// # Errors
     ///
-    /// Every rule that is broken, each with its position.
+    /// Every broken rule, with its position.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract::<Config>()?.check(section)
     }

@@ -1,11 +1,11 @@
-//! The sampler's counters of a process that add up over processes and over time.
+//! The sampler's counters for a process that can be summed over processes and over time.
 
 use profbridge_sampler::message::Status;
 
-/// A counter: its name as a metric, and where it is.
+/// A counter: its metric name, and its field.
 pub type Counter = (&'static str, fn(&mut Status) -> &mut u64);
 
-/// All of them, but for observations, which pipelines count, and those that were lost, which have a reason.
+/// All such counters, except observations, which pipelines count, and lost observations, which are counted by reason.
 pub const COUNTERS: [Counter; 27] = [
     ("sampler_ticks", |status| &mut status.ticks),
     ("sampler_missed_ticks", |status| &mut status.missed_ticks),

@@ -1,4 +1,4 @@
-//! Hands batches to the pipelines, and counts what they do not accept in time.
+//! Sends batches to the pipelines, and counts those that they do not accept in time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,9 +14,9 @@ use tokio::time::Instant;
 
 use crate::problems::BETWEEN_LINES;
 
-/// For how long a batch is offered again to pipelines that refuse it: enough for a pipeline to flush several windows
-/// under memory pressure. It is offered without end while the queue of an exporter is full: the destination may be away
-/// for minutes, and samples wait here as long as there is room for them.
+/// How long a batch is offered again to pipelines that refuse it: enough for a pipeline to flush several windows under
+/// memory pressure. It is offered without limit while the queue of an exporter is full: the destination may be
+/// unavailable for minutes, and samples wait here as long as there is room for them.
 const RETRY_FOR: Duration = Duration::from_secs(30);
 
 /// The same during a shutdown, whose deadline is the same for all components.
@@ -28,7 +28,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// The sending side of the delivery. After this is dropped, the task ends when everything is delivered.
 #[derive(Debug)]
 pub(crate) struct Delivery {
-    /// Bounded by `limit`, in bytes, and not by number: all processes may be due in the same moment.
+    /// Limited in bytes by `limit`, and not in number: all processes may be due at the same moment.
     sender: mpsc::UnboundedSender<(Profiles, u64)>,
     intake: Intake,
     waiting: Arc<AtomicU64>,
@@ -37,7 +37,7 @@ pub(crate) struct Delivery {
 }
 
 impl Delivery {
-    /// Makes the sending side, and the task that has to be run. At most `limit` bytes wait, besides the last batch.
+    /// Creates the sending side, and the task that has to be run. At most `limit` bytes wait, besides the last batch.
     pub(crate) fn new(
         intake: Intake,
         telemetry: TransportTelemetry,
@@ -57,7 +57,7 @@ impl Delivery {
         (Self { sender, intake, waiting, limit, warned: LogGate::new(BETWEEN_LINES) }, task)
     }
 
-    /// Accepts a batch, or counts it as lost if too much waits.
+    /// Queues a batch, or counts it as lost if too much is waiting.
     pub(crate) fn send(&mut self, profiles: Profiles) {
         let (bytes, observations) = (profiles.size_bytes(), profiles.observations());
         let waiting = self.waiting();
@@ -75,7 +75,7 @@ impl Delivery {
         }
     }
 
-    /// What waits, in bytes.
+    /// The size of the waiting batches in bytes.
     pub(crate) fn waiting(&self) -> u64 {
         self.waiting.load(Ordering::Relaxed)
     }

@@ -1,7 +1,8 @@
-//! The driver: it receives from the sampler and the control socket, keeps the sessions, and sends what is due.
+//! The driver: it receives from the sampler and the control socket, manages the sessions, and sends samples when they
+//! are due.
 //!
 //! One task owns all state, so nothing here is locked. It never waits for the pipelines or for names: batches go to
-//! [`Delivery`]; names are requested when a batch arrives and used when it leaves.
+//! [`Delivery`]; names are requested when a batch arrives and used when it is sent.
 
 mod announcers;
 mod answers;
@@ -49,19 +50,19 @@ pub(crate) struct Parts {
     pub(crate) id: String,
     pub(crate) intake: Intake,
     pub(crate) host: String,
-    /// Who a process is, for the profiler id that its chunks will carry.
+    /// The rules for a process's identity, which decides the profiler id in its chunks.
     pub(crate) identity: Rules,
     pub(crate) symbolizer: Option<Symbolizer>,
     pub(crate) delivery: Delivery,
     pub(crate) launch: Launch,
-    /// The receiver's counters, by which it knows what processors say.
+    /// The receiver's counters, through which the summaries of its processors can be read.
     pub(crate) telemetry: ReceiverTelemetry,
 }
 
-/// What is known of a target besides its settings.
+/// The state of a target besides its settings.
 #[derive(Debug, Default)]
 struct TargetState {
-    /// The process of its command, as it was last seen.
+    /// The process of its command, as last seen.
     command: Option<Life>,
     /// Whether the command has ended: it is not started again.
     ended: bool,
@@ -73,18 +74,18 @@ pub(crate) struct Driver {
     parts: Parts,
     link: Option<Link>,
     targets: Vec<TargetState>,
-    /// The attached processes, and those that are gone but whose samples still wait for names.
+    /// The attached processes, and those that have ended but whose samples still wait for names.
     processes: BTreeMap<u64, Tracked>,
-    /// The numbers of the attached ones in `processes`, by the number that the sampler process gave them.
+    /// The keys in `processes` of the attached ones, by the sampler process's id for them.
     live: HashMap<ProcessId, u64>,
     next: u64,
-    /// What is remembered of sessions that were attached when a sampler process ended.
+    /// Sessions that were attached when a sampler process ended.
     remembered: Remembered,
     spans: OpenSpans,
     said: ReportedProblems,
     full: LogGate,
     restarts: Restarts,
-    /// What was counted of the symbolizer's counters.
+    /// The symbolizer's counters as of the last update of the metrics.
     noted: [u64; 2],
     announcers: Announcers,
     levels: Levels,
@@ -150,7 +151,7 @@ impl Driver {
         self.stop().await;
     }
 
-    /// When the next thing has to be done by the clock.
+    /// The time of the next scheduled work.
     fn due(&self) -> Option<Instant> {
         let exports = self.processes.values().map(|process| process.look_at).min();
         let restart = self.restarts.due().filter(|_| self.link.is_none());
@@ -208,7 +209,7 @@ impl Driver {
         true
     }
 
-    /// Stops the sampler process, receives the rest, and sends everything with the names that are known.
+    /// Stops the sampler process, receives its remaining events, and sends everything with the names that are known.
     async fn stop(&mut self) {
         self.tell(Command::Stop);
         let deadline = Instant::now() + STOP_TIMEOUT + LAST_WORDS;
@@ -227,7 +228,7 @@ impl Driver {
     }
 }
 
-/// The next event of the sampler process; waits for ever if there is none.
+/// The next event of the sampler process; waits forever if there is no sampler process.
 async fn hear(link: &mut Option<Link>) -> Option<Notice> {
     match link {
         Some(link) => link.heard.recv().await,
@@ -240,8 +241,8 @@ fn sampled_at_once(target: &TargetSettings) -> bool {
     target.lifecycle == Mode::Manual && target.start_on_launch && target.session_sample_rate >= 1.0
 }
 
-/// How many bytes may wait for the pipelines: with names, and with runs divided, a batch is larger than the sampler's,
-/// whose bound is `max_pending_bytes` itself.
+/// How many bytes may wait for the pipelines: with names, and with divided runs, a batch is larger than the sampler's,
+/// whose limit is `max_pending_bytes` itself.
 pub(crate) fn delivery_limit(settings: &Settings) -> u64 {
     settings.max_pending_bytes.saturating_mul(2)
 }

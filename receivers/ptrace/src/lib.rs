@@ -8,9 +8,10 @@
 //!
 //! Rules:
 //!
-//! * Only the sampler process looks at targets. What it reports of a target may have been forged by that target: it
-//!   affects that target only, and every table that it can fill has a bound.
-//! * Nothing is lost unnoticed: what the pipelines do not take within a bounded time is counted with a reason.
+//! * Only the sampler process examines targets. Its data about a target may have been forged by that target, so it
+//!   affects that target only, and every table that it can fill is limited.
+//! * Nothing is lost silently: samples that the pipelines do not accept within a bounded time are counted with a
+//!   reason.
 //! * Only the configuration decides who may be sampled. The control socket only starts and stops the sampling.
 //! * The state machines ([`lifecycle`], [`spans`], [`session`]) read no clock and use no socket.
 

@@ -1,4 +1,5 @@
-//! When a process is sampled: the two lifecycles of Sentry's profiles specification 2.5.0 ("Profile Lifecycle Modes").
+//! Decides when a process is sampled: the two lifecycles of Sentry's profiles specification 2.5.0 ("Profile Lifecycle
+//! Modes").
 //!
 //! Each life of a process is one profiling session. Whether the session is sampled is decided once, before anything
 //! else.
@@ -31,7 +32,7 @@ pub struct Lifecycle {
     running: bool,
 }
 
-/// What a request did.
+/// The result of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome {
     /// The profiler has started.
@@ -45,9 +46,9 @@ pub enum Outcome {
 /// Why a request changed nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// It runs already.
+    /// The profiler is running already.
     RunsAlready,
-    /// It does not run.
+    /// The profiler is not running.
     NotRunning,
     /// The session is not sampled.
     NotSampled,
@@ -67,8 +68,8 @@ impl fmt::Display for Why {
 }
 
 impl Lifecycle {
-    /// The state at the start of a session. `open_spans` is how many sampled root spans of the process are open at this
-    /// moment: spans may be announced before the process is found.
+    /// The state at the start of a session. `open_spans` is the number of sampled root spans of the process that are
+    /// open at this moment: spans may be announced before the process is found.
     #[must_use]
     pub fn launch(mode: Mode, sampled: bool, start_on_launch: bool, open_spans: usize) -> Self {
         let wanted = match mode {
@@ -90,7 +91,7 @@ impl Lifecycle {
         self.sampled
     }
 
-    /// What decides.
+    /// The lifecycle mode.
     #[must_use]
     pub fn mode(&self) -> Mode {
         self.mode
@@ -115,7 +116,7 @@ impl Lifecycle {
         }
     }
 
-    /// The number of sampled root spans that are open has changed.
+    /// Called when the number of open sampled root spans has changed.
     pub fn spans_changed(&mut self, open_spans: usize) -> Outcome {
         match (self.mode, self.sampled) {
             (Mode::Manual, _) => self.run(self.running),

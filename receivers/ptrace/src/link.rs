@@ -4,12 +4,12 @@ use profbridge_sampler::message::Command;
 use profbridge_sampler::owner::{Notice, SamplerProcess, StartOptions};
 use tokio::sync::mpsc;
 
-/// How many commands may wait: far more than there are targets and processes. A sampler process that leaves so many
-/// unread hangs.
+/// How many commands may be queued: far more than there are targets and processes. If so many are unread, the sampler
+/// process hangs.
 const COMMANDS: usize = 4096;
 
-/// How many events may wait. An event takes about a MiB at most. If this many wait, the sampler drops its oldest
-/// samples and counts them.
+/// How many events may be queued. An event takes about a MiB at most. If the queue is full, the sampler drops its
+/// oldest samples and counts them.
 const NOTICES: usize = 32;
 
 /// A running sampler process. It ends when this is dropped.
@@ -19,10 +19,10 @@ pub(crate) struct Link {
     pub(crate) heard: mpsc::Receiver<Notice>,
 }
 
-/// Starts a sampler process. The error says why that failed, for a person.
+/// Starts a sampler process. The error is the reason for the user why that failed.
 pub(crate) type Launch = Box<dyn FnMut() -> Result<Link, String> + Send>;
 
-/// Starts real ones, which may have to start `commands`.
+/// Starts real sampler processes; with `commands` they are able to start commands.
 pub(crate) fn real(realtime: bool, commands: bool) -> Launch {
     Box::new(move || launch(StartOptions { realtime, commands, ..StartOptions::default() }))
 }

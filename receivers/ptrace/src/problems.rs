@@ -1,10 +1,10 @@
-//! Logs each problem once, or rarely.
+//! Logs each problem only once, or rarely.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::Duration;
 
-/// How many problems are remembered. Beyond that all are forgotten, and may be logged once more.
+/// How many problems are remembered. Beyond that the list is cleared, and problems may be logged once more.
 const MAX_REMEMBERED: usize = 4096;
 
 /// The problems that were logged.

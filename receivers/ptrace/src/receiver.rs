@@ -17,7 +17,7 @@ use crate::driver::{Driver, Parts};
 use crate::link::{self, Launch};
 use crate::resource;
 
-/// Makes receivers of type `ptrace`.
+/// Creates receivers of type `ptrace`.
 pub const FACTORY: ReceiverFactory = ReceiverFactory {
     description: Description::receiver(
         "ptrace",
@@ -37,7 +37,7 @@ pub struct Ptrace {
 }
 
 impl Ptrace {
-    /// A receiver that has not started.
+    /// Creates a receiver that has not started.
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         Self { settings }
@@ -84,7 +84,7 @@ pub(crate) async fn start(
     let driver = Driver::new(settings, parts);
     let shutdown = context.shutdown;
     let stopped = Box::pin(async move {
-        // Dropping the set ends the server, which runs for ever by itself.
+        // Dropping the set ends the server, which would otherwise run forever.
         let mut server_task = JoinSet::new();
         if let Some(server) = server {
             server_task.spawn(server.run());

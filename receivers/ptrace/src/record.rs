@@ -1,4 +1,4 @@
-//! What is known of one process while it is sampled: its resource, its files, its functions and their names.
+//! The description of one sampled process: its resource, its files, its functions and their names.
 
 use std::mem::size_of;
 
@@ -8,25 +8,25 @@ use crate::assemble::{Attribute, Nameless, Names, Subject};
 use crate::resource::with_claims;
 use crate::symbols::ProcessNames;
 
-/// What tells a process from another one that gets its id later.
+/// Identifies a process, and distinguishes it from a later one with the same id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Life {
-    /// Its id.
+    /// The process id.
     pub pid: u32,
     start_unix_nano: u64,
     exec_id: u64,
 }
 
 impl Life {
-    /// Of a process.
+    /// The identity of a process.
     #[must_use]
     pub fn of(process: &Process) -> Self {
         Self { pid: process.pid, start_unix_nano: process.start_unix_nano, exec_id: process.exec_id }
     }
 
     /// Whether two descriptions are of the same process. It may execute another program, which changes its exec id but
-    /// not its start; and the computed start moves with the wall clock, which does not change the exec id. The start is
-    /// computed from a clock of 10 ms and the time of the boot.
+    /// not its start time; and the computed start time moves with the wall clock, which does not change the exec id.
+    /// The start time is computed from a clock of 10 ms and the boot time.
     #[must_use]
     pub fn is_same(self, other: Self) -> bool {
         let started_together = self.start_unix_nano.abs_diff(other.start_unix_nano) < 1_000_000_000;
@@ -34,12 +34,12 @@ impl Life {
     }
 }
 
-/// A process as profiles describe it, from what the sampler process says of it beside its samples.
+/// A process as profiles describe it, from the sampler process's events other than samples.
 #[derive(Debug)]
 pub struct ProcessRecord {
-    /// What is known of it from outside.
+    /// The attributes observed from outside.
     described: Vec<Attribute>,
-    /// That, and what it shows of itself.
+    /// Those, and the attributes from the context that it publishes.
     resource: Vec<Attribute>,
     mappings: Vec<Mapping>,
     functions: Vec<Function>,
@@ -48,15 +48,15 @@ pub struct ProcessRecord {
 }
 
 impl ProcessRecord {
-    /// A process with these attributes; `thread_attributes` are the keys of those of its threads. Without `names` none
-    /// are looked up.
+    /// A process with these attributes; `thread_attributes` are the keys of its thread attributes. Without `names`, no
+    /// names are looked up.
     #[must_use]
     pub fn new(described: Vec<Attribute>, names: Option<ProcessNames>, thread_attributes: &[String]) -> Self {
         let resource = with_claims(&described, &[], thread_attributes);
         Self { described, resource, mappings: Vec::new(), functions: Vec::new(), names, bytes: 0 }
     }
 
-    /// The process that an event describes; `None` of events that [`learn`](Self::learn) does not take.
+    /// The process that an event describes; `None` for events that [`learn`](Self::learn) does not handle.
     #[must_use]
     pub fn described_by(event: &Event) -> Option<ProcessId> {
         match event {
@@ -68,14 +68,14 @@ impl ProcessRecord {
         }
     }
 
-    /// Takes what an event says. Mappings and functions that take more than `left` bytes are left out with all later
-    /// ones of their kind: addresses in such files have no mapping, and such functions no name. Returns how many mappings
-    /// or functions were left out.
+    /// Stores the data of an event. Mappings and functions that take more than `left` bytes are left out with all
+    /// later ones of their kind: addresses in such files have no mapping, and such functions no name. Returns how many
+    /// mappings or functions were left out.
     pub fn learn(&mut self, event: Event, mut left: u64, thread_attributes: &[String]) -> u64 {
         let mut omitted = 0;
         match event {
             Event::Mapping(mut mapping) => {
-                // Its path is stored here and with its names.
+                // Its path is stored here and again with its names.
                 let build_id = mapping.build_id.as_ref().map_or(0, Vec::len);
                 let bytes = (2 * size_of::<Mapping>() + 2 * mapping.path.len() + build_id) as u64;
                 // Mappings are found by their index, so none may follow one that is missing.
@@ -115,7 +115,7 @@ impl ProcessRecord {
         omitted
     }
 
-    /// How many bytes its mappings and functions take.
+    /// The size of its mappings and functions, in bytes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
@@ -127,20 +127,20 @@ impl ProcessRecord {
         &self.resource
     }
 
-    /// What is mapped into it, without the files.
+    /// The files mapped into it, without descriptors.
     #[must_use]
     pub fn mappings(&self) -> &[Mapping] {
         &self.mappings
     }
 
-    /// Asks for the names of all locations of a batch.
+    /// Requests the names of all locations of a batch.
     pub fn ask(&mut self, batch: &Batch) {
         if let Some(names) = &mut self.names {
             names.ask(batch);
         }
     }
 
-    /// Whether more names may still be found for a batch. What was refused is requested again.
+    /// Whether more names may still be found for a batch. Refused names are requested again.
     pub fn is_late(&mut self, batch: &Batch) -> bool {
         self.names.as_mut().is_some_and(|names| names.is_late(batch))
     }
@@ -158,8 +158,8 @@ impl ProcessRecord {
 mod tests {
     use super::*;
 
-    /// Guarantees: a process that executed another program, and one whose start moved with the clock, is the same; one
-    /// with neither is not, nor is one with another id.
+    /// Guarantees: a process that executed another program, and one whose start time moved with the clock, is still
+    /// the same; one that differs in both, or has another id, is not.
     #[test]
     fn lives() {
         let is = |pid, start_unix_nano, exec_id| Life { pid, start_unix_nano, exec_id };

@@ -1,9 +1,9 @@
 //! The resource of a process: the attributes that describe it.
 //!
-//! The configuration comes first, then what the process's own environment tells OpenTelemetry and Sentry SDKs
-//! (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`: opentelemetry-specification `specification/resource/sdk.md`;
-//! `SENTRY_RELEASE`, `SENTRY_ENVIRONMENT`: Sentry's SDK options). Arguments are left out, since they hold secrets too
-//! often.
+//! The configuration takes precedence, then the variables that the process's environment has for OpenTelemetry and
+//! Sentry SDKs (`OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`: opentelemetry-specification
+//! `specification/resource/sdk.md`; `SENTRY_RELEASE`, `SENTRY_ENVIRONMENT`: Sentry's SDK options). Arguments are left
+//! out, since they often contain secrets.
 
 use std::borrow::Cow;
 
@@ -17,24 +17,24 @@ use crate::assemble::{Attribute, Value, begin_resource};
 use crate::config::ServiceNames;
 use crate::session::{SESSION_ATTRIBUTE, Session};
 
-/// The environment variables of a target that the sampler process is asked for.
+/// The environment variables of a target that the sampler process is to read.
 pub const ENVIRONMENT: [&str; 4] =
     ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES", "SENTRY_RELEASE", "SENTRY_ENVIRONMENT"];
 
-/// The longest value of an attribute, in bytes: what Sentry accepts for a string.
+/// The longest value of an attribute, in bytes: Sentry's limit for a string.
 const MAX_TEXT: usize = 4096;
 
-/// The longest key from a process's environment that is passed on, in bytes; a longer one is no sensible name.
+/// The longest key that is passed on from a process's environment, in bytes; a longer one is not a sensible name.
 const MAX_KEY: usize = 256;
 
-/// How many attributes of a process's environment are passed on besides those that have a meaning here.
+/// How many attributes of a process's environment are passed on besides those with a special meaning.
 const MAX_PASSED: usize = 64;
 
-/// How large these may be together, keys and values, in bytes. They are part of each batch.
+/// The maximum size of these attributes, keys and values, in bytes. They are part of each batch.
 const MAX_PASSED_BYTES: usize = 16 << 10;
 
-/// Attributes, and prefixes of attributes, that describe what is observed here. A process's environment cannot set
-/// them, not even where they are missing. `deployment.environment` is the former name of `deployment.environment.name`.
+/// Attributes, and prefixes of attributes, that are observed by profbridge itself. A process's environment cannot set
+/// them, even if they are missing. `deployment.environment` is the former name of `deployment.environment.name`.
 const OWN: [&str; 9] = [
     "process.",
     "container.id",
@@ -47,26 +47,26 @@ const OWN: [&str; 9] = [
     "deployment.environment",
 ];
 
-/// The beginnings of keys that are not taken from what a program shows in its memory: what is observed here, what
-/// decides who a process is, and what Sentry gives a meaning of its own.
+/// Prefixes of keys that are not accepted from the context that a program publishes: attributes observed here, those
+/// that decide the identity of a process, and those to which Sentry gives a special meaning.
 const NOT_CLAIMED: [&str; 10] =
     ["process.", "container.", "telemetry.", "thread.", "profile.", "profbridge.", "host.", "k8s.", "os.", "sentry."];
 
-/// The beginning of what SDKs call a service that nobody named (semantic conventions, `service.name`).
+/// The prefix of the service name that SDKs use if none was configured (semantic conventions, `service.name`).
 const UNKNOWN_SERVICE: &str = "unknown_service";
 
-/// The resource of a process, and what was wrong with its environment.
+/// The resource of a process, and the error in its environment, if any.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Described {
     /// The attributes, each key once.
     pub attributes: Vec<Attribute>,
-    /// For the log: the environment variable that was discarded because it is malformed.
+    /// For the log: why an environment variable was discarded as malformed.
     pub complaint: Option<String>,
 }
 
-/// Describes a process on the host named `host`. `insert` are the attributes, as keys and values, that the
-/// configuration adds where they are missing; they take precedence over variables of the process's environment that
-/// have no meaning here.
+/// Describes a process on the host named `host`. `insert` are attributes, as keys and values, that the configuration
+/// adds if they are missing; they take precedence over variables of the process's environment that have no special
+/// meaning.
 #[must_use]
 pub fn describe(
     host: &str,
@@ -95,7 +95,7 @@ pub fn describe(
     let environment = names.environment.as_deref().or(variable("SENTRY_ENVIRONMENT"));
     let deployment = told("deployment.environment.name").or(told("deployment.environment"));
     resource.text("deployment.environment.name", environment.or(deployment));
-    // Sentry's own attribute for the release, which need not be made of the service's name and version
+    // Sentry's own attribute for the release, which may differ from the service's name and version
     // (sentry-conventions, `sentry.release`).
     resource.text("sentry.release", names.release.as_deref().or(variable("SENTRY_RELEASE")));
     resource.int("process.pid", process.pid.into());
@@ -122,9 +122,10 @@ pub fn describe(
     Described { attributes: resource.attributes, complaint }
 }
 
-/// The attributes of a process with those that it shows of itself in its memory (OTEP 4719) where `known` has none, and
-/// with a list of the keys that only the program vouches for: these, and `thread_attributes`, those of its threads.
-/// What decides who a process is, and where its profiles go, is not taken from there.
+/// Adds the attributes from the context that a process publishes in its memory (OTEP 4719), if `known` does not have
+/// them, and a list of the keys that only the program vouches for: these, and `thread_attributes`, those of its
+/// threads. Attributes that decide the identity of a process, and the destination of its profiles, are not accepted
+/// from there.
 #[must_use]
 pub fn with_claims(
     known: &[Attribute],
@@ -152,7 +153,7 @@ pub fn with_claims(
     resource.attributes
 }
 
-/// Who a process with these attributes is in its chunks: what the processors make of its resource.
+/// The identity of a process with these attributes in its chunks, as the processors derive it from its resource.
 #[must_use]
 pub fn identity(rules: &Rules, attributes: &[Attribute]) -> Option<Identity> {
     let mut builder = Builder::new();
@@ -163,7 +164,7 @@ pub fn identity(rules: &Rules, attributes: &[Attribute]) -> Option<Identity> {
     Some(rules.identify(batch.dictionary(), resource.attributes.iter(), None))
 }
 
-/// The name of this host, as `host.name` (opentelemetry semantic conventions: what `hostname` says).
+/// The name of this host, as `host.name` (opentelemetry semantic conventions: the output of `hostname`).
 #[must_use]
 pub fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -173,7 +174,7 @@ pub fn host_name() -> String {
 #[derive(Default)]
 struct Resource {
     attributes: Vec<Attribute>,
-    /// How many of them were passed on from the process, and how large these are.
+    /// The number and the size of the attributes passed on from the process.
     passed: (usize, usize),
 }
 
@@ -200,7 +201,7 @@ impl Resource {
         }
     }
 
-    /// Adds an attribute that only the process knows. Returns whether there was room for it.
+    /// Adds an attribute that only the process provides. Returns whether there was room for it.
     fn pass_on(&mut self, key: &str, value: Value) -> bool {
         let (count, bytes) = self.passed;
         let bytes = bytes + key.len() + if let Value::Text(text) = &value { text.len() } else { size_of::<i64>() };
@@ -212,7 +213,7 @@ impl Resource {
         fits
     }
 
-    /// Adds the attributes that only the process's environment has. Returns how many found no room.
+    /// Adds the attributes that only the process's environment has. Returns how many did not fit.
     fn pass_on_all(&mut self, told: &[(String, String)]) -> usize {
         let mut left_out = 0;
         for (position, (key, value)) in told.iter().enumerate() {
@@ -227,7 +228,7 @@ impl Resource {
     }
 }
 
-/// The longest prefix of a text that is a value.
+/// The longest prefix of a text that fits the limit of values.
 fn cut(text: &str) -> String {
     let end = (0..=MAX_TEXT.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or(0);
     text[..end].to_owned()

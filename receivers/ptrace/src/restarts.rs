@@ -1,19 +1,20 @@
-//! When a sampler process that ended is started again.
+//! Decides when an ended sampler process is started again.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A sampler process that lived for this long begins the series of pauses anew.
+/// If a sampler process lived this long, the series of pauses starts over.
 const HEALTHY: Duration = Duration::from_secs(60);
 
-/// The pauses before the starts of a series, in milliseconds, of a receiver, which goes on with the last of them.
+/// The pauses, in milliseconds, before the restarts of a receiver's sampler process. After the last one, that one is
+/// repeated.
 const OF_RECEIVER: [u64; 7] = [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000];
 
-/// Those of a run that somebody waits for, which gives up after the last of them.
+/// The pauses for a run that a user waits for, which gives up after the last one.
 const OF_RUN: [u64; 5] = [0, 200, 400, 800, 1_600];
 
-/// The pauses between sampler processes, which are longer as long as these end soon.
+/// The pauses between sampler processes, which get longer if these end soon after their start.
 #[derive(Debug)]
 pub struct Restarts {
     pauses: &'static [u64],
@@ -24,24 +25,25 @@ pub struct Restarts {
 }
 
 impl Restarts {
-    /// As a receiver has them, which never gives up.
+    /// The pauses of a receiver, which never gives up.
     #[must_use]
     pub fn of_receiver() -> Self {
         Self { pauses: &OF_RECEIVER, is_endless: true, count: 0, started: None, due: None }
     }
 
-    /// As a run has them, which gives up what ends again and again.
+    /// The pauses of a run, which gives up if the sampler process ends again and again.
     #[must_use]
     pub fn of_run() -> Self {
         Self { pauses: &OF_RUN, is_endless: false, ..Self::of_receiver() }
     }
 
-    /// A sampler process was started.
+    /// Called when a sampler process was started.
     pub fn started(&mut self, now: Instant) {
         (self.started, self.due) = (Some(now), None);
     }
 
-    /// The sampler process has ended, or could not start. Returns the pause before the next, if there is to be one.
+    /// Called when the sampler process has ended, or could not start. Returns the pause before the next start, if
+    /// there is to be one.
     pub fn ended(&mut self, now: Instant) -> Option<Duration> {
         if self.started.take().is_some_and(|started| now.saturating_duration_since(started) >= HEALTHY) {
             self.count = 0;
@@ -53,7 +55,7 @@ impl Restarts {
         pause
     }
 
-    /// When the next one starts; `None` while one runs, and where none does any more.
+    /// When the next one starts; `None` while one is running, or if there will be no more.
     #[must_use]
     pub fn due(&self) -> Option<Instant> {
         self.due
@@ -76,8 +78,8 @@ mod tests {
         (0..8).map(pause).collect()
     }
 
-    /// Guarantees: pauses of a receiver double up to a minute, and a sampler process that lived for a minute starts over
-    /// with a second.
+    /// Guarantees: the pauses of a receiver double up to a minute, and start over with a second after a sampler
+    /// process that lived for a minute.
     #[test]
     fn of_receiver() {
         let (mut restarts, start) = (Restarts::of_receiver(), Instant::now());
@@ -89,8 +91,8 @@ mod tests {
         assert_eq!(again, Some(Duration::from_secs(2)), "an attempt that failed counts as well");
     }
 
-    /// Guarantees: a sampler process of a run is started again at once, then after pauses that double, and in the end no
-    /// more; one that lived for a minute begins the series anew, and one that cannot be started is tried no more often.
+    /// Guarantees: a run restarts its sampler process at once, then after pauses that double, and finally no more; one
+    /// that lived for a minute starts the series over, and one that cannot be started is not tried more often.
     #[test]
     fn of_run() {
         let (mut restarts, start) = (Restarts::of_run(), Instant::now());

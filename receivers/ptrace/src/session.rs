@@ -1,12 +1,12 @@
 //! One life of a process is one profiling session.
 //!
-//! Sentry's profiles specification draws two things for each session: a `profiler_id`, and whether the session is
+//! Sentry's profiles specification determines two things for each session: a `profiler_id`, and whether the session is
 //! profiled (`profile_session_sample_rate`, "The sampling decision is made once"; "The session starts when the SDK is
-//! configured and stops when the service terminates"). Both are computed here from what an exec fixes
+//! configured and stops when the service terminates"). Here both are computed from data that an exec fixes
 //! ([`Process::exec_id`]). So they stay the same when profbridge or its sampler process restarts, when the program
 //! rewrites its command line and when the wall clock is set; but a process that starts again, or executes another
-//! program, gets new ones. Stopping and starting the profiler within one life changes neither, so that spans find the
-//! profiler of their process in any case.
+//! program, gets new ones. Stopping and starting the profiler within one life changes neither, so that spans always
+//! find the profiler of their process.
 //!
 //! The processor `chunk` computes the `profiler_id` from the resource: host or container, pid, start, and
 //! [`SESSION_ATTRIBUTE`], which distinguishes the programs that one process executes one after the other.
@@ -20,7 +20,7 @@ pub const SESSION_ATTRIBUTE: &str = "profbridge.session.id";
 /// A session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Session {
-    /// The session's number: a fixed hash of host, process id, and what the process executes.
+    /// The session's number: a fixed hash of host, process id, and exec id.
     pub id: u64,
     /// Whether it is sampled.
     pub sampled: bool,
@@ -33,13 +33,13 @@ impl Session {
         let mut bytes = Vec::with_capacity(256);
         bytes.extend_from_slice(b"profbridge session 2\0");
         bytes.extend_from_slice(&process.exec_id.to_le_bytes());
-        // A process that was forked and executes nothing has everything but its id in common with its parent, sometimes
-        // even the start.
+        // A forked process that executes nothing has everything but its id in common with its parent, sometimes even
+        // the start time.
         bytes.extend_from_slice(&process.pid.to_le_bytes());
-        // Virtual machines that are started from one memory image have the same boot id.
+        // Virtual machines started from one memory image have the same boot id.
         bytes.extend_from_slice(host.as_bytes());
         let id = xxh3_64(&bytes);
-        // Drawn from another hash than the id itself, so that the ids of sampled sessions are spread evenly.
+        // Another hash than the id itself, so that the ids of sampled sessions are evenly distributed.
         let draw = xxh3_64(&id.to_le_bytes());
         Self { id, sampled: is_drawn(draw, rate) }
     }
@@ -51,7 +51,7 @@ impl Session {
     }
 }
 
-/// Whether a number, drawn evenly from all numbers, is in the share that `rate` asks for.
+/// Whether an evenly distributed number is in the share given by `rate`.
 fn is_drawn(draw: u64, rate: f64) -> bool {
     // A float represents integers of 53 bits exactly.
     let part = (draw >> 11) as f64 / (1u64 << 53) as f64;

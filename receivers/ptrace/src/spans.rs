@@ -16,11 +16,11 @@ pub const MAX_SPANS_PER_CONNECTION: usize = 4096;
 /// How many spans may be open in all: 64 Ki with about 100 bytes each are some 6 MiB.
 pub const MAX_SPANS: usize = 65_536;
 
-/// The number of a connection to the control socket; never used again.
+/// The number of a connection to the control socket; never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId(pub u64);
 
-/// Which processes a span is open for.
+/// The processes for which a span is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Scope {
     /// The process with this id.
@@ -50,7 +50,7 @@ pub enum Announced {
     Counts,
     /// The span is open and is not sampled.
     NotSampled,
-    /// The span is open, and whether it is sampled is not decided: it does not count until it is announced again with a
+    /// The span is open, but its sampling is not decided: it does not count until it is announced again with a
     /// decision.
     Deferred,
     /// The span was open already, with the same decision.
@@ -83,11 +83,11 @@ pub struct OpenSpans {
 }
 
 impl OpenSpans {
-    /// A root span starts. A span without a decision may be announced again with one.
+    /// Announces the start of a root span. A span without a decision may be announced again with one.
     ///
     /// # Errors
     ///
-    /// If a bound is exceeded, or the announcement contradicts an earlier one. Nothing is changed then.
+    /// If a limit is exceeded, or the announcement contradicts an earlier one. Nothing is changed then.
     pub fn start(
         &mut self,
         connection: ConnectionId,
@@ -127,7 +127,8 @@ impl OpenSpans {
         })
     }
 
-    /// A root span ends. Returns which processes it was open for; `None` if this connection had not announced it.
+    /// Announces the end of a root span. Returns the processes it was open for; `None` if this connection had not
+    /// announced it.
     pub fn end(&mut self, connection: ConnectionId, key: SpanKey) -> Option<Scope> {
         let spans = self.connections.get_mut(&connection)?;
         let (scope, decision) = spans.remove(&key)?;
@@ -138,7 +139,7 @@ impl OpenSpans {
         Some(scope)
     }
 
-    /// A connection closes, which ends its spans. Returns which processes they were open for, each once.
+    /// Closes a connection, which ends its spans. Returns the processes they were open for, each once.
     pub fn close(&mut self, connection: ConnectionId) -> Vec<Scope> {
         let mut scopes = Vec::new();
         for (scope, decision) in self.connections.remove(&connection).unwrap_or_default().into_values() {
@@ -150,7 +151,7 @@ impl OpenSpans {
         scopes
     }
 
-    /// How many sampled root spans are open for a process of a target.
+    /// The number of open sampled root spans for a process of a target.
     #[must_use]
     pub fn sampled(&self, target: TargetId, pid: u32) -> usize {
         let of = |scope| self.sampled.get(&scope).copied().unwrap_or(0);

@@ -3,8 +3,8 @@
 //!
 //! Files are identified by device and inode on this machine and not by their build id, since a process could map a
 //! forged file with another file's build id. Until a file is sampled it only costs its descriptor. All processes
-//! together keep a bounded number of these; other files are opened again through the process's root, if they are still
-//! the same. So are those that the symbolizer closed or forgot to make room for others.
+//! together keep a limited number of open files; others are opened again through the process's root, if they are still
+//! the same. This also applies to files that the symbolizer closed or dropped to make room for others.
 
 mod kept;
 mod kernel;
@@ -31,10 +31,10 @@ const RETRY: Duration = Duration::from_secs(10);
 /// The kernel's symbols are shared by all processes.
 static KERNEL: Mutex<Option<Kernel>> = Mutex::new(None);
 
-/// What the addresses of a mapping belong to.
+/// The code behind the addresses of a mapping.
 #[derive(Debug)]
 enum Origin {
-    /// A file. It is open if it was kept and nothing of it was sampled yet.
+    /// A file. It is open if it was kept and none of its code was sampled yet.
     File { identity: FileIdentity, file: Option<Arc<File>>, path: String },
     /// The code that the kernel maps into every process.
     Vdso,
@@ -44,15 +44,15 @@ enum Origin {
     Nothing,
 }
 
-/// An origin, and its object in the symbolizer.
+/// The origin of names, and its object in the symbolizer.
 #[derive(Debug)]
 struct SymbolSource {
     origin: Origin,
-    /// `None` until something of it was sampled. The symbolizer may have forgotten the object since.
+    /// `None` until code of it was sampled. The symbolizer may have dropped the object since.
     object: Option<ObjectId>,
     /// When the file was last looked for again.
     retried: Option<Instant>,
-    /// That has not helped.
+    /// Whether the file was not found then either.
     missing: bool,
 }
 
@@ -78,7 +78,7 @@ pub struct ProcessNames {
     kept: &'static Kept,
     sources: Vec<SymbolSource>,
     perf_map: Option<SymbolSource>,
-    /// The lengths that the perf map had when something was sampled: 0, and others as they came.
+    /// The lengths of the perf map at the times of samples: 0, and others in order of arrival.
     map_lengths: Arc<Vec<u32>>,
 }
 
@@ -110,12 +110,12 @@ impl ProcessNames {
         self.register(None);
     }
 
-    /// Asks for the names of all locations of a batch.
+    /// Requests the names of all locations of a batch.
     pub fn ask(&mut self, batch: &Batch) {
         self.ask_for(batch.locations.clone());
     }
 
-    /// Whether the symbolizer may still find more names for a batch. Names that it forgot or refused are requested
+    /// Whether the symbolizer may still find more names for a batch. Names that it dropped or refused are requested
     /// again, and a file that it closed to make room is opened again.
     pub fn is_late(&mut self, batch: &Batch) -> bool {
         let mut late = false;
@@ -149,7 +149,7 @@ impl ProcessNames {
         locations.retain(|location| is_of_file_or_map(*location));
         for location in &locations {
             if self.map_lengths.len() < MAX_MOMENTS && self.moment(location.map_length()).is_none() {
-                // The last moment that there is room for is the end of all.
+                // The last entry that fits stands for the end of the map.
                 let is_last = self.map_lengths.len() == MAX_MOMENTS - 1;
                 Arc::make_mut(&mut self.map_lengths).push(if is_last { u32::MAX } else { location.map_length() });
             }
@@ -160,13 +160,13 @@ impl ProcessNames {
             let mapping = group[0].mapping();
             let addresses: Vec<u64> = group.iter().map(|location| self.place(*location)).collect();
             let known = self.source(mapping).and_then(|source| source.object);
-            // The symbolizer may have closed the perf map, and would not read what was added to it since.
+            // The symbolizer may have closed the perf map, and would then not read later additions.
             let Some(object) = known.filter(|_| mapping.is_some()).or_else(|| self.register(mapping)) else { continue };
             let is = |object, address, why| self.symbolizer.answer(object, address) == Answer::Unknown(why);
             let is_missing = |&address: &u64| is(object, address, Unknown::NoFile);
             let was_missing = addresses.iter().any(is_missing);
             if self.symbolizer.ask(object, &addresses) == 0 && is(object, addresses[0], Unknown::NotAsked) {
-                // The symbolizer forgot it to make room for others.
+                // The symbolizer dropped it to make room for others.
                 if let Some(object) = self.register(mapping) {
                     self.symbolizer.ask(object, &addresses);
                 }
@@ -218,7 +218,7 @@ impl ProcessNames {
         mapping.map_or(self.perf_map.as_mut(), |index| self.sources.get_mut(index as usize))
     }
 
-    /// The address that the symbolizer is asked for: of code that was compiled at run time, as of its moment.
+    /// The address to look up in the symbolizer; for generated code, combined with the perf map's length at that time.
     fn place(&self, location: Location) -> u64 {
         if location.mapping().is_some() {
             return location.address();

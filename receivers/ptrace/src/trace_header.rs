@@ -1,30 +1,30 @@
-//! The two headers that carry a root span's ids and whether it is sampled.
+//! The two headers that carry a root span's ids and its sampling decision.
 //!
-//! `sentry-trace` is `traceid-spanid` or `traceid-spanid-sampled` (Sentry's tracing guidelines, "Header sentry-trace"):
-//! 32 and 16 hexadecimal digits and 0 or 1. Without the last the decision is deferred. `traceparent` is W3C Trace
-//! Context, section 3.2: lower-case digits, the version in front, flags behind.
+//! `sentry-trace` is `traceid-spanid` or `traceid-spanid-sampled` (Sentry's tracing guidelines, "Header
+//! sentry-trace"): 32 and 16 hexadecimal digits and 0 or 1. Without the last field the decision is deferred.
+//! `traceparent` is defined by W3C Trace Context, section 3.2: lower-case digits, the version first and flags last.
 
 /// A root span: its trace and its own id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SpanKey {
-    /// The trace.
+    /// The trace id.
     pub trace_id: u128,
-    /// The span.
+    /// The span id.
     pub span_id: u64,
 }
 
-/// Whether a span is sampled.
+/// The sampling decision of a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision {
-    /// It is.
+    /// The span is sampled.
     Sampled,
-    /// It is not.
+    /// The span is not sampled.
     NotSampled,
-    /// It is not decided yet.
+    /// The decision has not been made yet.
     Deferred,
 }
 
-/// What is wrong with a header: the rule that it breaks, and where.
+/// The error in a header: the rule that it breaks, and where.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("at byte {at}: {rule}")]
 pub struct Malformed {
@@ -34,7 +34,7 @@ pub struct Malformed {
     pub rule: &'static str,
 }
 
-/// Reads `sentry-trace`.
+/// Parses `sentry-trace`.
 ///
 /// # Errors
 ///
@@ -52,7 +52,7 @@ pub fn sentry_trace(header: &str) -> Result<(SpanKey, Decision), Malformed> {
     Ok((key, if decision == b'1' { Decision::Sampled } else { Decision::NotSampled }))
 }
 
-/// Reads `traceparent`.
+/// Parses `traceparent`.
 ///
 /// # Errors
 ///
@@ -80,7 +80,7 @@ pub fn traceparent(header: &str) -> Result<(SpanKey, Decision), Malformed> {
 }
 
 struct Reader<'a> {
-    /// What was not read yet, and where it begins in the header.
+    /// The unread rest of the header, and its offset.
     rest: &'a [u8],
     at: usize,
     is_digit: fn(&u8) -> bool,
@@ -107,7 +107,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// Both ids, and the dash between them.
+    /// Parses both ids, and the dash between them.
     fn ids(&mut self, trace_rule: &'static str, span_rule: &'static str) -> Result<SpanKey, Malformed> {
         let trace_at = self.at;
         let trace_id = self.hex(32, trace_rule)?;

@@ -1,28 +1,30 @@
-//! What the calling thread may ask of the kernel: its capabilities (capabilities(7)) and its system calls (seccomp(2)).
+//! Limits what the calling thread may ask of the kernel: its capabilities (capabilities(7)) and its system calls
+//! (seccomp(2)).
 
 use std::io;
 
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter};
 
-/// What sampling uses: it traces and reads other users' processes and their files, opens perf events and their memory,
-/// and raises its priority.
+/// The capabilities for sampling: tracing and reading other users' processes and their files, opening perf events and
+/// mapping their buffers, and raising the priority.
 const SAMPLING: CapabilitySet = CapabilitySet::SYS_PTRACE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::IPC_LOCK)
     .union(CapabilitySet::SYS_NICE)
-    // Files of processes by `map_files`.
+    // For opening files of processes through `map_files`.
     .union(CapabilitySet::CHECKPOINT_RESTORE);
 
-/// What a process that listens on ports uses: low ports, files of others to read and to write, addresses of the kernel.
+/// The capabilities of a process that listens on ports: low ports, reading and writing files of others, kernel
+/// addresses.
 const SERVING: CapabilitySet = CapabilitySet::NET_BIND_SERVICE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FOWNER)
     .union(CapabilitySet::SYSLOG);
 
-/// System calls that no part of profbridge makes, and that would serve whoever takes it over.
+/// System calls that profbridge never makes, and that would help an attacker who has taken it over.
 const NEVER: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_bpf,
@@ -58,19 +60,19 @@ const NEVER: &[i64] = &[
     libc::SYS_userfaultfd,
 ];
 
-/// What a sampler does not do that starts no commands: what it reads leaves by its owner's socket only.
+/// System calls that a sampler without commands never makes: the data it reads leaves through its owner's socket only.
 const NOT_SAMPLING: &[i64] = &[libc::SYS_execve, libc::SYS_execveat, libc::SYS_socket];
 
-/// What a process with pipelines leaves to the sampler.
+/// System calls that a process with pipelines leaves to the sampler.
 const NOT_SERVING: &[i64] =
     &[libc::SYS_execve, libc::SYS_execveat, libc::SYS_perf_event_open, libc::SYS_process_vm_readv, libc::SYS_ptrace];
 
-/// The capabilities in effect; none where the kernel does not say.
+/// The effective capabilities; none if the kernel does not report them.
 pub(crate) fn in_effect() -> CapabilitySet {
     capabilities(None).map_or(CapabilitySet::empty(), |held| held.effective)
 }
 
-/// Takes all other capabilities from the calling thread: from all sets, so that they cannot be taken back.
+/// Drops all other capabilities of the calling thread, from all sets, so that they cannot be regained.
 pub(crate) fn keep(kept: CapabilitySet) -> io::Result<()> {
     let mut held = capabilities(None)?;
     held.effective &= kept;
@@ -79,33 +81,33 @@ pub(crate) fn keep(kept: CapabilitySet) -> io::Result<()> {
     Ok(set_capabilities(None, held)?)
 }
 
-/// With `rights`, those that stand in for what an older kernel does not have: until Linux 5.9 CAP_SYS_ADMIN permitted
-/// what [`CapabilitySet::PERFMON`] and [`CapabilitySet::CHECKPOINT_RESTORE`] do.
+/// Adds to `rights` the capability that replaces newer ones on old kernels: before Linux 5.9, CAP_SYS_ADMIN permitted
+/// what [`CapabilitySet::PERFMON`] and [`CapabilitySet::CHECKPOINT_RESTORE`] permit now.
 fn or_older(rights: CapabilitySet) -> CapabilitySet {
     let newer = rights & (CapabilitySet::PERFMON | CapabilitySet::CHECKPOINT_RESTORE);
     if in_effect().contains(newer) { rights } else { rights | CapabilitySet::SYS_ADMIN }
 }
 
-/// What a sampler with these rights keeps of them.
+/// The capabilities that a sampler with these rights keeps.
 fn for_sampling(held: CapabilitySet) -> CapabilitySet {
     let mut kept = or_older(SAMPLING);
     if !held.contains(CapabilitySet::DAC_READ_SEARCH) {
-        // Docker gives only the greater one of the two.
+        // Docker grants only the stronger one of the two.
         kept |= CapabilitySet::DAC_OVERRIDE;
     }
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
     if paranoid.trim().parse::<i32>().is_ok_and(|level| level > 2) {
-        // Levels above 2 are Debian's and Ubuntu's, whose kernels do not ask for CAP_PERFMON there.
+        // Levels above 2 exist on Debian and Ubuntu, whose kernels do not accept CAP_PERFMON there.
         kept |= CapabilitySet::SYS_ADMIN;
     }
     kept
 }
 
-/// Leaves the sampler process what sampling takes. Without CAP_SYS_PTRACE it keeps all: the kernel then lets it read only
-/// processes with no more capabilities than its own (`cap_ptrace_access_check`). The command that it starts must have
-/// all that the process was given, so one that starts `commands` only lays capabilities aside ([`restore`]), and can be
-/// forbidden no calls, since that would be inherited. Returns the effective capabilities from before. To be called
-/// before there are other threads.
+/// Restricts the sampler process to what sampling needs. Without CAP_SYS_PTRACE it keeps all capabilities, because the
+/// kernel then lets it read only processes with no more capabilities than its own (`cap_ptrace_access_check`). A
+/// command that it starts must have all capabilities that the process was given, so a sampler with `commands` only
+/// disables capabilities temporarily ([`restore`]), and no system calls can be forbidden, since that would be
+/// inherited. Returns the effective capabilities from before. Must be called before other threads exist.
 pub(crate) fn confine_sampler(commands: bool) -> io::Result<CapabilitySet> {
     let before = in_effect();
     let kept = if before.contains(CapabilitySet::SYS_PTRACE) { for_sampling(before) } else { CapabilitySet::all() };
@@ -118,45 +120,45 @@ pub(crate) fn confine_sampler(commands: bool) -> io::Result<CapabilitySet> {
     Ok(before)
 }
 
-/// Puts just these of the permitted capabilities into effect. Allocates nothing.
+/// Makes exactly these of the permitted capabilities effective. Allocates nothing.
 pub(crate) fn restore(effective: CapabilitySet) -> io::Result<()> {
     let held = capabilities(None)?;
     Ok(set_capabilities(None, rustix::thread::CapabilitySets { effective, ..held })?)
 }
 
-/// Leaves the calling thread, and all that it starts afterwards, what a process with pipelines uses: for the host
-/// program's `main`, before it starts other threads. A process that listens on ports should not also read all memory.
-/// `traces` leaves it the right to trace (`CAP_SYS_PTRACE`) and to open the files of processes.
+/// Restricts the calling thread, and everything it starts afterwards, to what a process with pipelines needs: for the
+/// host program's `main`, before it starts other threads. A process that listens on ports should not also be able to
+/// read all memory. `traces` keeps the capability to trace (`CAP_SYS_PTRACE`) and to open the files of processes.
 ///
-/// With `samples`, [`crate::SamplerProcess::start`] gets the rights for sampling anew from the kernel by executing this
-/// program: as root, or by the capabilities of the file. So can whoever takes over the process, for which reason one
-/// that does not sample is forbidden to execute anything, under `no_new_privs`.
+/// With `samples`, [`crate::SamplerProcess::start`] regains the rights for sampling from the kernel by executing this
+/// program: as root, or by the capabilities of the file. An attacker who has taken over the process can do the same;
+/// so a process that does not sample is forbidden to execute anything, under `no_new_privs`.
 ///
 /// # Errors
 ///
-/// The kernel's error. Not having a right is no error.
+/// The kernel's error. A missing right is not an error.
 pub fn confine_host(traces: bool, samples: bool) -> io::Result<()> {
     let tracing = CapabilitySet::SYS_PTRACE | CapabilitySet::CHECKPOINT_RESTORE;
     keep(match traces {
         true if in_effect().contains(CapabilitySet::SYS_PTRACE) => or_older(SERVING | tracing),
-        // As for the sampler.
+        // The same as for the sampler.
         true => CapabilitySet::all(),
         false => SERVING,
     })?;
     if samples { Ok(()) } else { forbid(NOT_SERVING) }
 }
 
-/// Whether a program that this thread executes gets no rights but those that the thread has, or may lose some: what it
-/// has is ambient, or it is under `no_new_privs`.
+/// Whether a program that this thread executes gets at most the thread's rights: they are ambient, or the thread is
+/// under `no_new_privs`.
 pub fn hands_rights_on() -> bool {
     let ambient = |right| rustix::thread::capability_is_in_ambient_set(right).unwrap_or(false);
     rustix::thread::no_new_privs().unwrap_or(false) || in_effect().iter().any(ambient)
 }
 
-/// Has the kernel refuse system calls with EPERM, in the calling thread and all that it starts. A kernel without seccomp,
-/// a container that forbids filters, and an architecture without one leave them.
+/// Makes system calls fail with EPERM, in the calling thread and everything it starts. Without effect on a kernel
+/// without seccomp, in a container that forbids filters, and on an architecture without a filter.
 fn forbid(calls: &[i64]) -> io::Result<()> {
-    /// The bit of the calls of x32 on x86_64, which are the same calls; elsewhere there is no call with it.
+    /// The bit that marks the x32 variant of a call on x86_64; on other architectures no call has it.
     const X32: i64 = 0x4000_0000;
     rustix::thread::set_no_new_privs(true)?;
     let Ok(architecture) = TargetArch::try_from(std::env::consts::ARCH) else { return Ok(()) };
@@ -179,7 +181,7 @@ fn forbid(calls: &[i64]) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a capability that was given up is gone from the thread, and from no other.
+    /// Guarantees: a capability that was dropped is gone from this thread, and from no other.
     #[test]
     fn gone_from_the_thread_only() {
         let before = in_effect();
@@ -193,8 +195,8 @@ mod tests {
         assert_eq!(in_effect(), before);
     }
 
-    /// Guarantees: a thread that serves is refused what the sampler does, under `no_new_privs`, and one that samples
-    /// executes nothing and opens no socket; what both do goes on.
+    /// Guarantees: a thread that serves is refused the sampler's system calls, under `no_new_privs`, and one that
+    /// samples cannot execute programs or open sockets; what both need still works.
     #[test]
     fn forbidden_calls() {
         let error = |result: io::Result<()>| result.err().and_then(|error| error.raw_os_error());

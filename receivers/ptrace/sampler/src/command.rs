@@ -1,10 +1,10 @@
 //! Starts a target's command, stopped at its first instruction.
 //!
-//! The child asks to be traced before it executes the program, so it stops by itself right behind the exec, when the
-//! program is mapped and nothing of it ran. What has to be known of it is read then. Like under any tracer, a
-//! set-user-ID program that is started this way keeps the user it was started by. Whoever started it and is killed in
-//! these milliseconds takes the child with it; from then on a command depends on nobody, unless it was bound to the one
-//! who started it ([`Bond`]).
+//! The child asks to be traced before it executes the program, so it stops by itself right after the exec, when the
+//! program is mapped and none of it has run. Its files and maps are read then. As under any tracer, a set-user-ID
+//! program started this way keeps the user who started it. If the starting process is killed in these milliseconds,
+//! the child ends too; from then on a command depends on nobody, unless it is bound to the process that started it
+//! ([`Bond`]).
 
 use std::ffi::OsString;
 use std::io;
@@ -25,15 +25,15 @@ use crate::pidfd::PidFd;
 /// The error with which the child reports that it may not be traced; exec never fails with this one.
 const REFUSED: i32 = libc::EPROTO;
 
-/// The same where another process traces it already.
+/// The same if another process traces it already.
 const TRACED: i32 = libc::EALREADY;
 
-/// The number of `PR_SET_PTRACER` (prctl(2); Linux, `include/uapi/linux/prctl.h`), which libc names for other systems
-/// only.
+/// The number of `PR_SET_PTRACER` (prctl(2); Linux, `include/uapi/linux/prctl.h`), which libc defines for other
+/// systems only.
 const PR_SET_PTRACER: libc::c_int = 0x5961_6d61;
 
-/// What this process inherited and changed for itself, and what its commands have to be given again. The priority is
-/// not among it: only the sampling thread's is raised, and another thread starts commands.
+/// Settings that this process inherited and changed for itself, and that its commands need back. The priority is not
+/// among them: only the sampling thread's is raised, and another thread starts commands.
 #[derive(Debug, Clone, Copy)]
 pub struct Inherited {
     /// The blocked signals. Ignored signals stay ignored, so a command under `nohup` is not ended by SIGHUP.
@@ -47,7 +47,7 @@ pub struct Inherited {
 }
 
 impl Inherited {
-    /// The present settings of the calling thread. To be called before any of them is changed.
+    /// The current settings of the calling thread. Must be called before any of them is changed.
     ///
     /// # Errors
     ///
@@ -62,30 +62,30 @@ impl Inherited {
     }
 }
 
-/// Whose end a command shares.
+/// Whether a command ends together with another process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Bond {
-    /// To nobody: the command runs on when the process that started it is gone.
+    /// It does not: the command continues when the process that started it is gone.
     None,
-    /// With the process of this id, which starts it: when that is gone, the kernel ends the command by SIGKILL
-    /// (`PR_SET_PDEATHSIG` of prctl(2), which means the *thread* that started it). A program that changes its user
-    /// loses the bond when it is executed.
+    /// It ends with the process of this id, which starts it: when that process is gone, the kernel kills the command
+    /// (`PR_SET_PDEATHSIG` of prctl(2), which refers to the *thread* that started it). A program that changes its user
+    /// by its exec loses the bond.
     Owner(u32),
 }
 
 /// Why a command could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {
-    /// There is no word.
+    /// The command line is empty.
     #[error("there is no command")]
     Empty,
     /// The program could not be executed.
     #[error("cannot execute {0}: {1}")]
     Execute(String, #[source] io::Error),
-    /// The kernel refuses to have it traced.
+    /// The kernel does not allow tracing it.
     #[error("the kernel does not allow to trace the command")]
     Refused,
-    /// Another process traces it already, as `strace -f` does with all that this one starts.
+    /// Another process traces it already, as `strace -f` does with everything that this process starts.
     #[error("another process traces the command")]
     Traced,
     /// It ended before its first instruction.
@@ -123,8 +123,8 @@ impl Drop for Stopped {
     }
 }
 
-/// Starts a command. Only for the thread that drops the result, since that is its tracer. With a bond it has to be a
-/// thread that lives as long as the process.
+/// Starts a command. The thread that calls this is its tracer, so it must also drop the result. With a bond the thread
+/// must live as long as the process.
 ///
 /// # Errors
 ///
@@ -138,7 +138,7 @@ pub(crate) fn start(words: &[OsString], inherited: Inherited, bond: Bond) -> Res
     unsafe {
         command.pre_exec(move || prepare(inherited, bond));
     }
-    // std waits until the program is executed: by then the child is on its way into the stop.
+    // std waits until the program is executed: by then the child is about to stop.
     let child = command.spawn().map_err(|error| match error.raw_os_error() {
         Some(REFUSED) => CommandError::Refused,
         Some(TRACED) => CommandError::Traced,
@@ -148,7 +148,7 @@ pub(crate) fn start(words: &[OsString], inherited: Inherited, bond: Bond) -> Res
     loop {
         match waitpid(pid, Some(WaitPidFlag::__WALL)) {
             Ok(WaitStatus::Stopped(_, Signal::SIGTRAP)) => break,
-            // Somebody sent a signal before the exec: it is delivered.
+            // Another process sent a signal before the exec: deliver it.
             Ok(WaitStatus::Stopped(_, signal)) => {
                 ptrace::cont(pid, signal).ok();
             }
@@ -170,11 +170,11 @@ fn prepare(inherited: Inherited, bond: Bond) -> io::Result<()> {
         live_with(owner)?;
     }
     capability::restore(inherited.capabilities)?;
-    // Limits that cannot be restored are those that the sampler could not change either.
+    // If a limit cannot be restored, the sampler could not change it either.
     setrlimit(Resource::RLIMIT_NOFILE, inherited.files.0, inherited.files.1).ok();
     setrlimit(Resource::RLIMIT_RTTIME, inherited.realtime.0, inherited.realtime.1).ok();
     ptrace::traceme().map_err(|_| io::Error::from_raw_os_error(if has_tracer() { TRACED } else { REFUSED }))?;
-    // Last, since a signal that arrives now acts on a child that looks like the command.
+    // Unblocked last, since a signal that arrives now acts on a child that looks like the command.
     pthread_sigmask(SigmaskHow::SIG_SETMASK, Some(&inherited.signal_mask), None)?;
     Ok(())
 }
@@ -202,9 +202,8 @@ fn live_with(owner: u32) -> io::Result<()> {
     #[allow(unsafe_code, reason = "nix has no PR_SET_PTRACER")]
     // SAFETY: the call takes numbers only.
     unsafe {
-        // Where Yama allows only ancestors to trace (`kernel.yama.ptrace_scope` 1), the owner's descendants may as well
-        // from now on: the sampler process is a child of the owner, like the command. Without Yama it is an error that
-        // means nothing.
+        // If Yama lets only ancestors trace (`kernel.yama.ptrace_scope` 1), allow the owner's descendants as well: the
+        // sampler process is a child of the owner, like the command. Without Yama this fails, which does not matter.
         libc::prctl(PR_SET_PTRACER, libc::c_ulong::from(owner), 0, 0, 0);
     }
     Ok(())
@@ -214,7 +213,7 @@ fn live_with(owner: u32) -> io::Result<()> {
 mod tests {
     use super::*;
 
-    /// Guarantees: the tracer of a process is known from its status, and none is made up.
+    /// Guarantees: the tracer of a process is read from its status, and none is invented.
     #[test]
     fn tracers() {
         assert!(names_tracer(b"Name:\tsh\nTracerPid:\t812\nUid:\t0\n"));

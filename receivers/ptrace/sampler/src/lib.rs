@@ -1,9 +1,9 @@
-//! A sampling profiler for processes that know nothing of it: the stacks of their threads at 101 Hz.
+//! A sampling profiler for processes that need no preparation: it takes the stacks of their threads at 101 Hz.
 //!
-//! Running threads are sampled by perf events and blocked threads are read from outside; neither is stopped. Where the
+//! Running threads are sampled by perf events and blocked threads are read from outside; neither is stopped. If the
 //! kernel permits no perf events, running threads that stay in their own code are stopped for microseconds
 //! ([`message::Stops`] chooses). `README.md`, "Running threads", names the cases in which a system call may notice.
-//! The library needs nothing of the pipeline.
+//! This library does not depend on the pipeline.
 //!
 //! ```text
 //! owner (profbridge)                    sampler process (the same binary, executed again)
@@ -12,13 +12,15 @@
 //!                                         readers:          one per processor, read memory of sampled threads
 //! ```
 //!
-//! * [`owner`], [`message`], [`protocol`]: the side of the program that uses this library, and what both sides say.
+//! * [`owner`], [`message`], [`protocol`]: the side of the program that uses this library, and the messages of both
+//!   sides.
 //! * `control`, `discover`, `separation`, `rights`, `capability`: the sampler process apart from sampling.
 //! * [`sampler`]: the sampling thread. `states.rs` there has the states of processes and threads, `ledger.rs` divides
 //!   the time, `reader.rs` and `evidence.rs` read memory while a thread is kept from running on.
-//! * [`perf`], [`probe`], `stop`, `stack_copy`: what the kernel tells of a thread, and stopping one.
-//! * [`address_space`], [`elf`], [`unwind`]: which code is mapped where, and from registers to a stack.
-//! * [`runtime`]: frames of Python, PHP, Ruby and V8. [`context`]: traces and resources that programs show.
+//! * [`perf`], [`probe`], `stop`, `stack_copy`: data that the kernel provides about a thread, and stopping one.
+//! * [`address_space`], [`elf`], [`unwind`]: the code that is mapped in a process, and the way from registers to a
+//!   stack.
+//! * [`runtime`]: frames of Python, PHP, Ruby and V8. [`context`]: traces and resources that programs publish.
 #![cfg_attr(all(doctest, target_os = "linux"), doc = include_str!("../README.md"))]
 
 pub mod address_space;

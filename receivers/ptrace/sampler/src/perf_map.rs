@@ -1,8 +1,8 @@
-//! The map of generated code that runtimes write: `/tmp/perf-PID.map`, as `perf` reads it.
+//! The perf map `/tmp/perf-PID.map`, in which runtimes list their generated code for `perf`.
 //!
-//! It is a file in a folder that everybody writes to, in a file system that the target made: it is opened inside of the
-//! target's root, no link is followed, nothing that is not a regular file is opened for good, and, as with `perf`, it
-//! has to belong to the target's user or root.
+//! The file is in a folder that everybody can write to, in a file system that the target created. So it is opened
+//! inside the target's root, no link is followed, only regular files are accepted, and, as with `perf`, it has to
+//! belong to the target's user or root.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -17,21 +17,21 @@ use nix::sys::stat::{SFlag, fstat};
 use crate::address_space::{MapsEntry, ProcessView};
 use crate::os::time;
 
-/// How many lengths of a perf map are remembered. Samples wait for a fraction of a second.
+/// How many lengths of a perf map are kept. Samples wait for a fraction of a second.
 const MOST_LENGTHS: usize = 64;
 
-/// How a perf map grows: a sample has the names that were in it by then.
+/// The growth of a perf map: a sample uses only the names that it contained by then.
 #[derive(Debug)]
 pub(crate) struct Growth {
     file: Arc<File>,
-    /// The lengths in bytes, and since when: never empty, in ascending order of time.
+    /// The lengths in bytes, each with the time since when: never empty, in ascending order of time.
     lengths: VecDeque<(Instant, u32)>,
-    /// When it was looked at last.
+    /// When it was last checked.
     looked: Instant,
 }
 
 impl Growth {
-    /// Looks at the file for the first time.
+    /// Checks the file for the first time.
     pub(crate) fn new(file: Arc<File>) -> Self {
         let now = Instant::now();
         let mut growth = Self { file, lengths: VecDeque::new(), looked: now };
@@ -39,15 +39,16 @@ impl Growth {
         growth
     }
 
-    /// The length of the file at a moment; its first known length for earlier ones. The file is looked at, so that
-    /// moments of the past can be asked for.
+    /// The length of the file at a time; its first known length for earlier times. Checks the file first, so that
+    /// `time` may be in the past.
     pub(crate) fn length_at(&mut self, time: Instant) -> u32 {
         self.look(Instant::now());
         let known = self.lengths.iter().rev().find(|(since, _)| *since <= time).or(self.lengths.front());
         known.map_or(0, |(_, length)| *length)
     }
 
-    /// Notes its length if that has changed. It changed when it was written last, which is between two looks.
+    /// Records the length if it has changed. The time of the change is the last modification, which must be between
+    /// two checks.
     fn look(&mut self, now: Instant) {
         let Ok(status) = fstat(self.file.as_fd()) else { return };
         let length = u32::try_from(status.st_size).unwrap_or(u32::MAX);
@@ -67,12 +68,12 @@ impl Growth {
 /// Identifies a file by device and inode.
 pub(crate) type Identity = (u64, u64);
 
-/// Opens the perf map below `root` of the process that has this id in its own namespace, unless it is the file `known`.
-/// `None` where there is none.
+/// Opens the perf map, below `root`, of the process with this id in its own namespace, unless it is the file `known`.
+/// `None` if there is none.
 ///
 /// # Errors
 ///
-/// A reason for a person why what is there cannot be used.
+/// A message for the operator: why the file cannot be used.
 pub(crate) fn open(
     root: impl AsFd,
     namespace_pid: u32,
@@ -140,7 +141,7 @@ mod tests {
         Ok(open(root, 7, user, known)?.map(|(_, identity)| identity))
     }
 
-    /// Guarantees: the map is found, found once, and found again when another file takes its place.
+    /// Guarantees: the map is found once, and again when another file replaces it.
     #[test]
     fn told_again_when_replaced() {
         let root = tempfile::tempdir().unwrap();
@@ -158,8 +159,8 @@ mod tests {
         assert!(second.is_some() && second != first);
     }
 
-    /// Guarantees: a moment has the length that the file had by then, as far as that was looked at, whatever time of
-    /// change the program gives it; earlier moments have the first length.
+    /// Guarantees: the length at a time is the one that the file had by then, as far as it was checked, whatever
+    /// modification time the program sets; earlier times have the first length.
     #[test]
     fn lengths_by_time() {
         use std::io::Write as _;
@@ -181,7 +182,7 @@ mod tests {
             moments.push((growth.lengths.back().unwrap().0, length));
             assert!(growth.lengths.back().unwrap().0 <= Instant::now());
             assert_eq!(length, 14 * (2 + round as u32));
-            // The clock of files is coarse, but is never believed beyond the last look.
+            // The file clock is coarse, but a time after the last check is never accepted.
             assert!(growth.length_at(unchanged) <= length);
         }
         for (moment, length) in moments {
@@ -194,8 +195,7 @@ mod tests {
         assert!(growth.lengths.len() <= MOST_LENGTHS);
     }
 
-    /// Guarantees: a pipe, a folder, a link and a file of somebody else are refused with a reason, without waiting for
-    /// anything.
+    /// Guarantees: a pipe, a folder, a link and a file of another user are rejected with a reason, without blocking.
     #[test]
     fn refuses_what_is_no_map() {
         let root = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ mod tests {
         assert!(if owner == 0 { foreign.is_ok() } else { foreign.is_err() });
     }
 
-    /// Guarantees: a folder that is a link leads to nowhere outside of the root.
+    /// Guarantees: a folder that is a symbolic link does not lead out of the root.
     #[test]
     fn stays_inside_of_the_root() {
         let outside = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A process as a descriptor, which unlike its id never comes to mean another process.
+//! A process as a descriptor, which never refers to another process, unlike a process id.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -11,16 +11,16 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 /// How a child ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ChildStatus {
-    /// With this code.
+    /// It exited with this code.
     Exited(i32),
-    /// By this signal.
+    /// It was ended by this signal.
     Killed(i32),
-    /// Another part of this program took the status.
+    /// Other code in this program collected the status.
     Taken,
 }
 
 impl ChildStatus {
-    /// The status in the words of a shell: the exit code, or 128 and the number of the signal.
+    /// The exit code that a shell would report: the exit code itself, or 128 plus the signal number.
     pub(crate) fn shell_code(self) -> Option<i32> {
         match self {
             Self::Exited(code) => Some(code),
@@ -37,7 +37,7 @@ pub(crate) struct PidFd {
 }
 
 impl PidFd {
-    /// Opens the process with this id. If it is a child that was not waited for, no other process can have the id.
+    /// Opens the process with this id. If it is a child that was not reaped, no other process can have the id.
     ///
     /// # Errors
     ///
@@ -77,7 +77,8 @@ impl PidFd {
         Ok(())
     }
 
-    /// Waits until the process has ended, for `time` at most, and returns whether it has. Its exit status is not taken.
+    /// Waits until the process has ended, for `time` at most, and returns whether it has. Its exit status is not
+    /// collected.
     pub(crate) fn ended_within(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         loop {
@@ -93,11 +94,11 @@ impl PidFd {
         }
     }
 
-    /// Takes the status of a child that ended; `None` while it runs.
+    /// Collects the status of a child that has ended; `None` while it is running.
     pub(crate) fn take_status(&self) -> Option<ChildStatus> {
-        // A living child is not waited for: where another thread of this program traces it, the kernel reports its
-        // stops to any wait, whatever that asks for (`wait_task_stopped`). The tracer would never hear of the stop, and
-        // the child stand still for ever.
+        // Do not wait for a living child: if another thread of this program traces it, the kernel reports its stops to
+        // any wait, whatever that asks for (`wait_task_stopped`). The tracer would then miss the stop, and the child
+        // would stay stopped forever.
         if !self.ended_within(Duration::ZERO) {
             return None;
         }

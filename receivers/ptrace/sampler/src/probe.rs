@@ -1,39 +1,39 @@
-//! Asks the kernel about a thread without touching it: the hot path of sampling.
+//! Reads a thread's state from the kernel without touching the thread: the hot path of sampling.
 //!
-//! Both files are read through kept descriptors, with one `pread` each, and parsed in place.
+//! Both files are read through open descriptors, with one `pread` each, and parsed in place.
 //!
-//! * `/proc/PID/task/TID/schedstat`: for how long the thread ran, for how long it waited to run, and how often it was
-//!   given a processor (the kernel's `Documentation/scheduler/sched-stats.rst`). The last number changes whenever a
-//!   thread that was off the processor gets on it, so a thread that was blocked and whose line is unchanged has not
-//!   executed anything. The first number of a *running* thread is only updated at the scheduler's own ticks, so nothing
-//!   follows from an unchanged line of a thread that was not known to be blocked.
+//! * `/proc/PID/task/TID/schedstat`: how long the thread ran, how long it waited to run, and how often it was put on a
+//!   processor (the kernel's `Documentation/scheduler/sched-stats.rst`). The last number changes whenever a thread
+//!   gets back on a processor, so a blocked thread with an unchanged line has not executed anything. The first number
+//!   of a *running* thread is updated only at the scheduler's own ticks, so an unchanged line of a thread that was not
+//!   known to be blocked proves nothing.
 //! * `/proc/PID/task/TID/syscall`: `running`, or the system call with its arguments, the stack pointer and the program
-//!   counter (`-1` and only the latter two where the thread is blocked outside of a system call, as in a page fault).
+//!   counter (only `-1` and the latter two if the thread is blocked outside of a system call, as in a page fault).
 
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// The line of `schedstat`.
+/// The contents of `schedstat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SchedStat {
-    /// For how long the thread ran, in nanoseconds.
+    /// The time the thread ran, in nanoseconds.
     pub run_nano: u64,
-    /// For how long it waited for a processor, in nanoseconds.
+    /// The time it waited for a processor, in nanoseconds.
     pub wait_nano: u64,
-    /// How often it was given a processor.
+    /// How often it was put on a processor.
     pub timeslices: u64,
 }
 
 impl SchedStat {
-    /// Whether the kernel keeps these numbers. Without `CONFIG_SCHED_INFO` all are 0; otherwise a thread that has
-    /// executed anything was given a processor at least once.
+    /// Whether the kernel maintains these numbers. Without `CONFIG_SCHED_INFO` all are 0; otherwise a thread that has
+    /// executed anything was put on a processor at least once.
     pub fn kept(&self) -> bool {
         self.timeslices != 0 || self.run_nano != 0
     }
 }
 
-/// The line of `syscall`.
+/// The contents of `syscall`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Activity {
     /// It runs, or is ready to.
@@ -41,7 +41,7 @@ pub enum Activity {
     /// It is blocked, or stopped.
     Blocked {
         /// The system call's number; -1 outside of one. After a stop that the kernel made transparent it is
-        /// `restart_syscall`, so it says nothing about where the thread is.
+        /// `restart_syscall`, so it does not show which call the thread is in.
         call: i64,
         /// The stack pointer.
         sp: u64,
@@ -53,7 +53,7 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// Whether it is that of a zombie, which has no stack.
+    /// Whether this is the line of a zombie, which has no stack.
     pub(crate) fn is_end(&self) -> bool {
         matches!(self, Self::Blocked { sp: 0, pc: 0, .. })
     }
@@ -137,13 +137,13 @@ pub struct StatLine {
     pub parent: u32,
     /// When the process started, in clock ticks since the system's start.
     pub start_ticks: u64,
-    /// The processor time that it has used.
+    /// The CPU time that it has used.
     pub processor: ProcessorTicks,
-    /// The processor time of the children that it has reaped.
+    /// The CPU time of the children that it has reaped.
     pub reaped: ProcessorTicks,
 }
 
-/// Processor time, in the kernel's clock ticks for programs (`sysconf(_SC_CLK_TCK)`, 100 a second on Linux).
+/// CPU time, in the clock ticks that the kernel shows to programs (`sysconf(_SC_CLK_TCK)`, 100 a second on Linux).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct ProcessorTicks {
     /// In its own code (`utime`).
@@ -152,14 +152,14 @@ pub struct ProcessorTicks {
     pub kernel: u64,
 }
 
-/// Reads the processor time of `/proc/PID/stat` or `/proc/PID/task/TID/stat`.
+/// Reads the CPU time from `/proc/PID/stat` or `/proc/PID/task/TID/stat`.
 ///
 /// # Errors
 ///
 /// `ESRCH` after the thread's end; `InvalidData` if the line cannot be parsed.
 pub fn read_processor_ticks(file: &File) -> io::Result<ProcessorTicks> {
-    // The start time is field 22: numbers of at most 20 digits, and a name of at most 15 bytes that are shown by up to
-    // four characters each.
+    // The start time is field 22: numbers of at most 20 digits, and a name of at most 15 bytes, each shown as up to
+    // four characters.
     read::<640, _>(file, |line| parse_stat(line).map(|stat| stat.processor), "unreadable stat")
 }
 
@@ -172,7 +172,7 @@ pub(crate) fn parse_stat(line: &[u8]) -> Option<StatLine> {
     let parent = u32::try_from(decimal(words.next()?)?).ok()?;
     // The parent is field 4, the times are fields 14 to 17, the start time is field 22.
     let processor = ProcessorTicks { user: decimal(words.nth(9)?)?, kernel: decimal(words.next()?)? };
-    // Those of children are signed.
+    // The times of children are signed.
     let reaped = [decimal(words.next()?), decimal(words.next()?)].map(Option::unwrap_or_default);
     let reaped = ProcessorTicks { user: reaped[0], kernel: reaped[1] };
     let start_ticks = decimal(words.nth(4)?)?;

@@ -1,10 +1,10 @@
-//! The kept descriptors of one process.
+//! The open descriptors of one process.
 //!
-//! Everything about a process is read through descriptors that were opened once, so that a process id that the kernel
-//! hands out again can never be mistaken for the old one: `/proc/PID` and what is below it stay bound to the process
-//! they were opened for, and `/proc/PID/mem` is bound even closer, to the address space. Reads from it give 0 bytes
-//! once that address space is gone (the kernel's `fs/proc/base.c`, `mem_rw`), which happens when the process ends and
-//! when it executes another program; that is how both are noticed.
+//! Everything about a process is read through descriptors that were opened once, so that a process with a reused id
+//! can never be mistaken for the old one: `/proc/PID` and everything below it stay bound to the process they were
+//! opened for, and `/proc/PID/mem` even to its address space. Reads from it return 0 bytes once that address space is
+//! gone (the kernel's `fs/proc/base.c`, `mem_rw`), which happens when the process ends and when it executes another
+//! program; that is how both are noticed.
 
 use std::fs::File;
 use std::io;
@@ -21,15 +21,15 @@ use crate::runtime::Target;
 /// What happened to a process since its descriptors were opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Life {
-    /// It lives, and executes the same program as then.
+    /// It is alive, and executes the same program as then.
     Same,
-    /// It lives, and executes another program: nothing that was known about its memory holds.
+    /// It is alive, and executes another program: everything known about its memory is outdated.
     Executed,
-    /// It ended; it may still be a zombie.
+    /// It has ended; it may still be a zombie.
     Exited,
 }
 
-/// The kept descriptors of one process.
+/// The open descriptors of one process.
 #[derive(Debug)]
 pub struct ProcessFiles {
     pid: u32,
@@ -56,15 +56,15 @@ impl ProcessFiles {
         )?;
         let task = open_at(&process, "task", OFlag::O_DIRECTORY)?;
         let stat = read_stat(&process, "stat")?;
-        // A first thread that has ended has no memory to show, although the others live on: one of them stands for the
+        // If the first thread has ended while others live on, it has no memory to show: another thread represents the
         // process.
         let directory = if stat.state == b'Z' { open_other_thread(&task, pid).unwrap_or(process) } else { process };
         let memory = open_at(&directory, "mem", OFlag::O_RDONLY)?;
         let maps = open_at(&directory, "maps", OFlag::O_RDONLY)?;
         let start_ticks = stat.start_ticks;
         let files = Self { pid, start_ticks, directory, task, memory: File::from(memory), maps: File::from(maps) };
-        // Between the opening of `mem` and of `maps` the process may have executed another program: both must be of one
-        // life.
+        // The process may have executed another program between the opening of `mem` and of `maps`: both must belong
+        // to the same program.
         let mut byte = [0];
         let mapped = files.maps.read_at(&mut byte, 0)?;
         if mapped == 0 || files.alive() != Life::Same {
@@ -83,7 +83,7 @@ impl ProcessFiles {
         self.start_ticks
     }
 
-    /// `/proc/PID`, for `openat`; where the first thread has ended before the others, `/proc/PID/task/TID` of another
+    /// `/proc/PID`, for `openat`; if the first thread has ended before the others, `/proc/PID/task/TID` of another
     /// one, which has no `map_files`.
     pub fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
@@ -94,7 +94,7 @@ impl ProcessFiles {
         self.task.as_fd()
     }
 
-    /// `/proc/PID/maps`, to be read with `read_at` from 0: the position is shared by all who read.
+    /// `/proc/PID/maps`, to be read with `read_at` from 0, since all readers share the position.
     pub fn maps(&self) -> &File {
         &self.maps
     }
@@ -102,7 +102,8 @@ impl ProcessFiles {
     /// What happened to the process.
     pub fn alive(&self) -> Life {
         let mut byte = [0];
-        // Address 0 is hardly ever mapped; a living address space then says EIO, a dead one 0 bytes.
+        // Address 0 is hardly ever mapped; reading it fails with EIO in a living address space, and returns 0 bytes in
+        // a dead one.
         match self.memory.read_at(&mut byte, 0) {
             Ok(0) => self.after_its_memory(),
             Ok(_) => Life::Same,
@@ -110,22 +111,22 @@ impl ProcessFiles {
         }
     }
 
-    /// Whether another process has the id of this one, which has ended.
+    /// Whether another process now has the id of this one, which has ended.
     pub(crate) fn has_successor(&self) -> bool {
         File::open(format!("/proc/{}", self.pid))
             .and_then(|directory| read_stat(&directory.into(), "stat"))
             .is_ok_and(|stat| stat.start_ticks != self.start_ticks)
     }
 
-    /// What became of the process when the memory that it had is gone: after an exec there is another one at once,
-    /// while a process that ends may lack it for a while before it is a zombie.
+    /// The state of a process whose memory is gone: after an exec there is new memory at once, while an ending process
+    /// may be without memory for a while before it is a zombie.
     fn after_its_memory(&self) -> Life {
         match open_at(&self.task, "../maps", OFlag::O_RDONLY) {
             Ok(maps) => match File::from(maps).read_at(&mut [0], 0) {
                 Ok(1..) => Life::Executed,
                 _ => Life::Exited,
             },
-            // A program with other rights (such as a set-user-id program) is hidden from this process.
+            // If the new program has other rights (such as a set-user-id program), this process may not see it.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => match read_stat(&self.task, "../stat") {
                 Ok(stat) if !matches!(stat.state, b'Z' | b'X') => Life::Executed,
                 _ => Life::Exited,
@@ -134,10 +135,11 @@ impl ProcessFiles {
         }
     }
 
-    /// Reads memory of the process from `address` on, as much as is readable. Returns the number of bytes, 0 if nothing
-    /// is readable; the rest of the buffer is left as it is.
+    /// Reads the process's memory from `address` on, as much as is readable. Returns the number of bytes, 0 if nothing
+    /// is readable; the rest of the buffer is unchanged.
     pub fn read_memory(&self, address: u64, bytes: &mut [u8]) -> usize {
-        // The kernel copies page by page and says how far it came; an address that is not mapped at all is an error.
+        // The kernel copies page by page and returns how far it came; an address that is not mapped at all is an
+        // error.
         self.memory.read_at(bytes, address).unwrap_or(0)
     }
 
@@ -150,7 +152,7 @@ impl ProcessFiles {
         self.memory.try_clone()
     }
 
-    /// The state letter and the parent of the process now.
+    /// The current state letter and parent of the process.
     ///
     /// # Errors
     ///
@@ -171,7 +173,7 @@ pub(crate) fn open_at(directory: &OwnedFd, path: &str, flags: OFlag) -> io::Resu
     Ok(openat(directory, path, flags | OFlag::O_CLOEXEC, Mode::empty())?)
 }
 
-/// The folder of a thread that lives, other than the first.
+/// The directory of a living thread other than the first.
 fn open_other_thread(task: &OwnedFd, first: u32) -> Option<OwnedFd> {
     let mut found = None;
     for_each_number(task.as_fd(), |thread| {

@@ -1,7 +1,7 @@
 //! Describes processes for the owner.
 //!
-//! All of it is read through the kept folder of the process, so it is about that process and no other. The environment
-//! is read here and nowhere else: of it, only the variables that were asked for by name leave this function.
+//! Everything is read through the open directory of the process, so it is about that process and no other. The
+//! environment is read only here, and only the variables that were requested by name leave this function.
 
 use std::fs::File;
 use std::io;
@@ -23,14 +23,14 @@ const SEARCHED_ENVIRONMENT: usize = 1 << 20;
 /// How much of other files is read, in bytes.
 const FILE: usize = 64 << 10;
 
-/// What is read of `/proc/PID/status`, or of a thread's.
+/// The fields needed of `/proc/PID/status`, or of a thread's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct StatusFile {
-    /// The process id; for a thread that of its process.
+    /// The process id; for a thread, that of its process.
     pub(crate) process: u32,
     /// The parent of that process.
     pub(crate) parent: u32,
-    /// It ended and is not reaped.
+    /// Whether it has ended and is not reaped yet.
     pub(crate) ended: bool,
     /// The thread that traces the process, 0 for none.
     pub(crate) tracer: u32,
@@ -40,7 +40,7 @@ pub(crate) struct StatusFile {
     pub(crate) namespace_pid: u32,
 }
 
-/// Reads a `status` file: that of a process, in its folder, or that of a thread, by its path from there.
+/// Reads a `status` file: that of a process, in its directory, or that of a thread, by its path from there.
 ///
 /// # Errors
 ///
@@ -64,7 +64,7 @@ fn parse_status(text: &str) -> StatusFile {
             "TracerPid" => status.tracer = values.next().unwrap_or(0),
             // The four ids are the real, effective, saved and file system ones.
             "Uid" => status.user = values.nth(1).unwrap_or(0),
-            // One id for each namespace, from the outermost that can be seen to the innermost.
+            // One id for each namespace, from the outermost visible one to the innermost.
             "NSpid" => status.namespace_pid = values.next_back().unwrap_or(0),
             _ => {}
         }
@@ -72,26 +72,25 @@ fn parse_status(text: &str) -> StatusFile {
     status
 }
 
-/// The start of the system, which start times are relative to.
+/// The boot time of the system, which start times are relative to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     boot_seconds: u64,
     ticks_per_second: u64,
-    /// A random number of this boot: `/proc/sys/kernel/random/boot_id` (proc_sys_kernel(5)), 36 characters. Zeros where
-    /// it is hidden.
+    /// A random number of this boot: `/proc/sys/kernel/random/boot_id` (proc_sys_kernel(5)), 36 characters. Zeros if
+    /// it is not readable.
     boot_id: [u8; 36],
 }
 
 impl Clock {
-    /// Reads when the system started. As in `ps`, that is a whole second: every program that asks computes the same
-    /// start.
+    /// Reads the boot time. As in `ps`, it is a whole second, so that every program computes the same start time.
     ///
     /// # Errors
     ///
-    /// When `/proc/stat` does not say.
+    /// When `/proc/stat` does not contain it.
     pub(crate) fn read() -> io::Result<Self> {
         let root = File::open("/proc")?;
-        // The line of interrupts is before it and may be long.
+        // The line of interrupts comes first and may be long.
         let (bytes, _) = read_at_most(&root, "stat", 4 << 20)?;
         let boot_seconds = text(&bytes)
             .lines()
@@ -104,7 +103,7 @@ impl Clock {
         Ok(Self { boot_seconds, ticks_per_second: ticks.filter(|ticks| *ticks > 0).unwrap_or(100), boot_id })
     }
 
-    /// A time in ticks since the system's start, in nanoseconds since the Unix epoch.
+    /// Converts ticks since boot to nanoseconds since the Unix epoch.
     pub(crate) fn unix_nano(self, ticks: u64) -> u64 {
         let nano = u128::from(self.boot_seconds) * 1_000_000_000
             + u128::from(ticks) * 1_000_000_000 / u128::from(self.ticks_per_second);
@@ -112,7 +111,7 @@ impl Clock {
     }
 }
 
-/// The description of a process, and what of it is malformed or too long.
+/// The description of a process, and the parts of it that are malformed or too long.
 pub(crate) struct Described {
     pub(crate) process: Process,
     pub(crate) faults: Vec<String>,
@@ -122,7 +121,7 @@ pub(crate) struct Described {
 ///
 /// # Errors
 ///
-/// The error of the system call where the process is gone. What may not be read is left out.
+/// The error of the system call if the process is gone. Unreadable parts are left out.
 pub(crate) fn describe(
     files: &ProcessFiles,
     id: ProcessId,
@@ -161,10 +160,10 @@ pub(crate) fn describe(
     Ok(Described { process, faults })
 }
 
-/// The path of the executable by the name that the process was started by, where that is another link to the same file
-/// in the same folder: `/usr/bin/redis-server` is on Debian a link to `redis-check-rdb`, which the kernel names. The
-/// program may claim any name, in its arguments and in its threads' names, but only one by which the file is found
-/// counts.
+/// The path of the executable with the name under which the process was started, if that is another link to the same
+/// file in the same folder: on Debian `/usr/bin/redis-server` is a link to `redis-check-rdb`, which is the name the
+/// kernel shows. The program may claim any name, in its arguments and in its threads' names, but only one under which
+/// the file is found counts.
 fn started_as(
     directory: BorrowedFd<'_>,
     root: BorrowedFd<'_>,
@@ -174,8 +173,8 @@ fn started_as(
     let (folder, own) = executable.rsplit_once('/')?;
     let file = fstatat(directory, "exe", AtFlags::empty()).ok()?;
     let comm = read_text(directory, "comm");
-    // Programs that show what they do in their arguments keep their name as the first word. A login shell's has a
-    // hyphen in front.
+    // Programs that write their status into their arguments keep their name as the first word. A login shell's name
+    // begins with a hyphen.
     let argument = arguments.first().and_then(|first| first.split(' ').next());
     for candidate in argument.into_iter().chain([comm.trim_end()]) {
         let name = candidate.rsplit('/').next().unwrap_or(candidate).trim_start_matches('-');
@@ -197,16 +196,16 @@ fn started_as(
     None
 }
 
-/// Tells what a process executes from everything else, see [`Process::exec_id`].
+/// A number that identifies one exec of a process, see [`Process::exec_id`].
 ///
-/// The kernel makes the auxiliary vector anew in each exec and keeps a copy that the program cannot write
-/// (`mm->saved_auxv`). The addresses in it are drawn by chance: those of the program, of its loader, of the vDSO and of
-/// the random bytes on its stack (`AT_PHDR`, `AT_BASE`, `AT_SYSINFO_EHDR`, `AT_RANDOM`; getauxval(3)). The random bytes
-/// themselves are not taken: programs may overwrite them, and those of Go do when they start (`runtime/rand.go`,
-/// `randinit`). Where a process is started without address space randomization, an exec of the same program with
-/// arguments of the same length is not told apart.
+/// The kernel creates the auxiliary vector in each exec and keeps a copy that the program cannot change
+/// (`mm->saved_auxv`). It contains random addresses: those of the program, its loader, the vDSO and the random bytes
+/// on its stack (`AT_PHDR`, `AT_BASE`, `AT_SYSINFO_EHDR`, `AT_RANDOM`; getauxval(3)). The random bytes themselves are
+/// not used: programs may overwrite them, and Go's do when they start (`runtime/rand.go`, `randinit`). If a process is
+/// started without address space randomization, another exec of the same program with arguments of the same length
+/// gets the same number.
 ///
-/// A one-way hash, since these addresses are what a target's defences rest on.
+/// It is a one-way hash, since a target's defences rely on these addresses being secret.
 fn exec_id(directory: BorrowedFd<'_>, boot_id: [u8; 36], start_ticks: u64) -> u64 {
     let mut hash = Hash::new();
     hash.update(b"profbridge exec 1\0");
@@ -214,7 +213,7 @@ fn exec_id(directory: BorrowedFd<'_>, boot_id: [u8; 36], start_ticks: u64) -> u6
     hash.update(start_ticks.to_le_bytes());
     match read_at_most(directory, "auxv", FILE) {
         Ok((vector, _)) if !vector.is_empty() => hash.update(vector),
-        // The file, since its path may change.
+        // Use the inode, since the path may change.
         _ => {
             if let Ok(file) = fstatat(directory, "exe", AtFlags::empty()) {
                 hash.update(file.st_dev.to_le_bytes());
@@ -246,7 +245,7 @@ fn environment(directory: BorrowedFd<'_>, asked: &[String], faults: &mut Vec<Str
     pick(&bytes, asked)
 }
 
-/// The variables with the names that were asked for. The first of several with one name counts, as for getenv(3).
+/// The requested variables. If several have the same name, the first one counts, as in getenv(3).
 fn pick(bytes: &[u8], asked: &[String]) -> Vec<(String, String)> {
     let mut picked: Vec<(String, String)> = Vec::new();
     for variable in bytes.split(|byte| *byte == 0) {

@@ -1,7 +1,7 @@
-//! Tells which right is missing, and how to get it.
+//! Finds out which right is missing, and how to get it.
 //!
-//! The kernel says `EACCES` or `EPERM` and nothing else; the reasons are those of ptrace(2), "Ptrace access mode
-//! checking", checked here one by one.
+//! The kernel only returns `EACCES` or `EPERM`; the reasons are those of ptrace(2), "Ptrace access mode checking",
+//! checked here one by one.
 
 use std::fs;
 use std::io;
@@ -20,23 +20,24 @@ pub(crate) fn in_container() -> bool {
     file("/.dockerenv") || file("/run/.containerenv") || std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-/// Whether this may have the samples of all that the machine does pass through it. The kernel gives them to anybody
-/// where `kernel.perf_event_paranoid` is 0 or less; they are taken only with the right that somebody gave on purpose,
-/// since they hold the stacks of other users' programs.
+/// Whether this process may receive the samples of the whole machine. With `kernel.perf_event_paranoid` of 0 or less
+/// the kernel gives them to everybody; they are used only with a capability that was granted on purpose, since they
+/// contain the stacks of other users' programs.
 pub(crate) fn may_see_all() -> bool {
     let namespace = fs::metadata("/proc/self/ns/user").ok().map(|namespace| namespace.st_ino());
     sees_all(capability::in_effect(), namespace)
 }
 
-/// The same, by capabilities and the number of the user namespace in which they hold.
+/// The same, by capabilities and the number of the user namespace in which they are held.
 fn sees_all(held: CapabilitySet, namespace: Option<u64>) -> bool {
-    /// `PROC_USER_INIT_INO`: the number of the first user namespace. Those of others have no say about the machine.
+    /// `PROC_USER_INIT_INO`: the inode number of the first user namespace. Capabilities of others do not apply to the
+    /// machine.
     const FIRST: u64 = 0xEFFF_FFFD;
     namespace == Some(FIRST) && held.intersects(CapabilitySet::PERFMON | CapabilitySet::SYS_ADMIN)
 }
 
-/// The right or the setting, as text for a user, with which more of running threads would be seen than on this level
-/// with this choice of stops; `None` where nothing would help.
+/// The right or setting, as text for the user, that would show more of running threads than this level with this
+/// choice of stops; `None` if nothing would.
 pub fn what_shows_more(level: Level, stops: Stops) -> Option<&'static str> {
     match (level, stops) {
         (Level::None, Stops::Always) => Some("perf events are not tried (stops: always): choose user-bound or never"),
@@ -44,7 +45,7 @@ pub fn what_shows_more(level: Level, stops: Stops) -> Option<&'static str> {
     }
 }
 
-/// What the kernel allows this process to do. Read once.
+/// The rights that the kernel gives this process. Read once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Powers {
     /// `CAP_SYS_PTRACE`.
@@ -58,7 +59,7 @@ pub(crate) struct Powers {
 }
 
 impl Powers {
-    /// Finds out.
+    /// Reads them.
     pub(crate) fn read() -> Self {
         let yama = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope");
         Self {
@@ -69,7 +70,7 @@ impl Powers {
         }
     }
 
-    /// What the owner is told of the sampler's rights at the start.
+    /// The sampler's rights, as reported to the owner at the start.
     pub(crate) fn rights(self, raised_priority: bool) -> Rights {
         let mut hints = Vec::new();
         match (self.yama, self.trace_others) {
@@ -134,7 +135,7 @@ impl Powers {
         (ProblemKind::Permission, format!("process {pid} cannot be traced: {reason}"))
     }
 
-    /// Why no command can be traced from its start: `traced` if another process traces it already.
+    /// Why no command can be traced from its start; `traced` says that another process traces it already.
     pub(crate) fn explain_command(self, traced: bool) -> String {
         if traced {
             return "the command cannot be traced: another process traces what profbridge starts (`strace -f`, a debugger), and \
@@ -183,7 +184,7 @@ mod tests {
         powers.explain(7, Some(status), &io::Error::from_raw_os_error(error))
     }
 
-    /// Guarantees: each reason for a refusal gets its own words, with the way out of it.
+    /// Guarantees: each reason for a refusal has its own message, with the remedy.
     #[test]
     fn every_refusal_says_what_to_do() {
         for (powers, user, words) in [
@@ -211,8 +212,8 @@ mod tests {
         assert!(explain(POWERS, 0, libc::EMFILE).1.contains("ulimit -n"));
     }
 
-    /// Guarantees: where a command may not be traced, it is said which of the system's rules forbids that, or that
-    /// somebody else traces it.
+    /// Guarantees: if a command may not be traced, the message names the system rule that forbids it, or says that
+    /// another process traces it.
     #[test]
     fn every_refusal_of_a_command() {
         for (powers, words) in [
@@ -229,8 +230,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: where less than all is seen of running threads, it is said what would show more: a right, or another
-    /// choice; nothing where it is not known what the kernel permits.
+    /// Guarantees: if running threads are not fully visible, the message says what would show more: a right, or
+    /// another choice of stops; there is no message if it is unknown what the kernel permits.
     #[test]
     fn more_of_running_threads() {
         for level in [Level::Kernel, Level::Undecided] {
@@ -247,8 +248,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: all that the machine does is seen with CAP_PERFMON or CAP_SYS_ADMIN and with nothing else, and in a
-    /// user namespace of one's own, where anybody has those, not at all.
+    /// Guarantees: the whole machine is visible with CAP_PERFMON or CAP_SYS_ADMIN only, and never in a separate user
+    /// namespace, where anybody has those.
     #[test]
     fn right_to_see_all() {
         let first = Some(0xEFFF_FFFD);
@@ -265,7 +266,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread that gave its capabilities up may not see all, whatever it might do before.
+    /// Guarantees: a thread that dropped its capabilities may not see the whole machine any more.
     #[test]
     fn right_to_see_all_of_a_thread() {
         std::thread::spawn(|| {
@@ -276,7 +277,7 @@ mod tests {
         .unwrap();
     }
 
-    /// Guarantees: nothing is said to be missing when everything is there, and everything that is missing is said.
+    /// Guarantees: no right is reported as missing when all are there, and every missing one is reported.
     #[test]
     fn hints_at_the_start() {
         let all = Powers { trace_others: true, ..POWERS };

@@ -1,9 +1,9 @@
-//! The sampler as a process of its own: how it is recognized, with whom it ends, and what it must not keep.
+//! The sampler as a separate process: how it is recognized, when it ends, and which rights it must not keep.
 //!
-//! It alone holds the right to trace, listens on no port, and lives no longer than its owner: the kernel ends it with
-//! the thread that started it, and the end of the socket says so too. Signals that a terminal or a service manager
-//! sends to a whole group leave it alone, since its owner decides what they mean: an interrupted `profbridge sample`
-//! still wants the samples.
+//! Only this process has the right to trace. It listens on no port, and lives no longer than its owner: the kernel
+//! ends it with the thread that started it, and the end of the socket ends it too. It ignores signals that a terminal
+//! or a service manager sends to a whole group, since its owner decides what they mean: an interrupted
+//! `profbridge sample` still wants the samples.
 
 use std::ffi::OsString;
 use std::io;
@@ -19,37 +19,38 @@ use crate::capability;
 use crate::command::Inherited;
 use crate::control;
 
-/// What `ps` shows.
+/// The process name that `ps` shows.
 pub(crate) const PROCESS_NAME: &str = "profbridge-sampler";
 
-/// What the process name is cut to in `/proc/PID/comm`: 15 bytes.
+/// The name in `/proc/PID/comm`, which is limited to 15 bytes.
 const THREAD_NAME: &std::ffi::CStr = c"profbridge-smpl";
 
-/// The first argument of a program that is to be the sampler. It is not meant for people, so it is no option of theirs.
+/// The first argument of the sampler process. It is internal, so the command line's help does not list it.
 const MARKER: &str = "--profbridge-ptrace-sampler";
 
-/// What the sampler process is told on its command line when it is started.
+/// The sampler's command line arguments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Arguments {
     /// The socket's descriptor.
     pub(crate) socket: RawFd,
     /// The process that started it.
     pub(crate) owner: u32,
-    /// Whether real-time scheduling was asked for.
+    /// Whether real-time scheduling is requested.
     pub(crate) realtime: bool,
     /// Whether it starts commands.
     pub(crate) commands: bool,
 }
 
 impl Arguments {
-    /// Makes the words of a command line, without the name of the program.
+    /// The command line arguments, without the name of the program.
     pub(crate) fn to_words(self) -> [String; 5] {
         let priority = if self.realtime { "realtime" } else { "nice" };
         let duty = if self.commands { "commands" } else { "attach" };
         [MARKER.to_owned(), self.socket.to_string(), self.owner.to_string(), priority.to_owned(), duty.to_owned()]
     }
 
-    /// Reads what [`Self::to_words`] wrote; `None` if the marker is missing, an error if something is wrong behind it.
+    /// Parses the output of [`Self::to_words`]; `None` if the marker is missing, an error if the words after it are
+    /// invalid.
     fn from_words(words: &[OsString]) -> Option<Result<Self, &'static str>> {
         let mut words = words.iter().map(|word| word.to_str().unwrap_or_default());
         if words.next() != Some(MARKER) {
@@ -76,8 +77,8 @@ impl Arguments {
     }
 }
 
-/// Is the sampler process, if this program was executed to be it: returns its exit code then, for `main` to return. To
-/// be called in the first line of `main`, before any thread is started.
+/// Runs the sampler if this program was executed as the sampler process: returns its exit code, for `main` to return.
+/// Must be called in the first line of `main`, before any thread is started.
 pub fn run_if_sampler() -> Option<ExitCode> {
     let words: Vec<OsString> = std::env::args_os().skip(1).take(6).collect();
     let result = match Arguments::from_words(&words)? {
@@ -102,11 +103,11 @@ fn run(arguments: Arguments) -> io::Result<()> {
     let socket = take_socket(arguments.socket)?;
     prctl::set_pdeathsig(Signal::SIGKILL)?;
     if nix::unistd::getppid().as_raw().unsigned_abs() != arguments.owner {
-        // The owner died before it could be watched: there is nobody left to sample for.
+        // The owner died before it could be watched: there is nobody to sample for.
         return Ok(());
     }
-    // Nobody of the same user may look into it, a target included; and its memory, which holds what targets had on
-    // their stacks, is never written to a core file.
+    // No other process of the same user, a target included, may look into this one; and its memory, which contains
+    // data from targets' stacks, is never written to a core file.
     prctl::set_dumpable(false)?;
     prctl::set_name(THREAD_NAME)?;
     let inherited = Inherited {
@@ -118,16 +119,16 @@ fn run(arguments: Arguments) -> io::Result<()> {
     control::run(socket, arguments.owner, arguments.realtime, inherited)
 }
 
-/// Takes the descriptor that the owner handed on.
+/// Takes over the descriptor that the owner passed on.
 fn take_socket(number: RawFd) -> io::Result<OwnedFd> {
     #[allow(unsafe_code, reason = "the number comes from the command line")]
-    // SAFETY: whoever wrote the marker handed this descriptor on for nobody else in this process, which has done
-    // nothing so far. If it is none, the next call says so; it is above 2, so no standard stream is taken.
+    // SAFETY: whoever wrote the marker passed this descriptor to nobody else in this process, which has done nothing
+    // so far. If it is not a descriptor, the next call fails; it is above 2, so no standard stream is taken.
     let socket = unsafe { OwnedFd::from_raw_fd(number) };
     match getsockopt(&socket.as_fd(), sockopt::SockType) {
         Ok(SockType::SeqPacket) => {}
         result => {
-            // It belongs to somebody else, who closes it.
+            // It belongs to other code, which closes it.
             std::mem::forget(socket);
             return Err(match result {
                 Ok(_) => io::Error::new(io::ErrorKind::InvalidInput, "the descriptor is no packet socket"),
@@ -139,15 +140,15 @@ fn take_socket(number: RawFd) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Blocks the signals that are meant for the owner, and the one that announces stops, in this thread and so in all that
-/// it starts. Returns the mask from before.
+/// Blocks the signals that are meant for the owner, and the one that announces stops, in this thread and so in all
+/// threads that it starts. Returns the mask from before.
 fn block_signals() -> io::Result<SigSet> {
     let mut blocked = SigSet::empty();
     for signal in [
         // The sampling thread waits for it, see `Sampler::start`.
         Signal::SIGCHLD,
-        // A terminal sends these to the whole foreground group. A sampler that SIGTSTP stopped would keep the threads
-        // that it has stopped.
+        // A terminal sends these to the whole foreground group. If SIGTSTP stopped the sampler, threads that it has
+        // stopped would stay stopped.
         Signal::SIGINT,
         Signal::SIGQUIT,
         Signal::SIGTSTP,
@@ -164,8 +165,8 @@ fn block_signals() -> io::Result<SigSet> {
     Ok(before)
 }
 
-/// Allows as many open files as the system allows: each process needs some, and each of its mapped files one. Returns
-/// the limit from before.
+/// Raises the limit on open files to the hard limit: each process needs some, and each of its mapped files one.
+/// Returns the limit from before.
 fn raise_file_limit() -> io::Result<(u64, u64)> {
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
     // Fails only if the hard limit was lowered meanwhile.
@@ -173,7 +174,7 @@ fn raise_file_limit() -> io::Result<(u64, u64)> {
     Ok((soft, hard))
 }
 
-/// The limit on real-time computing from before the sampling thread sets one for itself.
+/// The limit on real-time computing before the sampling thread sets one for itself.
 fn realtime_limit() -> io::Result<(u64, u64)> {
     Ok(getrlimit(Resource::RLIMIT_RTTIME)?)
 }

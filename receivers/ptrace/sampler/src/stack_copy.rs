@@ -1,9 +1,10 @@
-//! Reads a thread's stack: one piece of the size that its stacks had lately, and further pieces on demand.
+//! Reads a thread's stack: first one piece of the size that its stacks needed lately, then further pieces on demand.
 //!
-//! The stack of a running thread that was stopped is copied while it is held, and unwound afterwards from the copy
-//! alone. What perf events copied of one is followed in memory by a reader, while the thread stands still. A blocked thread's stack is read while nothing holds the thread, so more can be read whenever the unwinder
-//! asks; whether the thread ran in the meantime is found out later. Threads whose stacks are in several places (an
-//! alternate signal stack, a huge frame) are unwound while they are held, since only unwinding tells where those are.
+//! If a running thread is stopped, its stack is copied while it is held, and unwound afterwards from the copy alone.
+//! If perf events copied a part of its stack, a reader continues in memory while the thread is kept from running. A
+//! blocked thread's stack is read while nothing holds the thread, so more can be read whenever the unwinder needs it;
+//! a later check shows whether the thread ran in the meantime. Threads whose stacks are in several places (an
+//! alternate signal stack, a huge frame) are unwound while they are held, since only unwinding finds these places.
 //!
 //! Every word that is read is logged. The unwinder is deterministic, so as long as registers, code and these words are
 //! the same, the stack is too.
@@ -11,16 +12,16 @@
 use crate::process_files::ProcessFiles;
 use crate::unwind::StackMemory;
 
-/// How far a function may use the stack below the stack pointer (System V ABI for x86-64), in bytes.
+/// How far below the stack pointer a function may use the stack (System V ABI for x86-64), in bytes.
 const RED_ZONE: u64 = 128;
 
 /// The smallest copy of a stack, in bytes.
 const LEAST: usize = 4 << 10;
 
-/// The smallest copy of a thread's first stack, in bytes.
+/// The smallest copy the first time a thread's stack is copied, in bytes.
 const AT_FIRST: usize = 32 << 10;
 
-/// How many bytes are read when the unwinder asks for an address outside of the copy, and how often at most.
+/// How many bytes are read when the unwinder needs an address outside of the copy, and how often at most.
 const PIECE: usize = 4 << 10;
 
 const MOST_PIECES: usize = 64;
@@ -48,13 +49,13 @@ impl Piece {
     }
 }
 
-/// A copy of a stack. Kept for reuse.
+/// A copy of a stack. Its buffers are reused.
 #[derive(Debug, Default)]
 pub(crate) struct StackPieces {
     first: Piece,
     others: Vec<Piece>,
     used_others: usize,
-    /// How much of the first piece was read, in bytes.
+    /// How many bytes of the first piece were used.
     extent: usize,
 }
 
@@ -73,7 +74,7 @@ impl StackPieces {
         let start = stack_pointer.saturating_sub(RED_ZONE);
         let length = size.max(LEAST) + RED_ZONE as usize;
         self.first.fill(files, start, length)
-            // The red zone may lie below a page's border, and that page not exist.
+            // The red zone may extend into the page below, which may not exist.
             || self.first.fill(files, stack_pointer, size.max(LEAST))
     }
 
@@ -82,7 +83,7 @@ impl StackPieces {
         self.first.bytes.len() >= size.max(LEAST)
     }
 
-    /// Takes a copy that the kernel made, from the stack pointer on.
+    /// Uses a copy made by the kernel, from the stack pointer on.
     pub(crate) fn take(&mut self, stack_pointer: u64, bytes: &[u8]) {
         self.used_others = 0;
         self.extent = 0;
@@ -91,12 +92,12 @@ impl StackPieces {
         self.first.bytes.extend_from_slice(bytes);
     }
 
-    /// Forgets what was read besides the copy.
+    /// Discards what was read besides the copy.
     pub(crate) fn forget_further(&mut self) {
         self.used_others = 0;
     }
 
-    /// Fills all of `bytes` with what the copy has at an address, or returns `false`.
+    /// Fills all of `bytes` from the copy at an address, or returns `false`.
     pub(crate) fn copied_bytes(&self, address: u64, bytes: &mut [u8]) -> bool {
         let at = address.checked_sub(self.first.start).and_then(|at| usize::try_from(at).ok());
         let found = at.and_then(|at| self.first.bytes.get(at..)?.get(..bytes.len()));
@@ -111,17 +112,17 @@ impl StackPieces {
         self.used_others == 0
     }
 
-    /// How much of the first piece was read, from the stack pointer on.
+    /// How many bytes of the first piece were used, from the stack pointer on.
     pub(crate) fn extent(&self) -> usize {
         self.extent
     }
 
-    /// The copy alone, for a thread that runs again.
+    /// A reader of the copy alone, for a thread that is running again.
     pub(crate) fn copied(&mut self) -> StackReader<'_> {
         StackReader { pieces: self, live: Live::Nothing, log: None }
     }
 
-    /// The copy, and what else is needed read on demand; every word that is read is logged.
+    /// A reader of the copy that reads further memory on demand; every word that is read is logged.
     pub(crate) fn live<'a>(&'a mut self, files: &'a ProcessFiles, log: Option<&'a mut Vec<Word>>) -> StackReader<'a> {
         StackReader { pieces: self, live: Live::Anywhere(files), log }
     }
@@ -133,7 +134,7 @@ impl StackPieces {
     }
 }
 
-/// What is read on demand.
+/// Whether and how memory is read on demand.
 #[derive(Debug, Clone, Copy)]
 enum Live<'a> {
     Nothing,
@@ -195,7 +196,7 @@ impl StackReader<'_> {
     }
 }
 
-/// How much of a thread's stack is copied while it is stopped: what its stacks needed lately.
+/// How much of a thread's stack is copied while it is stopped, adapted to its recent stacks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CopySize {
     bytes: usize,
@@ -208,7 +209,7 @@ impl CopySize {
         Self { bytes: (8 << 10).min(most), most }
     }
 
-    /// For a thread that is stopped for the first time. Nothing is known of its stacks, and copying more does no harm
+    /// The size for a thread that is stopped for the first time: its stacks are unknown, and copying more does no harm
     /// once.
     pub(crate) fn at_first(self) -> usize {
         self.bytes.max(AT_FIRST.min(self.most))
@@ -218,7 +219,8 @@ impl CopySize {
         self.bytes
     }
 
-    /// A stack was unwound from `extent` bytes. Shrinks slowly: a truncated stack is worse than a few bytes too many.
+    /// Called when `extent` bytes were enough to unwind a stack. Shrinks slowly: a truncated stack is worse than a few
+    /// bytes too many.
     pub(crate) fn sufficed(&mut self, extent: usize) {
         let wanted = extent + extent / 4 + (1 << 10);
         if wanted < self.bytes {
@@ -228,8 +230,8 @@ impl CopySize {
         }
     }
 
-    /// A stack went on `distance` bytes above the stack pointer, beyond the copy. Returns whether a larger copy will
-    /// reach that far.
+    /// Called when a stack continued beyond the copy, `distance` bytes above the stack pointer. Returns whether a
+    /// larger copy will reach that far.
     pub(crate) fn fell_short(&mut self, distance: u64) -> bool {
         let Ok(distance) = usize::try_from(distance) else { return false };
         if distance >= self.most || self.bytes == self.most {

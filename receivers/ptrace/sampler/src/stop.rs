@@ -1,13 +1,13 @@
-//! Stops a running thread: seizes it, asks it to stop, examines it once it has stopped for whatever reason, and lets it
-//! go.
+//! Stops a running thread: seizes it, asks it to stop, examines it once it has stopped for whatever reason, and
+//! releases it.
 //!
-//! Nothing waits for a particular thread: [`request`] returns at once, and [`StoppedThread::next`] says which thread
-//! has stopped. A thread stops when it is scheduled the next time, which can take long on a busy machine, but the
-//! request does not delay that. The sampler does not stay attached, because every signal of the target would become a
-//! stop then.
+//! This never waits for a particular thread: [`request`] returns at once, and [`StoppedThread::next`] returns the
+//! threads that have stopped. A thread stops when it is scheduled the next time, which can take long on a busy
+//! machine, but the request itself causes no delay. The sampler does not stay attached, because every signal of the
+//! target would become a stop then.
 //!
-//! A stopped thread is let go when its [`StoppedThread`] is released or dropped, so it cannot be forgotten. Should the
-//! sampler end, the kernel lets all go.
+//! A stopped thread is released when its [`StoppedThread`] is released or dropped, so it cannot be forgotten. If the
+//! sampler ends, the kernel releases all of them.
 
 use nix::errno::Errno;
 
@@ -31,7 +31,7 @@ pub(crate) enum Refused {
 ///
 /// # Errors
 ///
-/// Where the thread could not be seized. Nothing has to be undone then.
+/// If the thread could not be seized. Nothing has to be undone then.
 pub(crate) fn request(thread: u32) -> Result<(), Refused> {
     match ptrace::seize(thread) {
         Ok(()) => {}
@@ -43,7 +43,7 @@ pub(crate) fn request(thread: u32) -> Result<(), Refused> {
     Ok(())
 }
 
-/// A stopped thread. It goes on when this is dropped.
+/// A stopped thread. It continues when this is dropped.
 #[derive(Debug)]
 pub(crate) struct StoppedThread {
     thread: u32,
@@ -58,8 +58,7 @@ impl StoppedThread {
     }
 
     fn of(status: StopStatus) -> Self {
-        // A group-stop, and a stop that was asked for, deliver no signal; a process that was stopped by a signal stays
-        // stopped.
+        // A group-stop, and a requested stop, deliver no signal; a process that was stopped by a signal stays stopped.
         let signal = if status.event == PTRACE_EVENT_STOP { 0 } else { status.signal };
         Self { thread: status.thread, signal }
     }
@@ -68,8 +67,7 @@ impl StoppedThread {
         self.thread
     }
 
-    /// Its registers; `None` where it is a 32-bit thread. A system call that failed only because of the stop is
-    /// restarted.
+    /// Its registers; `None` for a 32-bit thread. A system call that failed only because of the stop is restarted.
     pub(crate) fn registers(&self) -> Result<Option<RawRegisters>, Errno> {
         let Some(mut registers) = ptrace::registers(self.thread)? else { return Ok(None) };
         if arch::restart_interrupted_call(&mut registers) {
@@ -79,8 +77,8 @@ impl StoppedThread {
         Ok(Some(registers))
     }
 
-    /// Lets the thread go. Returns whether it lives: one that was killed while it was stopped stays traced until it has
-    /// ended and is reaped.
+    /// Releases the thread. Returns whether it is alive: one that was killed while it was stopped stays traced until
+    /// it has ended and is reaped.
     pub(crate) fn release(self) -> bool {
         let held = std::mem::ManuallyDrop::new(self);
         ptrace::detach(held.thread, held.signal).is_ok()
@@ -93,17 +91,17 @@ impl Drop for StoppedThread {
     }
 }
 
-/// Reaps the traced threads that ended, so that their real parents are told. Those for which `ended` returns `true` are
-/// children of this program, and are left to whoever waits for them.
+/// Reaps the traced threads that have ended, so that their real parents are notified. Threads for which `ended`
+/// returns `true` are children of this program, and are left for the code that waits for them.
 ///
 /// # Errors
 ///
-/// Where this thread traces none any more, whatever it asked for: a thread that executes a program goes on under the id
-/// of its process's first thread.
+/// If this thread no longer traces any thread, whatever stops it requested: a thread that executes a program continues
+/// under the id of its process's first thread.
 pub(crate) fn reap_ended(mut ended: impl FnMut(u32) -> bool) -> Result<(), Nobody> {
     let mut last = 0;
     while let Some(thread) = wait::next_ended()? {
-        // The same thread is reported again as long as it is not reaped.
+        // The same thread is reported again until it is reaped.
         if thread == last {
             break;
         }

@@ -1,4 +1,4 @@
-//! The threads of a process, and the kept descriptors of each.
+//! The threads of a process, and the open descriptors of each.
 
 use std::fs::File;
 use std::io;
@@ -17,14 +17,14 @@ use crate::os::time::thread_cpu;
 use crate::probe::{Activity, ProcessorTicks, SchedStat, read_processor_ticks, read_schedstat, read_syscall};
 use crate::process_info::{self, StatusFile};
 
-/// How often the threads are counted again although nothing shows that some came or went.
+/// How often the threads are listed again although there is no sign of a change.
 const SAFETY_RESCAN: Duration = Duration::from_secs(5);
 
-/// One listing is followed by a pause of this many times the processor time that it took. A listing during which the
-/// thread had no processor costs nothing, so it must not delay the next.
+/// A listing is followed by a pause of this many times the CPU time it took. Time in which the thread was not running
+/// costs nothing, so it must not delay the next listing.
 const RESCAN_SHARE: u32 = 40;
 
-/// A file that is kept open, or opened for each reading where descriptors have run out.
+/// A file that is kept open, or opened for each read if there are no descriptors left.
 #[derive(Debug, Default)]
 struct Kept(Option<File>);
 
@@ -48,7 +48,7 @@ impl Kept {
     }
 }
 
-/// The numbers below which a descriptor is kept open: for files, and for events.
+/// Descriptors below these numbers may be kept open: for files, and for perf events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Descriptors {
     files: i32,
@@ -59,15 +59,15 @@ static DESCRIPTORS: LazyLock<Descriptors> =
     LazyLock::new(|| Descriptors::of(getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)));
 
 impl Descriptors {
-    /// All but 512 descriptors, or half of few, may be files that are kept open; half of the rest is for perf events
-    /// only, since a file can also be opened each time that it is read.
+    /// All but 512 descriptors, or half of them if there are few, may be files that are kept open; half of the rest is
+    /// for perf events only, since a file can also be opened for each read.
     fn of(limit: u64) -> Self {
         let up_to = |others: u64| i32::try_from(limit - others).unwrap_or(i32::MAX);
         Self { files: up_to((limit / 2).min(512)), events: up_to((limit / 4).min(256)) }
     }
 }
 
-/// Whether the descriptor of an event may have this number: the last ones are reserved for the rest of the program.
+/// Whether the descriptor of an event may have this number: the last numbers are reserved for the rest of the program.
 pub(crate) fn is_for_an_event(descriptor: i32) -> bool {
     descriptor < DESCRIPTORS.events
 }
@@ -77,7 +77,7 @@ fn open(task: BorrowedFd<'_>, path: &str) -> io::Result<File> {
     Ok(File::from(openat(task, path, flags, Mode::empty())?))
 }
 
-/// What is kept of one thread.
+/// The descriptors of one thread.
 #[derive(Debug)]
 pub(crate) struct ThreadFiles {
     /// Its id in the PID namespace of `/proc`.
@@ -93,7 +93,7 @@ impl ThreadFiles {
         Self { id, schedstat: Kept::default(), has_schedstat: true, syscall: Kept::default(), stat: Kept::default() }
     }
 
-    /// Its schedstat; all 0 on a kernel without.
+    /// Reads its schedstat; all 0 on a kernel without schedstat.
     ///
     /// # Errors
     ///
@@ -106,7 +106,7 @@ impl ThreadFiles {
         let result = self.schedstat.with(task, || format!("{id}/schedstat"), read_schedstat);
         match result {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
-                // Either the thread is gone, which this open tells, or the kernel lacks CONFIG_SCHED_INFO.
+                // Either the thread is gone, in which case this open fails, or the kernel lacks CONFIG_SCHED_INFO.
                 open(task, &format!("{id}/syscall"))?;
                 self.has_schedstat = false;
                 Ok(SchedStat::default())
@@ -115,7 +115,7 @@ impl ThreadFiles {
         }
     }
 
-    /// What it does.
+    /// Reads what it is doing.
     ///
     /// # Errors
     ///
@@ -125,7 +125,7 @@ impl ThreadFiles {
         self.syscall.with(task, || format!("{id}/syscall"), read_syscall)
     }
 
-    /// How much processor time it has used, in its own code and in the kernel.
+    /// Reads how much CPU time it has used, in its own code and in the kernel.
     ///
     /// # Errors
     ///
@@ -135,7 +135,7 @@ impl ThreadFiles {
         self.stat.with(task, || format!("{id}/stat"), read_processor_ticks)
     }
 
-    /// Its name, at most 15 bytes; what is not UTF-8 is replaced.
+    /// Its name, at most 15 bytes; invalid UTF-8 is replaced.
     pub(crate) fn name(&self, task: BorrowedFd<'_>) -> Option<String> {
         let file = open(task, &format!("{}/comm", self.id)).ok()?;
         let mut buffer = [0; 64];
@@ -144,7 +144,7 @@ impl ThreadFiles {
         Some(String::from_utf8_lossy(name).into_owned())
     }
 
-    /// What its `status` file says.
+    /// Reads its `status` file.
     pub(crate) fn status(&self, task: BorrowedFd<'_>) -> Option<StatusFile> {
         process_info::status(task, &format!("{}/status", self.id)).ok()
     }
@@ -155,7 +155,7 @@ pub(crate) fn is_end(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT | libc::EINVAL))
 }
 
-/// Lists the threads of a process, whenever they may have changed.
+/// Lists the threads of a process whenever they may have changed.
 #[derive(Debug)]
 pub(crate) struct ThreadLister {
     links: u64,
@@ -168,14 +168,14 @@ impl ThreadLister {
         Self { links: 0, not_before: now, latest: now }
     }
 
-    /// A thread is known to be gone: the threads are listed again as soon as that is allowed.
+    /// Called when a thread is known to be gone: the threads are listed again as soon as that is allowed.
     pub(crate) fn invalidate(&mut self) {
         self.links = 0;
     }
 
-    /// The ids of all threads in ascending order, where they may have changed.
+    /// The ids of all threads in ascending order, if they may have changed.
     ///
-    /// `/proc/PID/task` has two links more than the process has threads, which is cheap to ask for.
+    /// The link count of `/proc/PID/task` is the number of threads plus two, which is cheap to read.
     ///
     /// # Errors
     ///
@@ -212,8 +212,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: however few descriptors there are, files that are kept open leave some for events, and both leave
-    /// some for the rest of the program.
+    /// Guarantees: however few descriptors there are, open files leave some for events, and both leave some for the
+    /// rest of the program.
     #[test]
     fn descriptors() {
         for (limit, files, events) in
@@ -223,11 +223,11 @@ mod tests {
         }
     }
 
-    /// Guarantees: threads that come while a tick is held up are found by the next one, however long that took.
+    /// Guarantees: threads that start while a tick is delayed are found by the next one, however long the delay is.
     #[test]
     fn held_up() {
         let task = File::open("/proc/self/task").unwrap();
-        // So long that the number of threads, which other tests change as well, is not what decides.
+        // Long enough ago that the number of threads, which other tests change as well, does not matter.
         let begun = Instant::now().checked_sub(SAFETY_RESCAN * 2).unwrap();
         let mut lister = ThreadLister::new(begun);
         let mut ids = Vec::new();

@@ -22,7 +22,7 @@ pub(super) struct Interned {
 }
 
 impl Interned {
-    /// A location of the process, which is added to the batch if it is new.
+    /// Returns a location of the process, and adds it to the batch if it is new.
     pub(super) fn location(
         &mut self,
         builder: &mut Builder,
@@ -46,8 +46,8 @@ impl Interned {
         let known = builder.location(
             profbridge_model::Location {
                 mapping,
-                // Kernel addresses are not passed on, since they would tell where the kernel lies in memory. Named
-                // functions are enough, and equal in every stack.
+                // Kernel addresses are not passed on, since they would reveal where the kernel is in memory. Function
+                // names are enough, and equal in every stack.
                 address: if kind == frame_type::KERNEL { 0 } else { location.address() },
                 attributes,
                 ..profbridge_model::Location::default()
@@ -66,9 +66,8 @@ impl Interned {
         *attributes.or_insert_with(|| builder.attributes(&[("profile.frame.type", kind.into())]))
     }
 
-    /// A line of a function that an interpreter runs. It has neither a mapping nor an address. Where the interpreter
-    /// knows the function's module, the system's name of it has that in front, as `code.function.name` of the semantic
-    /// conventions has.
+    /// A line of an interpreted function. It has neither a mapping nor an address. If the interpreter knows the
+    /// function's module, the system name is prefixed with it, like `code.function.name` of the semantic conventions.
     fn interpreted(
         &mut self,
         builder: &mut Builder,
@@ -76,7 +75,7 @@ impl Interned {
         function: u32,
         line: u32,
     ) -> Option<LocationId> {
-        // A function that was left out, since there were too many.
+        // The function was left out, since there were too many.
         let nothing = message::Function {
             kind: FunctionKind::CPython,
             name: String::new(),
@@ -121,7 +120,7 @@ impl Interned {
     }
 }
 
-/// A function as a line. Names that a runtime wrote into a perf map are taken apart as that runtime's symbols would be.
+/// A function as a line. Names that a runtime wrote into a perf map are split like that runtime's symbols.
 fn line(builder: &mut Builder, frame: &Frame, kind: &str) -> Line {
     let said = perf_name::parse(&frame.function).filter(|said| said.compiler.frame_type() == kind);
     if let Some(PerfName { function, file, line, column, .. }) = said {

@@ -1,18 +1,18 @@
-//! Runs of one blocked stack: joined where batches divided them, and divided where windows may end.
+//! Joins runs of one blocked stack that batches have split, and divides them where windows may end.
 
 use std::time::Duration;
 
-/// Runs are divided at multiples of this since the Unix epoch, in nanoseconds. Windows of the processor `chunk` end at
-/// such moments, and a Sentry chunk has no room for time beyond its window: a divided run loses nothing there.
+/// Runs are divided at multiples of this since the Unix epoch. Windows of the processor `chunk` end at such moments,
+/// and a Sentry chunk cannot have time beyond its window, so a divided run loses nothing.
 pub const CUTS: Duration = Duration::from_millis(500);
 
-/// Observations of less than this are not divided: they were sampled, not extended while the thread waited.
+/// Observations shorter than this are not divided: they were sampled, not extended while the thread waited.
 pub(super) const MIN_RUN: Duration = Duration::from_millis(100);
 
-/// How far apart two parts of one run may be, since each of the sampler's batches reads the clock anew.
+/// The maximum distance between two parts of one run: each of the sampler's batches reads the clock anew.
 pub(super) const SEAM: Duration = Duration::from_millis(1);
 
-/// How many pieces a run may have: those of an hour.
+/// The maximum number of pieces of a run: those of an hour.
 pub(super) const MAX_PIECES: u64 = 7201;
 
 /// An observation of a thread.
@@ -20,18 +20,18 @@ pub(super) const MAX_PIECES: u64 = 7201;
 pub(super) struct Observation {
     /// The thread, by its id.
     pub(super) thread: u32,
-    /// The number of what tells it from others: its stack, its attributes and its span.
+    /// The row: a number for its stack, attributes and span.
     pub(super) row: u32,
-    /// When it begins, in nanoseconds since the Unix epoch.
+    /// The start, in nanoseconds since the Unix epoch.
     pub(super) time: u64,
-    /// How long it is, in nanoseconds.
+    /// The length, in nanoseconds.
     pub(super) weight: u64,
 }
 
-/// Joins the parts of a run that came in several batches, so that the run is divided only once. Only what follows each
-/// other on its thread is one run: where a thread wakes up for less than [`SEAM`] and waits again at the same place,
-/// what it did in between would come to lie inside of the run, and in Sentry, where a sample lasts until the next one
-/// of its thread, the rest of the run would be lost. The time of all observations stays what it was.
+/// Joins the parts of a run that came in several batches, so that the run is divided only once. Only consecutive
+/// observations of a thread are one run: if a thread wakes up for less than [`SEAM`] and waits again at the same
+/// place, its activity in between would otherwise be inside the run, and in Sentry, where a sample lasts until the
+/// next one of its thread, the rest of the run would be lost. The time of all observations stays the same.
 pub(super) fn join_runs(observations: &mut Vec<Observation>) {
     let is_run = |weight: u64| weight >= MIN_RUN.as_nanos() as u64;
     let end = |one: &Observation| one.time.saturating_add(one.weight);
@@ -60,7 +60,7 @@ pub(super) fn pieces(time: u64, weight: u64) -> impl Iterator<Item = (u64, u64)>
         let begins = next?;
         left -= 1;
         let cut = (begins / cuts + 1).saturating_mul(cuts);
-        // A working sampler reports runs no longer than its own batches. This bound keeps a defective one from filling
+        // A working sampler reports runs no longer than its own batches. This limit keeps a defective one from filling
         // memory.
         let ends = if left == 0 { end } else { cut.min(end) };
         next = (ends < end).then_some(ends);

@@ -9,7 +9,7 @@ use super::*;
 const MS: u64 = 1_000_000;
 const T0: u64 = 1_767_225_600_000_000_000;
 
-/// Names for one address.
+/// Names for a single address.
 struct Named;
 
 impl Names for Named {
@@ -94,8 +94,8 @@ fn times(sample: &Sample<'_>) -> Vec<(u64, i64)> {
     sample.timestamps().map(|time| (time - T0) / MS).zip(sample.values()).collect()
 }
 
-/// Guarantees: a batch becomes one profile of its mode with period and range; samples of one thread and stack are one,
-/// in order of time, each observation with its weight.
+/// Guarantees: a batch becomes one profile of its mode with period and range; observations of one thread and stack
+/// become one sample, in order of time, each with its weight.
 /// rule: sample-format-v2#collecting-sample
 #[test]
 fn one_profile() {
@@ -114,8 +114,8 @@ fn one_profile() {
     assert_eq!(profiles.find(resource, "process.pid"), Some(&profbridge_model::Value::Int(100)));
 }
 
-/// Guarantees: threads are named by the id and the name that they have in their own process; a stack that is not known
-/// to its root says so.
+/// Guarantees: threads are named by the id and the name that they have in their own process; an incomplete stack is
+/// marked as such.
 /// rule: sample-format-v2#collecting-sample
 #[test]
 fn threads_and_trust() {
@@ -137,7 +137,7 @@ fn threads_and_trust() {
 }
 
 /// Guarantees: locations are native frames at addresses of their file, whose mapping has its range and both build ids;
-/// lines have the innermost function first, and a mangled name only where there is one.
+/// lines have the innermost function first, and a mangled name only if there is one.
 #[test]
 fn locations() {
     let Assembled { profiles, .. } = assembled(&[batch()], &Named);
@@ -173,7 +173,7 @@ fn locations() {
     assert_eq!((jit.mapping, jit.address), (None, 0x7fff_0000));
 }
 
-/// Guarantees: both modes have a profile of their own, and batches of one mode are one profile.
+/// Guarantees: each mode has its own profile, and batches of one mode are one profile.
 #[test]
 fn modes() {
     let cpu = Batch { mode: Mode::Cpu, ..batch() };
@@ -186,7 +186,7 @@ fn modes() {
     assert_eq!(kinds, [("wall", 8), ("cpu", 4)]);
 }
 
-/// Guarantees: what points nowhere is counted and left out, wherever it points from.
+/// Guarantees: every invalid reference is counted and its observation left out, wherever the reference is.
 #[test]
 fn malformed_is_counted() {
     let mut broken = batch();
@@ -200,7 +200,7 @@ fn malformed_is_counted() {
 
 proptest! {
     /// Guarantees: a run of any length is divided at multiples of half a second and nowhere else; the pieces follow
-    /// each other and are as long as the run, as far as an hour goes. What is short stays whole.
+    /// each other and are as long as the run, up to an hour. Short observations stay whole.
     #[test]
     fn runs(time in 0..2_000_000_000u64, weight in 0..3_600_000_000_000u64) {
         let (cuts, short) = (CUTS.as_nanos() as u64, weight < MIN_RUN.as_nanos() as u64);
@@ -216,9 +216,9 @@ proptest! {
         prop_assert!(!short || all.len() == 1);
     }
 
-    /// Guarantees: a run that the sampler said in parts is divided as if it had been said at once, also where its clock
-    /// was read anew in between, and is as long as its parts; runs with a pause between them, and what is short, stay
-    /// apart.
+    /// Guarantees: a run that the sampler reported in parts is divided as if it had been reported at once, even if the
+    /// sampler's clock was read anew in between, and is as long as its parts; runs with a pause between them, and
+    /// short observations, stay apart.
     #[test]
     fn parts_of_runs(lengths in prop::collection::vec(100..700u64, 1..20), drift in 0..SEAM.as_nanos() as u64) {
         let mut parts = Vec::new();
@@ -241,8 +241,8 @@ proptest! {
         prop_assert_eq!(apart, before);
     }
 
-    /// Guarantees: whatever a thread does one after the other, and however short some of it is, no run reaches over
-    /// another observation of its thread, and each row has the time that it had.
+    /// Guarantees: whatever sequence of observations a thread has, and however short some are, no run overlaps another
+    /// observation of its thread, and each row keeps its total time.
     #[test]
     fn no_run_reaches_over_another_observation(
         course in prop::collection::vec((0..2u32, 0..3u32, prop_oneof![0..1_500u64, 90_000..300_000u64]), 1..60),
@@ -251,7 +251,7 @@ proptest! {
         let mut times = [T0; 2];
         for (thread, row, micros) in course {
             let time = &mut times[thread as usize];
-            // Another thread's stacks are rows of their own.
+            // The other thread's stacks have rows of their own.
             all.push(Observation { thread, row: row + 3 * thread, time: *time, weight: micros * 1_000 });
             *time += micros * 1_000;
         }
@@ -273,8 +273,8 @@ fn observed(row: u32, time: u64, weight: u64) -> Observation {
     Observation { thread: 1, row, time, weight }
 }
 
-/// Guarantees: a thread that wakes up for a moment and waits again at the same place has two runs, with what it did
-/// between them; what another thread does then divides nothing.
+/// Guarantees: a thread that wakes up briefly and waits again at the same place has two runs, with the observation
+/// between them; observations of another thread divide nothing.
 #[test]
 fn a_moment_between_two_runs() {
     let moment = MS / 2;
@@ -288,8 +288,8 @@ fn a_moment_between_two_runs() {
     assert_eq!(woken[0], observed(0, T0, 400 * MS));
 }
 
-/// Guarantees: on the wall clock each sample says whether its thread ran or waited, and one stack of which both is true
-/// is two samples; of processor time nothing is to be said.
+/// Guarantees: in wall mode each sample has the state of its thread, running or waiting, and a stack with both states
+/// becomes two samples; in cpu mode there is no state.
 #[test]
 fn states() {
     let both = |mode| {
@@ -303,7 +303,7 @@ fn states() {
     assert_eq!(both(Mode::Cpu), [(None, 3), (None, 1)]);
 }
 
-/// Guarantees: a weight that makes no sense does not fill memory, and a time that is none is counted and left out.
+/// Guarantees: an implausible weight does not fill memory, and an invalid time is counted and left out.
 #[test]
 fn absurd_numbers() {
     assert_eq!(pieces(0, u64::MAX).count() as u64, MAX_PIECES);
@@ -317,8 +317,8 @@ fn absurd_numbers() {
     assert_eq!((malformed, profiles.observations()), (2, MAX_PIECES + 1));
 }
 
-/// Guarantees: hours that a sampler claims for each of many samples do not fill memory; what is left out of them is
-/// counted.
+/// Guarantees: if a sampler claims hours for each of many samples, they do not fill memory; pieces that are left out
+/// are counted.
 #[test]
 fn many_absurd_numbers() {
     let hour = 3_600_000 * MS;
@@ -334,11 +334,11 @@ fn many_absurd_numbers() {
         .collect();
     let Assembled { profiles, malformed, excessive } = assembled(&[absurd], &Nameless);
     assert_eq!((malformed, profiles.observations()), (0, MAX_ALL_PIECES + claimed));
-    // An hour is 7200 pieces or more, of which the first is free.
+    // An hour is 7200 pieces or more, of which the first is not counted.
     assert_eq!(excessive, claimed - MAX_ALL_PIECES / 7199);
 }
 
-/// Names for all addresses: one function, of a file.
+/// Names for all addresses: one function, and a file for it.
 struct Called(&'static str, Option<&'static str>);
 
 impl Names for Called {
@@ -349,7 +349,7 @@ impl Names for Called {
     }
 }
 
-/// What a location is said to be: its type, and function, file, line and column.
+/// The frame type, function, file, line and column of a location.
 fn said(location: Location, mappings: &[Mapping], names: &dyn Names) -> (String, String, String, i64, i64) {
     let batch = Batch {
         locations: vec![location],
@@ -377,9 +377,9 @@ fn said(location: Location, mappings: &[Mapping], names: &dyn Names) -> (String,
     (kind, name, file, line.line, line.column)
 }
 
-/// Guarantees: what a runtime wrote into its perf map leaves as that runtime's frame, with function, file, line and
-/// column; what it wrote about itself is its own as well, where the process shows which runtime it is; any other name
-/// is machine code's.
+/// Guarantees: an entry that a runtime wrote into its perf map becomes a frame of that runtime, with function, file,
+/// line and column; so does an entry about the runtime itself, if the process shows which runtime it is; any other
+/// name becomes a native frame.
 #[test]
 fn perf_maps() {
     let compiled = Location::Native { mapping: None, address: 0x7fff_0000 };
@@ -397,15 +397,15 @@ fn perf_maps() {
     assert_eq!(row("NewKind:x", "/usr/local/bin/node"), expected("v8js", "NewKind:x", "", 0, 0));
     assert_eq!(row("SomeNewBlob", "/opt/app"), expected("native", "SomeNewBlob", "", 0, 0));
     assert_eq!(said(compiled, &process("/usr/bin/node"), &Nameless), expected("native", "", "", 0, 0));
-    // Code of a file is what it is, whatever it is called.
+    // Code of a file keeps its type, whatever its name looks like.
     let in_file = Location::Native { mapping: Some(0), address: 0x1100 };
     let file = said(in_file, &process("/opt/app"), &Called("JS:*handle /srv.js:2:16", None));
     assert_eq!(file, expected("native", "JS:*handle /srv.js:2:16", "", 0, 0));
 }
 
-/// Guarantees: a function that an interpreter runs leaves with its name, with its module in the system's name, file,
-/// first line and the line that is executed, without mapping and address, as that interpreter's frame; one that is not
-/// known leaves without a name.
+/// Guarantees: a function of an interpreter becomes a frame of that interpreter, with its name (the system name
+/// includes the module), file, first line and current line, without mapping and address; an unknown function has no
+/// name.
 #[test]
 fn interpreted_functions() {
     let function = message::Function {
@@ -451,8 +451,7 @@ fn interpreted_functions() {
     assert_eq!(said[1].0.clone().map(|[name, whole, _]| name + &whole).unwrap_or_default(), "");
 }
 
-/// Guarantees: code that Go's compiler made leaves as Go's, named or not; code in C that is linked into the same file
-/// does not.
+/// Guarantees: code compiled by Go becomes Go frames, named or not; C code linked into the same file does not.
 #[test]
 fn go_frames() {
     let location = Location::Native { mapping: Some(0), address: 0x1100 };
@@ -467,9 +466,9 @@ fn go_frames() {
     assert_eq!(kind(false, &Nameless), "native");
 }
 
-/// Guarantees: a sample has the link and the attributes of what its thread worked on, and the keys that the
-/// configuration gave them; samples of one stack with different spans, or attributes, are different samples, and a run
-/// is joined only within one.
+/// Guarantees: a sample has the link and the attributes of its thread's context, under the keys that the configuration
+/// gave; samples of one stack with different spans, or attributes, are different samples, and runs are joined only
+/// within one.
 /// rule: otlp-profiles#thread-context
 #[test]
 fn what_threads_worked_on() {

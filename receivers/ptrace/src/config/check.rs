@@ -1,4 +1,4 @@
-//! Checks the written configuration, and makes the settings of it.
+//! Checks the configuration as written, and converts it to settings.
 
 use std::ffi::OsString;
 
@@ -10,12 +10,12 @@ use super::{Config, ControlSettings, Priority, Settings, Target, TargetSettings}
 use crate::control::path::default_path;
 use crate::lifecycle::Mode as Lifecycle;
 
-/// The longest path of a socket, in bytes. `sun_path` has 108 (unix(7)), and the socket is created under a longer name
-/// first.
+/// The longest path of a socket, in bytes. `sun_path` has 108 (unix(7)), and the socket is first created under a
+/// longer name.
 const MAX_SOCKET_PATH: usize = 100;
 
-/// The beginnings of keys of attributes that describe the process or its profiles, or that move up from samples to
-/// their resource.
+/// Prefixes of attribute keys that describe the process or its profiles, or that are moved from samples to their
+/// resource.
 const RESERVED: [&str; 12] = [
     "process.",
     "container.",
@@ -31,7 +31,7 @@ const RESERVED: [&str; 12] = [
     "sentry.",
 ];
 
-/// The shortest abbreviation of a container's id.
+/// The shortest abbreviation of a container id.
 const MIN_CONTAINER: usize = 12;
 
 impl Config {
@@ -89,7 +89,7 @@ impl Config {
     }
 }
 
-/// Makes a selection from its text.
+/// Creates a selection from its text.
 type ByText = fn(String) -> Select;
 
 struct Checker<'a> {
@@ -177,7 +177,7 @@ impl Target {
             checker.broken(&at, message, hint);
         }
         let mut within = |key: &str, value: f64, low: f64, high: f64, rule: &str| {
-            // NaN is in no range.
+            // This also rejects NaN, which is in no range.
             if !(low..=high).contains(&value) {
                 checker.broken(&path(key), rule, "");
             }

@@ -10,7 +10,7 @@ fn one(yaml: &str) -> TargetSettings {
     read(yaml).unwrap_or_else(|problems| panic!("{problems}")).targets.remove(0)
 }
 
-/// Guarantees: a target that says nothing but which process it is has the documented defaults.
+/// Guarantees: a target with only a selection gets the documented defaults.
 /// rule: sample-format-v2#collecting-rate, profiles-sdk#frequency, profiles-sdk#session-sample-rate
 /// rule: profiles-sdk#lifecycle-option, profiles-sdk#start-on-app-start
 #[test]
@@ -36,7 +36,7 @@ fn defaults() {
     assert!(settings.symbolizer.is_some() && !settings.realtime);
 }
 
-/// Guarantees: each way of saying which process is meant is read as that.
+/// Guarantees: each way of selecting processes is parsed correctly.
 #[test]
 fn selects() {
     assert_eq!(one("targets: {a: {executable: 'python3*'}}").select, Select::Executable("python3*".into()));
@@ -47,7 +47,7 @@ fn selects() {
     assert_eq!(command, Select::Command(["python3", "-c", "pass"].map(OsString::from).to_vec()));
 }
 
-/// Guarantees: every key is read as what it says.
+/// Guarantees: every key sets its documented setting.
 /// rule: profiles-sdk#lifecycle-option
 #[test]
 fn everything() {
@@ -72,8 +72,7 @@ fn everything() {
     assert_eq!((control.socket.to_str().unwrap(), control.required, control.max_connections), ("/run/p.sock", true, 3));
 }
 
-/// Guarantees: each choice of which threads are stopped is read as that, and the one that harms nobody is what nothing
-/// says.
+/// Guarantees: each choice of which threads to stop is parsed correctly, and the default is the one that harms nobody.
 #[test]
 fn stops() {
     let stops = |text: &str| one(&format!("targets: {{a: {{pid: 1{text}}}}}")).sampling.stops;
@@ -83,8 +82,8 @@ fn stops() {
     assert_eq!(stops(", stops: always"), message::Stops::Always);
 }
 
-/// Guarantees: threads have no attributes unless keys are named; keys that describe the process, or by which it is
-/// known or its profiles are routed, are refused, and so are ones that are there twice, too long or too many.
+/// Guarantees: samples have no thread attributes unless keys are configured; keys that describe or identify the
+/// process, or route its profiles, are rejected, and so are keys that are repeated, too long or too many.
 #[test]
 fn thread_attributes() {
     let read_keys = |keys: &str| read(&format!("{{thread_attributes: {keys}, targets: {{a: {{pid: 1}}}}}}"));

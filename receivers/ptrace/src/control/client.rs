@@ -23,7 +23,7 @@ pub enum ClientError {
     /// The connection broke, or the answer took too long.
     #[error("no answer on the control socket: {0}")]
     Io(#[from] io::Error),
-    /// The answer is none.
+    /// The answer is invalid.
     #[error("the answer on the control socket makes no sense: {0}")]
     Malformed(String),
 }
@@ -60,7 +60,7 @@ impl Client {
         let mut line = serde_json::to_vec(request).map_err(|error| ClientError::Malformed(error.to_string()))?;
         line.push(b'\n');
         let written = self.stream.get_mut().write_all(&line);
-        // A client that is refused is told why before it sends anything.
+        // The server sends a refused client the reason before it reads anything.
         if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::BrokenPipe) {
             written?;
         }

@@ -1,27 +1,28 @@
-//! Requests and responses, as values and as lines of JSON.
+//! Requests and responses of the control socket, as values and as lines of JSON.
 
 use serde::{Deserialize, Serialize};
 
 use crate::trace_header::{self, Decision, SpanKey};
 
-/// The longest request, in bytes, without the end of its line.
+/// The longest request, in bytes, without its line end.
 pub const MAX_REQUEST: usize = 4096;
 
-/// What a client asks for.
+/// A request of a client.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Request {
     /// Start the profiler.
     Start(Choice),
-    /// Stop it.
+    /// Stop the profiler.
     Stop(Choice),
-    /// Say what is going on.
+    /// Report the status.
     Status(Choice),
-    /// A root span starts.
+    /// A root span started.
     SpanStart(SpanHeaders),
-    /// A root span ends.
+    /// A root span ended.
     SpanEnd(SpanHeaders),
-    /// Say which profiler samples the process that is connected, or another, and what chunks call its thread.
+    /// Return the id of the profiler that samples the connected process, or another one, and the key of its thread in
+    /// chunks.
     Profiler(ThreadChoice),
 }
 
@@ -73,19 +74,19 @@ pub struct SpanHeaders {
 pub struct Response {
     /// Whether the request was understood and allowed.
     pub ok: bool,
-    /// Why not.
+    /// The error, if `ok` is false.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<Fault>,
-    /// What happened, for a person.
+    /// What happened, for the user.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// How many processes were switched on or off by the request.
     pub changed: u64,
-    /// For `profiler`: the `profiler_id` of the chunks in which the process is at the moment, 32 hexadecimal digits.
-    /// The value of a transaction's `contexts.profile.profiler_id`.
+    /// For `profiler`: the `profiler_id` of the chunks that currently include the process, 32 hexadecimal digits. To
+    /// be used as a transaction's `contexts.profile.profiler_id`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profiler_id: Option<String>,
-    /// For `profiler` with a thread: the thread's key in those chunks. The value of a transaction's
+    /// For `profiler` with a thread: the thread's key in those chunks. To be used as a transaction's
     /// `contexts.trace.data["thread.id"]`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub thread_id: Option<String>,
@@ -97,21 +98,21 @@ pub struct Response {
     pub targets: Vec<TargetStatus>,
 }
 
-/// What is wrong with a request.
+/// The error in a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fault {
-    /// Where it is wrong: a key of the request, or `request`.
+    /// The key of the request that is wrong, or `request`.
     pub place: String,
-    /// The rule.
+    /// The rule that is broken.
     pub rule: String,
 }
 
 /// What a request did to a process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProcessAnswer {
-    /// Its target.
+    /// The name of its target.
     pub target: String,
-    /// Its id.
+    /// The process id.
     pub pid: u32,
     /// Whether it is profiled now.
     pub profiling: bool,
@@ -119,72 +120,72 @@ pub struct ProcessAnswer {
     pub message: String,
 }
 
-/// A target and its processes.
+/// The status of a target and its processes.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TargetStatus {
-    /// Its name.
+    /// The target's name.
     pub target: String,
     /// `manual` or `trace`.
     pub profile_lifecycle: crate::lifecycle::Mode,
-    /// The processes that are attached.
+    /// The attached processes.
     pub processes: Vec<ProcessStatus>,
 }
 
-/// A process.
+/// The status of a process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessStatus {
-    /// Its id.
+    /// The process id.
     pub pid: u32,
-    /// Its executable.
+    /// The path of its executable.
     pub executable: String,
     /// The session, as in the resource attribute `profbridge.session.id`.
     pub session: String,
-    /// The `profiler_id` of the chunks in which it is at the moment: 32 hexadecimal digits.
+    /// The `profiler_id` of the chunks that currently include it: 32 hexadecimal digits.
     pub profiler_id: String,
     /// Whether the session is sampled.
     pub sampled: bool,
-    /// Whether it is being profiled now.
+    /// Whether it is currently being profiled.
     pub profiling: bool,
-    /// How many sampled root spans are open for it.
+    /// The number of open sampled root spans.
     pub open_spans: u64,
-    /// Its threads.
+    /// The number of its threads.
     pub threads: u64,
-    /// The present rate, in hertz.
+    /// The current rate, in hertz.
     pub rate_hertz: f64,
-    /// The configured rate, in hertz. The present rate is lower while `max_cpu` or `max_stopped` is overspent.
+    /// The configured rate, in hertz. The current rate is lower while `max_cpu` or `max_stopped` is exceeded.
     pub configured_hertz: f64,
-    /// Ticks that were left out because a budget was overspent.
+    /// The number of ticks left out because a budget was exceeded.
     pub lowered_ticks: u64,
-    /// Ticks that were skipped because the sampler was late, and times at which the kernel paused sampling because
-    /// there were too many samples.
+    /// The number of ticks skipped because the sampler was late, and of times at which the kernel paused sampling
+    /// because there were too many samples.
     pub missed_ticks: u64,
-    /// How often a thread was stopped.
+    /// The number of times a thread was stopped.
     pub stops: u64,
-    /// How often a stop was refused, by another tracer or by the kernel.
+    /// The number of stops that were refused, by another tracer or by the kernel.
     pub refused_stops: u64,
-    /// 99 of 100 stops were at most this long: a power of two, in microseconds.
+    /// The length that 99 of 100 stops did not exceed: a power of two, in microseconds.
     pub stop_p99_micros: u64,
     /// The longest stop, in microseconds.
     pub longest_stop_micros: u64,
-    /// Observations since it was attached.
+    /// The number of observations since it was attached.
     pub observations: u64,
-    /// Those of them whose stack is complete.
+    /// The number of observations whose stack is complete.
     pub complete: u64,
-    /// Observations that were lost before they reached a pipeline.
+    /// The number of observations that were lost before they reached a pipeline.
     pub lost: u64,
-    /// How running threads are sampled, for a person.
+    /// How running threads are sampled, as text for the user.
     pub running: String,
-    /// How much running time was not sampled, in milliseconds.
+    /// Running time that was not sampled, in milliseconds.
     pub not_sampled_millis: u64,
-    /// The right that would show more of running threads, for a person; empty if there is none.
+    /// The right that would show more of running threads, as text for the user; empty if there is none.
     pub more: String,
-    /// How many system calls returned early because their thread was stopped in them.
+    /// The number of system calls that returned early because their thread was stopped in them.
     pub cut_calls: u64,
 }
 
 impl Fault {
-    /// A rule that is broken somewhere.
+    /// An error: a rule that is broken at a place.
     #[must_use]
     pub fn new(place: impl Into<String>, rule: impl Into<String>) -> Self {
         Self { place: place.into(), rule: rule.into() }
@@ -198,7 +199,7 @@ impl From<Fault> for Response {
 }
 
 impl Response {
-    /// A response with nothing but a message.
+    /// A response that has only a message.
     #[must_use]
     pub fn said(message: impl Into<String>) -> Self {
         Self { ok: true, message: Some(message.into()), ..Self::default() }
@@ -206,11 +207,11 @@ impl Response {
 }
 
 impl Request {
-    /// Reads a request.
+    /// Parses a request.
     ///
     /// # Errors
     ///
-    /// The first rule of JSON or of the protocol that a line breaks, and the column.
+    /// The first rule of JSON or of the protocol that the line breaks, and the column.
     pub fn read(line: &[u8]) -> Result<Self, Fault> {
         if line.len() > MAX_REQUEST {
             return Err(Fault::new("request", format!("is longer than {MAX_REQUEST} bytes")));
@@ -233,7 +234,7 @@ impl SpanHeaders {
     ///
     /// # Errors
     ///
-    /// The header that is malformed, and the rule that it breaks.
+    /// The malformed header, and the rule that it breaks.
     pub fn span(&self) -> Result<(SpanKey, Decision), Fault> {
         let (place, read) = match (&self.sentry_trace, &self.traceparent) {
             (Some(header), None) => ("sentry-trace", trace_header::sentry_trace(header)),

@@ -16,10 +16,10 @@ use crate::spans::ConnectionId;
 /// How long a client may take to read a response.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How long no connection is accepted after the system refused one, such as for lack of descriptors.
+/// How long no connection is accepted after accepting one failed, such as for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(200);
 
-/// What the driver receives from the socket.
+/// An event from the socket for the driver.
 #[derive(Debug)]
 pub(crate) enum ControlEvent {
     /// A request.
@@ -30,7 +30,7 @@ pub(crate) enum ControlEvent {
         request: Request,
         answer: oneshot::Sender<Response>,
     },
-    /// A connection is gone.
+    /// A connection was closed.
     Closed(ConnectionId),
 }
 
@@ -54,7 +54,7 @@ impl Server {
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                // Reaps what has ended.
+                // Remove tasks that have ended.
                 Some(_) = tasks.join_next() => continue,
             };
             let stream = match accepted {
@@ -92,7 +92,7 @@ impl Server {
 }
 
 async fn turn_away(mut stream: UnixStream, fault: Fault) {
-    // A client that does not read is not told.
+    // A client that does not read does not get the reason.
     write(&mut stream, &fault.into()).await.ok();
 }
 

@@ -30,8 +30,8 @@ pub(crate) struct Socket {
 }
 
 impl Socket {
-    /// Creates the socket. Whoever locks the file beside it is its owner; a socket whose lock is free has a dead owner
-    /// and is replaced.
+    /// Creates the socket. The process that locks the file beside it is its owner; a socket whose lock is free has a
+    /// dead owner and is replaced.
     pub(crate) fn listen(path: &Path) -> Result<(Self, UnixListener), SocketError> {
         let failed = |error| io_error(path, error);
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty() && !folder.exists()) {
@@ -40,7 +40,7 @@ impl Socket {
         let lock = lock(path)?;
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => return Err(SocketError::NotASocket(path.to_owned())),
-            // Another program may listen there that knows nothing of the lock.
+            // A program that does not use the lock may be listening there.
             Ok(_) if UnixStream::connect(path).is_ok() => return Err(SocketError::InUse(path.to_owned())),
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}

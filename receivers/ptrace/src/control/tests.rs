@@ -14,7 +14,7 @@ use super::protocol::*;
 use super::server::{ControlEvent, Server};
 use super::socket::{Socket, SocketError};
 
-/// A server on a socket of its own.
+/// A server on its own socket.
 struct Rig {
     _folder: tempfile::TempDir,
     path: PathBuf,
@@ -33,7 +33,7 @@ impl Rig {
         Self { _folder: folder, path, heard, server }
     }
 
-    /// Answers one request with how it was understood.
+    /// Answers one request. Returns it as parsed, with the client's process id.
     async fn answer(&mut self) -> (Request, Option<u32>) {
         match self.heard.recv().await.unwrap() {
             ControlEvent::Request { peer, request, answer, .. } => {
@@ -45,13 +45,13 @@ impl Rig {
     }
 }
 
-/// What a client that sends `bytes` is answered, line by line, until the end or `lines` of them.
+/// The response lines that a client gets for `bytes`, until the end or up to `lines` of them.
 fn conversation(path: &Path, bytes: Vec<u8>, lines: usize) -> JoinHandle<Vec<String>> {
     let path = path.to_owned();
     tokio::task::spawn_blocking(move || {
         let mut stream = UnixStream::connect(path).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-        // A server that has hung up is seen by what it answered.
+        // If the server has closed the connection, its answers show that.
         stream.write_all(&bytes).ok();
         BufReader::new(stream).lines().take(lines).map_while(Result::ok).collect()
     })
@@ -61,7 +61,7 @@ fn response(line: &str) -> Response {
     serde_json::from_str(line).unwrap()
 }
 
-/// Guarantees: requests that come in one piece or in several are answered in order, with the process that is connected.
+/// Guarantees: requests that arrive in one piece or in several are answered in order, with the connected process.
 #[tokio::test]
 async fn requests_in_order() {
     let mut rig = Rig::start(4);
@@ -76,7 +76,7 @@ async fn requests_in_order() {
     assert!(matches!(rig.heard.recv().await, Some(ControlEvent::Closed(_))), "the end of a connection is told");
 }
 
-/// Guarantees: what is no request is refused with its place and rule, and the connection goes on.
+/// Guarantees: an invalid request is rejected with position and rule, and the connection continues.
 #[tokio::test]
 async fn malformed_requests() {
     let mut rig = Rig::start(4);
@@ -103,14 +103,14 @@ async fn malformed_requests() {
     assert!(response(answers.last().unwrap()).ok);
 }
 
-/// Guarantees: a line that never ends costs a bounded amount of memory and the connection.
+/// Guarantees: an endless line costs a bounded amount of memory, and ends the connection.
 #[tokio::test]
 async fn long_lines() {
     let mut rig = Rig::start(4);
     let answers = conversation(&rig.path, vec![b'x'; 1 << 20], usize::MAX);
     assert!(matches!(rig.heard.recv().await, Some(ControlEvent::Closed(_))));
     let answers = answers.await.unwrap();
-    // The answer can be lost with what was sent and not read.
+    // Closing a connection with unread data may discard the answer.
     assert!(answers.len() <= 1 && answers.iter().all(|line| !response(line).ok));
     let fits = format!("{{\"command\":\"stop\",\"target\":\"{}\"}}", "x".repeat(MAX_REQUEST - 30));
     assert!(fits.len() <= MAX_REQUEST);
@@ -119,7 +119,7 @@ async fn long_lines() {
     assert!(response(&answers.await.unwrap()[0]).ok);
 }
 
-/// Guarantees: the number of clients has a bound, and one that leaves makes room.
+/// Guarantees: the number of clients is limited, and one that leaves makes room.
 #[tokio::test]
 async fn bounded_connections() {
     let mut rig = Rig::start(1);
@@ -140,8 +140,8 @@ async fn bounded_connections() {
     rig.server.abort();
 }
 
-/// Guarantees: the file has mode 0600 and goes with its owner; a dead owner's is taken over, a living one's is not, and
-/// what is no socket is left alone.
+/// Guarantees: the socket's file has mode 0600 and is removed with its owner; that of a dead owner is taken over, that
+/// of a living one is not, and a file that is not a socket is left alone.
 #[tokio::test]
 async fn the_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -154,11 +154,11 @@ async fn the_file() {
     drop(first);
     assert!(!path.exists());
 
-    // As after a crash: the file is there, nobody listens.
+    // As after a crash: the file exists, but nobody listens.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     let taken = Socket::listen(&path).unwrap();
     assert!(UnixStream::connect(&path).is_ok());
-    // Another's file is not removed.
+    // A file that belongs to another owner is not removed.
     std::fs::remove_file(&path).unwrap();
     let stranger = std::os::unix::net::UnixListener::bind(&path).unwrap();
     drop(taken);
@@ -172,7 +172,7 @@ async fn the_file() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "precious");
 }
 
-/// Guarantees: who is turned away learns why, also where the other side has hung up before anything was asked.
+/// Guarantees: a refused client receives the reason, even if the server has closed the connection before any request.
 #[test]
 fn turned_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -187,7 +187,7 @@ fn turned_away() {
     assert!(matches!(client.request(&Request::Status(Choice::default())), Err(ClientError::Io(_))));
 }
 
-/// Guarantees: a client says what is wrong where nobody listens.
+/// Guarantees: a client reports clearly that nobody listens.
 #[test]
 fn nobody_listens() {
     let folder = tempfile::tempdir().unwrap();
@@ -208,7 +208,7 @@ proptest! {
         }
     }
 
-    /// Guarantees: every request survives the way over the socket.
+    /// Guarantees: every request is the same after it was sent over the socket.
     #[test]
     fn requests_come_back(target in proptest::option::of("[a-z]{1,9}"), pid: Option<u32>, header in proptest::option::of("[0-9a-f-]{0,60}")) {
         let choice = Choice { target: target.clone(), pid };

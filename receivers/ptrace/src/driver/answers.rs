@@ -48,7 +48,7 @@ impl Driver {
         Err(Fault::new("target", format!("is none of the configured targets, which are {}", names.join(", "))))
     }
 
-    /// The attached processes, with their numbers.
+    /// The attached processes, with their numbers in the driver.
     fn attached_processes(&self) -> impl Iterator<Item = (u64, &Tracked)> {
         self.live.values().filter_map(|&number| Some((number, self.processes.get(&number)?)))
     }
@@ -84,7 +84,7 @@ impl Driver {
             };
             let (pid, target) = (tracked.process.pid, tracked.process.target);
             if let Outcome::Nothing(why) = outcome {
-                // The profiles specification wants a warning in debug mode.
+                // The profiles specification requires a warning in debug mode.
                 let what = if on { "start" } else { "stop" };
                 tracing::debug!("{}: {what} of process {pid} does nothing: {why}", self.parts.id);
             }
@@ -145,14 +145,14 @@ impl Driver {
         Ok(Response { ok: true, message, targets, ..Response::default() })
     }
 
-    /// Which profiler samples a process, and what chunks call one of its threads.
+    /// Answers which profiler samples a process, and the key of one of its threads in chunks.
     fn say_profiler(&self, peer: Option<u32>, choice: &ThreadChoice) -> Result<Response, Fault> {
         let Some(pid) = choice.pid.or(peer) else {
             let rule = "the client's process id is not known here (another PID namespace?): name it";
             return Err(Fault::new("pid", rule));
         };
         let mut of_process = self.attached_processes().map(|(_, tracked)| tracked).filter(|of| of.process.pid == pid);
-        // A process may belong to two targets, of which one is sampled.
+        // A process may belong to two targets, of which only one is sampled.
         let first = of_process.next();
         let tracked = first.filter(|tracked| tracked.lifecycle().is_running()).or(of_process.next()).or(first);
         let Some(tracked) = tracked else {
@@ -174,7 +174,7 @@ impl Driver {
         })
     }
 
-    /// The id of the profiler in whose chunks a process is at the moment.
+    /// The id of the profiler whose chunks currently include a process.
     fn profiler_id(&self, tracked: &Tracked) -> Option<String> {
         let now = Clock::system().now().unix_nano;
         let (rules, identity) = (&self.parts.identity, tracked.identity?);
@@ -214,7 +214,7 @@ impl Driver {
         }))
     }
 
-    /// A process of a target, which need not be attached yet.
+    /// A scope for a process of a target, which need not be attached yet.
     fn member(&self, pid: u32, target: TargetId) -> Result<Scope, Fault> {
         let of_process = self.attached_processes().filter(|(_, tracked)| tracked.process.pid == pid);
         let targets: Vec<TargetId> = of_process.map(|(_, tracked)| tracked.process.target).collect();
@@ -236,7 +236,7 @@ impl Driver {
         }
     }
 
-    /// Notes that a client announces spans for the targets of a scope.
+    /// Records that a client announces spans for the targets of a scope.
     fn heard_of(&mut self, scope: Scope) {
         if let Scope::Target(target) | Scope::Member(_, target) = scope {
             self.announcers.announced(target);
@@ -252,7 +252,7 @@ impl Driver {
         self.attached_processes().filter(|(_, tracked)| covered(tracked)).map(|(number, _)| number).collect()
     }
 
-    /// Spans of a scope started or ended. Returns how many profilers started or stopped.
+    /// Called when spans of a scope started or ended. Returns how many profilers started or stopped.
     fn spans_changed(&mut self, scope: Scope) -> u64 {
         let mut changed = 0;
         for number in self.in_scope(scope) {
@@ -266,7 +266,7 @@ impl Driver {
         changed
     }
 
-    /// Why a sampled root span starts no profiler; `None` if it does.
+    /// The reason why a sampled root span does not start a profiler; `None` if it does.
     fn why_not(&self, scope: Scope) -> Option<String> {
         let processes: Vec<_> = self.in_scope(scope).iter().filter_map(|number| self.processes.get(number)).collect();
         if processes.iter().any(|tracked| tracked.lifecycle().is_running()) {

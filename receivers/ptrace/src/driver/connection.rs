@@ -1,4 +1,4 @@
-//! The sampler process: started, told what to sample, and started again when it ended.
+//! The driver's connection to the sampler process: starts it, sends the targets, and restarts it when it has ended.
 
 use profbridge_sampler::message::{Command, Select, Target, TargetId};
 use tokio::time::Instant;
@@ -19,8 +19,8 @@ impl Driver {
         }
     }
 
-    /// What the sampler process is told to watch for a target. A command is started only once: later sampler processes
-    /// are told its process id.
+    /// The target that the sampler process is asked to watch. A command is started only once: later sampler processes
+    /// get its process id instead.
     fn watch(&self, index: usize) -> Option<Target> {
         let (target, state) = (&self.settings.targets[index], &self.targets[index]);
         let select = match (&target.select, state) {
@@ -41,8 +41,8 @@ impl Driver {
     pub(super) fn tell(&mut self, command: Command) {
         let Some(link) = &self.link else { return };
         if link.commands.try_send(command).is_err() {
-            // Thousands of commands are unread, so the sampler process hangs. Dropping the link ends it, and no more is
-            // received from it.
+            // Thousands of commands are unread, so the sampler process hangs. Dropping the link ends it, and no more
+            // is received from it.
             self.link = None;
             self.sampler_ended("it does not listen");
         }

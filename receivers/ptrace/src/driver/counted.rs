@@ -1,4 +1,4 @@
-//! The sampler's counters: as metrics, and in the log when a process is let go.
+//! The sampler's counters: as metrics, and in the log when a process is detached.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use super::Driver;
 use crate::counters::COUNTERS;
 
 impl Driver {
-    /// Adds to the metrics what the counters of a process have grown by.
+    /// Adds the increase of a process's counters to the metrics.
     pub(super) fn status(&mut self, mut status: Status) {
         let Some(&number) = self.live.get(&status.process) else { return };
         let Some(process) = self.processes.get_mut(&number) else { return };
@@ -31,11 +31,11 @@ impl Driver {
     }
 }
 
-/// One part in this many of the time of threads is worth saying.
+/// A loss is logged if it is more than one part in this many of the threads' time.
 const WORTH_SAYING: u64 = 50;
 
-/// Describes what is not known of a process's running threads, which right would show it, and what sampling did to the
-/// process. Empty if there is nothing to say.
+/// Describes what is unknown about a process's running threads, which right would show it, and the side effects of
+/// sampling on the process. Empty if there is nothing to report.
 pub(super) fn missing(status: &Status, stops: Stops) -> String {
     let mut said = String::new();
     // Writing into memory never fails.
@@ -67,9 +67,9 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: the log says what was not sampled with the right that would show it, and which calls were cut;
-    /// how much of its threads' waiting is not told by records or has no place, if that is more than one part in 50;
-    /// nothing if there is nothing to say.
+    /// Guarantees: the log has the running time that was not sampled, with the right that would show it, and the calls
+    /// that were cut short; also how much of its threads' waiting has no record or no place, if that is more than one
+    /// part in 50; it is empty if there is nothing to report.
     #[test]
     fn what_is_missing() {
         assert_eq!(missing(&Status::default(), Stops::UserBound), "");

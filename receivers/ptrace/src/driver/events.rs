@@ -1,4 +1,4 @@
-//! What the sampler process says: processes that come and go, their mappings and their samples.
+//! Handles events of the sampler process: processes that come and go, their mappings and their samples.
 
 use profbridge_model::{Quantities, Reason};
 use profbridge_sampler::message::{self, Command, Detached, Event, ProblemKind, Process, ProcessId, Select};
@@ -14,20 +14,20 @@ use crate::resource;
 use crate::session::Session;
 use crate::symbols::ProcessNames;
 
-/// How many bytes the mappings and functions of one process, and of all together, may take; a location in a later
-/// mapping has no file and no name, and a later function no name. 48,000 mappings with paths of 60 bytes take 16 MiB;
+/// The maximum size, in bytes, of the mappings and functions of one process, and of all processes. Locations in later
+/// mappings have no file and no name, and later functions no name. 48,000 mappings with paths of 60 bytes take 16 MiB;
 /// the kernel's own limit is 65,530 mappings (`vm.max_map_count`).
 pub(super) const MAX_DESCRIPTIONS: (u64, u64) = (16 << 20, 256 << 20);
 
-/// For how many threads of all processes together the end of their samples is remembered: 20 MiB at most. Further
-/// threads have unexplained gaps when a sampler process ends.
+/// For how many threads of all processes the end of their samples is remembered: 20 MiB at most. Further threads have
+/// unexplained gaps when a sampler process ends.
 const MAX_THREADS: usize = 1 << 18;
 
 /// How much of a message of the sampler process is logged, in characters.
 pub(super) const MAX_SAID: usize = 2048;
 
 impl Driver {
-    /// Takes what the sampler process says.
+    /// Handles an event.
     pub(super) fn event(&mut self, event: Event) {
         match event {
             Event::Ready(rights) => {
@@ -60,7 +60,7 @@ impl Driver {
         if matches!(target.select, Select::Command(_)) {
             let is = Life::of(&process);
             match self.targets[index].command {
-                // What the command started, with `subprocesses`. The command itself comes first.
+                // A process started by the command, with `subprocesses`. The command itself is reported first.
                 Some(known) if known.pid != process.pid => {}
                 // The process id of the command was reused before this sampler process found it.
                 Some(known) if !known.is_same(is) => {
@@ -122,7 +122,7 @@ impl Driver {
         }
     }
 
-    /// The sampler process describes a process.
+    /// Handles the description of a process.
     fn learn(&mut self, event: Event) {
         let Some(&number) = ProcessRecord::described_by(&event).and_then(|process| self.live.get(&process)) else {
             return;
@@ -135,8 +135,8 @@ impl Driver {
         let is_mapping = matches!(event, Event::Mapping(_));
         let omitted = process.record.learn(event, left, &self.settings.thread_attributes);
         if is_resource {
-            // Where the configuration has it that instances of services identify processes, one that says which it is
-            // only here has an identity from now on.
+            // If the configuration identifies processes by their service instance, a process whose instance is known
+            // only from this event has an identity from now on.
             process.identity = resource::identity(&self.parts.identity, process.record.resource());
         }
         if omitted > 0 {
@@ -147,8 +147,8 @@ impl Driver {
 
     fn batch(&mut self, batch: message::Batch) {
         let number = self.live.get(&batch.process).copied();
-        // The lifecycle may have stopped a process before its sampler process was replaced, while the new one samples
-        // it from its first moment. Samples taken before the new one is told are not wanted.
+        // The lifecycle may have stopped a process before its sampler process was replaced, but the new one samples it
+        // from the start. Samples taken before the new one received the stop are not wanted.
         if number.and_then(|number| self.processes.get(&number)).is_some_and(|process| !process.has_run()) {
             return self.parts.intake.note("sampler_unwanted_samples", batch.samples.len() as u64);
         }
@@ -167,12 +167,12 @@ impl Driver {
             return;
         }
         let Some(number) = number else {
-            // Its entry was removed when its sampler process ended, which sends nothing after that.
+            // Its entry was removed when its sampler process ended, which cannot send anything after that.
             return self.parts.intake.refused(Reason::Internal, Quantities::observations(observations));
         };
         let Some(process) = self.processes.get_mut(&number) else { return };
         process.take(batch);
-        // A process with many samples must not take the room of the others.
+        // A process with many samples must not use up the space of the others.
         if process.pending_bytes > limit / 4 {
             self.export(number);
         }
@@ -218,7 +218,7 @@ impl Driver {
     }
 }
 
-/// Makes a text of the sampler process safe for the log: a target may have taken that process over.
+/// Makes text from the sampler process safe for the log: a target may have compromised that process.
 pub(super) fn one_line(text: &str) -> String {
     text.chars().take(MAX_SAID).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

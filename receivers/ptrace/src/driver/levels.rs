@@ -1,9 +1,11 @@
-//! How much is seen of running threads: how many of the sampled processes are on each level, as gauges and in the log.
+//! Reports how much of running threads is visible: the number of sampled processes on each level, as gauges and in the
+//! log.
 //!
-//! A process has a log line when its level is found out and when it changes. Processes come and go by hundreds, and
-//! levels are reviewed each second, so there are at most [`MOST_LINES`] such lines a minute, and two per process, since
-//! the first level is often changed a second later. What was left out and still holds is logged at the end of the
-//! minute, in one line if there is much of it; if a process is let go before that, the line about that includes it.
+//! A process has a log line when its level becomes known and when it changes. Processes come and go by hundreds, and
+//! levels are reviewed every second, so there are at most [`MOST_LINES`] such lines a minute, and two per process,
+//! since the first level often changes a second later. Lines that were left out and are still true are logged at the
+//! end of the minute, combined into one if there are many; if a process is detached before that, the line about the
+//! detaching includes its level.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -35,7 +37,7 @@ const GAUGES: [(&str, Level); 5] = [
 pub(super) struct Line {
     pub(super) level: Level,
     at: Instant,
-    /// When that line was written.
+    /// When the line before that one was written.
     before: Option<Instant>,
 }
 
@@ -43,7 +45,7 @@ pub(super) struct Line {
 #[derive(Debug, Default)]
 pub(super) struct Levels {
     counts: [u64; GAUGES.len()],
-    /// Since when lines are counted; `None` if there was none for a while.
+    /// The start of the current minute of counting; `None` if there was no line for a while.
     window: Option<Instant>,
     lines: usize,
 }
@@ -56,7 +58,7 @@ impl Levels {
         }
     }
 
-    /// Moves a process from one gauge to another. It is in none before it is sampled and afterwards.
+    /// Moves a process from one gauge to another. It is in no gauge before it is sampled, and afterwards.
     fn recount(&mut self, before: Option<Level>, now: Option<Level>, intake: &Intake) {
         for ((name, level), count) in GAUGES.into_iter().zip(&mut self.counts) {
             let (was, is) = (before == Some(level), now == Some(level));
@@ -72,7 +74,7 @@ impl Levels {
         self.window.map(|since| since + WINDOW)
     }
 
-    /// Whether a process whose last line is this may have another one now. If so, it is counted.
+    /// Whether a process with this last line may have another one now. If so, the line is counted.
     fn may_say(&mut self, last: Option<Line>, now: Instant) -> bool {
         let since = *self.window.get_or_insert(now);
         let before = last.and_then(|line| line.before);
@@ -98,7 +100,7 @@ impl Driver {
         }
     }
 
-    /// Logs what was left out since lines are counted, and counts anew.
+    /// Logs the lines that were left out, and restarts the counting.
     pub(super) fn say_levels(&mut self) {
         let unsaid = |number: &u64| self.processes.get(number).is_some_and(|process| process.unsaid_level().is_some());
         let mut unsaid: Vec<u64> = self.live.values().copied().filter(unsaid).collect();
@@ -132,7 +134,7 @@ impl Driver {
         level.description(stops.unwrap_or_default())
     }
 
-    /// Something about a process has changed: updates what it counts for.
+    /// Called when something about a process has changed: updates the gauges it counts in.
     pub(super) fn count_level(&mut self, number: u64) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         let sampled = process.lifecycle().is_running() && !process.ended;

@@ -13,7 +13,7 @@ use crate::assemble::Assembler;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 impl Driver {
-    /// A process is due: sends its samples, unless they wait for names that may still come in time.
+    /// Sends the samples of a process that is due, unless they wait for names that may still come in time.
     pub(super) fn look_at(&mut self, number: u64, now: Instant) {
         let Some(process) = self.processes.get_mut(&number) else { return };
         let waited = now.saturating_duration_since(process.due);
@@ -60,7 +60,7 @@ impl Driver {
         }
     }
 
-    /// Counts names that came too late, and debug files that could not be brought.
+    /// Counts names that came too late, and debug files that could not be downloaded.
     pub(super) fn note_symbols(&mut self) {
         let Some(symbolizer) = &self.parts.symbolizer else { return };
         let Counters { late, debug_files_failed, .. } = symbolizer.counters();

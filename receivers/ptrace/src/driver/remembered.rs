@@ -1,4 +1,4 @@
-//! What is remembered of the sessions of a sampler process that has ended.
+//! Remembers the sessions of a sampler process that has ended.
 
 use std::collections::VecDeque;
 
@@ -11,18 +11,18 @@ use super::tracked::Tracked;
 use crate::lifecycle::{Lifecycle, Outcome};
 use crate::spans::Scope;
 
-/// What a session continues with when its process is found again.
+/// The state with which a session continues when its process is found again.
 #[derive(Debug)]
 pub(super) struct Left {
     target: TargetId,
     pid: u32,
     pub(super) lifecycle: Lifecycle,
-    /// The gaps in its samples since then. There are none if its profiler did not run.
+    /// The gaps in its samples since then. There are none if its profiler was not running.
     pub(super) gaps: Gaps,
 }
 
 impl Left {
-    /// What is remembered of a process whose sampler process has just ended.
+    /// The state of a process whose sampler process has just ended.
     pub(super) fn behind(tracked: &mut Tracked) -> Self {
         let mut gaps = std::mem::take(&mut tracked.gaps);
         let lifecycle = tracked.lifecycle();
@@ -32,7 +32,7 @@ impl Left {
         Self { target: tracked.process.target, pid: tracked.process.pid, lifecycle, gaps }
     }
 
-    /// Sets how many sampled root spans are open now.
+    /// Sets the number of sampled root spans that are open now.
     pub(super) fn spans_changed(&mut self, open: usize) {
         if self.lifecycle.spans_changed(open) == Outcome::Stopped {
             self.gaps.forget();
@@ -40,8 +40,9 @@ impl Left {
     }
 }
 
-/// The remembered sessions. They outlast any number of sampler processes, since one may end before it has found all
-/// processes again, the oldest first. There are at most as many as can be attached at once; beyond that the oldest are forgotten.
+/// The remembered sessions, oldest first. They are kept across any number of sampler processes, since one may end
+/// before it has found all processes again. There are at most as many as can be attached at once; beyond that the
+/// oldest are dropped.
 #[derive(Debug, Default)]
 pub(super) struct Remembered(VecDeque<(u64, Left)>);
 
@@ -59,15 +60,15 @@ impl Remembered {
         self.0.remove(place).map(|(_, left)| left)
     }
 
-    /// Spans of a scope started or ended: sets how many are open now for each process.
+    /// Called when spans of a scope started or ended: updates the number of open ones for each process.
     pub(super) fn spans_changed(&mut self, scope: Scope, open: impl Fn(TargetId, u32) -> usize) {
         for (_, left) in self.0.iter_mut().filter(|(_, left)| scope.covers(left.target, left.pid)) {
             left.spans_changed(open(left.target, left.pid));
         }
     }
 
-    /// Limits the number of remembered threads. Those of the oldest sessions are forgotten first, since their processes
-    /// are likely gone.
+    /// Limits the number of remembered threads. Those of the oldest sessions are dropped first, since their processes
+    /// are probably gone.
     pub(super) fn keep_threads(&mut self, most: usize) {
         let mut threads: usize = self.0.iter().map(|(_, left)| left.gaps.threads()).sum();
         for (_, left) in &mut self.0 {
@@ -97,8 +98,8 @@ mod tests {
         Left { target: TargetId(0), pid: 1, lifecycle: Lifecycle::launch(Mode::Manual, true, running, 0), gaps }
     }
 
-    /// Guarantees: beyond a number of threads the oldest are forgotten, and no more than necessary; their sessions are
-    /// not.
+    /// Guarantees: if there are too many threads, the oldest are dropped, and no more than necessary; their sessions
+    /// are kept.
     #[test]
     fn bounded_threads() {
         let mut remembered = Remembered::default();
@@ -113,8 +114,8 @@ mod tests {
         assert!(remembered.take(3).is_some());
     }
 
-    /// Guarantees: as many sessions as can be attached are remembered, the latest of them and each once; a session that
-    /// was taken is not remembered any more.
+    /// Guarantees: as many sessions as can be attached are remembered, the latest ones and each once; a session that
+    /// was taken is no longer remembered.
     #[test]
     fn bounded() {
         let mut remembered = Remembered::default();

@@ -1,4 +1,4 @@
-//! Tests of the driver, between a sampler process and pipelines that the test plays.
+//! Tests of the driver with a simulated sampler process and simulated pipelines.
 
 use profbridge_engine::budget::Budget;
 use profbridge_engine::component::{Rejected, Retry};
@@ -34,13 +34,13 @@ const START: u64 = 1_767_225_600_000_000_000;
 const SAMPLED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718-1";
 const DEFERRED: &str = "771a43a4192642f0b136d5159a501700-a1b2c3d4e5f60718";
 
-/// A sampler process that a test plays.
+/// A sampler process simulated by a test.
 struct Played {
     commands: mpsc::Receiver<Command>,
     heard: mpsc::Sender<Notice>,
 }
 
-/// A driver between a sampler and pipelines that the test plays.
+/// A driver between a simulated sampler and simulated pipelines.
 struct Rig {
     samplers: mpsc::Receiver<Played>,
     sampler: Played,
@@ -106,7 +106,7 @@ impl Rig {
         }
     }
 
-    /// Waits until the driver has handled everything that was sent to it. Returns whether it has sent nothing.
+    /// Waits until the driver has handled all messages. Returns whether it has sent nothing.
     async fn is_silent(&mut self) -> bool {
         self.ask(1, None, Request::Status(Choice::default())).await;
         self.sampler.commands.try_recv().is_err()
@@ -134,14 +134,14 @@ impl Rig {
         }
     }
 
-    /// The sampler process ends, and its samples are sent. Another one starts and is told the targets.
+    /// Ends the sampler process after its samples were sent. Another one starts and receives the targets.
     async fn die(&mut self) {
         self.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
         self.sampler = self.samplers.recv().await.unwrap();
         self.watched().await;
     }
 
-    /// Shuts the driver down. Returns what the sampler process was told at the end.
+    /// Shuts the driver down, and checks the last commands to the sampler process.
     async fn stop(mut self) -> Consumer {
         self.trigger.trigger();
         loop {
@@ -221,8 +221,8 @@ fn session_of(profiles: &Profiles) -> String {
 
 const WEB: &str = "{web: {executable: app}}";
 
-/// Guarantees: the sampler is told which processes to look for and how to sample them, and to sample at once if no
-/// lifecycle has to decide.
+/// Guarantees: the sampler receives which processes to look for and how to sample them, and is asked to sample at once
+/// if no lifecycle has to decide.
 #[tokio::test(start_paused = true)]
 async fn watches_its_targets() {
     let mut rig = Rig::start(
@@ -237,8 +237,8 @@ async fn watches_its_targets() {
     rig.stop().await;
 }
 
-/// Guarantees: the functions of a process take a bounded number of bytes; those beyond, and all later ones, are
-/// counted.
+/// Guarantees: the functions of a process take a bounded number of bytes; those beyond the limit, and all later ones,
+/// are counted.
 #[tokio::test(start_paused = true)]
 async fn endless_functions() {
     let mut rig = Rig::start(WEB);
@@ -257,7 +257,8 @@ async fn endless_functions() {
     rig.stop().await;
 }
 
-/// Guarantees: the mappings of a process take a bounded number of bytes; those beyond, and all later ones, are counted.
+/// Guarantees: the mappings of a process take a bounded number of bytes; those beyond the limit, and all later ones,
+/// are counted.
 #[tokio::test(start_paused = true)]
 async fn endless_paths() {
     let mut rig = Rig::start(WEB);
@@ -279,8 +280,8 @@ async fn endless_paths() {
     rig.stop().await;
 }
 
-/// Guarantees: what a process shows of itself is in the resource of what leaves after it, and gone from it when the
-/// process shows something else.
+/// Guarantees: the context that a process publishes is in the resource of batches sent after it, and is replaced when
+/// the process publishes another one.
 #[tokio::test(start_paused = true)]
 async fn shown_resources() {
     let mut rig = Rig::start("{a: {pid: 7, service: {version: '1'}}}");
@@ -307,7 +308,8 @@ async fn shown_resources() {
     rig.stop().await;
 }
 
-/// Guarantees: other events of the sampler (hints, problems, the end of a command, unknown processes) need no answer.
+/// Guarantees: other events of the sampler (hints, problems, the end of a command, unknown processes) are handled
+/// without an answer.
 #[tokio::test(start_paused = true)]
 async fn takes_anything() {
     let mut rig = Rig::start(WEB);
@@ -327,7 +329,8 @@ async fn takes_anything() {
     assert_eq!(consumer.totals().dropped.get(Reason::Internal).total(), 2);
 }
 
-/// Guarantees: the receiver starts through its contract, with a control socket that answers, and stops at the shutdown.
+/// Guarantees: the receiver starts through its contract, with a control socket that answers, and stops at the
+/// shutdown.
 #[tokio::test]
 async fn as_a_receiver() {
     let folder = tempfile::tempdir().unwrap();
@@ -368,7 +371,7 @@ async fn as_a_receiver() {
     assert!(!socket.exists(), "the socket goes with its owner");
 }
 
-/// Guarantees: text of a sampler process that was taken over cannot add lines to the log, nor long ones.
+/// Guarantees: text from a compromised sampler process cannot add lines, or long ones, to the log.
 #[test]
 fn log_lines() {
     assert_eq!(one_line("a\nERROR b\u{1b}[2J"), "a ERROR b [2J");

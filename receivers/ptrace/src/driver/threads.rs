@@ -1,14 +1,14 @@
 //! The ids of threads in PID namespaces.
 //!
-//! A program knows its threads by their ids in its own namespace; chunks name them by those in profbridge's, since the
-//! sampler sees them there.
+//! A program knows its threads by their ids in its own namespace; chunks use the ids in profbridge's namespace, since
+//! that is where the sampler sees them.
 
 use std::fs;
 
 use profbridge_sampler::message::Process;
 
-/// The id, in profbridge's namespace, of a thread that its process knows under `thread`. `None` where the process has
-/// no such thread.
+/// The id, in profbridge's namespace, of a thread that has the id `thread` in its own. `None` if the process has no
+/// such thread.
 pub(super) fn in_our_namespace(process: &Process, thread: u32) -> Option<u32> {
     let tasks = format!("/proc/{}/task", process.pid);
     let is_same = process.namespace_pid == process.pid || process.namespace_pid == 0;
@@ -22,7 +22,7 @@ pub(super) fn in_our_namespace(process: &Process, thread: u32) -> Option<u32> {
     })
 }
 
-/// The id in the innermost namespace, of a thread's `status` (proc_pid_status(5), `NSpid`).
+/// The id in the innermost namespace, from a thread's `status` (proc_pid_status(5), `NSpid`).
 fn innermost(status: &str) -> Option<u32> {
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     ids.split_ascii_whitespace().last()?.parse().ok()
@@ -52,14 +52,14 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread of this process is found under its own id, and of another namespace under the id that the
-    /// kernel says; no other is.
+    /// Guarantees: a thread of this process is found by its own id, a thread in another namespace by the id that the
+    /// kernel shows, and no other thread is found.
     #[test]
     fn threads_of_this_process() {
         let pid = std::process::id();
         assert_eq!(in_our_namespace(&process(pid, pid), pid), Some(pid));
         assert_eq!(in_our_namespace(&process(pid, pid), 1 << 30), None);
-        // As if it were in another: its threads have one id only, which is the innermost.
+        // Pretend that it is in another namespace: its threads have a single id, which is the innermost.
         assert_eq!(in_our_namespace(&process(pid, pid + 1), pid), Some(pid));
         assert_eq!(in_our_namespace(&process(pid, pid + 1), 1 << 30), None);
         assert_eq!(innermost("Name:\tx\nNSpid:\t4711\t32\t7\nVmPeak:\t1\n"), Some(7));

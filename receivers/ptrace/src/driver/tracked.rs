@@ -1,4 +1,4 @@
-//! One life of a process, and its samples on the way out.
+//! One life of a process, and its samples that have not been sent yet.
 
 use std::mem::size_of;
 
@@ -17,17 +17,17 @@ use crate::session::Session;
 pub(super) struct Tracked {
     pub(super) process: Process,
     pub(super) session: Session,
-    /// Who it is in its chunks; `None` where its resource cannot be read back.
+    /// The identity in its chunks; `None` if it cannot be derived from its resource.
     pub(super) identity: Option<Identity>,
     lifecycle: Lifecycle,
     /// Whether its profiler has run since it was attached.
     has_run: bool,
-    /// Where its samples end, while its profiler runs, and the gaps left by sampler processes that ended.
+    /// The end of its samples, while its profiler runs, and the gaps left by sampler processes that ended.
     pub(super) gaps: Gaps,
     pub(super) status: Status,
     /// The gauge that it is counted in.
     pub(super) counted: Option<Level>,
-    /// What the log has said of its running threads.
+    /// The last log line about the level of its running threads.
     pub(super) said_level: Option<Line>,
     pub(super) record: ProcessRecord,
     pending: Vec<Batch>,
@@ -36,7 +36,7 @@ pub(super) struct Tracked {
     pub(super) due: Instant,
     /// When they are checked next: later than `due` if they wait for names.
     pub(super) look_at: Instant,
-    /// Nothing more comes.
+    /// Whether it has ended, so that no more samples come.
     pub(super) ended: bool,
 }
 
@@ -73,7 +73,7 @@ impl Tracked {
         self.lifecycle
     }
 
-    /// The level of its running threads, if it is known and the log has not said it yet.
+    /// The level of its running threads, if it is known and not logged yet.
     pub(super) fn unsaid_level(&self) -> Option<Level> {
         let level = Some(self.status.level).filter(|level| *level != Level::Undecided);
         level.filter(|level| self.said_level.is_none_or(|line| line.level != *level))
@@ -96,7 +96,8 @@ impl Tracked {
 
     /// Adds samples, and fills gaps left by sampler processes that ended.
     pub(super) fn take(&mut self, mut batch: Batch) {
-        // Samples that arrive after a stop were taken before it; those after the next start do not continue them.
+        // Samples that arrive after a stop were taken before it, so the samples after the next start do not continue
+        // them.
         if self.lifecycle.is_running() {
             self.gaps.fill(&mut batch);
         }
@@ -105,7 +106,7 @@ impl Tracked {
         self.pending.push(batch);
     }
 
-    /// Nothing more will come: what waits is due now.
+    /// No more samples will come: those waiting are due now.
     pub(super) fn end(&mut self, now: Instant) {
         self.ended = true;
         self.due = self.due.min(now);
@@ -122,7 +123,7 @@ impl Tracked {
     }
 }
 
-/// How much memory a batch takes, in bytes.
+/// The memory used by a batch, in bytes.
 pub(super) fn size(batch: &Batch) -> u64 {
     let stacks: usize = batch.stacks.iter().map(|stack| size_of::<Stack>() + 4 * stack.locations.len()).sum();
     let attributes = batch.contexts.iter().flat_map(|context| &context.attributes);

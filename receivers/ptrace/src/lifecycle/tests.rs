@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Guarantees: in `manual` start and stop do what they say, and the second of two says why it does nothing.
+/// Guarantees: in lifecycle `manual`, start and stop work, and a repeated one says why it does nothing.
 /// rule: profiles-sdk#lifecycle, profiles-sdk#lifecycle-manual
 #[test]
 fn manual() {
@@ -17,7 +17,7 @@ fn manual() {
     assert_eq!(session.start(), Outcome::Started, "it can be started again");
 }
 
-/// Guarantees: `start_on_launch` starts a session of `manual` that is sampled, and no other.
+/// Guarantees: `start_on_launch` starts a sampled session of lifecycle `manual`, and no other.
 #[test]
 fn launch() {
     assert!(Lifecycle::launch(Mode::Manual, true, true, 0).is_running());
@@ -26,8 +26,8 @@ fn launch() {
     assert!(Lifecycle::launch(Mode::Trace, true, false, 1).is_running(), "a span was open before");
 }
 
-/// Guarantees: in `trace` the profiler runs from the first to the last sampled root span, and start and stop do
-/// nothing.
+/// Guarantees: in lifecycle `trace` the profiler runs from the first to the last sampled root span, and start and stop
+/// do nothing.
 /// rule: profiles-sdk#lifecycle, profiles-sdk#stop-profiler
 #[test]
 fn trace() {
@@ -41,7 +41,7 @@ fn trace() {
     assert_eq!(session.spans_changed(0), Outcome::Nothing(Why::NotRunning));
 }
 
-/// Guarantees: the words for a person are those of the configuration.
+/// Guarantees: messages for the user use the words of the configuration.
 #[test]
 fn reasons_name_the_key() {
     assert!(Why::NotSampled.to_string().contains("profile_session_sample_rate"));
@@ -56,9 +56,9 @@ enum Step {
 }
 
 proptest! {
-    /// Guarantees: whatever is asked in whatever order, a session that is not sampled never runs; in `trace` it runs
-    /// exactly while spans are open; in `manual` exactly after a start without a stop; and an outcome says exactly what
-    /// changed.
+    /// Guarantees: for any sequence of requests, a session that is not sampled never runs; in lifecycle `trace` it
+    /// runs exactly while spans are open; in `manual`, exactly from a start to a stop; and an outcome reports exactly
+    /// what changed.
     /// rule: profiles-sdk#lifecycle-manual, profiles-sdk#lifecycle-trace, profiles-sdk#start-on-app-start
     #[test]
     fn holds_its_laws(

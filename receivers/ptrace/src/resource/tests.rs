@@ -69,7 +69,7 @@ fn no_second_pid() {
     assert!(described.attributes.iter().all(|a| a.key != "process.vpid" && a.key != "container.id"));
 }
 
-/// Guarantees: the configuration comes before the environment's own variables, and those before what stands in
+/// Guarantees: the configuration takes precedence over the environment's own variables, and those over
 /// `OTEL_RESOURCE_ATTRIBUTES`.
 #[test]
 fn precedence() {
@@ -107,7 +107,8 @@ fn precedence() {
     assert_eq!(find(&told, "deployment.environment.name"), Some("canary"));
 }
 
-/// Guarantees: a variable that breaks its rules is left out as a whole and named, and texts are cut at a character.
+/// Guarantees: a variable that breaks its rules is discarded as a whole and reported, and texts are cut at a character
+/// boundary.
 #[test]
 fn bad_variables() {
     let told = described(&[("OTEL_RESOURCE_ATTRIBUTES", "service.name=a,b")], &ServiceNames::default());
@@ -121,8 +122,8 @@ fn bad_variables() {
     assert_eq!(find(&told, "service.name"), None, "an empty variable is none");
 }
 
-/// Guarantees: whatever else a process says of itself is passed on, the last of several; what profbridge says itself is
-/// not, whether it is set or not, and configuration comes first.
+/// Guarantees: other attributes from the process's environment are passed on, the last one of each key; attributes
+/// that profbridge sets are not, even if they are missing, and the configuration takes precedence.
 #[test]
 fn passed_on() {
     let attributes = "k8s.pod.name=web-0,cloud.region=eu%2Dwest,k8s.pod.name=web-1,process.pid=1,process.owner=root,container.id=x,\
@@ -142,7 +143,7 @@ fn passed_on() {
     assert!(before.attributes.iter().all(|attribute| told.attributes.contains(attribute)));
 }
 
-/// Guarantees: what is passed on has a bound in number and in bytes, and what is left out is said.
+/// Guarantees: attributes that are passed on are limited in number and size, and those left out are reported.
 #[test]
 fn passed_on_is_bounded() {
     let many: Vec<String> = (0..100).map(|n| format!("key{n}=v")).collect();
@@ -158,8 +159,8 @@ fn passed_on_is_bounded() {
     }
 }
 
-/// Guarantees: what the configuration inserts is said where it is not said otherwise: before what the process's
-/// environment says without a meaning here, and never instead of what is observed or has a key of its own in the
+/// Guarantees: attributes that the configuration inserts are used if they are missing: they take precedence over
+/// environment variables without a special meaning, but never replace what is observed or has its own key in the
 /// configuration.
 #[test]
 fn configured_attributes_are_inserted() {
@@ -194,8 +195,8 @@ fn claimed(attributes: &[Attribute]) -> Vec<&str> {
     }
 }
 
-/// Guarantees: what a program shows of itself fills what nobody else says, and is marked as its own word; it changes
-/// nothing that the configuration, the environment or the sampler says.
+/// Guarantees: a context published by the program adds attributes that nothing else provides, marked as the program's
+/// own claim; it changes nothing from the configuration, the environment or the sampler.
 /// rule: otlp-profiles#process-context
 #[test]
 fn claims_fill_what_is_unknown() {
@@ -233,8 +234,8 @@ fn claims_fill_what_is_unknown() {
     assert_eq!(claimed(&with_claims(&described.attributes, &[], &keys)), ["http.route"]);
 }
 
-/// Guarantees: a program decides neither who it is nor which profiler, host or release its profiles are of, nor how
-/// large they are; a service that nobody named stays one.
+/// Guarantees: a program decides neither its own identity nor the profiler, host or release of its profiles, nor their
+/// size; an unnamed service stays unnamed.
 #[test]
 fn attack_claims() {
     let described = described(&[], &ServiceNames::default());

@@ -21,8 +21,8 @@ fn process() -> Process {
     }
 }
 
-/// Guarantees: the session of a process is the same whoever looks and however often, whatever it writes over its
-/// command line and wherever the wall clock is set, and another one for another exec, process or host.
+/// Guarantees: the session of a process is always computed to be the same, even if it rewrites its command line or the
+/// wall clock is set, and differs for another exec, process or host.
 /// rule: profiles-sdk#session-sample-rate, profiles-sdk#session
 #[test]
 fn sessions_are_lives() {
@@ -56,7 +56,7 @@ fn ends_of_the_scale() {
     }
 }
 
-/// Guarantees: the part of sessions that is sampled is the configured one, within three standard deviations.
+/// Guarantees: the share of sampled sessions is the configured one, within three standard deviations.
 /// rule: profiles-sdk#session-sample-rate
 #[test]
 fn the_rate_holds() {

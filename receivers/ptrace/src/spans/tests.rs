@@ -45,8 +45,8 @@ fn deferred_waits() {
     assert_eq!((spans.sampled(TARGET, 7), spans.count), (1, 1));
 }
 
-/// Guarantees: the number of open spans has a bound for each connection and for all, and what is refused changes
-/// nothing.
+/// Guarantees: the number of open spans is limited for each connection and in total, and a refused announcement
+/// changes nothing.
 #[test]
 fn bounded() {
     let mut spans = OpenSpans::default();
@@ -66,8 +66,8 @@ fn bounded() {
 }
 
 proptest! {
-    /// Guarantees: whatever is announced, ended and closed, the counts are those of the spans that are open, and
-    /// nothing is left when all connections are closed.
+    /// Guarantees: whatever is announced, ended and closed, the counts match the open spans, and nothing is left when
+    /// all connections are closed.
     /// rule: profiles-sdk#lifecycle-trace
     #[test]
     fn counts_are_exact(

@@ -1,4 +1,4 @@
-//! Files that stay open until a name in them is asked for.
+//! Files that stay open until a name in them is requested.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,8 +11,8 @@ use profbridge_symbolizer::FileIdentity;
 /// (`RLIMIT_NOFILE`), and the symbolizer, the pipelines and their peers need some of them.
 const MAX_KEPT: usize = 256;
 
-/// A file that can be opened again by its path is kept only while fewer files than this are: the rest of the room is
-/// for files that cannot.
+/// A file that can be opened again by its path is kept only while there are fewer files than this: the rest of the
+/// room is reserved for files that cannot.
 const MAX_KEPT_WITH_PATH: usize = MAX_KEPT / 2;
 
 /// The kept files of this program.
@@ -25,10 +25,10 @@ pub(super) struct Kept {
 }
 
 impl Kept {
-    /// Keeps a file open, or returns the same file that is kept already. `None` if there is no room; the file is closed
-    /// then. `root` says that its path can be opened inside of its process's root.
+    /// Keeps a file open, or returns the same file if it is already kept. `None` if there is no room; the file is then
+    /// closed. `root` says whether its path can be opened inside its process's root.
     pub(super) fn keep(&self, identity: FileIdentity, file: File, root: bool) -> Option<Arc<File>> {
-        // A file that was deleted is lost when its last descriptor is closed.
+        // The contents of a deleted file are lost when its last descriptor is closed.
         let has_path = root && file.metadata().is_ok_and(|metadata| metadata.nlink() > 0);
         let limit = if has_path { MAX_KEPT_WITH_PATH } else { MAX_KEPT };
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -55,8 +55,8 @@ mod tests {
         FileIdentity { device: 1, inode, size: 1, modified_nano: 1 }
     }
 
-    /// Guarantees: all processes together keep a bounded number of files open, of which some are reserved for files
-    /// that have no path any more; a file is kept once, and makes room when nothing refers to it any more.
+    /// Guarantees: all processes together keep a limited number of files open, of which some are reserved for files
+    /// that no longer have a path; a file is kept once, and makes room when nothing refers to it any more.
     #[test]
     fn bounded() {
         let kept = Kept::default();

@@ -1,8 +1,8 @@
 //! Names of the kernel's functions, from `/proc/kallsyms`.
 //!
-//! The file is read when an unknown function is sampled, and its contents are kept for a while only: they take 4 MiB,
-//! and a service uses a few hundred functions of the kernel. Without the right to see addresses all of them are zero
-//! (kptr_restrict in Documentation/admin-guide/sysctl/kernel.rst).
+//! The file is read when an unknown function is sampled, and its contents are kept only for a while: they take 4 MiB,
+//! and a service uses a few hundred functions of the kernel. Without the right to see addresses, all of them are shown
+//! as zero (kptr_restrict in Documentation/admin-guide/sysctl/kernel.rst).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 
 use profbridge_symbolizer::{Frame, Symbols};
 
-/// The name of a kernel frame whose function is not known.
+/// The name of a kernel frame whose function is unknown.
 pub(crate) const NAMELESS: &str = "[kernel]";
 
 /// How long the table is kept after its last use. It is read at most twice in this time, in case modules were loaded or
 /// unloaded.
 const KEPT: Duration = Duration::from_secs(30);
 
-/// How many functions are remembered. Beyond that all are forgotten; the kernel has no more that are sampled in
-/// practice.
+/// How many functions are cached. Beyond that the cache is cleared; in practice the kernel has fewer functions that
+/// are sampled.
 const MOST_KNOWN: usize = 16 << 10;
 
 /// The functions of the kernel.
 #[derive(Debug, Default)]
 pub(super) struct Kernel {
-    /// The functions that were sampled: where they end, and their names, by where they start.
+    /// The functions that were sampled: end address and name, by start address.
     known: BTreeMap<u64, (u64, Arc<Symbols>)>,
     table: Option<Table>,
     /// When the table was last used, or could not be read.
@@ -99,7 +99,7 @@ impl Table {
             table.names.push_str(name);
             table.names.push('\n');
         }
-        // The sort is stable: of several names at one address the first counts, as for the kernel itself.
+        // The sort is stable: of several names at one address the first one counts, as in the kernel itself.
         table.functions.sort_by_key(|(address, _)| *address);
         table.functions.dedup_by_key(|(address, _)| *address);
         table.functions.shrink_to_fit();
@@ -133,8 +133,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: functions are found by any address in them, up to the next one; hidden addresses, data and malformed
-    /// lines are left out.
+    /// Guarantees: functions are found by any address in them, up to the next one; hidden addresses, data and
+    /// malformed lines are left out.
     #[test]
     fn lines() {
         let text: &[u8] = b"ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000100 t do_it\n\
@@ -171,7 +171,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: the table finds what a search of each line finds.
+        /// Guarantees: the table gives the same results as a search of each line.
         #[test]
         fn like_each_line(mut starts in prop::collection::btree_set(1u64..500, 0..20), address in 0u64..520) {
             let text: String = starts.iter().map(|start| format!("{start:016x} t f{start}\n")).collect();

@@ -10,7 +10,7 @@ fn batch(locations: &[Location]) -> Batch {
     Batch { locations: locations.to_vec(), ..Batch::default() }
 }
 
-/// Guarantees: an address of the perf map gets the name that stands there, as soon as it was asked for.
+/// Guarantees: an address in the perf map gets its name from there, as soon as it was requested.
 #[test]
 fn perf_maps_name_addresses_without_a_mapping() {
     let symbolizer = Symbolizer::start(Settings::default()).unwrap();
@@ -27,7 +27,7 @@ fn perf_maps_name_addresses_without_a_mapping() {
     assert_eq!(&*names.symbols(jit).unwrap().frames[0].function, "py::work:app.py");
 }
 
-/// A symbolizer that reads no DWARF, and the test's own program in a folder that stands for a root.
+/// A symbolizer that reads no DWARF, and a copy of the test's own program in a folder that is used as a root.
 fn rig(settings: Settings) -> (Symbolizer, tempfile::TempDir) {
     let symbolizer = Symbolizer::start(Settings { dwarf: false, ..settings }).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +37,7 @@ fn rig(settings: Settings) -> (Symbolizer, tempfile::TempDir) {
     (symbolizer, folder)
 }
 
-/// A process in that root whose mappings are of `one` and `two`. Its files are kept in a table of its own.
+/// A process in that root with mappings of `one` and `two`. It keeps open files in a table of its own.
 fn process(symbolizer: &Symbolizer, folder: &Path, number: u64) -> ProcessNames {
     let mut names = ProcessNames::new(symbolizer.clone(), number, Some(File::open(folder).unwrap()));
     names.kept = Box::leak(Box::default());
@@ -47,8 +47,8 @@ fn process(symbolizer: &Symbolizer, folder: &Path, number: u64) -> ProcessNames 
     names
 }
 
-/// Addresses of functions of this program as its file has them. It can be loaded anywhere, and its first mapping begins
-/// with its file.
+/// Addresses of functions of this program within its file. It is position-independent, and its first mapping starts at
+/// the beginning of its file.
 fn addresses() -> [u64; 2] {
     let program = std::env::current_exe().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
@@ -62,7 +62,7 @@ fn name(names: &ProcessNames, mapping: u32, address: u64) -> Option<String> {
     Some(symbols.frames[0].function.to_string())
 }
 
-/// Asks until nothing more is to come.
+/// Requests names until no more are expected.
 fn ask(names: &mut ProcessNames, symbolizer: &Symbolizer, mapping: u32, address: u64) {
     let batch = batch(&[Location::Native { mapping: Some(mapping), address }]);
     names.ask(&batch);
@@ -75,8 +75,8 @@ fn ask(names: &mut ProcessNames, symbolizer: &Symbolizer, mapping: u32, address:
     panic!("always late");
 }
 
-/// Guarantees: a file is asked for by its identity; one that was not kept open is found again inside of the process's
-/// root; what is no ELF file has no names and is waited for no longer.
+/// Guarantees: a file is looked up by its identity; one that was not kept open is found again inside the process's
+/// root; a file that is not ELF has no names and is no longer waited for.
 #[test]
 fn files() {
     let (symbolizer, folder) = rig(Settings::default());
@@ -96,8 +96,8 @@ fn files() {
     assert_eq!((symbolizer.counters().files_missing, symbolizer.counters().symbol_tables), (0, 2));
 }
 
-/// Guarantees: what the symbolizer closed to make room, or forgot with all it knew, gets names again through the
-/// process's root.
+/// Guarantees: files that the symbolizer closed to make room, or dropped with all their names, get names again through
+/// the process's root.
 #[test]
 fn room_for_others() {
     for settings in [
@@ -115,8 +115,8 @@ fn room_for_others() {
     }
 }
 
-/// Guarantees: a file that one process's root leads to no more is found through the root of another that has it mapped,
-/// and one that is nowhere is not waited for.
+/// Guarantees: a file that is no longer reachable through one process's root is found through that of another one that
+/// has mapped it, and a file that is unreachable is not waited for.
 #[test]
 fn lost_files() {
     let (symbolizer, folder) = rig(Settings { max_open_files: 1, cache_bytes: 64 << 10, ..Settings::default() });
@@ -126,7 +126,7 @@ fn lost_files() {
     let [first, second] = addresses();
     let mut names = process(&symbolizer, folder.path(), 1);
     let mut others = process(&symbolizer, other.path(), 2);
-    // Nothing is open, and the first process's path is gone.
+    // No file is open, and the first process's path is gone.
     for source in names.sources.iter_mut().chain(&mut others.sources) {
         let Origin::File { file, .. } = &mut source.origin else { panic!() };
         *file = None;
@@ -136,13 +136,13 @@ fn lost_files() {
     assert_eq!(name(&names, 0, first), None);
     for _ in 0..2 {
         ask(&mut others, &symbolizer, 0, second);
-        // As if time had passed.
+        // Pretend that time has passed.
         others.sources[0].retried = None;
     }
     assert!(name(&others, 0, second).unwrap().contains("addresses"));
 }
 
-/// Guarantees: a perf map that the symbolizer closed to make room is read on where it has grown.
+/// Guarantees: additions to a perf map are read even after the symbolizer closed it to make room.
 #[test]
 fn closed_perf_maps() {
     let (symbolizer, folder) = rig(Settings { max_open_files: 1, ..Settings::default() });
@@ -163,8 +163,8 @@ fn closed_perf_maps() {
     );
 }
 
-/// Guarantees: an address of code that was replaced has the name that the perf map had by then, whenever it is asked
-/// for, and however many moments there are.
+/// Guarantees: an address whose code was replaced gets the name that the perf map had at the time of the sample,
+/// whenever it is requested, and however many different times there are.
 #[test]
 fn replaced_code() {
     let symbolizer = Symbolizer::start(Settings::default()).unwrap();
@@ -190,7 +190,7 @@ fn replaced_code() {
     for (length, expected) in [(0, "old"), (lengths[1], "old"), (lengths[2], "new"), (lengths[3], "newest")] {
         assert_eq!(name(&names, length).as_deref(), Some(expected), "{length}");
     }
-    // As if the map had grown for ever.
+    // Pretend that the map has grown for a very long time.
     names.map_lengths = Arc::new((1_000..).take(MAX_MOMENTS - 1).collect());
     ask(&mut names, &[7, 8, 1_000]);
     for length in [7, 8, 1_000] {

@@ -5,7 +5,7 @@ use super::*;
 const TRACE: &str = "771a43a4192642f0b136d5159a501700";
 const SPAN: &str = "a1b2c3d4e5f60718";
 
-/// Guarantees: each of the three forms of `sentry-trace` is read, without a decision it is deferred.
+/// Guarantees: all three forms of `sentry-trace` are parsed; without a decision it is deferred.
 /// rule: tracing-sdk#sentry-trace
 #[test]
 fn reads_sentry_trace() {
@@ -18,7 +18,8 @@ fn reads_sentry_trace() {
     assert_eq!(sentry_trace(&format!("{}-{SPAN}-1", TRACE.to_uppercase())), Ok((key, Decision::Sampled)));
 }
 
-/// Guarantees: `traceparent` is read by W3C's rules, its lowest flag decides, later versions may say more.
+/// Guarantees: `traceparent` is parsed by W3C's rules, its lowest flag is the decision, and later versions may have
+/// more fields.
 #[test]
 fn reads_traceparent() {
     let key = SpanKey { trace_id: 0x771a43a4192642f0b136d5159a501700, span_id: 0xa1b2c3d4e5f60718 };
@@ -27,7 +28,7 @@ fn reads_traceparent() {
     assert_eq!(traceparent(&format!("cc-{TRACE}-{SPAN}-03-what")), Ok((key, Decision::Sampled)));
 }
 
-/// Guarantees: whatever breaks a rule is refused at its place, by that rule.
+/// Guarantees: an invalid header is rejected with the position and the rule that it breaks.
 /// rule: tracing-sdk#sentry-trace
 #[test]
 fn refuses() {
@@ -59,7 +60,8 @@ fn refuses() {
 }
 
 proptest! {
-    /// Guarantees: no text makes the readers panic, and what they take says the same when it is written again.
+    /// Guarantees: no text makes the parsers panic, and an accepted header has the same meaning after it was written
+    /// again.
     #[test]
     fn any_text(text in "\\PC{0,80}", hex in "[0-9a-f-]{40,60}") {
         for header in [text, hex] {

@@ -1,8 +1,8 @@
-//! Which code lay where in a process, and when.
+//! The code of a process over time.
 //!
-//! Samples are unwound and named a little after they were taken, and code comes and goes at one address meanwhile. The
-//! kernel's records say when something was mapped, but what is in it has to be read first. Until then nothing is known
-//! of its addresses from that time on, and samples of earlier times still have what was there before.
+//! Samples are unwound and symbolized a little after they were taken, and meanwhile other code may be mapped at the
+//! same address. The kernel's records show when something was mapped, but its contents have to be read first. Until
+//! then its addresses are unknown from that time on, and samples of earlier times still use the previous code.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,33 +12,34 @@ use std::time::{Duration, Instant};
 use super::view::MapsEntry;
 use super::{AddressSpace, ModuleKind};
 
-/// How many address spaces are kept. Samples wait for a fraction of a second, and a program that replaces its code more
-/// often has some of it misnamed.
+/// How many address spaces are kept. Samples wait for a fraction of a second; if a program replaces its code more
+/// often, some of it is misnamed.
 const MOST: usize = 64;
 
-/// How long what was replaced is kept: longer than samples wait even on a busy machine.
+/// How long replaced address spaces are kept: longer than samples wait even on a busy machine.
 const KEPT: Duration = Duration::from_secs(10);
 
-/// How many records may wait for the maps to be read. Beyond that they are dropped, as if the kernel had told nothing.
+/// How many records may wait for the maps to be read. Beyond that they are dropped, as if the kernel had not sent
+/// them.
 const MOST_RECORDS: usize = 64;
 
-/// What was mapped, and when.
+/// A new mapping, and its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MappedAt {
-    /// When.
+    /// The time of the mapping.
     pub at: Instant,
-    /// What.
+    /// The mapping.
     pub entry: MapsEntry,
-    /// Whether other code was there before, so that addresses have another meaning from then on.
+    /// Whether it replaces other code, so that addresses have another meaning from then on.
     pub replaces: bool,
 }
 
-/// An address space, from a moment on.
+/// An address space, valid from a moment on.
 #[derive(Debug)]
 struct Version {
     since: Instant,
     space: Arc<AddressSpace>,
-    /// The addresses whose code is not known, because it was mapped then and has not been read yet.
+    /// The addresses whose code is unknown, because it was mapped then and has not been read yet.
     unread: Option<Range<u64>>,
 }
 
@@ -50,17 +51,17 @@ pub(crate) struct History {
 }
 
 impl History {
-    /// One that begins with this address space.
+    /// Creates a history that begins with this address space.
     pub(crate) fn new(space: Arc<AddressSpace>, now: Instant) -> Self {
         Self { versions: [Version { since: now, space, unread: None }].into(), records: Vec::new() }
     }
 
-    /// The present address space.
+    /// The latest address space.
     pub(crate) fn latest(&self) -> &Arc<AddressSpace> {
         &self.versions[self.versions.len() - 1].space
     }
 
-    /// The address space of a moment: the first one for those before it.
+    /// The address space at a time; for times before the first one, the first one.
     pub(crate) fn at(&self, time: Instant) -> &Arc<AddressSpace> {
         &self.versions[self.place(time)].space
     }
@@ -69,15 +70,15 @@ impl History {
         self.versions.partition_point(|version| version.since <= time).saturating_sub(1)
     }
 
-    /// Takes a record of the kernel. Returns whether the maps have to be read for its sake, because other code was at
-    /// its addresses before. What was mapped where nothing was is read when it is executed.
+    /// Adds a kernel record. Returns whether the maps have to be read because of it, since other code was at its
+    /// addresses before. Mappings at unused addresses are read when they are executed.
     pub(crate) fn mapped(&mut self, at: Instant, entry: MapsEntry) -> bool {
         let latest = self.latest();
         if latest.has(&entry) || latest.unread.len() >= MOST_RECORDS {
             return false;
         }
         let range = entry.start..entry.end;
-        // What is compiled into memory without a file is not told apart by its mapping.
+        // Mappings without a file do not show that other code was compiled into them.
         let is_file = entry.file.inode != 0;
         let is_replaced = |record: &MappedAt| {
             let MapsEntry { start, end, file, .. } = &record.entry;
@@ -89,7 +90,7 @@ impl History {
             let Some(oldest) = self.records.iter().position(|record| !record.replaces) else { return false };
             self.records.remove(oldest);
         }
-        // Records of several processors may be read in another order than they were written.
+        // Records written on several processors may be read out of order.
         let at = at.max(self.versions[self.versions.len() - 1].since);
         if replaces {
             let space = Arc::new(self.latest().without(range.clone()));
@@ -103,13 +104,13 @@ impl History {
         replaces
     }
 
-    /// Takes the records for whose sake the maps have to be read.
+    /// Takes the records because of which the maps have to be read.
     pub(crate) fn take_records(&mut self) -> Vec<MappedAt> {
         std::mem::take(&mut self.records)
     }
 
-    /// Sets the address space that was read for a moment: it stands from when something was replaced last before that.
-    /// Returns whether it is the present one.
+    /// Sets the address space that was read for a time: it is valid from the last replacement before that time.
+    /// Returns whether it is the latest one.
     pub(crate) fn set(&mut self, at: Instant, space: Arc<AddressSpace>) -> bool {
         let place = self.place(at);
         self.records.retain(|record| record.replaces || record.at > at);

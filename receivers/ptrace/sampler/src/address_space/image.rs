@@ -15,19 +15,19 @@ struct Part {
     address: u64,
 }
 
-/// Reads a mapped file by its offsets.
+/// Reads a mapped file by file offset.
 #[derive(Debug)]
 pub(super) struct Image<'a> {
     memory: &'a dyn CodeMemory,
     parts: Vec<Part>,
 }
 
-/// The largest number of parts; linkers make four or five.
+/// The largest number of parts; linkers create four or five.
 const MAX_PARTS: usize = 64;
 
 impl<'a> Image<'a> {
-    /// The image that the executable mapping at `start` belongs to. It begins with the last mapping at or before
-    /// `start` of the beginning of `file`.
+    /// The image that contains the executable mapping at `start`. It begins with the last mapping, at or before
+    /// `start`, of the beginning of `file`.
     pub(super) fn new(memory: &'a dyn CodeMemory, lines: &[Line], file: FileId, start: u64) -> Self {
         let mut parts = Vec::new();
         for line in lines.iter().filter(|line| line.readable && line.entry.file == file) {
@@ -45,7 +45,7 @@ impl<'a> Image<'a> {
         Self { memory, parts }
     }
 
-    /// Where its first part is mapped.
+    /// The address where its first part is mapped.
     pub(super) fn base(&self) -> u64 {
         self.parts.first().map_or(0, |part| part.address)
     }

@@ -1,4 +1,4 @@
-//! Loads the modules that the text of the maps lists.
+//! Loads the modules listed in the text of the maps.
 
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -16,21 +16,21 @@ use crate::context::{MAX_RELOCATIONS, Variable, Word};
 use crate::elf::{CachedFile, Malformed, Object, ObjectCache};
 use crate::runtime::{self, Target};
 
-/// The largest number of mapped files of one process that get an index. Further ones of a process that maps and unmaps
-/// files by the thousand get none.
+/// The maximum number of mapped files of one process that get an index. If a process maps and unmaps files by the
+/// thousand, further ones get none.
 pub(super) const MAX_MAPPINGS: usize = 65_536;
 const PAGE: u64 = 4096;
-/// The least size of V8's built-in functions, in bytes.
+/// The minimum size of V8's built-in functions, in bytes.
 const LEAST_BUILTINS: u64 = 512 << 10;
-/// In how many mappings they are looked for, and at how many pages of the text.
+/// Limits of the search for copies of them: mappings, and pages of the text.
 const MAX_COPIES: usize = 4;
 const MAX_PAGES: usize = 4096;
-/// How many mappings beside an address are looked at for a file whose text was there.
+/// How many mappings next to an address are examined for the file whose text was there.
 const BESIDE: usize = 32;
-/// Faults that are reported.
+/// The maximum number of reported faults.
 const MAX_FAULTS: usize = 64;
-/// The most process contexts, and the most variables for contexts of threads, that are kept of a process: it has one of
-/// each, or two tracers.
+/// The maximum number of process contexts, and of variables for thread contexts, that are kept of a process: it has
+/// one of each, or two tracers.
 const MAX_CONTEXTS: usize = 4;
 /// The largest vDSO that is read, in bytes; the kernel's has two pages.
 const MAX_VDSO: u64 = 64 << 10;
@@ -46,12 +46,12 @@ pub(super) struct Identity {
 #[derive(Debug, Clone)]
 pub(super) struct KnownImage {
     file: FileId,
-    /// Where its beginning is mapped.
+    /// The address where its start is mapped.
     base: u64,
     object: Arc<Object>,
 }
 
-/// What the file of a mapping turned out to be.
+/// The kind of file behind a mapping.
 #[derive(Debug, Clone)]
 enum Found {
     File(CachedFile),
@@ -72,7 +72,7 @@ pub(super) struct Loader<'a, V: ?Sized> {
     found: HashMap<FileId, Found, RandomState>,
     indices: HashMap<Identity, u32, RandomState>,
     reported: HashSet<Vec<u8>, RandomState>,
-    /// In how many mappings V8's built-in functions were looked for.
+    /// The number of mappings in which V8's built-in functions were looked for.
     copies_sought: usize,
     space: AddressSpace,
 }
@@ -157,7 +157,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
             Found::Image(object) => (object, None),
             Found::Generated => match self.moved_text(entry, lines)? {
                 Some((cached, line, bias)) => {
-                    // It keeps the memory that it is in as its identity: that is what the kernel tells of.
+                    // It is identified by the memory it is in, since that is what the kernel reports.
                     module.kind = ModuleKind::File;
                     module.bias = bias;
                     module.mapping = self.index(&line.entry, &cached.object, bias, Some(cached.file));
@@ -184,15 +184,15 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Ok(module)
     }
 
-    /// The file whose text was at an address before other memory took its place there, as programs do that move their
-    /// text to huge pages: its other segments are still beside it, and most bytes of the text are as in the file.
+    /// Finds the file whose text was at an address before other memory replaced it: some programs move their text to
+    /// huge pages. The file's other segments are still next to it, and most bytes of the text equal the file's.
     /// Returns the file, a line of it, and its bias.
     fn moved_text(&mut self, entry: &MapsEntry, lines: &[Line]) -> Result<Option<(CachedFile, Line, u64)>, LoadError> {
         let place = lines.partition_point(|line| line.entry.start < entry.start);
         let (below, above) = lines.split_at(place);
         let is_program = |file| self.executable == Some(file);
         let is_other = |line: &&Line| line.entry.file.inode != 0 && line.entry.file != entry.file && !line.gone;
-        // A file that is mapped for its data alone is beside generated code by chance.
+        // A file that is mapped as data only is next to generated code by chance.
         let is_code = |line: &&Line| {
             let file = line.entry.file;
             let is_part = |line: &Line| line.executable && line.entry.file == file;
@@ -211,7 +211,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Ok(self.copied_builtins(entry, lines))
     }
 
-    /// V8's built-in functions where it has copied them from text that was moved: they begin with a page.
+    /// Finds V8's built-in functions if V8 has copied them from text that was moved: they begin at a page boundary.
     fn copied_builtins(&mut self, entry: &MapsEntry, lines: &[Line]) -> Option<(CachedFile, Line, u64)> {
         if entry.end - entry.start < LEAST_BUILTINS || self.copies_sought >= MAX_COPIES {
             return None;
@@ -232,9 +232,9 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Some((cached.clone(), line.clone(), bias))
     }
 
-    /// Whether most of the bytes in memory are those of a file's text.
+    /// Whether most of the bytes in memory equal a file's text.
     fn has_text(&self, entry: &MapsEntry, cached: &CachedFile, bias: u64) -> bool {
-        /// How many places are compared, and how many bytes at each.
+        /// The number of places that are compared, and of bytes at each.
         const PLACES: u64 = 16;
         const BYTES: usize = 64;
         let range = entry.start.wrapping_sub(bias)..entry.end.wrapping_sub(bias);
@@ -245,11 +245,11 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
                 && cached.file.read_at(&mut known, *offset).is_ok_and(|count| count == BYTES)
                 && there == known
         });
-        // Instructions may be changed while the program runs.
+        // Some instructions may be patched while the program runs.
         !places.is_empty() && equal.count() * 4 >= places.len() * 3
     }
 
-    /// The index of a mapped file, which gets the next one if it has none.
+    /// Returns the index of a mapped file; a new file gets the next index.
     fn index(
         &mut self,
         entry: &MapsEntry,
@@ -290,7 +290,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         }
         let loaded = match self.process.open(entry) {
             Ok(file) => self.cache.load(file),
-            // What is in memory by now is something else.
+            // Other data is in memory by now.
             Err(error) if line.gone => {
                 self.fault(&entry.path, format!("cannot open it: {error}"));
                 return Ok(Found::Unusable);
@@ -328,7 +328,7 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         Ok(found)
     }
 
-    /// Reads a file that cannot be opened from memory. The result is not shared with other processes, since a process
+    /// Reads a file from memory that cannot be opened. The result is not shared with other processes, since a process
     /// can forge it.
     fn image(&mut self, entry: &MapsEntry, lines: &[Line], error: std::io::Error) -> Found {
         let image = Image::new(&*self.memory, lines, entry.file, entry.start);
@@ -387,8 +387,8 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
         }
     }
 
-    /// Finds the variables for contexts of threads. Where they are is read later: of a library that was just mapped the
-    /// dynamic linker has not said it yet.
+    /// Finds the variables for thread contexts. Their addresses are read later: the dynamic linker has not set them
+    /// yet in a library that was just mapped.
     fn find_variables(&mut self) {
         let modules = &self.space.modules;
         let file = |module: &Module| module.mapping.and_then(|index| self.space.mappings.get(index as usize));
@@ -439,14 +439,14 @@ impl<'a, V: ProcessView + ?Sized> Loader<'a, V> {
     }
 }
 
-/// Whether a file has the name of a jitdump file: programs map theirs executable so that it is found.
+/// Whether a file has the name of a jitdump file: programs map theirs executable so that profilers find it.
 fn is_jit_dump(path: &[u8]) -> bool {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let number = name.strip_prefix(b"jit-").and_then(|name| name.strip_suffix(b".dump"));
     number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
 }
 
-/// A process's memory as interpreters are looked for in it.
+/// A process's memory, for the search for interpreters.
 struct Memory<'a>(&'a dyn CodeMemory);
 
 impl Target for Memory<'_> {
@@ -457,7 +457,7 @@ impl Target for Memory<'_> {
 
 /// Marks V8's built-in functions. V8 maps the part of its program that holds them a second time, near the code that it
 /// compiles (`src/codegen/code-range.cc`, `RemapEmbeddedBuiltins`). They have no call frame information but keep frame
-/// pointers, in both mappings. Code of one file that is mapped twice at different biases is taken to be these
+/// pointers, in both mappings. Code of one file that is mapped twice at different biases is assumed to be these
 /// functions.
 fn mark_builtins(modules: &mut [Module]) {
     let mut by_object: HashMap<u64, Vec<usize>, RandomState> = HashMap::default();
@@ -477,8 +477,8 @@ fn mark_builtins(modules: &mut [Module]) {
     }
 }
 
-/// V8's built-in functions where they are not mapped twice, as in Node 18 and without compiled code (`--jitless`): more
-/// than a megabyte of code in one piece of which call frame information says nothing.
+/// Finds V8's built-in functions if they are not mapped twice, as in Node 18 and without compiled code (`--jitless`):
+/// more than a megabyte of contiguous code without call frame information.
 fn builtins(object: &Object) -> Option<Range<u64>> {
     object.symbol(runtime::V8_VERSION)?;
     object.tables()?.largest_gap().filter(|gap| gap.end - gap.start >= LEAST_BUILTINS)
@@ -486,7 +486,7 @@ fn builtins(object: &Object) -> Option<Range<u64>> {
 
 /// The addresses of a file that are mapped twice, at different biases.
 fn mapped_twice(modules: &[Module], places: &[usize]) -> Option<Range<u64>> {
-    // A program that maps one file more often than this is not V8; the bound limits the comparisons.
+    // A program that maps one file more often than this is not V8; the limit bounds the comparisons.
     const MAX_PLACES: usize = 32;
     let addresses = |module: &Module| module.start.wrapping_sub(module.bias)..module.end.wrapping_sub(module.bias);
     let places = || places.iter().take(MAX_PLACES).map(|place| &modules[*place]);

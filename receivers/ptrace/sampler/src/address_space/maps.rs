@@ -1,7 +1,7 @@
 //! Parses `/proc/PID/maps`.
 //!
 //! Source of the format: the kernel's `Documentation/filesystems/proc.rst` and `fs/proc/task_mmu.c` (`show_map_vma`).
-//! The kernel writes it, but paths in it are the target's, down to ones that end in ` (deleted)` or contain line feeds
+//! The kernel writes it, but the paths are chosen by the target: they may end in ` (deleted)` or contain line feeds
 //! (written as `\012`).
 
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,25 +19,25 @@ const MAX_PATH: usize = 4096;
 
 const DELETED: &[u8] = b" (deleted)";
 
-/// One line.
+/// One line of the maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Line {
     pub(super) entry: MapsEntry,
     pub(super) readable: bool,
     pub(super) executable: bool,
-    /// Whether only a record of the kernel tells of it: nothing of it need be in memory any more.
+    /// Whether it is known only from a kernel record, so that it may not be mapped any more.
     pub(super) gone: bool,
 }
 
 impl Line {
-    /// Whether the process shows its context there. Memory that may be executed shows none.
+    /// Whether the process publishes its context here. Executable memory is never used for that.
     pub(super) fn is_publication(&self) -> bool {
         self.readable && !self.executable && is_publication(&self.entry.path)
     }
 }
 
-/// Parses all lines, in the order of their addresses. Malformed lines are left out, and lines that overlap the one
-/// before: that is possible because the kernel does not write the whole text at one moment.
+/// Parses all lines, in the order of their addresses. Malformed lines are left out, and lines that overlap the
+/// previous one, which is possible because the kernel does not write the whole text at one moment.
 pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
     let mut end = 0;
     text.split(|byte| *byte == b'\n').filter_map(line).filter(move |line| {
@@ -49,9 +49,9 @@ pub(super) fn lines(text: &[u8]) -> impl Iterator<Item = Line> + '_ {
     })
 }
 
-/// A hash of which files are mapped executable where, and where process contexts are. Memory without a file is not part
-/// of it: programs that compile at run time have more of it every moment, and new code is noticed when it is executed.
-/// Whether a file was deleted is not part of it either.
+/// A hash of the executable file mappings and the places of process contexts. Memory without a file is not part of it:
+/// programs that compile at run time keep adding such memory, and new code is noticed when it is executed. Nor is it
+/// part of the hash whether a file was deleted.
 pub(super) fn fingerprint<'a>(lines: impl Iterator<Item = &'a Line>) -> u64 {
     let mut hasher = DefaultHasher::new();
     let counts = |line: &&Line| line.executable && line.entry.file.inode != 0 || line.is_publication();
@@ -92,7 +92,7 @@ fn entry(range: Range<u64>, offset: u64, file: FileId, path: &[u8], unescape: im
     MapsEntry { start: range.start, end: range.end, offset, file, path: unescape(path), deleted }
 }
 
-/// A record of the kernel as the maps would have it; `None` for an impossible one.
+/// Converts a kernel record to an entry of the maps; `None` if it is impossible.
 pub(crate) fn recorded(mapped: &Mapped<'_>) -> Option<MapsEntry> {
     let Mapped { process: _, thread: _, time_nano: _, start, length, offset, device, inode, protection: _, path } =
         *mapped;
@@ -101,7 +101,7 @@ pub(crate) fn recorded(mapped: &Mapped<'_>) -> Option<MapsEntry> {
     Some(entry(start..end, offset, file, path, |path| path[..path.len().min(MAX_PATH)].to_vec()))
 }
 
-/// Puts a mapping in the place of what lies at its addresses, unless it is there already.
+/// Replaces whatever is at the addresses of a mapping by that mapping, unless it is there already.
 pub(super) fn put(lines: &mut Vec<Line>, entry: &MapsEntry) {
     let is_same = |line: &Line| {
         let place = entry.start.checked_sub(line.entry.start);
@@ -138,7 +138,7 @@ fn number(text: &[u8], radix: u32) -> Option<u64> {
     u64::from_str_radix(digits, radix).ok()
 }
 
-/// The device number as `stat` gives it (glibc's `makedev`).
+/// The device number in the format of `stat` (glibc's `makedev`).
 fn device_number(major: u64, minor: u64) -> u64 {
     (major & 0xffff_f000) << 32 | (major & 0xfff) << 8 | (minor & 0xffff_ff00) << 12 | minor & 0xff
 }
@@ -172,7 +172,7 @@ mod tests {
 ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
 ";
 
-    /// Guarantees: files, memory without a file and the kernel's mappings are told apart; paths are taken as they are.
+    /// Guarantees: files, memory without a file and the kernel's mappings are distinguished; paths are kept unchanged.
     #[test]
     fn reads_lines() {
         let (entries, more) = executable(TEXT.as_bytes());
@@ -186,8 +186,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!(entries[4].start, 0xffff_ffff_ff60_0000);
     }
 
-    /// Guarantees: a process context is found by its name alone, in memory that may be read and not executed; one that
-    /// comes or moves makes the maps others.
+    /// Guarantees: a process context is found by its name alone, in readable memory that is not executable; a context
+    /// that appears or moves changes the fingerprint.
     #[test]
     fn publications() {
         let found = |text: &str| -> Vec<u64> {
@@ -212,7 +212,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!(fingerprint(format!("1000-2000 rw-p 0 00:01 7 /memfd:other\n{TEXT}")), before);
     }
 
-    /// Guarantees: device numbers are what `stat` says, as far as glibc computes them.
+    /// Guarantees: device numbers equal those of `stat`, within the range that glibc computes.
     #[test]
     fn device_numbers() {
         for (major, minor) in [(0xfe, 1), (0x103, 2), (0, 0x1f3), (0xfff, 0xfffff), (0x1000, 0x12345)] {
@@ -220,8 +220,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         }
     }
 
-    /// Guarantees: nonsense is left out and ends nothing: reversed and overlapping ranges, missing fields, other
-    /// letters, numbers that are too long or have signs.
+    /// Guarantees: invalid lines are skipped and do not stop the parser: reversed and overlapping ranges, missing
+    /// fields, other letters, numbers that are too long or have signs.
     #[test]
     fn attack_lines() {
         for nonsense in [
@@ -241,7 +241,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         }
     }
 
-    /// Guarantees: more mappings than are kept are announced, not kept.
+    /// Guarantees: more mappings than the limit are reported and not kept.
     #[test]
     fn attack_count() {
         let text: String =
@@ -250,7 +250,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
         assert_eq!((entries.len(), more), (MAX_ENTRIES, true));
     }
 
-    /// Guarantees: a record that says nothing possible is none, and its path is taken as the maps' are.
+    /// Guarantees: an impossible record is rejected, and its path is treated like those of the maps.
     #[test]
     fn records() {
         let record = |start, length, path| {
@@ -276,7 +276,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
     }
 
     proptest! {
-        /// Guarantees: each address has the file and the offset of what was put there last; lines stay in order and
+        /// Guarantees: each address has the file and the offset of the last mapping put there; lines stay in order and
         /// do not overlap.
         #[test]
         fn put_in_place(
@@ -309,7 +309,7 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
             prop_assert!(lines.iter().all(|line| line.entry.start < line.entry.end));
         }
 
-        /// Guarantees: no bytes make the reader panic, and what it gives is ordered and without overlaps.
+        /// Guarantees: no bytes make the parser panic, and its result is ordered and without overlaps.
         #[test]
         fn any_bytes(text in proptest::collection::vec(any::<u8>(), 0..400), lines in "([0-9a-f]{1,4}-[0-9a-f]{1,4} [r-][w-][x-]p [0-9a-f]{1,3} [0-9a-f]:[0-9a-f] [0-9]{1,3} .{0,8}\n){0,8}") {
             for bytes in [text.as_slice(), lines.as_bytes()] {

@@ -1,8 +1,8 @@
-//! Which code is mapped where in a process, with what is needed to unwind it.
+//! The code that is mapped in a process, with everything needed to unwind it.
 //!
-//! A module is identified by its file (device and inode) and its bias, never by its path: paths are reused, and V8 maps
-//! node's own text a second time at another bias. A mapped file keeps its index however often the maps are read.
-//! Everything that is read here was made by the target: it is checked, limited, and never mapped into this process.
+//! A module is identified by its file (device and inode) and its bias, never by its path: paths are reused, and V8
+//! maps node's own text a second time at another bias. A mapped file keeps its index however often the maps are read.
+//! Everything read here was made by the target: it is checked, limited, and never mapped into this process.
 
 mod history;
 mod image;
@@ -33,40 +33,40 @@ use crate::runtime::Found;
 /// An executable mapping.
 #[derive(Debug, Clone)]
 pub struct Module {
-    /// Where it starts.
+    /// The start address.
     pub start: u64,
-    /// Where it ends.
+    /// The end address.
     pub end: u64,
-    /// What is mapped, as the maps have it: inode 0 for memory without a file.
+    /// The mapped file as shown in the maps: inode 0 for memory without a file.
     pub file: FileId,
     /// The mapped file, as an index into [`AddressSpace::mappings`]; `None` for code outside of any file.
     pub mapping: Option<u32>,
-    /// What is added to an address of the file (ELF virtual address) to get the address in the process, wrapping.
+    /// Added (wrapping) to an address of the file (ELF virtual address), this gives the address in the process.
     pub bias: u64,
-    /// What unwinding needs.
+    /// The data needed for unwinding.
     pub object: Option<Arc<Object>>,
-    /// What it is.
+    /// The kind of code.
     pub kind: ModuleKind,
     /// Addresses of the file with V8's built-in functions, which keep frame pointers; empty in other files.
     pub builtins: Range<u64>,
 }
 
 impl Module {
-    /// Whether Go's compiler made it.
+    /// Whether it was compiled by Go.
     pub(crate) fn is_go(&self) -> bool {
         self.object.as_ref().is_some_and(|object| object.is_go())
     }
 }
 
-/// Where code comes from.
+/// The origin of code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ModuleKind {
     /// From an ELF file, or the kernel's vDSO.
     File,
     /// Compiled at run time: memory without a file, or with one that is not an ELF file.
     Generated,
-    /// From a file that cannot be used, see [`AddressSpace::faults`]. Callers of such code are found by a scan of the
-    /// stack only.
+    /// From a file that cannot be used, see [`AddressSpace::faults`]. Callers of such code are found only by scanning
+    /// the stack.
     Unusable,
     /// The kernel's vsyscall page, which cannot be read.
     Vsyscall,
@@ -77,11 +77,11 @@ pub enum ModuleKind {
 pub struct MappedFile {
     /// Its path in the process's own mount namespace, or `[vdso]`. Bytes that are not UTF-8 are replaced.
     pub path: String,
-    /// Where its executable segments start, as an address of the file (ELF virtual address).
+    /// The start of its executable segments, as an address of the file (ELF virtual address).
     pub start: u64,
-    /// Where they end.
+    /// The end of its executable segments.
     pub end: u64,
-    /// The offset in the file that belongs to `start`.
+    /// The file offset of `start`.
     pub file_offset: u64,
     /// The GNU build id.
     pub build_id: Option<Vec<u8>>,
@@ -89,18 +89,18 @@ pub struct MappedFile {
     pub htlhash: Option<[u8; 16]>,
     /// Whether it is the process's main executable.
     pub main: bool,
-    /// Whether Go's compiler made it.
+    /// Whether it was compiled by Go.
     pub go: bool,
-    /// The file, open for reading: the one that is mapped, even if it was replaced or deleted.
+    /// The file, open for reading: exactly the mapped one, even if it was replaced or deleted.
     pub file: Option<Arc<File>>,
 }
 
-/// Something about a process's files that could not be used. The rest is used.
+/// A file of a process that could not be used, or a part of one. The rest is used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
     /// The path, as in the maps.
     pub path: String,
-    /// What is wrong with it.
+    /// The error.
     pub reason: String,
 }
 
@@ -119,38 +119,38 @@ pub enum LoadError {
     /// The main executable is not for x86-64.
     #[error("the executable {path} is {architecture}, only 64-bit x86-64 can be unwound")]
     Architecture {
-        /// Its path.
+        /// The path of the executable.
         path: String,
-        /// What it is for.
+        /// The architecture it was built for.
         architecture: String,
     },
 }
 
-/// The number of the next address space. The upper half of all numbers, so that no object has the same number.
+/// The id of the next address space. They use the upper half of the numbers, so they differ from those of objects.
 static NEXT: AtomicU64 = AtomicU64::new(1 << 63);
 
-/// The code of one process. It does not change: when the process maps something new, another one is loaded.
+/// The code of one process. It is immutable: when the process maps something new, another one is loaded.
 #[derive(Debug)]
 pub struct AddressSpace {
     id: u64,
     modules: Arc<Vec<Module>>,
-    /// Where modules are not believed, because something was mapped there that has not been read.
+    /// Ranges in which modules are ignored, because something was mapped there that has not been read.
     unread: Vec<Range<u64>>,
     mappings: Arc<Vec<MappedFile>>,
     identities: Vec<load::Identity>,
     images: Vec<load::KnownImage>,
     faults: Vec<Fault>,
-    /// The hash of which files are mapped executable where, see [`maps::fingerprint`].
+    /// The hash of the executable file mappings, see [`maps::fingerprint`].
     fingerprint: u64,
     /// The interpreters in its modules.
     runtimes: Vec<Found>,
-    /// The file in which the program has the names of the code that it makes.
+    /// The file in which the program lists the code that it generates.
     pub(crate) jit_dump: Option<MapsEntry>,
-    /// Where process contexts may be.
+    /// Addresses where process contexts may be published.
     publications: Vec<u64>,
-    /// The variables by which it shows the contexts of its threads.
+    /// The variables with the contexts of its threads.
     variables: Vec<Variable>,
-    /// Whether Java's HotSpot virtual machine is mapped, so that code that is made at run time is likely Java's.
+    /// Whether Java's HotSpot virtual machine is mapped, so that generated code is probably Java's.
     pub(crate) hotspot: bool,
     code: Arc<dyn CodeMemory>,
 }
@@ -190,8 +190,8 @@ impl AddressSpace {
         Self::load_with(process, before, cache, &[])
     }
 
-    /// Like [`Self::load`], but with these mappings in place of what lies at their addresses by now: what was mapped at
-    /// an earlier time, the last one last.
+    /// Like [`Self::load`], but with these earlier mappings in place of those now at their addresses, in the order in
+    /// which they were mapped.
     pub(crate) fn load_with<V: ProcessView + ?Sized>(
         process: &V,
         before: Option<&AddressSpace>,
@@ -201,7 +201,7 @@ impl AddressSpace {
         load::Loader::new(process, before, cache, mapped)?.load()
     }
 
-    /// The same modules, except in a range of addresses where something else is mapped that has not been read yet.
+    /// The same modules, except in a range of addresses whose new mapping has not been read yet.
     fn without(&self, range: Range<u64>) -> Self {
         Self {
             id: self.id,
@@ -213,7 +213,7 @@ impl AddressSpace {
         }
     }
 
-    /// Whether a mapping is known as it is.
+    /// Whether a mapping is known and unchanged.
     fn has(&self, entry: &MapsEntry) -> bool {
         self.find(entry.start).is_some_and(|module| {
             let bias = module.object.as_ref().and_then(|object| object.bias(entry.start, entry.offset));
@@ -239,8 +239,8 @@ impl AddressSpace {
         self.unread.iter().any(|unread| unread.start < range.end && range.start < unread.end)
     }
 
-    /// Whether other files are mapped executable by now, or at other addresses. A library that replaces another at the
-    /// same addresses is noticed only by this.
+    /// Whether executable file mappings have changed. This is the only way to notice a library that replaces another
+    /// one at the same addresses.
     ///
     /// # Errors
     ///
@@ -248,7 +248,7 @@ impl AddressSpace {
     pub fn is_outdated<V: ProcessView + ?Sized>(&self, process: &V) -> std::io::Result<bool> {
         let text = process.maps()?;
         let lines: Vec<_> = maps::lines(&text).collect();
-        // Without any line the process is gone, which is noticed elsewhere.
+        // Empty maps mean that the process is gone, which is noticed elsewhere.
         Ok(!lines.is_empty() && maps::fingerprint(lines.iter()) != self.fingerprint)
     }
 
@@ -259,14 +259,14 @@ impl AddressSpace {
         (address < module.end && !self.unread.iter().any(|unread| unread.contains(&address))).then_some(module)
     }
 
-    /// Where the function begins that has this address, by the unwind tables of its file.
+    /// The start of the function that contains this address, by the unwind tables of its file.
     pub(crate) fn function(&self, address: u64) -> Option<u64> {
         let module = self.find(address)?;
         let tables = module.object.as_ref()?.tables()?;
         Some(tables.function(address.wrapping_sub(module.bias))?.wrapping_add(module.bias))
     }
 
-    /// The place of an address.
+    /// The location of an address.
     pub fn locate(&self, address: u64) -> Location {
         match self.find(address) {
             Some(Module { mapping: Some(mapping), bias, .. }) => {
@@ -276,12 +276,12 @@ impl AddressSpace {
         }
     }
 
-    /// The mapped files by index, including those that are not mapped any more.
+    /// The mapped files by index, including those that are no longer mapped.
     pub fn mappings(&self) -> &[MappedFile] {
         &self.mappings
     }
 
-    /// What could not be used.
+    /// The files that could not be used.
     pub fn faults(&self) -> &[Fault] {
         &self.faults
     }
@@ -291,12 +291,12 @@ impl AddressSpace {
         &self.runtimes
     }
 
-    /// Where process contexts may be ([`crate::context::publication`]).
+    /// Addresses where process contexts may be published ([`crate::context::publication`]).
     pub fn publications(&self) -> &[u64] {
         &self.publications
     }
 
-    /// The variables by which it shows the contexts of its threads.
+    /// The variables with the contexts of its threads.
     pub fn variables(&self) -> &[Variable] {
         &self.variables
     }
@@ -306,12 +306,12 @@ impl AddressSpace {
         &self.modules
     }
 
-    /// Its number, which no other address space and no [`Object`] of this process ever has.
+    /// The id, which differs from those of all other address spaces and all [`Object`]s of this process.
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Reads code. Returns how many bytes could be read.
+    /// Reads code. Returns the number of bytes that could be read.
     pub(crate) fn read_code(&self, address: u64, bytes: &mut [u8]) -> usize {
         self.code.read(address, bytes)
     }

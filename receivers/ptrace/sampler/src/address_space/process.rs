@@ -1,10 +1,10 @@
-//! The files of a process that loading an address space needs.
+//! The files of a process that are needed to load its address space.
 //!
 //! A mapped file is opened through `/proc/PID/map_files`, which leads to the file itself even if it was deleted.
-//! Without the right for that (`CAP_CHECKPOINT_RESTORE`) it is opened by its path inside of the process's root, where
-//! no symbolic link can lead out; the program itself is opened by `/proc/PID/exe`, since programs are replaced while
-//! they run. In every case the file is examined before it is opened: only a regular file with the device and inode of
-//! the mapping is opened, because opening a device or a FIFO has effects.
+//! Without the capability for that (`CAP_CHECKPOINT_RESTORE`) it is opened by its path inside the process's root,
+//! where no symbolic link can lead out; the program itself is opened through `/proc/PID/exe`, since programs are
+//! replaced while they run. The file is always checked before it is opened: only a regular file with the device and
+//! inode of the mapping is opened, because opening a device or a FIFO has side effects.
 
 use std::fs::File;
 use std::io;
@@ -19,7 +19,7 @@ use nix::sys::stat::Mode;
 use super::view::{CodeMemory, FileId, MapsEntry, ProcessView};
 use crate::process_files::ProcessFiles;
 
-/// How much of the maps is read, in bytes: 65,530 lines of about 100 bytes, with room for long paths.
+/// How much of the maps is read, in bytes: enough for 65,530 lines of about 100 bytes, and for long paths.
 const MAX_MAPS: usize = 16 << 20;
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ fn open_in_root(process: BorrowedFd<'_>, entry: &MapsEntry) -> io::Result<OwnedF
     Ok(openat2(root.as_fd(), path, how)?)
 }
 
-/// Opens a file that was found for reading, if it is the regular file of the mapping.
+/// Opens a file for reading that was found at a path, if it is the regular file of the mapping.
 fn reopen(found: OwnedFd, entry: &MapsEntry) -> io::Result<File> {
     let found = File::from(found);
     let data = found.metadata()?;
@@ -104,8 +104,9 @@ fn reopen(found: OwnedFd, entry: &MapsEntry) -> io::Result<File> {
     Ok(File::from(open(path.as_str(), flags, Mode::empty())?))
 }
 
-/// Whether an identity from `stat` and one from the maps are the same file. File systems without a device of their own
-/// (overlayfs, btrfs) show different device numbers in the two, both with major number 0; the inode must be equal.
+/// Whether an identity from `stat` and one from the maps belong to the same file. File systems without a device of
+/// their own (overlayfs, btrfs) show different device numbers in the two, both with major number 0; the inode must be
+/// equal.
 fn same_file(found: FileId, mapped: FileId) -> bool {
     found.inode == mapped.inode
         && (found.device == mapped.device || found.has_anonymous_device() && mapped.has_anonymous_device())
@@ -115,13 +116,13 @@ fn same_file(found: FileId, mapped: FileId) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: without the right to open a mapping's file itself, the program is opened although it is not at its
-    /// path any more, and nothing is that is another file than the mapped one.
+    /// Guarantees: without the capability to open a mapping's file directly, the program is still opened although it
+    /// is no longer at its path, and no other file than the mapped one is opened.
     #[test]
     fn replaced_program() {
         let files = ProcessFiles::open(std::process::id()).unwrap();
         let file = files.executable().unwrap();
-        // There is no such mapping, as if its link could not be followed.
+        // There is no such mapping, so its link cannot be followed.
         let of =
             |path: &[u8], deleted, file| MapsEntry { start: 1, end: 2, offset: 0, file, path: path.to_vec(), deleted };
         let other = FileId { inode: file.inode + 1, ..file };

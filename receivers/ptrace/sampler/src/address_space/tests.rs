@@ -1,4 +1,4 @@
-//! Address spaces of made-up processes, and of this one.
+//! Address spaces of simulated processes, and of this one.
 
 use std::fs::File;
 use std::io;
@@ -9,12 +9,12 @@ use super::load::MAX_MAPPINGS;
 use super::*;
 use crate::elf::ObjectCache;
 
-/// A process that says what the test wants.
+/// A simulated process.
 #[derive(Debug, Default)]
 struct Fake {
     maps: String,
     executable: Option<FileId>,
-    /// What opening gives, by path.
+    /// The files that can be opened, by path.
     files: Vec<(&'static str, File)>,
     memory: Vec<(u64, Vec<u8>)>,
 }
@@ -76,7 +76,7 @@ fn load(fake: &Fake, before: Option<&AddressSpace>) -> AddressSpace {
     AddressSpace::load(fake, before, &mut ObjectCache::default()).expect("it loads")
 }
 
-/// Guarantees: addresses are found in their modules and nowhere else, and told as addresses of their files.
+/// Guarantees: addresses are found in their modules and nowhere else, and translated to addresses of their files.
 #[test]
 fn finds_modules() {
     let fake = Fake {
@@ -104,9 +104,8 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0 [vsyscall]
     assert!(mapping.htlhash.is_some() && mapping.file.is_some() && !mapping.main);
 }
 
-/// Guarantees: a file that is mapped at two biases has two indices, and what is mapped twice of it is marked as V8's
-/// built-in functions, at both places; a file that is mapped in two pieces at one bias has one index and nothing
-/// marked.
+/// Guarantees: a file mapped at two biases has two indices, and the part mapped twice is marked as V8's built-in
+/// functions, at both places; a file mapped in two pieces at one bias has one index and no mark.
 #[test]
 fn mapped_twice() {
     let fake = Fake {
@@ -131,8 +130,8 @@ fn mapped_twice() {
     assert_eq!(space.locate(0x52010).address(), space.locate(0x12010).address());
 }
 
-/// Guarantees: indices stay as they are when files are unmapped, mapped again at the same and at other places, and
-/// replaced under their path.
+/// Guarantees: indices stay the same when files are unmapped, mapped again at the same or other addresses, or replaced
+/// at their path.
 #[test]
 fn indices_are_kept() {
     let mut cache = ObjectCache::default();
@@ -155,7 +154,7 @@ fn indices_are_kept() {
     assert_eq!(replaced.mappings()[0].start, first.mappings()[0].start);
 }
 
-/// Guarantees: a file that cannot be opened is read as it is mapped, once, and keeps its index.
+/// Guarantees: a file that cannot be opened is read once from its mapping, and keeps its index.
 #[test]
 fn from_memory() {
     let maps = "10000-11000 r--p 00000000 fe:01 7 /gone (deleted)\n11000-13000 r-xp 00001000 fe:01 7 /gone (deleted)\n";
@@ -170,7 +169,7 @@ fn from_memory() {
     assert_eq!(again.find(0x11010).and_then(|module| module.mapping), Some(0));
 }
 
-/// The bytes of such a file whose text is not the same anywhere.
+/// The bytes of such a file, with text that does not repeat.
 fn elf_with_text() -> Vec<u8> {
     let mut bytes = elf(62);
     let mut number = 7u32;
@@ -181,8 +180,8 @@ fn elf_with_text() -> Vec<u8> {
     bytes
 }
 
-/// Guarantees: memory without a file beside the segments of one is this file's text if most of its bytes are; else it is
-/// code that was made at run time, and so is memory that cannot be read.
+/// Guarantees: memory without a file next to the segments of a file is that file's text if most of its bytes are
+/// equal; otherwise it is generated code, and so is memory that cannot be read.
 #[test]
 fn moved_text() {
     let maps = "\
@@ -220,8 +219,8 @@ fn moved_text() {
     }
 }
 
-/// Guarantees: a mapping that only a record tells of takes the place of what lies there by now, as far as its file can
-/// still be opened; it is never read from memory, where something else is.
+/// Guarantees: a mapping known only from a kernel record replaces what is mapped there by now, if its file can still
+/// be opened; it is never read from memory, which holds other data.
 #[test]
 fn gone_mappings() {
     let maps = "10000-11000 r--p 00000000 fe:01 7 /lib/a\n11000-13000 r-xp 00001000 fe:01 7 /lib/a\n";
@@ -255,8 +254,8 @@ fn gone_mappings() {
     assert_eq!(path(&gone, 0x12010), "/lib/a");
 }
 
-/// Guarantees: an executable for another machine refuses the process, a library for another machine is a fault, and
-/// files that are no ELF files are code without a file.
+/// Guarantees: an executable for another machine makes loading the process fail, a library for another machine is a
+/// fault, and files that are not ELF files are code without a file.
 #[test]
 fn other_files() {
     let maps = "11000-12000 r-xp 00001000 fe:01 7 /bin/arm\n21000-22000 r-xp 00001000 fe:01 8 /memfd:code\n";
@@ -270,8 +269,8 @@ fn other_files() {
     assert_eq!(refused.to_string(), "the executable /bin/arm is 64-bit ARM, only 64-bit x86-64 can be unwound");
 }
 
-/// Guarantees: another file in the place of one, and one that came, went, or moved, is noticed; memory without a file,
-/// data, and the deletion of a file are not, nor a process that is gone.
+/// Guarantees: a file that was replaced, added, removed or moved is noticed; memory without a file, data, the deletion
+/// of a file, and a process that is gone are not.
 #[test]
 fn outdated() {
     let text = "11000-12000 r-xp 00001000 fe:01 7 /lib/a\n20000-21000 rwxp 00000000 00:00 0\n";
@@ -292,13 +291,13 @@ fn outdated() {
     assert!(now("20000-21000 rwxp 00000000 00:00 0\n"));
 }
 
-/// Guarantees: nothing in the maps means that the process is gone.
+/// Guarantees: empty maps mean that the process is gone.
 #[test]
 fn gone() {
     assert!(matches!(AddressSpace::load(&Fake::default(), None, &mut ObjectCache::default()), Err(LoadError::Gone)));
 }
 
-/// Guarantees: when the memory for tables is in use, files are left out and said so, and the others stay.
+/// Guarantees: when the memory for tables is used up, further files are left out and reported, and the others stay.
 #[test]
 fn attack_memory() {
     let fake = Fake {
@@ -316,7 +315,7 @@ fn attack_memory() {
     );
 }
 
-/// Guarantees: a process that moves its mappings for ever gets no more than [`MAX_MAPPINGS`] indices, and its code
+/// Guarantees: a process that moves its mappings forever gets no more than [`MAX_MAPPINGS`] indices, and its code
 /// stays known.
 #[test]
 fn attack_indices() {
@@ -335,8 +334,8 @@ fn attack_indices() {
     assert_eq!(space.modules().last().and_then(|module| module.mapping), None);
 }
 
-/// Guarantees: this process, read through the kernel's files, has its executable as the main one, its C library and the
-/// vDSO, with the very files behind them.
+/// Guarantees: this process, read through `/proc`, has its executable as the main one, its C library and the vDSO,
+/// each with exactly the mapped file.
 #[test]
 #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
 fn this_process() {

@@ -1,4 +1,5 @@
-//! What loading an address space reads of a process: a trait, so that loading can be tested without a process.
+//! The data of a process that loading an address space needs: a trait, so that loading can be tested without a
+//! process.
 
 use std::fs::File;
 use std::io;
@@ -23,23 +24,23 @@ impl FileId {
 /// One executable line of the maps.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MapsEntry {
-    /// Where the mapping starts.
+    /// The start address.
     pub start: u64,
-    /// Where it ends.
+    /// The end address.
     pub end: u64,
     /// The offset in the file at `start`.
     pub offset: u64,
     /// The file; inode 0 for memory without one.
     pub file: FileId,
-    /// The path as bytes: as the kernel wrote it, unescaped, without ` (deleted)`.
+    /// The path in bytes, unescaped and without the kernel's suffix ` (deleted)`.
     pub path: Vec<u8>,
-    /// Whether the file was deleted, or its name ends so that this cannot be told.
+    /// Whether the file was deleted, or its name ends so that it looks deleted.
     pub deleted: bool,
 }
 
 impl MapsEntry {
-    /// Whether a record of the kernel is of this file. Where the device is anonymous, records may have the file of a
-    /// lower layer.
+    /// Whether a kernel record is of this file. On an anonymous device, a record may show the file of a lower layer
+    /// instead.
     pub(super) fn is_of(&self, record: &Self) -> bool {
         self.file == record.file || self.file.has_anonymous_device() && self.path == record.path
     }
@@ -47,11 +48,11 @@ impl MapsEntry {
 
 /// Reads code of a process.
 pub trait CodeMemory: Send + Sync + std::fmt::Debug {
-    /// Reads what is at `address` and returns how many bytes could be read, 0 when nothing could.
+    /// Reads from `address` and returns the number of bytes read, 0 if nothing could be read.
     fn read(&self, address: u64, bytes: &mut [u8]) -> usize;
 }
 
-/// A process as its files in `/proc` show it.
+/// The parts of a process's `/proc` directory that are needed.
 pub trait ProcessView {
     /// The text of `/proc/PID/maps`. Empty when the process is gone.
     ///
@@ -67,7 +68,7 @@ pub trait ProcessView {
     ///
     /// # Errors
     ///
-    /// The error of the system call; `InvalidData` when what is there is another file or no regular file.
+    /// The error of the system call; `InvalidData` if another file or no regular file is at the path.
     fn open(&self, entry: &MapsEntry) -> io::Result<File>;
 
     /// A reader of the process's memory that outlives `self`.

@@ -1,5 +1,5 @@
-//! What depends on the architecture: the registers of a stopped thread, how an interrupted system call is restarted,
-//! and where things are in memory.
+//! Code that depends on the architecture: the registers of a stopped thread, how an interrupted system call is
+//! restarted, and the layout of memory.
 
 mod memory;
 #[cfg(all(target_os = "linux", not(target_arch = "x86_64")))]
@@ -19,19 +19,20 @@ pub(crate) use x86_64::{
     restart_interrupted_call, short_call, stack_pointer, survives_stop, thread_pointer, thread_pointer_by_list,
 };
 
-/// A system call that is about to return with less than it was asked for.
+/// A system call that is about to return with less than requested.
 #[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShortCall {
     /// Its name.
     pub(crate) name: &'static str,
-    /// Identifies the call by its address, its stack pointer and how much it moved: a thread that is stopped twice on
-    /// its way back from one call has the same mark twice.
+    /// Identifies the call by its address, its stack pointer and how much it moved: a thread that is stopped twice
+    /// while returning from one call has the same mark twice.
     pub(crate) mark: [u64; 3],
     /// The descriptor that it reads, and its position there: reaching the end of the data may explain why it moved
-    /// less. `None` where that cannot be.
+    /// less. `None` if that is impossible.
     pub(crate) from: Option<(u64, Position)>,
-    /// The descriptor that it writes, which explains a short result if it is non-blocking. `None` where that cannot be.
+    /// The descriptor that it writes: if that is non-blocking, it explains a short result. `None` if that is
+    /// impossible.
     pub(crate) to: Option<u64>,
 }
 
@@ -39,10 +40,10 @@ pub(crate) struct ShortCall {
 #[cfg(target_os = "linux")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// The position that the open file has.
+    /// The position of the open file itself.
     Own,
-    /// Here.
+    /// This position.
     At(u64),
-    /// The number in the thread's memory at this address.
+    /// The position stored in the thread's memory at this address.
     In(u64),
 }

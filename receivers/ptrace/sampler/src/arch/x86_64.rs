@@ -1,4 +1,4 @@
-//! x86-64.
+//! Registers and system calls of x86-64.
 
 mod short_calls;
 
@@ -9,13 +9,14 @@ pub(crate) use self::short_calls::short_call;
 
 pub(crate) type RawRegisters = libc::user_regs_struct;
 
-/// The value in RAX of a system call that has to be restarted, unless a signal handler runs first: then the call fails
-/// with EINTR (ERESTARTNOHAND in the kernel's `include/linux/errno.h`). Only the kernel and tracers see this value.
+/// The result in RAX that makes the kernel restart a system call, unless a signal handler runs first: then the call
+/// fails with EINTR (ERESTARTNOHAND in the kernel's `include/linux/errno.h`). Only the kernel and tracers see this
+/// value.
 const ERESTARTNOHAND: i64 = 514;
 
-/// System calls that fail with EINTR when a tracer wakes their thread, where the kernel restarts others. They can be
-/// repeated with the same arguments, since a failure with EINTR means that they did nothing. Most fail so only if the
-/// socket has a timeout. `close` is not among them: it closes even when it fails.
+/// System calls that fail with EINTR when a tracer wakes their thread, whereas the kernel restarts others. They can be
+/// repeated with the same arguments, since a failure with EINTR means that they did nothing. Most fail like this only
+/// if the socket has a timeout. `close` is not among them: it closes even when it fails.
 const RESTARTABLE: [i64; 22] = [
     libc::SYS_read,
     libc::SYS_readv,
@@ -41,7 +42,7 @@ const RESTARTABLE: [i64; 22] = [
     libc::SYS_sendmmsg,
 ];
 
-/// Its number on x86-64 (the kernel's `syscall_64.tbl`), which libc does not name.
+/// The number of `io_pgetevents` on x86-64 (the kernel's `syscall_64.tbl`), which libc does not define.
 const SYS_IO_PGETEVENTS: i64 = 333;
 
 /// All registers of a stopped thread, by their DWARF numbers (System V ABI for x86-64, figure 3.36).
@@ -52,14 +53,14 @@ pub(crate) fn registers(raw: &RawRegisters) -> Registers {
     ])
 }
 
-/// Whether a thread with these registers is in a system call: SYSCALL leaves the address behind it in RCX, which is the
-/// register with the DWARF number 2.
+/// Whether a thread with these registers is in a system call: SYSCALL stores the return address in RCX, which has the
+/// DWARF number 2.
 pub(crate) fn left_in_call(registers: &Registers) -> bool {
     registers.values[2] == registers.instruction_pointer()
 }
 
-/// The registers that `/proc/PID/task/TID/syscall` shows of a blocked thread: the system call's arguments are still
-/// where it was given them (RDI, RSI, RDX, R10, R8, R9 by their DWARF numbers), since the kernel preserves them.
+/// The registers of a blocked thread that `/proc/PID/task/TID/syscall` shows: the system call's arguments are still in
+/// their registers (RDI, RSI, RDX, R10, R8, R9 by their DWARF numbers), since the kernel preserves them.
 pub(crate) fn blocked_registers(stack_pointer: u64, program_counter: u64, arguments: Option<[u64; 6]>) -> Registers {
     let mut registers = Registers::passive(stack_pointer, program_counter);
     for (register, value) in [5, 4, 1, 10, 8, 9].into_iter().zip(arguments.into_iter().flatten()) {
@@ -72,15 +73,15 @@ pub(crate) fn stack_pointer(raw: &RawRegisters) -> u64 {
     raw.rsp
 }
 
-/// The thread pointer, which is glibc's and musl's `pthread_t`.
+/// The thread pointer, which equals `pthread_t` in glibc and musl.
 pub(crate) fn thread_pointer(raw: &RawRegisters) -> u64 {
     raw.fs_base
 }
 
-/// The thread pointer of the thread with the id `thread` whose list of robust mutexes is at `list`. glibc has the list
-/// in the thread's own data, `struct pthread` (glibc `nptl/descr.h`), at the same offset in all versions since 2.4. To
-/// check that it is that structure, its other fields are read: its own address, which it has twice, and the id of the
-/// thread. `read` reads memory and returns how many bytes it could read.
+/// The thread pointer of the thread with the id `thread`, whose list of robust mutexes is at `list`. In glibc the list
+/// is part of the thread's own data, `struct pthread` (glibc `nptl/descr.h`), at the same offset in all versions since
+/// 2.4. To verify that it is that structure, other fields are read: its own address, which it contains twice, and the
+/// thread's id. `read` reads memory and returns the number of bytes read.
 pub(crate) fn thread_pointer_by_list(list: u64, thread: u32, read: impl Fn(u64, &mut [u8]) -> usize) -> Option<u64> {
     const LIST: u64 = 0x2e0;
     const ID: usize = THREAD_IDS[0] as usize;
@@ -100,17 +101,17 @@ pub(crate) fn is_in_call(raw: &RawRegisters) -> bool {
     raw.orig_rax.cast_signed() >= 0
 }
 
-/// Makes a system call that the stop interrupted for good start again: whether it is one, and the registers were
+/// If the stop made a system call fail that can be repeated, makes it restart. Returns whether the registers were
 /// changed.
 ///
 /// A thread can enter a system call between the moment at which it is seen running and the one at which it is asked to
-/// stop. Some calls then fail with EINTR although no signal is there. The kernel's own mark for a restart is put in its
-/// place: the call is repeated, or fails with EINTR if a handler for a real signal runs first, as it would have without
-/// the tracer. A timeout starts anew, later by the microseconds since the call began.
+/// stop. Some calls then fail with EINTR although there is no signal. This replaces the result by the kernel's own
+/// mark for a restart: the call is repeated, or fails with EINTR if a handler for a real signal runs first, as it
+/// would have without the tracer. A timeout starts anew, later by the microseconds since the call began.
 ///
-/// To set the program counter back instead would repeat the call after such a handler, too, so that the program waits
-/// on although its signal has come. With a signal each half millisecond that was seen in 10 of 74,964 waits, and with
-/// the mark in none of 80,136.
+/// Setting the program counter back instead would repeat the call even after such a handler, so that the program keeps
+/// waiting although its signal has arrived. With a signal every half millisecond this happened in 10 of 74,964 waits,
+/// and with the mark in none of 80,136.
 pub(crate) fn restart_interrupted_call(raw: &mut RawRegisters) -> bool {
     // Outside of a system call, `orig_rax` is -1.
     let call = raw.orig_rax.cast_signed();
@@ -121,8 +122,8 @@ pub(crate) fn restart_interrupted_call(raw: &mut RawRegisters) -> bool {
     true
 }
 
-/// Whether the thread waited in a system call when the stop came: its result is one of those that say that a wait was
-/// interrupted (the kernel's `include/linux/errno.h`, and EINTR). Such a thread did not run.
+/// Whether the thread was waiting in a system call when it was stopped: the result is one of those of an interrupted
+/// wait (the kernel's `include/linux/errno.h`, and EINTR). Such a thread did not run.
 pub(crate) fn is_interrupted_wait(raw: &RawRegisters) -> bool {
     const ERESTARTSYS: i64 = 512;
     const ERESTART_RESTARTBLOCK: i64 = 516;
@@ -131,8 +132,8 @@ pub(crate) fn is_interrupted_wait(raw: &RawRegisters) -> bool {
     is_in_call(raw) && matches!(error, EINTR | ERESTARTSYS..=ERESTART_RESTARTBLOCK)
 }
 
-/// Whether the kernel continues a blocked system call after a stop as if there had been none, with its remaining time.
-/// (Measured. `poll` and `select` do not: they wait for longer than they should.)
+/// Whether the kernel continues a blocked system call after a stop with its remaining time, as if there had been no
+/// stop. (Measured. `poll` and `select` do not: they wait longer than they should.)
 pub(crate) fn survives_stop(call: i64) -> bool {
     matches!(call, libc::SYS_futex | libc::SYS_nanosleep | libc::SYS_clock_nanosleep)
 }
@@ -150,8 +151,8 @@ mod tests {
         raw
     }
 
-    /// Guarantees: only calls that failed with EINTR and may be repeated are repeated; a `close` never is, nor code
-    /// outside of a call that has -4 in RAX.
+    /// Guarantees: only calls that failed with EINTR and may be repeated are repeated; `close` never is, nor code
+    /// outside of a system call with -4 in RAX.
     #[test]
     fn what_is_restarted() {
         let restarted = |call, result| {
@@ -170,7 +171,8 @@ mod tests {
         assert!(!restarted(-1, -4));
     }
 
-    /// Guarantees: a thread that a stop took out of a wait is told from one that ran, in a call or in its own code.
+    /// Guarantees: a thread whose wait was interrupted by a stop is distinguished from one that was running, in a call
+    /// or in its own code.
     #[test]
     fn interrupted_waits() {
         for result in [-4, -512, -513, -514, -516] {

@@ -1,4 +1,4 @@
-//! Where a thread has its variable.
+//! Finds the thread-local variable of a thread.
 //!
 //! Sources: "ELF Handling For Thread-Local Storage" (x86-64) for the thread control block and the table of blocks
 //! (`dtv`); glibc `sysdeps/x86_64/dl-tlsdesc.h` for descriptors, `sysdeps/generic/dl-dtv.h` for the table's entries.
@@ -8,61 +8,61 @@ use std::ops::Range;
 use crate::elf::RelocationKind;
 use crate::runtime::{Target, word};
 
-/// The most words of one variable that are looked at.
+/// The maximum number of words that are examined for one variable.
 pub const MAX_RELOCATIONS: usize = 8;
 
-/// The most files with thread-local data that a process is believed to have.
+/// The maximum plausible number of files with thread-local data in a process.
 const MAX_MODULES: u64 = 1 << 16;
 
 /// The largest offset in a file's thread-local data, and the largest distance from the thread pointer, in bytes.
 const MAX_OFFSET: u64 = 1 << 30;
 
-/// The size of an entry of glibc's table of blocks: the block's address, and what to free.
+/// The size of an entry in glibc's table of blocks: the block's address, and the address to free.
 const ENTRY: u64 = 16;
 
-/// A word that the dynamic linker has written, or will.
+/// A word that the dynamic linker has written, or will write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Word {
-    /// What it is.
+    /// The kind of value.
     pub kind: RelocationKind,
-    /// Where, in the process.
+    /// The address of the word in the process.
     pub address: u64,
 }
 
-/// The variable of one file of a process.
+/// The variable in one file of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Variable {
     /// Its offset in the thread-local data of its file.
     pub offset: u64,
-    /// Its distance from the thread pointer, wrapping, where the file is the program itself.
+    /// Its distance from the thread pointer, wrapping, if the file is the program itself.
     pub in_program: Option<u64>,
-    /// The words that tell its place, at most [`MAX_RELOCATIONS`].
+    /// The words that show its position, at most [`MAX_RELOCATIONS`].
     pub words: Vec<Word>,
-    /// Where the dynamic linker's code is: only its functions make descriptors that are understood here.
+    /// The address ranges of the dynamic linker's code: only descriptors made by its functions are understood here.
     pub linker: Vec<Range<u64>>,
-    /// Whether the C library keeps its table of blocks as glibc does.
+    /// Whether the C library has the same table of blocks as glibc.
     pub glibc: bool,
 }
 
-/// Where each thread has a variable.
+/// The position of a variable in each thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// So far from the thread pointer, wrapping.
+    /// At this distance from the thread pointer, wrapping.
     Fixed(u64),
-    /// In the block of a file that threads may get only when they first use it.
+    /// In the block of a file, which a thread may get only at its first use.
     Block {
-        /// The file's number.
+        /// The TLS module id of the file.
         module: u64,
         /// The offset in the block.
         offset: u64,
     },
 }
 
-/// A thread's block, as it was found: it moves only when files are loaded or unloaded.
+/// The address of a thread's block, as last found: it moves only when files are loaded or unloaded.
 pub type Block = u64;
 
 impl Variable {
-    /// Its place; `None` while the dynamic linker has not written it yet, and where it is none that is known here.
+    /// Its position; `None` if the dynamic linker has not written it yet, or if it has an unknown form.
     pub fn place(&self, target: &mut dyn Target) -> Option<Place> {
         if let Some(distance) = self.in_program {
             return fixed(distance);
@@ -78,7 +78,7 @@ impl Variable {
             RelocationKind::Module => self.block(first, second(target)?),
             RelocationKind::ModuleOnly => self.block(first, self.offset),
             RelocationKind::Descriptor => {
-                // Other functions have arguments of other kinds: before its first use, or a debugger's.
+                // Other functions, used before its first use or by a debugger, have other arguments.
                 if !self.linker.iter().any(|code| code.contains(&first)) {
                     return None;
                 }
@@ -98,15 +98,15 @@ impl Variable {
     }
 }
 
-/// Thread-local data that is not in a block of its own lies below the thread pointer.
+/// Static thread-local data is below the thread pointer.
 fn fixed(distance: u64) -> Option<Place> {
     let below = distance.wrapping_neg();
     (1..MAX_OFFSET).contains(&below).then_some(Place::Fixed(distance))
 }
 
 impl Place {
-    /// The address of the variable of the thread with this thread pointer. `known` is the block that was found for it
-    /// before, 0 if none was. `None` where the thread has none yet.
+    /// The address of the variable in the thread with this thread pointer. `known` is the block found for it before, 0
+    /// if none was. `None` if the thread has none yet.
     pub fn of(self, pointer: u64, known: &mut Block, target: &mut dyn Target) -> Option<u64> {
         match self {
             Self::Fixed(distance) => Some(pointer.wrapping_add(distance)),
@@ -114,7 +114,7 @@ impl Place {
                 if *known == 0 {
                     let table = word(target, pointer.wrapping_add(8))?;
                     let block = word(target, table.wrapping_add(ENTRY.wrapping_mul(module)))?;
-                    // All ones stand for a block that the thread has not got yet.
+                    // All ones mean that the thread has no block yet.
                     *known = Some(block).filter(|block| *block != u64::MAX && *block != 0)?;
                 }
                 Some(known.wrapping_add(offset))

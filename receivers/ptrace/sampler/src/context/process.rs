@@ -1,4 +1,4 @@
-//! The process context: a header at the beginning of a mapping with a known name, and a protobuf message.
+//! The process context: a header at the start of a mapping with a known name, and a protobuf message.
 //!
 //! Source: OTEP 4719. The header is the signature `OTEL_CTX` (8 bytes), the version (4), the length of the message (4),
 //! when it was published (8, CLOCK_BOOTTIME; 0 while it is changed) and the message's address (8). The message is
@@ -13,16 +13,16 @@ use crate::runtime::{Target, half_at, word, word_at};
 /// The longest message that is read, in bytes.
 pub const MAX_PAYLOAD: usize = 64 << 10;
 
-/// The most attributes of a resource that are passed on.
+/// The maximum number of attributes of a resource that are passed on.
 pub const MAX_RESOURCE_ATTRIBUTES: usize = 128;
 
-/// Their size together, keys and values, in bytes.
+/// The maximum size of all of them, keys and values, in bytes.
 pub const MAX_RESOURCE: usize = 16 << 10;
 
 /// The longest key of an attribute, in bytes.
 pub const MAX_KEY: usize = 256;
 
-/// The longest text of an attribute, in bytes.
+/// The longest string value of an attribute, in bytes.
 pub const MAX_RESOURCE_TEXT: usize = 4096;
 
 const SIGNATURE: &[u8; 8] = b"OTEL_CTX";
@@ -30,13 +30,13 @@ const VERSION: u32 = 2;
 const HEADER: usize = 32;
 const PUBLISHED: u64 = 16;
 
-/// How often a publication is read that changes meanwhile.
+/// How often a publication is read if it changes during the read.
 const ATTEMPTS: usize = 3;
 
-/// The beginnings of the paths that its mapping may have.
+/// The possible prefixes of its mapping's path.
 const NAMES: [&[u8]; 3] = [b"/memfd:OTEL_CTX", b"[anon_shmem:OTEL_CTX]", b"[anon:OTEL_CTX]"];
 
-/// The attributes that say how the records of threads are read.
+/// The attribute with the layout of thread records.
 const SCHEMA: &str = "threadlocal.schema_version";
 const KEYS: &str = "threadlocal.attribute_key_map";
 
@@ -45,29 +45,29 @@ pub fn is_publication(path: &[u8]) -> bool {
     NAMES.iter().any(|name| path.starts_with(name))
 }
 
-/// What a process says of itself.
+/// The context that a process publishes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Published {
-    /// When it was published, in nanoseconds of the time since the system's start. It changes with each publication.
+    /// The publication time, in nanoseconds since boot. It changes with each publication.
     pub at: u64,
-    /// Its resource's attributes, each key once, the last of several: texts and integers, others are left out.
+    /// The resource's attributes, the last one of each key. Only strings and integers are included.
     pub resource: Vec<(String, AttributeValue)>,
-    /// The name of the layout of its threads' records; empty if it says none.
+    /// The name of the layout of its threads' records; empty if not given.
     schema: String,
-    /// The keys that these name by their indices.
+    /// The keys to which these records refer by index.
     keys: Vec<String>,
 }
 
 /// Why a process context is not read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// There is none at this address: the mapping is gone, or is something else.
+    /// There is none at this address: the mapping is gone, or has another content.
     #[error("there is none")]
     Missing,
     /// It is being changed.
     #[error("it is being changed")]
     Changing,
-    /// It is of another version.
+    /// It has another version.
     #[error("it is of version {0}, and only version 2 is read")]
     Version(u32),
     /// It is too large.
@@ -78,7 +78,7 @@ pub enum Unreadable {
     Malformed(String),
 }
 
-/// When the process context at this address was published; `None` if it cannot be read or is being changed.
+/// The publication time of the context at this address; `None` if it cannot be read or is being changed.
 pub fn published_at(address: u64, target: &mut dyn Target) -> Option<u64> {
     word(target, address.wrapping_add(PUBLISHED)).filter(|at| *at != 0)
 }
@@ -87,7 +87,7 @@ pub fn published_at(address: u64, target: &mut dyn Target) -> Option<u64> {
 ///
 /// # Errors
 ///
-/// Why it is not read. [`Unreadable::Missing`] and [`Unreadable::Changing`] may pass.
+/// Why it cannot be read. [`Unreadable::Missing`] and [`Unreadable::Changing`] may be temporary.
 pub fn publication(address: u64, target: &mut dyn Target) -> Result<Published, Unreadable> {
     for _ in 0..ATTEMPTS {
         let header = read_header(address, target).ok_or(Unreadable::Missing)?;
@@ -102,7 +102,7 @@ pub fn publication(address: u64, target: &mut dyn Target) -> Result<Published, U
         let sensible = version == VERSION && length as usize <= MAX_PAYLOAD;
         let mut payload = vec![0; if sensible { length as usize } else { 0 }];
         let read = payload.is_empty() || target.read(word_at(&header, 24), &mut payload);
-        // Whatever was read belongs together only if the header is the same behind it.
+        // The data is consistent only if the header is the same afterwards.
         if read_header(address, target) != Some(header) {
             continue;
         }
@@ -125,7 +125,7 @@ fn decode(at: u64, payload: &[u8]) -> Result<Published, Unreadable> {
     let message = ProcessContext::decode(payload).map_err(|error| Unreadable::Malformed(error.to_string()))?;
     let mut published = Published { at, ..Published::default() };
     let mut bytes = 0;
-    // From the end, so that the last of several counts.
+    // In reverse, so that the last one of each key counts.
     for attribute in message.resource.unwrap_or_default().attributes.into_iter().rev() {
         let Some((key, value)) = attribute.plain() else { continue };
         let size = key.len() + value.size();
@@ -146,7 +146,7 @@ fn decode(at: u64, payload: &[u8]) -> Result<Published, Unreadable> {
                     Some(Any::Text(text)) => String::from_utf8(text).unwrap_or_default(),
                     _ => String::new(),
                 };
-                // What is no name keeps its place, since names are found by their index.
+                // A value that is not a name keeps its place, since names are found by index.
                 published.keys = array.values.into_iter().take(256).map(name).collect();
             }
             _ => {}
@@ -156,15 +156,15 @@ fn decode(at: u64, payload: &[u8]) -> Result<Published, Unreadable> {
 }
 
 impl Published {
-    /// How the records of its threads are read where the attributes `allowed` are asked for; `None` if it does not say
-    /// or the layout is not known here.
+    /// The layout of its threads' records, for the requested attributes `allowed`; `None` if it is not given or
+    /// unknown.
     pub fn schema(&self, allowed: &[String]) -> Option<Schema> {
         Schema::new(&self.schema, &self.keys, allowed)
     }
 }
 
 impl AttributeValue {
-    /// How many bytes it counts for.
+    /// Its size for the limit, in bytes.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Text(text) => text.len(),
@@ -173,7 +173,7 @@ impl AttributeValue {
     }
 }
 
-// Texts are bytes here, so that one that is not UTF-8 does not make the rest unreadable.
+// Strings are bytes here, so that one that is not UTF-8 does not make the whole message unreadable.
 
 #[derive(Clone, PartialEq, Message)]
 struct ProcessContext {
@@ -220,7 +220,7 @@ struct ArrayValue {
 }
 
 impl KeyValue {
-    /// The attribute, if it is a text or an integer of a sensible size.
+    /// The attribute, if it is a string or an integer within the limits.
     fn plain(self) -> Option<(String, AttributeValue)> {
         let key = String::from_utf8(self.key).ok().filter(|key| (1..=MAX_KEY).contains(&key.len()))?;
         let value = match self.value?.value? {

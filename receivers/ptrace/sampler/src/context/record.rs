@@ -1,54 +1,54 @@
 //! A thread's record: the ids of its trace and span, and attributes.
 //!
-//! Source of the layout: OTEP 4947 ("Thread Local Context Record"): trace id (16 bytes), span id (8), whether it is
-//! valid (1), trace flags (1), the length of the attributes (2), and the attributes: a key's index (1), a length (1)
-//! and so many bytes each.
+//! Source of the layout: OTEP 4947 ("Thread Local Context Record"): trace id (16 bytes), span id (8), valid flag (1),
+//! trace flags (1), the length of the attributes (2), and the attributes: for each a key's index (1), the value's
+//! length (1) and the value.
 
 use crate::runtime::{Target, word};
 
-/// The most bytes of attributes that are read: the OTEP wants records of at most 640 bytes.
+/// The maximum number of bytes of attributes that are read: the OTEP wants records of at most 640 bytes.
 pub const MAX_ATTRIBUTES: usize = 612;
 
 /// The longest value of an attribute, in bytes: its length is one byte.
 pub const MAX_VALUE: usize = 255;
 
-/// The bytes in front of the attributes.
+/// The size of the fields before the attributes, in bytes.
 const HEAD: usize = 28;
 
-/// How much is read at first: the head, and all attributes of most records.
+/// How many bytes are read at first: the head, and all attributes of most records.
 const FIRST: usize = 128;
 
-/// What a thread's variable and record say.
+/// The result of reading a thread's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reading {
     /// The thread has no record.
     None,
-    /// Its record is being written, or is not where the variable says.
+    /// Its record is being written, or is not at the address in the variable.
     Torn,
     /// The record.
     Record(Record),
 }
 
-/// A record.
+/// The record of a thread.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Record {
-    /// The trace; all zeros where there is none.
+    /// The trace id; all zeros if there is none.
     pub trace_id: [u8; 16],
-    /// The span.
+    /// The span id.
     pub span_id: [u8; 8],
-    /// The attributes as they stand in the record.
+    /// The attributes, encoded as in the record.
     attributes: Vec<u8>,
 }
 
-/// Reads the record to which the variable at this address points, attributes only if they are `wanted`. At most three
-/// reads.
+/// Reads the record to which the variable at this address points, with attributes only if they are `wanted`. Takes at
+/// most three reads.
 pub fn read(variable: u64, wanted: bool, target: &mut dyn Target) -> Reading {
     let Some(at) = word(target, variable) else { return Reading::Torn };
     if at == 0 {
         return Reading::None;
     }
     let mut bytes = [0; FIRST];
-    // A record that is shorter than what is read may end where its mapping does.
+    // A record shorter than this read may be at the end of its mapping.
     let have = if wanted && target.read(at, &mut bytes) { FIRST } else { HEAD };
     if have == HEAD && !target.read(at, &mut bytes[..HEAD]) {
         return Reading::Torn;
@@ -84,7 +84,7 @@ impl Head {
 }
 
 impl Record {
-    /// The attributes: indices of keys and values. One that goes on beyond the record's end ends them.
+    /// The attributes: indices of keys, and values. One that extends beyond the record's end ends the list.
     pub fn attributes(&self) -> impl Iterator<Item = (u8, &[u8])> {
         let mut rest = self.attributes.as_slice();
         std::iter::from_fn(move || {

@@ -1,27 +1,27 @@
-//! How the records of a process's threads are read, as its process context says.
+//! The layout of a process's thread records, as its process context describes it.
 
 use super::record::Record;
 use crate::message::{Context, SpanLink};
 
-/// The most keys of attributes that may be asked for.
+/// The maximum number of attribute keys that may be requested.
 pub const MAX_ALLOWED: usize = 32;
 
-/// The most keys that a process may name: an index is one byte.
+/// The maximum number of keys that a process may name: an index is one byte.
 const MAX_KEYS: usize = 256;
 
-/// The names of layouts that are those of OTEP 4947: what writers have today, and what its text says.
+/// The names of the layout in OTEP 4947: those that writers use today, and the one in its text.
 const KNOWN: [&str; 3] = ["tlsdesc_v1_dev", "tls_v1", "tlsdesc_v1"];
 
-/// Which attributes of a thread's record are wanted.
+/// Selects the requested attributes of a thread's record.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Schema {
-    /// By the index of a key in a record: its index among those that are asked for.
+    /// For each key index in a record, the index of the key among the requested ones.
     keys: Vec<Option<u32>>,
 }
 
 impl Schema {
-    /// The schema with this name, whose records name these keys by their indices, where `allowed` are asked for. `None`
-    /// if it is not known here.
+    /// The schema with this name, whose records refer to these keys by index; `allowed` are the requested keys. `None`
+    /// if the name is unknown.
     pub fn new(name: &str, keys: &[String], allowed: &[String]) -> Option<Self> {
         let of = |key: &String| allowed.iter().take(MAX_ALLOWED).position(|one| one == key).map(|at| at as u32);
         KNOWN.contains(&name).then(|| Self { keys: keys.iter().take(MAX_KEYS).map(of).collect() })
@@ -32,8 +32,8 @@ impl Schema {
         self.keys.iter().any(Option::is_some)
     }
 
-    /// What a record says; `None` if that is nothing. Of attributes with one key the last counts. Values that are not
-    /// UTF-8 are left out.
+    /// The context in a record; `None` if it is empty. If several attributes have the same key, the last one counts.
+    /// Values that are not UTF-8 are left out.
     pub fn context(&self, record: &Record) -> Option<Context> {
         let Record { trace_id, span_id, .. } = *record;
         let link = (trace_id != [0; 16] && span_id != [0; 8]).then_some(SpanLink { trace_id, span_id });

@@ -1,4 +1,4 @@
-//! Attack tests: what a program can have in its memory, and what comes of it.
+//! Attack tests: hostile content of a program's memory, and the expected result.
 
 use std::collections::BTreeMap;
 
@@ -9,12 +9,12 @@ use crate::elf::RelocationKind;
 use crate::message::{AttributeValue, Context, SpanLink};
 use crate::runtime::Target;
 
-/// A memory, which may change with each read.
+/// A memory that may change with each read.
 #[derive(Default)]
 struct Memory {
     bytes: BTreeMap<u64, u8>,
     reads: usize,
-    /// What is written before the read with this number.
+    /// The bytes that are written before the read with this number.
     changes: Vec<(usize, u64, Vec<u8>)>,
 }
 
@@ -75,8 +75,8 @@ fn context(record: &[u8]) -> Option<Context> {
     }
 }
 
-/// Guarantees: ids arrive in their order; of attributes only those that are asked for, the last of a key, and none that
-/// is cut, not UTF-8 or of a key that is not known.
+/// Guarantees: ids are read in byte order; of the attributes, only requested ones are read, the last of each key, and
+/// none that is cut, not UTF-8 or has an unknown key.
 /// rule: otlp-profiles#thread-context
 #[test]
 fn records() {
@@ -86,13 +86,13 @@ fn records() {
     let found = context(&record(1, bytes.len() as u16, bytes)).unwrap();
     assert_eq!(found.attributes, [(0, "b".to_owned()), (1, "/c".to_owned())]);
     assert_eq!(context(&record(1, 4, b"\x01\x02\xff\xfe")).unwrap().attributes, []);
-    // One that is not UTF-8 is still the last of its key.
+    // A last value that is not UTF-8 still replaces the earlier ones of its key.
     assert_eq!(context(&record(1, 7, b"\x01\x01a\x01\x02\xff\xfe")).unwrap().attributes, []);
-    // The length says where the attributes end, not what lies behind.
+    // The length shows where the attributes end, not the bytes behind.
     assert_eq!(context(&record(1, 2, b"\x01\x01a")).unwrap().attributes, []);
 }
 
-/// Guarantees: a record without a trace or without a span is none, and neither is one that is not wanted.
+/// Guarantees: a record without a trace or without a span is ignored, and so is one that is marked as invalid.
 #[test]
 fn no_span() {
     let mut none = record(1, 0, &[]);
@@ -114,8 +114,8 @@ fn no_span() {
     );
 }
 
-/// Guarantees: a record that is being written, or is not where it should be, is not believed; one that is at the end of
-/// its mapping is read; attributes are read up to the limit and no further.
+/// Guarantees: a record that is being written, or at an implausible address, is rejected; one at the end of its
+/// mapping is read; attributes are read up to the limit and no further.
 /// rule: otlp-profiles#thread-context
 #[test]
 fn attack_records() {
@@ -136,7 +136,7 @@ fn attack_records() {
     assert_eq!(long.reads, 3);
 }
 
-/// Guarantees: layouts that are not known are not read, and without keys that are asked for no attributes are.
+/// Guarantees: unknown layouts are not read, and without requested keys no attributes are read.
 #[test]
 fn schemas() {
     for name in ["", "tls_v2", "go_pprof_labels_v1", "TLS_V1"] {
@@ -170,7 +170,7 @@ fn words(first: u64, second: u64) -> Memory {
     memory
 }
 
-/// Guarantees: each way in which the dynamic linker says where a variable is, is understood.
+/// Guarantees: every form in which the dynamic linker stores the position of a variable is understood.
 #[test]
 fn places() {
     use RelocationKind::{Descriptor, Distance, Module, ModuleOnly};
@@ -185,7 +185,7 @@ fn places() {
     assert_eq!(program.place(&mut Memory::default()), Some(Place::Fixed(below)));
 }
 
-/// Guarantees: what the dynamic linker has not written yet, or nobody sensible would, is no place.
+/// Guarantees: words that the dynamic linker has not written yet, or implausible ones, give no place.
 #[test]
 fn attack_places() {
     use RelocationKind::{Descriptor, Distance, Module};
@@ -209,7 +209,7 @@ fn attack_places() {
     assert_eq!(memory.reads, MAX_RELOCATIONS);
 }
 
-/// Guarantees: a thread's block is found by its table, remembered, and not made up where the thread has none yet.
+/// Guarantees: a thread's block is found by its table and cached, and is not invented if the thread has none yet.
 #[test]
 fn blocks() {
     let place = Place::Block { module: 3, offset: 0x110 };
@@ -229,7 +229,7 @@ fn blocks() {
     assert_eq!(Place::Fixed(0u64.wrapping_sub(8)).of(0x500, &mut 0, &mut memory), Some(0x4f8));
 }
 
-/// A message's field of bytes.
+/// A bytes field of a protobuf message.
 fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut field = vec![number << 3 | 2];
     prost::encoding::encode_varint(bytes.len() as u64, &mut field);
@@ -264,7 +264,8 @@ fn value(text: &str) -> AttributeValue {
     AttributeValue::Text(text.to_owned())
 }
 
-/// Guarantees: texts and integers of the resource are read, the last of each key, and how records of threads are read.
+/// Guarantees: string and integer attributes of the resource are read, the last of each key, and so is the layout of
+/// thread records.
 /// rule: otlp-profiles#process-context
 #[test]
 fn publications() {
@@ -286,8 +287,8 @@ fn publications() {
     assert_eq!(publication(HEADER, &mut published(&[])).unwrap().schema(&[]), None);
 }
 
-/// Guarantees: what is changed while it is read is read again, three times at most; each reason for which a context is
-/// not read is said.
+/// Guarantees: a publication that changes while it is read is read again, three times at most; each reason for not
+/// reading a context is reported.
 /// rule: otlp-profiles#process-context
 #[test]
 fn attack_publications() {
@@ -315,8 +316,8 @@ fn attack_publications() {
     assert!(matches!(with(&|memory| memory.put(PAYLOAD, &[0xff])).0, Unreadable::Malformed(_)));
 }
 
-/// Guarantees: keys and texts that are no UTF-8, empty or too long are left out and nothing else with them; more than
-/// the limits allow is not kept; messages within messages end somewhere.
+/// Guarantees: keys and strings that are not UTF-8, empty or too long are left out without affecting others;
+/// attributes beyond the limits are dropped; the nesting of messages is limited.
 #[test]
 fn attack_messages() {
     let long = [b'x'; MAX_RESOURCE_TEXT + 1];

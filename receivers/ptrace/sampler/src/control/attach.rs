@@ -1,4 +1,4 @@
-//! Attaches to a process: opens its files, reads what is mapped, tells the owner, and hands it to the sampling thread.
+//! Attaches to a process: opens its files, reads its maps, informs the owner, and passes it to the sampling thread.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -14,14 +14,14 @@ use crate::process_files::ProcessFiles;
 use crate::process_info;
 use crate::protocol::{MAX_MAPPINGS, MAX_PROCESSES};
 
-/// How many times a process that is executing another program is tried again: after 10 ms, 20 ms and so on, 2.5 s in
-/// all.
+/// How many times attaching is repeated while the process is executing another program: after 10 ms, 20 ms and so on,
+/// 2.5 s in all.
 const ATTEMPTS: u32 = 8;
 
 /// How many faults of one process are listed in a message.
 const NAMED_FAULTS: usize = 5;
 
-/// A process that is to be attached to again.
+/// A process to attach to again later.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Again {
     pub(super) target: TargetId,
@@ -47,18 +47,18 @@ impl Again {
 /// The result of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// It is attached.
+    /// The process is attached.
     Attached(ProcessId),
-    /// It cannot be attached to, and the owner was told why.
+    /// The process cannot be attached to; the owner was told why.
     Refused,
-    /// It is gone.
+    /// The process is gone.
     Gone,
-    /// It exists but has no memory, because it is ending or executing another program.
+    /// The process has no memory, because it is ending or executing another program.
     Changing,
 }
 
 impl Control {
-    /// Attaches to the process that a target names by its id.
+    /// Attaches to the process whose id a target gives.
     pub(super) fn attach_named(&mut self, target: TargetId, pid: u32) {
         if self.own.is_pid(pid) {
             let message = format!("process {pid} is profbridge itself, which is never sampled");
@@ -93,8 +93,8 @@ impl Control {
         }
     }
 
-    /// Attaches to a process for a target. With `start`, only if the process started at that time. A process that was
-    /// stopped runs when this returns.
+    /// Attaches to a process for a target. With `start`, only if the process started at that time. A stopped process
+    /// is running when this returns.
     pub(super) fn attach(
         &mut self,
         target: TargetId,
@@ -151,12 +151,12 @@ impl Control {
         let Ok(described) = process_info::describe(&files, id, target, &environment, self.clock) else {
             return Attempt::Gone;
         };
-        // The descriptor was opened by the process id. If the process behind it has the same start now, it was the same
-        // process all the time.
+        // The descriptor was opened by process id. If that process has the same start time now, it was the same
+        // process all along.
         if files.alive() != crate::process_files::Life::Same {
             return Attempt::Changing;
         }
-        // What it executed when it was found may be another program than the one whose files were opened.
+        // The process may have executed another program between its discovery and the opening of its files.
         if start.is_some() && self.other_target(target, pid).is_some() {
             return Attempt::Changing;
         }
@@ -192,8 +192,8 @@ impl Control {
         if traced && sample_at_once && settings.stops != Stops::Always {
             self.sampler.sample_from_start(id);
         }
-        // A thread has one tracer, so the one that holds the command has to let go before the sampling thread can stop
-        // it.
+        // A thread has one tracer, so the tracer that holds the command has to detach before the sampling thread can
+        // stop it.
         drop(stopped);
         if sample_at_once {
             self.sampler.sample(id, true);
@@ -204,11 +204,11 @@ impl Control {
         Attempt::Attached(id)
     }
 
-    /// Tells the owner of the mapped files from this index on.
+    /// Sends the owner the mapped files from this index on.
     pub(super) fn announce(&mut self, process: ProcessId, space: &AddressSpace, from: usize) {
         let executable = self.attached.get(&process).map_or("", |attached| &attached.executable);
         for (index, mapped) in (0..MAX_MAPPINGS).zip(space.mappings()).skip(from) {
-            // The kernel gives the path of one of the file's links.
+            // The kernel shows the path of one of the file's hard links.
             let path = if mapped.main && !executable.is_empty() { executable } else { &mapped.path };
             self.outbox.push(Event::Mapping(Mapping {
                 process,
@@ -269,14 +269,14 @@ impl Control {
     }
 }
 
-/// The process that a thread belongs to which is not its first one.
+/// The process of a thread that is not the first one of its process.
 fn process_of_thread(thread: u32) -> Option<u32> {
     let directory = File::open(format!("/proc/{thread}")).ok()?;
     let process = process_info::status(directory.as_fd(), "status").ok()?.process;
     (process != 0 && process != thread).then_some(process)
 }
 
-/// When a process started.
+/// The start time of a process.
 pub(super) fn start_of(directory: &File) -> Option<u64> {
     let (stat, _) = crate::discover::read_at_most(directory, "stat", 4096).ok()?;
     Some(crate::probe::parse_stat(&stat)?.start_ticks)
@@ -286,7 +286,8 @@ pub(super) fn start_of(directory: &File) -> Option<u64> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a thread that is not its process's first one is told from a process, and from nothing.
+    /// Guarantees: a thread that is not its process's first one is distinguished from a process, and from an unused
+    /// id.
     #[test]
     fn threads_are_no_processes() {
         let own = std::process::id();

@@ -7,16 +7,16 @@ use crate::control::Control;
 use crate::message::{Detached, Event, ProblemKind, TargetId};
 use crate::pidfd::PidFd;
 
-/// The exit code that is reported if something else took the real one.
+/// The exit code that is reported if other code collected the real one.
 const UNKNOWN_CODE: i32 = 255;
 
-/// A command that runs, or has ended and is still to be reported.
+/// A command that is running, or has ended and is still to be reported.
 #[derive(Debug)]
 pub(super) struct StartedCommand {
     pub(super) target: TargetId,
     pub(super) pid: u32,
     pub(super) process: PidFd,
-    /// Its exit code, once it ended.
+    /// The exit code, once it has ended.
     pub(super) code: Option<i32>,
 }
 
@@ -41,7 +41,7 @@ impl Control {
         }
     }
 
-    /// Takes the exit codes of commands that ended.
+    /// Collects the exit codes of commands that ended.
     pub(super) fn reap(&mut self) {
         for command in &mut self.commands {
             if command.code.is_none() {
@@ -65,7 +65,7 @@ impl Control {
         });
     }
 
-    /// Lets go of the processes that ended.
+    /// Detaches from the processes that ended.
     pub(super) fn notice_ends(&mut self) {
         for (id, attached) in &mut self.attached {
             if attached.ending.is_none() && attached.process.ended_within(std::time::Duration::ZERO) {

@@ -1,4 +1,5 @@
-//! Reads what processes show of themselves in their memory (OTEP 4719), and tells the owner and the sampling thread.
+//! Reads the contexts that processes publish in their memory (OTEP 4719), and sends them to the owner and the sampling
+//! thread.
 
 use std::sync::Arc;
 
@@ -7,20 +8,20 @@ use crate::control::Control;
 use crate::message::{AttributeValue, Event, ProblemKind, ProcessId};
 use crate::runtime::{Allowance, Bounded};
 
-/// How much may be read of one process at a time: a message is read three times at most.
+/// The read limit for one check of a process: a message is read three times at most.
 const ALLOWANCE: Allowance = Allowance { reads: 16, bytes: 4 * MAX_PAYLOAD };
 
-/// What a process has shown.
+/// The context that a process has published.
 #[derive(Debug, Default)]
 pub(super) struct Shown {
-    /// Where it was read, and when that was published.
+    /// The address it was read from, and its publication time.
     read: Option<(u64, u64)>,
     resource: Vec<(String, AttributeValue)>,
     schema: Option<Arc<Schema>>,
 }
 
 impl Control {
-    /// Reads what a process shows, if that is new. Nothing new costs one read of 8 bytes.
+    /// Reads the context of a process, if it is new. If not, this costs one read of 8 bytes.
     pub(super) fn look_at_context(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get_mut(&process) else { return };
         let mut memory = &*attached.files;
@@ -51,7 +52,7 @@ impl Control {
                 }
                 schema.map(Arc::new)
             }
-            // It will be there at the next look; until then what is known holds.
+            // It will be readable at the next check; until then the known context stays valid.
             Err(Unreadable::Changing) => return,
             Err(reason) => {
                 attached.shown.read = None;

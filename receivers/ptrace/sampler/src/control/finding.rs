@@ -1,6 +1,6 @@
 //! Finds the processes of targets that select them by properties.
 //!
-//! Children are found by listing them often. Perf events would report each fork, but only where they are permitted.
+//! Children are found by listing them often. Perf events would report each fork, but only if they are permitted.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -10,23 +10,24 @@ use crate::control::attach::{Again, Attempt};
 use crate::discover::{Candidate, children, container};
 use crate::message::{Detached, ProblemKind, ProcessId, Select, TargetId};
 
-/// How often is looked for what the processes of targets start: while one of them is younger than [`EARLY`], and later.
-/// What lives for a shorter time may not be met.
+/// The pause between two searches for children of targets' processes: while one of them is younger than [`EARLY`], and
+/// later. Children with a shorter life may be missed.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
 
-/// For how long a process counts as young: programs start others soon after they were started themselves.
+/// How long a process counts as young: programs usually start others soon after their own start.
 const EARLY: Duration = Duration::from_secs(2);
 
-/// After a look the pause is at least this many times as long as the look took.
+/// After a search the pause is at least this many times as long as the search took.
 const SHARE: u32 = 9;
 
-/// When is looked for children.
+/// Decides when to search for children.
 #[derive(Debug)]
 pub(super) struct ChildWatch {
     next: Instant,
-    /// Until when a process of such a target is young.
+    /// The end of the time in which a process of such a target counts as young.
     young_until: Instant,
-    /// Children that belong to no target, or cannot be sampled. They are looked at again with all other processes.
+    /// Children that belong to no target, or cannot be sampled. They are examined again together with all other
+    /// processes.
     passed_over: HashSet<u32>,
 }
 
@@ -35,7 +36,7 @@ impl ChildWatch {
         Self { next: now, young_until: now, passed_over: HashSet::new() }
     }
 
-    /// A process whose children are looked for was attached.
+    /// Called when a process was attached whose children are to be searched for.
     pub(super) fn attached(&mut self, now: Instant) {
         self.next = self.next.min(now + PAUSES.0);
         self.young_until = now + EARLY;
@@ -48,13 +49,13 @@ impl ChildWatch {
 }
 
 impl Control {
-    /// Whether there is a target for which processes are looked for.
+    /// Whether any target needs a search for processes: by properties, or for children.
     pub(super) fn is_finding(&self) -> bool {
         let finds = |select: &Select| !matches!(select, Select::Pid(_) | Select::Command(_));
         self.targets.values().any(|target| target.settings.subprocesses || finds(&target.select))
     }
 
-    /// When children are looked for next; `None` if no attached process may have any that are sampled.
+    /// When to search for children next; `None` if no attached process may have children that are sampled.
     pub(super) fn next_look_for_children(&self) -> Option<Instant> {
         self.parents().next().is_some().then_some(self.children.next)
     }
@@ -66,7 +67,7 @@ impl Control {
         living.filter(move |attached| wanted(&attached.target)).map(|attached| attached.pid)
     }
 
-    /// Looks for what the processes of targets have started, if it is time to.
+    /// Searches for children of targets' processes, if that is due.
     pub(super) fn look_for_children(&mut self, now: Instant) {
         if self.next_look_for_children().is_none_or(|next| next > now) {
             return;
@@ -93,7 +94,7 @@ impl Control {
             || self.again.iter().any(|again| again.pid == pid)
     }
 
-    /// Searches for the processes of this target from now on.
+    /// Starts searching for the processes of this target.
     pub(super) fn find_from_now_on(&mut self, target: TargetId, select: &Select) {
         if let Select::Container(id) = select
             && !container::is_selection(id)
@@ -108,7 +109,7 @@ impl Control {
         self.next_upkeep = std::time::Instant::now();
     }
 
-    /// Looks for processes.
+    /// Searches all processes.
     pub(super) fn find(&mut self) {
         // Without `/proc` nothing else works either, which was reported for the first process.
         let Ok(pids) = self.scanner.scan() else { return };
@@ -123,12 +124,12 @@ impl Control {
         }
     }
 
-    /// Attaches to a process if a target selects it: for the first target, if several do. Returns the target and the
-    /// process's start if it has to be tried again soon.
+    /// Attaches to a process if a target selects it; if several do, the first one counts. Returns the target and the
+    /// process's start time if it has to be tried again soon.
     pub(super) fn look_at(&mut self, pid: u32) -> Option<(TargetId, u64)> {
         let candidate = Candidate::open(pid)?;
         let target = self.selecting(&candidate)?;
-        // A process that may not be looked at is reported when it is attached to.
+        // A process that may not be examined is reported when it is attached to.
         if self.own.is_program(pid).unwrap_or(false) {
             return None;
         }
@@ -136,8 +137,8 @@ impl Control {
         (attempt == Attempt::Changing).then_some((target, candidate.start_ticks))
     }
 
-    /// Lets go of a process if it has turned out to be the wrapper of another one that matches as well: a wrapper runs
-    /// before what it wraps.
+    /// Detaches from a process if it has turned out to be a wrapper of another one that matches as well: a wrapper
+    /// runs before the program it wraps.
     pub(super) fn look_at_wrapper(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get(&process).filter(|attached| attached.ending.is_none()) else {
             return;
@@ -156,7 +157,7 @@ impl Control {
         }
     }
 
-    /// The target that a process belongs to since its parent does.
+    /// The target of a process if it is its parent's target.
     fn parent_target(&self, candidate: &Candidate) -> Option<TargetId> {
         let mut parents = self.attached.values().filter(|attached| attached.pid == candidate.parent);
         let parent = parents.find(|attached| attached.ending.is_none())?;
@@ -164,8 +165,8 @@ impl Control {
         target.settings.subprocesses.then_some(parent.target)
     }
 
-    /// The other target that a process belongs to by what it is, although it was found for this one: it executed
-    /// another program meanwhile. A process that a target names by its id stays with that.
+    /// The target to which a process belongs by its properties, if that is not the one it was found for: it has
+    /// executed another program meanwhile. A process that a target gives by id stays with that target.
     pub(super) fn other_target(&mut self, target: TargetId, pid: u32) -> Option<TargetId> {
         let is_named = match self.targets.get(&target)?.select {
             Select::Pid(named) => named == pid,
@@ -176,7 +177,7 @@ impl Control {
         self.selecting_by_itself(&candidate).filter(|other| *other != target)
     }
 
-    /// The target that a process belongs to: by itself, or else with its parent.
+    /// The target of a process: by its own properties, or else its parent's.
     fn selecting(&mut self, candidate: &Candidate) -> Option<TargetId> {
         self.selecting_by_itself(candidate).or_else(|| self.parent_target(candidate))
     }

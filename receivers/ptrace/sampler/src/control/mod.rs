@@ -1,8 +1,8 @@
 //! The control thread of the sampler process. It does everything but sampling.
 //!
-//! It receives the owner's commands, finds and opens processes, reads their mappings, starts commands and takes their
-//! exit codes, and passes on what the sampling thread sends. It runs at normal priority, so sampling goes on while it
-//! reads a large file. It never waits for the owner except at the end, and then not for long.
+//! It receives the owner's commands, finds and opens processes, reads their maps, starts commands, collects their exit
+//! codes, and forwards the output of the sampling thread. It runs at normal priority, so sampling continues while it
+//! reads a large file. It never waits for the owner except at the end, and then only briefly.
 
 mod attach;
 mod commands;
@@ -39,7 +39,8 @@ use crate::protocol::socket::{Received, receive};
 use crate::rights::Powers;
 use crate::sampler::{Output, Sampler, SamplerOptions};
 
-/// How many outputs of the sampling thread may wait while the control thread reads a file, before samples are dropped.
+/// How many outputs of the sampling thread may be queued while the control thread reads a file, before samples are
+/// dropped.
 const WAITING_OUTPUTS: usize = 1024;
 
 /// How often processes are searched for and attached ones are checked.
@@ -56,23 +57,24 @@ struct AttachedProcess {
     space: Arc<AddressSpace>,
     /// Becomes readable when the process has ended.
     process: PidFd,
-    /// The path of the executable, with the name that the process was started by.
+    /// The path of the executable, with the name under which the process was started.
     executable: String,
     root: Option<File>,
     perf_map: Option<perf_map::Identity>,
     reload: upkeep::Reload,
-    /// What was mapped since its maps were read.
+    /// The mappings reported since its maps were last read.
     mapped: Vec<MappedAt>,
-    /// How much longer the files of its functions became by their folders, in bytes.
+    /// The total number of bytes added to its functions' files by putting folders in front of them.
     folders: usize,
-    /// What it shows of itself.
+    /// The context that it publishes.
     shown: contexts::Shown,
-    /// Why the process was let go, if this thread knows already; the sampling thread still has to confirm it.
+    /// The reason for detaching from the process, if this thread knows it already; the sampling thread still has to
+    /// confirm.
     ending: Option<Detached>,
 }
 
 impl AttachedProcess {
-    /// Why it is let go of: what this thread knows, where the sampling thread only did as it was told.
+    /// The reason for detaching: this thread's own, if the sampling thread only followed an order.
     fn why_gone(&self, why: Detached) -> Detached {
         if why == Detached::Asked { self.ending.unwrap_or(why) } else { why }
     }
@@ -94,25 +96,25 @@ struct Control {
     commands: Vec<commands::StartedCommand>,
     scanner: Scanner,
     children: finding::ChildWatch,
-    /// The full id of the container that a target's abbreviation stands for.
+    /// The full container id for each target that gave an abbreviated one.
     containers: HashMap<TargetId, String>,
     cache: ObjectCache,
     next_process: u64,
     next_upkeep: Instant,
     /// Processes to attach to again, because they were executing another program.
     again: Vec<attach::Again>,
-    /// Processes that could not be sampled, by id and start: they are not tried again.
+    /// Processes that could not be sampled, by id and start time: they are not tried again.
     given_up: HashSet<(u32, u64)>,
     said: HashSet<(TargetId, Option<u32>, ProblemKind)>,
 }
 
-/// Runs the sampler process until its owner ends it or is gone.
+/// Runs the sampler process until its owner stops it or is gone.
 pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inherited) -> io::Result<()> {
     let wake = Arc::new(EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?);
     let (sender, outputs) = sync_channel(WAITING_OUTPUTS);
     let sampler = Sampler::start(SamplerOptions { realtime }, sender, {
         let wake = Arc::clone(&wake);
-        // The counter can only be full if it was not read for very long, and then it is readable anyway.
+        // Writing fails only if the counter is full because it was not read for very long; then it is readable anyway.
         move || {
             wake.write(1).ok();
         }
@@ -148,16 +150,16 @@ pub(crate) fn run(socket: OwnedFd, owner: u32, realtime: bool, inherited: Inheri
     Ok(())
 }
 
-/// How it ends.
+/// How the control thread ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
-    /// The owner asked for it, and wants the rest of the samples.
+    /// The owner asked for it, and wants the remaining samples.
     Asked,
-    /// Nobody listens.
+    /// The owner is gone, so nobody reads the samples.
     OwnerGone,
 }
 
-/// What is ready.
+/// The event sources that are ready.
 struct Ready {
     socket: bool,
     commands: bool,
@@ -202,7 +204,7 @@ impl Control {
         let commands = descriptors.len();
         let living = self.attached.values().filter(|attached| attached.ending.is_none());
         descriptors.extend(living.map(|attached| PollFd::new(attached.process.as_fd(), PollFlags::POLLIN)));
-        // Rounded up, so that what was due by then is really due.
+        // Round up, so that everything due by then is really due.
         let timeout = timeout.map_or(PollTimeout::NONE, |time| {
             PollTimeout::try_from(time + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
         });
@@ -224,7 +226,7 @@ impl Control {
         })
     }
 
-    /// When something has to be done next without being asked for; `None` if never.
+    /// When the next timed work is due; `None` if there is none.
     fn next_attention(&self) -> Option<Duration> {
         let now = Instant::now();
         let upkeep = (self.is_finding() || !self.attached.is_empty()).then_some(self.next_upkeep);
@@ -263,7 +265,7 @@ impl Control {
 
     fn watch(&mut self, target: Target) {
         let id = target.id;
-        // The number may be that of an old target, which is dropped.
+        // The id may belong to an old target, which is dropped.
         self.unwatch(id);
         let select = target.select.clone();
         self.targets.insert(id, target);
@@ -289,7 +291,7 @@ impl Control {
         }
     }
 
-    /// Says a problem, once.
+    /// Reports a problem, only once.
     fn say(&mut self, target: TargetId, pid: Option<u32>, kind: ProblemKind, message: String) {
         if self.said.insert((target, pid, kind)) {
             self.outbox.push(Event::Problem(Problem { target, pid, kind, message }));

@@ -1,6 +1,6 @@
-//! The events that wait to be sent to the owner.
+//! The queue of events to be sent to the owner.
 //!
-//! Nothing here waits for the owner. If it does not keep up, the oldest batches are dropped and counted, because fresh
+//! Nothing here blocks on the owner. If it does not keep up, the oldest batches are dropped and counted, because fresh
 //! ones are worth more; all other events are kept, because later ones refer to them.
 
 use std::collections::{HashMap, VecDeque};
@@ -11,13 +11,13 @@ use std::time::Duration;
 use crate::message::{Batch, Event, ProcessId, Status};
 use crate::protocol::{Outgoing, encode_event, socket, split, split_functions};
 
-/// How many bytes of batches may wait: some seconds of 64 processes.
+/// How many bytes of batches may be queued: some seconds of 64 processes.
 const MOST_BATCH_BYTES: usize = 16 << 20;
 
-/// How long to wait before another attempt, where the kernel does not tell when there is room.
+/// How long to wait before another attempt, if the kernel does not signal when there is room.
 pub(super) const RETRY: Duration = Duration::from_millis(10);
 
-/// The waiting events, in the order in which they are sent.
+/// The queued events, in the order in which they are sent.
 #[derive(Debug, Default)]
 pub(super) struct Outbox {
     waiting: VecDeque<Waiting>,
@@ -33,7 +33,7 @@ enum Waiting {
         observations: u64,
         packet: Outgoing,
     },
-    /// A status is encoded when it is sent, so that it includes what was lost by then.
+    /// A status is encoded when it is sent, so that it includes all losses up to then.
     Status(Box<Status>),
     Resource {
         process: ProcessId,
@@ -55,14 +55,14 @@ impl Outbox {
             }
             Event::Detached { process, .. } => {
                 self.waiting.push_back(Waiting::Other(encode_event(event)));
-                // The process is gone, so later losses of it have no status to be counted in.
+                // The process is gone, so there is no status that could count its later losses.
                 if !self.waiting.iter().any(|waiting| matches!(waiting, Waiting::Status(old) if old.process == process))
                 {
                     self.lost.remove(&process);
                 }
             }
             Event::Resource { process, .. } => {
-                // Only what it is in the end is wanted, so a process that changes it all the time costs no more.
+                // Only the latest context matters, so a process that changes it all the time costs no more.
                 self.waiting
                     .retain(|waiting| !matches!(waiting, Waiting::Resource { process: of, .. } if *of == process));
                 self.waiting.push_back(Waiting::Resource { process, packet: encode_event(event) });
@@ -96,7 +96,7 @@ impl Outbox {
         }
     }
 
-    /// Whether nothing waits.
+    /// Whether the queue is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
@@ -163,7 +163,7 @@ mod tests {
     }
 
     /// Guarantees: an owner that reads nothing costs a bounded amount of memory; every observation is either sent or
-    /// counted as lost, even in a status that was queued before the loss; everything but batches arrives in full.
+    /// counted as lost, even in a status that was queued before the loss; everything but batches arrives completely.
     #[test]
     fn drops_the_oldest_samples_and_counts_them() {
         let (owner, sampler) = pair().unwrap();
@@ -195,8 +195,8 @@ mod tests {
         assert_eq!(outbox.batch_bytes, 0);
     }
 
-    /// Guarantees: a process that changes what it shows all the time, while the owner reads nothing, costs one event;
-    /// those of other processes stay.
+    /// Guarantees: a process that keeps changing its context while the owner reads nothing costs one event; those of
+    /// other processes stay.
     #[test]
     fn the_last_resource_counts() {
         let (owner, sampler) = pair().unwrap();

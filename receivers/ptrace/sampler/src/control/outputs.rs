@@ -1,4 +1,4 @@
-//! Passes on to the owner what the sampling thread sends, and waits for the rest of it at the end.
+//! Forwards the sampling thread's output to the owner, and waits for the rest of it at the end.
 
 use std::collections::HashMap;
 use std::os::fd::AsFd;
@@ -18,13 +18,14 @@ use crate::sampler::Output;
 /// How long the control thread may take to end. It is shorter than the time after which the owner would kill it.
 const END: Duration = STOP_TIMEOUT.saturating_sub(Duration::from_millis(500));
 
-/// How many mappings of a process may wait for its maps to be read. Further ones are dropped, as if they were not known.
+/// How many mappings of a process may be queued until its maps are read. Further ones are dropped, as if they were
+/// unknown.
 const MOST_MAPPED: usize = 128;
 
 impl Control {
-    /// Passes on what the sampling thread sent.
+    /// Forwards the output of the sampling thread.
     pub(super) fn hear_sampler(&mut self) {
-        // The number is limited so that the owner's commands get their turn.
+        // The number is limited so that the owner's commands are served too.
         for _ in 0..WAITING_OUTPUTS {
             match self.outputs.try_recv() {
                 Ok(output) => self.pass_on(output),
@@ -65,12 +66,12 @@ impl Control {
         }
     }
 
-    /// The sampling thread let go of a process.
+    /// Called when the sampling thread has detached from a process.
     fn forget(&mut self, process: ProcessId, why: Detached) {
         let why = self.attached.get(&process).map_or(why, |attached| attached.why_gone(why));
         if why == Detached::Exited {
-            // The process may have written its perf map since the last look, and the file outlives it. If it executed
-            // another program, the file is that program's already.
+            // The process may have written its perf map since the last check, and the file outlives it. If it executed
+            // another program, the file belongs to that program already.
             self.look_for_perf_map(process);
         }
         let Some(attached) = self.attached.remove(&process) else { return };
@@ -89,12 +90,12 @@ impl Control {
         self.tell_ended_commands();
     }
 
-    /// Ends the sampling thread, and passes on what it still sends.
+    /// Ends the sampling thread, and forwards its remaining output.
     pub(super) fn finish(mut self, end: End) {
         let deadline = Instant::now() + END;
         let sampler = self.sampler;
-        // Stopped threads are let go of properly, while what is left is sent. If no thread can be started for this,
-        // dropping the handle asks for the same.
+        // Stopped threads are released in order, while the rest is sent. If no thread can be started for this,
+        // dropping the handle has the same effect.
         let stopping = std::thread::Builder::new().name("stopping".to_owned()).spawn(move || sampler.stop());
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -136,9 +137,9 @@ impl Control {
     }
 }
 
-/// The functions of a process that is attached, Python's files with whole paths: a script has the path that it was started
-/// with, behind its folder since 3.9. As Sentry's SDK does (`os.path.abspath`), what is relative is taken to lie in the
-/// present folder.
+/// The functions of an attached process, with absolute paths for Python's files: a script has the path that it was
+/// started with, to which Python 3.9 and later prepend the folder. Like Sentry's SDK (`os.path.abspath`), this resolves
+/// relative paths against the current folder.
 fn told(
     attached: &mut HashMap<ProcessId, AttachedProcess>,
     process: ProcessId,
@@ -162,7 +163,7 @@ fn told(
     Some(Event::Functions { process, first, functions })
 }
 
-/// The path of a file in a folder, without `.` and `..`; `None` where it cannot be told.
+/// The absolute path of a file in a folder, without `.` and `..`; `None` if it cannot be determined.
 fn whole_path(mut folder: PathBuf, file: &str) -> Option<String> {
     for part in Path::new(file).components() {
         match part {
@@ -178,7 +179,7 @@ fn whole_path(mut folder: PathBuf, file: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Guarantees: a path is what the shell would make of it.
+    /// Guarantees: a path is resolved as a shell does.
     #[test]
     fn whole_paths() {
         for (file, path) in [

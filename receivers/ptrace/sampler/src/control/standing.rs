@@ -32,7 +32,7 @@ fn hindrances(files: &ProcessFiles, owner: u32) -> Vec<(ProblemKind, String)> {
         hindrances.push((ProblemKind::Stopped, message));
     }
     let tracer = process_info::status(files.directory(), "status").map_or(0, |status| status.tracer);
-    // Tracers that are ours are no reason: the sampling thread while it has a thread stopped, and a thread of the owner
+    // Our own tracers are no reason: the sampling thread while it has a thread stopped, and a thread of the owner
     // while it holds a command at its first instruction.
     let is_thread_of = |process: &str| fs::exists(format!("/proc/{process}/task/{tracer}")).unwrap_or(false);
     if tracer != 0 && !is_thread_of("self") && !is_thread_of(&owner.to_string()) {
@@ -77,7 +77,8 @@ pub(super) fn zombie(directory: &File, pid: u32) -> Option<String> {
         return None;
     }
     let threads = fs::read_dir(format!("/proc/{pid}/task")).map_or(0, Iterator::count);
-    // Its first thread has ended but others go on: it is sampled by those, or something else prevents that.
+    // Its first thread has ended but others are still running: it is sampled by those, or something else prevents
+    // that.
     if threads > 1 {
         return None;
     }

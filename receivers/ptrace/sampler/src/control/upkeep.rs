@@ -1,4 +1,4 @@
-//! The regular work: searching for processes, checking attached ones, reading maps again.
+//! Periodic work: searches for processes, checks attached ones, and reads maps again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,20 +10,21 @@ use crate::message::{Detached, ProblemKind, ProcessId, Select};
 use crate::perf_map;
 use crate::process_files::Life;
 
-/// The shortest and the longest pause between two readings of a process's maps.
+/// The shortest and the longest pause between two reads of a process's maps.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
-/// After a reading, the pause is at least this many times as long as the reading took: a target that maps files all the
-/// time takes at most a tenth of this thread's time.
+/// After a read, the pause is at least this many times as long as the read took: a target that keeps mapping files
+/// uses at most a tenth of this thread's time.
 const SHARE: u32 = 9;
-/// The same after files were read that were not known, which happens once for each: their code is unknown until then.
+/// The same after new files were read. It is shorter because code of such files is unknown until they are read, and
+/// each is read only once.
 const SHARE_OF_NEWS: u32 = 2;
 
-/// How often a process's maps are compared with the known ones, and how many times as long as the comparison the pause
-/// after it is at least.
+/// How often a process's maps are compared with the known ones, and the minimum ratio between the pause after a
+/// comparison and its duration.
 const COMPARISON: (Duration, u32) = (Duration::from_millis(900), 1000);
 
-/// When a process's maps are read again.
+/// Decides when a process's maps are read again.
 #[derive(Debug)]
 pub(super) struct Reload {
     wanted: bool,
@@ -39,13 +40,13 @@ impl Default for Reload {
 }
 
 impl Reload {
-    /// The sampling thread found code of no known mapping.
+    /// Called when the sampling thread finds code outside of all known mappings.
     pub(super) fn want(&mut self, now: Instant) {
         self.wanted = true;
         self.not_before.get_or_insert(now);
     }
 
-    /// When the maps have to be read.
+    /// When the maps have to be read next.
     pub(super) fn due(&self) -> Option<Instant> {
         self.not_before.filter(|_| self.wanted)
     }
@@ -55,12 +56,12 @@ impl Reload {
         !self.wanted && self.compare_after.is_none_or(|time| time <= now)
     }
 
-    /// The maps were compared, which took this long.
+    /// Records that the maps were compared, which took this long.
     fn compared(&mut self, took: Duration) {
         self.compare_after = Some(Instant::now() + COMPARISON.0.max(took * COMPARISON.1));
     }
 
-    /// The maps were read, which took this long; `new` is whether anything had changed.
+    /// Records that the maps were read, which took this long; `news` says whether anything had changed.
     fn done(&mut self, took: Duration, news: bool) {
         self.wanted = false;
         self.pause = if news { PAUSE.0 } else { (self.pause * 2).min(PAUSE.1) };
@@ -70,7 +71,7 @@ impl Reload {
 }
 
 impl Control {
-    /// Does what is due.
+    /// Does the work that is due.
     pub(super) fn attend(&mut self, now: Instant) {
         self.attach_again(now);
         self.reload(now);
@@ -92,7 +93,7 @@ impl Control {
                 self.look_at_wrapper(process);
             }
         }
-        // Forgets the reported problems of processes that are gone, which would pile up.
+        // Drop the reported problems of processes that are gone, which would accumulate.
         if self.said.len() > 1024 {
             self.said
                 .retain(|(_, pid, _)| pid.is_none_or(|pid| std::fs::exists(format!("/proc/{pid}")).unwrap_or(true)));
@@ -102,7 +103,8 @@ impl Control {
         }
     }
 
-    /// Notices that processes have ended or execute another program, also while they are not being sampled.
+    /// Checks whether a process is still the same: it may have ended or executed another program, also while it is not
+    /// being sampled.
     fn is_same(&mut self, process: ProcessId) -> bool {
         let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.ending.is_none()) else {
             return false;
@@ -138,7 +140,7 @@ impl Control {
                 }
                 continue;
             }
-            // What a process of a target started may be another profbridge.
+            // A process started by a target's process may be another profbridge.
             if follows && self.own.is_program(again.pid).unwrap_or(false) {
                 continue;
             }
@@ -157,7 +159,7 @@ impl Control {
         }
     }
 
-    /// Reads the maps of the processes for which it is due.
+    /// Reads the maps of the processes for which that is due.
     fn reload(&mut self, now: Instant) {
         let due: Vec<ProcessId> = self
             .attached
@@ -170,7 +172,7 @@ impl Control {
         }
     }
 
-    /// Has the maps of a process read again if it has mapped other files at the same addresses.
+    /// Schedules a read of a process's maps if it has mapped other files at the same addresses.
     fn compare_maps(&mut self, process: ProcessId, now: Instant) {
         let Some(attached) = self.attached.get_mut(&process).filter(|attached| attached.reload.is_to_compare(now))
         else {
@@ -185,7 +187,7 @@ impl Control {
         }
     }
 
-    /// Reads the maps of a process as they are, and as they were each time before code was replaced.
+    /// Reads the current maps of a process, and rebuilds them for each time at which code was replaced.
     fn read_maps_again(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get_mut(&process) else { return };
         let mapped = std::mem::take(&mut attached.mapped);
@@ -199,7 +201,8 @@ impl Control {
         self.look_for_perf_map(process);
     }
 
-    /// Reads the maps with what was `mapped` up to a moment in place. `start` is when the first of these readings began.
+    /// Reads the maps and applies the mappings that were `mapped` up to `at`. `start` is when the first of these reads
+    /// began.
     fn read_maps_of(&mut self, process: ProcessId, start: Instant, at: Instant, mapped: &[MappedAt]) {
         let Some(attached) = self.attached.get_mut(&process) else { return };
         let known = attached.space.mappings().len();
@@ -220,14 +223,14 @@ impl Control {
         attached.reload.done(start.elapsed(), news);
         attached.space = Arc::clone(&space);
         let (target, pid) = (attached.target, attached.pid);
-        // Sent before the sampling thread can refer to these mappings.
+        // Must be sent before the sampling thread can refer to these mappings.
         self.announce(process, &space, known);
         self.say_faults(target, pid, &space, Vec::new());
         self.sampler.set_space(process, at, space);
         self.look_at_context(process);
     }
 
-    /// Sends a process's perf map to the owner if there is one that was not sent yet.
+    /// Sends a process's perf map to the owner if there is a new one.
     pub(super) fn look_for_perf_map(&mut self, process: ProcessId) {
         let Some(attached) = self.attached.get_mut(&process) else { return };
         let Some(root) = &attached.root else { return };

@@ -12,28 +12,27 @@ use crate::probe::parse_stat;
 /// How much of a list of children is read, in bytes: enough for a thousand.
 const LIST: u64 = 8 << 10;
 
-/// How many threads of a process are asked for their children.
+/// In how many threads of a process children are looked for.
 const THREADS: usize = 64;
 
 /// System calls in which a process waits for a child. `timeout` waits in sigsuspend(2), since its own time limit is a
 /// signal as well.
 const WAITS: [libc::c_long; 3] = [libc::SYS_wait4, libc::SYS_waitid, libc::SYS_rt_sigsuspend];
 
-/// How many descendants of a process are looked at.
+/// How many descendants of a process are examined.
 const DESCENDANTS: usize = 1024;
 
-/// The processor time of what a process started, at one moment.
+/// The CPU time used by the children of a process, at one moment.
 #[derive(Debug, Default)]
 pub struct DescendantsTime {
-    /// Of those that live, by their ids: the name, and the clock ticks that each and the children that it has reaped
-    /// used.
+    /// The living children by id: the name, and the clock ticks used by the child and by the children it has reaped.
     living: HashMap<u32, (String, u64)>,
-    /// The clock ticks of those that the process has reaped.
+    /// The clock ticks used by children that the process has reaped.
     reaped: u64,
 }
 
 impl DescendantsTime {
-    /// Reads it; nothing of a process that has ended.
+    /// Reads the CPU times; empty if the process has ended.
     pub fn read(pid: u32) -> Self {
         let mut of = Self { reaped: ticks(pid).map_or(0, |(_, _, reaped)| reaped), ..Self::default() };
         let mut waiting = children(pid);
@@ -47,13 +46,13 @@ impl DescendantsTime {
         of
     }
 
-    /// How much processor time they used since `before`, and those of them that live and used any, most first.
+    /// The CPU time used since `before`, and the living children that used any, most first.
     pub fn since(&self, before: &Self) -> (Duration, Vec<(u32, String)>) {
         let used = |(pid, (_, now)): (&u32, &(String, u64))| {
             now.saturating_sub(before.living.get(pid).map_or(0, |(_, before)| *before))
         };
         let living: u64 = self.living.iter().map(used).sum();
-        // What was used before by those that were reaped meanwhile.
+        // The earlier CPU time of children that were reaped meanwhile.
         let gone = before.living.iter().filter(|(pid, _)| !self.living.contains_key(pid));
         let gone: u64 = gone.map(|(_, (_, ticks))| *ticks).sum();
         let reaped = self.reaped.saturating_sub(before.reaped).saturating_sub(gone);
@@ -66,7 +65,7 @@ impl DescendantsTime {
     }
 }
 
-/// The name of a process, and the clock ticks that it used, and that the children used that it has reaped.
+/// The name of a process, the clock ticks it used, and those used by the children it has reaped.
 fn ticks(pid: u32) -> Option<(String, u64, u64)> {
     let line = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let stat = parse_stat(&line)?;
@@ -76,7 +75,7 @@ fn ticks(pid: u32) -> Option<(String, u64, u64)> {
     Some((String::from_utf8_lossy(name).into_owned(), own.user + own.kernel, reaped.user + reaped.kernel))
 }
 
-/// The children of a process; none where the kernel does not list them.
+/// The children of a process; none if the kernel does not list them.
 pub(crate) fn children(pid: u32) -> Vec<u32> {
     let mut children = Vec::new();
     for thread in threads(pid) {
@@ -85,8 +84,8 @@ pub(crate) fn children(pid: u32) -> Vec<u32> {
     children
 }
 
-/// The children that a process waits for, if it has one thread, which is in such a system call, as that of `timeout`,
-/// `time` and shells is. None as well if the kernel does not let the caller see that.
+/// The children that a process waits for, if it has a single thread that is in such a system call, as `timeout`,
+/// `time` and shells are. None if the kernel does not allow the caller to see that.
 pub fn awaited_children(pid: u32) -> Vec<u32> {
     let [thread] = threads(pid)[..] else { return Vec::new() };
     let children = list(pid, thread);
@@ -126,7 +125,7 @@ mod tests {
 
     use super::*;
 
-    /// A shell with a child that waits for standard input; the child has said that it is there.
+    /// A shell with a child that waits for standard input; the child has reported that it is running.
     fn shell(script: &str) -> Child {
         let mut shell =
             Command::new("/bin/sh").args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -141,8 +140,8 @@ mod tests {
         shell.wait().unwrap();
     }
 
-    /// Guarantees: a shell that waits for its one child, or for two, is known to; one that does something else itself
-    /// is not; nor is a process without children.
+    /// Guarantees: a shell that waits for its one child, or for two, is recognized; one that works itself is not, nor
+    /// is a process without children.
     #[test]
     fn who_waits_for_whom() {
         let waits = shell("(echo ready; cat); true");
@@ -167,8 +166,8 @@ mod tests {
         [waits, reads, two].into_iter().for_each(end);
     }
 
-    /// Guarantees: the time of children is what they used meanwhile, whether they live or were reaped, and those that
-    /// were busy are named, most first.
+    /// Guarantees: the time of children is what they used meanwhile, whether they are alive or were reaped, and busy
+    /// children are named, most first.
     #[test]
     fn time_of_children() {
         let at = |reaped, living: &[(u32, u64)]| DescendantsTime {
@@ -178,7 +177,7 @@ mod tests {
         let tick = Duration::from_secs(1) / sysconf(SysconfVar::CLK_TCK).unwrap().unwrap() as u32;
         let before = at(100, &[(7, 50), (8, 1_000), (9, 5)]);
         let (time, busy) = at(1_130, &[(7, 70), (9, 5), (10, 90)]).since(&before);
-        // 20 and 90 of those that live, and 30 of the one that was reaped.
+        // 20 and 90 of the living ones, and 30 of the reaped one.
         assert_eq!(time, tick * 140);
         assert_eq!(busy, [(10, "child10".to_owned()), (7, "child7".to_owned())]);
         assert_eq!(DescendantsTime::read(u32::MAX).since(&before), (Duration::ZERO, vec![]));

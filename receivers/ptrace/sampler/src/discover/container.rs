@@ -1,13 +1,13 @@
-//! Ids of containers, as runtimes write them into control group paths and mounts.
+//! Container ids, as runtimes write them into control group paths and mounts.
 
 use super::control_group;
 
-/// The shortest prefix of an id that selects a container: what `docker ps` prints.
+/// The shortest prefix of an id that selects a container: as long as `docker ps` prints.
 pub(crate) const SHORTEST_PREFIX: usize = 12;
 
-/// The container's id according to `/proc/PID/cgroup`.
+/// The container's id from `/proc/PID/cgroup`.
 ///
-/// Known are `/docker/ID`, `docker-ID.scope`, `cri-containerd-ID.scope`, `crio-ID.scope`, `libpod-ID.scope`,
+/// Known forms are `/docker/ID`, `docker-ID.scope`, `cri-containerd-ID.scope`, `crio-ID.scope`, `libpod-ID.scope`,
 /// `/kubepods/.../ID`, containerd's `SLICE:cri-containerd:ID` (runtimes that write systemd's form without systemd),
 /// `garden` and ECS (`TASK-NUMBER`). The innermost one counts. A container's monitor (`crio-conmon-ID.scope`,
 /// `libpod-conmon-ID.scope`) is outside of the container.
@@ -29,8 +29,8 @@ fn from_path(path: &str) -> Option<String> {
     })
 }
 
-/// The container's id according to `/proc/PID/mountinfo`: runtimes mount files of their own into each container. It is
-/// needed where the path of the control group is relative to the container's own group and has no id. Files of pods are
+/// The container's id from `/proc/PID/mountinfo`: runtimes mount files of their own into each container. This is
+/// needed if the path of the control group is relative to the container's own group and has no id. Files of pods are
 /// ignored, since a pod is not a container.
 pub(crate) fn from_mounts(text: &str) -> Option<String> {
     text.lines().find_map(|line| {
@@ -43,12 +43,12 @@ pub(crate) fn from_mounts(text: &str) -> Option<String> {
         let mut parts = root.split('/');
         // Docker has `/var/lib/docker/containers/ID/hostname`, podman `.../overlay-containers/ID/userdata/hostname`.
         parts.find(|part| *part == "containers" || part.ends_with("-containers"))?;
-        // `containers/storage/overlay-containers/ID` has the word twice.
+        // `containers/storage/overlay-containers/ID` contains the word twice.
         parts.find(|part| is_id(part)).map(str::to_owned)
     })
 }
 
-/// Whether this selects a container: enough hexadecimal digits, or the id of an ECS task.
+/// Whether this is long enough to select a container: enough hexadecimal digits, or the id of an ECS task.
 pub(crate) fn is_selection(prefix: &str) -> bool {
     prefix.len() >= SHORTEST_PREFIX && prefix.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-')
 }
@@ -57,7 +57,7 @@ fn is_id(part: &str) -> bool {
     part.len() == 64 && part.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// Amazon ECS on Fargate: 32 hexadecimal digits, and a number.
+/// An id of Amazon ECS on Fargate: 32 hexadecimal digits, and a number.
 fn is_ecs(part: &str) -> bool {
     part.split_once('-').is_some_and(|(task, number)| {
         task.len() == 32
@@ -74,7 +74,7 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     const OTHER: &str = "ffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffff";
 
-    /// Guarantees: the id is found in every form in which a runtime writes it, and nowhere else.
+    /// Guarantees: the id is found in every form that runtimes write, and nowhere else.
     #[test]
     fn control_groups() {
         for path in [
@@ -112,8 +112,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: inside of a container, whose control group has no path, the mounts say the id; a pod's id is not
-    /// taken for it.
+    /// Guarantees: inside a container, whose control group has no path, the id is found in the mounts; a pod's id is
+    /// not mistaken for it.
     #[test]
     fn mounts() {
         for root in [

@@ -1,6 +1,6 @@
-//! Control groups, as `/proc/PID/cgroup` names them (`cgroups(7)`).
+//! Parses control groups from `/proc/PID/cgroup` (`cgroups(7)`).
 
-/// The paths of a process's groups in all hierarchies, that of the unified hierarchy (version 2) first if there is one.
+/// The paths of a process's groups in all hierarchies, the unified hierarchy's (version 2) first if there is one.
 pub(crate) fn paths(text: &str) -> Vec<&str> {
     let mut paths = Vec::new();
     for line in text.lines() {
@@ -17,7 +17,7 @@ pub(crate) fn paths(text: &str) -> Vec<&str> {
     paths
 }
 
-/// The control group that is reported: that of the unified hierarchy, or the first one if that is not used.
+/// The control group that is reported: that of the unified hierarchy, or the first one if the unified one is not used.
 pub(crate) fn name(text: &str) -> Option<&str> {
     let paths = paths(text);
     paths.iter().find(|path| **path != "/").or(paths.first()).copied()
@@ -45,7 +45,8 @@ mod tests {
     const UNIFIED: &str = "0::/user.slice/user-1000.slice/session-2.scope\n";
     const HYBRID: &str = "12:cpu,cpuacct:/docker/a\n3:freezer:/frozen/x\n1:name=systemd:/init:1\n0::/\n";
 
-    /// Guarantees: the unified hierarchy's path names the group, and another one's where the unified one is not used.
+    /// Guarantees: the path in the unified hierarchy is the name of the group, or another hierarchy's if it is not
+    /// used.
     #[test]
     fn names() {
         assert_eq!(name(UNIFIED), Some("/user.slice/user-1000.slice/session-2.scope"));
@@ -59,7 +60,7 @@ mod tests {
         assert_eq!(paths(HYBRID), ["/", "/docker/a", "/frozen/x", "/init:1"]);
     }
 
-    /// Guarantees: a group has the processes below it and not those of a group whose name only begins the same.
+    /// Guarantees: a group includes the processes below it, but not those of a group whose name only begins the same.
     #[test]
     fn within() {
         assert!(is_within(UNIFIED, "/user.slice"));

@@ -1,5 +1,5 @@
 //! Matches names with patterns: `*` stands for any number of characters, `?` for one. Nothing else is special, so a
-//! path without them matches itself only.
+//! path without them matches only itself.
 
 /// Whether the whole text matches the pattern. Takes at most as many steps as the product of both lengths, and does not
 /// recurse.
@@ -7,7 +7,7 @@ pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let pattern: Vec<char> = pattern.chars().collect();
     let text: Vec<char> = text.chars().collect();
     let (mut p, mut t) = (0, 0);
-    // The position after the last `*` of the pattern, and up to where in the text that `*` matches so far.
+    // The position after the last `*` of the pattern, and the end of the text that this `*` matches so far.
     let mut star: Option<(usize, usize)> = None;
     while t < text.len() {
         match pattern.get(p) {
@@ -39,8 +39,7 @@ pub(super) fn contains(pattern: &str, text: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: stars and question marks mean what the configuration says they mean, and nothing else means
-    /// anything.
+    /// Guarantees: stars and question marks have the documented meaning, and no other character is special.
     #[test]
     fn stars_and_question_marks() {
         for (pattern, text, expected) in [
@@ -67,7 +66,7 @@ mod tests {
         assert!(!contains("manage.py  run", "python manage.py runserver"));
     }
 
-    /// Guarantees: a pattern made to take exponential time takes the product of the lengths at most.
+    /// Guarantees: a pattern designed to take exponential time takes at most the product of the lengths.
     #[test]
     fn no_exponential_pattern() {
         let text = "a".repeat(10_000);

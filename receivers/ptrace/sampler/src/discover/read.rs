@@ -1,4 +1,4 @@
-//! Reads files that others wrote, with a limit on their length.
+//! Reads untrusted files, with a limit on their length.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,7 +22,7 @@ pub(crate) fn read_at_most(directory: impl AsFd, path: &str, limit: usize) -> io
     Ok((bytes, more))
 }
 
-/// Bytes as text; what is not UTF-8 is replaced.
+/// Converts bytes to text; invalid UTF-8 is replaced.
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirEntryExt;
 
-/// After how many scans a process of no target is examined again: soon after it appeared, since it may be about to
-/// execute the program that is wanted; later every 16th scan.
+/// The numbers of scans after which a process of no target is examined again: soon after it appeared, since it may be
+/// about to execute a wanted program; later every 16th scan.
 const AGAIN: [u32; 5] = [1, 1, 2, 4, 8];
 
 /// An old process is examined in one of this many scans.
@@ -21,8 +21,8 @@ pub(crate) struct Scanner {
 
 #[derive(Debug, Clone, Copy)]
 struct KnownProcess {
-    /// The inode of `/proc/PID`. Every process gets another one, so a new process with a reused id is noticed without
-    /// opening a file. If the inode of an old process changes, it is examined once more than necessary.
+    /// The inode of `/proc/PID`. Every process gets a different one, so a new process with a reused id is noticed
+    /// without opening a file. If the inode of an old process changes, it is examined once more than necessary.
     inode: u64,
     looks: usize,
     due: u64,
@@ -46,12 +46,12 @@ impl Scanner {
         Ok(self.due(&present))
     }
 
-    /// Has a process examined at the next scan, as if it were new.
+    /// Makes the next scan examine a process as if it were new.
     pub(crate) fn forget(&mut self, pid: u32) {
         self.seen.remove(&pid);
     }
 
-    /// Has all processes examined at the next scan.
+    /// Makes the next scan examine all processes.
     pub(crate) fn forget_all(&mut self) {
         self.seen.clear();
     }
@@ -83,7 +83,7 @@ impl Scanner {
 mod tests {
     use super::*;
 
-    /// Guarantees: a new process is looked at at once and soon again, an old one rarely, and one with a reused id
+    /// Guarantees: a new process is examined at once and soon again, an old one rarely, and one with a reused id
     /// counts as new.
     #[test]
     fn new_ones_often_old_ones_rarely() {

@@ -1,4 +1,4 @@
-//! Whether a process belongs to a target.
+//! Decides whether a process belongs to a target.
 
 use std::cell::OnceCell;
 use std::fs::File;
@@ -11,10 +11,10 @@ use super::{children, container, control_group, pattern, read_at_most, text, wra
 use crate::message::Select;
 use crate::probe::{StatLine, parse_stat};
 
-/// How much of a command line is matched, in bytes.
+/// How many bytes of a command line are matched.
 const MATCHED_ARGUMENTS: usize = 128 << 10;
 
-/// How many children of a process are examined, and how many generations: `sudo` has a monitor between itself and the
+/// Limits: examined children of a process, and generations. `sudo` has a monitor process between itself and the
 /// command.
 const CHILDREN: (usize, usize) = (16, 4);
 
@@ -22,14 +22,15 @@ const CHILDREN: (usize, usize) = (16, 4);
 /// hierarchies.
 const MATCHED_FILE: usize = 64 << 10;
 
-/// A process that may belong to a target. Each of its files is read at most once, through one descriptor of its folder.
+/// A process that may belong to a target. Each of its files is read at most once, through one descriptor of its
+/// directory.
 #[derive(Debug)]
 pub(crate) struct Candidate {
     pid: u32,
     directory: File,
     /// The id of its parent when it was opened.
     pub(crate) parent: u32,
-    /// The start time of `/proc/PID/stat`, in clock ticks: identifies the process together with its id.
+    /// The start time from `/proc/PID/stat`, in clock ticks: together with the id it identifies the process.
     pub(crate) start_ticks: u64,
     executable: OnceCell<Option<String>>,
     command_line: OnceCell<String>,
@@ -38,12 +39,12 @@ pub(crate) struct Candidate {
 }
 
 impl Candidate {
-    /// Opens the folder of a process. `None` if the process is gone, a thread of the kernel, or a zombie.
+    /// Opens the directory of a process. `None` if the process is gone, a kernel thread, or a zombie.
     pub(crate) fn open(pid: u32) -> Option<Self> {
         let directory = File::open(format!("/proc/{pid}")).ok()?;
         let (stat, _) = read_at_most(&directory, "stat", 4096).ok()?;
         let StatLine { state, parent, start_ticks, .. } = parse_stat(&stat)?;
-        // Process 2 is the parent of all threads of the kernel.
+        // Process 2 is the parent of all kernel threads.
         if state == b'Z' || pid == 2 || parent == 2 {
             return None;
         }
@@ -59,8 +60,8 @@ impl Candidate {
         })
     }
 
-    /// Whether the selection includes it. Processes that are selected by id, or that the sampler started, are not
-    /// searched for.
+    /// Whether the selection includes this process. Processes that are selected by id, or were started by the sampler,
+    /// are not searched for.
     pub(crate) fn is_selected(&self, select: &Select) -> bool {
         match select {
             Select::Pid(_) | Select::Command(_) => false,
@@ -77,8 +78,9 @@ impl Candidate {
         }
     }
 
-    /// Whether the selection means a child of this process and not the process: a pattern of arguments also matches
-    /// `timeout` or a shell that has the arguments in its own command line. This can be told only while the child runs.
+    /// Whether the selection means a child of this process and not the process itself: a pattern for arguments also
+    /// matches `timeout` or a shell that has the arguments in its own command line. This is visible only while the
+    /// child runs.
     pub(crate) fn is_wrapper(&self, select: &Select) -> bool {
         matches!(select, Select::CommandLine(_)) && self.wraps(select, CHILDREN.1)
     }
@@ -99,7 +101,8 @@ impl Candidate {
         self.executable().is_some_and(matches)
     }
 
-    /// Whether `ps` shows it under such a name. The kernel cuts that after 15 bytes, so the first argument counts too.
+    /// Whether `ps` shows it under a matching name. The kernel cuts names after 15 bytes, so the first argument counts
+    /// too.
     fn is_called(&self, pattern: &str) -> bool {
         let first = self.command_line().split(' ').next().unwrap_or_default();
         pattern::matches(pattern, self.file("comm").trim_end_matches('\n'))
@@ -141,7 +144,7 @@ impl Candidate {
     }
 }
 
-/// Whether there is a process now that [`Select::Name`] selects by this pattern, beside those of profbridge itself.
+/// Whether there is a process now, other than profbridge's own, that [`Select::Name`] selects with this pattern.
 #[must_use]
 pub fn is_any_named(pattern: &str) -> bool {
     let own = Own::new(std::process::id());
@@ -154,7 +157,7 @@ pub fn is_any_named(pattern: &str) -> bool {
     })
 }
 
-/// What belongs to profbridge itself and is never sampled.
+/// The processes of profbridge itself, which are never sampled.
 #[derive(Debug)]
 pub(crate) struct Own {
     /// The owner and this process.
@@ -164,7 +167,7 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    /// Takes note of what is ours.
+    /// Collects the ids and the file of this program.
     pub(crate) fn new(owner: u32) -> Self {
         let program = std::fs::metadata("/proc/self/exe").ok().map(|file| (file.dev(), file.ino()));
         Self { pids: [owner, std::process::id()], program }
@@ -215,7 +218,8 @@ mod tests {
         assert!(!this.is_selected(&Select::Pid(std::process::id())));
     }
 
-    /// Guarantees: a process is found by its names, and profbridge not by its own; a pattern with a slash is of paths.
+    /// Guarantees: a process is found by its names, and profbridge not by its own; a pattern with a slash matches
+    /// paths.
     #[test]
     fn names() {
         let script = tempfile::NamedTempFile::with_prefix("a-name-of-its-own").unwrap();
@@ -236,7 +240,7 @@ mod tests {
         assert_eq!(Candidate::open(std::process::id()).unwrap().parent, std::os::unix::process::parent_id());
     }
 
-    /// Guarantees: what is gone, and threads of the kernel, are no candidates.
+    /// Guarantees: processes that are gone, and kernel threads, are not candidates.
     #[test]
     fn no_candidates() {
         assert!(Candidate::open(u32::MAX).is_none());

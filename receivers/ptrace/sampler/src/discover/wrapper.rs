@@ -1,24 +1,23 @@
-//! Recognizes processes that have the command line of their child in their own: `timeout 60 gunicorn app`, `sh -c
-//! "gunicorn app"`, `sudo gunicorn app`. A pattern of arguments means the child.
+//! Recognizes wrappers, whose command line contains that of their child: `timeout 60 gunicorn app`,
+//! `sh -c "gunicorn app"`, `sudo gunicorn app`. A pattern for arguments means the child.
 
 /// How many words may precede a script in the command line of its interpreter: the interpreter and one argument, which
 /// the kernel takes from the script's first line (execve(2), "Interpreter scripts").
 const INTERPRETER: usize = 2;
 
-/// Whether the command line of a process contains that of its child: as consecutive words, with at least one word
-/// before them, which is the wrapper's own. Programs and scripts are compared by their base names, since a wrapper
-/// looks for them in `PATH`.
+/// Whether the command line of a process contains that of its child: as consecutive words, after at least one word of
+/// the wrapper itself. Programs and scripts are compared by their base names, since a wrapper looks for them in
+/// `PATH`.
 pub(super) fn carries(wrapper: &str, child: &str) -> bool {
     let (outer, inner) = (words(wrapper), words(child));
-    // The child's command line may begin with an interpreter that the wrapper's does not mention, if the child is a
-    // script.
+    // If the child is a script, its command line may begin with an interpreter that the wrapper's does not mention.
     (0..=INTERPRETER).any(|skipped| {
         let options = inner.iter().skip(1).take(skipped.saturating_sub(1));
         let Some(wanted) = inner.get(skipped..).filter(|wanted| !wanted.is_empty()) else { return false };
         options.into_iter().all(|word| word.starts_with('-'))
             && (skipped == 0 || inner[skipped].contains('/'))
             && outer.windows(wanted.len()).enumerate().skip(1).any(|(at, words)| {
-                // Whoever names the interpreter is the interpreter.
+                // If the wrapper's words include the interpreter, the process is the interpreter itself.
                 is_same(words, wanted) && (skipped == 0 || base_name(outer[at - 1]) != base_name(inner[skipped - 1]))
             })
     })
@@ -33,8 +32,7 @@ pub(super) fn base_name(word: &str) -> &str {
     word.rsplit('/').next().unwrap_or(word)
 }
 
-/// The words of a command line, without quotes and the characters that end a command, since a shell's script is a
-/// single argument.
+/// The words of a command line, without quotes and command separators, since a shell's script is a single argument.
 fn words(line: &str) -> Vec<&str> {
     let marks = |c: char| matches!(c, ';' | '&' | '|' | '(' | ')' | '\'' | '"');
     line.split_whitespace().map(|word| word.trim_matches(marks)).filter(|word| !word.is_empty()).collect()
@@ -44,8 +42,7 @@ fn words(line: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    /// Guarantees: what stands in front of a command is told from the command, also where it is a script, or stands in
-    /// one.
+    /// Guarantees: wrapper words before a command are recognized, also if the command is a script or is inside of one.
     #[test]
     fn wrappers() {
         for (wrapper, child) in [
@@ -62,8 +59,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a program that starts itself, another one with other arguments, or one with some of its own, carries
-    /// nothing.
+    /// Guarantees: a program is not a wrapper if it starts itself, another program with other arguments, or one with
+    /// some of its own arguments.
     #[test]
     fn no_wrappers() {
         for (parent, child) in [

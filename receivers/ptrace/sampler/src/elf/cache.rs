@@ -1,4 +1,4 @@
-//! Caches the objects that were read. All processes that map a file share its object.
+//! Caches parsed objects. All processes that map a file share its object.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -29,7 +29,7 @@ impl FileKey {
 /// An object with the file it was read from.
 #[derive(Debug, Clone)]
 pub struct CachedFile {
-    /// What was read.
+    /// The parsed object.
     pub object: Arc<Object>,
     /// The file, open for reading. All processes that map it share this descriptor.
     pub file: Arc<File>,
@@ -41,15 +41,15 @@ struct Entry {
     used: u64,
 }
 
-/// Keeps objects within a budget in bytes. Objects that no address space uses are dropped first, the least recently
-/// used one first of all. Objects in use count as well: if they exceed the budget, nothing more is read.
+/// Keeps objects within a limit in bytes. Objects that no address space uses are dropped first, the least recently
+/// used one first of all. Objects in use count as well: if they exceed the limit, nothing more is read.
 #[derive(Debug)]
 pub struct ObjectCache {
     limit: usize,
     memory: usize,
     clock: u64,
     files: HashMap<FileKey, Entry, RandomState>,
-    /// Images of the kernel's vDSO, of which there is one for each kind of program.
+    /// Images of the kernel's vDSO, one for each kind of program.
     images: Vec<(Vec<u8>, Arc<Object>)>,
 }
 
@@ -62,7 +62,7 @@ impl ObjectCache {
     /// shared.
     const MAX_IMAGES: usize = 8;
 
-    /// A cache that keeps at most `limit` bytes of unwind tables.
+    /// Creates a cache that keeps at most `limit` bytes of unwind tables.
     pub fn new(limit: usize) -> Self {
         Self { limit, memory: 0, clock: 0, files: HashMap::default(), images: Vec::new() }
     }
@@ -72,18 +72,18 @@ impl ObjectCache {
         self.limit
     }
 
-    /// What is kept, in bytes.
+    /// The memory used by cached objects, in bytes.
     pub fn memory(&self) -> usize {
         self.memory
     }
 
-    /// How many files are kept.
+    /// The number of cached files.
     pub fn files(&self) -> usize {
         self.files.len()
     }
 
-    /// The object of a file, which is read if it is not in the cache. `None` if there is no room for it, since all
-    /// cached objects are in use.
+    /// The object of a file, which is read if it is not cached. `None` if there is no room for it, since all cached
+    /// objects are in use.
     ///
     /// # Errors
     ///

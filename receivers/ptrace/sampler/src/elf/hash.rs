@@ -1,8 +1,8 @@
-//! The hash by which OTel's profilers name a file.
+//! The hash by which OpenTelemetry's profilers identify a file.
 //!
 //! Source: opentelemetry-specification `specification/profiles/mappings.md`: the first 16 bytes of the SHA-256 of the
-//! file's first 4096 bytes, its last 4096 bytes and its length as eight bytes, big-endian. Shorter files give all they
-//! have, twice.
+//! file's first 4096 bytes, its last 4096 bytes and its length as eight bytes, big-endian. A shorter file is hashed
+//! completely, twice.
 
 use hmac_sha256::Hash;
 
@@ -33,8 +33,8 @@ pub fn htlhash<S: Source + ?Sized>(source: &S) -> Result<[u8; 16], Malformed> {
 mod tests {
     use super::*;
 
-    /// Guarantees: the hash is the one that `sha256sum` gives for first part, last part and length, for files longer
-    /// and shorter than a part.
+    /// Guarantees: the hash equals `sha256sum` of first part, last part and length, for files longer and shorter than
+    /// a part.
     #[test]
     fn known_answers() {
         // { head -c 4096 f; tail -c 4096 f; printf '\0\0\0\0\0\0\047\020'; } | sha256sum, f being 10000 times "a"

@@ -31,20 +31,20 @@ pub struct Segment {
     pub kind: u32,
     /// Whether its memory may be executed.
     pub executable: bool,
-    /// Its place in the file.
+    /// The offset in the file.
     pub offset: u64,
-    /// Its address.
+    /// The address in memory (ELF virtual address).
     pub address: u64,
-    /// Its bytes in the file.
+    /// The size in the file, in bytes.
     pub file_size: u64,
-    /// Its bytes in memory.
+    /// The size in memory, in bytes.
     pub memory_size: u64,
     /// Its alignment.
     pub align: u64,
 }
 
 impl Segment {
-    /// The offset in the file of an address, and how many bytes the segment has from there on.
+    /// The file offset of an address, and the number of bytes of the segment from there on.
     fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         let distance = address.checked_sub(self.address)?;
         let rest = self.file_size.checked_sub(distance).filter(|rest| *rest > 0)?;
@@ -52,7 +52,7 @@ impl Segment {
     }
 }
 
-/// What the headers say.
+/// The contents of the headers.
 #[derive(Debug)]
 pub(super) struct Headers {
     pub(super) segments: Vec<Segment>,
@@ -89,19 +89,19 @@ impl Headers {
         })
     }
 
-    /// The offset in the file of an address, and how many bytes its segment has from there on.
+    /// The file offset of an address, and the number of bytes of its segment from there on.
     pub(super) fn offset_of(&self, address: u64) -> Option<(u64, u64)> {
         self.segments.iter().filter(|segment| segment.kind == PT_LOAD).find_map(|segment| segment.offset_of(address))
     }
 
-    /// The address, the offset in the file, and the size of `.eh_frame` by the section headers, for files without
+    /// The address, the file offset, and the size of `.eh_frame` by the section headers, for files without
     /// `.eh_frame_hdr`.
     pub(super) fn eh_frame_section<S: Source + ?Sized>(&self, source: &S) -> Option<(u64, u64, u64)> {
         self.sections(source)?.find(b".eh_frame\0")
     }
 
-    /// Reads the section headers. They are not mapped at run time and may be missing, so as little as possible is taken
-    /// from them.
+    /// Reads the section headers. They are not mapped at run time and may be missing, so they are used as little as
+    /// possible.
     pub(super) fn sections<S: Source + ?Sized>(&self, source: &S) -> Option<Sections> {
         let length = u64::from(self.section_count) * SECTION as u64;
         let limit = MAX_SECTIONS * SECTION as u64;
@@ -120,7 +120,7 @@ pub(super) struct Sections {
 }
 
 impl Sections {
-    /// The address, the offset in the file, and the size of the section with this name, which ends with a zero byte.
+    /// The address, the file offset, and the size of the section with this name, which must end with a zero byte.
     pub(super) fn find(&self, name: &[u8]) -> Option<(u64, u64, u64)> {
         let section = self.headers.chunks_exact(SECTION).find(|section| {
             let found = usize::try_from(u32_at(section, 0)).ok().and_then(|at| self.names.get(at..));

@@ -1,4 +1,4 @@
-//! Why a file could not be used.
+//! The errors of files that could not be used.
 
 use std::io;
 
@@ -14,12 +14,12 @@ pub enum Malformed {
     /// It is neither an executable nor a shared object.
     #[error("an ELF file of type {0}, neither an executable nor a shared object")]
     Type(u16),
-    /// A part is larger than anything that exists.
+    /// A part is larger than any real one.
     #[error("{what} of {length} bytes or entries, more than {limit}")]
     TooLarge {
-        /// Which part.
+        /// The name of the part.
         what: &'static str,
-        /// Its length as the file says it.
+        /// The length given in the file.
         length: u64,
         /// The limit.
         limit: u64,
@@ -27,31 +27,31 @@ pub enum Malformed {
     /// A part lies outside of the file.
     #[error("{what} ({length} bytes at {offset:#x}) outside of the file")]
     OutOfFile {
-        /// Which part.
+        /// The name of the part.
         what: &'static str,
-        /// Its offset as the file says it.
+        /// The offset given in the file.
         offset: u64,
-        /// Its length as the file says it.
+        /// The length given in the file.
         length: u64,
     },
-    /// A part makes no sense.
+    /// A part is inconsistent.
     #[error("{what}: {reason}")]
     Nonsense {
-        /// Which part.
+        /// The name of the part.
         what: &'static str,
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// There is no memory for it.
     #[error("no memory for {what}")]
     Memory {
-        /// Which part.
+        /// The name of the part.
         what: &'static str,
     },
     /// It cannot be read.
     #[error("cannot read {what}: {error}")]
     Read {
-        /// Which part.
+        /// The name of the part.
         what: &'static str,
         /// The error of the system call.
         error: io::Error,

@@ -1,9 +1,9 @@
 //! The parts of ELF files that unwinding needs. Files are treated as hostile input.
 //!
-//! Reads the program headers, the notes with the build id, `.eh_frame_hdr` and `.eh_frame`, where Go's table of
-//! functions is, and the few symbols by which interpreters and trace contexts are found; no other symbols and no debug
-//! information. Files are read with `pread`, because reading a mapping whose file was truncated raises SIGBUS. Every
-//! size is checked against a limit and the length of the file before memory is allocated for it.
+//! Reads the program headers, the notes with the build id, `.eh_frame_hdr` and `.eh_frame`, the address of Go's
+//! function table, and the few symbols by which interpreters and trace contexts are found; no other symbols and no
+//! debug information. Files are read with `pread`, because reading a mapping whose file was truncated raises SIGBUS.
+//! Every size is checked against a limit and the length of the file before memory is allocated for it.
 
 mod cache;
 mod go_table;

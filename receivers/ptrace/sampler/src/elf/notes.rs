@@ -1,4 +1,4 @@
-//! Notes: the GNU build id, and whether Go's compiler made the file.
+//! Reads notes: the GNU build id, and whether Go compiled the file.
 //!
 //! Source of the layout: the System V ABI's generic part, "Note Section"; `NT_GNU_BUILD_ID` is type 3 of name `GNU`; Go
 //! writes its own id as type 4 of name `Go` (`src/cmd/link/internal/ld/elf.go`).
@@ -6,14 +6,14 @@
 use super::headers::{PT_NOTE, Segment, u32_at};
 use super::source::{Source, read_range};
 
-/// The largest segment of notes that is read, in bytes. The vDSO and distributions have a few hundred.
+/// The largest note segment that is read, in bytes. The vDSO and distributions have a few hundred.
 const MAX_NOTES: u64 = 64 << 10;
-/// The largest number of segments of notes that are read.
+/// The largest number of note segments that are read.
 const MAX_SEGMENTS: usize = 8;
 /// The largest build id that is accepted, in bytes. Linkers write 8, 16 or 20.
 const MAX_BUILD_ID: usize = 64;
 
-/// What the notes say.
+/// The contents of the notes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Notes {
     pub(super) build_id: Option<Vec<u8>>,
@@ -50,7 +50,7 @@ struct Note<'a> {
     name: &'a [u8],
     kind: u32,
     description: &'a [u8],
-    /// What follows it.
+    /// The bytes after this note.
     rest: &'a [u8],
 }
 
@@ -81,7 +81,7 @@ mod tests {
         bytes
     }
 
-    /// Guarantees: the build id is found behind other notes, the first one counts, and Go's note is seen.
+    /// Guarantees: the build id is found behind other notes, the first one counts, and Go's note is recognized.
     #[test]
     fn build_id() {
         let mut bytes = made(b"GNU\0", 1, &[0; 16]);
@@ -93,7 +93,7 @@ mod tests {
         assert_eq!(notes, Notes { build_id: Some(vec![7; 20]), go: true });
     }
 
-    /// Guarantees: sizes that point out of the notes, also where they overflow, end the reading and give nothing.
+    /// Guarantees: sizes beyond the end of the notes, also ones that overflow, end the parser without a result.
     #[test]
     fn attack_sizes() {
         for sizes in [[u32::MAX, u32::MAX], [4, u32::MAX], [u32::MAX, 20], [4, 65]] {

@@ -12,13 +12,13 @@ use super::tables::UnwindTables;
 use super::thread_local::{self, ThreadLocal};
 use super::{Malformed, htlhash};
 
-/// The number of the next object. Caches key by it, so that an entry never applies to another object.
+/// The id of the next object. Caches use it as a key, so that an entry never applies to another object.
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
-/// The executable part of a file that was not mapped at a place the program headers know.
+/// The page size, which aligns mappings.
 const PAGE: u64 = 4096;
 
-/// An ELF file, as far as unwinding needs it.
+/// The parts of an ELF file that unwinding needs.
 #[derive(Debug)]
 pub struct Object {
     id: u64,
@@ -84,12 +84,12 @@ impl Object {
         })
     }
 
-    /// Its number, which no other object of this process ever has.
+    /// The id, which no other object of this process ever has.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The unwind tables; `None` where it has none.
+    /// The unwind tables; `None` if it has none.
     pub fn tables(&self) -> Option<&UnwindTables> {
         self.tables.as_ref()
     }
@@ -99,22 +99,22 @@ impl Object {
         self.fault.as_ref()
     }
 
-    /// Whether Go's compiler made it: code without tables keeps frame pointers.
+    /// Whether it was compiled by Go: code without tables keeps frame pointers.
     pub fn is_go(&self) -> bool {
         self.go
     }
 
-    /// Where Go's table of functions is.
+    /// The addresses of Go's function table.
     pub fn go_table(&self) -> Option<GoTable> {
         self.go_table
     }
 
-    /// The symbols of interpreters that it defines.
+    /// The interpreter symbols that it defines.
     pub fn symbols(&self) -> &[Symbol] {
         &self.symbols
     }
 
-    /// The symbol with this name, if it is one of an interpreter.
+    /// The symbol with this name, if it is an interpreter symbol.
     pub(crate) fn symbol(&self, name: &str) -> Option<Symbol> {
         self.symbols.iter().find(|symbol| symbol.name == name).copied()
     }
@@ -124,7 +124,7 @@ impl Object {
         self.greenlet_start.is_some_and(|start| address.wrapping_sub(start.address) < start.size)
     }
 
-    /// The thread-local variable by which a program shows its threads' trace contexts, if it defines that.
+    /// The thread-local variable by which a program publishes its threads' trace contexts, if it defines that.
     pub fn thread_local(&self) -> Option<&ThreadLocal> {
         self.thread_local.as_ref()
     }
@@ -144,11 +144,11 @@ impl Object {
         self.htlhash
     }
 
-    /// The bias of an executable mapping of the file that starts at address `start`, and at `offset` in the file: what
-    /// has to be added (wrapping) to an address of the file to get the address in the process. `None` where no segment
-    /// has that offset.
+    /// The bias of an executable mapping of the file that starts at address `start`, and at `offset` in the file:
+    /// added (wrapping) to an address of the file, it gives the address in the process. `None` if no segment has that
+    /// offset.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        // A page at the border of two segments is mapped with both, so an executable segment is looked for first.
+        // A page at the border of two segments is mapped with both, so executable segments are tried first.
         let holds = |segment: &&Segment| {
             let first = segment.offset & !(PAGE - 1);
             offset >= first && offset < segment.offset.saturating_add(segment.file_size)
@@ -167,8 +167,8 @@ impl Object {
         Some((first.address, end, first.offset))
     }
 
-    /// The offsets in the file of the executable bytes within a range of addresses of the file, each with its address:
-    /// at most `count`, spread evenly, of pieces of `length` bytes.
+    /// The file offsets of executable bytes within a range of file addresses, each with its address: at most `count`
+    /// pieces of `length` bytes, evenly spread.
     pub(crate) fn text_within(&self, range: Range<u64>, length: u64, count: u64) -> Vec<(u64, u64)> {
         let executable = self.segments.iter().filter(|segment| segment.executable);
         let parts = executable.filter_map(|segment| {
@@ -182,7 +182,7 @@ impl Object {
         addresses.map(|address| (segment.offset.saturating_add(address - segment.address), address)).collect()
     }
 
-    /// How much memory this object takes, in bytes.
+    /// The memory used by this object, in bytes.
     pub fn memory(&self) -> usize {
         size_of::<Self>()
             + self.tables.as_ref().map_or(0, UnwindTables::memory)

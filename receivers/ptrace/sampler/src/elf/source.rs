@@ -1,4 +1,4 @@
-//! Where the bytes of a file come from.
+//! The sources of a file's bytes.
 
 use std::fs::File;
 use std::io;
@@ -6,17 +6,17 @@ use std::os::unix::fs::FileExt;
 
 use super::Malformed;
 
-/// Bytes that can be read at any place.
+/// Bytes that can be read at any offset.
 pub trait Source {
     /// The length in bytes. A later read may find fewer: a file can be truncated at any time.
     fn len(&self) -> u64;
 
-    /// Whether there are none.
+    /// Whether the length is 0.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Reads from `offset` on, and returns how many bytes were read; 0 at the end.
+    /// Reads from `offset` on, and returns the number of bytes read; 0 at the end.
     ///
     /// # Errors
     ///
@@ -37,7 +37,7 @@ impl Source for [u8] {
     }
 }
 
-/// A file whose length was read once.
+/// A file whose length was determined once.
 #[derive(Debug)]
 pub struct FileSource<'a> {
     file: &'a File,

@@ -1,26 +1,27 @@
-//! Looks up a few symbols of a file: those that tell where an interpreter has its state, and for `thread_local`.
+//! Looks up a few symbols of a file: those that show where an interpreter has its state, and the one for thread
+//! contexts.
 //!
-//! They are in the table that the dynamic linker uses, which stripping leaves. Looked up by its hash table
-//! (`.gnu.hash`), which says that a name is missing with one or two small reads. Source of the layouts: the System V
-//! ABI's generic part ("Symbol Table", "Dynamic Section") and binutils `bfd/elflink.c` for the hash table.
+//! They are in the dynamic linker's symbol table, which stripping keeps. They are looked up by its hash table
+//! (`.gnu.hash`), which needs one or two small reads to find that a name is missing. Source of the layouts: the System
+//! V ABI's generic part ("Symbol Table", "Dynamic Section") and binutils `bfd/elflink.c` for the hash table.
 
 use super::headers::{Headers, PT_LOAD, u32_at, u64_at};
 use super::source::{Source, read_range};
 
-/// The symbols by which an interpreter is found.
+/// The symbols by which a file is recognized as an interpreter.
 #[derive(Debug)]
 pub struct SymbolNames {
-    /// The others are looked up only in files that have one of these.
+    /// One of these must exist; only then are the others looked up.
     pub first: &'static [&'static str],
-    /// The section that holds nothing but what the first symbol names, for files without such a symbol.
+    /// A section that contains only the object of the first symbol, for files without that symbol.
     pub section: Option<&'static [u8]>,
     /// The other symbols.
     pub others: fn() -> Vec<&'static str>,
-    /// A text in the file, for what no symbol tells; it is found as a symbol with that name.
+    /// A string in the file, for data without a symbol; it is returned as a symbol with that name.
     pub text: Option<&'static str>,
 }
 
-/// The most bytes of a file in which a text is looked for. Builds of PHP have about 20 MB, with all extensions.
+/// How many bytes of a file are searched for a string at most. Builds of PHP have about 20 MB, with all extensions.
 const MAX_SEARCHED: u64 = 64 << 20;
 
 /// The function of Python's greenlet (2.0 and later) on whose stack a new greenlet begins:
@@ -34,7 +35,7 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 
 /// The largest dynamic section that is read, in bytes; linkers write about 600.
 const MAX_DYNAMIC: u64 = 64 << 10;
-/// The most entries of a hash chain that are read. Linkers make chains of one or two on average.
+/// The maximum number of hash chain entries that are read. Linkers make chains of one or two on average.
 const MAX_CHAIN: u64 = 4096;
 /// How many entries of a chain are read at once.
 const CHAIN_STEP: u64 = 16;
@@ -47,11 +48,11 @@ pub struct Symbol {
     pub name: &'static str,
     /// Its address in the file (ELF virtual address).
     pub address: u64,
-    /// Its size in bytes, 0 if that is not said.
+    /// The size in bytes, 0 if not given.
     pub size: u64,
 }
 
-/// Those of an interpreter's symbols that a file defines; nearly all files have none.
+/// Finds the interpreter symbols that a file defines; nearly all files have none.
 pub(super) fn find<S: Source + ?Sized>(
     source: &S,
     headers: &Headers,
@@ -75,7 +76,7 @@ pub(super) fn find<S: Source + ?Sized>(
     found
 }
 
-/// Where a text is in what a file has in memory.
+/// Finds a string in the loaded parts of a file.
 fn find_text<S: Source + ?Sized>(source: &S, headers: &Headers, text: &'static str) -> Option<Symbol> {
     const STEP: u64 = 256 << 10;
     let mut left = MAX_SEARCHED;
@@ -87,7 +88,7 @@ fn find_text<S: Source + ?Sized>(source: &S, headers: &Headers, text: &'static s
         left -= end;
         let mut from = 0;
         while from < end {
-            // Parts overlap, so that a text at the border of two is found.
+            // Parts overlap, so that a string across their border is found.
             let length = (STEP + text.len() as u64).min(end - from);
             let offset = segment.offset.checked_add(from)?;
             let bytes = read_range(source, "version", offset, length, STEP + text.len() as u64).ok()?;
@@ -101,7 +102,7 @@ fn find_text<S: Source + ?Sized>(source: &S, headers: &Headers, text: &'static s
     None
 }
 
-/// Where a text begins.
+/// The position of a string.
 fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
     let (&first, mut from) = (text.first()?, 0);
     loop {
@@ -113,7 +114,7 @@ fn position(bytes: &[u8], text: &[u8]) -> Option<usize> {
     }
 }
 
-/// A symbol as the table has it.
+/// A symbol as stored in the table.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub(super) symbol: Symbol,
@@ -123,7 +124,7 @@ pub(super) struct Entry {
     pub(super) kind: u8,
 }
 
-/// The table of symbols for the dynamic linker, and its hash table.
+/// The dynamic linker's symbol table, and its hash table.
 pub(super) struct Table<'a, S: ?Sized> {
     pub(super) source: &'a S,
     pub(super) headers: &'a Headers,
@@ -167,7 +168,7 @@ impl<'a, S: Source + ?Sized> Table<'a, S> {
         (table.bucket_count > 0 && table.bloom_count > 0 && table.bloom_shift < 32).then_some(table)
     }
 
-    /// What the dynamic section says under a tag.
+    /// The value of a tag in the dynamic section.
     pub(super) fn value(&self, tag: u64) -> Option<u64> {
         value_of(&self.dynamic, tag)
     }
@@ -197,7 +198,7 @@ impl<'a, S: Source + ?Sized> Table<'a, S> {
             let within = (index - first) % CHAIN_STEP;
             if within == 0 {
                 let at = chains.wrapping_add(index * 4);
-                // The table may end behind the chain.
+                // The table may end right behind the chain.
                 step = self.at(at, CHAIN_STEP * 4).or_else(|| {
                     let (_, rest) = self.headers.offset_of(at)?;
                     self.at(at, rest.min(CHAIN_STEP * 4))
@@ -232,7 +233,7 @@ fn value_of(dynamic: &[u8], tag: u64) -> Option<u64> {
     dynamic.chunks_exact(16).find(|entry| u64_at(entry, 0) == tag).map(|entry| u64_at(entry, 8))
 }
 
-/// The hash of `.gnu.hash`: 33 times the hash before, plus the character, from 5381.
+/// The hash function of `.gnu.hash`: 33 times the previous hash, plus the character, starting with 5381.
 fn hash(name: &str) -> u32 {
     name.bytes().fold(5381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)))
 }
@@ -241,7 +242,7 @@ fn hash(name: &str) -> u32 {
 mod tests {
     use super::*;
 
-    /// Guarantees: a text is found wherever it stands, after what only begins like it, and nowhere else.
+    /// Guarantees: a string is found at any position, also after a partial match, and nowhere else.
     #[test]
     fn texts() {
         let find = |bytes: &[u8]| position(bytes, b"XyX1");
@@ -250,7 +251,7 @@ mod tests {
         assert_eq!((find(b""), find(b"XyX"), find(b"..XyX")), (None, None, None));
     }
 
-    /// Guarantees: the hash is the one of `.gnu.hash` (its published values).
+    /// Guarantees: the hash equals that of `.gnu.hash` (its published values).
     #[test]
     fn hashes() {
         assert_eq!(

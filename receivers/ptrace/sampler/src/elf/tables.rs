@@ -1,9 +1,9 @@
 //! Unwind tables: `.eh_frame`, with an index by address.
 //!
 //! Source of the formats: Linux Standard Base 5.0, "Exception Frames" (`.eh_frame`, `.eh_frame_hdr`), and DWARF 5
-//! section 6.4. Where the file has an index (`.eh_frame_hdr`, which a program header points to), it is used, and the
-//! entry with the highest offset in it tells where `.eh_frame` ends: only section headers have that size, and they may
-//! be missing. Otherwise the index is built here.
+//! section 6.4. If the file has an index (`.eh_frame_hdr`, which a program header points to), it is used, and its
+//! entry with the highest offset shows where `.eh_frame` ends: only section headers have that size, and they may be
+//! missing. Otherwise the index is built here.
 
 use gimli::{
     BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, EndianSlice, LittleEndian, Pointer, UnwindContext,
@@ -16,9 +16,9 @@ use super::source::{Source, read_range};
 
 /// The largest `.eh_frame` that is read, in bytes. Chromium has 25 MiB.
 const MAX_TABLE: u64 = 128 << 20;
-/// The largest `.eh_frame_hdr` that is read, in bytes. It has eight per function.
+/// The largest `.eh_frame_hdr` that is read, in bytes. It has eight bytes per function.
 const MAX_INDEX: u64 = 32 << 20;
-/// Functions, at most.
+/// The maximum number of functions.
 const MAX_FUNCTIONS: usize = 4 << 20;
 /// The largest entry of a function (FDE) that is used, in bytes. It bounds a lookup to about a millisecond. The largest
 /// entries of node, Python and OpenSSL have a few kilobytes.
@@ -28,7 +28,7 @@ const MAX_COMMON: u32 = 1 << 10;
 
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Storage for the rules of one function's entry without allocation: the general registers and a few more, and as many
+/// Storage for evaluating one function's entry without allocation: the general registers and a few more, and as many
 /// remembered states as gimli allows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Room;
@@ -38,7 +38,7 @@ impl UnwindContextStorage<usize> for Room {
     type Stack = [UnwindTableRow<usize, Self>; 6];
 }
 
-/// Scratch space of lookups.
+/// Scratch space for lookups.
 pub type Context = UnwindContext<usize, Room>;
 
 /// How to unwind from one address.
@@ -46,8 +46,8 @@ pub type Context = UnwindContext<usize, Room>;
 pub struct FoundRow<'c> {
     /// The rules.
     pub row: &'c UnwindTableRow<usize, Room>,
-    /// Whether the kernel made this frame for a signal handler, so that the function before it was interrupted and did
-    /// not call.
+    /// Whether the kernel created this frame for a signal handler, so that the function before it was interrupted
+    /// instead of making a call.
     pub signal: bool,
 }
 
@@ -56,14 +56,14 @@ pub struct FoundRow<'c> {
 pub struct UnwindTables {
     section: Vec<u8>,
     bases: BaseAddresses,
-    /// The lowest address of the file; starts in the index are relative to it.
+    /// The lowest address of the file; the function starts in the index are relative to it.
     base: u64,
-    /// For every function, by address: where it starts, and where in `section` its entry is.
+    /// For every function, by address: its start, and the offset of its entry in `section`.
     index: Vec<(u32, u32)>,
 }
 
 impl UnwindTables {
-    /// Reads the tables of a file; `None` where it has none.
+    /// Reads the tables of a file; `None` if it has none.
     pub(super) fn read<S: Source + ?Sized>(source: &S, headers: &Headers) -> Result<Option<Self>, Malformed> {
         let base = lowest_address(&headers.segments);
         if let Some(index) = headers.segments.iter().find(|segment| segment.kind == PT_GNU_EH_FRAME)
@@ -76,7 +76,7 @@ impl UnwindTables {
         Self::index(section, address, base).map(Some)
     }
 
-    /// Reads the tables by `.eh_frame_hdr`; `None` if that has no index.
+    /// Reads the tables using `.eh_frame_hdr`; `None` if that has no index.
     fn read_indexed<S: Source + ?Sized>(
         source: &S,
         headers: &Headers,
@@ -123,8 +123,8 @@ impl UnwindTables {
         let mut last_common = None;
         let table = EhFrame::new(&section, LittleEndian);
         while let Some(length) = section.get(at..).filter(|rest| rest.len() >= 8).map(|rest| u32_at(rest, 0)) {
-            // A length of zero ends the table of one input file; linkers should leave only the last one. Tables of the
-            // 64-bit format do not occur.
+            // A length of zero ends the table of one input file; linkers should leave only the last one. The 64-bit
+            // format is not used in practice.
             if length == u32::MAX {
                 break;
             }
@@ -199,7 +199,7 @@ impl UnwindTables {
         expression.get(&self.eh_frame()).ok().map(|expression| expression.0)
     }
 
-    /// The largest range of addresses between two functions of which the table says nothing.
+    /// The largest range of addresses between two functions that the table does not cover.
     pub(crate) fn largest_gap(&self) -> Option<std::ops::Range<u64>> {
         let (before, after) =
             self.index.windows(2).map(|pair| (pair[0], pair[1])).max_by_key(|(one, next)| next.0 - one.0)?;
@@ -232,12 +232,12 @@ impl UnwindTables {
         self.index.iter().map(|(start, _)| self.base.wrapping_add(u64::from(*start)))
     }
 
-    /// The memory this takes, in bytes.
+    /// The memory used, in bytes.
     pub(super) fn memory(&self) -> usize {
         self.section.capacity() + self.index.capacity() * size_of::<(u32, u32)>()
     }
 
-    /// The section, for readers other than this one.
+    /// The section, for other parsers.
     pub fn eh_frame(&self) -> EhFrame<Slice<'_>> {
         EhFrame::new(&self.section, LittleEndian)
     }
@@ -271,8 +271,8 @@ fn common_entry<'a>(
     table.cie_from_offset(bases, offset)
 }
 
-/// On x86-64 pointers are relative to their own addresses. The other bases are set as well: otherwise entries would be
-/// refused that use one for a field that is not needed here (the personality routine).
+/// On x86-64 pointers are relative to their own addresses. The other bases are set as well: otherwise gimli would
+/// reject entries that use one for a field that is not needed here (the personality routine).
 fn bases(address: u64) -> BaseAddresses {
     BaseAddresses::default().set_eh_frame(address).set_text(0).set_got(0)
 }

@@ -1,4 +1,4 @@
-//! Attack files: what a target can put into a file, and what comes of it.
+//! Attack files: hostile content that a target can put into a file, and the expected result.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Where the made file's parts are; addresses are offsets.
+/// The offsets of the test file's parts, which are also their addresses.
 const HDR: u64 = 0x400;
 const EH_FRAME: u64 = 0x1000;
 const TEXT: u64 = 0x8000;
@@ -103,8 +103,7 @@ fn row(tables: &UnwindTables, address: u64) -> Result<Option<i64>, gimli::Error>
     }))
 }
 
-/// Guarantees: text is told from within any range of addresses, also one that is shorter than a piece of it or ends
-/// before it.
+/// Guarantees: text is found in any range of addresses, also in one that is shorter than a piece or ends before it.
 #[test]
 fn text_within_any_range() {
     let object = Object::read(Made::new().0.as_slice()).unwrap();
@@ -117,8 +116,8 @@ fn text_within_any_range() {
     }
 }
 
-/// Guarantees: the made file, from which the attacks start, is read, its rows are right, and so is everything else that
-/// is told of it.
+/// Guarantees: the test file, on which the attacks are based, is read correctly, including its rows and all other
+/// data.
 #[test]
 fn harmless() {
     let made = Made::new();
@@ -134,8 +133,8 @@ fn harmless() {
     assert_eq!((object.entry(), object.is_go(), object.build_id()), (TEXT, false, None));
 }
 
-/// Guarantees: without `.eh_frame_hdr`, the section header finds the table, and the index made from it gives the same
-/// rows.
+/// Guarantees: without `.eh_frame_hdr`, the table is found by the section header, and the index built from it gives
+/// the same rows.
 #[test]
 fn without_an_index() {
     let mut made = Made::new();
@@ -154,7 +153,7 @@ fn without_an_index() {
     assert_eq!(row(&tables, TEXT + 1), Ok(Some(16)));
 }
 
-/// Guarantees: files for other machines, and files that are none, are told apart and named.
+/// Guarantees: files for other machines, and files that are not ELF, are distinguished and named.
 #[test]
 fn other_machines() {
     let name = |change: &dyn Fn(&mut Made)| {
@@ -177,8 +176,8 @@ fn other_machines() {
     assert_eq!(name(&|made| made.0.truncate(63)), "not an ELF file");
 }
 
-/// Guarantees: program headers that are too many, of another size, or out of the file refuse the file, before memory is
-/// taken for them.
+/// Guarantees: program headers that are too many, of another size, or outside of the file make the file fail, before
+/// memory is allocated for them.
 #[test]
 fn attack_program_headers() {
     for (at, bytes) in [
@@ -224,8 +223,8 @@ fn attack_index_count() {
     assert_eq!(made.tables().functions(), 1);
 }
 
-/// Guarantees: entries of the index that point before, behind or out of the table, and functions outside of the image,
-/// are left out; an index out of order is put in order.
+/// Guarantees: index entries that point before, behind or out of the table, and functions outside of the image, are
+/// left out; an unordered index is sorted.
 #[test]
 fn attack_index_entries() {
     let mut made = Made::new();
@@ -248,8 +247,8 @@ fn attack_index_entries() {
     assert_eq!(row(&tables, TEXT + 0x31), Ok(Some(16)));
 }
 
-/// Guarantees: an entry that says it is its own common part, or whose common part is another function, in a circle, is
-/// an error and no loop.
+/// Guarantees: an entry that is its own common entry, or whose common entry is another function, in a circle, is an
+/// error and does not loop.
 #[test]
 fn attack_cyclic_common_parts() {
     let function = EH_FRAME + 0x18;
@@ -261,7 +260,7 @@ fn attack_cyclic_common_parts() {
     }
 }
 
-/// Guarantees: entries and common parts that are longer than the limits, or than the table, are refused by their length
+/// Guarantees: entries and common entries longer than the limits, or than the table, are rejected by their length
 /// alone.
 #[test]
 fn attack_lengths() {
@@ -294,8 +293,8 @@ fn attack_augmentations() {
     }
 }
 
-/// Guarantees: instructions that remember states for ever, set more registers than there are, or advance past the end
-/// of all addresses are errors, and found.
+/// Guarantees: instructions that push states forever, set more registers than there are, or advance past the end of
+/// all addresses are errors that are detected.
 #[test]
 fn attack_instructions() {
     let remember = [0x0a; 300];
@@ -309,8 +308,8 @@ fn attack_instructions() {
     }
 }
 
-/// Guarantees: the longest entry that is read may be full of instructions that do nothing; a longer one is none, see
-/// above.
+/// Guarantees: an entry of the maximum length may be full of instructions without effect; a longer one is rejected,
+/// see above.
 #[test]
 fn attack_long_entry() {
     let mut made = Made::new();
@@ -326,7 +325,7 @@ fn attack_long_entry() {
     assert_eq!(row(&tables, 0x30000), Ok(Some(8)));
 }
 
-/// Guarantees: a return address in another register than x86-64's is refused.
+/// Guarantees: a return address in another register than x86-64's is rejected.
 #[test]
 fn attack_return_register() {
     let mut made = Made::new();
@@ -350,8 +349,8 @@ fn file(bytes: &[u8]) -> std::fs::File {
     file
 }
 
-/// Guarantees: a file is read once while it stays as it is; the budget in bytes holds; what nobody uses makes room,
-/// oldest first; what is in use stays, and then nothing more is taken.
+/// Guarantees: an unchanged file is read once; the byte limit is respected; unused objects make room, oldest first;
+/// objects in use stay, and when they fill the cache, nothing more is read.
 #[test]
 fn cache_budget() {
     let made = Made::new();
@@ -373,7 +372,7 @@ fn cache_budget() {
     assert!(cache.load(again(&second)).expect("it is right").is_some());
 }
 
-/// Guarantees: a file that was written to is read again, and a pipe is not read at all.
+/// Guarantees: a file that was written to is read again, and a pipe is never read.
 #[test]
 fn cache_keys() {
     let mut cache = ObjectCache::default();
@@ -389,8 +388,8 @@ fn cache_keys() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Guarantees: whatever bytes of a file are changed, reading it and looking addresses up neither panics nor takes
-    /// more memory than the file is long and a little.
+    /// Guarantees: whatever bytes of a file are changed, reading it and looking up addresses does not panic, and takes
+    /// little more memory than the file's length.
     #[test]
     fn any_change(changes in prop::collection::vec((0..LENGTH, any::<u8>()), 1..20), dense in prop::collection::vec((0x1000usize..0x1050, any::<u8>()), 0..8)) {
         let mut made = Made::new();

@@ -1,10 +1,10 @@
-//! The thread-local variable by which a program shows the trace contexts of its threads, and which words of memory tell
-//! where each thread has it.
+//! The thread-local variable by which a program publishes the trace contexts of its threads, and the memory words that
+//! show where each thread has it.
 //!
-//! Which words these are is in the relocations: the dynamic linker writes the place of a thread-local variable where
-//! the file's own code looks for it. Sources: OpenTelemetry's `oteps/profiles/4947-thread-ctx.md` for the name, the
-//! System V ABI for x86-64 ("Relocation", "Thread-Local Storage") and "ELF Handling For Thread-Local Storage" for
-//! the layouts, binutils `bfd/elfxx-x86.c` for the distance of a program's own variables from the thread pointer.
+//! Relocations identify these words: the dynamic linker writes the position of a thread-local variable where the
+//! file's own code looks for it. Sources: OpenTelemetry's `oteps/profiles/4947-thread-ctx.md` for the name, the System
+//! V ABI for x86-64 ("Relocation", "Thread-Local Storage") and "ELF Handling For Thread-Local Storage" for the
+//! layouts, binutils `bfd/elfxx-x86.c` for the distance of a program's own variables from the thread pointer.
 
 use super::headers::{Segment, u32_at, u64_at};
 use super::source::{Source, read_range};
@@ -16,7 +16,7 @@ pub const THREAD_CONTEXT: &str = "otel_thread_ctx_v1";
 const STT_TLS: u8 = 6;
 const PT_TLS: u32 = 7;
 
-/// Tags of the dynamic section: where relocations are, and how many bytes of them.
+/// Tags of the dynamic section: the addresses of relocation tables, and their sizes in bytes.
 const TABLES: [(u64, u64); 2] = [(7, 8), (23, 2)];
 
 const R_X86_64_DTPMOD64: u32 = 16;
@@ -29,9 +29,9 @@ const RELOCATION: u64 = 24;
 const STEP: u64 = 2048 * RELOCATION;
 /// The largest table of relocations that is read, in bytes. Chromium has 10 MiB, and few files have the variable.
 const MAX_TABLE: u64 = 32 << 20;
-/// The most relocations of the variable that are kept. Linkers write one or two.
+/// The maximum number of relocations of the variable that are kept. Linkers write one or two.
 const MAX_RELOCATIONS: usize = 8;
-/// The largest thread-local data of a file that is believed, in bytes, and its largest alignment.
+/// The largest plausible thread-local data of a file, in bytes, and its largest alignment.
 const MAX_BLOCK: u64 = 1 << 30;
 const MAX_ALIGN: u64 = 1 << 20;
 
@@ -42,33 +42,33 @@ pub struct ThreadLocal {
     pub offset: u64,
     /// Its distance from the thread pointer, wrapping, if the file is the program itself.
     pub in_program: Option<u64>,
-    /// Where the dynamic linker writes its place.
+    /// The words where the dynamic linker writes its position.
     pub relocations: Vec<Relocation>,
 }
 
-/// A place that the dynamic linker writes to.
+/// A word that the dynamic linker writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Relocation {
-    /// What it writes.
+    /// The kind of value.
     pub kind: RelocationKind,
-    /// Where, as an address of the file (ELF virtual address).
+    /// The address of the word in the file (ELF virtual address).
     pub address: u64,
 }
 
-/// What the dynamic linker writes of a thread-local variable.
+/// The value that the dynamic linker writes for a thread-local variable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum RelocationKind {
     /// The distance from the thread pointer (initial exec).
     Distance,
     /// A function and its argument (TLS descriptor).
     Descriptor,
-    /// The number of the file among those with thread-local data, and behind it the offset in these (general dynamic).
+    /// The TLS module id of the file, followed by the offset in its thread-local data (general dynamic).
     Module,
-    /// Only the number of the file (local dynamic): the offset is [`ThreadLocal::offset`].
+    /// Only the TLS module id (local dynamic): the offset is [`ThreadLocal::offset`].
     ModuleOnly,
 }
 
-/// The variable, if the file defines it.
+/// Finds the variable, if the file defines it.
 pub(super) fn find<S: Source + ?Sized>(table: &Table<'_, S>) -> Option<ThreadLocal> {
     let entry = table.find(THREAD_CONTEXT).filter(|entry| entry.kind == STT_TLS)?;
     let offset = entry.symbol.address;
@@ -82,16 +82,16 @@ pub(super) fn find<S: Source + ?Sized>(table: &Table<'_, S>) -> Option<ThreadLoc
     Some(ThreadLocal { offset, in_program: distance(segment, offset), relocations })
 }
 
-/// The distance from the thread pointer of what is at `offset` in a program's own thread-local data, which ends at the
-/// thread pointer.
+/// The distance from the thread pointer to `offset` in a program's own thread-local data, which ends at the thread
+/// pointer.
 fn distance(segment: &Segment, offset: u64) -> Option<u64> {
     let align = segment.align.max(1);
     let sensible = segment.memory_size <= MAX_BLOCK && align <= MAX_ALIGN && align.is_power_of_two();
     sensible.then(|| offset.wrapping_sub(segment.memory_size.next_multiple_of(align)))
 }
 
-/// Adds the relocations of the variable in a table of relocations. One of a variable that is bound within the file
-/// may name it by its offset instead of its symbol.
+/// Adds the relocations of the variable from a relocation table. If the variable is bound within the file, a
+/// relocation may give its offset instead of its symbol.
 fn collect<S: Source + ?Sized>(
     table: &Table<'_, S>,
     place: u64,
@@ -132,8 +132,8 @@ mod tests {
         Segment { kind: PT_TLS, executable: false, offset: 0, address: 0, file_size: 0, memory_size, align }
     }
 
-    /// Guarantees: a program's own variable lies so far below the thread pointer as its data is long, rounded up to its
-    /// alignment; what no linker writes has no distance, and nothing overflows.
+    /// Guarantees: the distance of a program's own variable below the thread pointer follows from the size of its
+    /// data, rounded up to its alignment; implausible values give no distance, and nothing overflows.
     #[test]
     fn distances() {
         assert_eq!(distance(&tls(8, 8), 0), Some(0u64.wrapping_sub(8)));

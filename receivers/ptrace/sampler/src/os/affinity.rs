@@ -1,4 +1,4 @@
-//! On which processors the calling thread is executed.
+//! Chooses the processor of the calling thread.
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::unistd::Pid;
@@ -11,8 +11,8 @@ pub(crate) fn here() -> Option<u32> {
     sched_getcpu().ok().and_then(|processor| u32::try_from(processor).ok())
 }
 
-/// Has the calling thread executed on one processor only. Returns `false` if that is refused, or if others have chosen
-/// processors for this process and this one is not among them.
+/// Binds the calling thread to one processor. Returns `false` if that is refused, or if others have chosen processors
+/// for this process and this one is not among them.
 pub(crate) fn bind(processor: u32) -> bool {
     let to = || {
         let processor = usize::try_from(processor).ok()?;
@@ -30,7 +30,7 @@ pub(crate) fn bind(processor: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: a thread is bound to a processor that it may be executed on, and to no other.
+    /// Guarantees: a thread can be bound to a processor it is allowed to run on, and to no other.
     #[test]
     fn binding() {
         let permitted = || {

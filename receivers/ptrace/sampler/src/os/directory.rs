@@ -1,15 +1,15 @@
-//! Lists numbered entries of a folder, such as the threads of a process, by `getdents64` on an open descriptor: reading
-//! a folder by its path would open it each time, and allocate for each entry.
+//! Lists numbered entries of a directory, such as the threads of a process, by `getdents64` on an open descriptor:
+//! reading a directory by its path would open it each time, and allocate for each entry.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use crate::probe::decimal;
 
-/// Space for about 300 entries of a folder of numbers.
+/// Space for about 300 entries with numeric names.
 const BUFFER: usize = 8 << 10;
 
-/// Calls `found` for each entry of a folder whose name is a number.
+/// Calls `found` for each entry of a directory whose name is a number.
 ///
 /// # Errors
 ///
@@ -30,8 +30,8 @@ pub(crate) fn for_each_number(directory: BorrowedFd<'_>, mut found: impl FnMut(u
     }
 }
 
-/// The names in what `getdents64` wrote: records of inode (8 bytes), offset (8), length of the record (2), type (1),
-/// name, 0.
+/// The names in the output of `getdents64`: records of inode (8 bytes), offset (8), length of the record (2), type
+/// (1), name, 0.
 fn names(mut records: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let length = usize::from(u16::from_ne_bytes([*records.get(16)?, *records.get(17)?]));

@@ -4,16 +4,16 @@
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{getpid, getsid};
 
-/// How long a thread of the real-time scheduler may run without sleeping, in microseconds: after the first the kernel
-/// sends SIGXCPU, after the second SIGKILL. A tick takes less than a hundredth of that.
+/// How long a real-time thread may run without sleeping, in microseconds: after the first time the kernel sends
+/// SIGXCPU, after the second SIGKILL. A tick takes less than a hundredth of that.
 const REALTIME_LIMIT: (u64, u64) = (200_000, 400_000);
 
-/// The nice value that is asked for: before ordinary programs, but behind those that an operator has given a still
-/// higher priority.
+/// The requested nice value: before ordinary programs, but behind those that an operator has given an even higher
+/// priority.
 const NICE: libc::c_int = -15;
 
-/// The time slice that is asked for, in nanoseconds: the shortest that the kernel grants. A thread with a short slice
-/// is scheduled sooner after it wakes (Linux 6.12, EEVDF); older kernels ignore it.
+/// The requested time slice, in nanoseconds: the shortest that the kernel grants. A thread with a short slice is
+/// scheduled sooner after it wakes (Linux 6.12, EEVDF); older kernels ignore it.
 const SLICE: u64 = 100_000;
 
 /// Raises the calling thread's priority as far as allowed. Returns whether that worked.
@@ -29,16 +29,16 @@ pub(crate) fn raise(realtime: bool) -> bool {
     raised
 }
 
-/// Has the calling thread scheduled as soon as it is woken, as far as allowed: by the real-time scheduler, else with a
-/// short time slice and a raised priority.
+/// Makes the kernel schedule the calling thread as soon as it is woken, as far as allowed: by the real-time scheduler,
+/// else with a short time slice and a raised priority.
 pub(crate) fn go_first() {
     if !be_realtime() {
         take_short_slices(if be_nice() { NICE } else { 0 });
     }
 }
 
-/// Where the kernel groups sessions for scheduling, nice values only count within a session (sched(7), "The autogroup
-/// feature"). So the session's own value is raised as well, if this process leads one.
+/// If the kernel groups sessions for scheduling, nice values only count within a session (sched(7), "The autogroup
+/// feature"). So the session's own value is raised as well, if this process is a session leader.
 fn raise_session() {
     if getsid(None) == Ok(getpid()) {
         // The file does not exist if the kernel does not group sessions.
@@ -58,7 +58,7 @@ fn take_short_slices(nice: libc::c_int) {
     unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
 }
 
-/// The lowest priority of the real-time scheduler, not inherited by children.
+/// Sets the lowest priority of the real-time scheduler, not inherited by children.
 fn be_realtime() -> bool {
     let limited = getrlimit(Resource::RLIMIT_RTTIME).is_ok_and(|(_, hard)| {
         let limit = REALTIME_LIMIT.1.min(hard);

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 
 use crate::arch::RawRegisters;
 
-/// The set of general registers, as `PTRACE_GETREGSET` names it.
+/// The set of general registers, for `PTRACE_GETREGSET`.
 const NT_PRSTATUS: usize = 1;
 
 fn id(thread: u32) -> Pid {
@@ -26,13 +26,13 @@ pub(crate) fn interrupt(thread: u32) -> Result<(), Errno> {
     ptrace::interrupt(id(thread))
 }
 
-/// The registers of a stopped thread; `None` where it is a 32-bit one, whose set is shorter.
+/// The registers of a stopped thread; `None` for a 32-bit one, whose set is shorter.
 #[allow(unsafe_code, reason = "nix does not say how many bytes the kernel wrote, and reads all as written")]
 pub(crate) fn registers(thread: u32) -> Result<Option<RawRegisters>, Errno> {
     let mut registers = MaybeUninit::<RawRegisters>::zeroed();
     let mut buffer = libc::iovec { iov_base: registers.as_mut_ptr().cast(), iov_len: size_of::<RawRegisters>() };
-    // SAFETY: the kernel writes at most `iov_len` bytes where `iov_base` shows, which is that large, and the length it
-    // wrote into `buffer`.
+    // SAFETY: the kernel writes at most `iov_len` bytes to `iov_base`, which is that large, and the length it wrote
+    // into `buffer`.
     let result = unsafe { libc::ptrace(libc::PTRACE_GETREGSET, id(thread).as_raw(), NT_PRSTATUS, &raw mut buffer) };
     if result < 0 {
         return Err(Errno::last());
@@ -49,12 +49,12 @@ pub(crate) fn registers(thread: u32) -> Result<Option<RawRegisters>, Errno> {
 pub(crate) fn set_registers(thread: u32, registers: &RawRegisters) -> Result<(), Errno> {
     let buffer =
         libc::iovec { iov_base: std::ptr::from_ref(registers).cast_mut().cast(), iov_len: size_of::<RawRegisters>() };
-    // SAFETY: the kernel reads `iov_len` bytes where `iov_base` shows, which is that large, and writes nothing there.
+    // SAFETY: the kernel reads `iov_len` bytes from `iov_base`, which is that large, and writes nothing there.
     let result = unsafe { libc::ptrace(libc::PTRACE_SETREGSET, id(thread).as_raw(), NT_PRSTATUS, &raw const buffer) };
     Errno::result(result).map(drop)
 }
 
-/// Lets go of a stopped thread, with a signal for it (0: none).
+/// Detaches from a stopped thread, and delivers a signal to it (0: none).
 #[allow(unsafe_code, reason = "nix has no real-time signals")]
 pub(crate) fn detach(thread: u32, signal: i32) -> Result<(), Errno> {
     // SAFETY: no memory of this process is involved; the last argument is a number.

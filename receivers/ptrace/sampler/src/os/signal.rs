@@ -1,5 +1,5 @@
-//! How the sampling thread sleeps: until a tracee stops (SIGCHLD), until it is woken (SIGCHLD for this thread alone),
-//! until there are samples to be read, or until a point in time.
+//! The sampling thread's sleep: until a tracee stops (SIGCHLD), until another thread wakes it (SIGCHLD for this thread
+//! alone), until there are samples to be read, or until a point in time.
 
 use std::fs;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::Duration;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// How long the thread sleeps at most while stops are expected and their signals can get lost.
+/// The maximum sleep while stops are expected and their signals can get lost.
 const POLL: Duration = Duration::from_micros(200);
 
 /// Wakes the sampling thread.
@@ -20,22 +20,23 @@ pub(crate) struct Waker {
 }
 
 impl Waker {
-    /// Wakes it, now or when it sleeps the next time.
+    /// Wakes it now, or the next time it sleeps.
     #[allow(unsafe_code, reason = "nix has no tgkill")]
     pub(crate) fn wake(&self) {
-        // SAFETY: no memory is involved. Should the thread have ended and its id belong to another thread of this
-        // process, that one ignores the signal; threads of other processes are not reached.
+        // SAFETY: no memory is involved. If the thread has ended and its id belongs to another thread of this process,
+        // that one ignores the signal; threads of other processes are not reached.
         unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), self.thread, libc::SIGCHLD) };
     }
 }
 
-/// The sleep of the calling thread.
+/// Lets the calling thread sleep.
 #[derive(Debug)]
 pub(crate) struct Sleeper {
     signals: libc::sigset_t,
-    /// The same signals as a descriptor, so that they can be waited for together with samples; `None` if there is none.
+    /// The same signals as a descriptor, so that the thread can wait for them together with samples; `None` if there
+    /// is none.
     announcements: Option<SignalFd>,
-    /// Whether some thread of this process has SIGCHLD unblocked, and so may take the signals that announce stops.
+    /// Whether some thread of this process has SIGCHLD unblocked, and so may receive the signals that announce stops.
     leaky: bool,
 }
 
@@ -66,8 +67,8 @@ impl Sleeper {
         Ok((Self { signals, announcements, leaky }, Waker { thread }))
     }
 
-    /// Sleeps until something happens, or until `time` is over (`None`: no end). While `stops` are expected and their
-    /// signals can get lost, it sleeps for [`POLL`] at most.
+    /// Sleeps until something happens, or until `time` is over (`None`: no limit). While `stops` are expected and
+    /// their signals can get lost, it sleeps for [`POLL`] at most.
     #[allow(unsafe_code, reason = "nix has no sigtimedwait")]
     pub(crate) fn sleep(&self, time: Option<Duration>, stops: bool, awaited: Option<BorrowedFd<'_>>) {
         let time = match (self.leaky && stops, time) {

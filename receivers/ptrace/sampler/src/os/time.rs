@@ -5,7 +5,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use nix::unistd::Pid;
 
-/// The processor time of the calling thread.
+/// The CPU time of the calling thread.
 pub(crate) fn thread_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
@@ -15,7 +15,7 @@ pub(crate) fn unix_nano() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// One moment on both clocks: `Instant` has the same clock as records, but cannot be made of a number.
+/// One moment on both clocks: `Instant` uses the same clock as records, but cannot be created from a number.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Clock {
     now: Instant,
@@ -29,7 +29,7 @@ impl Clock {
         Self { now, monotonic: clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(Duration::ZERO, Duration::from) }
     }
 
-    /// The moment of a time of CLOCK_MONOTONIC, in nanoseconds.
+    /// Converts a time of CLOCK_MONOTONIC, in nanoseconds.
     pub(crate) fn instant_of(self, nano: u64) -> Instant {
         let Self { now, monotonic } = self;
         let nano = Duration::from_nanos(nano);
@@ -40,7 +40,7 @@ impl Clock {
     }
 }
 
-/// The processor time of a process in nanoseconds, ended threads included; `None` where there is no such process.
+/// The CPU time of a process in nanoseconds, including ended threads; `None` if there is no such process.
 pub(crate) fn cpu_of(pid: u32) -> Option<u64> {
     let pid = Pid::from_raw(i32::try_from(pid).ok()?);
     let clock = clock_getcpuclockid(pid).ok()?;
@@ -48,7 +48,7 @@ pub(crate) fn cpu_of(pid: u32) -> Option<u64> {
     u64::try_from(time.as_nanos()).ok()
 }
 
-/// The processor time of this process.
+/// The CPU time of this process.
 pub(crate) fn process_cpu() -> Duration {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }

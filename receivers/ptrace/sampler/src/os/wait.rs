@@ -1,7 +1,7 @@
-//! What happened to threads that were asked to stop.
+//! Waits for threads that were asked to stop.
 //!
-//! Stops and ends are waited for separately: a wait for both would also consume the exit status of a process that this
-//! program started, which belongs to whoever started it.
+//! Stops and ends are waited for separately: a wait for both would also consume the exit status of a process that
+//! other code of this program started and waits for.
 
 use std::mem::MaybeUninit;
 
@@ -14,7 +14,7 @@ pub(crate) struct StopStatus {
     pub(crate) thread: u32,
     /// The signal that stopped it.
     pub(crate) signal: i32,
-    /// The ptrace event, 0 where a signal is about to be delivered.
+    /// The ptrace event, 0 if a signal is about to be delivered.
     pub(crate) event: i32,
 }
 
@@ -35,12 +35,12 @@ pub(crate) fn next_ended() -> Result<Option<u32>, Nobody> {
         Err(Errno::ECHILD) => return Err(Nobody),
         Err(_) => None,
     };
-    // The kernel reports stops of tracees even if they are not asked for (`wait_task_stopped`).
+    // The kernel reports stops of tracees even if they are not requested (`wait_task_stopped`).
     let ended = |change: &Change| matches!(change.code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED);
     Ok(change.filter(ended).map(|change| change.thread))
 }
 
-/// What `waitid` says.
+/// The result of `waitid`.
 struct Change {
     thread: u32,
     code: i32,
@@ -58,7 +58,7 @@ pub(crate) fn reap_for_another_thread(thread: u32) {
     wait_as(libc::P_PID, thread, libc::WEXITED).ok();
 }
 
-/// Waits for what the calling thread traces.
+/// Waits for threads traced by the calling thread.
 fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<Change>, Errno> {
     wait_as(kind, id, options | libc::__WNOTHREAD)
 }
@@ -66,12 +66,12 @@ fn wait(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<Ch
 #[allow(unsafe_code, reason = "nix refuses the statuses of real-time signals after it consumed them")]
 fn wait_as(kind: libc::idtype_t, id: u32, options: libc::c_int) -> Result<Option<Change>, Errno> {
     let mut info = MaybeUninit::<libc::siginfo_t>::zeroed();
-    // SAFETY: the kernel writes a `siginfo_t` where the pointer shows, and reads nothing.
+    // SAFETY: the kernel writes a `siginfo_t` to the pointer, and reads nothing.
     let result = unsafe { libc::waitid(kind, id, info.as_mut_ptr(), options | libc::WNOHANG | libc::__WALL) };
     Errno::result(result)?;
     // SAFETY: it was zeroed, and all its fields are integers and addresses, for which 0 is a value.
     let info = unsafe { info.assume_init() };
-    // SAFETY: `waitid` fills the fields of SIGCHLD; where no thread has anything to say, they stay 0.
+    // SAFETY: `waitid` fills the fields of SIGCHLD; if no thread has changed, they stay 0.
     let (process, status) = unsafe { (info.si_pid(), info.si_status()) };
     let thread = u32::try_from(process).ok().filter(|thread| *thread != 0);
     Ok(thread.map(|thread| Change { thread, code: info.si_code, status }))

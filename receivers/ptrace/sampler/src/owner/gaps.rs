@@ -1,43 +1,43 @@
-//! The time for which nothing is known because the sampler process had ended.
+//! Fills the time without samples after a sampler process has ended.
 //!
-//! What a sampler process had not sent when it was killed is lost, about the last second. So a gap of a thread reaches
-//! from the end of its last sample that arrived to the beginning of its first one from the next sampler process. In
-//! wall mode, where all time of a thread is accounted for, the gap is a sample of its own ([`Location::NO_SAMPLER`]);
-//! in cpu mode there is none, since nobody knows for how much of the gap the thread ran.
+//! When a sampler process is killed, the data it has not sent is lost, about the last second. So a thread's gap lasts
+//! from the end of its last received sample to the start of its first sample from the next sampler process. In wall
+//! mode, where all time of a thread is accounted for, the gap becomes a sample of its own ([`Location::NO_SAMPLER`]).
+//! In cpu mode it does not, since it is unknown how long the thread ran during the gap.
 
 use std::collections::HashMap;
 
 use crate::message::{Batch, Location, Mode, Sample, Stack, Trust};
 
-/// How many threads are remembered. If there are more, no gaps are filled.
+/// The maximum number of threads tracked. If there are more, no gaps are filled.
 const MOST_THREADS: usize = 1 << 16;
 
-/// Old threads are removed when there are more than this, and more than twice as many as the last removal left.
+/// Old threads are removed when there are more than this, and more than twice as many as remained after the last
+/// removal.
 const FEW_THREADS: usize = 64;
 
-/// In this time, in nanoseconds, every living thread has a sample: batches are sent about once a second.
+/// Every living thread has a sample within this time, in nanoseconds: batches are sent about once a second.
 const RECENT: u64 = 10_000_000_000;
 
 /// The gaps in the samples of threads. The threads are those of one process, or of several if their ids differ.
 #[derive(Debug, Default)]
 pub struct Gaps {
-    /// Where each thread's samples end, in nanoseconds since the Unix epoch.
+    /// The end of each thread's last sample, in nanoseconds since the Unix epoch.
     ends: HashMap<u32, u64>,
-    /// The same for threads that were sampled by a sampler process that has ended, and not since.
+    /// The same for threads that were sampled by an ended sampler process, and not since.
     open: HashMap<u32, u64>,
-    /// The moment since which nothing is known of any thread.
+    /// The start of the current gap of all threads.
     since: Option<u64>,
-    /// Until this moment a thread with a known id is taken to be the same thread; later the kernel may have reused the
-    /// id.
+    /// Until this time a known thread id is assumed to belong to the same thread; later the kernel may have reused it.
     known_until: u64,
-    /// How many threads were left when they were last forgotten.
+    /// The number of threads that remained after the last removal.
     left: usize,
     total_nano: u64,
     count: u32,
 }
 
 impl Gaps {
-    /// The sampler process ended. If nothing had been sampled yet, the gap begins at `begun`.
+    /// Opens the gap after the sampler process ended. If nothing had been sampled yet, the gap starts at `begun`.
     pub fn open(&mut self, begun: u64) {
         self.count += 1;
         if self.since.is_none() {
@@ -52,13 +52,13 @@ impl Gaps {
         *self = Self { total_nano: self.total_nano, count: self.count, ..Self::default() };
     }
 
-    /// How many threads are remembered.
+    /// The number of threads tracked.
     pub fn threads(&self) -> usize {
         self.ends.len() + self.open.len()
     }
 
-    /// Takes note of a batch, and adds a sample for each thread's gap that ends in it. Returns the length of the gap of
-    /// all threads in nanoseconds, if it ends in this batch.
+    /// Records the threads of a batch, and adds a sample for each thread's gap that ends in it. Returns the length of
+    /// the gap of all threads in nanoseconds, if it ends in this batch.
     pub fn fill(&mut self, batch: &mut Batch) -> Option<u64> {
         let mut spans: HashMap<u32, (u64, u64)> = HashMap::new();
         for sample in &batch.samples {
@@ -92,7 +92,7 @@ impl Gaps {
         ended
     }
 
-    /// Forgets threads that are gone.
+    /// Removes threads that are gone.
     fn forget_old(&mut self) {
         if self.ends.len() <= FEW_THREADS.max(2 * self.left) {
             return;
@@ -106,18 +106,18 @@ impl Gaps {
         self.ends.shrink_to(2 * self.left);
     }
 
-    /// How often the sampler process ended.
+    /// How many times the sampler process ended.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// For how long nothing was sampled in all, in nanoseconds, if sampling ends at `now`.
+    /// The total time without samples, in nanoseconds, if sampling ends at `now`.
     pub fn total_nano(&self, now: u64) -> u64 {
         self.total_nano + self.since.map_or(0, |since| now.saturating_sub(since))
     }
 }
 
-/// Adds samples for gaps (thread, start and length of each), before all others because they are older.
+/// Adds samples for gaps (thread, start and length of each). They come first because they are the oldest.
 fn add(batch: &mut Batch, missing: Vec<(u32, u64, u64)>) {
     if missing.is_empty() {
         return;
@@ -181,9 +181,9 @@ mod tests {
         found
     }
 
-    /// Guarantees: each thread that was sampled before and after the gap has a sample for it, so that its time adds up;
-    /// a thread that came or went meanwhile has none. The gap of the whole run is from the last sample of any thread
-    /// before it to the first one after it.
+    /// Guarantees: each thread that was sampled before and after the gap gets a sample for it, so that its time adds
+    /// up; a thread that started or ended meanwhile gets none. The gap of the whole run lasts from the last sample of
+    /// any thread before it to the first one after it.
     #[test]
     fn between_two_sampler_processes() {
         let mut gaps = Gaps::default();
@@ -207,7 +207,7 @@ mod tests {
         assert_eq!(gaps.total_nano(1000), 80 + 10);
     }
 
-    /// Guarantees: no running time is made up for the gap; the gap of the run is reported all the same.
+    /// Guarantees: no CPU time is invented for the gap, but the gap of the run is still reported.
     #[test]
     fn on_the_processor() {
         let mut gaps = Gaps::default();
@@ -219,8 +219,8 @@ mod tests {
         assert_eq!(gaps.total_nano(1000), 90);
     }
 
-    /// Guarantees: a sampler process that ends before it sent anything leaves a gap from the beginning; two that end in
-    /// a row leave one gap; one that is not replaced leaves a gap to the end.
+    /// Guarantees: a sampler process that ends before it sent anything leaves a gap from the start; two that end in a
+    /// row leave one gap; one that is not replaced leaves a gap to the end.
     #[test]
     fn ends_of_the_run() {
         let mut gaps = Gaps::default();
@@ -232,8 +232,8 @@ mod tests {
         assert_eq!((gaps.count(), gaps.total_nano(1000)), (3, 60 + 890));
     }
 
-    /// Guarantees: no gap is filled across a time in which no samples were wanted, whether a sampler process ended
-    /// before or during it.
+    /// Guarantees: no gap is filled across a requested pause of sampling, whether a sampler process ended before or
+    /// during it.
     #[test]
     fn not_across_a_pause() {
         for ended_before in [false, true] {
@@ -256,8 +256,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: of threads that come and go, those that may still live are remembered, and never more than the
-    /// bound.
+    /// Guarantees: if many threads start and end, those that may still be alive are tracked, and never more than the
+    /// limit.
     #[test]
     fn threads_that_come_and_go() {
         let mut gaps = Gaps::default();

@@ -1,9 +1,9 @@
 //! The owner's side: starts the sampler process, sends it commands, and receives its events.
 //!
 //! The sampler process is this program executed once more, see `separation`. A thread receives its events and checks
-//! them, because the sampler reads data made by targets and one of them may have taken it over: whatever breaks a rule
-//! of [`crate::protocol`] ends the sampler. The host program must call [`run_if_sampler`] in the first line of `main`.
-//! It may block SIGCHLD, and wait for children of its own.
+//! them, because the sampler reads data made by targets and one of them may have taken it over: breaking a rule of
+//! [`crate::protocol`] ends the sampler. The host program must call [`run_if_sampler`] in the first line of `main`. It
+//! may block SIGCHLD, and wait for children of its own.
 //!
 //! ```no_run
 //! use std::process::ExitCode;
@@ -58,20 +58,20 @@ pub use process::SamplerProcess;
 pub(crate) use receive::close_on_exec;
 pub use supervised::{SuperviseError, Supervised};
 
-/// How the sampler process is started.
+/// Options for starting the sampler process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StartOptions {
-    /// Whether its sampling thread asks for the real-time scheduler instead of a nice value, see
+    /// Whether its sampling thread uses the real-time scheduler instead of a nice value, see
     /// [`crate::sampler::SamplerOptions`].
     pub realtime: bool,
-    /// Whether it may be told to start commands ([`Select::Command`](crate::message::Select::Command)): what they must be
-    /// able to do, it then keeps.
+    /// Whether it may be asked to start commands ([`Select::Command`](crate::message::Select::Command)): it then keeps
+    /// the rights that commands need.
     pub commands: bool,
-    /// How many events may wait for the owner. Beyond that the sampler drops its oldest samples and counts them. An
-    /// event takes about a MiB at most.
+    /// How many events may be queued for the owner. Beyond that the sampler drops its oldest samples and counts them.
+    /// An event takes about a MiB at most.
     pub waiting: usize,
-    /// How long it may take to end after [`Command::Stop`](crate::message::Command::Stop) before it is ended. It means
-    /// to need less than [`STOP_TIMEOUT`], whatever this is.
+    /// How long it may take to end after [`Command::Stop`](crate::message::Command::Stop) before it is killed.
+    /// Normally it needs less than [`STOP_TIMEOUT`], whatever this value is.
     pub stop_timeout: Duration,
 }
 
@@ -103,7 +103,7 @@ pub enum SendError {
     TooLong {
         /// Its length in bytes.
         length: usize,
-        /// The longest.
+        /// The maximum length in bytes.
         limit: usize,
     },
     /// The sampler process did not accept it within a second.
@@ -114,34 +114,34 @@ pub enum SendError {
     Io(#[source] io::Error),
 }
 
-/// What the owner hears.
+/// What the owner receives.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly all are events, which are moved and not kept")]
 pub enum Notice {
-    /// An event of the sampler process, consistent with all events before.
+    /// An event of the sampler process, consistent with all previous events.
     Event(Event),
-    /// The sampler process has ended. Comes once, and nothing follows. Whatever was being sampled runs on.
+    /// The sampler process has ended. Sent once, as the last notice. The sampled processes continue to run.
     Ended(Ending),
 }
 
 /// How the sampler process ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// It was asked to end, and sent everything that was left.
+    /// It was asked to end, and sent all remaining data.
     Stopped,
-    /// It ended by itself, with this code.
+    /// It ended by itself, with this exit code.
     Exited(i32),
-    /// A signal ended it: the signal's number.
+    /// It was ended by the signal with this number.
     Killed(i32),
     /// It was asked to stop but did not within [`StartOptions::stop_timeout`], and was killed.
     TimedOut,
-    /// It broke a rule of the protocol and was killed. The text says which rule, for a person.
+    /// It broke a rule of the protocol and was killed. The text names the rule, for the operator.
     Misbehaved(String),
-    /// It ended, and something else in this process took its exit status.
+    /// It ended, but other code in this process collected its exit status.
     Unknown,
 }
 
-/// For a person.
+/// The text for the operator.
 impl fmt::Display for Ending {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

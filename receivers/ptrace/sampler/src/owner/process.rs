@@ -11,13 +11,13 @@ use crate::owner::receive::{self, Shared};
 use crate::owner::{Events, Notice, SendError, StartError, StartOptions};
 use crate::protocol::{self, MAX_PACKET};
 
-/// The sampler process. When it is dropped, the process ends as well; what it sampled runs on.
+/// The sampler process. When this is dropped, the process ends as well; the sampled processes continue to run.
 #[derive(Debug)]
 pub struct SamplerProcess {
     socket: OwnedFd,
     pid: u32,
     shared: Arc<Shared>,
-    /// Locked for each command, so that the bookkeeping is in the order of the packets.
+    /// Locked for each command, so that commands are recorded in the order of their packets.
     sending: Mutex<()>,
 }
 
@@ -29,14 +29,15 @@ impl SamplerProcess {
     /// If sampling is not possible on this machine, or the process cannot be started.
     pub fn start(options: StartOptions) -> Result<(Self, Events), StartError> {
         let (sender, receiver) = sync_channel(options.waiting.max(1));
-        // If the owner dropped its events, nobody wants them, but the sampler still has to be read until its end.
+        // If the owner dropped its events, nobody wants them, but the sampler's socket still has to be read until its
+        // end.
         let process = Self::start_with(options, move |notice| drop(sender.send(notice)))?;
         Ok((process, Events { receiver }))
     }
 
     /// Starts the sampler process and calls `hear` with each notice, on a thread made for that. While `hear` blocks,
     /// the sampler's events wait; if that takes long, the sampler drops its oldest samples and counts them. The thread
-    /// gives up the right to trace other users' processes.
+    /// drops the capability to trace other users' processes.
     ///
     /// # Errors
     ///
@@ -55,11 +56,11 @@ impl SamplerProcess {
     }
 
     /// Sends a command to the sampler process. After [`Command::Stop`] it has [`StartOptions::stop_timeout`] to send
-    /// what is left and to end; its events have to be read until [`Notice::Ended`] for that.
+    /// the rest and to end; until then its events have to be read up to [`Notice::Ended`].
     ///
     /// # Errors
     ///
-    /// If the command does not fit into a packet, or the sampler process does not read any more.
+    /// If the command does not fit into a packet, or the sampler process no longer reads.
     pub fn send(&self, command: Command) -> Result<(), SendError> {
         let packet = protocol::encode_command(&command);
         if packet.len() > MAX_PACKET {
@@ -78,7 +79,7 @@ impl SamplerProcess {
 impl Drop for SamplerProcess {
     fn drop(&mut self) {
         self.shared.stop();
-        // The sampler sees the end of the stream and ends. The receiving thread takes its exit status.
+        // The sampler sees the end of the stream and ends. The receiving thread collects its exit status.
         shutdown(self.socket.as_raw_fd(), Shutdown::Write).ok();
     }
 }

@@ -1,7 +1,8 @@
 //! The thread that starts the sampler process, receives its events, and takes its exit status.
 //!
-//! It starts the process itself because the kernel ends the sampler with the *thread* that made it (`PR_SET_PDEATHSIG`
-//! of prctl(2)): a thread of a pool would end the sampler when the pool lets it go.
+//! It starts the process itself because the kernel ends the sampler with the *thread* that created it
+//! (`PR_SET_PDEATHSIG` of prctl(2)): if a pool's thread started the sampler, it would end when the pool ends that
+//! thread.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -29,7 +30,7 @@ use crate::separation::{self, Arguments};
 /// How long the sampler may take to accept a command before the owner gives up on it.
 const SEND_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// What the handle and the receiving thread share.
+/// The state shared by the handle and the receiving thread.
 #[derive(Debug)]
 pub(super) struct Shared {
     checker: Mutex<Checker>,
@@ -38,11 +39,11 @@ pub(super) struct Shared {
     wake: EventFd,
 }
 
-/// What is waited for longer is waited for without end, as far as anybody can tell, and can be added to a time.
+/// Longer timeouts are treated as this long: for practical purposes endless, and safe to add to a time.
 const LONGEST_STOP: Duration = Duration::from_secs(86_400);
 
 impl Shared {
-    /// Notes a command before it is sent.
+    /// Records a command before it is sent.
     pub(super) fn note(&self, command: &message::Command) {
         lock(&self.checker).note(command);
         if matches!(command, message::Command::Stop) {
@@ -50,10 +51,10 @@ impl Shared {
         }
     }
 
-    /// From now on the sampler is expected to end.
+    /// Records that the sampler is expected to end from now on.
     pub(super) fn stop(&self) {
         lock(&self.deadline).get_or_insert_with(|| Instant::now() + self.stop_timeout);
-        // The counter can only be full if nobody reads it, and then nobody has to be woken.
+        // Writing fails only if the counter is full, and then the reader is already awake.
         self.wake.write(1).ok();
     }
 }
@@ -69,7 +70,7 @@ pub(super) struct Started {
     pub(super) shared: Arc<Shared>,
 }
 
-/// Starts the thread and, on that, the process.
+/// Starts the thread, and the process from that thread.
 pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>) -> io::Result<Started> {
     let wake = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
     let StartOptions { realtime, commands, stop_timeout, .. } = *options;
@@ -82,8 +83,8 @@ pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>)
         move || {
             let mut hear = hear;
             let spawned = spawn(realtime, commands);
-            // A host that gives up this right does so for its own thread, and this one does not need it any more
-            // either. This fails only if the thread never had the right.
+            // A host that drops this capability drops it for its own thread; this thread does not need it any more
+            // either. This fails only if the thread never had the capability.
             drop(capability::keep(!CapabilitySet::SYS_PTRACE));
             match spawned {
                 Ok((socket, own_socket, pid, process)) => {
@@ -99,7 +100,7 @@ pub(super) fn start(options: &StartOptions, hear: Box<dyn FnMut(Notice) + Send>)
     Ok(Started { socket, pid, shared })
 }
 
-/// Executes this program once more, with one end of a socket pair.
+/// Executes this program again, with one end of a socket pair.
 fn spawn(realtime: bool, commands: bool) -> io::Result<(OwnedFd, OwnedFd, u32, PidFd)> {
     let (socket, theirs) = socket::pair()?;
     socket::limit_sending(socket.as_fd(), SEND_TIMEOUT)?;
@@ -110,7 +111,7 @@ fn spawn(realtime: bool, commands: bool) -> io::Result<(OwnedFd, OwnedFd, u32, P
     let number = theirs.as_raw_fd();
     #[allow(unsafe_code, reason = "std has no safe way to hand a descriptor on")]
     // SAFETY: the closure runs between fork and exec; it makes system calls only, allocates nothing and takes no lock.
-    // The number is that of `theirs`, which lives until after the start.
+    // The descriptor is that of `theirs`, which lives until after the start.
     unsafe {
         command.pre_exec(move || hand_on_only(number));
     }
@@ -119,7 +120,7 @@ fn spawn(realtime: bool, commands: bool) -> io::Result<(OwnedFd, OwnedFd, u32, P
     match PidFd::open(pid) {
         Ok(process) => Ok((socket, own, pid, process)),
         Err(error) => {
-            // Without the descriptor it could not be killed safely later.
+            // Without the pidfd it could not be killed safely later.
             drop(child.kill());
             drop(child.wait());
             Err(error)
@@ -128,7 +129,7 @@ fn spawn(realtime: bool, commands: bool) -> io::Result<(OwnedFd, OwnedFd, u32, P
 }
 
 /// Keeps one descriptor across the exec and closes all others but the standard streams, even those that were opened
-/// without close-on-exec. Where the kernel has no `close_range` (before Linux 5.11) those stay open.
+/// without close-on-exec. On kernels without `close_range` (before Linux 5.11) those stay open.
 fn hand_on_only(number: i32) -> io::Result<()> {
     #[allow(unsafe_code, reason = "called between fork and exec, where system calls are all that is allowed")]
     // SAFETY: all these calls take only numbers.
@@ -160,7 +161,7 @@ impl Receiving {
             Heard::Nonsense(what) => Some(Ending::Misbehaved(what)),
         };
         if forced.is_some() || !self.process.ended_within(self.shared.stop_timeout) {
-            // Fails if it has just ended by itself.
+            // Fails only if the process has just ended by itself.
             drop(self.process.signal(Signal::SIGKILL));
             self.process.ended_within(message::STOP_TIMEOUT);
         }
@@ -183,7 +184,8 @@ impl Receiving {
             }
             let event = match socket::receive(self.socket.as_fd()) {
                 Ok(Received::Packet { bytes, file, lost_file }) => match decode_event(&bytes, file) {
-                    // This is not the sampler's fault. It sends the file again when the file is replaced.
+                    // This is not the sampler's fault: a descriptor was lost. It sends the file again when the file is
+                    // replaced.
                     Err(Violation::File { .. }) if lost_file => continue,
                     event => event,
                 },

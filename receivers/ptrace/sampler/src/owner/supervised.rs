@@ -1,8 +1,8 @@
 //! A command that the owner starts itself.
 //!
 //! It is a child of the owner, not of the sampler process. So its exit status cannot be lost, a forwarded signal
-//! reaches it and no other process, it goes on when the sampler process ends, and the kernel ends it when the owner is
-//! killed. A thread starts it, holds it at its first instruction until it may run, and waits for its end: only that
+//! reaches it and no other process, it continues when the sampler process ends, and the kernel ends it when the owner
+//! is killed. A thread starts it, holds it at its first instruction until it may run, and waits for its end: only that
 //! thread is its tracer, and the kernel ends the command with that thread.
 
 use std::ffi::OsString;
@@ -18,10 +18,10 @@ use crate::command::{self, Bond, CommandError, Inherited};
 use crate::pidfd::{ChildStatus, PidFd};
 use crate::rights::Powers;
 
-/// The exit code that is reported if another part of this program took the real one.
+/// The exit code that is reported if other code in this program collected the real one.
 const UNKNOWN_CODE: i32 = 255;
 
-/// How often it is checked whether the command has ended.
+/// The interval of the check whether the command has ended.
 const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// Why a command was not started.
@@ -30,7 +30,7 @@ pub enum SuperviseError {
     /// It cannot be executed or traced.
     #[error("{0}")]
     Command(#[from] CommandError),
-    /// The kernel does not permit tracing it. The text says which right is missing, for a person.
+    /// The kernel does not permit tracing it. The text names the missing right, for the operator.
     #[error("{0}")]
     Refused(String),
     /// No thread could be started for it.
@@ -39,7 +39,7 @@ pub enum SuperviseError {
 }
 
 impl SuperviseError {
-    /// The exit code that a shell would report: 127 where there is no such program, else 126.
+    /// The exit code that a shell would report: 127 if there is no such program, else 126.
     pub fn shell_code(&self) -> i32 {
         match self {
             Self::Command(error) => error.shell_code(),
@@ -49,7 +49,7 @@ impl SuperviseError {
 }
 
 /// A command that is held at its first instruction until it may run. If this is dropped before that, the command ends
-/// without having run; if later, it goes on, until this process ends at the latest.
+/// without having run; if later, it continues, at most until this process ends.
 #[derive(Debug)]
 pub struct Supervised {
     pid: u32,
@@ -80,7 +80,7 @@ impl Supervised {
                 }
                 drop(stopped);
                 let status = wait(&process);
-                // Nobody else sets it.
+                // This is the only place that sets it.
                 ended.set(status.shell_code().unwrap_or(UNKNOWN_CODE)).ok();
             }
         };
@@ -122,25 +122,25 @@ impl Supervised {
         self.process.signal(signal)
     }
 
-    /// Whether it is in the process group of the calling process, and so also gets signals that a terminal sends to
-    /// that group.
+    /// Whether it is in the process group of the calling process, and so also gets the signals that a terminal sends
+    /// to that group.
     pub fn is_in_own_group(&self) -> bool {
         let group = getpgid(Some(Pid::from_raw(self.pid.cast_signed())));
         self.code.get().is_none() && group.is_ok_and(|group| group == getpgrp())
     }
 
-    /// Its exit code, or 128 and the signal's number, once it has ended.
+    /// The exit code, or 128 plus the signal number, once it has ended.
     pub fn exit_code(&self) -> Option<i32> {
         self.code.get().copied()
     }
 
-    /// Waits until it has ended, for `time` at most. Returns whether it has.
+    /// Waits for its end, for `time` at most. Returns whether it has ended.
     pub fn ended_within(&self, time: Duration) -> bool {
         self.process.ended_within(time)
     }
 }
 
-/// Waits until the command may run. Returns whether it never will.
+/// Waits until the command may run. Returns true if it never will.
 fn is_unwanted(release: &Receiver<()>) -> bool {
     release.recv().is_err()
 }

@@ -18,7 +18,7 @@ fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Guarantees: to ask for the status of a child that lives does not take the stop that its tracer, another thread,
+/// Guarantees: asking for the status of a living child does not consume the stop that its tracer, another thread,
 /// waits for.
 #[test]
 #[allow(clippy::zombie_processes, reason = "its status is what is taken here")]

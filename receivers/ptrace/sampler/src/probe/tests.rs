@@ -1,6 +1,6 @@
 use super::*;
 
-/// Guarantees: the lines that the kernel writes are read as it means them.
+/// Guarantees: the kernel's lines are parsed correctly.
 #[test]
 fn lines_of_the_kernel() {
     assert_eq!(
@@ -33,7 +33,7 @@ fn name_with_parentheses() {
     assert_eq!(parse_stat(line), Some(StatLine { state: b'S', parent: 5, start_ticks: 1234, processor, reaped }));
 }
 
-/// Guarantees: lines that are cut, empty or no numbers are refused instead of read as something else.
+/// Guarantees: lines that are cut, empty or not numbers are rejected instead of misread.
 #[test]
 fn unreadable_lines() {
     for line in [&b""[..], b"1 2", b"1 2 x", b"1 2 18446744073709551616", b"-1 2 3"] {

@@ -1,12 +1,12 @@
-//! What is told about a process.
+//! The descriptions of processes.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
 use super::*;
 
-/// Guarantees: the innermost id, the effective user, the tracer and whether it ended are read, and nonsense is read as
-/// nothing.
+/// Guarantees: the innermost id, the effective user, the tracer and whether it has ended are read, and invalid text
+/// yields zeros.
 #[test]
 fn status_lines() {
     let text = "Name:\tx y: z\nTgid:\t899\nPPid:\t3\nTracerPid:\t12\nUid:\t1\t2\t3\t4\nNSpid:\t900\t40\t1\n";
@@ -17,7 +17,7 @@ fn status_lines() {
     assert_eq!(parse_status("Uid:\nNSpid: x\n:\n\n"), StatusFile::default());
 }
 
-/// Guarantees: no variable leaves but those that were asked for, under exactly the names that were asked for.
+/// Guarantees: only requested variables are returned, and only under exactly the requested names.
 #[test]
 fn secrets_stay() {
     let environment = b"SECRET=hidden\0NAME=a=b\0NAMES=no\0NAME=second\0=odd\0flag\0EMPTY=\0";
@@ -27,7 +27,7 @@ fn secrets_stay() {
     assert_eq!(pick(environment, &[]), []);
 }
 
-/// Guarantees: a real process is described as it is, without any variable that was not asked for.
+/// Guarantees: a real process is described correctly, without any variable that was not requested.
 #[test]
 fn describes_a_child() {
     let mut child = Command::new("/bin/sh")
@@ -39,7 +39,7 @@ fn describes_a_child() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // It exists before the kernel has put its arguments in place.
+    // The process exists before the kernel has set its arguments.
     child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
     let files = ProcessFiles::open(child.id());
     let described = files.map(|files| {
@@ -50,7 +50,7 @@ fn describes_a_child() {
     let process = described.unwrap().process;
     assert_eq!((process.id, process.target, process.pid), (ProcessId(3), TargetId(4), child.id()));
     assert_eq!(process.arguments, ["/bin/sh", "-c", "echo; read line", ""]);
-    // It is a link to the shell that the distribution prefers.
+    // It is a link to the distribution's preferred shell.
     assert_eq!(process.executable, std::fs::canonicalize("/bin").unwrap().join("sh").to_string_lossy());
     assert_eq!(process.environment, [("ASKED".to_owned(), "yes".to_owned())]);
     assert_eq!(process.user, nix::unistd::geteuid().as_raw());
@@ -60,8 +60,8 @@ fn describes_a_child() {
     assert!(age < 60_000_000_000, "{age}");
 }
 
-/// Guarantees: of the names that an executable has in its folder, that counts by which the process was started, as far
-/// as it is one: on Debian `redis-server` is a link to `redis-check-rdb`.
+/// Guarantees: if an executable has several names in its folder, the one under which the process was started counts,
+/// if it is really such a name: on Debian `redis-server` is a link to `redis-check-rdb`.
 #[test]
 fn started_by_a_link() {
     let folder = tempfile::tempdir().unwrap();
@@ -72,10 +72,10 @@ fn started_by_a_link() {
     for (program, argument, expected) in [
         ("server", None, "server"),
         ("check-rdb", None, "check-rdb"),
-        // As redis, PostgreSQL and nginx write into their arguments what they do.
+        // redis, PostgreSQL and nginx write their status into their arguments in this form.
         ("server", Some("server *:6379"), "server"),
         ("server", Some("-server"), "server"),
-        // The thread's name still says it.
+        // The thread's name still shows it.
         ("server", Some("anything"), "server"),
         ("check-rdb", Some("other"), "check-rdb"),
         ("check-rdb", Some("../other"), "check-rdb"),
@@ -100,7 +100,7 @@ fn started_by_a_link() {
     }
 }
 
-/// Guarantees: times that no clock shows are no overflow.
+/// Guarantees: impossible times do not overflow.
 #[test]
 fn absurd_times() {
     let clock = Clock { boot_seconds: u64::MAX, ticks_per_second: 100, boot_id: [0; 36] };
@@ -109,8 +109,8 @@ fn absurd_times() {
     assert_eq!(clock.unix_nano(250), 3_500_000_000);
 }
 
-/// Guarantees: what a process executes has the same number whenever somebody looks, whatever the wall clock says;
-/// another boot and another exec of the same program in the same process have others.
+/// Guarantees: the exec id of a process is the same at any time, whatever the wall clock shows; after another boot,
+/// and after another exec of the same program in the same process, it differs.
 #[test]
 fn exec_ids() {
     let clock = Clock::read().unwrap();
@@ -139,7 +139,7 @@ fn exec_ids() {
     assert!(first != executed && first != other_boot && first != 0);
 }
 
-/// Guarantees: where the auxiliary vector cannot be read, the executable and the start make the number.
+/// Guarantees: if the auxiliary vector cannot be read, the id is made from the executable and the start time.
 #[test]
 fn exec_ids_without_a_vector() {
     let folder = tempfile::tempdir().unwrap();

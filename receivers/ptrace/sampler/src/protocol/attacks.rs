@@ -1,4 +1,4 @@
-//! What a sampler that was taken over might send: each is refused, and costs no more than the packet.
+//! Packets that a compromised sampler might send: each is rejected, and costs no more than the packet.
 
 use std::fs::File;
 use std::io::IoSlice;
@@ -37,17 +37,17 @@ fn batch() -> Batch {
     }
 }
 
-/// A context with ids of these bytes and with attributes of these keys and lengths.
+/// A context with ids made of these bytes, and with attributes of these keys and value lengths.
 fn context((trace, span): (u8, u8), attributes: &[(u32, usize)]) -> Context {
     let link = SpanLink { trace_id: [trace; 16], span_id: [span; 8] };
     let attributes = attributes.iter().map(|(key, length)| (*key, "x".repeat(*length))).collect();
     Context { link: Some(link), attributes }
 }
 
-/// Breaks a batch.
+/// A change that makes a batch invalid.
 type Attack = fn(&mut Batch);
 
-/// Guarantees: no batch passes that refers to something that it has not, or whose numbers make no sense.
+/// Guarantees: a batch is rejected if it refers to an entry that it does not have, or if its numbers are implausible.
 #[test]
 fn batches() {
     let decoded = decode(&Packet::Event(Event::Batch(batch())), None).unwrap();
@@ -85,7 +85,7 @@ fn batches() {
     }
 }
 
-/// Guarantees: times that run backwards within a thread do not pass.
+/// Guarantees: times that run backwards within a thread are rejected.
 #[test]
 fn times() {
     let two = |second| {
@@ -97,7 +97,7 @@ fn times() {
     assert!(refused(two(4)).contains("not in order"));
 }
 
-/// Guarantees: only code that was made at run time has a place in a perf map, whatever is said of it.
+/// Guarantees: only generated code can be in a perf map, whatever the packet claims.
 #[test]
 fn perf_maps_of_other_code() {
     let locations =
@@ -108,7 +108,7 @@ fn perf_maps_of_other_code() {
     assert_eq!(decoded.locations, [native(1 << 63), native(5), locations[2]]);
 }
 
-/// Guarantees: no resource passes that is larger than a process context may be, or says a thing twice or nothing.
+/// Guarantees: a resource is rejected if it is larger than a process context may be, repeats a key or is empty.
 #[test]
 fn resources() {
     let attribute = |key: &str, value: &str| (key.to_owned(), AttributeValue::Text(value.to_owned()));
@@ -124,7 +124,7 @@ fn resources() {
 }
 
 /// Guarantees: a packet of empty entries decodes into memory in proportion to the packet, and so does one whose lists
-/// say that they are longer than the packet.
+/// claim to be longer than the packet.
 #[test]
 fn amplification() {
     let nobody = Thread { name: String::new(), ..Thread::default() };
@@ -146,7 +146,7 @@ fn amplification() {
     assert!(decode_event(&long, None).unwrap_err().to_string().contains("the length of a packet"));
 }
 
-/// Guarantees: bytes that are no event are refused, whatever they are, and so is an event with something behind it.
+/// Guarantees: bytes that are not an event are rejected, whatever they are, and so is an event with trailing bytes.
 #[test]
 fn nonsense() {
     for bytes in [&b""[..], b"\x05", b"\xff\xff\xff\xff", b"\x0a\xff\xff\xff\xff\x0f", b"\x7a\x00", b"\x00\x00\x02"] {
@@ -159,7 +159,7 @@ fn nonsense() {
         assert!(matches!(decode_event(&whole[..end], None), Err(Violation::Undecodable(_))));
     }
     assert!(decode_event(&[&whole[..], &[0]].concat(), None).unwrap_err().to_string().contains("behind its end"));
-    // The last byte says why: there are four reasons.
+    // The last byte is the reason, of which there are four.
     let unknown = [&whole[..whole.len() - 1], &[4]].concat();
     assert!(matches!(decode_event(&unknown, None), Err(Violation::Undecodable(_))));
     for rate_hertz in [f64::NAN, f64::INFINITY, -1.0] {
@@ -182,8 +182,8 @@ fn nonsense() {
     assert!(broken(2, MAX_MAPPINGS).contains("the index of a mapping"));
 }
 
-/// Guarantees: a choice of which threads are stopped that there is not is refused, and none is made of it: the harmless
-/// one is what nothing says.
+/// Guarantees: an unknown choice of which threads to stop is rejected and not replaced by another one; the harmless
+/// choice is the one that applies if nothing is given.
 #[test]
 fn choices_of_stops() {
     let target = |stops| Target {
@@ -196,7 +196,7 @@ fn choices_of_stops() {
     };
     let watch = |stops| encode_command(&Command::Watch(target(stops)));
     let packets = [Stops::UserBound, Stops::Never, Stops::Always].map(watch);
-    // The one byte in which they differ.
+    // The only byte in which they differ.
     let place = packets[0].iter().zip(&packets[1]).position(|(one, other)| one != other).unwrap();
     for (number, packet) in packets.iter().enumerate() {
         assert_eq!(usize::from(packet[place]), number);
@@ -209,7 +209,7 @@ fn choices_of_stops() {
     assert_eq!(Stops::default(), Stops::UserBound);
 }
 
-/// Guarantees: what a process executes is a number of eight bytes, each of which may be anything.
+/// Guarantees: the exec id is a number of eight bytes, each of which may have any value.
 #[test]
 fn exec_ids() {
     for exec_id in [0, 1, u64::MAX] {
@@ -219,7 +219,7 @@ fn exec_ids() {
     }
 }
 
-/// Guarantees: the owner takes no file that it could be made to wait for, write to, or mistake for another kind.
+/// Guarantees: the owner rejects files on which it could block, to which it could write, or which are of another kind.
 #[test]
 fn files() {
     let folder = tempfile::tempdir().unwrap();
@@ -253,7 +253,7 @@ fn files() {
     assert!(matches!(decode(&other, Some(File::open(&path).unwrap())), Err(Violation::File { .. })));
 }
 
-/// Guarantees: many files in one packet are refused and none of them stays open.
+/// Guarantees: a packet with several files is rejected, and none of them stays open.
 #[test]
 fn many_files() {
     let (owner, sampler) = pair().unwrap();
@@ -266,11 +266,11 @@ fn many_files() {
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
     }
     drop(writer);
-    // Ends only if nobody holds the other end any more.
+    // This ends only if nobody holds the other end any more.
     assert_eq!(std::io::Read::read(&mut reader, &mut [0]).unwrap(), 0);
 }
 
-/// Guarantees: a packet that is too long is refused, not cut.
+/// Guarantees: a packet that is too long is rejected, not truncated.
 #[test]
 fn long_packets() {
     let (owner, sampler) = pair().unwrap();
@@ -340,8 +340,8 @@ fn samples(process: u64, mapping: Option<u32>) -> Event {
     })
 }
 
-/// Guarantees: nothing is said before the sampler is ready, about processes that are not attached or targets that were
-/// not named, with mappings that were not announced, or under a number that was used before.
+/// Guarantees: events are rejected before the sampler is ready, about processes that are not attached or unknown
+/// targets, with mappings that were not announced, and with an id that was used before.
 #[test]
 fn stories_that_do_not_fit() {
     let mut checker = checker();
@@ -376,7 +376,7 @@ fn stories_that_do_not_fit() {
     checker.check(&Event::Detached { process: ProcessId(4), why: Detached::Exited }).unwrap();
     assert!(checker.check(&samples(4, None)).is_err());
     checker.note(&Command::Unwatch(TargetId(1)));
-    // It was on its way when the target was forgotten.
+    // It was sent before the sampler received the command to drop the target.
     checker.check(&attached(5, 1, None)).unwrap();
 }
 
@@ -418,8 +418,8 @@ fn functions_that_do_not_fit() {
     assert!(checker.check(&functions(4, last + 1, &[("", "")])).is_err());
 }
 
-/// Guarantees: no context says an attribute that was not asked for, and no resource is of a process that is not
-/// attached.
+/// Guarantees: a context cannot have an attribute that was not asked for, and a resource has to be of an attached
+/// process.
 #[test]
 fn contexts_that_do_not_fit() {
     let mut checker = checker();
@@ -437,7 +437,7 @@ fn contexts_that_do_not_fit() {
     assert!(matches!(checker.check(&with(2)), Err(Violation::Dangling { .. })));
 }
 
-/// Guarantees: texts of functions that are too long are refused, and control characters arrive as spaces.
+/// Guarantees: texts of functions that are too long are rejected, and control characters are replaced by spaces.
 #[test]
 fn malformed_functions() {
     let whole = Function {
@@ -460,7 +460,7 @@ fn malformed_functions() {
     }
 }
 
-/// Guarantees: the owner's memory of processes is bounded.
+/// Guarantees: the owner's memory for processes is bounded.
 #[test]
 fn endless_processes() {
     let mut checker = checker();

@@ -1,5 +1,5 @@
-//! Checks each event against those before: no event may be about a process that is not attached, or a mapping that was
-//! not announced.
+//! Checks each event against the previous ones: no event may be about a process that is not attached, or a mapping
+//! that was not announced.
 
 use std::collections::HashMap;
 
@@ -8,39 +8,39 @@ use super::{MAX_MAPPINGS, MAX_PROCESSES, Violation};
 use crate::message::{Batch, Command, Event, Function, Location, Process, ProcessId, TargetId};
 use crate::runtime::{MAX_FOLDERS, MAX_FUNCTIONS, MAX_TEXT};
 
-/// What was sent and received so far, as far as it decides which events are allowed next.
+/// The state, from messages sent and received so far, that decides which events are allowed next.
 #[derive(Debug, Default)]
 pub struct Checker {
-    /// What was asked for, by target. A target that is forgotten stays here, since events about it may be on their way.
+    /// What was requested, by target. A removed target stays here, since events about it may still arrive.
     targets: HashMap<TargetId, Asked>,
     attached: HashMap<ProcessId, Announced>,
-    /// The least number that the next process may have.
+    /// The smallest id that the next process may have.
     next: u64,
     ready: bool,
 }
 
-/// What was asked for of the processes of a target.
+/// What was requested for the processes of a target.
 #[derive(Debug)]
 struct Asked {
-    /// The names of variables of the environment.
+    /// The names of environment variables.
     environment: Vec<String>,
-    /// How many attributes of threads.
+    /// The number of thread attributes.
     thread_attributes: u32,
 }
 
-/// What was announced of a process.
+/// What was announced about a process.
 #[derive(Debug, Default)]
 struct Announced {
-    /// How many attributes of threads were asked for.
+    /// The number of thread attributes that were requested.
     thread_attributes: u32,
     mappings: u32,
     functions: u32,
-    /// The bytes of the names and files of its functions.
+    /// The total size of its functions' names and files, in bytes.
     text: usize,
 }
 
 impl Checker {
-    /// Notes a command, before it is sent.
+    /// Records a command, before it is sent.
     pub fn note(&mut self, command: &Command) {
         if let Command::Watch(target) = command {
             let thread_attributes = u32::try_from(target.thread_attributes.len()).unwrap_or(u32::MAX);
@@ -48,7 +48,7 @@ impl Checker {
         }
     }
 
-    /// Checks an event, in the order of their arrival.
+    /// Checks an event. Events must be checked in the order of their arrival.
     ///
     /// # Errors
     ///

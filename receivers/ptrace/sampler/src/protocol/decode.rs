@@ -16,7 +16,7 @@ use crate::context::{MAX_ALLOWED, MAX_ATTRIBUTES, MAX_RESOURCE, MAX_RESOURCE_ATT
 use crate::message::{AttributeValue, Batch, Command, Context, Event, Function, Location, Mapping, Process, Status};
 use crate::runtime::{MAX_FILE, MAX_NAME, plain};
 
-/// Decodes a command. The owner is trusted, so only its form is checked.
+/// Decodes a command. The owner is trusted, so only the format is checked.
 ///
 /// # Errors
 ///
@@ -96,7 +96,7 @@ fn check_mapping(mapping: &Mapping) -> Result<(), Violation> {
 
 /// Replaces control characters in texts that are shown to people.
 fn show_plainly(Function { kind: _, name, module, file, line: _ }: &mut Function) {
-    // A control character may take two bytes, a space takes one.
+    // A control character may take two bytes, a space takes one, so the lengths do not grow.
     (*name, *module, *file) = (plain(name, MAX_NAME), plain(module, MAX_NAME), plain(file, MAX_FILE));
 }
 
@@ -120,7 +120,7 @@ fn check_batch(batch: &mut Batch) -> Result<(), Violation> {
     }
     for location in &mut *locations {
         if let Location::Compiled { address, map_length } = *location {
-            // Only code that was made at run time can be in a perf map.
+            // Only generated code can be in a perf map.
             *location = Location::Native { mapping: None, address }.with_map(map_length);
         }
     }
@@ -131,7 +131,7 @@ fn check_batch(batch: &mut Batch) -> Result<(), Violation> {
         }
     }
     contexts.iter().try_for_each(check_context)?;
-    // Each is there for a sample.
+    // Each entry belongs to a sample.
     at_most("the number of threads", threads.len(), samples.len())?;
     at_most("the number of stacks", stacks.len(), samples.len())?;
     at_most("the number of contexts", contexts.len(), samples.len())?;
@@ -184,8 +184,8 @@ fn folder(file: Option<File>) -> Result<Option<File>, Violation> {
     Ok(file)
 }
 
-/// Checks that a file is a regular file that is open for reading only, so that reading it cannot block and nothing can
-/// be written through it.
+/// Checks that a file is a regular file that is open for reading only, so that reading it cannot block and it cannot
+/// be written.
 fn readable(what: &'static str, file: Option<File>) -> Result<Option<File>, Violation> {
     if let Some(file) = &file {
         if kind(file)? != SFlag::S_IFREG {

@@ -10,17 +10,17 @@ use super::texts::each_text;
 use super::{MAX_ARGUMENT_COUNT, MAX_ARGUMENTS, MAX_BUILD_ID, MAX_ENVIRONMENT, MAX_HINTS, Packet};
 use crate::message::{Command, Event, Mapping, Process};
 
-/// A packet that is to be sent.
+/// A packet to be sent.
 #[derive(Debug)]
 pub struct Outgoing {
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// The file that goes with it.
+    /// The file that is attached to it.
     pub file: Option<Arc<File>>,
 }
 
 impl Outgoing {
-    /// The descriptor of the file that is sent with it.
+    /// The descriptor of the attached file.
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.file.as_ref().map(|file| file.as_fd())
     }
@@ -31,8 +31,8 @@ pub fn encode_command(command: &Command) -> Vec<u8> {
     encode(command)
 }
 
-/// Encodes an event. A [`Batch`](crate::message::Batch) has to be split before, see [`super::split()`], and functions
-/// as well, see [`super::split_functions`].
+/// Encodes an event. A [`Batch`](crate::message::Batch) has to be split first, see [`super::split()`], and so do
+/// functions, see [`super::split_functions`].
 pub fn encode_event(mut event: Event) -> Outgoing {
     limit(&mut event);
     let (packet, file) = match event {
@@ -50,29 +50,29 @@ pub fn encode_event(mut event: Event) -> Outgoing {
     Outgoing { bytes: encode(&packet), file: file.map(Arc::new) }
 }
 
-/// The bytes of a message. Nothing in messages fails to be encoded: all lists know their lengths.
+/// Encodes a message. This cannot fail, since all lists know their lengths.
 pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(message, Vec::new()).unwrap_or_default()
 }
 
-/// Makes an event as short as [`super::decode_event`] wants it.
+/// Shortens an event to the limits of [`super::decode_event`].
 fn limit(event: &mut Event) {
     match event {
         Event::Ready(rights) => rights.hints.truncate(MAX_HINTS),
         Event::Attached(process) => limit_lists(process),
         Event::Mapping(Mapping { start, end, build_id, .. }) => {
             *end = (*start).max(*end);
-            // A build id that is cut would be that of another file.
+            // A truncated build id would belong to another file.
             build_id.take_if(|id| id.is_empty() || id.len() > MAX_BUILD_ID);
         }
-        // What is read of a process context keeps the limits of `crate::context`.
+        // Data from process contexts is already within the limits of `crate::context`.
         _ => {}
     }
     let cut = &mut |_, text: &mut String, limit| {
         cut(text, limit);
         Ok(())
     };
-    // Cutting does not fail.
+    // Cutting cannot fail.
     each_text(event, cut).ok();
 }
 
@@ -82,11 +82,11 @@ fn limit_lists(process: &mut Process) {
     process.arguments.retain_mut(|argument| {
         let fits = left > 0;
         cut(argument, left);
-        // An empty argument costs its closing zero.
+        // An empty argument still counts one byte for its closing zero.
         left = left.saturating_sub(argument.len() + 1);
         fits
     });
-    // None of the variables is cut, since it would have a wrong value.
+    // No variable is cut, since it would then have a wrong value.
     let mut left = MAX_ENVIRONMENT;
     process.environment.retain(|(name, value)| {
         let rest = left.checked_sub(name.len() + value.len());
@@ -95,7 +95,7 @@ fn limit_lists(process: &mut Process) {
     });
 }
 
-/// Keeps the beginning of a text, at most `limit` bytes, in whole characters.
+/// Keeps the start of a text, at most `limit` bytes, in whole characters.
 fn cut(text: &mut String, limit: usize) {
     let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {

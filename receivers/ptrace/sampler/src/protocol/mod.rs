@@ -1,17 +1,16 @@
-//! How commands and events travel: in the compact format of `postcard` over a pair of packet sockets, with files beside
-//! them.
+//! The encoding of commands and events: `postcard`'s compact format over a pair of packet sockets, with files attached
+//! to packets.
 //!
 //! The rules:
 //!
 //! * A packet has at most [`MAX_PACKET`] bytes and at most one file. Longer batches are split into packets that are
 //!   each complete ([`split()`]), so the owner never has to keep a part of a message until the rest arrives.
 //! * The owner trusts no packet. The sampler reads files and memory that targets wrote, and a target may have taken it
-//!   over. [`decode_event`] checks each packet by itself (lengths, counts, indices, kinds of files), [`Checker`] checks
-//!   it against the packets before. If a packet breaks a rule, the sampler process is ended.
-//! * No packet costs the owner more than 50 times its length while it is decoded, and an event that passes takes about
-//!   a MiB at most.
-//! * A sampler that works breaks no rule, whatever its targets do: texts that are too long are cut when they are
-//!   encoded.
+//!   over. [`decode_event`] checks each packet by itself (lengths, counts, indices, kinds of files), [`Checker`]
+//!   checks it against the packets before. If a packet breaks a rule, the sampler process is killed.
+//! * Decoding a packet costs the owner at most 50 times the packet's length, and an accepted event takes about a MiB
+//!   at most.
+//! * A working sampler breaks no rule, whatever its targets do: texts that are too long are cut when they are encoded.
 //! * Both sides are the same executable, so the protocol needs no versions.
 
 mod check;
@@ -30,12 +29,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::message::{Event, ProcessId};
 
-/// An event as it is in a packet.
+/// An event as encoded in a packet.
 #[derive(Debug, Serialize, Deserialize)]
 #[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 enum Packet {
     Event(Event),
-    /// The file of an [`Event::PerfMap`] is beside it.
+    /// The file of an [`Event::PerfMap`] is attached to the packet.
     PerfMap(ProcessId),
 }
 
@@ -45,10 +44,10 @@ pub const MAX_PACKET: usize = 64 << 10;
 /// The longest path, as the kernel's `PATH_MAX`.
 pub const MAX_PATH: usize = 4096;
 
-/// The most hints of what the sampler process may not do.
+/// The maximum number of hints about missing rights of the sampler process.
 pub const MAX_HINTS: usize = 8;
 
-/// The longest message for a person, in bytes.
+/// The longest message for the operator, in bytes.
 pub const MAX_MESSAGE: usize = 4096;
 
 /// The longest thread name: the kernel has 16 bytes with a closing zero, and a byte that is not UTF-8 becomes three.
@@ -60,7 +59,7 @@ pub const MAX_ARGUMENTS: usize = 4096;
 /// The largest number of a process's arguments: in `cmdline` each takes at least one byte.
 pub const MAX_ARGUMENT_COUNT: usize = 4096;
 
-/// The variables of a process's environment that were asked for, all together with their names, in bytes.
+/// The maximum size of the requested environment variables of a process, including their names, in bytes.
 pub const MAX_ENVIRONMENT: usize = 32 << 10;
 
 /// The longest container id or control group name that is passed on, in bytes.
@@ -69,16 +68,17 @@ pub const MAX_GROUP: usize = 4096;
 /// The longest build id, in bytes: a SHA-512 has 64.
 pub const MAX_BUILD_ID: usize = 64;
 
-/// The most files mapped by one process. A process has at most 65,530 mappings by default (`vm.max_map_count`).
+/// The maximum number of files mapped by one process. A process has at most 65,530 mappings by default
+/// (`vm.max_map_count`).
 pub const MAX_MAPPINGS: u32 = 1 << 16;
 
 /// The longest stack in one packet: 2048 locations of at most 20 bytes are 40 KiB, so one always fits.
 pub const MAX_STACK: usize = 2048;
 
-/// The largest weight and period that is accepted, in nanoseconds: a day.
+/// The largest accepted weight and period, in nanoseconds: a day.
 pub const MAX_WEIGHT: u64 = 86_400_000_000_000;
 
-/// The most processes that are attached at the same time, of all targets.
+/// The maximum number of attached processes, of all targets together.
 pub const MAX_PROCESSES: usize = 4096;
 
 /// The rule that a packet breaks.
@@ -90,21 +90,21 @@ pub enum Violation {
     /// Something in it is longer or larger than allowed.
     #[error("{what} is {value}, more than {limit}")]
     TooMuch {
-        /// What.
+        /// The name of the value.
         what: &'static str,
-        /// How much.
+        /// The value.
         value: u64,
-        /// The most.
+        /// The limit.
         limit: u64,
     },
     /// An index in it is out of range.
     #[error("{what} refers to {index}, and there are {count}")]
     Dangling {
-        /// What.
+        /// The name of the reference.
         what: &'static str,
-        /// What it refers to.
+        /// The index.
         index: u64,
-        /// How many there are.
+        /// The number of entries.
         count: u64,
     },
     /// A value in it is malformed or contradicts another.
@@ -115,13 +115,13 @@ pub enum Violation {
     File {
         /// The event.
         what: &'static str,
-        /// What is wrong.
+        /// The problem.
         problem: &'static str,
     },
-    /// It is about a process that is not attached.
+    /// The event is about a process that is not attached.
     #[error("process {0} is not attached")]
     UnknownProcess(u64),
-    /// It is about a target that was never watched.
+    /// The event is about a target that was never watched.
     #[error("target {0} was never watched")]
     UnknownTarget(u32),
 }

@@ -1,4 +1,4 @@
-//! Packets and files over a pair of `SOCK_SEQPACKET` sockets.
+//! Sends and receives packets and files over a pair of `SOCK_SEQPACKET` sockets.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,10 +14,10 @@ use nix::sys::time::TimeVal;
 
 use super::MAX_PACKET;
 
-/// `SCM_MAX_FD` of Linux: no packet has more files.
+/// `SCM_MAX_FD` of Linux, the maximum number of files in a packet.
 const MOST_FILES: usize = 253;
 
-/// What was received.
+/// The result of receiving.
 #[derive(Debug)]
 pub enum Received {
     /// A packet.
@@ -26,12 +26,12 @@ pub enum Received {
         bytes: Vec<u8>,
         /// The file that came with it.
         file: Option<File>,
-        /// A file came with it that was lost, since this process has reached its limit of open files.
+        /// Whether a file that came with it was lost, because this process has reached its limit of open files.
         lost_file: bool,
     },
     /// The other side is gone.
     End,
-    /// Nothing so far.
+    /// No packet is there yet.
     Again,
 }
 
@@ -44,7 +44,7 @@ pub fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?)
 }
 
-/// How long [`send`] may wait for room.
+/// Sets how long [`send`] may wait for room.
 ///
 /// # Errors
 ///
@@ -55,7 +55,7 @@ pub fn limit_sending(socket: BorrowedFd<'_>, time: Duration) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends a packet, waiting for room as long as the socket is set to.
+/// Sends a packet. Waits for room as long as the socket is set to.
 ///
 /// # Errors
 ///
@@ -68,7 +68,7 @@ pub fn send(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>) 
 ///
 /// # Errors
 ///
-/// As [`send`].
+/// The same as for [`send`].
 pub fn try_send(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>) -> io::Result<()> {
     send_with(socket, bytes, file, MsgFlags::MSG_DONTWAIT)
 }
@@ -99,7 +99,7 @@ fn send_with(socket: BorrowedFd<'_>, bytes: &[u8], file: Option<BorrowedFd<'_>>,
 /// `InvalidData` if it is longer than [`MAX_PACKET`] or has more than one file, and the errors of the system call.
 pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut bytes = vec![0; MAX_PACKET];
-    // Room for as many descriptors as a packet can have: descriptors that arrive have to be seen here so that they can
+    // Room for the maximum number of descriptors in a packet: all that arrive have to be visible here so that they can
     // be closed.
     let mut control = nix::cmsg_space!([RawFd; MOST_FILES]);
     let mut parts = [IoSliceMut::new(&mut bytes)];
@@ -113,7 +113,7 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
     let mut files = Vec::new();
     let (length, flags) = (message.bytes, message.flags);
     let lost_file = flags.contains(MsgFlags::MSG_CTRUNC);
-    // With room for all of them, only this process's limit of open files can have cut them off.
+    // As there is room for all, descriptors can be missing only because of this process's limit of open files.
     if !lost_file {
         for part in message.cmsgs()? {
             if let ControlMessageOwned::ScmRights(numbers) = part {
@@ -137,7 +137,8 @@ pub fn receive(socket: BorrowedFd<'_>) -> io::Result<Received> {
 
 fn adopt(number: RawFd) -> OwnedFd {
     #[allow(unsafe_code, reason = "descriptors arrive as numbers")]
-    // SAFETY: the kernel made this descriptor for this message, so nobody else owns it; each number is adopted once.
+    // SAFETY: the kernel created this descriptor for this message, so nobody else owns it; each number is adopted
+    // once.
     unsafe {
         OwnedFd::from_raw_fd(number)
     }

@@ -1,22 +1,23 @@
-//! Splits what is too long for one packet into parts that fit and refer to nothing outside of themselves.
+//! Splits messages that are too long for one packet into parts that fit and are each self-contained.
 
 use postcard::ser_flavors::Size;
 
 use super::{MAX_PACKET, MAX_STACK, MAX_WEIGHT};
 use crate::message::{Batch, Context, Function, Sample, Stack, Thread, Trust};
 
-/// How many bytes a batch, or the functions of a packet, may have. The rest is for what a packet says besides.
+/// The maximum size of a batch, or of the functions in a packet, in bytes. The rest is for the other fields.
 const BUDGET: usize = MAX_PACKET - 512;
 
 /// Splits a batch. The parts have all samples in their order. A stack of more than [`MAX_STACK`] locations loses those
-/// farthest from the leaf and is truncated. Samples and locations with an index out of range are left out.
+/// farthest from the leaf and is marked as truncated. Samples and locations with an index out of range are left out.
 pub fn split(batch: &Batch) -> Vec<Batch> {
     let mut parts = Vec::new();
     let mut left = vec![batch.samples.as_slice()];
     while let Some(samples) = left.pop() {
         let part = part(batch, samples);
         let packets = size(&part).div_ceil(BUDGET);
-        // A single sample fits with the longest stack and the largest context, whose texts are cut when it is encoded.
+        // A single sample fits even with the longest stack and the largest context, whose texts are cut when it is
+        // encoded.
         if samples.len() > 1 && packets > 1 {
             left.extend(samples.chunks(samples.len().div_ceil(packets)).rev());
         } else if !part.samples.is_empty() {
@@ -26,12 +27,12 @@ pub fn split(batch: &Batch) -> Vec<Batch> {
     parts
 }
 
-/// How many bytes a batch is encoded to.
+/// The encoded size of a batch in bytes.
 fn size(batch: &Batch) -> usize {
     postcard::serialize_with_flavor(batch, Size::default()).unwrap_or(usize::MAX)
 }
 
-/// Some samples of a batch with what they refer to.
+/// A batch of some samples with the entries that they refer to.
 fn part(whole: &Batch, samples: &[Sample]) -> Batch {
     let mut part = whole.emptied();
     let lengths = [whole.threads.len(), whole.locations.len(), whole.stacks.len(), whole.contexts.len()];
@@ -53,18 +54,18 @@ fn part(whole: &Batch, samples: &[Sample]) -> Batch {
     part
 }
 
-/// A stack of at most [`MAX_STACK`] locations, at other places.
+/// A stack of at most [`MAX_STACK`] locations, with new indices.
 fn shortened(stack: &Stack, place: impl FnMut(u32) -> Option<u32>) -> Stack {
     let is_cut = stack.locations.len() > MAX_STACK && matches!(stack.trust, Trust::Complete | Trust::MissingCallers);
     let trust = if is_cut { Trust::Truncated } else { stack.trust };
     Stack { trust, locations: stack.locations.iter().take(MAX_STACK).copied().filter_map(place).collect() }
 }
 
-/// For each entry of a table of the whole batch: its index in the part's plus 1, or 0 if it is not in it.
+/// For each entry in a table of the whole batch: its index in the part's table plus 1, or 0 if it is not there.
 struct Moved(Vec<u32>);
 
 impl Moved {
-    /// The index of an entry in the part's table, where it is put if it is not there yet.
+    /// The index of an entry in the part's table; adds the entry if it is not there yet.
     fn place<T>(&mut self, index: u32, whole: &[T], part: &mut Vec<T>, copy: impl FnOnce(&T) -> T) -> Option<u32> {
         let (entry, place) = (whole.get(index as usize)?, self.0.get_mut(index as usize)?);
         if *place == 0 {
@@ -75,7 +76,7 @@ impl Moved {
     }
 }
 
-/// The most bytes of a function besides its texts: 1 for its kind, 5 for its line, and the length of each text.
+/// The maximum size of a function besides its texts: 1 byte for its kind, 5 for its line, and the length of each text.
 const FUNCTION: usize = 1 + 5 + 3 * 3;
 
 /// Splits functions into lists that fit into one packet each, with the number of the first one in each.

@@ -1,4 +1,4 @@
-//! What is said is what is heard.
+//! Messages are the same after encoding, sending and decoding.
 
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -35,7 +35,7 @@ fn same(event: Event) {
     assert_eq!(format!("{:?}", travel(event)), expected);
 }
 
-/// Guarantees: every command arrives as it was said.
+/// Guarantees: every command is decoded as it was encoded.
 #[test]
 fn commands() {
     let settings = Settings {
@@ -94,7 +94,7 @@ fn commands() {
     }
 }
 
-/// Guarantees: every event without a file arrives as it was said.
+/// Guarantees: every event without a file is decoded as it was encoded.
 #[test]
 fn events() {
     same(Event::Ready(Rights { trace_others: true, raised_priority: false, hints: vec!["x".into()] }));
@@ -181,7 +181,7 @@ fn mapping() -> Mapping {
     }
 }
 
-/// Guarantees: a process and its mappings arrive as they were said, and files arrive as the same files.
+/// Guarantees: a process and its mappings are decoded as they were encoded, and files are received as the same files.
 #[test]
 fn files() {
     same(Event::Attached(Box::new(process())));
@@ -204,7 +204,7 @@ fn files() {
     assert!(matches!(arrived, Event::Attached(process) if process.root.is_some()));
 }
 
-/// Guarantees: whatever a target is called, and however long its arguments are, the sampler that reports it breaks no
+/// Guarantees: whatever a target's name is, and however long its arguments are, the sampler that reports it breaks no
 /// rule.
 #[test]
 fn what_is_too_long_is_cut() {
@@ -250,7 +250,7 @@ fn what_is_too_long_is_cut() {
 }
 
 fn batches() -> impl Strategy<Value = Batch> {
-    // What the kernel keeps of a name are 15 bytes, and it may cut a character in two.
+    // The kernel keeps 15 bytes of a name, and may cut a character in two.
     let name = prop_oneof!["[a-z]{0,15}".prop_map(String::into_bytes), vec(any::<u8>(), 0..16)];
     let name = name.prop_map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let thread = (any::<u32>(), any::<u32>(), name, any::<u64>());
@@ -332,7 +332,7 @@ impl WithSamples for Batch {
 /// A sample's thread, trust, locations, context, time, weight, observations and whether it was blocked.
 type Meaning = (Thread, Trust, Vec<Location>, Option<Context>, u64, u64, u32, bool);
 
-/// What samples mean, without the places of things.
+/// The contents of samples, without the indices.
 fn meanings(batches: &[Batch]) -> Vec<Meaning> {
     let mut meanings = Vec::new();
     for batch in batches {
@@ -356,7 +356,8 @@ fn meanings(batches: &[Batch]) -> Vec<Meaning> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Guarantees: a batch that is split and sent means the same, in the same order, and each part fits into a packet.
+    /// Guarantees: after a batch is split and sent, its samples have the same contents and order, and each part fits
+    /// into a packet.
     #[test]
     fn batches_keep_their_meaning(batch in batches()) {
         let mut arrived = Vec::new();
@@ -372,8 +373,8 @@ proptest! {
     }
 }
 
-/// Guarantees: however many functions and however long they are, each packet fits, and together they are all functions
-/// in their order and with their numbers.
+/// Guarantees: however many functions there are and however long they are, each packet fits, and together they contain
+/// all functions in their order and with their numbers.
 #[test]
 fn many_functions() {
     let kind = FunctionKind::CPython;
@@ -397,7 +398,8 @@ fn many_functions() {
     assert_eq!(arrived, functions);
 }
 
-/// Guarantees: stacks that are too deep for a packet lose what is farthest from the leaf, and say so.
+/// Guarantees: stacks that are too deep for a packet lose the frames farthest from the leaf, and are marked as
+/// truncated.
 #[test]
 fn deep_stacks_are_cut() {
     let locations = (0..5000)
@@ -419,7 +421,7 @@ fn deep_stacks_are_cut() {
     }
 }
 
-/// Guarantees: the largest contexts, each with a stack of the largest size and as many as there are, fit into packets.
+/// Guarantees: the largest contexts, each with a stack of maximum size, and as many as allowed, fit into packets.
 #[test]
 fn large_contexts() {
     let value =
@@ -451,14 +453,14 @@ fn large_contexts() {
     assert_eq!(arrived, 300);
 }
 
-/// Guarantees: a batch that refers to nothing is left out, not sent and not a panic.
+/// Guarantees: a batch with invalid references is left out; it is neither sent nor causes a panic.
 #[test]
 fn dangling_batches_are_left_out() {
     let samples = vec![Sample { thread: 1, stack: 9, ..Sample::default() }];
     assert_eq!(split(&Batch { samples, ..Batch::default() }), []);
 }
 
-/// Guarantees: the other side's end is told, after everything that it said before.
+/// Guarantees: the end of the other side is reported, after everything that it sent before.
 #[test]
 fn the_end_comes_last() {
     let (owner, sampler) = pair().unwrap();

@@ -1,12 +1,12 @@
-//! The texts of events and how long each may be: those that are longer are cut when they are sent, and refused when they
-//! are received.
+//! The texts of events and their maximum lengths: longer ones are cut when they are sent, and rejected when they are
+//! received.
 
 use super::{MAX_GROUP, MAX_MESSAGE, MAX_PATH, MAX_THREAD_NAME, Violation};
 use crate::context::{MAX_KEY, MAX_RESOURCE_TEXT, MAX_VALUE};
 use crate::message::{AttributeValue, Event};
 use crate::runtime::{MAX_FILE, MAX_NAME};
 
-/// Calls `each` with what a text is, the text, and its limit in bytes.
+/// Calls `each` with the name of a text, the text, and its limit in bytes.
 ///
 /// # Errors
 ///

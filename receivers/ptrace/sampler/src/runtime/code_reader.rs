@@ -1,4 +1,4 @@
-//! Tells functions by their code, in the same way for all interpreters that keep their frames in memory of their own.
+//! Finds functions by their code, in the same way for all interpreters that keep their frames in their own memory.
 
 use std::fmt::Debug;
 use std::time::Instant;
@@ -7,40 +7,40 @@ use super::target::{Allowance, Bounded, Target};
 use super::{Executed, Functions, RawFrame, Resolved};
 use crate::message::FunctionKind;
 
-/// How many bytes may be read for the names of one stack.
+/// The maximum number of bytes read for the names of one stack.
 const MAX_BYTES: usize = 4 << 20;
 
-/// What the functions of one stack are told with.
+/// The context for resolving the functions of one stack.
 pub struct Session<'a> {
     pub(crate) target: Bounded<'a>,
     pub(crate) functions: &'a mut Functions,
-    /// The thread still stands where its frames were read: code that is in memory now belongs to them.
+    /// Whether the thread has not run since its frames were read, so that code in memory belongs to them.
     pub(crate) stands: bool,
-    /// How much more code may be read for the first time; the functions of further code are unknown.
+    /// How much code may still be read for the first time; functions of further code are unknown.
     pub(crate) new: u32,
 }
 
 impl<'a> Session<'a> {
-    /// What is told of a thread that may have run on, by code that was read before.
+    /// A session for a thread that may have run since, which accepts only code read before.
     pub(super) fn new(reads: u32, target: &'a mut dyn Target, functions: &'a mut Functions) -> Self {
         let target = Bounded::new(target, Allowance { reads, bytes: MAX_BYTES });
         Self { target, functions, stands: false, new: 0 }
     }
 }
 
-/// Tells which functions frames and instructions are of, by their code. [`Instance`](super::Instance) says what each of
-/// these is for.
+/// Finds the functions of frames and instruction addresses by their code. [`Instance`](super::Instance) describes the
+/// methods.
 pub trait CodeReader: Debug + Send {
     /// The kind of its functions.
     fn kind(&self) -> FunctionKind;
 
-    /// How many reads are done for the names of one stack, at most.
+    /// The maximum number of reads for the names of one stack.
     fn max_reads(&self) -> u32;
 
-    /// Says that from now on another stack is told, for which all code is compared anew.
+    /// Starts the next stack, for which all code is compared with memory again.
     fn next_stack(&mut self);
 
-    /// What the next frame of the stack is; `None` if that cannot be told.
+    /// Resolves the next frame of the stack; `None` if that is impossible.
     fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved>;
 
     fn sampled(&mut self, at: Option<Instant>, now: Instant);

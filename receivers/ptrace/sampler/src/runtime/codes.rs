@@ -1,8 +1,8 @@
-//! Code that was read before, by its address.
+//! A cache of the code of interpreted functions, by address.
 //!
-//! Code that was freed may have given its place to other code. So what code says of itself, its print, is read again
-//! for each stack, and what is known of it holds only if it still says the same. And it says nothing of a sample that
-//! was taken before it was read for the first time.
+//! Code may be freed, and other code may take its address. So a fingerprint of the code's fields, its print, is read
+//! again for each stack, and the cached data is valid only if the print is unchanged. Nor is it valid for a sample
+//! taken before the code was first read.
 
 mod lines;
 mod reading;
@@ -20,65 +20,65 @@ use hashbrown::{HashMap, HashSet};
 use self::lines::Lines;
 pub(super) use self::reading::{Look, Reading};
 
-/// The most code that is remembered of a process, and the most copies of instructions of all of it; all is forgotten
-/// when there is more.
+/// The maximum number of cached codes in a process, and of copies of instructions of all of them; above that the whole
+/// cache is cleared.
 const MAX_CODES: usize = 16_384;
 const MAX_COPIES: usize = 131_072;
 
-/// Code that was read: a function, or a script.
+/// The code of a function or a script, as cached.
 pub(super) trait Code: Debug {
-    /// What it says of itself.
+    /// The fingerprint type.
     type Print: Debug + Clone + PartialEq;
 
-    /// How many may be remembered whose instructions begin at one place; the oldest is forgotten for a further one.
+    /// How many cached codes may have instructions at the same address; one more drops the oldest.
     const MAX_SHARING: usize;
 
-    /// What it said of itself when it was read.
+    /// The fingerprint at the time it was read.
     fn print(&self) -> &Self::Print;
 
-    /// Where its instructions are; nowhere, if none of it are known.
+    /// The address range of its instructions; empty if none are known.
     fn instructions(&self) -> Range<u64>;
 }
 
-/// The code of a process that was read.
+/// The cached code of a process.
 #[derive(Debug)]
 pub(super) struct Codes<C> {
     known: HashMap<u64, Known<C>, RandomState>,
-    /// Where the instructions of each begin, and copies of them, and the addresses of the code that has them.
+    /// For each start address of instructions or a copy of them, the addresses of the codes that have them.
     places: BTreeMap<u64, Vec<u64>>,
-    /// How many copies there are of all, and whether there were too many.
+    /// The number of copies of all codes, and whether there were too many.
     copies: usize,
     is_full: bool,
-    /// The number of the stack that is told.
+    /// The number of the current stack.
     stack: u64,
-    /// The code that was read since [`Self::sampled`].
+    /// The code read since [`Self::sampled`].
     fresh: Vec<u64>,
-    /// When the sample was taken that is worked on; `None` if its thread stood still.
+    /// When the current sample was taken; `None` if its thread is stopped.
     sampled: Option<Instant>,
 }
 
 #[derive(Debug)]
 struct Known<C> {
     code: C,
-    /// The number of the stack for which it was compared with what is in memory.
+    /// The number of the last stack for which it was compared with memory.
     checked: u64,
-    /// A moment before which it was read; `None` if that was for the present stack.
+    /// A time before which it had been read; `None` if it was read for the current stack.
     since: Option<Instant>,
     lines: Lines,
-    /// Where copies of its instructions begin, each of which has memory of its own, and the number of the stack for
-    /// which that was read.
+    /// The start addresses of the copies of its instructions, each in its own memory, and the number of the stack for
+    /// which they were read.
     copies: Vec<u64>,
     copied: Option<u64>,
 }
 
-/// What comparing code with what it says of itself by now showed.
+/// The result of comparing cached code with memory.
 #[derive(Debug)]
 enum Checked<P> {
-    /// It is what it was.
+    /// It is unchanged.
     Known,
-    /// It is not known, and is to be read.
+    /// It is not cached and has to be read.
     New(P),
-    /// It cannot be told any more.
+    /// It cannot be determined any more.
     Lost,
 }
 
@@ -97,8 +97,8 @@ impl<C> Default for Codes<C> {
 }
 
 impl<C: Code> Codes<C> {
-    /// What follows is about a sample of this moment, whose thread ran on since; `None` if it stood still. What was
-    /// read before was read before `now`.
+    /// Announces that the next requests are about a sample taken at `at`, whose thread has run since; `None` if it is
+    /// stopped. Everything read so far was read before `now`.
     pub(super) fn sampled(&mut self, at: Option<Instant>, now: Instant) {
         for address in self.fresh.drain(..) {
             if let Some(known) = self.known.get_mut(&address) {
@@ -108,13 +108,14 @@ impl<C: Code> Codes<C> {
         self.sampled = at;
     }
 
-    /// Whether code was read only after the sample, when it may have had the place of other code.
+    /// Whether code was first read after the sample: at the time of the sample other code may have been at its
+    /// address.
     pub(super) fn is_fresh(&self, address: u64) -> bool {
         let since = self.known.get(&address).and_then(|known| known.since);
         self.sampled.is_some_and(|sampled| since.is_none_or(|since| since > sampled))
     }
 
-    /// Says that from now on another stack is told, for which all code is compared anew.
+    /// Starts the next stack, for which all code is compared with memory again.
     pub(super) fn next_stack(&mut self) {
         self.stack += 1;
         if self.known.len() >= MAX_CODES || self.is_full {
@@ -124,13 +125,13 @@ impl<C: Code> Codes<C> {
         }
     }
 
-    /// Whether this code was compared for this stack already.
+    /// Whether this code was already compared for this stack.
     fn is_checked(&self, address: u64) -> bool {
         self.known.get(&address).is_some_and(|known| known.checked == self.stack)
     }
 
-    /// Compares what is known of code with what it says of itself now, `None` if that cannot be read. `stands` if the
-    /// thread still stands where its frames were read: then other code that is here now is what they execute.
+    /// Compares cached code with its current fingerprint; `None` means that it cannot be read. `stands` means that the
+    /// thread has not run since its frames were read, so code that is there now is what the frames execute.
     fn check(&mut self, address: u64, print: Option<C::Print>, stands: bool) -> Checked<C::Print> {
         let Some(print) = print else {
             self.forget(address);
@@ -149,7 +150,7 @@ impl<C: Code> Codes<C> {
         }
     }
 
-    /// Remembers code that was read for this stack. What had its instructions in the same memory before is gone.
+    /// Adds code read for this stack. Older code with instructions in the same memory is dropped.
     fn insert(&mut self, address: u64, code: C) {
         let Range { start, end } = code.instructions();
         let before = self.places.range(..start).next_back();
@@ -158,7 +159,7 @@ impl<C: Code> Codes<C> {
         let ends_behind = |(at, other): &(u64, u64)| at.saturating_add(self.length(*other)) > start;
         let gone: Vec<u64> = overlapping.filter(ends_behind).map(|(_, other)| other).collect();
         gone.into_iter().for_each(|other| self.forget(other));
-        // Several may be the same function, made anew each time: it is not new if another one was known.
+        // Several may be the same function, created anew each time: it is not new if another one was known.
         let sharing = self.places.get(&start).into_iter().flatten().chain([&address]);
         let same = sharing.filter_map(|other| self.known.get(other)).filter(|other| other.code.print() == code.print());
         let since = same.filter_map(|other| other.since).min();
@@ -176,7 +177,7 @@ impl<C: Code> Codes<C> {
         self.known.insert(address, Known { code, checked: self.stack, since, lines, copies, copied: None });
     }
 
-    /// Forgets code.
+    /// Drops code from the cache.
     pub(super) fn forget(&mut self, address: u64) {
         if let Some(known) = self.known.remove(&address) {
             self.copies -= known.copies.len();
@@ -194,12 +195,12 @@ impl<C: Code> Codes<C> {
         }
     }
 
-    /// Whether it was read for this stack where copies of its instructions are.
+    /// Whether the addresses of its copies of instructions were read for this stack.
     pub(super) fn has_copies(&self, address: u64) -> bool {
         self.known.get(&address).is_some_and(|known| known.copied == Some(self.stack))
     }
 
-    /// Sets where copies of its instructions begin. What was known to be there is gone.
+    /// Sets the start addresses of its copies of instructions. Other code known at these addresses is dropped.
     pub(super) fn set_copies(&mut self, address: u64, mut copies: Vec<u64>) {
         let Some(known) = self.known.get_mut(&address) else { return };
         known.copied = Some(self.stack);
@@ -214,7 +215,7 @@ impl<C: Code> Codes<C> {
         }
         let known_before: HashSet<u64, RandomState> = before.iter().copied().collect();
         if copies.iter().any(|start| !known_before.contains(start)) {
-            // At the moment of the sample the memory of a new copy may have been another function's.
+            // At the time of the sample the memory of a new copy may have belonged to another function.
             known.since = None;
             self.fresh.push(address);
         }
@@ -224,12 +225,12 @@ impl<C: Code> Codes<C> {
         self.places.extend(copies.into_iter().map(|start| (start, vec![address])));
     }
 
-    /// Code that is known, as it was when it was read.
+    /// The cached code, as it was when it was read.
     pub(super) fn get(&self, address: u64) -> Option<&C> {
         self.known.get(&address).map(|known| &known.code)
     }
 
-    /// The same, to add what was read of it later.
+    /// The same for changes, to add data that is read later.
     pub(super) fn get_mut(&mut self, address: u64) -> Option<&mut C> {
         self.known.get_mut(&address).map(|known| &mut known.code)
     }
@@ -239,14 +240,14 @@ impl<C: Code> Codes<C> {
         instructions.end.saturating_sub(instructions.start)
     }
 
-    /// The addresses of the code that has an instruction here, the oldest first.
+    /// The addresses of the codes with an instruction at this address, oldest first.
     pub(super) fn around(&self, address: u64) -> impl Iterator<Item = u64> {
         let near = self.places.range(..=address).next_back().into_iter();
         let sharing = near.flat_map(|(start, sharing)| sharing.iter().map(|code| (*start, *code)));
         sharing.filter(move |(start, code)| address - start < self.length(*code)).map(|(_, code)| code)
     }
 
-    /// The instructions of this code, or the copy of them, that this address is in.
+    /// The range of this code's instructions, or of a copy of them, that contains this address.
     pub(super) fn part(&self, code: u64, address: u64) -> Option<Range<u64>> {
         let (start, sharing) = self.places.range(..=address).next_back()?;
         let length = self.length(code);

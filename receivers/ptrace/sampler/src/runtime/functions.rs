@@ -5,13 +5,13 @@ use hashbrown::HashMap;
 
 use crate::message::{Function, FunctionKind};
 
-/// The most functions of one process.
+/// The maximum number of functions of one process.
 pub const MAX_FUNCTIONS: usize = 65_536;
 
-/// The most bytes of names and files of one process's functions, all together.
+/// The maximum size of all names and files of one process's functions, in bytes.
 pub const MAX_TEXT: usize = 16 << 20;
 
-/// How much longer files may become in all by the folders that they are told behind, in bytes.
+/// How much longer all file paths together may get when folders are put in front of them, in bytes.
 pub const MAX_FOLDERS: usize = 1 << 20;
 
 /// The longest name of a function, in bytes.
@@ -20,33 +20,34 @@ pub const MAX_NAME: usize = 512;
 /// The longest path of a function's file, in bytes.
 pub const MAX_FILE: usize = 1024;
 
-/// The name of functions that cannot be told: because memory changed while it was read, or because there are too many.
+/// The name shown for functions that could not be determined: because memory changed during the read, or because there
+/// are too many.
 pub const UNKNOWN_FUNCTION: &str = "[unknown function]";
 
-/// How many numbers, and how much text, are kept free for the unknown functions: one of each kind, which may be met
-/// when there are too many other functions already.
+/// Numbers and text reserved for the unknown functions, one of each kind, since they may be needed after the limits
+/// are reached.
 const KINDS: usize = FunctionKind::COUNT;
 const UNKNOWN_TEXT: usize = KINDS * UNKNOWN_FUNCTION.len();
 
-/// The functions that were met. Their numbers ascend from 0 without gaps.
+/// The known functions. Their numbers ascend from 0 without gaps.
 #[derive(Debug, Default)]
 pub struct Functions {
     numbers: HashMap<Function, u32, RandomState>,
-    /// The unknown functions' numbers, by their kind.
+    /// The numbers of the unknown functions, by kind.
     unknown: [Option<u32>; KINDS],
     text: usize,
-    /// Those that the owner was not told of yet.
+    /// Functions that were not sent to the owner yet.
     fresh: Vec<Function>,
 }
 
 impl Functions {
-    /// The number of a function; that of the unknown one where there are too many. Names and paths are cut, and control
-    /// characters in them are replaced.
+    /// Returns the number of a function, or that of the unknown one if there are too many. Names and paths are cut,
+    /// and control characters in them are replaced.
     pub fn number(&mut self, kind: FunctionKind, name: &str, file: &str, line: u32) -> u32 {
         self.number_in("", kind, name, file, line)
     }
 
-    /// The same for a function of a module.
+    /// The same for a function in a module.
     pub fn number_in(&mut self, module: &str, kind: FunctionKind, name: &str, file: &str, line: u32) -> u32 {
         let unknown = self.unknown(kind);
         let (name, module) = (plain(name, MAX_NAME), plain(module, MAX_NAME));
@@ -54,7 +55,7 @@ impl Functions {
         self.add(function).unwrap_or(unknown)
     }
 
-    /// The number of the function that stands for those that cannot be told.
+    /// The number of the unknown function of a kind.
     pub fn unknown(&mut self, kind: FunctionKind) -> u32 {
         if let Some(number) = self.unknown[kind as usize] {
             return number;
@@ -65,7 +66,7 @@ impl Functions {
         number
     }
 
-    /// The number of a function; `None` where there are too many.
+    /// Adds a function and returns its number; `None` if there are too many.
     fn add(&mut self, function: Function) -> Option<u32> {
         if let Some(number) = self.numbers.get(&function) {
             return Some(*number);
@@ -83,7 +84,7 @@ impl Functions {
         number
     }
 
-    /// Takes the functions that the owner was not told of yet, and the number of the first one.
+    /// Takes the functions that were not sent to the owner yet, and the number of the first one.
     pub fn take_fresh(&mut self) -> Option<(u32, Vec<Function>)> {
         let fresh = std::mem::take(&mut self.fresh);
         let first = self.numbers.len() - fresh.len();
@@ -91,7 +92,7 @@ impl Functions {
     }
 }
 
-/// The beginning of a text, at most `limit` bytes in whole characters, without control characters.
+/// The start of a text, at most `limit` bytes in whole characters, without control characters.
 pub(crate) fn plain(text: &str, limit: usize) -> String {
     let mut end = limit.min(text.len());
     while !text.is_char_boundary(end) {
@@ -104,8 +105,8 @@ pub(crate) fn plain(text: &str, limit: usize) -> String {
 mod tests {
     use super::*;
 
-    /// Guarantees: equal functions have one number, numbers ascend without gaps, each function is told once, and texts
-    /// are cut in whole characters and made plain.
+    /// Guarantees: equal functions have one number, numbers ascend without gaps, each function is returned once as
+    /// new, and texts are cut at whole characters and cleaned of control characters.
     #[test]
     fn numbers() {
         let mut functions = Functions::default();
@@ -122,7 +123,7 @@ mod tests {
         assert_eq!(functions.take_fresh().unwrap().0, 3);
     }
 
-    /// Guarantees: a target with ever more functions costs a bounded amount, and the rest is the unknown function.
+    /// Guarantees: a target with ever more functions costs bounded memory, and the rest becomes the unknown function.
     #[test]
     fn bounds() {
         let mut functions = Functions::default();
@@ -135,8 +136,8 @@ mod tests {
         assert_eq!(functions.number(FunctionKind::CPython, "name", &file, 0), 1);
     }
 
-    /// Guarantees: a kind of which nothing was met before there were too many functions, or too much text, has an
-    /// unknown function of its own, within the limits, and no other kind's functions are taken for it.
+    /// Guarantees: if a kind is first needed after the limits on functions or text are reached, it still gets an
+    /// unknown function of its own, and no other kind's functions are mistaken for it.
     #[test]
     fn kinds_that_come_late() {
         for (file, count) in [("", MAX_FUNCTIONS as u32), (&*"f".repeat(2000), 40_000)] {
@@ -157,7 +158,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: an unknown function that a program has itself is no reason to count another one for it.
+    /// Guarantees: if a program has a function named like the unknown one, that one is not counted twice.
     #[test]
     fn functions_that_are_called_like_the_unknown_one() {
         let mut functions = Functions::default();

@@ -1,11 +1,10 @@
-//! Puts an interpreter's frames in the places of the native frames that stand for them.
+//! Replaces native frames of an interpreter by the interpreter's own frames.
 //!
-//! Where the interpreter tells an address within the native call that executes some frames, the frames take the place
-//! of the native frame whose part of the stack has that address. That needs no symbol. Where it does not (Python 3.8
-//! and 3.9), native frames of the evaluation function and the interpreter's frames are counted from the outermost one.
+//! If the interpreter provides an address within the native call that executes some frames, they replace the native
+//! frame whose stack range contains that address; no symbol is needed. Otherwise (Python 3.8 and 3.9) native frames of
+//! the evaluation function and the interpreter's frames are counted from the outermost one.
 //!
-//! Frames that were read while the thread ran on may be those of a later moment; only what is proven of them is
-//! believed, see `proof`.
+//! Frames read while the thread was running may be from a later moment, so only proven ones are accepted, see `proof`.
 
 mod held;
 mod proof;
@@ -25,16 +24,16 @@ const LAST_FRAME: u64 = 64 << 10;
 /// A native stack.
 #[derive(Debug, Clone, Copy)]
 pub struct Stack<'a> {
-    /// Its frames, the innermost first.
+    /// The frames, innermost first.
     pub frames: &'a [Frame],
     /// Whether it reaches the thread's first function.
     pub complete: bool,
-    /// What frames stand for in the eyes of an interpreter that has its frames there, by their index, in its order.
+    /// The locations that an interpreter with frames on the native stack found, by frame index, in their order.
     pub told: &'a [(usize, Location)],
 }
 
 impl Stack<'_> {
-    /// What a frame is shown as, where it is not replaced: itself, or what it stands for.
+    /// What is shown for a frame that is not replaced: itself, or the locations found for it.
     fn shown(&self, index: usize) -> impl Iterator<Item = Location> {
         let start = self.told.partition_point(|(at, _)| *at < index);
         let told = self.told.get(start..).unwrap_or_default().iter().take_while(move |(at, _)| *at == index);
@@ -42,18 +41,18 @@ impl Stack<'_> {
         told.map(|(_, location)| *location).chain(own)
     }
 
-    /// Whether a frame stands for something.
+    /// Whether locations were found for a frame.
     fn is_told(&self, index: usize) -> bool {
         self.told.binary_search_by_key(&index, |(at, _)| *at).is_ok()
     }
 
-    /// Replaces `locations` by the frames, without any others.
+    /// Replaces `locations` by the native frames alone.
     pub fn show(&self, locations: &mut Vec<Location>) {
         locations.clear();
         locations.extend((0..self.frames.len()).flat_map(|index| self.shown(index)));
     }
 
-    /// The native frames of the evaluation function, the innermost first.
+    /// The native frames of the evaluation function, innermost first.
     fn evaluations(&self, evaluation: &Range<u64>) -> impl Iterator<Item = usize> {
         (0..self.frames.len()).filter(|index| self.is_evaluation(*index, evaluation))
     }
@@ -63,21 +62,21 @@ impl Stack<'_> {
     }
 }
 
-/// What became of the interpreter's frames.
+/// Counts the results for the interpreter's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Merged {
-    /// Calls of the evaluation function whose frames are there.
+    /// Calls of the evaluation function whose frames are shown.
     pub named: u32,
-    /// Calls of which nothing could be proven, so that the native frame is there.
+    /// Calls without proof, for which the native frame is shown.
     pub unproven: u32,
-    /// Calls of which the callers in the same native call are not known.
+    /// Calls whose callers in the same native call are unknown.
     pub missing_callers: u32,
     /// Frames of unknown functions.
     pub unknown: u32,
 }
 
-/// Replaces `locations` by the native frames with the interpreter's in their places. With `words`, what cannot be
-/// proven is left out.
+/// Replaces `locations` by the native frames, with the interpreter's frames in their places. With `words`, unproven
+/// frames are left out.
 pub fn merge(
     stack: Stack<'_>,
     captured: &Captured,
@@ -124,8 +123,8 @@ pub fn merge(
             locations.extend(others);
             replaced = true;
         }
-        // Code that the interpreter makes to be seen by other profilers calls the evaluation function and says what is
-        // said here already.
+        // A trampoline that the interpreter generates for other profilers calls the evaluation function; the function
+        // that it stands for is shown already.
         let is_trampoline = behind_evaluation && frame.location.is_generated() && !stack.is_told(index);
         let is_outer = captured.nested && behind_evaluation;
         if !replaced && !is_trampoline && !is_outer {
@@ -142,16 +141,16 @@ pub fn merge(
     merged
 }
 
-/// Where frames belong.
+/// The place of a group of frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// In the place of this native frame.
+    /// Replaces this native frame.
     At(usize),
-    /// In front of the first native frame that has a place: there are more of them than native ones.
+    /// Before the first native frame with a place: there are more groups than native frames.
     Before(usize),
-    /// Outside of what is known of the native stack.
+    /// Outside of the known part of the native stack.
     Beyond,
-    /// Nowhere: they began after the native stack was taken, or contradict it.
+    /// Not shown: the frames began after the native stack was taken, or contradict it.
     Nowhere,
 }
 
@@ -167,7 +166,7 @@ impl Place {
 
 fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>) -> Vec<Place> {
     let segments = &captured.segments;
-    // Where each frame has a native call of its own, and no place of that is told.
+    // Each frame has its own native call, and no call has an anchor.
     let is_counted = segments.len() == captured.frames.len() && segments.iter().all(|segment| segment.anchor.is_none());
     match evaluation {
         Some(evaluation) if is_counted => counted(stack, captured, evaluation),
@@ -188,8 +187,8 @@ fn places(stack: Stack<'_>, captured: &Captured, evaluation: Option<&Range<u64>>
     }
 }
 
-/// Where the anchor is in the caller of the evaluation function, moves frames to the evaluation function. The caller
-/// has nothing else to say.
+/// If the anchor is in the caller of the evaluation function, moves the frames to the evaluation function. The caller
+/// itself is not shown.
 fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [Place]) {
     for place in places {
         if let Place::At(at) = *place
@@ -201,14 +200,15 @@ fn move_inwards(stack: Stack<'_>, evaluation: &Range<u64>, places: &mut [Place])
     }
 }
 
-/// The native frame, from this one on, whose part of the stack has an address.
+/// Finds the native frame, from this one on, whose stack range contains an address.
 fn contained(stack: Stack<'_>, anchor: Option<u64>, from: usize) -> Place {
     let (Some(anchor), frames) = (anchor, stack.frames) else { return Place::Nowhere };
     let inner = frames.iter().enumerate().skip(from);
     for (index, frame) in inner {
         let end = frames.get(index + 1).map_or(frame.sp.saturating_add(LAST_FRAME), |caller| caller.sp);
         if (frame.sp..end).contains(&anchor) {
-            // The last frame that is known ends somewhere, but a frame that ends the stack has no such address.
+            // The end of the last known frame is estimated, but the frame that ends a complete stack cannot contain an
+            // anchor.
             let is_last = index + 1 == frames.len();
             return if is_last && stack.complete { Place::Nowhere } else { Place::At(index) };
         }

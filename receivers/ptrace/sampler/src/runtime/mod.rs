@@ -1,13 +1,13 @@
-//! Interpreters whose functions are named from their memory.
+//! Reads the functions that an interpreter executes from the memory of its process.
 //!
-//! A native stack shows an interpreter's own functions, not those of the program that it runs. What runs is in the
-//! interpreter's memory: a list of threads, and for each the chain of its frames. A [`Runtime`] finds an interpreter
-//! among the files of a process, an [`Instance`] reads its frames ([`Instance::capture`]) while the thread stands still
-//! or right after a sample of it, and tells what they are ([`Instance::resolve`]) once that does not matter any more.
-//! `merge.rs` puts them in the places of the native frames that stand for them.
+//! A native stack shows the interpreter's own functions, not those of the program it runs. The program's functions are
+//! in the interpreter's memory: a list of threads, each with a chain of frames. A [`Runtime`] finds an interpreter
+//! among the files of a process. An [`Instance`] reads the frames ([`Instance::capture`]) while the thread is stopped
+//! or right after a sample of it, and resolves them to functions ([`Instance::resolve`]) later, when time no longer
+//! matters. `merge.rs` then replaces the interpreter's native frames by them.
 //!
-//! All of this sees a process only through [`Target`]: no file, no path, no clock. Everything that is read was written
-//! by the target and is taken for hostile: lists are bounded by counts, sizes by limits, and arithmetic wraps.
+//! All of this sees a process only through [`Target`]: no file, no path, no clock. Everything read was written by the
+//! target and is treated as hostile: list lengths and sizes are limited, and arithmetic wraps.
 
 mod code_reader;
 mod codes;
@@ -47,29 +47,29 @@ use crate::elf::SymbolNames;
 use crate::message::{FunctionKind, Location};
 use crate::unwind::{Frame, StackMemory};
 
-/// The most frames of one thread that are read. A deeper stack is cut.
+/// The maximum number of frames read of one thread; a deeper stack is cut.
 pub const MAX_FRAMES: usize = 1024;
 
-/// The most functions of one stack that are read for the first time; further ones are unknown.
+/// The maximum number of functions that are read for the first time in one stack; further ones are shown as unknown.
 const MAX_NEW: u32 = 64;
 
 /// A kind of interpreter.
 pub trait Runtime: Sync {
-    /// The symbols by which it is found.
+    /// The symbols by which a file is recognized as this interpreter.
     fn symbols(&self) -> &'static SymbolNames;
 
     /// Finds the interpreter whose state is in this module.
     ///
     /// # Errors
     ///
-    /// Why its frames cannot be read although it is one of this kind, for a person.
+    /// A message for the operator: why frames cannot be read although this is an interpreter of this kind.
     fn detect(&self, module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Found>, String>;
 }
 
-/// The kinds of interpreters that are known.
+/// All supported kinds of interpreters.
 const RUNTIMES: [&dyn Runtime; FunctionKind::COUNT] = [&Python, &Php, &V8, &Ruby];
 
-/// The symbols by which interpreters are found.
+/// The symbols by which all interpreters are recognized.
 pub(crate) fn symbols() -> impl Iterator<Item = &'static SymbolNames> {
     RUNTIMES.into_iter().map(|runtime| runtime.symbols())
 }
@@ -77,7 +77,6 @@ pub(crate) fn symbols() -> impl Iterator<Item = &'static SymbolNames> {
 /// An interpreter that was found in a process. Plain data: [`Found::instance`] makes its reader.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// What was found.
     kind: FoundKind,
 }
 
@@ -90,7 +89,7 @@ enum FoundKind {
 }
 
 impl Found {
-    /// Its reader, which has read nothing yet.
+    /// Creates the reader, which has read nothing yet.
     pub fn instance(&self) -> Box<dyn Instance> {
         match &self.kind {
             FoundKind::Python(place) => Box::new(python::Interpreter::new(place.clone())),
@@ -101,17 +100,18 @@ impl Found {
     }
 }
 
-/// The interpreters in the modules of a process, and why some cannot be read, with the path of the file.
+/// Finds the interpreters in the modules of a process. For each one that cannot be read, it returns the path of the
+/// file and the reason.
 pub(crate) fn detect(
     modules: &[Module],
     path: impl Fn(&Module) -> String,
     target: &mut dyn Target,
 ) -> (Vec<Found>, Vec<(String, String)>) {
-    /// A process has one interpreter, or a few.
+    /// A process usually has one interpreter, rarely a few.
     const MAX_INSTANCES: usize = 8;
     let (mut found, mut refused) = (Vec::new(), Vec::new());
     for module in modules {
-        // The symbols of interpreters are the only ones that are looked up, so other files are passed over quickly.
+        // Only symbols of interpreters are looked up, so other files have none and are skipped quickly.
         if module.object.as_ref().is_none_or(|object| object.symbols().is_empty()) {
             continue;
         }
@@ -129,62 +129,62 @@ pub(crate) fn detect(
 /// A thread whose frames are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ThreadKey {
-    /// Its id in its own PID namespace.
+    /// The thread's id in its own PID namespace.
     pub id: u32,
-    /// Its thread pointer, 0 while unknown.
+    /// The thread pointer, 0 while unknown.
     pub pointer: u64,
 }
 
-/// A frame as it was read.
+/// A frame as read from memory, before it is resolved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RawFrame {
-    /// Where the frame is.
+    /// The address of the frame.
     pub address: u64,
-    /// Where the code that it executes is (Python's code object, PHP's `zend_function`).
+    /// The address of the code it executes (Python's code object, PHP's `zend_function`).
     pub code: u64,
-    /// Where in the code it is: an address, or an offset, as the interpreter has it.
+    /// The current position in the code: an address or an offset, depending on the interpreter.
     pub instruction: u64,
-    /// What its function belongs to, for interpreters that say it apart from the code: where the method is described
-    /// (Ruby), or where the variables of the module are that it was defined in (Python).
+    /// The address of an object that says what the function belongs to, if the interpreter keeps that apart from the
+    /// code: Ruby's method entry, or the dictionary of the Python module that defines the function.
     pub owner: u64,
 }
 
-/// Frames that one native call of the interpreter's evaluation function executes.
+/// The frames that one native call of the interpreter's evaluation function executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Segment {
     /// The index after its last frame.
     pub end: usize,
-    /// An address on the native stack within that native call, where the interpreter tells one.
+    /// A native stack address within that native call, if the interpreter stores one.
     pub anchor: Option<u64>,
 }
 
-/// The frames of a thread as they were read: addresses only, which mean something as long as nothing of it runs.
+/// The frames of a thread as read: addresses only, which stay valid until the thread runs again.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Captured {
-    /// The frames, the innermost first.
+    /// The frames, innermost first.
     pub frames: Vec<RawFrame>,
-    /// What frames belong to which native call, the innermost first.
+    /// The frames grouped by native call, innermost first.
     pub segments: Vec<Segment>,
-    /// Outer frames are missing, because they were too many or could not be read.
+    /// Whether outer frames are missing, because there were too many or they could not be read.
     pub cut: bool,
-    /// They were too many, so that reading them again finds no more of them.
+    /// Whether there were too many frames, so that reading again would not find more of them.
     pub too_many: bool,
-    /// They are in one array, and a native call has the address of its innermost one (Ruby).
+    /// Whether the frames are in one array whose innermost address the native call holds (Ruby).
     pub in_array: bool,
-    /// The native call that [`Segment::anchor`] is in calls the evaluation function for nothing but these frames
+    /// Whether the native call that contains [`Segment::anchor`] calls the evaluation function for these frames only
     /// (Ruby).
     pub nested: bool,
 }
 
 impl Captured {
-    /// Forgets everything.
+    /// Empties it, so that its buffers can be reused.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.segments.clear();
         (self.cut, self.too_many, self.in_array, self.nested) = (false, false, false, false);
     }
 
-    /// Ends the native call that executes the frames since the last one, if there are any.
+    /// Ends the native call that executes the frames since the last segment, if there are any.
     fn end_call(&mut self, anchor: Option<u64>) {
         let end = self.frames.len();
         if self.segments.last().map_or(0, |segment| segment.end) < end {
@@ -192,27 +192,27 @@ impl Captured {
         }
     }
 
-    /// Whether the frame at this address comes again: a chain that is just being changed may lead in a circle.
+    /// Whether this address is already among the frames: a chain that changes while it is read may be circular.
     fn has(&self, address: u64) -> bool {
         self.frames.iter().any(|frame| frame.address == address)
             || self.segments.iter().any(|segment| segment.anchor == Some(address))
     }
 }
 
-/// What a frame is.
+/// A resolved frame.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resolved {
-    /// Its function and line; `None` for frames that are the interpreter's own and not shown.
+    /// The function and line; `None` for the interpreter's internal frames, which are not shown.
     pub location: Option<Location>,
-    /// Where the instructions of its function are: a native call that executes it has an address in there. Of a
-    /// function that is native itself, the address where it begins.
+    /// The address range of the function's instructions: a native call that executes the function holds an address in
+    /// this range. For a native function, the address where it begins.
     pub code: Range<u64>,
-    /// Its function could not be told, because it changed in between.
+    /// Whether the function is unknown because memory changed in between.
     pub unknown: bool,
 }
 
 impl Resolved {
-    /// What stands for a function that cannot be told.
+    /// A placeholder for a function that could not be determined.
     fn unknown(kind: FunctionKind, functions: &mut Functions) -> Self {
         let location = Location::Interpreted { function: functions.unknown(kind), line: 0 };
         Self { location: Some(location), code: 0..0, unknown: true }
@@ -222,15 +222,15 @@ impl Resolved {
 /// A function that was found by an address in its code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Executed {
-    /// Where its code is, as in [`RawFrame::code`].
+    /// The address of its code, as in [`RawFrame::code`].
     pub code: u64,
     /// The function, and the line of the instruction before the address.
     pub resolved: Resolved,
-    /// There are other functions that share these instructions, or may be.
+    /// Whether other functions share these instructions, or may share them.
     pub shared: bool,
 }
 
-/// What kind of code an address is in.
+/// The kind of code at an address.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodePlace {
     /// Compiled at run time.
@@ -241,44 +241,44 @@ pub enum CodePlace {
     Other,
 }
 
-/// The native stack of a thread, for interpreters that have their frames there.
+/// The native stack of a thread, for interpreters that keep their frames there.
 #[derive(Clone, Copy)]
 pub struct NativeStack<'a> {
-    /// Its frames, the innermost first.
+    /// The frames, innermost first.
     pub frames: &'a [Frame],
-    /// What kind of code an address is in.
+    /// Returns the kind of code at an address.
     pub place: &'a dyn Fn(u64) -> CodePlace,
 }
 
-/// What native frames stand for.
+/// The functions that were found for native frames.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Named {
-    /// Functions by the index of the native frame in whose place they are, the innermost first.
+    /// Functions with the index of the native frame that they replace, innermost first.
     pub locations: Vec<(usize, Location)>,
-    /// Functions of which it is known where they were.
+    /// Number of functions whose position in the source is known.
     pub positioned: u64,
-    /// Other functions with a name.
+    /// Number of other functions with a name.
     pub named: u64,
-    /// Functions that stand for those that were inlined into them as well.
+    /// Number of functions that also stand for the functions inlined into them.
     pub inlined: u64,
-    /// Functions that could not be told.
+    /// Number of functions that could not be determined.
     pub unknown: u64,
 }
 
 impl Named {
-    /// Forgets everything.
+    /// Empties it, so that its buffers can be reused.
     pub fn clear(&mut self) {
         self.locations.clear();
         (self.positioned, self.named, self.inlined, self.unknown) = (0, 0, 0, 0);
     }
 }
 
-/// An interpreter in a process.
+/// The reader of one interpreter in a process.
 pub trait Instance: Debug + Send {
-    /// Reads the frames of a thread into `captured`, which is emptied before. Returns whether it has any. Nothing is
-    /// looked up that can be looked up later, since the thread may stand still for this. `limit` is how many frames are
-    /// read one by one, where the interpreter has them at different places; less than [`MAX_FRAMES`] says that the
-    /// thread is stopped for it.
+    /// Reads the frames of a thread into `captured`, which is cleared first. Returns whether the thread has any
+    /// frames. Everything that can wait is left for later, since the thread may be stopped meanwhile. `limit` is the
+    /// number of frames read one by one, for interpreters that keep them at different places; a limit below
+    /// [`MAX_FRAMES`] means that the thread is stopped for this.
     fn capture(
         &mut self,
         thread: ThreadKey,
@@ -288,7 +288,7 @@ pub trait Instance: Debug + Send {
         captured: &mut Captured,
     ) -> bool;
 
-    /// What the interpreter calls a thread. `is_first` if it is the first one of its process.
+    /// The interpreter's name of a thread. `is_first` says whether it is the first thread of its process.
     fn thread_name(
         &mut self,
         _thread: ThreadKey,
@@ -299,9 +299,8 @@ pub trait Instance: Debug + Send {
         None
     }
 
-    /// Tells what the frames are, in their order. `stands` if the thread still stands where they were read: then what
-    /// is in memory now belongs to them, while otherwise code that has changed since it was read the last time is
-    /// unknown.
+    /// Resolves the frames, in their order. `stands` says that the thread has not run since they were read, so memory
+    /// still belongs to them. Otherwise code that has changed since it was last read is reported as unknown.
     fn resolve(
         &mut self,
         captured: &Captured,
@@ -320,28 +319,29 @@ pub trait Instance: Debug + Send {
         }
     }
 
-    /// What tells its functions by their code; `None` for interpreters that have their frames on the native stack.
+    /// The reader that finds functions by their code; `None` for interpreters that have their frames on the native
+    /// stack.
     #[doc(hidden)]
     fn code(&mut self) -> Option<&mut dyn CodeReader> {
         None
     }
 
-    /// What is asked next is about a sample of this moment, whose thread ran on since; `None` if it stood still. `now`
-    /// is not later than what is read from now on.
+    /// Announces that the next requests are about a sample taken at `at`, whose thread has run since; `None` if it was
+    /// stopped. `now` is not later than any read that follows.
     fn sampled(&mut self, at: Option<Instant>, now: Instant) {
         if let Some(code) = self.code() {
             code.sampled(at, now);
         }
     }
 
-    /// Whether this code (as in [`RawFrame::code`]) was read for the first time after the sample: then another function
-    /// may have had its place at that moment.
+    /// Whether this code (as in [`RawFrame::code`]) was first read after the sample: at the time of the sample another
+    /// function may have been at its address.
     fn is_fresh(&self, _code: u64) -> bool {
         false
     }
 
-    /// Of the functions that share the instructions at this address ([`Executed::shared`]), the one whose code (as in
-    /// [`RawFrame::code`]) is among these words; `None` if that is not exactly one.
+    /// Among the functions that share the instructions at this address ([`Executed::shared`]), returns the one whose
+    /// code address (as in [`RawFrame::code`]) is in `words`; `None` unless exactly one is.
     fn executed_among(
         &mut self,
         address: u64,
@@ -353,15 +353,15 @@ pub trait Instance: Debug + Send {
         code.executed_among(address, words, &mut Session::new(code.max_reads(), target, functions))
     }
 
-    /// The function that has its instructions at this address, among those that [`Instance::resolve`] met; `None` also
-    /// if it changed since.
+    /// Returns the function whose instructions include this address, among those that [`Instance::resolve`] has read;
+    /// `None` also if the function has changed since.
     fn executed(&mut self, address: u64, target: &mut dyn Target, functions: &mut Functions) -> Option<Executed> {
         let code = self.code()?;
         code.executed(address, &mut Session::new(code.max_reads(), target, functions))
     }
 
-    /// The function that has its instructions at this address, if [`Instance::resolve`] did not meet it: one of these
-    /// words is likely to be where its frame is, or was a moment ago.
+    /// Returns the function whose instructions include this address when [`Instance::resolve`] has not read it yet.
+    /// One of these words is probably the address of its frame, or was until a moment ago.
     fn meet(
         &mut self,
         address: u64,
@@ -373,40 +373,39 @@ pub trait Instance: Debug + Send {
         code.meet(address, words, &mut Session::new(code.max_reads(), target, functions))
     }
 
-    /// How far behind its beginning a frame has the address of its instruction, where it has one.
+    /// The offset within a frame of the address of its current instruction, if frames store it.
     fn instruction_in_frame(&self) -> Option<u64> {
         None
     }
 
-    /// Whether each native call of its evaluation function executes one function only, from its beginning to its end,
-    /// so that what the call has in registers and on the stack is of that one, or was there before it began (Python up
-    /// to 3.10).
+    /// Whether each native call of the evaluation function executes exactly one function. Then the registers and stack
+    /// of the call belong to that function, or hold values from before the call (Python up to 3.10).
     fn has_calls_of_one(&self) -> bool {
         false
     }
 
-    /// The registers (DWARF numbers) that have the address of the next instruction and that of the frame in all of the
-    /// evaluation function, where its code is known to have them there (Ruby).
+    /// The registers (DWARF numbers) that hold the next instruction's address and the frame's address throughout the
+    /// evaluation function, if its code is known to keep them there (Ruby).
     fn registers(&self) -> Option<(u8, u8)> {
         None
     }
 
-    /// Where the evaluation function is, for interpreters whose frames have no [`Segment::anchor`].
+    /// The address range of the evaluation function, for interpreters whose frames have no [`Segment::anchor`].
     fn evaluation(&self) -> Option<Range<u64>>;
 
-    /// Whether native calls of its evaluation function tell by themselves what they execute, so that something is known
-    /// of them also where no frames could be read.
+    /// Whether native calls of the evaluation function alone show which function they execute, so that some functions
+    /// are known even if no frames could be read.
     fn proves_by_itself(&self) -> bool {
         false
     }
 
-    /// Where it has what it executes, for interpreters whose frames [`merge_held`] puts in place.
+    /// Where native calls hold the function they execute, for interpreters whose frames [`merge_held`] places.
     fn held(&self) -> Option<Held> {
         None
     }
 
-    /// Tells which functions native frames stand for, where the interpreter has its frames on the native stack, of
-    /// which `memory` has the words as they were at the moment of the sample.
+    /// Finds the functions of native frames, for interpreters with frames on the native stack. `memory` is the stack
+    /// at the moment of the sample.
     fn name_native(
         &mut self,
         _stack: NativeStack<'_>,
@@ -417,7 +416,7 @@ pub trait Instance: Debug + Send {
     ) {
     }
 
-    /// Whether [`Self::name_native`] tells anything.
+    /// Whether this interpreter implements [`Self::name_native`].
     fn is_native(&self) -> bool {
         false
     }

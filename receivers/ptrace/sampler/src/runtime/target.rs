@@ -1,8 +1,8 @@
-//! What reading an interpreter's state needs of a process: bytes at an address.
+//! The interface through which interpreters read the memory of a process.
 
-/// The memory of a process. Implemented over a live process, a copy of a stack, and recordings for tests.
+/// The memory of a process. Implemented for a live process, a stack copy, and recordings in tests.
 pub trait Target {
-    /// Fills all of `bytes` with what is at `address`, or returns `false`.
+    /// Fills all of `bytes` from `address`, or returns `false`.
     fn read(&mut self, address: u64, bytes: &mut [u8]) -> bool;
 }
 
@@ -28,16 +28,16 @@ pub(crate) fn half_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(|rest| rest.first_chunk()).map_or(0, |chunk| u32::from_le_bytes(*chunk))
 }
 
-/// How much may be read for one stack.
+/// The read limits for one stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Allowance {
-    /// Reads.
+    /// The number of reads.
     pub reads: u32,
-    /// Bytes.
+    /// The number of bytes.
     pub bytes: usize,
 }
 
-/// A target from which no more than an allowance is read. Every read counts, also one that fails.
+/// A target with a limit on what is read from it. Every read counts, also one that fails.
 pub(crate) struct Bounded<'a> {
     target: &'a mut dyn Target,
     left: Allowance,
@@ -49,8 +49,7 @@ impl<'a> Bounded<'a> {
         Self { target, left: allowance, refused: 0 }
     }
 
-    /// How many reads were not done because they are not allowed: what they were for is not known, whatever the memory
-    /// has.
+    /// The number of reads refused because of the limit: the data they were for is unknown, whatever is in memory.
     pub(crate) fn refused(&self) -> u32 {
         self.refused
     }
@@ -82,7 +81,7 @@ mod tests {
     }
 
     /// Guarantees: neither more reads nor more bytes than allowed reach the target, and it is known which reads failed
-    /// for that alone.
+    /// only for that reason.
     #[test]
     fn allowance() {
         let mut zeros = Zeros;

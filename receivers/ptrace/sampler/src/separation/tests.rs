@@ -1,4 +1,4 @@
-//! What the sampler process is told.
+//! The command line of the sampler process.
 
 use std::ffi::OsString;
 
@@ -8,7 +8,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// Guarantees: what the owner writes is what the sampler reads.
+/// Guarantees: the sampler parses the arguments that the owner writes.
 #[test]
 fn arguments_come_back() {
     for (realtime, commands) in [(false, true), (true, false)] {
@@ -18,7 +18,7 @@ fn arguments_come_back() {
     }
 }
 
-/// Guarantees: an ordinary start of the host program is no sampler, whatever its arguments.
+/// Guarantees: an ordinary start of the host program is not taken for a sampler, whatever its arguments are.
 #[test]
 fn no_sampler_without_the_marker() {
     assert_eq!(Arguments::from_words(&[]), None);
@@ -26,7 +26,7 @@ fn no_sampler_without_the_marker() {
     assert_eq!(Arguments::from_words(&words(&["run", MARKER])), None);
 }
 
-/// Guarantees: somebody who starts a sampler by hand gets an error, and no standard stream is taken for the socket.
+/// Guarantees: starting a sampler by hand gives an error, and no standard stream is taken for the socket.
 #[test]
 fn refuses_what_the_owner_never_writes() {
     for wrong in [
@@ -46,7 +46,7 @@ fn refuses_what_the_owner_never_writes() {
     }
 }
 
-/// Guarantees: a descriptor that is no packet socket is refused, and stays open for whoever has it.
+/// Guarantees: a descriptor that is not a packet socket is rejected, and stays open for its real user.
 #[test]
 fn takes_only_a_packet_socket() {
     use std::os::fd::AsRawFd;

@@ -4,8 +4,8 @@ fn own() -> ProcessFiles {
     ProcessFiles::open(std::process::id()).unwrap()
 }
 
-/// Guarantees: words are found in the first piece, beyond it only where reading on demand is allowed, and what was read
-/// is told from what changed since.
+/// Guarantees: words are found in the first piece, and beyond it only if reading on demand is allowed; later changes
+/// of the words that were read are detected.
 #[test]
 fn words_of_this_process() {
     let files = own();
@@ -29,7 +29,7 @@ fn words_of_this_process() {
     assert!(!pieces.unchanged(&files, &log));
 }
 
-/// Guarantees: memory that is not there is not read, and does not end the sampler.
+/// Guarantees: unmapped memory is not read, and does not end the sampler.
 #[test]
 fn no_memory() {
     let files = own();
@@ -41,8 +41,8 @@ fn no_memory() {
     }
 }
 
-/// Guarantees: the size follows deep stacks at once and shallow ones slowly, is generous with a thread's first stack,
-/// and never exceeds its limit.
+/// Guarantees: the size grows at once for deep stacks and shrinks slowly for shallow ones, is generous for a thread's
+/// first stack, and never exceeds its limit.
 #[test]
 fn size_follows_need() {
     let mut size = CopySize::new(64 << 10);

@@ -1,4 +1,4 @@
-//! Finds the caller of code that keeps frame pointers by what this code will do next with the stack.
+//! Finds the caller of code that keeps frame pointers by simulating what this code will do next with the stack.
 //!
 //! In the first and last instructions of a function, and everywhere in very short functions, the frame pointer is still
 //! that of its caller. So the instructions are followed from the interrupted one on, with the present registers, until
@@ -12,10 +12,10 @@ use super::walk::Walk;
 
 /// How many instructions are followed.
 const MAX_INSTRUCTIONS: u32 = 64;
-/// Reads of code.
+/// The maximum number of code reads.
 const MAX_READS: u32 = 4;
 
-/// Where a function's caller is.
+/// The position of a function's caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Ahead {
     /// The return address.
@@ -27,8 +27,8 @@ pub(super) struct Ahead {
 }
 
 impl Walk<'_> {
-    /// The caller of the code at the instruction pointer, by what that code will do next; `None` if that does not show
-    /// it. `returns` tells whether a word is a return address.
+    /// The caller of the code at the instruction pointer, found by simulating that code; `None` if that does not show
+    /// it. `returns` decides whether a word is a return address.
     pub(super) fn look_ahead(&mut self, mut returns: impl FnMut(&mut Self, u64) -> bool) -> Option<Ahead> {
         let mut state = Simulation::new(DWARF.map(|number| self.registers.get(number)), false);
         let mut place = self.registers.get(INSTRUCTION_POINTER)?;
@@ -42,8 +42,8 @@ impl Walk<'_> {
                     return self.caller_ahead(&state, top, state.get(RBP)?);
                 }
                 Effect::JumpThrough(register) => {
-                    // A jump to a caller whose address was taken from the stack before, to another function, or within
-                    // this one.
+                    // A jump to a caller whose address was popped from the stack before, to another function, or
+                    // within this one.
                     let (top, frame) = (state.get(RSP)?, state.get(RBP)?);
                     if let Some(target) = register.and_then(|register| state.get(register))
                         && returns(self, target)
@@ -57,7 +57,7 @@ impl Walk<'_> {
                     }
                     break;
                 }
-                // A function that calls another has set up its frame pointer before.
+                // A function that calls another one has set up its frame pointer before.
                 Effect::Call | Effect::End => break,
                 Effect::Jump(distance) => place = place.wrapping_add_signed(i64::from(distance)),
                 Effect::Branch(_) => {}

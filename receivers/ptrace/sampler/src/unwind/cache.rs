@@ -1,7 +1,7 @@
-//! Direct-mapped caches: a program has few return addresses, and finding out again what was replaced costs a
-//! microsecond or a system call. What is in them is valid for what its key names, and never has to be removed.
+//! Direct-mapped caches: a program has few return addresses, and recomputing a replaced entry costs a microsecond or a
+//! system call. An entry is valid for the object or address space in its key, and never has to be removed.
 
-/// Answers by keys, whose first word is the number of an object or an address space: those begin at 1.
+/// Values by keys. The first word of a key is the id of an object or an address space; these ids start at 1.
 #[derive(Debug)]
 pub(super) struct Cache<const WORDS: usize, V, const SLOTS: usize>(Vec<([u64; WORDS], V)>);
 
@@ -12,7 +12,7 @@ impl<const WORDS: usize, V, const SLOTS: usize> Default for Cache<WORDS, V, SLOT
 }
 
 impl<const WORDS: usize, V: Default, const SLOTS: usize> Cache<WORDS, V, SLOTS> {
-    /// The cached answer, or what `find` returns, which is cached then.
+    /// Returns the cached value, or the result of `find`, which is then cached.
     pub(super) fn get(&mut self, key: [u64; WORDS], find: impl FnOnce() -> V) -> &V {
         let slot = self.slot(key);
         if slot.0 != key {
@@ -21,7 +21,7 @@ impl<const WORDS: usize, V: Default, const SLOTS: usize> Cache<WORDS, V, SLOTS> 
         &slot.1
     }
 
-    /// The same where there may be no answer yet, which is not cached.
+    /// The same if there may be no value yet, which is not cached.
     pub(super) fn try_get(&mut self, key: [u64; WORDS], find: impl FnOnce() -> Option<V>) -> Option<&V> {
         let slot = self.slot(key);
         if slot.0 != key {

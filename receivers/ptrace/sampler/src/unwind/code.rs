@@ -1,8 +1,8 @@
-//! Recognizes instructions of x86-64 that matter where there is no call frame information.
+//! Recognizes the x86-64 instructions that matter in code without call frame information.
 //!
 //! Source of the encodings: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, CALL, RET, PUSH,
-//! MOV; the codes that return from signals are those of glibc, musl and Go, and debuggers recognize them in the same
-//! way.
+//! MOV. The sequences that return from signal handlers are those of glibc, musl and Go; debuggers recognize them in
+//! the same way.
 
 use super::instruction::{Effect, Instruction, RBP, RSP, decode};
 use super::simulation::{KEPT, Origin, Simulation, Value};
@@ -12,7 +12,7 @@ use super::simulation::{KEPT, Origin, Simulation, Value};
 pub(super) enum Call {
     /// To this address.
     Direct(u64),
-    /// To the address that is stored at this one, as where a library is called without its linkage table.
+    /// To the address stored here, which is how libraries are called without a procedure linkage table.
     Stored(u64),
     /// Through a register or memory.
     Indirect,
@@ -47,42 +47,42 @@ pub(super) fn returns_from_signal(code: &[u8]) -> bool {
     code.starts_with(GLIBC_AND_GO) || code.starts_with(MUSL)
 }
 
-/// Whether the code ends the thread with what a function returned, which only the function that started the thread
-/// does: `mov %eax, %edi; exit`.
+/// Whether the code ends the thread with the return value of a function: `mov %eax, %edi; exit`. Only the function
+/// that started the thread does that.
 pub(super) fn ends_thread(code: &[u8]) -> bool {
     const GLIBC: &[u8] = b"\x89\xc7\xb8\x3c\x00\x00\x00\x0f\x05";
     const MUSL: &[u8] = b"\x89\xc7\x31\xc0\xb0\x3c\x0f\x05";
     code.starts_with(GLIBC) || code.starts_with(MUSL)
 }
 
-/// Whether the code goes on after a coroutine's function, which makes it the first function of its stack: glibc's
-/// `__start_context` takes the function's parameters from the stack (`mov %rbx, %rsp`), looks whether there are shadow
-/// stacks where it knows of them, and takes the next context.
+/// Whether this is the code to which a coroutine's first function returns: glibc's `__start_context` restores the
+/// parameters from the stack (`mov %rbx, %rsp`), checks for shadow stacks if it supports them, and switches to the
+/// next context.
 pub(super) fn ends_coroutine(code: &[u8]) -> bool {
     let rests: [&[u8]; 3] = [b"\x48\x8b\x3c\x24\x48\x85\xff", b"\x5f\x48\x85\xff", b"\x64\xf7\x04\x25"];
     code.strip_prefix(b"\x48\x89\xdc").is_some_and(|code| rests.iter().any(|rest| code.starts_with(rest)))
 }
 
-/// How far a function with a frame pointer has come.
+/// The progress of a function in setting up or removing its frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Progress {
-    /// The stack has only the return address: at the first instruction, or at the last.
+    /// Only the return address is on the stack: at the first instruction, or at the last.
     Bare,
     /// The caller's frame pointer is on the stack, but the function has not set up its own yet, or has already removed
     /// it.
     Pushed,
-    /// Its frame pointer stands.
+    /// The frame pointer is set up.
     Framed,
 }
 
-/// How far a function has come that is about to execute `code`; `before` are the bytes before it.
+/// The progress of a function that is about to execute `code`; `before` are the preceding bytes.
 pub(super) fn progress(before: &[u8], code: &[u8]) -> Progress {
     const MOVES: [&[u8]; 2] = [b"\x48\x89\xe5", b"\x48\x8b\xec"];
-    // Where a function starts with `endbr64`, or Go stores results before it returns.
+    // A function may start with `endbr64`, and Go may store results before it returns.
     let code = skip_stores(code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code));
     match code {
         [0xc3, ..] | [0xc2, ..] => Progress::Bare,
-        // Go compares the stack pointer with the goroutine's limit first, and grows the stack where it must.
+        // Go first compares the stack pointer with the goroutine's limit, and grows the stack if necessary.
         [0x49, 0x3b, 0x66, 0x10, ..] | [0x4c, 0x8d, 0x64, 0x24, _, 0x4d, 0x3b, 0x66, 0x10, ..] => Progress::Bare,
         [0x76, _, rest @ ..] | [0x0f, 0x86, _, _, _, _, rest @ ..] if rest.starts_with(b"\x55\x48\x89\xe5") => {
             Progress::Bare
@@ -95,10 +95,10 @@ pub(super) fn progress(before: &[u8], code: &[u8]) -> Progress {
     }
 }
 
-/// The target of code that only jumps: entries of the procedure linkage table, thunks. `address` is where the code is.
+/// The target of code that only jumps: entries of the procedure linkage table, thunks. `address` is that of the code.
 pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
     let rest = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
-    // Linkers write `bnd` before the jump where they are asked to.
+    // Linkers put `bnd` before the jump if asked to.
     let rest = rest.strip_prefix(b"\xf2").unwrap_or(rest);
     let distance = |at: usize| Some(i32::from_le_bytes(*rest.get(at..)?.first_chunk()?));
     let target = |length: usize, distance: i32| {
@@ -112,13 +112,13 @@ pub(super) fn jump(address: u64, code: &[u8]) -> Option<Call> {
     }
 }
 
-/// Bytes that are looked at for a prologue: setting up the frame pointer, five registers, a word for alignment, and the
-/// room for variables.
+/// The number of bytes examined for a prologue: setting up the frame pointer, five registers, a word for alignment,
+/// and the space for variables.
 pub(super) const PROLOGUE_LENGTH: usize = 40;
 
-/// What a function that starts by setting up its frame pointer (`push %rbp; mov %rsp, %rbp`) does next: how far its
-/// frame pointer is above the stack pointer behind registers that are pushed and room that is made in one step, and how
-/// many registers it saves that belong to its caller, without the frame pointer. `None` if it begins differently.
+/// Analyses a function that starts by setting up its frame pointer (`push %rbp; mov %rsp, %rbp`). Returns the distance
+/// from the stack pointer to the frame pointer after it has pushed registers and reserved space in one step, and the
+/// number of registers it saves for its caller, without the frame pointer. `None` if it starts differently.
 pub(super) fn prologue(code: &[u8]) -> Option<(u64, usize)> {
     let mut rest = code.strip_prefix(b"\xf3\x0f\x1e\xfa").unwrap_or(code);
     let mut state = Simulation::at_start(false);
@@ -145,8 +145,7 @@ pub(super) fn prologue(code: &[u8]) -> Option<(u64, usize)> {
     is_set.then_some((size, saved))
 }
 
-/// Steps over `mov %eax, N(%rsp)` and `mov %rax, N(%rsp)`, of which Go's functions in assembly have one or two before
-/// `ret`.
+/// Skips `mov %eax, N(%rsp)` and `mov %rax, N(%rsp)`: Go's functions in assembly have one or two of them before `ret`.
 fn skip_stores(code: &[u8]) -> &[u8] {
     let mut rest = code;
     for _ in 0..2 {
@@ -168,7 +167,7 @@ mod tests {
         padded
     }
 
-    /// Guarantees: every form of a near call is seen, as an assembler writes it.
+    /// Guarantees: every form of a near call is recognized, as an assembler writes it.
     #[test]
     fn calls() {
         assert_eq!(call_before(0x1005, &before(b"\xe8\xfb\x0f\x00\x00")), Some(Call::Direct(0x2000)));
@@ -189,7 +188,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: jumps, pushes through memory and other instructions are no calls.
+    /// Guarantees: jumps, pushes from memory and other instructions are not taken for calls.
     #[test]
     fn no_calls() {
         let others: [&[u8]; 6] = [
@@ -205,7 +204,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the first and the last instructions of a function with a frame pointer are told from the others.
+    /// Guarantees: the first and the last instructions of a function with a frame pointer are distinguished from the
+    /// others.
     #[test]
     fn how_far() {
         assert_eq!(progress(b"\x90", b"\x55\x48\x89\xe5"), Progress::Bare);
@@ -220,8 +220,8 @@ mod tests {
         assert_eq!(progress(b"\x90", b"\x48\x83\xec\x10"), Progress::Framed);
     }
 
-    /// Guarantees: what a function takes of the stack is counted as compilers write it, and code that begins otherwise
-    /// is left alone.
+    /// Guarantees: the stack space of a function is computed for the prologues that compilers write, and code with
+    /// another start is left alone.
     #[test]
     fn prologues() {
         let found = prologue;
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(found(b""), None);
     }
 
-    /// Guarantees: entries of the procedure linkage table lead where they lead.
+    /// Guarantees: the targets of procedure linkage table entries are found.
     #[test]
     fn jumps() {
         assert_eq!(jump(0x1000, b"\xff\x25\x00\x10\x00\x00"), Some(Call::Stored(0x2006)));

@@ -1,15 +1,15 @@
 //! Caches the bytes of code around addresses, read from the process.
 //!
-//! Only code without call frame information is read. Each read is a system call, so the bytes are kept: by object for
-//! files, by address space for code compiled at run time. The latter may change after it was read. An outdated entry
-//! can make a word look like a return address behind a call, but the frame pointer that led to it is checked
-//! independently.
+//! Only code without call frame information is read. Each read is a system call, so the bytes are cached: by object
+//! for files, by address space for code compiled at run time. The latter may change after it was read. An outdated
+//! entry can make a word look like a return address that follows a call, but the frame pointer that led to it is
+//! checked independently.
 
 use super::cache::Cache;
 use super::code::{CALL_LENGTH, LOOK_AHEAD};
 use crate::address_space::{AddressSpace, Module};
 
-/// The code around an address. Bytes that could not be read are 0, and no instruction that is looked for begins with 0.
+/// The code around an address. Bytes that could not be read are 0; no instruction that is searched for begins with 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Window {
     pub(super) before: [u8; CALL_LENGTH],
@@ -20,8 +20,8 @@ pub(super) struct Window {
 pub(super) struct CodeCache(Cache<2, Window, 2048>);
 
 impl CodeCache {
-    /// The code around `address`, which lies in `module` or at its end. `budget` counts the reads that are still
-    /// allowed; `None` once they are spent, or where nothing can be read.
+    /// Returns the code around `address`, which lies in `module` or at its end. `budget` counts the reads that are
+    /// still allowed; `None` once they are used up, or if nothing can be read.
     pub(super) fn window(
         &mut self,
         space: &AddressSpace,

@@ -1,17 +1,18 @@
 //! Evaluates DWARF expressions in call frame information.
 //!
-//! Compilers write them for realigned stacks (whose frame address is read from memory), linkers for the procedure
-//! linkage table, glibc for signal frames. They may compute with registers and words of the stack; other operations are
-//! refused. The number of operations, the depth of the stack and the length are limited, since an expression may loop.
+//! Compilers use expressions for realigned stacks (whose frame address is read from memory), linkers for the procedure
+//! linkage table, glibc for signal frames. They may compute with registers and words of the stack; other operations
+//! are rejected. The number of operations, the depth of the stack and the length are limited, since an expression may
+//! loop.
 
 use gimli::{Encoding, EvaluationResult, EvaluationStorage, Format, Piece, Reader, UnitOffset, Value};
 
 use super::step::{Machine, WalkEnd};
 use crate::elf::Slice;
 
-/// Bytes of an expression, at most. The longest in use (glibc's, for a signal frame) have about 30.
+/// The maximum length of an expression in bytes. The longest in use (glibc's, for a signal frame) have about 30.
 const MAX_LENGTH: usize = 1024;
-/// Operations that are executed, at most.
+/// The maximum number of operations that are executed.
 const MAX_OPERATIONS: u32 = 1000;
 
 const ENCODING: Encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 4 };
@@ -24,7 +25,7 @@ impl<R: Reader> EvaluationStorage<R> for Room {
     type Result = [Piece<R>; 1];
 }
 
-/// Evaluates an expression to an address or value. `initial` is pushed first, where there is one.
+/// Evaluates an expression to an address or value. `initial` is pushed first, if there is one.
 pub(super) fn evaluate(bytes: Slice<'_>, initial: Option<u64>, machine: &mut Machine<'_>) -> Result<u64, WalkEnd> {
     if bytes.len() > MAX_LENGTH {
         return Err(WalkEnd::Malformed);

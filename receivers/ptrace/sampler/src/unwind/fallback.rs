@@ -1,11 +1,11 @@
 //! Code without call frame information.
 //!
-//! Some code has its own rules: what returns from a signal, the first function of a program or a thread, CPython's
-//! trampolines, and code that keeps frame pointers (compiled at run time, Java's, Go's, V8's built-in functions). A
-//! frame pointer is used only if the return address next to it lies in code and follows a call. For other code
-//! (handwritten assembly, programs built without tables) the code itself may prove the caller, see
-//! [`proof`](super::proof). Otherwise the stack is scanned for an address that follows a call, preferably a call of a
-//! place shortly before where the thread is. Debuggers do the same; a stack with such a step is *guessed*, never
+//! Some code has its own rules: code that returns from a signal handler, the first function of a program or a thread,
+//! CPython's trampolines, and code that keeps frame pointers (compiled at run time, Java's, Go's, V8's built-in
+//! functions). A frame pointer is used only if the return address next to it lies in code and follows a call. For
+//! other code (handwritten assembly, programs built without tables) the code itself may prove the caller, see
+//! [`proof`](super::proof). Otherwise the stack is scanned for an address that follows a call, preferably a call of an
+//! address shortly before the current one. Debuggers do the same. A stack with such a step is *guessed*, never
 //! complete.
 
 use super::code::{
@@ -25,7 +25,7 @@ const MAX_FRAME: u64 = 16 << 20;
 const SCAN_WORDS: u32 = 1024;
 /// How many words of the stack are scanned for all frames together.
 const MAX_SCANNED: u32 = 8192;
-/// Instructions of the first function, in bytes: those of glibc and musl have about 40.
+/// The length of the first function, in bytes: those of glibc and musl have about 40.
 const ENTRY_LENGTH: u64 = 64;
 /// Functions without tables are shorter than this.
 const MAX_FUNCTION: u64 = 1 << 20;
@@ -33,15 +33,15 @@ const MAX_FUNCTION: u64 = 1 << 20;
 /// A word on the stack that may be a return address.
 #[derive(Debug, Clone, Copy)]
 struct Candidate {
-    /// Where it is.
+    /// Its address on the stack.
     slot: u64,
-    /// The word.
+    /// The possible return address.
     address: u64,
-    /// The called function, where the call says it and the thread may be in it.
+    /// The called function, if the call shows it and the thread may be in it.
     function: Option<u64>,
 }
 
-/// What made code that keeps frame pointers.
+/// What generated the code that keeps frame pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Maker {
     Go,
@@ -50,7 +50,7 @@ pub(super) enum Maker {
 }
 
 impl Walk<'_> {
-    /// The caller of code without call frame information.
+    /// Finds the caller of code without call frame information.
     pub(super) fn without_rules(&mut self, module: &Module, lookup: u64) -> Result<Caller, WalkEnd> {
         self.saved.uses_all(&mut *self.memory);
         let pc = self.registers.instruction_pointer();
@@ -102,7 +102,8 @@ impl Walk<'_> {
         self.guess(module, lookup)
     }
 
-    /// The caller by the frame pointer, in code that keeps it. `None` if the register does not hold a frame pointer.
+    /// Finds the caller by the frame pointer, in code that keeps it. `None` if the register does not hold a frame
+    /// pointer.
     pub(super) fn by_frame_pointer(&mut self, progress: Progress, by: Maker) -> Result<Option<Caller>, WalkEnd> {
         let go = by == Maker::Go;
         let row = match progress {
@@ -115,7 +116,7 @@ impl Walk<'_> {
                     // `runtime/proc.go` newproc1).
                     return Err(WalkEnd::Root);
                 }
-                // Go changes between the stacks of goroutines and of threads.
+                // Go switches between the stacks of goroutines and of threads.
                 if !go && !self.is_frame(frame) {
                     return Ok(None);
                 }
@@ -131,7 +132,7 @@ impl Walk<'_> {
         if !self.returns(caller.registers.instruction_pointer(), by) {
             return Ok(None);
         }
-        // Such code keeps to no convention about the other registers.
+        // Such code follows no convention for the other registers.
         for register in [3, 12, 13, 14, 15] {
             caller.registers.forget(register);
         }
@@ -177,7 +178,7 @@ impl Walk<'_> {
             (None, None) => return Err(WalkEnd::Malformed),
         };
         if framed.is_some_and(|framed| framed.slot == chosen.slot) {
-            // The call says which function this is, and the function's first instructions that it keeps a frame
+            // The call shows which function this is, and the function's first instructions show that it keeps a frame
             // pointer.
             let proven = chosen.function.is_some_and(|function| self.sets_frame_pointer(function));
             self.guessed |= !proven;
@@ -191,7 +192,7 @@ impl Walk<'_> {
         Ok(Caller { registers, saved: self.saved, interrupted: false })
     }
 
-    /// What the frame pointer says, if it looks like one.
+    /// The return address next to the frame pointer, if that looks like one.
     fn frame_candidate(&mut self) -> Option<Candidate> {
         let frame = self.registers.get(FRAME_POINTER).filter(|frame| self.is_frame(*frame))?;
         let next = self.memory.read_u64(frame)?;
@@ -201,7 +202,7 @@ impl Walk<'_> {
         plausible.then_some(Candidate { slot, address, function: None })
     }
 
-    /// Looks for a return address from the stack pointer on.
+    /// Scans for a return address from the stack pointer on.
     fn scan(&mut self, module: &Module, lookup: u64) -> Result<Option<Candidate>, WalkEnd> {
         let start = self.register(STACK_POINTER)?;
         let (mut indirect, mut elsewhere) = (None, None);
@@ -209,7 +210,7 @@ impl Walk<'_> {
             self.scanned += 1;
             let slot = start.wrapping_add(8 * u64::from(place));
             let Some(address) = self.memory.read_u64(slot) else {
-                // The copy may end at the end of the stack. A return address that was found before that is used.
+                // The copy may end at the end of the stack. If a return address was found before that, it is used.
                 return indirect.or(elsewhere).map(Some).ok_or(WalkEnd::Memory(slot));
             };
             let mut candidate = Candidate { slot, address, function: None };
@@ -227,7 +228,7 @@ impl Walk<'_> {
     }
 
     /// Whether `lookup` may be in the function that starts at `function`: it is shortly after its start, and no known
-    /// function lies between.
+    /// function is in between.
     pub(super) fn may_be_in(&self, module: &Module, lookup: u64, function: u64) -> bool {
         let near = lookup.checked_sub(function).is_some_and(|distance| distance < MAX_FUNCTION);
         let tables = module.object.as_ref().and_then(|object| object.tables());

@@ -1,12 +1,12 @@
-//! Where code will read its next instruction from, of a program that it interprets.
+//! Finds where an interpreter's code will read the next instruction of the interpreted program.
 //!
-//! An interpreter of byte code jumps from the code for one instruction to the code for the next through a table, and
-//! reads the byte or the two that it jumps by before. Which read that is follows from the registers that the jump's
-//! target is computed from: some builds read other bytes in between, such as the switch of a tracer (Debian's CPython
-//! 3.11). From where that read takes its address, everything before it on the way tells: which register had the address
-//! earlier, or which word of the stack. So the code ahead of a thread says where it has the address of its next
-//! instruction now, in builds of any compiler and without debug information. What else is on the stack, such as what
-//! the compiler left of an earlier use of the same word, is not looked at.
+//! A byte code interpreter jumps from the code of one instruction to the code of the next through a table, indexed by
+//! the one or two bytes that it has read before. The registers from which the jump's target is computed identify that
+//! read: some builds read other bytes in between, such as the switch of a tracer (Debian's CPython 3.11). The address
+//! of the read is then traced back along the path to the register or the stack word that held it earlier. So the code
+//! ahead of a thread shows where it holds the address of its next instruction now, in builds of any compiler and
+//! without debug information. Other words on the stack, such as leftovers of an earlier use of the same word, are not
+//! considered.
 
 use std::collections::VecDeque;
 
@@ -18,19 +18,19 @@ use super::registers::Registers;
 use super::simulation::{Code, DWARF, KEPT, Origin, Simulation, Value};
 use crate::address_space::AddressSpace;
 
-/// How many instructions are followed for one question.
+/// How many instructions are followed for one query.
 const MOST: u32 = 600;
-/// How many ways may wait to be followed.
+/// How many paths may wait to be followed.
 const MAX_WAYS: usize = 32;
-/// How many answers are kept.
+/// How many results are kept.
 const MAX_ANSWERS: usize = 4;
-/// How many instructions may lie between the read and the jump, where registers do not tell that they belong together.
+/// How many instructions may be between the read and the jump if registers do not link the two.
 const NEAR: u32 = 16;
-/// How many reads are told apart on a way.
+/// How many reads are distinguished on a path.
 const MAX_READS: usize = 16;
 
 impl Origin {
-    /// Where that leads with these registers, and the words that `read` knows.
+    /// The result with these registers, and the words that `read` knows.
     pub(crate) fn resolve(&self, registers: &Registers, mut read: impl FnMut(u64) -> Option<u64>) -> Option<Next> {
         let (register, hops, distance) = self.path();
         let mut value = registers.get(*DWARF.get(usize::from(register))?)?;
@@ -51,21 +51,21 @@ impl Origin {
 pub(crate) enum Next {
     /// At this address.
     At(u64),
-    /// At an address that is in this word of memory.
+    /// At the address stored in this word of memory.
     In(u64),
 }
 
 /// How code finds the address of its next instruction.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ways {
-    /// From what registers and stack say, one or more that may be right.
+    /// Expressions for the address, of which one or more may be right.
     pub(crate) fetches: Vec<Origin>,
-    /// The instruction was read already and the code jumps to it: its address is in a register that all such jumps
-    /// leave it in.
+    /// Whether the instruction was already read and the code jumps to it: the address is in a register that has it at
+    /// all such jumps.
     pub(crate) is_read: bool,
 }
 
-/// The registers that had the address of the instruction at all jumps that were seen (bit N for register N).
+/// The registers that held the instruction's address at all jumps seen so far (bit N for register N).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Kept(u16);
 
@@ -76,7 +76,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// At another jump, these had it.
+    /// Adds the registers that held it at another jump.
     fn see(&mut self, registers: u16) {
         let both = self.0 & registers;
         if both != 0 {
@@ -84,44 +84,44 @@ impl Kept {
         }
     }
 
-    /// The address, once few enough registers are left that it may be in.
+    /// Returns the possible addresses, once few enough registers are left.
     pub(crate) fn resolve(self, registers: &Registers) -> impl Iterator<Item = u64> {
         let numbers = (0..16).filter(move |register| self.0.count_ones() <= 2 && self.0 & 1 << register != 0);
         numbers.filter_map(move |register: usize| registers.get(DWARF[register]))
     }
 }
 
-/// What is known on a way.
+/// The state on a path.
 #[derive(Debug, Clone)]
 struct State {
     values: Simulation<Origin>,
-    /// The addresses of bytes, or of two each, that were read, in order.
+    /// The addresses of the reads of one or two bytes, in order.
     reads: Vec<Origin>,
-    /// By register: the reads that its value was computed from (bit N for read N).
+    /// For each register, the reads that its value was computed from (bit N for read N).
     computed: [u16; 16],
-    /// How many instructions ago the last read was.
+    /// The number of instructions since the last read.
     since: u32,
 }
 
 impl State {
     fn first() -> Self {
-        // An instruction further on or back is one of the same function.
+        // Adding an unknown value to an instruction's address leads to another one of the same function.
         Self { values: Simulation::at_start(true), reads: Vec::new(), computed: [0; 16], since: 0 }
     }
 
-    /// The registers that have this address, or that of the byte beside it.
+    /// The registers that hold this address, or that of the byte beside it.
     fn holding(&self, at: Origin) -> u16 {
         self.values.holding(|value| value == at || value.plus(1) == at)
     }
 
-    /// The reads that the value of any of these registers was computed from.
+    /// The reads from which the values of these registers were computed.
     fn computed_from(&self, registers: u16) -> u16 {
         let with = self.computed.iter().enumerate().filter(|(register, _)| registers & 1 << register != 0);
         with.fold(0, |reads, (_, more)| reads | more)
     }
 
-    /// The reads that a jump depends on, by the reads that its registers were computed from; where these do not tell,
-    /// the last one if it is near.
+    /// The reads that a jump depends on, given the reads that its registers were computed from. If there are none, the
+    /// last read if it is near.
     fn jumps_by(&self, reads: u16) -> Vec<Origin> {
         let by_registers = self.reads.iter().enumerate().filter(|(read, _)| reads & 1 << read != 0);
         let last = self.reads.last().filter(|_| reads == 0 && self.since < NEAR);
@@ -140,7 +140,7 @@ impl State {
         }
         let targets = if effect == Effect::Call { !KEPT } else { effect.targets() };
         if effect == Effect::Call {
-            // What it returns was computed elsewhere.
+            // The return value was computed elsewhere.
             computed = 0;
         }
         for (register, place) in self.computed.iter_mut().enumerate() {
@@ -152,8 +152,8 @@ impl State {
     }
 }
 
-/// How code at `start` will find the address of the next instruction that it reads, by all ways that lead there, the
-/// one without branches first. Nothing where that is not known at `start` yet, or any more.
+/// Finds how code at `start` gets the address of the next instruction that it reads, on all paths to that read, the
+/// one without branches first. Nothing if the address is not known at `start` yet, or no longer.
 pub(crate) fn fetches(space: &AddressSpace, start: u64, kept: &mut Kept) -> Ways {
     let mut code = Code::new(space, MOST);
     let mut open = VecDeque::from([(start, State::first(), 0)]);

@@ -1,9 +1,10 @@
 //! Finds the frame of a function without call frame information from its own instructions.
 //!
-//! If the start of a function is known, its instructions are followed from there. At each of them this shows how far
-//! the stack pointer is from the return address, and where saved registers are: the same as call frame information. All
-//! paths are followed, those with few calls first, since the code after a call that does not return belongs to another
-//! function. If the start is not known, the paths from an instruction to where the function returns show the same.
+//! If the start of a function is known, its instructions are followed from there. For each instruction this gives the
+//! distance from the stack pointer to the return address, and the places of saved registers: the same as call frame
+//! information. All paths are followed, those with few calls first, since the code after a call that does not return
+//! belongs to another function. If the start is unknown, the paths from an instruction to the function's returns give
+//! the same.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -18,9 +19,9 @@ use crate::address_space::AddressSpace;
 
 /// How many paths may wait to be followed.
 const MAX_WAYS: usize = 256;
-/// How many different results are kept for one question.
+/// How many different results are kept for one query.
 const MAX_ANSWERS: usize = 4;
-/// How many returns are examined for one question.
+/// How many returns are examined for one query.
 const MAX_RETURNS: usize = 8;
 
 /// The registers that functions preserve, by their numbers in instructions and in DWARF (System V ABI for x86-64,
@@ -34,11 +35,11 @@ type FlowState = Simulation<Origin>;
 struct Ways {
     open: VecDeque<(u64, FlowState)>,
     seen: HashSet<u64, RandomState>,
-    /// The state at a jump through a table.
+    /// The state at a jump through a table of addresses.
     table: Option<FlowState>,
-    /// Paths beyond the goal: after a call that does not return, another function begins.
+    /// Paths beyond the goal. They come last: after a call that does not return, another function begins.
     far: VecDeque<(u64, FlowState)>,
-    /// Jumps to other functions, whose frames are where this one's was.
+    /// Tail calls: jumps to other functions, which use the same frame.
     tails: VecDeque<(u64, FlowState)>,
     /// Addresses after instructions that never continue there.
     ends: BTreeSet<u64>,
@@ -65,7 +66,7 @@ impl Ways {
         near.or_else(|| self.far.pop_front()).or_else(|| self.tails.pop_front())
     }
 
-    /// A target that a jump through a table may have: the next code before the goal that was not reached otherwise.
+    /// A possible target of a jump through a table: the next code before the goal that was not reached otherwise.
     fn next_by_table(&mut self) -> Option<(u64, FlowState)> {
         let (state, goal) = (self.table.as_ref()?, self.goal?);
         loop {
@@ -103,9 +104,9 @@ impl Ways {
     }
 }
 
-/// Follows all paths from `start`, and calls `found` with each instruction and its state, until that returns that this
-/// is enough. With a goal, everything between `start` and it is taken to be one function. Returns how many instructions
-/// were followed, at most `most`.
+/// Follows all paths from `start`, and calls `found` with each instruction and its state, until it returns that this
+/// is enough. With a goal, everything between `start` and the goal is assumed to be one function. Returns the number
+/// of instructions followed, at most `most`.
 fn follow(
     space: &AddressSpace,
     start: u64,
@@ -166,8 +167,8 @@ fn follow(
     followed
 }
 
-/// The rules at `goal`, an instruction of the function that starts at `function`; `None` where no way leads there, or
-/// nothing is known on it. With how many instructions were followed, at most `most`.
+/// The rules at `goal`, an instruction of the function that starts at `function`; `None` if no path leads there, or
+/// its state is unknown. Also returns the number of instructions followed, at most `most`.
 pub(super) fn rules(space: &AddressSpace, function: u64, goal: u64, most: u32) -> (Option<Row>, u32) {
     let mut rules = None;
     let followed = follow(space, function, Some(goal), most, |place, _, state| {
@@ -194,7 +195,7 @@ fn row(state: &FlowState) -> Option<Row> {
     Row::computed(register, 8 - distance, saved)
 }
 
-/// The first function of a program, as its start hands it to the C library: `mov $main, %rdi` or
+/// The first function of a program, as its start code passes it to the C library: `mov $main, %rdi` or
 /// `lea main(%rip), %rdi`.
 pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
     let mut code = [0; 64];
@@ -214,9 +215,9 @@ pub(super) fn main_function(space: &AddressSpace, entry: u64) -> Option<u64> {
     None
 }
 
-/// The rules at an instruction by the ways that lead from it to a return, those over few calls first: all that differ,
-/// at most [`MAX_ANSWERS`]. One of them is right where the function returns at all; the others belong to what is behind
-/// calls that do not return.
+/// The rules at an instruction, derived from the paths from it to a return, those with few calls first: all different
+/// results, at most [`MAX_ANSWERS`]. If the function returns at all, one of them is right; the others come from code
+/// behind calls that do not return.
 pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (Vec<Row>, u32) {
     let mut answers: Vec<(Origin, Row)> = Vec::new();
     let mut returns = 0;
@@ -235,7 +236,8 @@ pub(super) fn rules_to_return(space: &AddressSpace, start: u64, most: u32) -> (V
     (answers.into_iter().map(|(_, row)| row).collect(), followed)
 }
 
-/// The rules that a return implies: by where the stack pointer is then, and from where registers were restored.
+/// The rules that a return implies: by the stack pointer at that point, and the places that registers were restored
+/// from.
 fn returned(end: Origin, state: &FlowState) -> Option<Row> {
     let (register, distance) = match (end.distance_from(RSP), end.distance_from(RBP)) {
         (Some(distance), _) => (STACK_POINTER, distance),

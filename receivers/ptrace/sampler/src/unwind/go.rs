@@ -1,9 +1,9 @@
 //! Unwinds Go's frames by Go's own table of functions.
 //!
-//! Go's code keeps frame pointers, but of a blocked thread the frame pointer is unknown, and functions in assembly have
-//! none of their own. `runtime.pclntab` says for every instruction how far the stack pointer is from the return
-//! address, in stripped programs as well: the runtime itself unwinds by it. Its layout has been the same since Go 1.18
-//! but for one field (`src/runtime/symtab.go` pcHeader, `src/runtime/runtime2.go` _func, `src/internal/abi/symtab.go`
+//! Go's code keeps frame pointers, but the frame pointer of a blocked thread is unknown, and functions in assembly
+//! have none. For every instruction, `runtime.pclntab` has the distance from the stack pointer to the return address,
+//! in stripped programs as well, since the runtime unwinds with it. Its layout has been the same since Go 1.18 but for
+//! one field (`src/runtime/symtab.go` pcHeader, `src/runtime/runtime2.go` _func, `src/internal/abi/symtab.go`
 //! FuncFlag).
 
 use super::cache::Cache;
@@ -15,17 +15,17 @@ use crate::address_space::{AddressSpace, Module};
 
 /// The largest number of functions of a program; the largest programs have a million.
 const MAX_FUNCTIONS: u64 = 1 << 24;
-/// How many bytes of a function's table of stack sizes are read; a step takes about two, and few functions have ten.
+/// How many bytes of a function's table of stack sizes are read; a step takes about two, and few functions have ten
+/// steps.
 const MAX_STEPS: usize = 4096;
 /// Goroutines have stacks of 1 GiB at most (`src/runtime/proc.go` main).
 const MAX_SIZE: u64 = 1 << 30;
 
-/// The offset in Go 1.26's `runtime.moduledata` of the start of a module's text, which the header of the table no
-/// longer has.
+/// The offset of the module's text start in Go 1.26's `runtime.moduledata`, since the table's header no longer has it.
 const TEXT_IN_MODULE_DATA: u64 = 176;
 
-/// The range of addresses of stacks: above the page that is never mapped, and below the kernel's half (47 bits on
-/// Linux, unless a process asks for more).
+/// The range of stack addresses: above the page that is never mapped, and below the kernel's half (47 bits on Linux,
+/// unless a process asks for more).
 const LEAST_POINTER: u64 = 0x1000;
 const MOST_POINTER: u64 = 1 << 47;
 
@@ -41,12 +41,12 @@ pub(super) struct Frame {
     top: bool,
 }
 
-/// Entries of tables by address space and address. A process may write to its table, so processes do not share entries.
+/// Table entries by address space and address. A process may write to its table, so processes do not share entries.
 pub(super) type GoCache = Cache<2, Option<Frame>, 1024>;
 
 impl Walk<'_> {
-    /// The caller of Go's code by the size of its frame. `None` if the table does not have it, or the stack contradicts
-    /// it.
+    /// Finds the caller of Go's code by the size of its frame. `None` if the table does not contain it, or the stack
+    /// contradicts it.
     pub(super) fn by_go_table(&mut self, module: &Module, lookup: u64) -> Result<Option<Caller>, WalkEnd> {
         let space = self.space;
         let frame = *self.scratch.go.get([space.id(), lookup], || look_up(space, module, lookup));
@@ -60,7 +60,7 @@ impl Walk<'_> {
             return Ok(None);
         }
         let mut registers = self.registers;
-        // Go's functions preserve no registers but the frame pointer, which is below the return address where there is
+        // Go's functions preserve no registers except the frame pointer, which is below the return address if there is
         // a frame.
         registers.known &= 1 << FRAME_POINTER;
         let mut saved = self.saved;
@@ -69,7 +69,7 @@ impl Walk<'_> {
             match self.saved_frame_pointer(place.wrapping_sub(8)) {
                 Ok(Some(pointer)) => registers.set(FRAME_POINTER, pointer),
                 Ok(None) => {}
-                // Below `systemstack` it is on the goroutine's stack, while the stack pointer is on the thread's.
+                // Below `systemstack` it is on the goroutine's stack, but the stack pointer is on the thread's.
                 Err(missing) => saved.lose(FRAME_POINTER, missing),
             }
         }
@@ -94,12 +94,12 @@ impl Walk<'_> {
     }
 }
 
-/// What the table says of an address in a module, read from where it is mapped.
+/// Looks up an address in a module's table, reading the table where it is mapped.
 fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<Frame> {
     let place = module.object.as_ref()?.go_table()?;
     let table = place.address.wrapping_add(module.bias);
     let header: [u8; 72] = read(space, table)?;
-    // The header: the magic number, two zeros, the unit of instructions, the size of addresses.
+    // The header: magic number, two zeros, unit of instructions, size of addresses.
     let has_lines = match header.first_chunk()? {
         [0xf1, 0xff, 0xff, 0xff, 0, 0, 1, 8] => true,
         [0xf0, 0xff, 0xff, 0xff, 0, 0, 1, 8] => false,
@@ -133,7 +133,7 @@ fn look_up(space: &AddressSpace, module: &Module, address: u64) -> Option<Frame>
         if entry(middle)?.0 <= distance { low = middle + 1 } else { high = middle }
     }
     let (start, at) = entry(low.checked_sub(1)?)?;
-    // The entry after the last function says where that one ends.
+    // The entry after the last function has the end of that function.
     if distance >= entry(low)?.0 {
         return None;
     }
@@ -156,8 +156,8 @@ fn read<const LENGTH: usize>(space: &AddressSpace, address: u64) -> Option<[u8; 
     (space.read_code(address, &mut bytes) == LENGTH).then_some(bytes)
 }
 
-/// The value for an instruction at a distance from its function's start: pairs of what is added to the value,
-/// alternately up and down, and of for how many bytes it holds from then on (`src/runtime/symtab.go` step).
+/// The value for an instruction at a distance from its function's start. The table consists of pairs: a signed
+/// increment of the value, and the number of bytes it then applies to (`src/runtime/symtab.go` step).
 fn stack_size(mut bytes: &[u8], distance: u32) -> Option<u64> {
     let (mut value, mut end) = (-1i32, 0u32);
     loop {
@@ -174,7 +174,7 @@ fn stack_size(mut bytes: &[u8], distance: u32) -> Option<u64> {
     }
 }
 
-/// A number in groups of seven bits, the lowest first.
+/// A number in groups of seven bits, lowest first.
 fn number(bytes: &mut &[u8]) -> Option<u32> {
     let mut value = 0u32;
     for shift in (0..32).step_by(7) {

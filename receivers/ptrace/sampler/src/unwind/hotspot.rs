@@ -1,9 +1,9 @@
 //! Unwinds Java's frames in the HotSpot virtual machine.
 //!
-//! The interpreter and the stubs keep frame pointers, and compiled methods do with `-XX:+PreserveFramePointer`. What is
-//! special is what they return to. The interpreter does not call: it pushes the address of code of its own that goes on
-//! behind the call, and jumps. A method that is stopped at a safepoint goes on at the instruction that looked whether
-//! it should stop, and one whose assumptions fell at the code that turns its frame into an interpreter's. Each of these
+//! The interpreter and the stubs keep frame pointers, and compiled methods do with `-XX:+PreserveFramePointer`. Their
+//! return addresses are special. The interpreter does not call: it pushes the address of its own code that continues
+//! after the call, and jumps. A method stopped at a safepoint continues at the instruction that polled the safepoint,
+//! and a deoptimized method continues at the code that converts its frame to an interpreter frame. Each of these
 //! places begins with fixed instructions (openjdk/jdk `src/hotspot/cpu/x86`: `templateInterpreterGenerator_x86.cpp`
 //! generate_return_entry_for and generate_deopt_entry_for, `x86.ad` emit_deopt_handler, `c1_LIRAssembler_x86.cpp`
 //! safepoint_poll, `stubGenerator_x86_64.cpp` generate_cont_thaw; JDK 11 to 25).
@@ -17,24 +17,24 @@ use super::registers::{FRAME_POINTER, INSTRUCTION_POINTER, STACK_POINTER};
 use super::step::WalkEnd;
 use super::walk::{Caller, Walk};
 
-/// Whether code is entered by a return without a call before it.
+/// Whether code is entered by a return without a preceding call.
 pub(super) fn is_entered_by_return(code: &[u8]) -> bool {
     const ENTRIES: [&[u8]; 5] = [
-        // The interpreter behind a call: its stack pointer is restored (since JDK 21 from a distance), and the place
+        // The interpreter after a call: its stack pointer is restored (since JDK 21 from a distance), and the slot
         // cleared.
         b"\x48\x8b\x65\xf0\x48\xc7\x45\xf0\x00\x00\x00\x00",
         b"\x48\x8b\x4d\xf0\x48\x8d\x64\xcd\x00\x48\xc7\x45\xf0",
-        // The interpreter in a frame that was a compiled method's.
+        // The interpreter in a frame that belonged to a compiled method.
         b"\x48\xc7\x45\xf0\x00\x00\x00\x00\x4c\x8b\x6d\xc0",
-        // A compiled method whose frame is to be made an interpreter's: it pushes where it is.
+        // A compiled method that is being deoptimized: it pushes its address.
         b"\xe8\x00\x00\x00\x00\x48\x83\x2c\x24\x05",
         b"\x4c\x8d\x15\xf9\xff\xff\xff\x41\x52",
     ];
-    // The bottom of what was copied to the stack of a virtual thread: it takes the thread's own stack pointer, and
-    // keeps the result.
+    // The bottom of the frames that were copied to the stack of a virtual thread: it restores the thread's own stack
+    // pointer, and keeps the result.
     let thawed = matches!(code, [0x49, 0x8b, 0xa7, _, _, _, _, 0x50, ..]);
     let poll = match code {
-        // `test %eax, (register)`: the page cannot be read where the thread shall stop.
+        // `test %eax, (register)`: the polled page is unreadable when the thread is to stop.
         [0x41, 0x85, mode, ..] | [0x85, mode, ..] => {
             *mode < 8 && !matches!(*mode, 4 | 5) || *mode == 5 && code[0] == 0x85
         }
@@ -49,32 +49,32 @@ const MAX_FRAME: i64 = 16 << 20;
 const MAX_SEARCHED: u64 = 4096;
 /// How many addresses of one process have the code before them searched, each once.
 const MAX_LOOKS: usize = 4096;
-/// How many processes are remembered.
+/// How many processes are cached.
 const MAX_PROCESSES: usize = 64;
 
-/// What is known of processes' compiled methods.
+/// What is known about processes' compiled methods.
 #[derive(Debug, Default)]
 pub(super) struct Habits(Vec<Habit>);
 
 #[derive(Debug)]
 struct Habit {
-    /// The address space's number.
+    /// The id of the address space.
     space: u64,
     looked: HashSet<u64, RandomState>,
-    /// A method was seen that keeps no frame pointer.
+    /// Whether a method was seen that keeps no frame pointer.
     without: bool,
 }
 
-/// Whether there is the start of a compiled method that makes room behind `push %rbp` without setting its frame
-/// pointer: it touches the stack far below first (`mov %eax, -N(%rsp)`).
+/// Whether a compiled method starts here that reserves space after `push %rbp` without setting its frame pointer.
+/// HotSpot's methods first touch the stack far below (`mov %eax, -N(%rsp)`).
 pub(super) fn has_method_without_frame_pointer(code: &[u8]) -> bool {
     let starts = |code: &[u8]| matches!(code, [0x89, 0x84, 0x24, _, _, _, 0xff, 0x55, 0x48, 0x81 | 0x83, 0xec]);
     code.windows(11).any(starts)
 }
 
 impl Walk<'_> {
-    /// Whether the methods of this process may keep frame pointers, by the code before an address. The virtual machine
-    /// has one rule for all, which is known once a method was seen that does not.
+    /// Whether the methods of this process may keep frame pointers, judged by the code before an address. The virtual
+    /// machine has one setting for all methods, which is known once a method without a frame pointer was seen.
     fn may_keep_frame_pointers(&mut self, address: u64) -> bool {
         let space = self.space.id();
         let habits = &mut self.scratch.java.0;
@@ -96,7 +96,7 @@ impl Walk<'_> {
         !habit.without
     }
 
-    /// The caller of code that HotSpot made. `None` where its frame pointer does not lead to one.
+    /// Finds the caller of code that HotSpot generated. `None` if the frame pointer does not lead to one.
     pub(super) fn by_hotspot(&mut self) -> Result<Option<Caller>, WalkEnd> {
         self.guessed |= !self.may_keep_frame_pointers(self.registers.instruction_pointer());
         let stack = self.register(STACK_POINTER)?;
@@ -107,7 +107,7 @@ impl Walk<'_> {
         {
             let mut registers = self.registers;
             registers.known = 0;
-            // Arguments may be pushed on the way.
+            // Arguments may have been pushed in between.
             registers.set(STACK_POINTER, ahead.stack.max(stack));
             registers.set(INSTRUCTION_POINTER, ahead.returns);
             registers.set(FRAME_POINTER, ahead.frame);

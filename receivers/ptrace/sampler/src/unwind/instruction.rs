@@ -1,9 +1,9 @@
-//! Lengths of x86-64 instructions, and what they do to the stack pointer, the frame pointer and the words that matter
-//! to unwinding.
+//! Decodes x86-64 instructions: their length, and their effect on the stack pointer, the frame pointer and the words
+//! that matter to unwinding.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 (prefixes, ModR/M, SIB,
-//! VEX, EVEX) and appendix A (opcode maps). Registers have the numbers of the encoding here: RAX, RCX, RDX, RBX, RSP,
-//! RBP, RSI, RDI, R8 to R15.
+//! VEX, EVEX) and appendix A (opcode maps). Registers are numbered as in the encoding: RAX, RCX, RDX, RBX, RSP, RBP,
+//! RSI, RDI, R8 to R15.
 
 /// The stack pointer's number in an instruction.
 pub(super) const RSP: u8 = 4;
@@ -17,19 +17,19 @@ const FIXED: u16 = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 6 | 1 << 7;
 /// All registers but the stack pointer and the frame pointer.
 const OTHERS: u16 = !(1 << RSP | 1 << RBP);
 
-/// An operand in memory, as an instruction names it.
+/// A memory operand as encoded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MemoryOperand {
-    /// The register it is relative to; `None` where it is another kind of address.
+    /// The base register; `None` for other kinds of addresses.
     pub(super) base: Option<u8>,
-    /// The distance from that register's value.
+    /// The displacement.
     pub(super) distance: i32,
 }
 
 /// The effect of an instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// Changes these registers (bit N for register N) to something that is not followed, and nothing that is.
+    /// Changes these registers (bit N for register N) to unknown values, and has no other effect that matters.
     Changes(u16),
     /// Pushes a register's value, or an unknown one.
     Push(Option<u8>),
@@ -37,23 +37,23 @@ pub(super) enum Effect {
     Pop(Option<u8>),
     /// Copies a register.
     Copy { to: u8, from: u8 },
-    /// Reads a word.
+    /// Reads a word from memory.
     Load { to: u8, from: MemoryOperand },
-    /// Reads a byte, or two, from where a register says.
+    /// Reads one or two bytes from an address in a register.
     Fetch { to: u8, from: MemoryOperand },
-    /// Writes a word.
+    /// Writes a word to memory.
     Store { to: MemoryOperand, from: u8 },
     /// Computes an address.
     Point { to: u8, at: MemoryOperand },
-    /// Computes an address that is further from this one by a multiple of another register.
+    /// Computes an address plus a multiple of another register.
     PointBeyond { to: u8, at: MemoryOperand },
-    /// Adds a number.
+    /// Adds a constant.
     Add { to: u8, value: i32 },
     /// Adds another register.
     AddRegister { to: u8, from: u8 },
     /// Adds a word of memory.
     AddWord { to: u8, from: MemoryOperand },
-    /// Clears bits: those that are not in the number.
+    /// Clears the bits that are not in `value`.
     Mask { to: u8, value: i32 },
     /// `leave`.
     Leave,
@@ -63,16 +63,16 @@ pub(super) enum Effect {
     Return,
     /// Jumps by this distance from the end of the instruction.
     Jump(i32),
-    /// Goes on at the next instruction, or jumps by this distance from its end.
+    /// Continues at the next instruction, or jumps by this distance from its end.
     Branch(i32),
-    /// Jumps to where a register or memory says.
+    /// Jumps to an address in a register or in memory.
     JumpThrough(Option<u8>),
-    /// Nothing follows.
+    /// Execution does not continue after this instruction.
     End,
 }
 
 impl Effect {
-    /// The registers that it writes (bit N for register N); of a call, none.
+    /// The registers that it writes (bit N for register N); none for a call.
     pub(super) fn targets(self) -> u16 {
         match self {
             Self::Changes(registers) => registers,
@@ -97,10 +97,10 @@ impl Effect {
 /// One instruction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Instruction {
-    /// In bytes.
+    /// The length in bytes.
     pub(super) length: usize,
     pub(super) effect: Effect,
-    /// The registers that what it writes is made of (bit N for register N), or more.
+    /// The registers that determine the written value (bit N for register N), possibly with others.
     pub(super) sources: u16,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Instruction {
 #[derive(Debug, Clone, Copy, Default)]
 struct Prefixes {
     operand_size: bool,
-    /// Memory is relative to a segment's base.
+    /// The memory operand is relative to a segment's base.
     segment: bool,
     wide: bool,
     reg: u8,
@@ -116,24 +116,24 @@ struct Prefixes {
     base: u8,
 }
 
-/// The operands that a ModR/M byte names.
+/// The operands encoded by a ModR/M byte.
 #[derive(Debug, Clone, Copy)]
 struct Operands {
-    /// The register, or the operation.
+    /// The register, or an extension of the opcode.
     reg: u8,
-    /// The other operand where it is a register.
+    /// The other operand if it is a register.
     register: Option<u8>,
-    /// And where it is memory.
+    /// The other operand if it is in memory.
     memory: MemoryOperand,
-    /// The register that memory is relative to where that depends on another register, too.
+    /// The base register, if the address also depends on an index register.
     indexed: Option<u8>,
-    /// The registers that the other operand is made of (bit N for register N).
+    /// The registers that determine the other operand (bit N for register N).
     parts: u16,
-    /// Bytes of ModR/M, SIB and displacement.
+    /// The length of ModR/M, SIB and displacement in bytes.
     length: usize,
 }
 
-/// The instruction at the start of `code`; `None` where it is cut off, or none that 64-bit programs use.
+/// Decodes the instruction at the start of `code`; `None` if it is cut off, or is not used by 64-bit programs.
 pub(super) fn decode(code: &[u8]) -> Option<Instruction> {
     let mut at = 0;
     let mut prefixes = Prefixes::default();
@@ -229,7 +229,7 @@ fn bit(register: u8) -> u16 {
     1 << register
 }
 
-/// An instruction of the one-byte map: the length without opcode and prefixes, the effect, and
+/// Decodes an instruction of the one-byte map: the length without opcode and prefixes, the effect, and
 /// [`Instruction::sources`].
 fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> {
     let low = opcode & 7 | prefixes.base;
@@ -344,7 +344,7 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effec
         0xff if operation == 6 => (0, Effect::Push(register)),
         0xff if operation == 2 => (0, Effect::Call),
         0xff if operation == 4 => (0, Effect::JumpThrough(register)),
-        // Calls and jumps into another segment.
+        // Calls and jumps to another segment.
         0xff if matches!(operation, 3 | 5) => (0, Effect::End),
         0xff => (0, Effect::Changes(target)),
         _ => (0, Effect::Changes(both)),
@@ -352,27 +352,27 @@ fn primary(opcode: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effec
     let sources = match opcode {
         0x63 | 0x69 | 0x6b | 0x8b | 0x8d => parts,
         0x89 => bit(reg),
-        // The other operand is an operation.
+        // The register field is an extension of the opcode.
         0x80..=0x83 | 0xc0 | 0xc1 | 0xd0..=0xd3 | 0xf6 | 0xf7 | 0xfe | 0xff => parts,
-        // What is subtracted from itself, or combined with itself so that it is cleared, does not matter.
+        // Subtracting a register from itself, or XOR with itself, gives a result that does not depend on its value.
         0x18..=0x1b | 0x28..=0x2b | 0x30..=0x33 if register == Some(reg) => 0,
         _ => parts | bit(reg),
     };
     Some((length + more, (effect, sources)))
 }
 
-/// The registers of which a byte changes: without a prefix 4 to 7 are the second bytes of the first four. The lowest
-/// bytes of stack pointer and frame pointer are changed by nobody.
+/// The registers of which an instruction changes one byte: without a prefix, 4 to 7 are the second bytes of the first
+/// four. No program changes the lowest bytes of the stack pointer and the frame pointer.
 fn byte(registers: u16) -> u16 {
     (registers | registers >> 4 & 0xf) & OTHERS
 }
 
-/// The registers that an arithmetic instruction changes, which comparisons do not.
+/// The registers that an arithmetic instruction changes; comparisons change none.
 fn compared(opcode: u8, registers: u16) -> u16 {
     if opcode & 0xf8 == 0x38 { 0 } else { registers }
 }
 
-/// An instruction behind `0f`: the length without that byte, the effect, and [`Instruction::sources`].
+/// Decodes an instruction behind `0f`: the length without that byte, the effect, and [`Instruction::sources`].
 fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> {
     let opcode = *rest.first()?;
     let more = rest.get(1..)?;
@@ -385,7 +385,7 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> 
         0x04 | 0x06..=0x09 | 0x0e | 0x0f | 0x30 | 0x32..=0x37 | 0xa0 | 0xa1 | 0xa8..=0xaa => return None,
         0x38 | 0x3a => {
             let Operands { reg, register, parts, length, .. } = operands(more.get(1..)?, prefixes)?;
-            // MOVBE and CRC32 are the ones with general registers.
+            // MOVBE and CRC32 are the only ones with general registers.
             let general = opcode == 0x38 && matches!(more.first()?, 0xf0 | 0xf1);
             let changed = if general { bit(reg) | register.map_or(0, bit) } else { register.map_or(0, bit) & OTHERS };
             let length = 2 + length + usize::from(opcode == 0x3a);
@@ -394,7 +394,7 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> 
         _ => {}
     }
     let Operands { reg, register, memory, indexed, parts, length } = operands(more, prefixes)?;
-    // What is at a fixed address is a variable of the program, and nothing that a pointer goes through.
+    // A fixed address is a variable of the program, and not an object that a pointer refers to.
     let is_fixed = memory.base.is_none() && indexed.is_none();
     if matches!(opcode, 0xb6 | 0xb7) && register.is_none() && !is_fixed {
         return Some((1 + length, (Effect::Fetch { to: reg, from: memory }, parts)));
@@ -421,7 +421,7 @@ fn secondary(rest: &[u8], prefixes: Prefixes) -> Option<(usize, (Effect, u16))> 
     Some((1 + length + number, (Effect::Changes(changed), sources)))
 }
 
-/// An instruction with a VEX or EVEX prefix, from its opcode on.
+/// Decodes an instruction with a VEX or EVEX prefix, from its opcode on.
 fn vector(map: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
     let opcode = *rest.first()?;
     if map == 1 && opcode == 0x77 {
@@ -433,7 +433,7 @@ fn vector(map: u8, rest: &[u8], prefixes: Prefixes) -> Option<(usize, Effect)> {
     let Operands { reg, register, length, .. } = operands(rest.get(1..)?, prefixes)?;
     let number = map == 3 || map == 1 && matches!(opcode, 0x70..=0x73 | 0xc2 | 0xc4..=0xc6);
     let changed = match (map, opcode) {
-        // Instructions with general registers, some of which the prefix names, and moves from vector registers.
+        // Instructions with general registers, some of which are in the prefix, and moves from vector registers.
         (2, 0xf2..=0xf7) | (3, 0xf0) => OTHERS,
         (1, 0x2c | 0x2d | 0x50 | 0xc5 | 0xd7) => bit(reg) & OTHERS,
         (1, 0x7e) | (3, 0x14..=0x17) => register.map_or(0, bit) & OTHERS,

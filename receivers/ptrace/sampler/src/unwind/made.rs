@@ -10,11 +10,11 @@ use super::{COUNT, FRAME_POINTER, Frame, Outcome, Registers, StackMemory, Unwind
 use crate::address_space::{AddressSpace, CodeMemory, FileId, MapsEntry, ProcessView};
 use crate::elf::ObjectCache;
 
-/// Where its code is.
+/// The start address of its code.
 pub(super) const CODE: u64 = 0x10_0000;
-/// Where its stack ends.
+/// The end address of its stack.
 pub(super) const STACK: u64 = 0x7000_0000;
-/// What the first function's callee returns to: behind `call *%rax` the thread is ended by
+/// The return address of the first function's callee: after `call *%rax`, the thread is ended by
 /// `mov %eax, %edi; mov $60, %eax; syscall`.
 pub(super) const ROOT: u64 = CODE + 2;
 
@@ -23,7 +23,7 @@ pub(super) const ROOT: u64 = CODE + 2;
 pub(super) struct Made(Vec<u8>);
 
 impl Made {
-    /// Code that ends a thread, at its start.
+    /// Code that starts with the code that ends a thread.
     pub(super) fn new() -> Self {
         let mut made = Self(vec![0xcc; 0x4000]);
         made.put(CODE, b"\xff\xd0\x89\xc7\xb8\x3c\x00\x00\x00\x0f\x05");
@@ -67,7 +67,7 @@ impl ProcessView for Made {
     }
 }
 
-/// The registers of a made-up thread, by DWARF's numbers, and its stack.
+/// The registers of a synthetic thread, by DWARF number, and its stack.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Thread {
     pub(super) registers: [u64; COUNT],
@@ -96,7 +96,7 @@ impl Thread {
         self.words.insert(address, word);
     }
 
-    /// Makes room that holds arbitrary words, none of which is a return address.
+    /// Reserves space with arbitrary words, none of which is a return address.
     pub(super) fn room(&mut self, bytes: u64) {
         for _ in 0..bytes / 8 {
             self.push(0x1111);
@@ -109,7 +109,7 @@ impl Thread {
         self.registers[usize::from(FRAME_POINTER)] = self.registers[7];
     }
 
-    /// The frames at an instruction, with all registers or with these (bit N for register N).
+    /// The frames at an instruction, with only these registers known (bit N for register N).
     pub(super) fn unwind(&mut self, space: &AddressSpace, pc: u64, known: u32) -> (Vec<u64>, Outcome) {
         self.registers[16] = pc;
         let registers = Registers { values: self.registers, known };

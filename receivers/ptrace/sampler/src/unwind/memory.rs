@@ -1,18 +1,18 @@
-//! Where the unwinder reads stacks: copies, taken while the thread stood still.
+//! The memory from which the unwinder reads stacks: copies taken while the thread was stopped.
 
-/// Memory of the thread at the moment it is unwound for.
+/// The stack memory of a thread at the moment of the sample.
 pub trait StackMemory {
-    /// The eight bytes at `address`, little-endian; `None` where they were not copied.
+    /// The eight bytes at `address`, little-endian; `None` if they were not copied.
     fn read_u64(&mut self, address: u64) -> Option<u64>;
 
-    /// Reads a word that the result does not depend on, since a search dismissed it. A memory that remembers what was
-    /// read, to see later whether a stack has changed, need not remember this word.
+    /// Reads a word that the result does not depend on, since a search rejected it. An implementation that records
+    /// reads, to see later whether a stack has changed, need not record this one.
     fn peek_u64(&mut self, address: u64) -> Option<u64> {
         self.read_u64(address)
     }
 }
 
-/// Memory of which every read is a peek.
+/// Memory whose reads are all peeks.
 pub(super) struct Peek<'a>(pub(super) &'a mut dyn StackMemory);
 
 impl StackMemory for Peek<'_> {
@@ -21,8 +21,8 @@ impl StackMemory for Peek<'_> {
     }
 }
 
-/// A copy of a stack's bytes, and of a second stack's where the thread is in a signal handler on an alternate stack (or
-/// another coroutine's). Buffers are kept for reuse: clear `bytes` and `second_bytes`, and fill them again.
+/// A copy of a stack's bytes, and of a second stack's if the thread is in a signal handler on an alternate stack (or
+/// on another coroutine's). Buffers are reused: clear `bytes` and `second_bytes`, and fill them again.
 #[derive(Debug, Clone, Default)]
 pub struct StackCopy {
     /// The address of the first byte.
@@ -31,7 +31,7 @@ pub struct StackCopy {
     pub bytes: Vec<u8>,
     /// The address of the second stack's first byte.
     pub second_start: u64,
-    /// The second stack's bytes; empty where there is none.
+    /// The second stack's bytes; empty if there is none.
     pub second_bytes: Vec<u8>,
 }
 

@@ -3,7 +3,7 @@
 //! The unwinder follows the call frame information that compilers write into `.eh_frame`, for all registers and with
 //! all of DWARF's expressions. For code without it, it uses rules that are known for that code (frame pointers of code
 //! compiled at run time, Go's own table, the kernel's signal frame), and as the last resort a checked scan of the
-//! stack. Each result says how far it can be trusted: a stack is complete only if it ends where a rule says that it
+//! stack. Each result states how far it can be trusted: a stack is complete only if it ends where a rule says that it
 //! ends.
 
 mod ahead;
@@ -41,22 +41,22 @@ use crate::message::{Location, Trust};
 /// The largest number of frames of a stack. A deeper stack is truncated.
 pub const MAX_FRAMES: usize = 1024;
 
-/// One active call. Two are equal if they are the same call at the same place, whatever is known of their registers.
+/// One active call. Two are equal if they are the same call at the same place, whichever of their registers are known.
 #[derive(Debug, Clone, Copy)]
 pub struct Frame {
     /// The instruction pointer: of the instruction to be executed next in this frame.
     pub pc: u64,
-    /// The stack pointer: where this frame's part of the stack begins. It ends where its caller's begins.
+    /// The stack pointer: the start of this frame's stack range, which ends at the caller's stack pointer.
     pub sp: u64,
     /// The location of that instruction; for callers, of the call instruction before it.
     pub location: Location,
-    /// The registers as far as they are known: in callers those that calls leave as they were.
+    /// The known registers; in callers, those that calls preserve.
     pub registers: Registers,
 }
 
 impl Frame {
-    /// Where its code is looked up, with its index among the frames of its stack: in callers the call is executed
-    /// still, which may be the last instruction of their function.
+    /// The address to look up the frame's code, given its index in the stack: for callers an address within the call,
+    /// which may be the last instruction of its function.
     pub fn lookup(&self, index: usize) -> u64 {
         if index == 0 { self.pc } else { self.pc.wrapping_sub(1) }
     }
@@ -75,8 +75,8 @@ impl Eq for Frame {}
 pub struct Outcome {
     /// How much of the stack is known.
     pub trust: Trust,
-    /// Unwinding ended because this register (DWARF number) is not known: stop the thread, or take it from an earlier
-    /// sample.
+    /// Unwinding ended because this register (DWARF number) is unknown: stop the thread, or take the register from an
+    /// earlier sample.
     pub needs_register: Option<u8>,
     /// Unwinding ended at this stack address, which is not in the copy: copy more from there on.
     pub needs_memory: Option<u64>,
@@ -84,22 +84,22 @@ pub struct Outcome {
     pub unknown_code: Option<u64>,
 }
 
-/// Unwinds stacks. It caches what it found out about code, so one should be used for all processes of a thread.
+/// Unwinds stacks. It caches what it found out about code, so use one for all processes of a thread.
 #[derive(Debug, Default)]
 pub struct Unwinder {
     scratch: walk::Scratch,
 }
 
 impl Unwinder {
-    /// An unwinder that has seen nothing.
+    /// Creates an unwinder with empty caches.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Writes the active calls into `frames` (emptied before), the leaf first.
+    /// Writes the active calls into `frames` (cleared first), the leaf first.
     ///
-    /// Reads stacks through `memory` only, and code through `space` where there is no call frame information. Ends
-    /// after [`MAX_FRAMES`] frames at the latest.
+    /// Reads stacks through `memory` only, and code through `space` if there is no call frame information. Ends after
+    /// [`MAX_FRAMES`] frames at the latest.
     pub fn unwind(
         &mut self,
         space: &AddressSpace,

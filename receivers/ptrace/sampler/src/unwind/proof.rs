@@ -1,11 +1,10 @@
 //! Finds the caller of code without call frame information, where the code itself proves which it is.
 //!
 //! A word on the stack is the return address of the running function if it follows a call of a function whose
-//! instructions lead to where the thread is, and if these instructions have moved the stack pointer by exactly its
-//! distance from that word. A call through a pointer does not tell which function it calls. Then all paths from where
-//! the thread is to a return are followed: each tells at which distance the return address would be, and exactly one of
-//! them must lead to a word that follows a call. Both are facts of the code, so a stack with such steps can be
-//! complete.
+//! instructions lead to the current position, and if these instructions have moved the stack pointer by exactly its
+//! distance from that word. A call through a pointer does not show which function it calls. Then all paths from the
+//! current position to a return are followed: each gives a distance of the return address, and exactly one of them
+//! must lead to a word that follows a call. Both are facts of the code, so a stack with such steps can be complete.
 
 use super::cache::Cache;
 use super::code::{Call, jump};
@@ -25,16 +24,16 @@ pub(super) const MAX_LOOKED: u64 = 16_384;
 pub(super) const MAX_TRIED: u32 = 1024;
 /// How many instructions are followed for one stack, counting those whose result is cached.
 pub(super) const MAX_FOLLOWED: u32 = 65_536;
-/// And for one function.
+/// How many instructions are followed for one function.
 const MAX_FOLLOWED_ONCE: u32 = 4096;
 /// The longest function that is considered, in bytes.
 const MAX_FUNCTION: u64 = 64 << 10;
-/// How many bytes of a table of functions are read.
+/// How many bytes of a function table are read.
 const MAX_TABLE: usize = 8192;
 
-/// What following instructions has found: by the object, an address of it, and the start of the function, 0 for paths
-/// from the address to a return. The rules, at most one if the start of the function is known, and how many
-/// instructions were followed for them.
+/// Cached results of following instructions: by the object, an address in it, and the start of the function, or 0 for
+/// paths from the address to a return. The value has the rules, at most one if the function's start is known, and the
+/// number of instructions followed.
 pub(super) type FlowCache = Cache<3, Answer, 2048>;
 type Answer = (Vec<Row>, u32);
 
@@ -46,7 +45,7 @@ impl Walk<'_> {
         let stack = self.registers.get(STACK_POINTER)?;
         let by_return = self.rules_by_return(module, object, pc);
         let mut main = None;
-        // Where a function is called, another one ends.
+        // A called function's start shows that the one before it has ended.
         let mut nearest = 0;
         for place in 0..MAX_WORDS.min(self.patience.looked) {
             self.patience.looked -= 1;
@@ -58,7 +57,7 @@ impl Walk<'_> {
             self.patience.tried = self.patience.tried.checked_sub(1)?;
             let Some(call) = self.unbounded(|walk| walk.call_before(address)) else { continue };
             let function = match call {
-                // In code that only jumps on, it is not yet where it goes.
+                // The thread is still in a stub that only jumps to the function.
                 Call::Direct(function) if pc.wrapping_sub(function) < LONGEST as u64 => function,
                 Call::Direct(function) => self.jumped_to(function),
                 Call::Stored(place) => self.stored(place).unwrap_or_default(),
@@ -88,7 +87,7 @@ impl Walk<'_> {
         None
     }
 
-    /// The address of a called function, following the procedure linkage table and code that only jumps.
+    /// The address of a called function, after following the procedure linkage table and code that only jumps.
     fn jumped_to(&mut self, function: u64) -> u64 {
         match self.unbounded(|walk| walk.code_at(function)).and_then(|code| jump(function, &code)) {
             Some(Call::Direct(next)) => next,
@@ -131,7 +130,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Where a row says that the return address is.
+    /// The place of the return address according to a row.
     fn returns_by(&self, row: &Row) -> Option<u64> {
         let Cfa::Register { register, offset } = row.cfa else { return None };
         let base = match register {
@@ -142,15 +141,15 @@ impl Walk<'_> {
     }
 }
 
-/// The function that `pc` may be in, where the call before `returns` takes it from a table
-/// (`lea table(%rip), %reg; call *(%reg,%index,8)`): the nearest before.
+/// If the call before `returns` takes the function from a table (`lea table(%rip), %reg; call *(%reg,%index,8)`), the
+/// function in the table nearest before `pc`.
 fn function_of_table(space: &AddressSpace, returns: u64, pc: u64) -> Option<u64> {
     let mut code = [0; 10];
     if space.read_code(returns.wrapping_sub(10), &mut code) != code.len() {
         return None;
     }
     let [0x48, 0x8d, target, a, b, c, d, 0xff, 0x14, index] = code else { return None };
-    // The same register of the first eight, and words.
+    // It must be the same register, one of the first eight, with a scale of 8.
     if target & 0xc7 != 5 || index & 7 != target >> 3 & 7 || index >> 6 != 3 {
         return None;
     }

@@ -8,16 +8,16 @@ use crate::elf::{Context, Object};
 /// Registers that a small row can hold: the callee-saved ones and the return address.
 const SMALL: usize = 8;
 
-/// How the canonical frame address is found.
+/// How the canonical frame address is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cfa {
-    /// The value of a register and an offset.
+    /// The value of a register plus an offset.
     Register { register: u8, offset: i64 },
     /// By an expression.
     Expression(UnwindExpression<usize>),
 }
 
-/// How the value of a register in the calling frame is found.
+/// How the value of a register in the calling frame is computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     Undefined,
@@ -42,11 +42,11 @@ pub(super) enum Rules {
 pub(super) struct Row {
     pub(super) cfa: Cfa,
     pub(super) rules: Rules,
-    /// The frame was made by the kernel for a signal handler.
+    /// Whether the kernel created the frame for a signal handler.
     pub(super) signal: bool,
 }
 
-/// What the tables have for an address.
+/// The result of a lookup in the tables.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) enum Lookup {
     /// The rules.
@@ -93,7 +93,7 @@ fn row(found: &gimli::UnwindTableRow<usize, crate::elf::Room>, signal: bool) -> 
     Some(Row { cfa, rules, signal })
 }
 
-/// The lowest address first: if memory is missing, the copy has to start there.
+/// Sorts by address, lowest first: if memory is missing, the copy has to start at the lowest address.
 fn sort_by_offset(registers: &mut [u8], offsets: &mut [i32]) {
     for end in 1..offsets.len() {
         for place in (0..end).rev() {
@@ -106,7 +106,7 @@ fn sort_by_offset(registers: &mut [u8], offsets: &mut [i32]) {
     }
 }
 
-/// The number of a general register or the return address; others (vector registers) play no role.
+/// The number of a general register or the return address; others (vector registers) do not matter.
 fn general(register: gimli::Register) -> Option<u8> {
     u8::try_from(register.0).ok().filter(|register| usize::from(*register) < COUNT)
 }
@@ -133,27 +133,27 @@ fn convert(rule: &RegisterRule<usize>) -> Option<Rule> {
 }
 
 impl Row {
-    /// Where the return address is saved, from the canonical frame address on, if that is all there is to it.
+    /// The offset of the return address from the canonical frame address, if its rule is that simple.
     pub(super) fn return_address(&self) -> Option<i64> {
         let Rules::Saved { count, registers, offsets } = &self.rules else { return None };
         let place = registers.iter().take(usize::from(*count)).position(|register| *register == INSTRUCTION_POINTER)?;
         Some(i64::from(offsets[place]))
     }
 
-    /// How many registers are saved besides the frame pointer and the return address, where all are on the stack.
+    /// The number of saved registers besides the frame pointer and the return address, if all are saved on the stack.
     pub(super) fn saved(&self) -> Option<usize> {
         let Rules::Saved { count, registers, .. } = &self.rules else { return None };
         let others = registers.iter().take(usize::from(*count));
         Some(others.filter(|register| !matches!(**register, super::FRAME_POINTER | INSTRUCTION_POINTER)).count())
     }
 
-    /// Whether nothing calls this code: the rule for the return address is that there is none.
+    /// Whether nothing calls this code: the rule says that there is no return address.
     pub(super) fn is_root(&self) -> bool {
         let Rules::Any(rules) = &self.rules else { return false };
         rules.contains(&(INSTRUCTION_POINTER, Rule::Undefined))
     }
 
-    /// What vsyscalls and functions at their first instruction have: nothing but the return address on the stack.
+    /// The row of vsyscalls and of functions at their first instruction: only the return address is on the stack.
     pub(super) fn entry() -> Self {
         let (mut registers, mut offsets) = ([0; SMALL], [0; SMALL]);
         registers[0] = INSTRUCTION_POINTER;
@@ -165,15 +165,15 @@ impl Row {
         }
     }
 
-    /// A function that has pushed its caller's frame pointer and done nothing else.
+    /// The row of a function that has only pushed its caller's frame pointer.
     pub(super) fn pushed() -> Self {
         let mut row = Self::entry();
         row.cfa = Cfa::Register { register: super::STACK_POINTER, offset: 16 };
         row.save_frame_pointer()
     }
 
-    /// The return address below the canonical frame address, which is so far from a register, and registers that are
-    /// saved so far from it. `None` where that is too far.
+    /// A row with the return address below the canonical frame address, which is at an offset from a register, and
+    /// with registers saved at offsets from it. `None` if an offset is too large.
     pub(super) fn computed(register: u8, offset: i64, saved: impl Iterator<Item = (u8, i64)>) -> Option<Self> {
         let (mut registers, mut offsets) = ([0; SMALL], [0; SMALL]);
         let mut count = 0;
@@ -187,14 +187,14 @@ impl Row {
         Some(Self { cfa: Cfa::Register { register, offset }, rules, signal: false })
     }
 
-    /// A function that has made room for one word and saved nothing.
+    /// The row of a function that has reserved one word and saved nothing.
     pub(super) fn spaced() -> Self {
         let mut row = Self::entry();
         row.cfa = Cfa::Register { register: super::STACK_POINTER, offset: 16 };
         row
     }
 
-    /// A function that has set up its frame pointer.
+    /// The row of a function that has set up its frame pointer.
     pub(super) fn framed() -> Self {
         let mut row = Self::entry();
         row.cfa = Cfa::Register { register: super::FRAME_POINTER, offset: 16 };
@@ -210,8 +210,8 @@ impl Row {
         self
     }
 
-    /// What the kernel pushed for a signal handler, at the first instruction of the code that returns from it:
-    /// `struct ucontext` at the stack pointer, whose registers start at 40 (Linux
+    /// The row at the first instruction of the code that returns from a signal handler: the kernel has pushed
+    /// `struct ucontext` at the stack pointer, and its registers start at 40 (Linux
     /// `arch/x86/include/uapi/asm/sigcontext.h`).
     pub(super) fn signal_frame() -> Self {
         const ORDER: [u8; COUNT] = [8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16];

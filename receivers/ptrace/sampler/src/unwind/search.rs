@@ -1,16 +1,16 @@
 //! Finds unknown frame pointers.
 //!
-//! A blocked thread is not stopped, so only its stack pointer, its program counter and the arguments of its system call
-//! are known. For code that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned
+//! A blocked thread is not stopped, so only its stack pointer, its program counter and the arguments of its system
+//! call are known. For code that addresses its frame by the frame pointer (Rust's standard library, libffi, realigned
 //! stacks), the frame pointer is then derived:
 //!
-//! * From its first instructions: if they push registers and make room in one step, they tell how far the frame pointer
-//!   is above the stack pointer.
-//! * From the stack: the right frame pointer is the one with which the rules give a return address behind a call of
-//!   just this function, directly, through the linkage table, or through a stored address.
+//! * From its first instructions: if they push registers and reserve space in one step, they show how far the frame
+//!   pointer is above the stack pointer.
+//! * From the stack: the right frame pointer is the one with which the rules give a return address that follows a call
+//!   of exactly this function, directly, through the linkage table, or through a stored address.
 //!
 //! Both are facts of the code, so a stack that then reaches its root by rules is complete. If neither works (a call
-//! through a register from code that makes room in several steps), the first word is taken that looks like a frame
+//! through a register from code that reserves space in several steps), the first word is taken that looks like a frame
 //! pointer and leads to the root, and the stack is *guessed*.
 
 use super::Frame;
@@ -29,28 +29,28 @@ use crate::elf::Object;
 const SEARCH_WORDS: u64 = 8192;
 /// How many words are tried for one stack.
 pub(super) const MAX_SEARCHED: u64 = 16_384;
-/// How many times code is read for one stack, or a stack is unwound to see where it ends.
+/// How many times code may be read for one stack, or a stack be unwound to see where it ends.
 pub(super) const MAX_CALLS: u32 = 256;
 pub(super) const MAX_TRIALS: u32 = 16;
 /// The largest distance between a frame pointer and the one above it, in bytes.
 const MAX_FRAME: u64 = 16 << 20;
-/// Code that is compiled for more than one kind of processor is entered behind its first instruction where that only
-/// marks its start.
+/// Code compiled for several kinds of processors may be entered behind its first instruction, if that only marks its
+/// start.
 const ENTRY_SLACK: u64 = 4;
-/// Candidates of a kind.
+/// The maximum number of candidates of each kind.
 const MOST: usize = 4;
 
-/// How much a search may still do for the present stack.
+/// The remaining budget of a search for the current stack.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) words: u64,
     pub(super) calls: u32,
     pub(super) trials: u32,
-    /// Words that are looked at where code proves its caller.
+    /// Words to be examined where code proves its caller.
     pub(super) looked: u64,
-    /// Those that are addresses of code.
+    /// Words among these that are addresses of code.
     pub(super) tried: u32,
-    /// Instructions that are followed there.
+    /// Instructions to be followed for that.
     pub(super) followed: u32,
 }
 
@@ -67,7 +67,7 @@ impl Patience {
     }
 }
 
-/// The state of a walk before something was tried.
+/// The state of a walk before an attempt.
 struct Before {
     registers: super::Registers,
     saved: Saved,
@@ -80,12 +80,12 @@ struct Before {
     unknown_code: Option<u64>,
 }
 
-/// Frame pointers that may be the right one, the lowest first.
+/// Candidates for the frame pointer, lowest first.
 #[derive(Default)]
 struct Found {
-    /// The return address is behind a call of this function.
+    /// Candidates whose return address follows a call of this function.
     called: [Option<u64>; MOST],
-    /// It is behind some call, and the saved frame pointer looks like one.
+    /// Candidates whose return address follows some call, and whose saved frame pointer looks like one.
     likely: [Option<u64>; MOST],
 }
 
@@ -143,7 +143,7 @@ impl Walk<'_> {
                 return WalkEnd::Root;
             }
         }
-        // The caller is known, though not where its stack ends.
+        // The caller is known, but not the end of the stack.
         self.back(&before, frames, outcome);
         match computed.or(found.called[0]) {
             Some(frame) if self.patience.trials > 0 => self.proceed(frame, frames, outcome),
@@ -159,7 +159,7 @@ impl Walk<'_> {
         let mut code = [0; PROLOGUE_LENGTH];
         let count = self.space.read_code(function, &mut code).min(PROLOGUE_LENGTH);
         let (size, saved) = prologue(&code[..count])?;
-        // More registers are saved than were seen being pushed, so more room was made than was seen.
+        // More registers are saved than the prologue was seen pushing, so it reserved more space than was seen.
         if row.saved() != Some(saved) {
             return None;
         }
@@ -190,8 +190,8 @@ impl Walk<'_> {
         found
     }
 
-    /// The return address that the rules give with a frame pointer, if both it and the address where it is saved are
-    /// possible.
+    /// The return address that the rules give with a frame pointer, if the address and its place on the stack are
+    /// plausible.
     fn return_address(&mut self, row: &Row, object: &Object, frame: u64) -> Option<u64> {
         let above = |cfa: u64| {
             cfa.checked_sub(self.registers.stack_pointer()).is_some_and(|distance| (8..MAX_FRAME).contains(&distance))
@@ -246,7 +246,7 @@ impl Walk<'_> {
         (self.space.read_code(place, &mut bytes) == 8).then(|| u64::from_le_bytes(bytes))
     }
 
-    /// Whether the stack reaches its root with this frame pointer. The walk is at its end then.
+    /// Whether the stack reaches its root with this frame pointer. Afterwards the walk is at its end.
     fn leads_to_root(&mut self, frame: u64, before: &Before, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> bool {
         let Some(trials) = self.patience.trials.checked_sub(1) else { return false };
         self.patience.trials = trials;

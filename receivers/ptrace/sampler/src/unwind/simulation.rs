@@ -1,32 +1,32 @@
-//! What registers and memory hold while instructions are followed: numbers, or how they follow from the registers at
-//! the start.
+//! Simulates the contents of registers and memory while instructions are followed: as numbers, or as expressions of
+//! the registers at the start.
 
 use super::instruction::{Effect, LONGEST, MemoryOperand, RBP, RSP};
 use super::registers::{FRAME_POINTER, STACK_POINTER};
 use crate::address_space::AddressSpace;
 
-/// The registers' numbers of DWARF by those of instructions (System V ABI for x86-64, figure 3.36).
+/// DWARF register numbers, indexed by instruction encoding numbers (System V ABI for x86-64, figure 3.36).
 pub(super) const DWARF: [u8; 16] = [0, 2, 1, 3, STACK_POINTER, FRAME_POINTER, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15];
 
-/// The registers that a call leaves as they were: RBX, RSP, RBP, R12 to R15.
+/// The registers that a call preserves: RBX, RSP, RBP, R12 to R15.
 pub(super) const KEPT: u16 = 1 << 3 | 1 << RSP | 1 << RBP | 0xf << 12;
 
-/// How many words that were written are remembered.
+/// The maximum number of written words that are tracked.
 const MAX_WRITTEN: usize = 64;
-/// How often an address may be read from memory on a way.
+/// How many memory reads an expression may contain.
 const MAX_HOPS: usize = 2;
 /// How many bytes of code are read at once.
 const BLOCK: usize = 2048;
 
-/// What a register or a word holds.
+/// The value of a register or a word.
 pub(super) trait Value: Copy + PartialEq {
-    /// What is this much further.
+    /// This value plus a distance.
     fn plus(self, distance: i64) -> Self;
 
-    /// With only the bits that are in a mask; `None` where that is not known.
+    /// The value with only the bits in a mask; `None` if that is unknown.
     fn masked(self, mask: i64) -> Option<Self>;
 
-    /// How far another address is from this one; `None` where that is not known.
+    /// The distance to another address; `None` if that is unknown.
     fn distance_to(self, other: Self) -> Option<i64>;
 }
 
@@ -44,8 +44,8 @@ impl Value for u64 {
     }
 }
 
-/// How a value follows from the registers at the start: a register's value, with as many words read as there are hops,
-/// each at a distance from the value so far, and a distance to the last one.
+/// A value as an expression of a register at the start: the register's value, then for each hop the word at a distance
+/// from the value so far, and finally a distance that is added.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Origin {
     pub(super) register: u8,
@@ -59,13 +59,13 @@ impl Origin {
         Self { register, hops: [0; MAX_HOPS], count: 0, distance: 0 }
     }
 
-    /// The word at this address.
+    /// The expression for the word at this address.
     pub(super) fn word(mut self) -> Option<Self> {
         *self.hops.get_mut(usize::from(self.count))? = self.distance;
         Some(Self { count: self.count + 1, distance: 0, ..self })
     }
 
-    /// The address of which this is the word.
+    /// The inverse of [`Self::word`]: the address at which this word is.
     pub(super) fn address_of_word(self) -> Option<Self> {
         let count = self.count.checked_sub(1).filter(|_| self.distance == 0)?;
         let mut address = Self { count, ..self };
@@ -73,12 +73,12 @@ impl Origin {
         Some(address)
     }
 
-    /// How far it is from a register's value at the start; `None` where it does not follow from that alone.
+    /// The distance from a register's value at the start; `None` if it does not depend on that alone.
     pub(super) fn distance_from(self, register: u8) -> Option<i64> {
         Self::of(register).distance_to(self)
     }
 
-    /// The register that it is read relative to, the distances that words are read at, and the last distance.
+    /// The register at the start, the distances of the words that are read, and the last distance.
     pub(super) fn path(&self) -> (u8, &[i64], i64) {
         (self.register, self.hops.get(..usize::from(self.count)).unwrap_or_default(), self.distance)
     }
@@ -99,17 +99,17 @@ impl Value for Origin {
     }
 }
 
-/// Registers, by their numbers in instructions, and the words that were written; `None` for what is not known.
+/// Registers, by their encoding numbers, and the words that were written; `None` for unknown values.
 #[derive(Debug, Clone)]
 pub(super) struct Simulation<V> {
     registers: [Option<V>; 16],
     written: Vec<(V, Option<V>)>,
-    /// An address to which something unknown is added is taken for the address before: it is one of the same object.
+    /// Adding an unknown value leaves an address unchanged: it still points into the same object.
     nearly: bool,
 }
 
 impl Simulation<Origin> {
-    /// Each register has its own value.
+    /// The state at the start, with a distinct value in each register.
     pub(super) fn at_start(nearly: bool) -> Self {
         Self::new(std::array::from_fn(|register| Some(Origin::of(register as u8))), nearly)
     }
@@ -119,7 +119,7 @@ impl Simulation<Origin> {
         self.get(register) == Some(Origin::of(register))
     }
 
-    /// Where the value that a register had at the start was written first, and still is.
+    /// The address where the initial value of a register was first written, if it is still there.
     pub(super) fn saved(&self, register: u8) -> Option<Origin> {
         let mut saved = self.written.iter().filter(|(_, value)| *value == Some(Origin::of(register)));
         saved.next().map(|(address, _)| *address)
@@ -135,7 +135,7 @@ impl<V: Value> Simulation<V> {
         self.registers.get(usize::from(register)).copied().flatten()
     }
 
-    /// The registers whose values are like this (bit N for register N).
+    /// The registers whose values satisfy a condition (bit N for register N).
     pub(super) fn holding(&self, is_it: impl Fn(V) -> bool) -> u16 {
         (0..16)
             .filter(|register| self.get(*register).is_some_and(&is_it))
@@ -148,12 +148,12 @@ impl<V: Value> Simulation<V> {
         }
     }
 
-    /// The address that an operand names.
+    /// The address of an operand.
     pub(super) fn at(&self, operand: MemoryOperand) -> Option<V> {
         Some(self.get(operand.base?)?.plus(i64::from(operand.distance)))
     }
 
-    /// The word at an address: what was written there, or else what `read` says.
+    /// The word at an address: the one written there, or else the result of `read`.
     pub(super) fn load(&self, address: Option<V>, read: &mut impl FnMut(V) -> Option<V>) -> Option<V> {
         let address = address?;
         let overlaps = |written: V| written.distance_to(address).is_some_and(|distance| distance.unsigned_abs() < 8);
@@ -172,12 +172,12 @@ impl<V: Value> Simulation<V> {
         } else if value.is_some()
             && let Some(unknown) = self.written.iter_mut().find(|(_, value)| value.is_none())
         {
-            // Where a register is saved matters more than what else was overwritten.
+            // A saved register matters more than other overwritten words.
             *unknown = (address, value);
         }
     }
 
-    /// Applies an instruction that goes on at the next one.
+    /// Applies an instruction that continues at the next one.
     pub(super) fn step(&mut self, effect: Effect, mut read: impl FnMut(V) -> Option<V>) {
         let nearly = self.nearly;
         match effect {
@@ -231,7 +231,7 @@ impl<V: Value> Simulation<V> {
 /// Reads code in pieces.
 pub(super) struct Code<'a> {
     space: &'a AddressSpace,
-    /// How many more pieces may be read.
+    /// The number of pieces that may still be read.
     reads: u32,
     start: u64,
     bytes: Vec<u8>,
@@ -242,7 +242,7 @@ impl<'a> Code<'a> {
         Self { space, reads, start: 0, bytes: Vec::new() }
     }
 
-    /// The code at an address, one instruction at least; nothing where none can be read, or no more.
+    /// The code at an address, at least one instruction; empty if it cannot be read, or the limit is reached.
     pub(super) fn at(&mut self, address: u64) -> &[u8] {
         let within = |start: u64, length: usize| {
             address.checked_sub(start).is_some_and(|at| at.saturating_add(LONGEST as u64) <= length as u64)

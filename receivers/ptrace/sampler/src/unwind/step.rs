@@ -13,7 +13,7 @@ use crate::elf::Object;
 pub(super) enum WalkEnd {
     /// A rule says that there is no caller.
     Root,
-    /// The value of this register is not known.
+    /// The value of this register is unknown.
     Register(u8),
     /// The memory at this address was not copied.
     Memory(u64),
@@ -31,8 +31,7 @@ pub(super) struct Machine<'a> {
 /// Where registers were saved, as far as that matters for their values.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Saved {
-    /// Registers that are unknown only because the memory that they were saved in was missing, and the lowest such
-    /// address.
+    /// Registers that are unknown only because the memory they were saved in is missing, and the lowest such address.
     lost: u32,
     lost_at: u64,
     /// Registers that no result depends on yet, and the address that each was read from.
@@ -41,7 +40,7 @@ pub(super) struct Saved {
 }
 
 impl Saved {
-    /// A register is unknown because the memory at an address was missing.
+    /// Marks a register as unknown, because the memory at an address is missing.
     pub(super) fn lose(&mut self, register: u8, address: u64) {
         if self.lost == 0 {
             self.lost_at = address;
@@ -49,7 +48,7 @@ impl Saved {
         self.lost |= 1 << register;
     }
 
-    /// A register was read from an address, and no result depends on it yet.
+    /// Notes that a register was read from an address, while no result depends on it yet.
     fn found(&mut self, register: u8, address: u64) {
         if let Some(place) = self.places.get_mut(usize::from(register)) {
             *place = address;
@@ -57,23 +56,23 @@ impl Saved {
         }
     }
 
-    /// A result depends on this register from now on.
+    /// Marks that a result depends on this register from now on.
     fn uses(&mut self, register: u8, memory: &mut dyn StackMemory) {
         if self.unused & 1 << register != 0 {
             self.unused &= !(1 << register);
-            // It was read before without being remembered; this read is remembered.
+            // It was read before without being recorded; this read is recorded.
             memory.read_u64(self.places[usize::from(register)]);
         }
     }
 
-    /// A result may rest on all registers.
+    /// Marks that a result may depend on all registers.
     pub(super) fn uses_all(&mut self, memory: &mut dyn StackMemory) {
         while self.unused != 0 {
             self.uses(self.unused.trailing_zeros() as u8, memory);
         }
     }
 
-    /// The part that holds for the caller as well.
+    /// The part that is also valid for the caller.
     fn in_caller(&self) -> Self {
         Self { lost: self.lost & CALLEE_SAVED, unused: self.unused & CALLEE_SAVED, ..*self }
     }
@@ -97,10 +96,10 @@ impl Machine<'_> {
     }
 }
 
-/// The registers of the caller.
+/// Computes the registers of the caller.
 ///
-/// Most of what a function saves does not affect its callers' frames, and differs from call to call. Whether a stack is
-/// the same as before must not depend on it, so a saved register is noted as read only when a result depends on it.
+/// Most of the words that a function saves do not affect its callers' frames, and differ from call to call. They must
+/// not make a stack look changed, so a saved register is recorded as read only when a result depends on it.
 pub(super) fn step(
     row: &Row,
     object: Option<&Object>,
@@ -140,7 +139,8 @@ pub(super) fn step(
     if !caller.returns {
         return Err(WalkEnd::Malformed);
     }
-    // The kernel's and the libraries' first functions have no caller; where no rule says so, the return address is 0.
+    // The kernel's and the libraries' first functions have no caller; if no rule marks them, their return address is
+    // 0.
     if caller.registers.instruction_pointer() == 0 {
         return Err(WalkEnd::Root);
     }
@@ -150,7 +150,7 @@ pub(super) fn step(
 struct Caller {
     registers: Registers,
     saved: Saved,
-    /// The return address is known.
+    /// Whether the return address is known.
     returns: bool,
 }
 
@@ -164,8 +164,7 @@ impl Caller {
                 self.returns |= register == INSTRUCTION_POINTER;
             }
             Err(WalkEnd::Memory(address)) if register == INSTRUCTION_POINTER => {
-                // The rules are in the order of addresses, so words that were missing at lower addresses are needed as
-                // well.
+                // The rules are in the order of addresses, so missing words at lower addresses are needed as well.
                 let lower = self.saved.lost != 0 && address.wrapping_sub(self.saved.lost_at) < 256;
                 return Err(WalkEnd::Memory(if lower { self.saved.lost_at } else { address }));
             }
@@ -215,7 +214,7 @@ mod tests {
     use super::super::registers::FRAME_POINTER;
     use super::*;
 
-    /// A word's value is its address; notes what is read.
+    /// Memory in which a word's value is its address; records what is read.
     struct Noting(Vec<u64>);
 
     impl StackMemory for Noting {
@@ -229,8 +228,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a saved register is noted as read when a caller's frame rests on it, and once; one that none rests
-    /// on is not.
+    /// Guarantees: a saved register is recorded as read, once, when a caller's frame depends on it; other registers
+    /// are not.
     #[test]
     fn saved_registers() {
         const STACK: u64 = 0x7000_0000;

@@ -1,4 +1,4 @@
-//! Stacks that were made up to lead the unwinder astray, and memory that ends where it should not.
+//! Stacks made to mislead the unwinder, and memory that ends in unfortunate places.
 #![allow(clippy::expect_used, reason = "these are tests")]
 
 use std::sync::OnceLock;
@@ -17,11 +17,11 @@ fn this_process() -> &'static AddressSpace {
     })
 }
 
-/// So many words of a stack may be read for one frame of the longest stack, on average: a stack that leads astray costs
-/// no more. Real ones need two or three; those whose frame pointer is searched for need more, since several are tried.
+/// The maximum average number of stack words read per frame of the longest stack, also for a misleading one. Real
+/// stacks need two or three; those with an unknown frame pointer need more, since several candidates are tried.
 const READS: usize = 256;
 
-/// Every word of memory is this one; counts how many were read.
+/// Memory in which every word has this value; counts the reads.
 struct Everywhere(u64, usize);
 
 impl StackMemory for Everywhere {
@@ -35,7 +35,7 @@ fn some_code() -> u64 {
     some_code as *const () as u64
 }
 
-/// Guarantees: words are read where they are copied, in either stack, at any alignment, and not across an end.
+/// Guarantees: words are read from both copied stacks, at any alignment, and not across an end.
 #[test]
 fn copies() {
     let mut copy =
@@ -46,8 +46,8 @@ fn copies() {
     assert_eq!(copy.read_u64(u64::MAX - 7), Some(0x0909_0909_0909_0909));
 }
 
-/// Guarantees: a stack that is full of the same return address ends at the limit of frames and is not complete, and not
-/// much of it is read.
+/// Guarantees: a stack full of the same return address ends at the limit of frames, is not complete, and only a little
+/// of it is read.
 #[test]
 fn attack_endless_stack() {
     let space = this_process();
@@ -71,8 +71,8 @@ fn attack_endless_stack() {
     }
 }
 
-/// Guarantees: a stack on which everything looks like a frame whose pointer is to be found out costs little, and is not
-/// complete: from places all over the code of this process, of which many functions keep frame pointers.
+/// Guarantees: a stack on which every word looks like a frame pointer candidate costs little, and is not complete.
+/// This is tried from places all over the code of this process, in which many functions keep frame pointers.
 #[test]
 fn attack_search() {
     let space = this_process();
@@ -88,7 +88,7 @@ fn attack_search() {
         space.find(target).map(|_| end)
     });
     let returns = call.expect("something is called");
-    /// Frame pointers that lead up at every second word, and a return address between.
+    /// Memory with a frame pointer to higher addresses at every second word, and a return address in between.
     struct Ladder(u64, usize);
     impl StackMemory for Ladder {
         fn read_u64(&mut self, address: u64) -> Option<u64> {
@@ -106,7 +106,7 @@ fn attack_search() {
         let mut memory = Ladder(returns, 0);
         let outcome = unwinder.unwind(space, &Registers::passive(0x7000_0000, place), &mut memory, &mut frames);
         assert!((1..=MAX_FRAMES).contains(&frames.len()));
-        // One of the places is the program's first function.
+        // One of the places is in the program's first function.
         assert!(outcome.trust != Trust::Complete || frames.len() == 1, "{frames:x?}");
         assert!(memory.1 <= READS * MAX_FRAMES, "{} words were read", memory.1);
         searched += u32::from(outcome.needs_register.is_some() || frames.len() > 2);
@@ -114,13 +114,13 @@ fn attack_search() {
     assert!(searched > 3, "{searched}");
 }
 
-/// Guarantees: a stack pointer that leads back to itself, through made-up signal frames, is left after a few rounds.
+/// Guarantees: a stack pointer that leads back to itself through fake signal frames is abandoned after a few rounds.
 #[test]
 fn attack_circle() {
     let space = this_process();
     let restore = space.modules().iter().find_map(signal_return).expect("the C library has one");
     // Every register is restored to the stack pointer, and the instruction pointer to the code that returns from
-    // signals.
+    // signal handlers.
     struct Circle(u64);
     impl StackMemory for Circle {
         fn read_u64(&mut self, address: u64) -> Option<u64> {
@@ -135,7 +135,7 @@ fn attack_circle() {
     assert_eq!(outcome.trust, Trust::Truncated);
 }
 
-/// The code that returns from signals: the first function of a module whose row says so.
+/// The code that returns from signal handlers: the first function of a module whose row is marked as a signal frame.
 fn signal_return(module: &crate::address_space::Module) -> Option<u64> {
     let tables = module.object.as_ref()?.tables()?;
     let mut context = crate::elf::Context::new_in();
@@ -145,7 +145,7 @@ fn signal_return(module: &crate::address_space::Module) -> Option<u64> {
     Some(address.wrapping_add(1).wrapping_add(module.bias))
 }
 
-/// Guarantees: code that is unknown is named, in the leaf and in a caller, and nothing is made up behind it.
+/// Guarantees: unknown code is shown as such, in the leaf and in a caller, and no frames are invented behind it.
 #[test]
 fn unknown_code() {
     let space = this_process();
@@ -168,7 +168,7 @@ fn unknown_code() {
     assert_eq!(frames.len(), 1);
 }
 
-/// Guarantees: a return address of 0 ends a stack as complete.
+/// Guarantees: a return address of 0 ends a stack, which is complete.
 #[test]
 fn return_address_zero() {
     let mut frames = Vec::new();
@@ -180,8 +180,8 @@ fn return_address_zero() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Guarantees: whatever registers and stack are, in whatever order stacks come, unwinding ends within its limits,
-    /// and what was remembered of one stack changes nothing in another.
+    /// Guarantees: whatever the registers and the stack are, and in whatever order stacks come, unwinding ends within
+    /// its limits, and caches filled by one stack do not change the result of another.
     #[test]
     fn any_stack(
         pcs in prop::collection::vec(any::<prop::sample::Index>(), 1..6),
@@ -212,15 +212,15 @@ proptest! {
         }
     }
 
-    /// Guarantees: a stack of which every word that was noted as read is the same has the same frames, whatever else
-    /// there is now: what functions save for their callers and no frame rests on may differ.
+    /// Guarantees: a stack with the same values of all words that were recorded as read has the same frames, whatever
+    /// else has changed: words that functions saved for their callers may differ if no frame depends on them.
     #[test]
     fn unused_words(
         pc in any::<prop::sample::Index>(),
         words in prop::collection::vec((any::<prop::sample::Index>(), any::<u64>(), 0u8..4), 1..80),
         others in prop::collection::vec(0u64..4096, 80),
     ) {
-        /// Notes what is read.
+        /// Records what is read.
         struct Noting(StackCopy, Vec<u64>);
         impl StackMemory for Noting {
             fn read_u64(&mut self, address: u64) -> Option<u64> {
@@ -252,7 +252,7 @@ proptest! {
         let outcome = Unwinder::new().unwind(space, &registers, &mut first, &mut before);
         let changed: Vec<_> = (0..).zip(&words).zip(&others).map(|((place, word), other)| {
             let at = 0x1000 + 8 * place;
-            // A part of the word was noted as read, or it looks like a return address that was rejected.
+            // A part of the word was recorded as read, or it looks like a return address that was rejected.
             let kept = first.1.iter().any(|read| read.abs_diff(at) < 8) || space.find(word - u64::from(*word > 0)).is_some();
             if kept { *word } else { *other }
         }).collect();

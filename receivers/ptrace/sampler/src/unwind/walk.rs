@@ -1,4 +1,4 @@
-//! From frame to frame.
+//! Walks from frame to frame.
 
 use super::cache::Cache;
 use super::code_cache::CodeCache;
@@ -15,19 +15,19 @@ use crate::address_space::{AddressSpace, Module, ModuleKind};
 use crate::elf::{Context, Object};
 use crate::message::{Location, Trust};
 
-/// How often the stack pointer may fail to increase from a frame to its caller: that happens where a signal handler
-/// runs on an alternate stack, and where Go or a coroutine changes stacks. More often means that the rules lead in a
+/// How often the stack pointer may fail to increase from a frame to its caller. That happens if a signal handler runs
+/// on an alternate stack, or if Go or a coroutine switches stacks. If it happens more often, the rules lead in a
 /// circle.
 const MAX_SWITCHES: u32 = 16;
-/// A frame that is larger than this is taken to be on another stack than the stack pointer.
+/// If a frame is larger than this, it is assumed to be on another stack than the stack pointer.
 const MAX_LOCALS: u64 = 64 << 10;
-/// Reads of code for one stack.
+/// The maximum number of code reads for one stack.
 const MAX_CODE_READS: u32 = 96;
 
-/// What is kept from one stack to the next.
+/// The caches that are kept from one stack to the next.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    /// The rules by object and address in its file: they hold for all processes that map the file.
+    /// The rules by object and address in its file: they are valid for all processes that map the file.
     pub(super) rows: Cache<2, Lookup, 8192>,
     pub(super) code: CodeCache,
     pub(super) go: GoCache,
@@ -36,15 +36,15 @@ pub(super) struct Scratch {
     pub(super) context: Box<Context>,
 }
 
-/// One stack on the way.
+/// The walk through one stack.
 pub(super) struct Walk<'a> {
     pub(super) space: &'a AddressSpace,
     pub(super) memory: &'a mut dyn StackMemory,
     pub(super) scratch: &'a mut Scratch,
     pub(super) registers: Registers,
     pub(super) saved: Saved,
-    /// The instruction pointer is the next instruction, and no return address: in the leaf, and where a signal
-    /// interrupted.
+    /// Whether the instruction pointer is the next instruction rather than a return address: in the leaf, and in a
+    /// function interrupted by a signal.
     pub(super) exact: bool,
     pub(super) guessed: bool,
     pub(super) code_reads: u32,
@@ -53,12 +53,12 @@ pub(super) struct Walk<'a> {
     pub(super) patience: Patience,
 }
 
-/// A caller.
+/// The state of the caller.
 #[derive(Debug)]
 pub(super) struct Caller {
     pub(super) registers: Registers,
     pub(super) saved: Saved,
-    /// The caller did not call: a signal interrupted it.
+    /// Whether the caller was interrupted by a signal instead of making a call.
     pub(super) interrupted: bool,
 }
 
@@ -99,14 +99,14 @@ impl<'a> Walk<'a> {
         outcome
     }
 
-    /// Walks from the frame that the registers stand for to the end.
+    /// Walks from the frame of the current registers to the end.
     pub(super) fn walk(&mut self, frames: &mut Vec<Frame>, outcome: &mut Outcome) -> WalkEnd {
         let space = self.space;
         while frames.len() < MAX_FRAMES {
             let pc = self.registers.instruction_pointer();
             let lookup = if self.exact { pc } else { pc.wrapping_sub(1) };
             let Some(module) = space.find(lookup) else {
-                // The leaf may be anywhere, but a caller outside of all code is not a caller.
+                // The leaf may be anywhere, but an address outside of all code is not a caller.
                 if frames.is_empty() {
                     frames.push(frame(&self.registers, Location::Native { mapping: None, address: pc }));
                 }
@@ -165,8 +165,8 @@ impl<'a> Walk<'a> {
         Ok(Caller { registers, saved, interrupted: row.signal })
     }
 
-    /// Whether a return address is the first instruction of code that nothing calls: it was put on the stack of a
-    /// coroutine or a thread as what follows its function, so the bytes before it need not be a call.
+    /// Whether a return address is the first instruction of code that nothing calls. It was put on the stack of a
+    /// coroutine or a thread so that its first function returns there, so the bytes before it need not be a call.
     fn is_entered_by_nobody(&mut self, module: &Module) -> bool {
         let (Some(object), false) = (&module.object, self.exact) else { return false };
         let address = self.registers.instruction_pointer().wrapping_sub(module.bias);
@@ -181,7 +181,7 @@ impl<'a> Walk<'a> {
         if address.wrapping_sub(stack) < MAX_LOCALS { stack } else { address }
     }
 
-    /// One step by given rules.
+    /// Steps to the caller by given rules.
     pub(super) fn step(&mut self, row: &Row, object: Option<&Object>) -> Result<Caller, WalkEnd> {
         let mut machine = Machine { registers: &self.registers, memory: &mut *self.memory, saved: self.saved };
         let (registers, saved) = step(row, object, &mut machine)?;
@@ -193,17 +193,17 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether the last of these frames, which is at this address, is the first one of a greenlet. Greenlets use one stack
-/// in turn, and what lies above a greenlet's own part belongs to whichever ran last, so its callers are not to be had.
-/// As long as nothing but greenlet's own functions was called, the greenlet is still being started and the stack is
-/// that of whoever starts it.
+/// Whether the last of these frames, which is at this address, is the first one of a greenlet. Greenlets take turns on
+/// one stack, and whatever is above a greenlet's own part belongs to the one that ran last, so its callers cannot be
+/// found. As long as only greenlet's own functions were called, the greenlet is still being started, and the stack
+/// belongs to whoever starts it.
 fn begins_greenlet(module: &Module, address: u64, frames: &[Frame]) -> bool {
     let starts = |object: &Object| object.starts_greenlet(address.wrapping_sub(module.bias));
     module.object.as_deref().is_some_and(starts)
         && frames.iter().any(|frame| frame.location.mapping() != module.mapping)
 }
 
-/// The frame that these registers stand for.
+/// Creates the frame for these registers.
 pub(super) fn frame(registers: &Registers, location: Location) -> Frame {
     Frame { pc: registers.instruction_pointer(), sp: registers.stack_pointer(), location, registers: *registers }
 }

@@ -1,8 +1,8 @@
-//! What people and programs ask for: start, stop, spans, sessions.
+//! Requests of users and programs: start, stop, spans, sessions.
 
 use super::*;
 
-/// Guarantees: start and stop reach the sampler, and what does nothing says why and tells the sampler nothing.
+/// Guarantees: start and stop reach the sampler; a request without effect says why and sends nothing to the sampler.
 /// rule: profiles-sdk#lifecycle-manual, profiles-sdk#start-on-app-start, profiles-sdk#start-profiler
 /// rule: profiles-sdk#stop-profiler
 #[tokio::test(start_paused = true)]
@@ -25,7 +25,7 @@ async fn manual_control() {
     rig.stop().await;
 }
 
-/// Guarantees: only configured targets and their processes can be named.
+/// Guarantees: only configured targets and their processes can be named in requests.
 #[tokio::test(start_paused = true)]
 async fn only_what_is_configured() {
     let mut rig = Rig::start(WEB);
@@ -40,8 +40,8 @@ async fn only_what_is_configured() {
     rig.stop().await;
 }
 
-/// Guarantees: in `trace` a process is sampled from its first to its last sampled root span; start and stop do nothing
-/// and say why; a connection that closes ends its spans.
+/// Guarantees: in lifecycle `trace` a process is sampled from its first to its last sampled root span; start and stop
+/// do nothing and say why; a closed connection ends its spans.
 /// rule: profiles-sdk#lifecycle, profiles-sdk#lifecycle-trace, profiles-sdk#start-profiler
 #[tokio::test(start_paused = true)]
 async fn trace_lifecycle() {
@@ -65,8 +65,8 @@ async fn trace_lifecycle() {
     rig.stop().await;
 }
 
-/// Guarantees: a span that is announced before its process was found counts when it is; one of a target counts for all
-/// its processes; malformed headers are refused at their place.
+/// Guarantees: a span that is announced before its process was found counts once it is found; one for a target counts
+/// for all its processes; malformed headers are rejected with the position of the error.
 #[tokio::test(start_paused = true)]
 async fn spans_of_others() {
     let mut rig = Rig::start("{web: {executable: app, profile_lifecycle: trace}}");
@@ -89,7 +89,7 @@ async fn spans_of_others() {
 }
 
 /// Guarantees: a span for a process of a target counts for that process of that target only; a process of another
-/// target is refused with its target's name.
+/// target is rejected with the name of its target.
 #[tokio::test(start_paused = true)]
 async fn spans_of_a_process_of_a_target() {
     let mut rig = Rig::start(
@@ -115,7 +115,7 @@ async fn spans_of_a_process_of_a_target() {
     rig.stop().await;
 }
 
-/// Guarantees: a session that is not sampled is never profiled, whoever asks.
+/// Guarantees: a session that is not sampled is never profiled, whoever asks for it.
 /// rule: profiles-sdk#session-sample-rate, profiles-sdk#start-profiler
 #[tokio::test(start_paused = true)]
 async fn unsampled_sessions() {
@@ -130,8 +130,8 @@ async fn unsampled_sessions() {
     rig.stop().await;
 }
 
-/// Guarantees: a process that starts again, or executes another program, is another session; stop and start within one
-/// life are the same session.
+/// Guarantees: a process that starts again, or executes another program, begins a new session; stop and start without
+/// that stay in the same session.
 #[tokio::test(start_paused = true)]
 async fn sessions_follow_lives() {
     let mut rig = Rig::start(WEB);
@@ -156,9 +156,9 @@ async fn sessions_follow_lives() {
     rig.stop().await;
 }
 
-/// Guarantees: a target whose spans nobody announces is named once in the log, a minute after its first process was
-/// found, with the socket and the way out; one for which a span was announced, even an unsampled one, or that waits for
-/// no spans, is not.
+/// Guarantees: a target for which nobody announces spans is logged once, a minute after its first process was found,
+/// with the socket and the remedy; a target for which a span was announced, even an unsampled one, or that needs no
+/// spans, is not.
 /// rule: profiles-sdk#lifecycle-trace-warning
 #[tokio::test(start_paused = true)]
 async fn nobody_announces() {
@@ -169,7 +169,7 @@ async fn nobody_announces() {
     for _ in 0..4 {
         rig.watched().await;
     }
-    // Targets are in order of their names.
+    // Targets are sorted by name.
     for (id, target) in [(1, 3), (2, 0), (3, 1)] {
         let process = Process { target: TargetId(target), ..process(id, 40 + id as u32) };
         rig.say(Event::Attached(Box::new(process))).await;

@@ -1,4 +1,4 @@
-//! What goes to the pipelines, and what becomes of what they do not take.
+//! Batches for the pipelines, and what happens when pipelines refuse them.
 
 use super::*;
 
@@ -24,7 +24,8 @@ async fn exports_at_the_interval() {
     assert_eq!(consumer.totals().outbound.total(), 6);
 }
 
-/// Guarantees: what waits at the shutdown, and what the sampler says while it stops, still goes out.
+/// Guarantees: samples that wait at the shutdown, and those that the sampler sends while it stops, are still
+/// delivered.
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_loses_nothing() {
     let mut rig = Rig::start(WEB);
@@ -42,8 +43,8 @@ async fn a_shutdown_loses_nothing() {
     rig.couriers.await.unwrap();
 }
 
-/// Guarantees: at an interval and at the shutdown any number of processes may be due in one moment; what they have to
-/// say all arrives.
+/// Guarantees: at an interval and at the shutdown any number of processes may be due at once; all their samples
+/// arrive.
 #[tokio::test(start_paused = true)]
 async fn many_processes_are_due_at_once() {
     let mut rig = Rig::start(WEB);
@@ -79,8 +80,8 @@ async fn many_processes_are_due_at_once() {
     assert!(rig.consumer.totals().dropped.is_none());
 }
 
-/// Guarantees: what a pipeline refuses for a while is offered again and not lost; what it refuses for good is counted
-/// under its reason.
+/// Guarantees: a batch that a pipeline refuses temporarily is offered again and not lost; one that it refuses
+/// permanently is counted under its reason.
 #[tokio::test(start_paused = true)]
 async fn refusals() {
     let mut rig = Rig::start(WEB);
@@ -107,7 +108,7 @@ async fn refusals() {
     );
 }
 
-/// Guarantees: a pipeline that never takes anything costs a bounded time, and what is given up is counted.
+/// Guarantees: a pipeline that never accepts anything costs a bounded time, and abandoned samples are counted.
 #[tokio::test(start_paused = true)]
 async fn patience_ends() {
     let mut rig = Rig::start(WEB);
@@ -130,8 +131,8 @@ async fn patience_ends() {
     rig.stop().await;
 }
 
-/// Guarantees: while the queue of an exporter is full, samples wait here, however long that lasts, and none is lost; at
-/// the end of a shutdown, whose time is short, what still waits is counted.
+/// Guarantees: while the queue of an exporter is full, samples wait here, however long that lasts, and none is lost;
+/// at the end of a shutdown, which has little time, samples that still wait are counted.
 #[tokio::test(start_paused = true)]
 async fn a_full_queue_is_waited_for() {
     let mut rig = Rig::start(WEB);
@@ -153,8 +154,8 @@ async fn a_full_queue_is_waited_for() {
     );
 }
 
-/// Guarantees: what waits for the pipelines has a bound; what is beyond it is counted, and what the sampler lost itself
-/// is, too.
+/// Guarantees: the amount of samples waiting for the pipelines is limited; samples beyond the limit are counted, and
+/// so are those that the sampler lost itself.
 #[tokio::test(start_paused = true)]
 async fn losses_are_counted() {
     let mut rig = Rig::start(WEB);
@@ -168,7 +169,7 @@ async fn losses_are_counted() {
     rig.ask(1, None, Request::Status(Choice::default())).await;
     assert_eq!(rig.consumer.totals().dropped.get(Reason::QueueFull).total(), 5);
     assert!(rig.consumer.totals().notes.contains(&("sampler_ticks", 9)));
-    // 32 MiB at 12 bytes or more a sample, and nobody takes any.
+    // 32 MiB at 12 bytes or more per sample, and no pipeline accepts any.
     for _ in 0..400 {
         rig.say(batch(1, 20_000)).await;
     }

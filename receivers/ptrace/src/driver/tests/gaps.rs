@@ -1,9 +1,9 @@
-//! Sampler processes that die, and the time for which there is none.
+//! Sampler processes that die, and the time without one.
 
 use super::*;
 
-/// Guarantees: when the sampler process dies, what it said goes out, another one starts after a pause and is told the
-/// same, and what was switched by hand stays as it was.
+/// Guarantees: when the sampler process dies, its samples are sent, another one starts after a pause and receives the
+/// same commands, and profilers switched by hand stay as they were.
 #[tokio::test(start_paused = true)]
 async fn a_dead_sampler_is_replaced() {
     let mut rig = Rig::start(WEB);
@@ -17,7 +17,7 @@ async fn a_dead_sampler_is_replaced() {
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert_eq!(before.elapsed().as_secs(), 1);
     assert!(rig.watched().await.sample_at_once);
-    // The numbers of the new one start over.
+    // The new one's process numbers start over.
     rig.say(attached(1, 7)).await;
     assert_eq!(rig.sample().await, (1, false), "it was stopped by hand");
     let status = rig.ask(1, None, Request::Status(Choice::default())).await;
@@ -25,7 +25,7 @@ async fn a_dead_sampler_is_replaced() {
     rig.stop().await;
 }
 
-/// Samples of threads: id, start and length of each, in milliseconds.
+/// An event with samples of threads: id, start and length of each, in milliseconds.
 fn samples(process: u64, mode: Mode, samples: &[(u32, u64, u64)]) -> Event {
     const MS: u64 = 1_000_000;
     let sample = |(thread, &(_, start, length)): (usize, &(u32, u64, u64))| Sample {
@@ -48,7 +48,7 @@ fn samples(process: u64, mode: Mode, samples: &[(u32, u64, u64)]) -> Event {
     })
 }
 
-/// What a batch explains by there having been no sampler process: thread, start and length of each, in milliseconds.
+/// The samples of a batch that explain a time without a sampler: thread, start and length of each, in milliseconds.
 fn without_sampler(profiles: &Profiles) -> Vec<(i64, u64, i64)> {
     let (dictionary, mut found) = (profiles.dictionary(), Vec::new());
     for sample in profiles.profiles().flat_map(|profile| profiles.samples(profile)) {
@@ -66,9 +66,9 @@ fn without_sampler(profiles: &Profiles) -> Vec<(i64, u64, i64)> {
     found
 }
 
-/// Guarantees: each thread that was sampled before a sampler process died and is sampled by the next one has a sample
-/// that explains the time between, under the same session, whether the next one found the process or died itself
-/// before; in mode cpu, where nobody knows how much of that time a thread ran, it has none.
+/// Guarantees: each thread that was sampled both before a sampler process died and by a later one has a sample that
+/// explains the time in between, in the same session, even if a sampler process in between died before it found the
+/// process; in cpu mode it has none, since it is unknown how much of that time the thread ran.
 #[tokio::test(start_paused = true)]
 async fn a_death_is_explained() {
     for (mode, deaths) in [(Mode::Wall, 1), (Mode::Wall, 2), (Mode::Cpu, 1)] {
@@ -92,9 +92,9 @@ async fn a_death_is_explained() {
     }
 }
 
-/// Guarantees: nothing is explained by a sampler process's death where samples were not wanted for a part of the time:
-/// the profiler was stopped by hand before or after it, or the last span was closed meanwhile. What comes behind a stop
-/// begins nothing either.
+/// Guarantees: a gap is not attributed to the sampler process's death if samples were unwanted for a part of it: the
+/// profiler was stopped by hand before or after it, or the last span ended meanwhile. Samples that arrive after a stop
+/// do not begin a gap either.
 #[tokio::test(start_paused = true)]
 async fn a_pause_is_no_death() {
     let first = &[(7, 0, 100)];
@@ -141,8 +141,8 @@ async fn a_pause_is_no_death() {
     }
 }
 
-/// Guarantees: what was switched by hand outlasts a sampler process that dies before it has found the process again,
-/// and what the next one sampled before it was told goes nowhere.
+/// Guarantees: profilers switched by hand stay so even if a sampler process dies before it has found the process
+/// again; samples that the next one took before it received the switch are dropped.
 #[tokio::test(start_paused = true)]
 async fn a_stop_outlasts_two_deaths() {
     let mut rig = Rig::start(WEB);
@@ -162,7 +162,7 @@ async fn a_stop_outlasts_two_deaths() {
     rig.say(batch(1, 5)).await;
     rig.say(batch(2, 3)).await;
     assert_eq!(rig.profiles().await.observations(), 3, "only of the process that runs");
-    // From the start on its samples are wanted, also those that come behind another stop.
+    // From this start on its samples are wanted, also those that arrive after another stop.
     rig.ask(1, None, start()).await;
     rig.ask(1, None, stop()).await;
     rig.say(batch(1, 2)).await;
@@ -172,8 +172,8 @@ async fn a_stop_outlasts_two_deaths() {
     assert!(consumer.totals().dropped.is_none());
 }
 
-/// Guarantees: a command is started once: a new sampler process is told to look for its process, and lets go of a
-/// stranger that has got its id; when the command has ended, nothing is looked for.
+/// Guarantees: a command is started once: a new sampler process is asked to look for its process, and to detach from
+/// another process that has reused its id; when the command has ended, nothing is looked for.
 #[tokio::test(start_paused = true)]
 async fn commands_are_started_once() {
     let mut rig = Rig::start("{job: {command: [job]}}");
@@ -182,7 +182,7 @@ async fn commands_are_started_once() {
     rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
     rig.sampler = rig.samplers.recv().await.unwrap();
     assert_eq!(rig.watched().await.select, Select::Pid(7));
-    // The wall clock was set: it is the same process all the same.
+    // The wall clock was set, but it is still the same process.
     rig.say(Event::Attached(Box::new(Process { start_unix_nano: START, ..process(1, 7) }))).await;
     assert!(rig.is_silent().await);
     rig.sampler.heard.send(Notice::Ended(Ending::Stopped)).await.unwrap();
@@ -196,8 +196,8 @@ async fn commands_are_started_once() {
     rig.stop().await;
 }
 
-/// Guarantees: with `subprocesses` what a command started is sampled and is not the command: another sampler process is
-/// told to look for the command.
+/// Guarantees: with `subprocesses`, processes started by a command are sampled and are not mistaken for the command:
+/// another sampler process is asked to look for the command.
 #[tokio::test(start_paused = true)]
 async fn what_a_command_started_is_not_the_command() {
     let mut rig = Rig::start("{job: {command: [job], subprocesses: true}}");
@@ -212,7 +212,7 @@ async fn what_a_command_started_is_not_the_command() {
     rig.stop().await;
 }
 
-/// Guarantees: a shutdown while the sampler process is gone waits for nobody.
+/// Guarantees: a shutdown while there is no sampler process does not wait.
 #[tokio::test(start_paused = true)]
 async fn stop_without_a_sampler() {
     let rig = Rig::start("{app: {pid: 7}}");

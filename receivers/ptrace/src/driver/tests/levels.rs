@@ -1,10 +1,10 @@
-//! What is said of how running threads are sampled.
+//! The status, metrics and log lines about how running threads are sampled.
 
 use super::super::levels::MOST_LINES;
 use super::*;
 
-/// Guarantees: how much processor time was not sampled, what would show it, and how many calls were cut stands in the
-/// status, in the metrics, and in the log when the process is let go.
+/// Guarantees: CPU time that was not sampled, the right that would show it, and the number of calls cut short are in
+/// the status, in the metrics, and in the log when the process is detached.
 #[tokio::test(start_paused = true)]
 async fn what_is_not_sampled() {
     keep_log();
@@ -36,7 +36,7 @@ async fn what_is_not_sampled() {
 }
 
 impl Rig {
-    /// How many processes are said to be on each level: nothing known yet, none, user, kernel, processors.
+    /// The number of processes on each level: unknown yet, none, user, kernel, processors.
     async fn levels(&self) -> Vec<u64> {
         self.ask(1, None, Request::Status(Choice::default())).await;
         let names = ["undecided", "without_events", "user_events", "kernel_events", "processor_events"];
@@ -46,13 +46,13 @@ impl Rig {
     }
 }
 
-/// What a sampler says of a process whose running threads are on a level.
+/// A sampler's event that puts a process's running threads on a level.
 fn on_level(process: u64, level: Level) -> Event {
     Event::Status(Status { process: ProcessId(process), level, ticks: 9, ..Status::default() })
 }
 
-/// Guarantees: it is a metric how many of the processes that are sampled are on each level, those of which it is not
-/// known yet apart; one that is not sampled, has ended, or lost its sampler process, is none of them.
+/// Guarantees: metrics show how many sampled processes are on each level, with those of unknown level separately; a
+/// process that is not sampled, has ended, or lost its sampler process, is in none of them.
 #[tokio::test(start_paused = true)]
 async fn processes_by_level() {
     let mut rig = Rig::start(WEB);
@@ -79,8 +79,8 @@ async fn processes_by_level() {
     rig.stop().await;
 }
 
-/// Guarantees: what is seen of running threads is in the log once for each process, again when it changes, and not each
-/// second; a process of which it was not found out is not there.
+/// Guarantees: the level of each process is logged once, and again when it changes, but not every second; a process of
+/// unknown level is not logged.
 #[tokio::test(start_paused = true)]
 async fn a_level_is_logged() {
     keep_log();
@@ -106,9 +106,9 @@ async fn a_level_is_logged() {
     rig.stop().await;
 }
 
-/// Guarantees: where the levels of many processes are found out within a short time, one line sums up all but the
-/// first; one that changes all the time has two lines a minute, one that changes back none, and one that is let go
-/// before its turn is said with that.
+/// Guarantees: if the levels of many processes become known within a short time, one line sums up all but the first; a
+/// level that keeps changing has two lines a minute, one that changes back has none, and if a process is detached
+/// before its line is due, the line about the detaching includes it.
 #[tokio::test(start_paused = true)]
 async fn many_levels_are_summed_up() {
     keep_log();
@@ -120,7 +120,7 @@ async fn many_levels_are_summed_up() {
         rig.say(on_level(number, if number % 2 == 0 { Level::Kernel } else { Level::None })).await;
     }
     rig.say(Event::Detached { process: ProcessId(all), why: Detached::Exited }).await;
-    // They are said already: to and fro, and for good.
+    // These were logged already: one changes and changes back, one changes for good.
     rig.say(on_level(2, Level::Processors)).await;
     rig.say(on_level(2, Level::Kernel)).await;
     rig.say(on_level(4, Level::Processors)).await;

@@ -1,11 +1,11 @@
-//! The log as a test reads it.
+//! Captures the log for tests.
 
 thread_local! {
-    /// What is logged on this thread, on which a test's runtime lives.
+    /// The log lines of this thread, which runs the whole runtime of a test.
     static LOG: std::cell::RefCell<Vec<u8>> = const { std::cell::RefCell::new(Vec::new()) };
 }
 
-/// Writes to the log of the thread.
+/// Writes to the log of the current thread.
 struct ThreadLog;
 
 impl std::io::Write for ThreadLog {
@@ -19,14 +19,14 @@ impl std::io::Write for ThreadLog {
     }
 }
 
-/// The lines of this thread's log with a text in it.
+/// The lines of this thread's log that contain a text.
 pub(super) fn logged(text: &str) -> Vec<String> {
     let log = LOG.with_borrow(|log| String::from_utf8(log.clone()).unwrap());
     log.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
 }
 
-/// Keeps the lines of all threads apart. One subscriber serves all tests: with one for each, a line that another thread
-/// reaches first is switched off for all.
+/// Installs the capture, which separates the lines of all threads. One subscriber serves all tests: with one for each,
+/// a line that another thread reaches first would be disabled for all.
 pub(super) fn keep_log() {
     static ONCE: std::sync::Once = std::sync::Once::new();
     ONCE.call_once(|| {

@@ -1,4 +1,4 @@
-//! Histories against a list of everything that was ever mapped.
+//! Compares histories with a complete list of all mappings.
 
 use std::time::Duration;
 
@@ -16,13 +16,13 @@ impl CodeMemory for NoMemory {
     }
 }
 
-/// File 0 is memory without a file.
+/// An entry of the maps. File 0 is memory without a file.
 fn entry(range: Range<u64>, file: u64) -> MapsEntry {
     let (path, file) = (file.to_string().into_bytes(), FileId { device: 0xfe01, inode: file });
     MapsEntry { start: range.start, end: range.end, offset: 0, file, path, deleted: false }
 }
 
-/// A space in which each address has the file that is told.
+/// An address space in which `file` gives the file at each address.
 fn space(file: impl Fn(u64) -> Option<u64>) -> Arc<AddressSpace> {
     let module = |address| {
         let inode = file(address)?;
@@ -41,14 +41,14 @@ fn file(space: &AddressSpace, address: u64) -> Option<u64> {
 
 const ADDRESSES: u64 = 12;
 
-/// What happens to a process.
+/// An action of a process or of the sampler.
 #[derive(Debug, Clone)]
 enum Step {
-    /// It maps this, which the sampler hears of after a while.
+    /// The process maps this; the sampler receives the record later.
     Map { range: Range<u64>, file: u64 },
-    /// The sampler reads a record of the kernel.
+    /// The sampler reads one kernel record.
     Hear,
-    /// The maps are read.
+    /// The sampler reads the maps.
     Read,
 }
 
@@ -58,7 +58,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(prop_oneof![3 => map, 3 => Just(Step::Hear), 1 => Just(Step::Read)], 0..40)
 }
 
-/// What was mapped, by time.
+/// All mappings, by time.
 #[derive(Debug, Default)]
 struct Truth(Vec<(Instant, Range<u64>, u64)>);
 
@@ -74,9 +74,9 @@ impl Truth {
 }
 
 proptest! {
-    /// Guarantees: whatever is mapped in whatever order, heard of and read: an address at a time of which the kernel's
-    /// records were heard is that of the file that lay there at that time, or of none that is known yet; and of the one
-    /// that lay there once all is read.
+    /// Guarantees: for any order of mappings, records and reads, an address at a time up to which kernel records were
+    /// received belongs to the file that was there at that time, or is unknown; once everything is read, it belongs to
+    /// that file.
     #[test]
     fn as_it_was(steps in steps()) {
         let begin = Instant::now();
@@ -125,8 +125,8 @@ proptest! {
     }
 }
 
-/// Guarantees: a process that replaces its code for ever, while nobody reads its maps, takes a bounded amount of memory,
-/// and what it has last is what counts once the maps are read.
+/// Guarantees: a process that keeps replacing its code while nobody reads its maps takes a bounded amount of memory,
+/// and its latest mappings count once the maps are read.
 #[test]
 fn attack_records() {
     let begin = Instant::now();
@@ -142,7 +142,7 @@ fn attack_records() {
     assert_eq!(file(history.at(end), 3), Some(5));
 }
 
-/// Guarantees: memory that code is compiled into, and what is mapped as it is known, need no reading.
+/// Guarantees: memory that code is compiled into, and mappings that are already known, need no read.
 #[test]
 fn nothing_new() {
     let begin = Instant::now();
@@ -151,7 +151,7 @@ fn nothing_new() {
         assert!(!history.mapped(begin, entry(range, file)));
     }
     assert!(history.take_records().is_empty());
-    // What is mapped at unused addresses is read with whatever is read next.
+    // Mappings at unused addresses are read together with the next read.
     for (range, file) in [(4..12, 0), (8..12, 0), (8..10, 2)] {
         history.take_records();
         assert!(!history.mapped(begin, entry(range, file)));

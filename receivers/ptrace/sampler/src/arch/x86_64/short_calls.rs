@@ -1,17 +1,16 @@
-//! Recognizes system calls that move data and return early, with a part of it, when a tracer wakes their thread.
+//! Recognizes system calls that return early, with only a part of the data moved, when a tracer wakes their thread.
 //!
-//! A call whose count is an argument is recognized by comparing it with the result: the kernel preserves the register
-//! of the argument, and the result is in RAX. Calls with lists of buffers (`readv`, `sendmsg`) have their counts in
-//! memory and are left out.
+//! A call whose count is an argument is recognized by comparing the count with the result: the kernel preserves the
+//! argument's register, and the result is in RAX. Calls with lists of buffers (`readv`, `sendmsg`) have their counts
+//! in memory and are not covered.
 
 use super::RawRegisters;
 use crate::arch::{Position, ShortCall};
 
-/// The largest number of bytes that one call moves (the kernel's `MAX_RW_COUNT`, include/linux/fs.h).
+/// The maximum number of bytes that one call moves (the kernel's `MAX_RW_COUNT`, include/linux/fs.h).
 const MOST: u64 = 0x7fff_f000;
 
-/// The system call from which the thread is about to return with less than it was asked for; `None` if there is no such
-/// call.
+/// The system call from which the thread is about to return with less than requested; `None` if there is none.
 pub(crate) fn short_call(raw: &RawRegisters) -> Option<ShortCall> {
     let moved = u64::try_from(raw.rax.cast_signed()).ok().filter(|moved| *moved > 0)?;
     // The arguments are in RDI, RSI, RDX, R10, R8, R9 (System V ABI for x86-64, A.2.1).
@@ -35,7 +34,7 @@ fn flag(flag: libc::c_int) -> u64 {
     u64::from(flag.cast_unsigned())
 }
 
-/// The position of a call that takes an address of it, which may be null.
+/// The position of a call that takes the address of an offset, which may be null.
 fn position(address: u64) -> Position {
     if address == 0 { Position::Own } else { Position::In(address) }
 }
@@ -54,8 +53,8 @@ mod tests {
         raw
     }
 
-    /// Guarantees: each call with a count is short where it moved something and less than that, and nothing else is:
-    /// not one that moved nothing, all, or failed, and not code outside of a call.
+    /// Guarantees: each call with a count is short if it moved some of the data but not all, and nothing else is: not
+    /// a call that moved nothing, all, or failed, and not code outside of a call.
     #[test]
     fn counts() {
         let calls = [
@@ -87,8 +86,8 @@ mod tests {
         assert_eq!(short_call(&more_than_any_moves), None);
     }
 
-    /// Guarantees: what could explain a short call is told: where it stands in what it takes from, and what it gives
-    /// to.
+    /// Guarantees: the possible explanations of a short call are returned: the position it reads from, and the
+    /// descriptor it writes to.
     #[test]
     fn explanations() {
         let of = |call, arguments| short_call(&raw(call, 5, arguments)).map(|short| (short.from, short.to)).unwrap();

@@ -1,4 +1,4 @@
-//! Samplers that are none: what the owner does with them.
+//! Fake samplers, and the owner's reaction to them.
 
 use std::process::{Child, Stdio};
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::message::{Event, Rights};
 use crate::protocol::encode_event;
 
-/// A process in the place of the sampler, which says what the test says.
+/// A process in place of the sampler that sends whatever the test wants.
 struct Fake {
     child: Child,
     socket: OwnedFd,
@@ -31,7 +31,7 @@ fn ready() -> Vec<u8> {
     encode_event(Event::Ready(Rights::default())).bytes
 }
 
-/// Guarantees: whatever breaks a rule ends the sampler, what was right before it is heard, and nothing behind it is.
+/// Guarantees: breaking any rule ends the sampler; correct events before that are delivered, and nothing after it is.
 #[test]
 fn nonsense_ends_the_sampler() {
     let lie = encode_event(Event::Detached { process: message::ProcessId(1), why: message::Detached::Exited }).bytes;
@@ -47,14 +47,13 @@ fn nonsense_ends_the_sampler() {
         let Ending::Misbehaved(what) = &ending else { panic!("{ending:?}") };
         assert!(what.contains(reason), "{what}");
         assert_eq!(heard, 1);
-        // Its status was taken, so it ended.
+        // Its exit status was collected, so it has ended.
         assert!(fake.receiving.process.ended_within(Duration::ZERO));
         drop(fake.child);
     }
 }
 
-/// Guarantees: a sampler that does not stop when it is asked to is ended after the time it was given, without any
-/// speech.
+/// Guarantees: a sampler that does not stop when asked to is killed after its time limit, even if it sends nothing.
 #[test]
 fn a_sampler_that_does_not_stop_is_ended() {
     let fake = fake();
@@ -63,7 +62,7 @@ fn a_sampler_that_does_not_stop_is_ended() {
     assert!(fake.receiving.process.ended_within(Duration::ZERO));
 }
 
-/// Guarantees: the exit code, or the signal, of a sampler that ends by itself is told.
+/// Guarantees: the exit code, or the signal, of a sampler that ends by itself is reported.
 #[test]
 fn how_it_ended() {
     let mut fake = fake();

@@ -1,21 +1,21 @@
-//! The lines of a function by its instructions, as far as they were asked for.
+//! Cached lines of a function by instruction.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
 
-/// The most lines that are remembered of one code.
+/// The maximum number of cached lines of one code.
 pub(super) const MAX_LINES: usize = 64;
 
 #[derive(Debug, Default)]
 pub(super) struct Lines(HashMap<u64, u32, RandomState>);
 
 impl Lines {
-    /// The line of an instruction, as it was read before.
+    /// The cached line of an instruction.
     pub(super) fn get(&self, instruction: u64) -> Option<u32> {
         self.0.get(&instruction).copied()
     }
 
-    /// Remembers a line.
+    /// Caches a line.
     pub(super) fn add(&mut self, instruction: u64, line: u32) {
         if self.0.len() >= MAX_LINES {
             self.0.clear();
@@ -28,7 +28,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// Guarantees: a line is known once it was read, and how many are remembered is bounded.
+    /// Guarantees: a line is known once it was read, and the number of cached lines is bounded.
     #[test]
     fn bounded() {
         let mut lines = Lines::default();

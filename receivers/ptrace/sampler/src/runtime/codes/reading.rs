@@ -1,38 +1,38 @@
-//! Makes sure that what is known of code is what is in memory.
+//! Keeps cached code up to date with memory.
 //!
-//! Whatever is read of code is read after what points to it, and is the code's own only if that did not change until
-//! then. So its print is read before and after, here and for all interpreters. Where reads were refused because no more
-//! is allowed for one stack, nothing is learned: neither what could not be read is remembered, nor is anything
-//! forgotten.
+//! Data of code is read after the pointer to it, and belongs to the code only if the pointer has not changed
+//! meanwhile. So the fingerprint is read before and after, here and for all interpreters. If reads were refused
+//! because the limit of the stack was reached, the cache is not changed: nothing unreadable is stored, and nothing is
+//! dropped.
 
 use super::{Checked, Code, Codes};
 use crate::runtime::Functions;
 use crate::runtime::code_reader::Session;
 
-/// How code of one kind is read.
+/// How to read code of one kind.
 pub(in crate::runtime) trait Reading: Sized {
-    /// What it is when it was read.
+    /// The type of the cached code.
     type Code: Code;
-    /// What is read of it besides its print.
+    /// The data that is read besides the fingerprint.
     type Texts;
 
-    /// What the code at an address says of itself; `None` if there is none.
+    /// The fingerprint of the code at an address; `None` if there is none.
     fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print<Self>>;
 
-    /// Whether what says this of itself is code.
+    /// Whether an object with this fingerprint is code.
     fn is_code(&mut self, _print: &Print<Self>, _session: &mut Session<'_>) -> bool {
         true
     }
 
-    /// Whether code that is known is to be read again, to add what was missing.
+    /// Whether known code is to be read again, to add what was missing.
     fn again(&self, _known: &mut Self::Code) -> bool {
         false
     }
 
-    /// Reads code that says this of itself.
+    /// Reads the data of code with this fingerprint.
     fn texts(&mut self, address: u64, print: &Print<Self>, session: &mut Session<'_>) -> Option<Self::Texts>;
 
-    /// What was read is the code's own: the code that it is. `before` is what it was known as, if it was read again.
+    /// Makes the cached code from data that was verified. `before` is the previous version, if it was read again.
     fn make(
         &mut self,
         print: Print<Self>,
@@ -47,19 +47,19 @@ pub(in crate::runtime) trait Reading: Sized {
 
 type Print<R> = <<R as Reading>::Code as Code>::Print;
 
-/// What code turned out to be.
+/// The result of looking up code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::runtime) enum Look {
     /// It is known.
     Known,
-    /// It is something else than code.
+    /// It is not code.
     Other,
-    /// It cannot be told.
+    /// It cannot be determined.
     Unknown,
 }
 
 impl<C: Code> Codes<C> {
-    /// Makes sure that what is known of code is what is in memory, once for each stack.
+    /// Compares cached code with memory, once for each stack, and reads it if needed.
     pub(in crate::runtime) fn look<R: Reading<Code = C>>(
         &mut self,
         address: u64,
@@ -102,8 +102,8 @@ impl<C: Code> Codes<C> {
         Look::Known
     }
 
-    /// The line of an instruction of code that is known: as it was read before, or as it is read now, 0 if it cannot be
-    /// read. `None` if the code is another one by now.
+    /// The line of an instruction of known code: the cached one, or the one read now; 0 if it cannot be read. `None`
+    /// if the code has changed.
     pub(in crate::runtime) fn line<R: Reading<Code = C>>(
         &mut self,
         address: u64,

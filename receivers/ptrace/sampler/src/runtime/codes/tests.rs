@@ -44,8 +44,8 @@ impl Codes<Function> {
     }
 }
 
-/// Guarantees: code that says the same is known once for each stack; other code in its place is never taken for it,
-/// and is read only if it is certain that the frame is of it.
+/// Guarantees: unchanged code is checked once for each stack; other code at its address is never mistaken for it, and
+/// is read only if the frame certainly executes it.
 #[test]
 fn compared() {
     let mut codes = codes();
@@ -63,8 +63,8 @@ fn compared() {
     assert!(codes.get(20).is_none());
 }
 
-/// Guarantees: code is found by its instructions, also where several share them, of which the oldest goes first; code
-/// without any instructions has no place.
+/// Guarantees: code is found by its instructions, also if several share them, and the oldest of those is dropped
+/// first; code without instructions has no entry in the address map.
 #[test]
 fn found_by_instructions() {
     let mut codes = codes();
@@ -88,8 +88,8 @@ fn found_by_instructions() {
     assert!((50..60).all(|address| codes.get(address).is_some()) && codes.beginning_at(0).is_empty());
 }
 
-/// Guarantees: code whose instructions are where other code had its own takes the place of that, copies included;
-/// and it is found by its copies as long as it has them.
+/// Guarantees: new code replaces older code whose instructions were in the same memory, including its copies; and code
+/// is found by its copies while it has them.
 #[test]
 fn memory_used_again() {
     let mut codes = codes();
@@ -111,7 +111,7 @@ fn memory_used_again() {
     assert_eq!((codes.all_around(3019), codes.copies), (vec![60], 0));
 }
 
-/// Guarantees: what is remembered is bounded.
+/// Guarantees: the cache is bounded.
 #[test]
 fn bounded() {
     let mut codes = codes();
@@ -122,13 +122,13 @@ fn bounded() {
     assert!(codes.get(10).is_none() && codes.all_around(110).is_empty());
 }
 
-/// Guarantees: code that has as many copies as are read costs a bounded amount of memory, however much of it there is,
-/// and little time where nothing changed or everything did.
+/// Guarantees: code with as many copies as are read costs bounded memory, however much of it there is, and little time
+/// whether nothing or everything has changed.
 #[test]
 fn attack_copies() {
     const EACH: u64 = 8192;
     let mut codes = codes();
-    // The time of this thread: what the machine has others do meanwhile is not the code's.
+    // CPU time of this thread, so that other load on the machine does not matter.
     let start = crate::os::time::thread_cpu();
     for address in 0..200u64 {
         codes.insert(1000 + address, function(7, address * 10..address * 10 + 1));
@@ -137,7 +137,7 @@ fn attack_copies() {
         }
         assert!(codes.copies <= MAX_COPIES && codes.places.len() <= MAX_COPIES + 202);
     }
-    // Compared one by one they would take minutes.
+    // Comparing them one by one would take minutes.
     let used = crate::os::time::thread_cpu() - start;
     assert!(used < Duration::from_secs(20), "{used:?}");
     codes.next_stack();
@@ -147,8 +147,8 @@ fn attack_copies() {
     assert_eq!(codes.all_around(1000), [20]);
 }
 
-/// Guarantees: code is known for samples that were taken after it was read, as far as that is certain; code that says
-/// the same of itself as other code with the same instructions is as old as that, and a new copy makes it new.
+/// Guarantees: code is known for samples taken after it was certainly read; code with the same fingerprint and
+/// instructions as other code inherits its age, and a new copy makes it new.
 #[test]
 fn known_before_a_sample() {
     let start = Instant::now();
@@ -174,10 +174,10 @@ fn known_before_a_sample() {
     }
 }
 
-/// What there is to be read: what code at an address says of itself, and a line. Reads are refused when none are left.
+/// Simulated memory: the fingerprint of code at an address, and a line. Reads are refused when none are left.
 struct Memory {
     prints: Vec<(u64, u32)>,
-    /// These are so from the given number of reads on.
+    /// Values that take effect after this number of reads.
     later: (u32, Vec<(u64, u32)>),
     line: Option<u32>,
     reads: u32,
@@ -197,7 +197,7 @@ impl Memory {
         session.target.read(0, &mut [])
     }
 
-    /// Looks at code with as many reads as are left.
+    /// Looks up code with the reads that are left.
     fn look(&mut self, codes: &mut Codes<Function>, address: u64, stands: bool, new: &mut u32) -> Look {
         let (mut target, mut functions) = (Anything, Functions::default());
         let mut session = Session { stands, new: *new, ..Session::new(self.left, &mut target, &mut functions) };
@@ -211,7 +211,7 @@ impl Memory {
     }
 }
 
-/// Memory of which everything can be read.
+/// Memory that is readable everywhere.
 struct Anything;
 
 impl Target for Anything {
@@ -239,7 +239,7 @@ impl Reading for Memory {
     }
 
     fn texts(&mut self, address: u64, _print: &u32, session: &mut Session<'_>) -> Option<Range<u64>> {
-        // What cannot be read because it is not allowed is nothing, and so may be mistaken for something.
+        // A refused read looks like missing data, and must not be mistaken for it.
         let length = if self.read(session) { 10 } else { 0 };
         Some(address * 100..address * 100 + length)
     }
@@ -254,8 +254,8 @@ impl Reading for Memory {
     }
 }
 
-/// Guarantees: code is read once, up to the number that is allowed, and compared once for each stack; what is something
-/// else costs none of that number.
+/// Guarantees: code is read once, within the allowed number, and compared once for each stack; objects that are not
+/// code do not use up that number.
 #[test]
 fn looked_at_once() {
     let mut codes = Codes::<Function>::default();
@@ -272,7 +272,7 @@ fn looked_at_once() {
     assert_eq!(look(&mut codes, &mut memory, 4), (Look::Unknown, 1));
     codes.next_stack();
     assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 1));
-    // Code that lacks something is read again while that is allowed.
+    // Incomplete code is read again while that is allowed.
     memory.again = true;
     codes.next_stack();
     assert_eq!(look(&mut codes, &mut memory, 1), (Look::Known, 1));
@@ -282,7 +282,7 @@ fn looked_at_once() {
     assert_eq!((memory.reads - before, codes.get(1).unwrap().0), (3, 1));
 }
 
-/// Guarantees: what was read of code that changed until then is not known, and neither is its line.
+/// Guarantees: data read from code that changed during the read is discarded, and so is its line.
 #[test]
 fn changed_while_it_is_read() {
     for at in 0..4 {
@@ -297,7 +297,8 @@ fn changed_while_it_is_read() {
     }
 }
 
-/// Guarantees: lines are read once, those that cannot be read are read again, and how many are remembered is bounded.
+/// Guarantees: lines are read once, those that could not be read are read again, and the number of cached lines is
+/// bounded.
 #[test]
 fn lines_of_code() {
     let mut codes = Codes::<Function>::default();
@@ -314,7 +315,7 @@ fn lines_of_code() {
     }
 }
 
-/// Guarantees: where no more reads are allowed nothing is forgotten, and nothing is remembered that could not be read.
+/// Guarantees: when no more reads are allowed, nothing is forgotten, and nothing is cached that could not be read.
 #[test]
 fn refused_reads() {
     for left in 0..3 {
@@ -326,7 +327,7 @@ fn refused_reads() {
     let mut codes = Codes::<Function>::default();
     let mut memory = Memory { left: 3, ..Memory::new(&[(1, 1)]) };
     assert_eq!(memory.look(&mut codes, 1, false, &mut 9), Look::Known);
-    // Of a line, either it or what the code says afterwards is not read.
+    // Either the line or the fingerprint after it cannot be read.
     for left in 0..2 {
         memory.left = left;
         assert_eq!(memory.line_of(&mut codes, 1, 7), Some(0), "{left} left");

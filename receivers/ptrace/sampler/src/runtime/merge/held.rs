@@ -1,12 +1,12 @@
-//! Puts frames in place for interpreters whose evaluation function executes functions that call each other in one
-//! native call, without an address on the native stack that tells which.
+//! Places frames for interpreters whose evaluation function executes functions that call each other within one native
+//! call, and keeps no address on the native stack that links the two.
 //!
-//! Such an evaluation function may keep its frame and its instruction in two registers that calls leave as they were
-//! (PHP, built with GCC). Unwinding tells what these were in each native call of it: the frame's address tells which
-//! frames belong to the call, and the instruction which function it executed at the moment of a sample, however late
-//! the frames are read. Calls of which the registers are not known are paired in their order.
+//! Such an evaluation function may keep its frame and its instruction in two registers that calls preserve (PHP, built
+//! with GCC). Unwinding recovers their values in each of its native calls. The frame's address then shows which frames
+//! belong to the call, and the instruction shows which function the call executed at the moment of the sample, however
+//! late the frames are read. Calls with unknown registers are paired in their order.
 //!
-//! Functions of the interpreter that are native have frames of their own, and stand where their machine code is called.
+//! Native functions of the interpreter have frames of their own, which replace the native frame of their machine code.
 
 use std::ops::Range;
 
@@ -16,41 +16,41 @@ use crate::message::Location;
 use crate::runtime::{Captured, Resolved};
 use crate::unwind::Frame;
 
-/// The most words of one call's part of the stack that are looked at; the evaluation function has about twenty.
+/// The maximum number of words scanned in one call's stack frame; the evaluation function has about twenty.
 const MAX_WORDS: usize = 64;
 
-/// Where an interpreter has what it executes.
+/// Where an interpreter holds what it is executing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// The evaluation function.
+    /// The address range of the evaluation function.
     pub evaluation: Range<u64>,
-    /// The registers in which it keeps the address of its frame and of its instruction, where it does.
+    /// The registers that hold the addresses of its frame and of its instruction, if it keeps them in registers.
     pub registers: Option<(u8, u8)>,
 }
 
-/// What a native stack and frames are, to be put together.
+/// A native stack and the interpreter's frames, which are to be merged.
 pub struct Pieces<'a> {
     /// The native stack.
     pub stack: Stack<'a>,
     /// The frames. A segment ends where a native call of the evaluation function, or of a native function, began.
     pub captured: &'a Captured,
-    /// What they are. The code of native functions is one address, their first.
+    /// The resolved frames. The code range of a native function starts at its address.
     pub resolved: &'a [Resolved],
-    /// Where the interpreter has what it executes.
+    /// Where the interpreter holds what it is executing.
     pub held: &'a Held,
 }
 
-/// Frames that belong together.
+/// Frames that belong to the same native call.
 #[derive(Debug, Clone)]
 struct Item {
     frames: Range<usize>,
-    /// Where a native function begins.
+    /// The start address, if it is a native function.
     native: Option<u64>,
 }
 
-/// Replaces `locations` by the native frames with the interpreter's in their places. `start` tells where the native
-/// function begins that has an address. With `words`, the thread ran on before the frames were read, and what its
-/// registers do not prove is left out.
+/// Replaces `locations` by the native frames, with the interpreter's frames in their places. `start` returns the start
+/// address of the native function that contains an address. With `words`, the thread has run since the sample, and
+/// frames that its registers do not prove are left out.
 pub fn merge_held(
     pieces: &Pieces<'_>,
     start: &mut dyn FnMut(u64) -> Option<u64>,
@@ -79,16 +79,16 @@ pub fn merge_held(
     merged
 }
 
-/// Where frames belong.
+/// The places of frames.
 #[derive(Debug, Default)]
 struct Placed {
-    /// Instead of these native frames.
+    /// Frames that replace these native frames.
     instead: Vec<(usize, Vec<Location>)>,
-    /// Outside of the native stack.
+    /// Frames outside of the native stack.
     beyond: Vec<Location>,
 }
 
-/// Splits the frames into native calls of the evaluation function and of native functions.
+/// Groups the frames by native calls of the evaluation function and of native functions.
 fn items(pieces: &Pieces<'_>) -> Vec<Item> {
     let mut items: Vec<Item> = Vec::new();
     let mut start = 0;
@@ -97,7 +97,7 @@ fn items(pieces: &Pieces<'_>) -> Vec<Item> {
         for index in start..segment.end.min(pieces.resolved.len()) {
             let frame = &pieces.resolved[index];
             if frame.location.is_none() {
-                // The interpreter's own.
+                // An internal frame of the interpreter.
                 begins = true;
                 continue;
             }
@@ -114,8 +114,8 @@ fn items(pieces: &Pieces<'_>) -> Vec<Item> {
     items
 }
 
-/// The native calls of the evaluation function. Functions that are compiled at run time execute within such a call, in
-/// whose part of the stack they are without a return address to it, and keep the frame in the same register.
+/// Finds the native calls of the evaluation function. Functions compiled at run time execute within such a call: they
+/// use its stack frame, without a return address to it, and keep the frame in the same register.
 fn natives(pieces: &Pieces<'_>, items: &[Item]) -> Vec<usize> {
     let mut natives: Vec<usize> = pieces.stack.evaluations(&pieces.held.evaluation).collect();
     let compiled = |(index, frame): (usize, &Frame)| {
@@ -138,9 +138,9 @@ impl Pieces<'_> {
         self.stack.frames.get(native)?.registers.get(register)
     }
 
-    /// The address of the frame that one of the native calls executes; `None` where its register may be that of another
-    /// call: its caller's where it begins or ends, which only the innermost native frame can, and its callee's where
-    /// nothing saved it in between that says so.
+    /// The address of the frame that a native call executes. `None` if its register may belong to another call: to its
+    /// caller while the call begins or ends, which is possible only in the innermost native frame, or to its callee,
+    /// if no call in between shows that it saved the register.
     fn frame_of(&self, natives: &[usize], at: usize) -> Option<u64> {
         let native = *natives.get(at)?;
         let frame = self.frame_register(native)?;
@@ -150,7 +150,7 @@ impl Pieces<'_> {
         (!is_another).then_some(frame)
     }
 
-    /// The same with the instruction, whose register may be the callee's by itself.
+    /// The frame and the instruction of a native call. The instruction register alone may also belong to the callee.
     fn executed(&self, natives: &[usize], at: usize) -> Option<(u64, u64)> {
         let frame = self.frame_of(natives, at)?;
         let instruction = self.instruction_register(*natives.get(at)?)?;
@@ -159,9 +159,9 @@ impl Pieces<'_> {
         (!is_another).then_some((frame, instruction))
     }
 
-    /// What a native call of the evaluation function saved of its caller's registers in its own part of the stack:
-    /// both, beside each other, or only the instruction, where a function in between used the other one and saved it
-    /// (`frame`). They belong together if the frame executes the function that has the instruction.
+    /// Finds the caller's registers that a native call of the evaluation function saved in its stack frame: both as
+    /// neighbours, or only the instruction, if a function in between used the frame register and saved it (`frame`).
+    /// They belong together if the frame executes the function that contains the instruction.
     fn saved(&self, native: usize, frame: Option<u64>, words: &mut Words<'_>) -> Option<(u64, u64)> {
         let (start, end) = (self.stack.frames.get(native)?.sp, self.stack.frames.get(native + 1)?.sp);
         let mut before = None;
@@ -194,7 +194,7 @@ impl Pieces<'_> {
         frames.iter().filter_map(|frame| frame.location).collect()
     }
 
-    /// Pairs of a native call and an item that share the address of a frame, in their order.
+    /// Pairs native calls and items with the same frame address, in their order.
     fn sharing(&self, addresses: &[Option<u64>], items: &[Item]) -> Vec<(usize, usize)> {
         let mut pairs: Vec<(usize, usize)> = Vec::new();
         for (at, address) in addresses.iter().enumerate() {
@@ -209,7 +209,7 @@ impl Pieces<'_> {
     }
 }
 
-/// Places frames that belong to the native stack for sure.
+/// Places frames that certainly belong to the native stack.
 fn standing(
     pieces: &Pieces<'_>,
     natives: &[usize],
@@ -225,7 +225,7 @@ fn standing(
     for (at, item) in pairs {
         let native = natives[at];
         let mut here = Vec::new();
-        // Calls of the evaluation function that have no partner began later.
+        // Unpaired calls of the evaluation function began later.
         for inner in items[before..item].iter().filter(|inner| inner.native.is_some()) {
             let found = (from..native).find(|index| start(pieces.stack.frames[*index].lookup(*index)) == inner.native);
             match found {
@@ -247,8 +247,8 @@ fn standing(
     placed
 }
 
-/// Pairs native calls of the evaluation function with items: those that share a frame's address, and between these,
-/// where there are as many of the one as of the other, in their order.
+/// Pairs native calls of the evaluation function with items. Calls and items with the same frame address are paired
+/// first; between these pairs, the others are paired in their order, if there are equally many of both.
 fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[Item]) -> Vec<(usize, usize)> {
     let addresses: Vec<Option<u64>> = (0..natives.len()).map(|at| pieces.frame_of(natives, at)).collect();
     let shared = pieces.sharing(&addresses, items);
@@ -260,7 +260,7 @@ fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[Item]) -> Vec<(usize, u
         if between == others.len() {
             pairs.extend((native..at).zip(others));
         } else if index == 0 {
-            // A call begins or ends at the inner end.
+            // The innermost call may be just beginning or ending.
             let skipped = others.len().saturating_sub(between);
             let first = at - between.min(others.len());
             pairs.extend((first..at).zip(others.into_iter().skip(skipped)));
@@ -272,12 +272,12 @@ fn pair(pieces: &Pieces<'_>, natives: &[usize], items: &[Item]) -> Vec<(usize, u
     let between = natives.len() - native;
     let is_beginning = shared.is_empty() && pieces.stack.complete && !pieces.captured.cut && between > others.len();
     let skipped = if is_beginning { between - others.len() } else { 0 };
-    // Where there are fewer native calls the stack ends early, or the others are on another one (a fiber's).
+    // If there are fewer native calls, the stack is truncated or the others are on another stack (a fiber's).
     pairs.extend((native + skipped..natives.len()).zip(others));
     pairs
 }
 
-/// Places what the registers of the native calls prove.
+/// Places the frames that the registers of native calls prove.
 fn proven(
     pieces: &Pieces<'_>,
     natives: &[usize],
@@ -305,15 +305,15 @@ fn proven(
                 .clone()
                 .find(|index| pieces.captured.frames.get(*index).is_some_and(|one| one.address == address))
         });
-        // The frame has the same function by now.
+        // The frame still has the same function.
         let same = leaf
             .and_then(|leaf| pieces.resolved.get(leaf))
             .zip(hit.as_ref())
             .and_then(|(told, hit)| (told.code == hit.resolved.code && !told.unknown).then_some(told.location));
         let believed = hit.and_then(|hit| {
-            // Of the functions that share instructions it is the one whose frame the call has the address of.
+            // Among functions that share instructions, it is the one whose frame address the call holds.
             let location = if hit.shared { same.flatten() } else { hit.resolved.location };
-            // Compiled code does not keep the instruction up to date, so the frame has to say the same.
+            // Compiled code does not update the instruction register, so the frame has to agree with it.
             let is_compiled = pieces.stack.frames.get(native).is_some_and(|frame| frame.location.is_generated());
             location.filter(|_| !is_compiled || same.is_some()).map(|location| match location {
                 Location::Interpreted { function, .. } if is_compiled => Location::Interpreted { function, line: 0 },

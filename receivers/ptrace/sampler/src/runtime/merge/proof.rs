@@ -1,17 +1,17 @@
-//! What is believed of frames that were read while their thread ran on.
+//! Decides which frames are accepted if they were read while their thread was running.
 //!
-//! A native call of the evaluation function has the address of the next instruction in a register or in its own part of
-//! the stack; where, its code says ([`Lookup::next_instructions`]). Unwinding tells what these were at the moment of
-//! the sample, so they tell which function the call executed, and that one is named. Other words of the call's part
-//! prove nothing: they may be what an earlier function left there. Nor do words below the call: functions that it
-//! called leave what earlier ones had.
+//! A native call of the evaluation function holds the address of the next instruction in a register or in its stack
+//! frame; its code shows where ([`Lookup::next_instructions`]). Unwinding recovers these values for the moment of the
+//! sample, so they prove which function the call executed, and that function is named. Other words of the stack frame
+//! prove nothing: an earlier function may have left them there. The same holds for words below the call, left by
+//! functions that it called earlier.
 //!
-//! Nothing proves the callers that share the native call with that function: what is in memory of them is of a later
-//! moment. A frame stands in their place that says so ([`Location::CALLERS_NOT_KNOWN`]), and so it does for all
-//! functions of a call while one returns or is called.
+//! Nothing proves the callers that share the native call with that function, since memory shows them at a later
+//! moment. A placeholder ([`Location::CALLERS_NOT_KNOWN`]) is shown instead, also for all functions of a call while
+//! one of them returns or is being called.
 //!
-//! A function that was freed since may have given its place to another one. So an address proves only a function that
-//! was known before the sample.
+//! A function may have been freed since, and another one may be at its address. So an address proves only a function
+//! that was known before the sample.
 
 use std::ops::Range;
 
@@ -21,17 +21,16 @@ use crate::message::Location;
 use crate::runtime::{Captured, Executed, RawFrame, Resolved};
 use crate::unwind::{COUNT, Frame, StackMemory};
 
-/// The registers that calls leave as they were, without the stack pointer (System V ABI for x86-64): RBX, RBP, R12 to
-/// R15.
+/// The registers that calls preserve, except the stack pointer (System V ABI for x86-64): RBX, RBP, R12 to R15.
 const KEPT: [u8; 6] = [3, 6, 12, 13, 14, 15];
 
-/// The return address and the registers that a call saves for its caller, in bytes.
+/// The size of the return address and the registers that a call saves for its caller, in bytes.
 const SAVED: u64 = 64;
 
-/// The most words of a stack that are looked at for all calls together, and for one.
+/// The maximum number of stack words examined for all calls together, and for one.
 const MAX_WORDS: (usize, usize) = (8192, 1024);
 
-/// What is in memory now.
+/// Looks up functions in current memory.
 pub trait Lookup {
     /// See [`Instance::executed`](crate::runtime::Instance::executed).
     fn executed(&mut self, address: u64) -> Option<Executed>;
@@ -57,49 +56,49 @@ pub trait Lookup {
     /// See [`Instance::meet`](crate::runtime::Instance::meet).
     fn meet(&mut self, address: u64, words: &[u64]) -> Option<Executed>;
 
-    /// The addresses at which the code of a native call will read the next instruction of the program that it
-    /// interprets, as far as its registers and its own part of the stack, which `read` reads, say that.
+    /// The addresses from which the code of a native call will read the next instruction of the interpreted program,
+    /// as far as its registers and its stack frame (read by `read`) show them.
     fn next_instructions(&mut self, frame: &Frame, read: &mut dyn FnMut(u64) -> Option<u64>) -> Vec<NextInstruction>;
 }
 
-/// Where a native call will find the next instruction of the program that it interprets.
+/// Where a native call will find the next instruction of the interpreted program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NextInstruction {
     /// At this address.
     At(u64),
-    /// Where the frame at this address says.
+    /// In the frame at this address.
     Of(u64),
 }
 
 /// The stack of a thread at the moment of its sample.
 pub struct Words<'a> {
-    /// The stack, as it was then.
+    /// The stack memory at that moment.
     pub memory: &'a mut dyn StackMemory,
-    /// What is known of functions otherwise.
+    /// Looks up functions.
     pub lookup: &'a mut dyn Lookup,
 }
 
-/// What is believed of the frames of one native call.
+/// The verdict on the frames of one native call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Belief {
     /// All frames that were read.
     Whole,
-    /// These instead.
+    /// These locations instead.
     Other(Vec<Location>),
-    /// None.
+    /// No frames.
     Nothing,
 }
 
-/// What is believed of all.
+/// The verdicts on all calls.
 #[derive(Debug)]
 pub(super) struct Beliefs {
-    /// By segment.
+    /// One for each segment.
     pub(super) segments: Vec<Belief>,
-    /// Native frames of the evaluation function for which no frames were read, and what they executed.
+    /// Native frames of the evaluation function without any frames read, and what they executed.
     pub(super) besides: Vec<(usize, Vec<Location>)>,
 }
 
-/// Decides what is believed. Without `words` that is everything.
+/// Decides which frames are accepted; all of them without `words`.
 pub(super) fn believe(
     stack: Stack<'_>,
     captured: &Captured,
@@ -123,12 +122,12 @@ pub(super) fn believe(
         start = segment.end;
         let (Some(frames), Some(told)) = (captured.frames.get(range.clone()), resolved.get(range)) else { break };
         let Place::At(native) = place else {
-            // Nothing is known of what they executed.
+            // The executed function is unknown.
             beliefs.segments.push(Belief::Nothing);
             continue;
         };
         let call = search.call(*native);
-        // Frames that began later may be in the place of any native function.
+        // Frames that began later may appear at any native function.
         let is_evaluation = evaluation.is_none_or(|evaluation| stack.is_evaluation(*native, evaluation))
             || call.as_ref().is_some_and(|call| call.reads_instructions);
         let belief = call.map_or(Belief::Nothing, |call| search.segment(&call, frames, told, merged));
@@ -151,10 +150,10 @@ struct Search<'a, 'b> {
     words: Words<'a>,
     stack: Stack<'b>,
     left: usize,
-    /// Each call executes one function from its beginning to its end.
+    /// Whether each call executes a single function from start to end.
     one_each: bool,
-    /// Frames are in one array, and a call has the address of its innermost one (Ruby): a frame that was read is
-    /// believed only if the call has its address.
+    /// Whether frames are in one array whose innermost address the call holds (Ruby): a frame that was read is
+    /// accepted only if the call holds its address.
     by_address: bool,
 }
 
@@ -162,20 +161,19 @@ struct Search<'a, 'b> {
 struct Call {
     /// The function that it executed.
     executed: Option<Executed>,
-    /// Where it is between functions: the frame whose instruction comes next.
+    /// If it is between two functions: the frames whose instruction may come next.
     frames: Vec<u64>,
-    /// All words that it had: those in registers, and then those on the stack.
+    /// All its words: those in registers, then those on the stack.
     words: Vec<u64>,
-    /// Its code goes on to read instructions of a program.
+    /// Whether its code continues to read instructions of the program.
     reads_instructions: bool,
 }
 
 impl Search<'_, '_> {
-    /// What is believed of the frames that were read of a native call.
+    /// Decides about the frames that were read for a native call.
     fn segment(&mut self, call: &Call, frames: &[RawFrame], told: &[Resolved], merged: &mut Merged) -> Belief {
         if let Some(hit) = call.executed.as_ref().filter(|hit| hit.shared) {
-            // Of the functions that share instructions it is the one whose frame and code the call has the addresses
-            // of.
+            // Among functions that share instructions, it is the one whose frame and code addresses the call holds.
             let leaf = frames.first().zip(told.first()).filter(|(frame, told)| {
                 let has = |word: &u64| call.words.contains(word);
                 has(&frame.address) && has(&frame.code) && told.code == hit.resolved.code && !told.unknown
@@ -192,20 +190,20 @@ impl Search<'_, '_> {
         }
     }
 
-    /// The function that a native call executed, by what it says itself.
+    /// The function that a native call executed, proven by the call alone.
     fn executed(&self, call: &Call) -> Option<Location> {
         let hit = call.executed.as_ref().filter(|hit| !hit.shared && !self.words.lookup.is_fresh(hit.code))?;
         hit.resolved.location
     }
 
-    /// A function without its callers in the same native call.
+    /// The verdict for a function whose callers in the same native call are unknown.
     fn without_callers(&self, leaf: Option<Location>, merged: &mut Merged) -> Belief {
         let callers = (!self.one_each).then_some(Location::CALLERS_NOT_KNOWN);
         merged.missing_callers += u32::from(callers.is_some());
         Belief::Other(leaf.into_iter().chain(callers).collect())
     }
 
-    /// What a native call says of itself.
+    /// Collects the evidence of a native call.
     fn call(&mut self, native: usize) -> Option<Call> {
         let frame = *self.stack.frames.get(native)?;
         let caller = self.stack.frames.get(native + 1)?;
@@ -240,9 +238,9 @@ impl Search<'_, '_> {
         Some(Call { executed, frames, words, reads_instructions })
     }
 
-    /// What a call says of which it is known that two registers have its next instruction and its frame. Other
-    /// registers have copies of earlier ones. Where it is not known, all registers are asked, and then its part of the
-    /// stack.
+    /// The evidence of a call. If two registers are known to hold its next instruction and its frame, only these
+    /// count, since other registers may hold earlier values. Otherwise all registers are checked first, and then its
+    /// stack frame.
     fn of_words(&mut self, frame: &Frame, caller: &Frame) -> Call {
         if let Some((instruction, own)) = self.words.lookup.registers() {
             let words: Vec<u64> = frame.registers.get(own).into_iter().collect();
@@ -268,7 +266,7 @@ impl Search<'_, '_> {
             let known: Vec<u64> =
                 part.iter().copied().filter(|word| USER.contains(word) && lookup.executed(*word).is_some()).collect();
             if !known.is_empty() {
-                // Several functions there are a contradiction, which words further away do not settle.
+                // If these name several functions, that is a contradiction, which words further away do not resolve.
                 executed = self.only(known.into_iter(), &[]);
                 break;
             }
@@ -276,8 +274,8 @@ impl Search<'_, '_> {
         Call { reads_instructions: executed.is_some(), executed, frames: Vec::new(), words }
     }
 
-    /// The function that a call executes which executes one only, by the registers that it leaves as they were or else
-    /// by its part of the stack, but for the registers of its caller, which it saved at the end of that.
+    /// The function of a call that executes a single one, found by the registers that calls preserve or else by its
+    /// stack frame, except for the caller's registers saved at the end of it.
     fn only_function(&mut self, frame: &Frame, caller: &Frame) -> Option<Executed> {
         let kept = |frame: &Frame| KEPT.into_iter().filter_map(|number| frame.registers.get(number)).collect();
         let (own, saved): (Vec<u64>, Vec<u64>) = (kept(frame), kept(caller));
@@ -295,7 +293,7 @@ impl Search<'_, '_> {
         by_register.or_else(|| self.only(words.into_iter().filter(known), &[]))
     }
 
-    /// The words of a call: its registers, and its own part of the stack.
+    /// The words of a call: its registers, and its stack frame.
     fn all_words(&mut self, frame: &Frame, caller: &Frame) -> Vec<u64> {
         let mut words: Vec<u64> = (0..COUNT as u8).filter_map(|register| frame.registers.get(register)).collect();
         let Some(mut address) = frame.sp.checked_next_multiple_of(8) else { return words };
@@ -311,7 +309,7 @@ impl Search<'_, '_> {
         words
     }
 
-    /// The function that has its instructions at these addresses; none if there are several.
+    /// The function whose instructions include these addresses; `None` if there are several.
     fn only(&mut self, addresses: impl Iterator<Item = u64>, words: &[u64]) -> Option<Executed> {
         let mut only: Option<Executed> = None;
         for address in addresses {

@@ -2,7 +2,7 @@ use super::*;
 use crate::runtime::{Executed, RawFrame, Segment};
 use crate::unwind::StackCopy;
 
-/// Native frames of 256 bytes each from address 0x1000 on; their addresses tell them apart.
+/// Native frames of 256 bytes each from address 0x1000 on; each has a unique address.
 fn native(count: u64) -> Vec<Frame> {
     let frame = |index| Frame {
         pc: 0x40_0000 + index * 0x1000,
@@ -41,7 +41,7 @@ fn captured(segments: &[(usize, Option<u64>)]) -> (Captured, Vec<Resolved>) {
     (captured, resolved)
 }
 
-/// Where the frames are that were read.
+/// The address of a frame that was read.
 fn frame_at(index: u64) -> u64 {
     0x5_8000 - index * 0x100
 }
@@ -49,10 +49,10 @@ fn frame_at(index: u64) -> u64 {
 /// See [`Known`].
 const SHARING: u64 = 0x3_0000;
 const FRESH: Range<u64> = 12..16;
-/// What stands for callers that nothing proves.
+/// Shown in place of callers that nothing proves.
 const UNKNOWN: Location = Location::CALLERS_NOT_KNOWN;
 
-/// Functions that are known, by their numbers, which are their code objects as well.
+/// Known functions, by their numbers, which are also the addresses of their code objects.
 struct Known(Range<u64>, bool);
 
 impl Lookup for Known {
@@ -63,14 +63,14 @@ impl Lookup for Known {
         Some(Executed { code: number, resolved, shared: self.1 })
     }
 
-    /// Where functions share their instructions, words with this offset name one of them.
+    /// If functions share their instructions, a word with this offset identifies one of them.
     fn executed_among(&mut self, _: u64, words: &[u64]) -> Option<Executed> {
         let number = self.0.clone().find(|number| words.contains(&(SHARING + number)))?;
         let resolved = Resolved { location: Some(found(number)), code: code(number as u32), unknown: false };
         Some(Executed { code: number, resolved, shared: false })
     }
 
-    /// Some were read after the sample.
+    /// Some functions were read after the sample.
     fn is_fresh(&self, code: u64) -> bool {
         FRESH.contains(&code)
     }
@@ -79,7 +79,7 @@ impl Lookup for Known {
         self.0.end == 21
     }
 
-    /// Functions that were not met yet have the same numbers with 100 added, by which the words name them.
+    /// Functions that were not read yet have the same numbers plus 100, and words identify them by that number.
     fn meet(&mut self, address: u64, words: &[u64]) -> Option<Executed> {
         let number = self.0.clone().map(|number| number + 100).find(|number| words.contains(number))?;
         code(number as u32).contains(&address).then_some(())?;
@@ -87,8 +87,8 @@ impl Lookup for Known {
         Some(Executed { code: number, resolved, shared: false })
     }
 
-    /// The evaluation function has its next instruction in RBX, in the second word of its part, or in both; between
-    /// functions the fourth is the frame that has it, or the sixth.
+    /// The evaluation function has the address of its next instruction in RBX, in the second word of its stack frame,
+    /// or in both. Between two functions, the fourth or the sixth word is the address of the frame to be continued.
     fn next_instructions(&mut self, frame: &Frame, read: &mut dyn FnMut(u64) -> Option<u64>) -> Vec<NextInstruction> {
         let mut word = |at| read(frame.sp + at).filter(|word| *word != 0);
         let places = [frame.registers.get(3), word(8)].into_iter().flatten().map(NextInstruction::At);
@@ -101,7 +101,7 @@ fn found(number: u64) -> Location {
     Location::Interpreted { function: number as u32, line: 9 }
 }
 
-/// Where the instructions of a function are.
+/// The address range of a function's instructions.
 fn code(function: u32) -> Range<u64> {
     let start = 0x7_0000 + u64::from(function) * 0x100;
     start..start + 0x80
@@ -121,7 +121,7 @@ fn merged(
     (locations, merged)
 }
 
-/// Guarantees: frames take the place of the native frame that their anchor is in, and all other native frames stay.
+/// Guarantees: frames replace the native frame that contains their anchor, and all other native frames stay.
 #[test]
 fn by_containment() {
     let (locations, counts) = merged(true, 6, &[(1, Some(0x1140)), (2, Some(0x13f8))], None);
@@ -130,8 +130,8 @@ fn by_containment() {
     assert_eq!(counts, Merged { named: 2, ..Merged::default() });
 }
 
-/// Guarantees: what native frames stand for in another interpreter is in their places, one frame for several functions,
-/// beside the frames that replace native ones, which come first where both claim a frame.
+/// Guarantees: functions that another interpreter found for native frames are shown in their places, also several for
+/// one native frame. Frames that replace native ones win if both claim a frame.
 #[test]
 fn two_interpreters() {
     let frames = native(6);
@@ -147,8 +147,8 @@ fn two_interpreters() {
     assert_eq!(locations, [p(50), n(1), p(51), p(52), p(53), n(4), p(54)]);
 }
 
-/// Guarantees: frames of a call that began after the stack was taken are left out, and those of callers are not shifted
-/// by it; what lies beyond a truncated stack is added outside; beyond a complete one there is nothing.
+/// Guarantees: frames of a call that began after the native stack was taken are left out, without shifting those of
+/// callers. Frames beyond a truncated stack are added outside of it; beyond a complete one there are none.
 #[test]
 fn outside_of_the_native_stack() {
     let (n, p) = (native_location, interpreted);
@@ -157,7 +157,7 @@ fn outside_of_the_native_stack() {
     assert_eq!(merged(true, 3, &segments, None).0, [n(0), p(1), n(2)]);
 }
 
-/// Guarantees: two calls in one native frame are both there, and anchors that go back are not believed.
+/// Guarantees: two calls in one native frame are both shown, and anchors in decreasing order are rejected.
 #[test]
 fn contradicting_anchors() {
     let (n, p) = (native_location, interpreted);
@@ -165,12 +165,13 @@ fn contradicting_anchors() {
     assert_eq!(locations, [n(0), n(1), p(0), n(3)]);
 }
 
-/// Guarantees: without anchors, evaluation functions are counted from the outermost one, a call that is beginning keeps
-/// its native frame, and a truncated stack is counted from the innermost one, with the rest outside.
+/// Guarantees: without anchors, evaluation functions are counted from the outermost one, and a call that is just
+/// beginning keeps its native frame. A truncated stack is counted from the innermost one, with the remaining frames
+/// outside.
 #[test]
 fn by_counting() {
     let (n, p) = (native_location, interpreted);
-    // The second to the fourth frame; callers are looked up before their return address.
+    // The second to the fourth frame. Callers are looked up by the address before their return address.
     let evaluation = Some(0x40_0fff..0x40_3000);
     assert_eq!(merged(true, 6, &[(1, None), (1, None)], evaluation.clone()).0, [n(0), n(1), p(0), p(1), n(4), n(5)]);
     let four = [(1, None); 4];
@@ -179,8 +180,8 @@ fn by_counting() {
     assert_eq!(merged(true, 6, &[], evaluation).0, [n(0), n(1), n(2), n(3), n(4), n(5)]);
 }
 
-/// Guarantees: code made at run time that calls the evaluation function stands for what is named already, other such
-/// code stays.
+/// Guarantees: generated code that calls the evaluation function is replaced by the frames already shown for it; other
+/// generated code stays.
 #[test]
 fn trampolines() {
     let mut frames = native(5);
@@ -194,7 +195,8 @@ fn trampolines() {
     assert_eq!(locations, [generated(0x100), interpreted(0), native_location(3), native_location(4)]);
 }
 
-/// What is believed of a thread that ran on: with these words on its stack, and values of RBX in these native frames.
+/// The merged stack of a thread that has run since its sample, with these words on its stack and these values of RBX
+/// in native frames.
 fn proven(
     words: &[(u64, u64)],
     registers: &[(usize, u64)],
@@ -204,7 +206,7 @@ fn proven(
     proven_of(words, registers, segments, evaluation, false)
 }
 
-/// The same, where functions may share their instructions.
+/// The same, for functions that may share their instructions.
 fn proven_of(
     words: &[(u64, u64)],
     registers: &[(usize, u64)],
@@ -228,9 +230,9 @@ fn proven_of(
     (locations, counts)
 }
 
-/// Guarantees: of a thread that ran on, a call is named only by an address of its innermost function in a register or in
-/// its own part of the stack, and the line is the one of that address; else the native frame stays. A frame stands for
-/// its callers within the same call, whatever was read of them.
+/// Guarantees: if a thread has run since its sample, a call is named only if an address of its innermost function is
+/// in a register or in its own stack frame, and the line is that of the address; otherwise the native frame stays. A
+/// placeholder stands for the callers within the same call, whatever was read of them.
 #[test]
 fn proof() {
     let n = native_location;
@@ -244,12 +246,12 @@ fn proof() {
     let both = proven(&[(0x1308, code(2).end - 1)], &[(1, code(0).start)], &segments, None);
     assert_eq!(both.0, [n(0), found(0), UNKNOWN, n(2), found(2), UNKNOWN, n(4), n(5)]);
     assert_eq!(both.1.missing_callers, 2);
-    // What is outside of the call's own part, elsewhere in it, and in the registers of other calls, proves nothing.
+    // Words outside of the call's stack frame, at other offsets in it, and in registers of other calls prove nothing.
     let outside = [(0x1010, code(0).start), (0x1208, code(0).start), (0x1120, code(0).start), (0x1308, code(0).end)];
     assert_eq!(proven(&outside, &[(0, code(0).start)], &segments, None).1.unproven, 2);
 }
 
-/// Guarantees: where the code may have its next instruction in several places, these have to be of one function.
+/// Guarantees: if the code may keep its next instruction in several places, all of them must belong to one function.
 #[test]
 fn several_addresses() {
     let (n, segments) = (native_location, [(1, Some(0x1140))]);
@@ -258,12 +260,12 @@ fn several_addresses() {
     assert_eq!(inner(&[(slot, code(0).start + 8)], &[(1, code(0).start)]), found(0));
     assert_eq!(inner(&[(slot, code(8).start)], &[(1, code(0).start)]), n(1));
     assert_eq!(inner(&[(slot, 0x5000)], &[(1, code(0).start)]), found(0));
-    // What an earlier function left elsewhere.
+    // Left on the stack by an earlier function.
     assert_eq!(inner(&[(slot, code(0).start), (slot + 24, code(8).start)], &[]), found(0));
 }
 
-/// Guarantees: where each call executes one function, its registers name it, or else its part of the stack, but not the
-/// registers of its caller that it saved; where code ahead says nothing.
+/// Guarantees: if each call executes one function, it is identified by the call's registers or else by its stack
+/// frame, but not by the caller's registers saved there.
 #[test]
 fn calls_of_one_function() {
     let inner = |words: &[(u64, u64)], register: Option<u64>, of_caller: Option<u64>| {
@@ -289,7 +291,8 @@ fn calls_of_one_function() {
     assert_eq!(inner(&[(end, code(0).start)], None, Some(code(0).start)), native_location(1));
 }
 
-/// Guarantees: between two functions nothing is named, and a frame stands for all of the call that is known to be one.
+/// Guarantees: between two functions nothing is named; a placeholder stands for the whole call if it is known to be
+/// one.
 #[test]
 fn between_functions() {
     let n = native_location;
@@ -298,11 +301,11 @@ fn between_functions() {
     assert_eq!(returned.0, [n(0), UNKNOWN, n(2), n(3), n(4), n(5)]);
     assert_eq!(returned.1, Merged { named: 1, missing_callers: 1, ..Merged::default() });
     assert_eq!(proven(&[(0x1118, frame_at(7))], &[], &segments, None).1.unproven, 1);
-    // An instruction that is known says more.
+    // A known instruction is better evidence.
     assert_eq!(proven(&[(0x1118, frame_at(1)), (0x1108, code(0).start)], &[], &segments, None).0[1], found(0));
 }
 
-/// Guarantees: a function of which nothing was read before is found by its frame.
+/// Guarantees: a function that was not read before is found by its frame.
 #[test]
 fn functions_that_were_not_met() {
     let segments = [(1, Some(0x1140))];
@@ -312,7 +315,7 @@ fn functions_that_were_not_met() {
     assert_eq!(proven(&[unknown, (0x1110, 106)], &[], &segments, None).0[1], native_location(1));
 }
 
-/// Guarantees: where another function was executed than the one that was read, that one is named.
+/// Guarantees: if the call executed another function than the one read, the executed one is named.
 #[test]
 fn another_function() {
     let alone = proven(&[(0x1108, code(9).start + 4)], &[], &[(3, Some(0x1140))], None);
@@ -320,8 +323,8 @@ fn another_function() {
     assert_eq!(alone.1, Merged { named: 1, missing_callers: 1, ..Merged::default() });
 }
 
-/// Guarantees: where functions share their instructions, the one that was read is believed if the call has the address
-/// of its frame, and else none.
+/// Guarantees: among functions that share their instructions, the one read is accepted only if the call holds the
+/// address of its frame.
 #[test]
 fn shared_instructions() {
     let segments = [(1, Some(0x1140))];
@@ -330,12 +333,12 @@ fn shared_instructions() {
     assert_eq!(with(&[word, (0x1110, frame_at(0))]), interpreted(0));
     assert_eq!(with(&[word]), native_location(1));
     assert_eq!(with(&[(0x1108, code(1).start), (0x1110, frame_at(0))]), native_location(1));
-    // Its code object says more than the frame, which may be another's by now.
+    // Its code object is better evidence than the frame, which may belong to another function by now.
     assert_eq!(with(&[word, (0x1110, frame_at(0)), (0x1120, SHARING + 3)]), found(3));
 }
 
-/// Guarantees: a function that was read for the first time after the sample is not named: another one may have had its
-/// place then.
+/// Guarantees: a function that was first read after the sample is not named: at the time of the sample another one may
+/// have been at its address.
 #[test]
 fn functions_that_were_read_after_the_sample() {
     let segments = [(1, Some(0x1140))];
@@ -346,8 +349,8 @@ fn functions_that_were_read_after_the_sample() {
     assert_eq!((beside.0[1], beside.1.unproven), (native_location(1), 1));
 }
 
-/// Guarantees: frames that began later and are in the place of a native function that interprets nothing are left out,
-/// and are no calls of which something could not be proven.
+/// Guarantees: frames that began after the sample, and would replace a native function that is no evaluation function,
+/// are left out and not counted as unproven calls.
 #[test]
 fn frames_in_the_place_of_other_functions() {
     let evaluation = Some(0x40_2fff..0x40_3fff);
@@ -357,14 +360,14 @@ fn frames_in_the_place_of_other_functions() {
     assert_eq!(counts(&[(0x1308, code(1).start)]).unproven, 0);
 }
 
-/// Guarantees: several frames of one call, the place of which is not told, are not counted.
+/// Guarantees: several frames of one call without an anchor are not placed by counting.
 #[test]
 fn frames_without_a_place() {
     let evaluation = Some(0x40_0fff..0x40_3000);
     assert_eq!(merged(true, 4, &[(4, None)], evaluation).0, [0, 1, 2, 3].map(native_location));
 }
 
-/// Guarantees: a native call of which no frames were read is named by what it executed, if that is known.
+/// Guarantees: a native call without frames is named by the function it executed, if that is known.
 #[test]
 fn calls_that_were_not_read() {
     let (n, segments) = (native_location, [(1, Some(0x1340))]);
@@ -378,7 +381,7 @@ fn calls_that_were_not_read() {
     assert_eq!(unknown.1.unproven, 1);
 }
 
-/// Guarantees: stacks and captures that contradict each other in every way give no more than all of their frames.
+/// Guarantees: stacks and captures that contradict each other in any way never yield more than all of their frames.
 #[test]
 fn attack_contradictions() {
     for count in [0, 1, 3] {

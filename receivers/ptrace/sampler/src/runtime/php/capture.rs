@@ -1,6 +1,6 @@
 //! Reads the frames of a process: addresses only, with as few reads as possible.
 //!
-//! Frames lie behind each other on a stack of PHP's own, the callers below what they call, so one read has several.
+//! Frames are adjacent on PHP's own stack, callers below the functions they call, so one read gets several.
 
 use super::layout::{Layout, frame, generator};
 use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
@@ -8,12 +8,12 @@ use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
 /// How much is read at once, up to the end of a frame, in bytes.
 const WINDOW: u64 = 2048;
-/// Reads besides those of frames.
+/// The number of reads allowed besides those of frames.
 const OTHER_READS: usize = 32;
-/// The most generators that delegate to each other.
+/// The maximum number of generators that delegate to each other.
 const MAX_GENERATORS: usize = 64;
 
-/// Buffers.
+/// Reusable buffers.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     window: Vec<u8>,
@@ -21,7 +21,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// A frame, from what was read before if that has it.
+    /// Returns a frame, from the buffer if it is there.
     fn frame(&mut self, target: &mut dyn Target, address: u64) -> Option<[u8; frame::SIZE]> {
         if let Some(bytes) = self.copied(address) {
             return Some(bytes);
@@ -96,9 +96,9 @@ fn raw(address: u64, bytes: &[u8]) -> RawFrame {
     RawFrame { address, code, instruction, owner: 0 }
 }
 
-/// Adds the generators that delegate to the one that runs (`yield from`): they are suspended, and a frame without a
-/// function stands for them, which has the outermost one (php-src `Zend/zend_generators.c`,
-/// `zend_generator_check_placeholder_frame`). They belong to the native call of the one that runs.
+/// Adds the generators that delegate to the running one (`yield from`). They are suspended, and represented by one
+/// frame without a function that belongs to the outermost of them (php-src `Zend/zend_generators.c`,
+/// `zend_generator_check_placeholder_frame`). They belong to the native call of the running one.
 fn delegating(
     placeholder: u64,
     outermost: u64,

@@ -1,4 +1,4 @@
-//! Tells which function a frame executes, and the line of an instruction of it.
+//! Finds the function that a frame executes, and the line of an instruction in it.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -10,30 +10,30 @@ use crate::runtime::codes::{Code, Codes, Look, Reading};
 use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
 use crate::runtime::{CodeReader, Executed, Functions, MAX_FILE, MAX_NAME, RawFrame, Resolved, Session};
 
-/// How many reads are done for the names of one stack, at most.
+/// The maximum number of reads for the names of one stack.
 const MAX_READS: u32 = 2048;
-/// The most instructions of a function.
+/// The maximum number of instructions of a function.
 const MAX_INSTRUCTIONS: u32 = 1 << 22;
-/// How far behind the start of `executor_globals` its own instructions are, at most: those for exceptions
+/// Within this distance from the start of `executor_globals` are PHP's own instructions, those for exceptions
 /// (`exception_op`).
 const GLOBALS: u64 = 4096;
-/// The name of a script's own code, and of an included file's, as PHP's traces have that of a script.
+/// The name of the code of a script or an included file, as in PHP's own traces.
 const MAIN: &str = "{main}";
-/// The name of code that was given to `eval`, as PHP's traces have it.
+/// The name of code passed to `eval`, as in PHP's own traces.
 const EVAL: &str = "eval";
-/// The most functions that may share their instructions.
+/// The maximum number of cached functions that share their instructions.
 const MAX_SHARING: usize = 8;
-/// What the names of closures have.
+/// The names of closures contain this.
 const CLOSURE: &str = "{closure";
 
-/// What a function says of itself.
+/// The fields that identify a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Print {
     kind: u8,
     name: u64,
     class: u64,
     file: u64,
-    /// Where its instructions are, and how many; of a native one, its address.
+    /// The address and number of its instructions; for a native function, its address.
     instructions: u64,
     count: u32,
     first_line: u32,
@@ -41,14 +41,14 @@ struct Print {
     file_mark: Mark,
 }
 
-/// A function that was read.
+/// A cached function.
 #[derive(Debug)]
 struct Function {
     print: Print,
     /// `None` for frames that are not shown.
     function: Option<u32>,
     code: Range<u64>,
-    /// It is code that may be freed at any time: a closure's, a script's, or that of `eval`. Other functions stay until
+    /// Whether the code may be freed at any time: a closure, a script, or code of `eval`. Other functions exist until
     /// the end of the request.
     is_fleeting: bool,
 }
@@ -56,7 +56,7 @@ struct Function {
 impl Code for Function {
     type Print = Print;
 
-    /// Closures of one place in the program share their instructions, and methods of a trait.
+    /// Closures from the same source position share their instructions, and so do methods of a trait.
     const MAX_SHARING: usize = MAX_SHARING;
 
     fn print(&self) -> &Print {
@@ -72,17 +72,17 @@ impl Code for Function {
 #[derive(Debug)]
 pub(super) struct ZendFunctions {
     layout: Layout,
-    /// Where `executor_globals` is.
+    /// The address of `executor_globals`.
     globals: u64,
     known: Codes<Function>,
-    /// The frames that were told of this stack are all of native functions.
+    /// Whether only frames of native functions have been read of this stack so far.
     is_innermost: bool,
 }
 
-/// How functions are read.
+/// Reads functions from memory.
 struct Source<'a>(&'a Layout);
 
-/// What is read of a function.
+/// The strings read of a function.
 struct Texts {
     name: String,
     file: String,
@@ -119,7 +119,7 @@ impl Print {
         self.kind == function::INTERNAL
     }
 
-    /// The frame that a fiber begins with has no name, and executes nothing.
+    /// The first frame of a fiber has no name and executes nothing.
     fn is_shown(&self) -> bool {
         !(self.is_native() && self.name == 0)
     }
@@ -130,20 +130,19 @@ impl ZendFunctions {
         Self { layout, globals, known: Codes::default(), is_innermost: true }
     }
 
-    /// Whether a function that may be freed at any time was read only after the sample: it may have been another one
-    /// then.
+    /// Whether a function that may be freed at any time was first read after the sample: at the time of the sample
+    /// another one may have been at its address.
     pub(super) fn is_fresh(&self, code: u64) -> bool {
         self.known.get(code).is_some_and(|known| known.is_fleeting) && self.known.is_fresh(code)
     }
 
-    /// Makes sure that what is known of a function is what is in memory. Returns whether it is known, and was before
-    /// the sample.
+    /// Compares the cached function with memory. Returns whether it is known, and was known before the sample.
     fn look(&mut self, address: u64, session: &mut Session<'_>) -> bool {
         let look = self.known.look(address, &mut Source(&self.layout), session);
         look == Look::Known && (session.stands || !self.is_fresh(address))
     }
 
-    /// What a frame is whose function is known; `None` if the frame's instruction is not one of it, unless that
+    /// Resolves a frame whose function is known; `None` if the frame's instruction is not within it, unless
     /// `may_lack`.
     fn place(&mut self, frame: &RawFrame, may_lack: bool, session: &mut Session<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
@@ -157,7 +156,7 @@ impl ZendFunctions {
         } else if code.contains(&frame.instruction) {
             self.known.line(frame.code, frame.instruction, &mut Source(&self.layout), session)?
         } else {
-            // While an exception is looked for, the instruction is one of PHP's own.
+            // While an exception handler is searched for, the instruction is one of PHP's own.
             (may_lack || is_own).then_some(0)?
         };
         Some(Resolved { location: Some(Location::Interpreted { function, line }), code, unknown: false })
@@ -179,7 +178,7 @@ impl CodeReader for ZendFunctions {
     }
 
     fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
-        // The innermost frame that is not of a native function may never have said where it is: that is in a register.
+        // The innermost frame that is not native may never have stored its instruction, which is in a register.
         let may_lack = self.is_innermost;
         let told = if self.look(frame.code, session) { self.place(frame, may_lack, session) } else { None };
         self.is_innermost &= self.known.get(frame.code).is_some_and(|known| known.print.is_native());
@@ -190,8 +189,8 @@ impl CodeReader for ZendFunctions {
         self.known.sampled(at, now);
     }
 
-    /// The function that has an instruction at this address, if it was known before the sample and has not changed; or
-    /// the native one that begins there.
+    /// The function whose instructions include this address, if it was known before the sample and has not changed; or
+    /// the native function that starts there.
     fn executed(&mut self, address: u64, session: &mut Session<'_>) -> Option<Executed> {
         let mut found: Option<Executed> = None;
         let mut codes = [0; MAX_SHARING];
@@ -204,7 +203,7 @@ impl CodeReader for ZendFunctions {
             let told = self.place(&frame, false, session).filter(|told| told.location.is_some());
             let Some(resolved) = told else { continue };
             match &mut found {
-                // Closures of one place are the same function, methods of one trait are not.
+                // Closures from the same source position are the same function, methods of one trait are not.
                 Some(found) => found.shared |= found.resolved.location != resolved.location,
                 None => found = Some(Executed { code, resolved, shared: false }),
             }
@@ -219,7 +218,7 @@ fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option
     if address == 0 || address & 7 != 0 {
         return None;
     }
-    // Native functions are shorter, and may stand at the end of a mapping.
+    // Native functions are shorter, and may be at the end of a mapping.
     let size = [whole, native].into_iter().find(|size| target.read(address, &mut bytes[..*size]))?;
     let kind = bytes[function::KIND];
     let field = |at: usize| word_at(&bytes, at);

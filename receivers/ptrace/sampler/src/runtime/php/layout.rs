@@ -1,14 +1,14 @@
-//! Where the fields of PHP's structures are, on x86-64, in builds without thread safety.
+//! Offsets of the fields of PHP's structures, on x86-64, in builds without thread safety.
 //!
-//! PHP says nothing of its layout, so this is a table by minor version. Sources: php-src `Zend/zend_globals.h`
+//! PHP does not export its layout, so this is a table by minor version. Sources: php-src `Zend/zend_globals.h`
 //! (`_zend_executor_globals`), `Zend/zend_compile.h` (`_zend_execute_data`, `_zend_op_array`,
 //! `_zend_internal_function`, `_zend_op`), `Zend/zend_types.h` (`_zend_string`), `Zend/zend_generators.h`; by
 //! `offsetof` for 8.2 and 8.4, by the memory of programs for 7.4, 8.3 and 8.5; 7.3, 8.0 and 8.1 by the sources and
 //! open-telemetry/opentelemetry-ebpf-profiler `interpreter/php/php.go`.
 
-/// Of a frame (`zend_execute_data`), in all versions.
+/// Offsets in a frame (`zend_execute_data`), in all versions.
 pub(super) mod frame {
-    /// The instruction that is executed.
+    /// The instruction being executed.
     pub(in crate::runtime::php) const INSTRUCTION: usize = 0;
     pub(in crate::runtime::php) const FUNCTION: usize = 24;
     /// The object that a method was called on.
@@ -17,13 +17,13 @@ pub(super) mod frame {
     pub(in crate::runtime::php) const INFO: usize = 40;
     pub(in crate::runtime::php) const PREVIOUS: usize = 48;
     pub(in crate::runtime::php) const SIZE: usize = 56;
-    /// Of `INFO`: a native call of the evaluation function begins with this frame (`ZEND_CALL_TOP`).
+    /// In `INFO`: a native call of the evaluation function begins with this frame (`ZEND_CALL_TOP`).
     pub(in crate::runtime::php) const TOP: u32 = 1 << 17;
-    /// Of `INFO`, the type: an object (`IS_OBJECT`).
+    /// In `INFO`, the type: an object (`IS_OBJECT`).
     pub(in crate::runtime::php) const OBJECT: u32 = 8;
 }
 
-/// Of a function (`zend_function`), in all versions.
+/// Offsets in a function (`zend_function`), in all versions.
 pub(super) mod function {
     pub(in crate::runtime::php) const KIND: usize = 0;
     pub(in crate::runtime::php) const NAME: usize = 8;
@@ -35,27 +35,27 @@ pub(super) mod function {
     pub(in crate::runtime::php) const EVAL: u8 = 4;
 }
 
-/// Of an instruction (`zend_op`), in all versions.
+/// Offsets in an instruction (`zend_op`), in all versions.
 pub(super) mod instruction {
     pub(in crate::runtime::php) const LINE: u64 = 24;
     pub(in crate::runtime::php) const SIZE: u64 = 32;
 }
 
-/// Of a string (`zend_string`), in all versions: hash and length stand behind each other.
+/// Offsets in a string (`zend_string`), in all versions: hash and length are adjacent.
 pub(super) mod string {
     pub(in crate::runtime::php) const HASH: u64 = 8;
     pub(in crate::runtime::php) const TEXT: u64 = 24;
 }
 
-/// Where a class (`zend_class_entry`) has its name, in all versions.
+/// The offset of the name in a class (`zend_class_entry`), in all versions.
 pub(super) const CLASS_NAME: u64 = 8;
 
-/// Of a generator (`zend_generator`).
+/// Offsets in a generator (`zend_generator`).
 pub(super) mod generator {
     pub(in crate::runtime::php) const SIZE: usize = 168;
 
-    /// Where it has its frame, and the generator that it delegates to (`node.parent`), by where it has the frame that
-    /// stands for those that delegate (`execute_fake`): the first from 8.0 on, the second before.
+    /// The offsets of the frame and of the generator it delegates to (`node.parent`), given the offset of the
+    /// placeholder frame (`execute_fake`): first those of 8.0 and later, then those of earlier versions.
     pub(in crate::runtime::php) fn fields(placeholder: u64) -> Option<(usize, usize)> {
         match placeholder {
             184 => Some((56, 152)),
@@ -65,18 +65,18 @@ pub(super) mod generator {
     }
 }
 
-/// What differs between versions.
+/// The offsets that differ between versions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// The innermost frame, from `executor_globals` on (`current_execute_data`).
+    /// The innermost frame, as an offset in `executor_globals` (`current_execute_data`).
     pub(super) current: u64,
-    /// Of a function of the program (`zend_op_array`): how many instructions it has, where they are, its file and first
+    /// In a function of the program (`zend_op_array`): the number and address of its instructions, its file and first
     /// line.
     pub(super) count: usize,
     pub(super) instructions: usize,
     pub(super) file: usize,
     pub(super) first_line: usize,
-    /// Of a function that is native: its address (`handler`).
+    /// In a native function: its address (`handler`).
     pub(super) native: usize,
 }
 
@@ -103,7 +103,7 @@ impl Layout {
         })
     }
 
-    /// How many bytes of a function of the program are read, and of a native one.
+    /// The number of bytes read of a function of the program, and of a native one.
     pub(super) fn sizes(&self) -> (usize, usize) {
         (self.first_line + 4, self.native + 8)
     }

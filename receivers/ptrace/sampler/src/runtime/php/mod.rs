@@ -1,14 +1,15 @@
 //! PHP, 7.3 to 8.5, in builds without thread safety (NTS): on the command line, in FPM workers, in a web server.
 //!
-//! Its state is the variable `executor_globals`, which has the innermost frame. A native call of the evaluation
-//! function (`execute_ex`) executes the frames of functions that call each other; functions that are native have frames
-//! of their own. A thread-safe build (ZTS) has a state for each thread, and is refused.
+//! Its state is the variable `executor_globals`, which has the innermost frame. One native call of the evaluation
+//! function (`execute_ex`) executes the frames of functions that call each other; native functions have frames of
+//! their own. A thread-safe build (ZTS) has a state for each thread, and is rejected.
 //!
-//! * A running thread is named by registers that GCC's builds keep (`merge::held`). Builds of other compilers keep
-//!   none, so only threads that wait are named, and so it is mostly for functions that opcache's JIT compiled.
-//! * Callers within a native call are believed if their code permits that they call the function. Closures, scripts and
-//!   code given to `eval` may be freed at any time: what was read only after a sample proves nothing of it.
-//! * Programs that are linked with PHP statically and export no symbols are not recognized.
+//! * The functions of a running thread are found by registers that GCC's builds preserve (`merge::held`). Builds of
+//!   other compilers preserve none, so only waiting threads show functions; the same mostly holds for functions
+//!   compiled by opcache's JIT.
+//! * Callers within a native call are accepted if their code is able to call the function. Closures, scripts and code
+//!   passed to `eval` may be freed at any time, so such code proves nothing about a sample taken before it was read.
+//! * Programs that are statically linked with PHP and export no symbols are not recognized.
 //! * Run and recorded: 7.4, 8.2, 8.3, 8.4, 8.5. Known by their layout only: 7.3, 8.0, 8.1.
 
 mod capture;
@@ -30,11 +31,11 @@ use super::{Captured, CodeReader, Found, FoundKind, Instance, Runtime, ThreadKey
 use crate::address_space::Module;
 use crate::elf::SymbolNames;
 
-/// The registers in which the evaluation function has the frame and the instruction that it executes (php-src
+/// The registers in which the evaluation function keeps the frame and the instruction it is executing (php-src
 /// `Zend/zend_execute.c`, `ZEND_VM_FP_GLOBAL_REG` and `ZEND_VM_IP_GLOBAL_REG`): R14 and R15.
 const REGISTERS: (u8, u8) = (14, 15);
 
-/// PHP.
+/// The PHP interpreter.
 #[derive(Debug, Clone, Copy)]
 pub struct Php;
 
@@ -49,7 +50,7 @@ impl Runtime for Php {
     }
 }
 
-/// A PHP interpreter that is read.
+/// The reader of a PHP interpreter.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     place: Place,
@@ -65,8 +66,8 @@ impl Interpreter {
 }
 
 impl Instance for Interpreter {
-    /// Reads the frames of the process, whichever thread this is: the native stack of the one that executes them has
-    /// the evaluation function.
+    /// Reads the frames of the process, whichever thread this is: only the native stack of the thread that executes
+    /// them contains the evaluation function.
     fn capture(
         &mut self,
         _thread: ThreadKey,

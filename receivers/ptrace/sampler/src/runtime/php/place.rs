@@ -1,4 +1,4 @@
-//! Finds PHP in a process: where its state is, and of which version it is.
+//! Finds PHP in a process: the address of its state, and its version.
 
 use std::ops::Range;
 
@@ -7,13 +7,13 @@ use crate::address_space::Module;
 use crate::elf::SymbolNames;
 use crate::runtime::target::Target;
 
-/// PHP's state, its evaluation function, and the function that tells how that is built. Threads of thread-safe builds
-/// have states of their own, of which only the last one tells.
+/// The symbols of PHP's state, of its evaluation function, and of the function that returns the kind of evaluation
+/// function. In thread-safe builds each thread has its own state; only the last symbol shows that.
 const STATE: &str = "executor_globals";
 const EVALUATION: &str = "execute_ex";
 const KIND: &str = "zend_vm_kind";
 const STATE_OF_THREADS: &str = "executor_globals_offset";
-/// What stands in front of the version: no symbol of PHP's own has the version in all builds (php-src `main/SAPI.h`,
+/// The text before the version: in some builds no symbol has the version (php-src `main/SAPI.h`,
 /// `SAPI_PHP_VERSION_HEADER`).
 const PHP_VERSION: &str = "X-Powered-By: PHP/";
 
@@ -24,26 +24,26 @@ pub(super) static SYMBOLS: SymbolNames = SymbolNames {
     text: Some(PHP_VERSION),
 };
 
-/// How the evaluation function is built if it keeps the frame and the instruction in registers and executes all
-/// instructions itself (`ZEND_VM_KIND_HYBRID`, php-src `Zend/zend_vm_opcodes.h`): with GCC.
+/// The kind of evaluation function that keeps the frame and the instruction in registers and executes all instructions
+/// itself (`ZEND_VM_KIND_HYBRID`, php-src `Zend/zend_vm_opcodes.h`): in builds with GCC.
 const HYBRID: u32 = 4;
 
 /// A PHP interpreter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::runtime) struct Place {
-    /// Where `executor_globals` is.
+    /// The address of `executor_globals`.
     pub(in crate::runtime) globals: u64,
-    /// Its version: major, minor and release in a byte each.
+    /// Its version: major, minor and release in one byte each.
     pub(in crate::runtime) version: u32,
     pub(super) layout: Layout,
-    /// Where the evaluation function is.
+    /// The address range of the evaluation function.
     pub(super) evaluation: Range<u64>,
-    /// Whether that keeps the frame and the instruction in registers.
+    /// Whether the evaluation function keeps the frame and the instruction in registers.
     pub(super) hybrid: bool,
 }
 
 impl Place {
-    /// The interpreter whose state is in this module.
+    /// Finds the interpreter whose state is in this module.
     pub(super) fn find(module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Self>, String> {
         let Some(object) = &module.object else { return Ok(None) };
         let address = |name| object.symbol(name).map(|symbol| symbol.address.wrapping_add(module.bias));
@@ -86,7 +86,7 @@ fn text(version: u32) -> String {
     format!("{}.{}", version >> 16, version >> 8 & 0xff)
 }
 
-/// The version that stands behind [`PHP_VERSION`] at this address.
+/// Reads the version behind [`PHP_VERSION`] at this address.
 fn version_at(address: u64, target: &mut dyn Target) -> Option<u32> {
     let mut bytes = [0; 32];
     target.read(address, &mut bytes).then_some(())?;
@@ -97,7 +97,7 @@ fn version_at(address: u64, target: &mut dyn Target) -> Option<u32> {
     Some(u32::from(major) << 16 | u32::from(minor) << 8 | u32::from(release))
 }
 
-/// What a function returns that does nothing else: `mov eax, NUMBER; ret`, behind `endbr64` in some builds.
+/// The return value of a function that does nothing else: `mov eax, NUMBER; ret`, after `endbr64` in some builds.
 fn returned(address: u64, target: &mut dyn Target) -> Option<u32> {
     let mut bytes = [0; 10];
     target.read(address, &mut bytes).then_some(())?;
@@ -121,7 +121,7 @@ mod tests {
         recording
     }
 
-    /// Guarantees: the version is read as builds have it, and what is no version is none.
+    /// Guarantees: the version is read in the forms that builds have, and nothing else is accepted.
     #[test]
     fn versions() {
         let read = |text: &str| version_at(4096, &mut with(text.as_bytes()));
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: versions that are not known are refused by their names.
+    /// Guarantees: unsupported versions are rejected with a message that names them.
     #[test]
     fn refused() {
         for (version, name) in [(0x07_0200, "PHP 7.2"), (0x08_0600, "PHP 8.6"), (0x09_0000, "PHP 9.0")] {
@@ -144,8 +144,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the kind of evaluation function is read with and without a mark for indirect jumps, and other code
-    /// is none.
+    /// Guarantees: the kind of evaluation function is read with and without a leading `endbr64`, and other code yields
+    /// none.
     #[test]
     fn kinds() {
         let read = |code: &[u8]| returned(4096, &mut with(code));

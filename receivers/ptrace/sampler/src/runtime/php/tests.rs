@@ -12,13 +12,13 @@ macro_rules! recordings {
     };
 }
 
-/// What each version keeps of the same stack, `tests/recordings/program.php`.
+/// The same stack of `tests/recordings/program.php`, recorded in each PHP version.
 const RECORDINGS: [(&str, &[u8]); 6] = recordings!("7.4", "8.2", "8.2-opcache", "8.3", "8.4", "8.5");
 
 const FILE: &str = "/tmp/recorded/program.php";
 
-/// Functions and lines of that stack, the innermost first, as the program's text has them. Up to 7.4 the line of a call
-/// is its last one.
+/// The functions and lines of that stack, innermost first, as in the program's source. Up to 7.4 the line of a call is
+/// its last line.
 fn stack(minor: u32, major: u32) -> Vec<(String, String, u32)> {
     let (is_old, says_place) = (major < 8, major >= 8 && minor >= 4);
     let closure =
@@ -54,8 +54,8 @@ fn all() -> impl Iterator<Item = (&'static str, Recording, Reader)> {
     })
 }
 
-/// Guarantees: all versions' layouts are read: functions, files and current lines, through methods, closures,
-/// generators that delegate, `eval` and native functions; and reading them again gives the same functions.
+/// Guarantees: the layouts of all versions are read: functions, files and current lines, through methods, closures,
+/// delegating generators, `eval` and native functions. Reading again gives the same functions.
 #[test]
 fn known_stack() {
     for (name, mut recording, mut reader) in all() {
@@ -68,14 +68,14 @@ fn known_stack() {
         let mut told = HashSet::new();
         assert!(reader.told.iter().all(|function| told.insert(function.clone())), "{name}");
         assert_eq!(reader.told.iter().find(|function| function.name.ends_with("summe")).unwrap().line, 6);
-        // The instructions of a frame are within those of its function.
+        // The instruction of a frame is within those of its function.
         let instruction = reader.captured.frames[1].instruction;
         assert!(reader.resolved[1].code.contains(&instruction), "{name}");
     }
 }
 
-/// Guarantees: frames that one native call of the evaluation function executes belong together: those of a call-back,
-/// of a generator with those that delegate to it, and of a script.
+/// Guarantees: frames that one native call of the evaluation function executes belong together: those of a callback,
+/// of a generator with the ones that delegate to it, and of a script.
 #[test]
 fn calls() {
     for (name, mut recording, mut reader) in all() {
@@ -84,17 +84,17 @@ fn calls() {
         assert_eq!(ends, [5, 7, 12], "{name}");
         assert!(!reader.captured.cut);
         let held = reader.instance.held().unwrap();
-        // A recording has no code.
+        // A recording contains no code.
         assert_eq!((held.evaluation, held.registers), (0..0, None));
     }
 }
 
-/// Guarantees: an instruction tells the function and line that it belongs to, a native function is told by where it
-/// begins; other addresses tell nothing.
+/// Guarantees: an address in a function's instructions finds the function and the line, the start address of a native
+/// function finds that, and other addresses find nothing.
 #[test]
 fn executed() {
     for (name, mut recording, mut reader) in all() {
-        // What was seen for the first time is not believed yet.
+        // Functions seen for the first time are not accepted yet.
         reader.read(&mut recording, true);
         reader.read(&mut recording, true);
         let wanted = expected(&recording);
@@ -113,8 +113,8 @@ fn executed() {
     }
 }
 
-/// Guarantees: where a function gave its place to another one, a thread that ran on has an unknown function there and
-/// never another's name, the next sample has the new name, and one that stands still has it at once.
+/// Guarantees: if another function has replaced one, it is unknown for a thread that has run since and never shows the
+/// other's name; the next sample shows the new name, and a stopped thread shows it at once.
 #[test]
 fn replaced_code() {
     for (name, whole, _) in all() {
@@ -133,7 +133,7 @@ fn replaced_code() {
             let renamed = r"Läden\Korb::Läden\innen";
             for frame in 8..11 {
                 let wanted = if stands { renamed } else { "[unknown function]" };
-                // It is found out once, and is then the new one.
+                // The change is detected once; after that the function has its new name.
                 assert!(now[frame].0 == wanted || (frame > 8 && now[frame].0 == renamed), "{name}: {now:?}");
             }
             assert_eq!((&now[..8], &now[11]), (&before[..8], &before[11]));
@@ -143,8 +143,7 @@ fn replaced_code() {
     }
 }
 
-/// Guarantees: the texts of names count, not only where they are: a string that was replaced at its place by another
-/// one is noticed.
+/// Guarantees: the text of a name is compared, not only its address: a string replaced in place is noticed.
 #[test]
 fn replaced_text() {
     for (name, mut recording, mut reader) in all() {
@@ -159,8 +158,8 @@ fn replaced_text() {
     }
 }
 
-/// Guarantees: code that may be freed at any time (of closures, scripts, `eval`) is believed of a thread that ran on
-/// only if it was there before: what is seen for the first time may have taken the place of what was executed.
+/// Guarantees: code that may be freed at any time (closures, scripts, `eval`) is accepted for a thread that has run
+/// since only if it was known before: code seen for the first time may have replaced the executed code.
 #[test]
 fn fleeting_code() {
     for (name, mut recording, mut reader) in all() {
@@ -178,8 +177,8 @@ fn fleeting_code() {
     }
 }
 
-/// Guarantees: such code counts as known only for samples that were taken after it was read, also where samples are
-/// read long after they were taken; another closure of the same place in the program is not new.
+/// Guarantees: such code counts as known only for samples taken after it was read, also if samples are processed long
+/// after they were taken; another closure from the same source position is not new.
 #[test]
 fn fleeting_code_of_earlier_samples() {
     for (name, mut recording, mut reader) in all() {
@@ -200,8 +199,8 @@ fn fleeting_code_of_earlier_samples() {
     }
 }
 
-/// Guarantees: a closure is known if another one of the same place in the program was, since each has a function of its
-/// own.
+/// Guarantees: a closure is known if another one from the same source position was, since each closure object has its
+/// own copy of the function.
 #[test]
 fn another_closure() {
     for (name, mut recording, mut reader) in all() {
@@ -220,8 +219,8 @@ fn another_closure() {
     }
 }
 
-/// Guarantees: an instruction outside of its function's code is a caller of an unknown function, unless it is one of
-/// PHP's own; the innermost function may not have said yet where it is.
+/// Guarantees: a frame whose instruction is outside of its function's code is unknown, unless the instruction is one
+/// of PHP's own; the innermost function may not have stored its position yet.
 #[test]
 fn foreign_instruction() {
     for (name, mut recording, mut reader) in all() {
@@ -237,8 +236,8 @@ fn foreign_instruction() {
     }
 }
 
-/// Guarantees: frames that lead in a circle end, and of a stack with more frames than may be read one by one the
-/// innermost are there, and it says so.
+/// Guarantees: circular chains of frames end; of a stack with more frames than may be read one by one, the innermost
+/// are returned, and it is marked as cut.
 #[test]
 fn attack_circles() {
     for (name, mut recording, mut reader) in all() {
@@ -259,8 +258,8 @@ fn attack_circles() {
     }
 }
 
-/// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, the number
-/// of frames is bounded, and texts are as long as allowed.
+/// Guarantees: if any word that is read is flipped, zeroed, huge or points at itself, nothing panics, the number of
+/// frames is bounded, and texts are within their limits.
 #[test]
 fn attack_words() {
     for (name, whole, _) in all() {
@@ -275,7 +274,7 @@ fn attack_words() {
     }
 }
 
-/// Guarantees: what one stack costs while its thread stands still: frames lie behind each other, so a few reads.
+/// Guarantees: while its thread is stopped, one stack costs only a few reads, since frames are adjacent.
 #[test]
 fn few_reads() {
     for (name, mut recording, mut reader) in all() {
@@ -284,7 +283,7 @@ fn few_reads() {
         let Reader { instance, captured, .. } = &mut reader;
         assert!(instance.capture(key, MAX_FRAMES, Instant::now(), &mut counted, captured));
         assert_eq!(captured.frames.len(), 12);
-        // A recording has only what was read, so some windows are not whole in it.
+        // A recording has only the memory that was read, so some windows are incomplete in it.
         assert!(counted.reads <= 16, "{name}: {} reads", counted.reads);
     }
 }

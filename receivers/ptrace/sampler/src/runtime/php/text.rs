@@ -3,17 +3,17 @@
 use super::layout::string;
 use crate::runtime::target::{Target, word_at};
 
-/// How much of a string is read at first: its head, and all of most names.
+/// How much of a string is read at first: its head, and most names completely.
 const FIRST: usize = 128;
 
-/// What tells strings apart: hash and length. The hash is 0 while it was not asked for.
+/// The fields that tell strings apart: hash and length. The hash is 0 until PHP computes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Mark {
     hash: u64,
     length: u64,
 }
 
-/// The mark of the string at an address; that of nothing at 0.
+/// The mark of the string at an address; the default for address 0.
 pub(super) fn mark(target: &mut dyn Target, address: u64) -> Option<Mark> {
     if address == 0 {
         return Some(Mark::default());
@@ -23,8 +23,8 @@ pub(super) fn mark(target: &mut dyn Target, address: u64) -> Option<Mark> {
     read.then(|| Mark { hash: word_at(&bytes, 0), length: word_at(&bytes, 8) })
 }
 
-/// The string at an address, at most `limit` bytes of it, up to a zero byte: names of classes without one have more
-/// behind that, which PHP does not show either.
+/// Reads the string at an address, at most `limit` bytes and up to a zero byte: the names of anonymous classes have
+/// more after that, which PHP does not show either.
 pub(super) fn string(target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
     let mut bytes = vec![0; FIRST];
     let head = string::TEXT as usize;
@@ -59,8 +59,8 @@ mod tests {
         recording
     }
 
-    /// Guarantees: short and long strings are read, at the end of a mapping too; they end at a zero byte; what says to
-    /// be longer than its memory is refused; bytes that are no UTF-8 are replaced.
+    /// Guarantees: short and long strings are read, also at the end of a mapping; they end at a zero byte; strings
+    /// that claim to be longer than their memory are rejected; invalid UTF-8 is replaced.
     #[test]
     fn strings() {
         let read = |length, text: &[u8]| string(&mut made(length, text), 4096, 4096);

@@ -1,8 +1,8 @@
-//! Tells what a function belongs to: the module that it was defined in, and up to 3.10 its class.
+//! Finds the module that defines a function, and up to 3.10 its class.
 //!
-//! Both are what Sentry's SDK says of a frame (getsentry/sentry-python `sentry_sdk/profiler/utils.py`): the module by
-//! the variable `__name__` among the frame's global ones, and, where code has no qualified name, the class by the
-//! variable `self` or `cls`, if that is its first one.
+//! Both are determined as in Sentry's SDK (getsentry/sentry-python `sentry_sdk/profiler/utils.py`): the module is the
+//! global variable `__name__` of the frame, and, if code has no qualified name, the class is that of the first
+//! variable, if it is called `self` or `cls`.
 
 use super::dict;
 use super::layout::{Layout, MethodLayout};
@@ -10,33 +10,33 @@ use super::text;
 use crate::runtime::MAX_NAME;
 use crate::runtime::target::{Target, word, word_at};
 
-/// How many of a module's variables may come before its name, which is the first one that import sets.
+/// How many variables of a module may precede its name, which import sets first.
 const MAX_BEFORE: usize = 16;
-/// The most classes that a class may be derived from.
+/// The maximum number of base classes.
 const MAX_BASES: u64 = 64;
-/// The most names of a class that are looked at.
+/// The maximum number of class members examined.
 const MAX_MEMBERS: usize = 1024;
 /// The longest name of a class.
 const MAX_CLASS: usize = 256;
-/// Where a type has the dictionary of its members, and the list of itself and its bases in the order of look-up, up to
-/// 3.10.
+/// The offsets in a type of the dictionary of its members, and of the list of itself and its bases in method
+/// resolution order, up to 3.10.
 const MEMBERS: u64 = 264;
 const ORDER: u64 = 344;
-/// Where a tuple has its first item.
+/// The offset of the first item in a tuple.
 const ITEMS: u64 = 24;
 
-/// What could be told.
+/// The result of the search.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Told {
-    /// This is it.
+    /// The name of the module or class.
     Is(String),
-    /// There is none.
+    /// The function has none.
     Nothing,
     /// It could not be read this time.
     Later,
 }
 
-/// The name of the module whose variables are here.
+/// The name of the module with these variables.
 pub(super) fn module(layout: &Layout, globals: u64, target: &mut dyn Target) -> Told {
     let kind = dict::type_of(layout, globals, target);
     if !kind.is_some_and(|kind| dict::is_a(layout, kind, b"dict", target)) {
@@ -51,7 +51,7 @@ pub(super) fn module(layout: &Layout, globals: u64, target: &mut dyn Target) -> 
     Told::Nothing
 }
 
-/// The class that a function is a method of, by a frame of it.
+/// The class of a method, found by one of its frames.
 pub(super) fn class(layout: &Layout, method: MethodLayout, frame: u64, code: u64, target: &mut dyn Target) -> Told {
     let field = |target: &mut dyn Target, at: u32| word(target, code.wrapping_add(at.into()));
     let (Some(variables), Some(name)) = (field(target, method.variables), field(target, layout.code.name)) else {
@@ -85,7 +85,7 @@ pub(super) fn class(layout: &Layout, method: MethodLayout, frame: u64, code: u64
         let class = word_at(&classes, at);
         let Some(members) = word(target, class.wrapping_add(MEMBERS)) else { continue };
         let Some(members) = dict::entries(layout, members, MAX_MEMBERS, target) else { continue };
-        // Names of functions and of members are kept once each.
+        // Names of functions and of members are interned, so their addresses can be compared.
         let member = members.into_iter().find(|member| member.key == name && member.value != 0);
         let Some(member) = member else { continue };
         if is_made_of(layout, method, member.value, code, target) {
@@ -93,7 +93,7 @@ pub(super) fn class(layout: &Layout, method: MethodLayout, frame: u64, code: u64
         }
         by_name.get_or_insert(class);
     }
-    // A decorator put something else in its place. It has its frame still, so the object was the one of this call.
+    // A decorator has replaced the member. The frame still exists, so the object was that of this call.
     match by_name {
         Some(class) if value(target) == Some(object) => class_name(layout, class, target).map_or(Told::Later, Told::Is),
         Some(_) => Told::Later,
@@ -101,7 +101,7 @@ pub(super) fn class(layout: &Layout, method: MethodLayout, frame: u64, code: u64
     }
 }
 
-/// Whether a member of a class is the function that has this code, or one of Python's own wrappers around it.
+/// Whether a member of a class is the function with this code, or one of Python's own wrappers around it.
 fn is_made_of(layout: &Layout, method: MethodLayout, member: u64, code: u64, target: &mut dyn Target) -> bool {
     let is_function = |target: &mut dyn Target, object: u64| {
         let kind = dict::type_of(layout, object, target);

@@ -1,40 +1,40 @@
 //! Reads a thread's frames: addresses only, with as few reads as possible.
 //!
-//! From 3.11 on the frames of a thread lie behind each other in chunks of memory, so one read has nearly all of them.
-//! Those of generators are in their objects. Up to 3.10 each frame is an object, so each is a read.
+//! From 3.11 on the frames of a thread are adjacent in chunks of memory, so one read gets nearly all of them; frames
+//! of generators are inside the generator objects. Up to 3.10 each frame is a separate object and needs its own read.
 
 use super::layout::{Calls, Current, FrameLayout, Instruction, Layout};
 use super::threads::State;
 use crate::runtime::target::{Allowance, Bounded, Target, half_at, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
-/// The largest chunk of frames that is read at once, in bytes. Python makes chunks of 16 KiB.
+/// The largest chunk of frames that is read at once, in bytes. Python allocates chunks of 16 KiB.
 const MAX_CHUNK: u64 = 64 << 10;
-/// What a chunk begins with: the one before, its size in bytes, and how many words of it were used when it was left
-/// (CPython `Include/cpython/pystate.h`, `_PyStackChunk`).
+/// The size of a chunk's header: the previous chunk, the chunk's size in bytes, and the number of words in use when it
+/// was left (CPython `Include/cpython/pystate.h`, `_PyStackChunk`).
 const CHUNK_HEAD: usize = 24;
-/// The most calls of the evaluation function whose places on the native stack are read.
+/// The maximum number of evaluation calls whose native stack addresses are read.
 const MAX_CHAIN: usize = 1024;
-/// Reads besides those of single frames.
+/// The number of reads allowed besides those of single frames.
 const OTHER_READS: usize = 32;
-/// How many bytes may be read for each single frame that may be read.
+/// The number of bytes allowed for each single frame.
 const BYTES_EACH: usize = 1024;
-/// How far the outermost frame of a call is from the structure that belongs to the same call, at most, in bytes: both
-/// are local variables of the evaluation function.
+/// The maximum distance in bytes between a call's outermost frame and the structure of the same call: both are local
+/// variables of the evaluation function.
 const SAME_CALL: u64 = 4096;
 
-/// What came of it.
+/// The result of a capture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// There are frames.
+    /// The thread has frames.
     Frames,
-    /// The thread executes no Python now.
+    /// The thread is not executing Python code.
     Idle,
-    /// The state belongs to another thread by now, or is gone.
+    /// The state now belongs to another thread, or was freed.
     Outdated,
 }
 
-/// Buffers.
+/// Reusable buffers.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     state: Vec<u8>,
@@ -44,7 +44,7 @@ pub(super) struct Scratch {
 }
 
 impl Scratch {
-    /// Reads a piece of memory in which frames are.
+    /// Reads and keeps a piece of memory that contains frames.
     fn keep(&mut self, target: &mut dyn Target, start: u64, length: u64) {
         if self.chunks.len() == self.used_chunks {
             self.chunks.push((0, Vec::new()));
@@ -57,11 +57,11 @@ impl Scratch {
         }
     }
 
-    /// The chunk before the last one that was read, if this address is in it.
+    /// Reads the chunk before the last one read, if this address is in it.
     fn keep_before(&mut self, target: &mut dyn Target, address: u64) {
         let Some((_, bytes)) = self.used_chunks.checked_sub(1).and_then(|last| self.chunks.get(last)) else { return };
         let before = word_at(bytes, 0);
-        // Chunks are large, so an address that is far away is in none before.
+        // Chunks are not longer than this, so a distant address cannot be in the previous one.
         if before == 0 || address.wrapping_sub(before) >= MAX_CHUNK {
             return;
         }
@@ -117,7 +117,7 @@ pub(super) fn capture(
     }
     let field = |at: u32| word_at(&scratch.state, at as usize);
     let chunk = thread.chunk.map(|at| (field(at), field(at + 8)));
-    // The innermost frame, where the chain begins, and where the frame and the next one are in its links.
+    // The innermost frame, the start of the chain, and the offsets of the frame and of the next link in a link.
     let (first, chain) = match thread.current {
         Current::Direct { frame } => (Some(field(frame)), None),
         Current::WithChain { frame, chain, previous } => (Some(field(frame)), Some((field(chain), None, previous))),
@@ -135,7 +135,7 @@ pub(super) fn capture(
         scratch.keep(target, start, end.wrapping_sub(start));
     }
     let mut end = walk(&layout.frame, first, target, scratch, captured);
-    // The link that the frames begin at, with what it had as its frame then.
+    // The first link, and the frame that it had at this moment.
     let mut begins = chain.map(|(link, ..)| (link, first));
     if let Some((link, Some(frame), previous)) = chain
         && (captured.frames.is_empty()
@@ -143,7 +143,7 @@ pub(super) fn capture(
             || (end == End::Left && limit < MAX_FRAMES)
             || begins_elsewhere(&layout.frame, captured, link))
     {
-        // While the evaluation function is being entered, the chain has a link of which the frame is not set yet.
+        // While the evaluation function is being entered, the frame of the first link is not set yet.
         let before = word(target, link.wrapping_add(u64::from(previous))).filter(|link| *link != 0);
         let second = before.and_then(|link| Some((link, word(target, link.wrapping_add(u64::from(frame)))?)));
         if let Some((before, second)) = second.filter(|(_, at)| *at != 0) {
@@ -164,7 +164,7 @@ pub(super) fn capture(
         && !matches!(layout.frame.calls, Calls::Owned { .. })
     {
         let ended = links(link, (frame, previous), (state.address, thread.size() as u64), target, scratch, captured);
-        // By now the thread may execute another frame in this call.
+        // Meanwhile the thread may execute another frame in this call.
         let known = scratch.chain.iter_mut().find(|(link, _)| begins.is_some_and(|(first, _)| first == *link));
         known.zip(begins).into_iter().for_each(|((_, of), (_, frame))| *of = frame);
         anchor(&scratch.chain, frame.is_some(), ended && end == End::Reached, captured);
@@ -172,14 +172,14 @@ pub(super) fn capture(
     if captured.frames.is_empty() { Outcome::Idle } else { Outcome::Frames }
 }
 
-/// Whether the outermost frame of the innermost call, a local variable of the evaluation function, is not near the
-/// first link of the chain, which is one as well.
+/// Whether the outermost frame of the innermost call is not near the first link of the chain. Both are local variables
+/// of the evaluation function, so they should be.
 fn begins_elsewhere(layout: &FrameLayout, captured: &Captured, link: u64) -> bool {
     let anchor = captured.segments.first().and_then(|segment| segment.anchor);
     matches!(layout.calls, Calls::Owned { .. }) && anchor.is_some_and(|anchor| anchor.abs_diff(link) > SAME_CALL)
 }
 
-/// Where following frames ended.
+/// How the walk along the frames ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum End {
     /// At the outermost frame.
@@ -188,11 +188,11 @@ enum End {
     TooMany,
     /// At a generator without a caller, or at a function without a call that executes it: it has just been left.
     Left,
-    /// They make no sense: they are just being changed.
+    /// The frames are inconsistent: they are being changed.
     Nowhere,
 }
 
-/// Follows the frames from this one on.
+/// Follows the chain of frames from this one on.
 fn walk(
     layout: &FrameLayout,
     first: u64,
@@ -228,7 +228,7 @@ fn walk(
                 i64::from(half_at(bytes, at as usize).cast_signed()).saturating_mul(i64::from(unit)).cast_unsigned()
             }
         };
-        // The low bits are a mark, from 3.13 on.
+        // From 3.13 on the low bits are a tag.
         let code = word_at(bytes, layout.code as usize) & !3;
         let owner = word_at(bytes, layout.globals as usize);
         let byte = |at: u32| bytes.get(at as usize).copied().unwrap_or(0);
@@ -256,14 +256,14 @@ fn walk(
 }
 
 /// The owner of the outermost frame of a call: `FRAME_OWNED_BY_CSTACK` in 3.12 and 3.13, `FRAME_OWNED_BY_INTERPRETER`
-/// in 3.14; and more than that is `FRAME_OWNED_BY_CSTACK` in 3.14 (CPython `Include/internal/pycore_frame.h`,
+/// in 3.14. In 3.14 `FRAME_OWNED_BY_CSTACK` is a higher number (CPython `Include/internal/pycore_frame.h`,
 /// `pycore_interpframe_structs.h`).
 const OUTERMOST: u8 = 3;
-/// The owner of the frames of generators: `FRAME_OWNED_BY_GENERATOR`.
+/// The owner of a generator's frame: `FRAME_OWNED_BY_GENERATOR`.
 const GENERATOR: u8 = 1;
 
-/// Reads the chain on the native stack: where each link is, and its frame. Returns whether its end was reached, which
-/// is in the thread's state.
+/// Reads the chain on the native stack: the address and the frame of each link. Returns whether its end was reached,
+/// which is in the thread's state.
 fn links(
     first: u64,
     (frame, previous): (Option<u32>, u32),
@@ -274,9 +274,9 @@ fn links(
 ) -> bool {
     scratch.chain.clear();
     let mut link = first;
-    // One more than there are calls may be seen while a call begins or ends.
+    // While a call begins or ends, the chain may have one more link than there are calls.
     for _ in 0..(captured.segments.len() + 2).min(MAX_CHAIN) {
-        // The state is longer than what is read of it.
+        // The state is longer than the part that is read.
         if link == 0 || link.wrapping_sub(state) < size + 256 {
             return true;
         }
@@ -291,7 +291,7 @@ fn links(
     false
 }
 
-/// Says for each call where it is on the native stack. `named` if links say which frame they belong to; `whole` if
+/// Sets the native stack address of each call. `named` means that links store the frame they belong to, `whole` that
 /// neither frames nor links are missing.
 fn anchor(chain: &[(u64, u64)], named: bool, whole: bool, captured: &mut Captured) {
     let Captured { frames, segments, .. } = captured;
@@ -310,7 +310,7 @@ fn anchor(chain: &[(u64, u64)], named: bool, whole: bool, captured: &mut Capture
         return;
     }
     let pairs: Vec<u64> = if whole {
-        // At the inner end a call may be beginning, so both are counted from the outer end.
+        // The innermost call may be just beginning, so both are counted from the outermost one.
         let skipped = chain.len().saturating_sub(segments.len());
         let missing = segments.len().saturating_sub(chain.len());
         std::iter::repeat_n(0, missing).chain(chain.iter().skip(skipped).map(|(link, _)| *link)).collect()

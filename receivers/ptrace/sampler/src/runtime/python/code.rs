@@ -1,4 +1,4 @@
-//! Tells which functions frames and instructions are of, by the code objects that were read.
+//! Finds the functions of frames and of instruction addresses, using cached code objects.
 
 use std::ops::Range;
 use std::time::Instant;
@@ -12,14 +12,14 @@ use crate::runtime::codes::{Codes, Look};
 use crate::runtime::target::{Bounded, word};
 use crate::runtime::{CodeReader, Executed, RawFrame, Resolved, Session};
 
-/// How many reads are done for the names of one stack, at most.
+/// The maximum number of reads for the names of one stack.
 const MAX_READS: u32 = 1024;
-/// How many words may be tried as the address of a frame whose function is looked for, how many code objects that were
-/// never seen may be read for it, and how far behind its beginning a code object may have its instructions.
+/// Limits when the function of a frame is searched for: words tried as the frame's address, unknown code objects read,
+/// and the distance from the start of a code object to its instructions.
 const MAX_TRIED: usize = 32;
 const MAX_MET: u32 = 4;
 const MAX_INSIDE: u64 = 1 << 20;
-/// How many code objects that have an address are looked at: those that were freed are forgotten one by one.
+/// How many code objects are examined for one instruction address; those that were freed are dropped one by one.
 const MAX_FREED: usize = 16;
 /// The size of an instruction, in bytes.
 const UNIT: u64 = 2;
@@ -29,7 +29,7 @@ const UNIT: u64 = 2;
 pub(super) struct CodeObjects {
     layout: Layout,
     known: Codes<CodeObject>,
-    /// The type of code objects.
+    /// The address of the type of code objects.
     kind: Option<u64>,
 }
 
@@ -43,13 +43,13 @@ impl CodeObjects {
         self.known.is_fresh(code)
     }
 
-    /// Makes sure that what is known of a code object is what is in memory.
+    /// Compares the cached code object with memory, and reads it if needed.
     fn look(&mut self, address: u64, context: Option<Context>, session: &mut Session<'_>) -> Look {
         let Self { layout, known, kind } = self;
         known.look(address, &mut Source { layout, kind, context }, session)
     }
 
-    /// The instructions of a code object, or a thread's copy of them, that this address is in.
+    /// The instructions of a code object, or a thread's copy of them, that contain this address.
     fn part(&mut self, code: u64, address: u64, target: &mut Bounded<'_>) -> Option<Range<u64>> {
         let known = self.known.get(code)?;
         if let Instructions::Inside { copies: Some(at), .. } = self.layout.code.instructions
@@ -67,7 +67,7 @@ impl CodeObjects {
         self.known.part(code, address)
     }
 
-    /// A function that is known, and the line of the instruction before an address in its code.
+    /// A known function, and the line of the instruction before an address in its code.
     fn resolved_at(&mut self, code: u64, address: u64, session: &mut Session<'_>) -> Option<Resolved> {
         let start = self.part(code, address, &mut session.target)?.start;
         let before = address.wrapping_sub(start).wrapping_sub(UNIT);
@@ -79,8 +79,8 @@ impl CodeObjects {
         self.place(&frame, session).filter(|resolved| resolved.location.is_some())
     }
 
-    /// Whether other code objects than the ones that are known may have these instructions: up to 3.10, functions of a
-    /// module that have equal ones share an object.
+    /// Whether unknown code objects may have these instructions too: up to 3.10, functions of a module with equal
+    /// instructions share one object.
     fn has_other_owners(&self, code: u64, target: &mut Bounded<'_>) -> bool {
         let (Instructions::Object { .. }, Some(known)) = (self.layout.code.instructions, self.known.get(code)) else {
             return false;
@@ -88,7 +88,7 @@ impl CodeObjects {
         word(target, known.code.start.wrapping_sub(u64::from(self.layout.object.bytes_data))) != Some(1)
     }
 
-    /// The function and line of a frame whose code is known; `None` if the frame's instruction is not one of it.
+    /// The function and line of a frame whose code is known; `None` if the frame's instruction is not within it.
     fn place(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let Some(function) = known.function else {
@@ -96,7 +96,7 @@ impl CodeObjects {
         };
         let (code, first_line) = (known.code.clone(), known.print.first_line);
         let length = code.end.saturating_sub(code.start);
-        // Up to 3.10 an offset, later an address. Both are before the first instruction when a function begins.
+        // An offset up to 3.10, later an address. Both are before the first instruction when a function begins.
         let offset = match self.layout.code.instructions {
             Instructions::Object { .. } => frame.instruction.cast_signed(),
             Instructions::Inside { .. } => frame.instruction.wrapping_sub(code.start).cast_signed(),
@@ -142,7 +142,7 @@ impl CodeReader for CodeObjects {
     fn tell(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
         match self.look(frame.code, Some(Context { frame: frame.address, globals: frame.owner }), session) {
             Look::Known => self.place(frame, session),
-            // An interpreter's own frame.
+            // An internal frame of the interpreter.
             Look::Other => Some(Resolved { location: None, code: 0..0, unknown: false }),
             Look::Unknown => None,
         }
@@ -152,8 +152,8 @@ impl CodeReader for CodeObjects {
         self.known.sampled(at, now);
     }
 
-    /// The function that has its instructions at this address, and the line of the instruction before the address: the
-    /// one that is executed, since the address is that of the next one.
+    /// The function whose instructions include this address, and the line of the instruction before it: that one is
+    /// being executed, since the address is that of the next one.
     fn executed(&mut self, address: u64, session: &mut Session<'_>) -> Option<Executed> {
         for _ in 0..MAX_FREED {
             let mut around = self.known.around(address);

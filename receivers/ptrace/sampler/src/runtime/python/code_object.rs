@@ -1,4 +1,4 @@
-//! A code object: what is read of it, and what it says of itself.
+//! Reads code objects: the cached data, and the fingerprint that shows whether one has changed.
 
 use std::ops::Range;
 
@@ -12,16 +12,16 @@ use crate::runtime::codes::{Code, Reading};
 use crate::runtime::target::{Bounded, Target, half_at, word_at};
 use crate::runtime::{Functions, MAX_FILE, MAX_NAME, Session};
 
-/// The largest table of lines that is read, in bytes.
+/// The largest line table that is read, in bytes.
 const MAX_TABLE: usize = 1 << 20;
-/// The size of an object's head where there is a global lock: the count of references and the type.
+/// The size of an object's head in builds with the global lock: the reference count and the type.
 const HEAD: u32 = 16;
-/// How often a code object is read again where what its function belongs to could not be told.
+/// How often a code object is read again to find the module or class of its function.
 const MAX_AGAIN: u8 = 3;
-/// The file of code that is the interpreter's own (CPython `Python/bytecodes.c`, `Objects/codeobject.c`).
+/// The file name of the interpreter's own code (CPython `Python/bytecodes.c`, `Objects/codeobject.c`).
 const SHIM: &str = "<shim>";
 
-/// What a code object says of itself.
+/// The fields that identify a code object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Print {
     kind: u64,
@@ -30,18 +30,18 @@ pub(super) struct Print {
     table: u64,
     instructions: u64,
     pub(super) first_line: u32,
-    /// A number that only it has, or else the hash of its name.
+    /// The version number that is unique to it, or else the hash of its name.
     mark: u64,
 }
 
-/// A code object that was read. Up to 3.10 functions of a module that have equal instructions share them.
+/// A cached code object. Up to 3.10, functions of a module with equal instructions share them.
 #[derive(Debug)]
 pub(super) struct CodeObject {
     pub(super) print: Print,
-    /// `None` for code that is the interpreter's own.
+    /// `None` for the interpreter's own code.
     pub(super) function: Option<u32>,
     pub(super) code: Range<u64>,
-    /// How often it may be read again because what its function belongs to is missing.
+    /// How often it may be read again because the module or class of its function is missing.
     again: u8,
 }
 
@@ -59,14 +59,14 @@ impl Code for CodeObject {
     }
 }
 
-/// A frame, as far as it tells what its function belongs to.
+/// The parts of a frame that show the module or class of its function.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Context {
     pub(super) frame: u64,
     pub(super) globals: u64,
 }
 
-/// How code objects are read.
+/// Reads code objects from memory.
 pub(super) struct Source<'a> {
     pub(super) layout: &'a Layout,
     /// The type of code objects, once it is known.
@@ -74,7 +74,7 @@ pub(super) struct Source<'a> {
     pub(super) context: Option<Context>,
 }
 
-/// What is read of a code object.
+/// The data read of a code object.
 pub(super) struct Texts {
     file: String,
     name: String,
@@ -126,10 +126,10 @@ impl Reading for Source<'_> {
                 (address.wrapping_add(u64::from(at)), print.instructions.checked_mul(2)?)
             }
         };
-        // A code object of more than a gigabyte is none.
+        // More than a gigabyte cannot be a code object.
         let end = (length < 1 << 30).then(|| start.checked_add(length))??;
         let mut texts = Texts { file, name, code: start..end, module: Told::Nothing, class: Told::Nothing };
-        // What the frame says is about this function if its code is there and in use all the time.
+        // The frame's data belongs to this function if its code is there and in use all the time.
         if let Some(Context { frame, globals }) = self.context.filter(|_| texts.is_shown()) {
             let method = layout.method.map(|method| belongs::class(layout, method, frame, address, target));
             (texts.module, texts.class) = (belongs::module(layout, globals, target), method.unwrap_or(Told::Nothing));
@@ -161,7 +161,7 @@ impl Reading for Source<'_> {
     }
 }
 
-/// What the code object at an address says of itself; `None` if it cannot be read, or is not in use.
+/// Reads the identifying fields of the code object at an address; `None` if it cannot be read, or is not in use.
 pub(super) fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>) -> Option<Print> {
     let code = &layout.code;
     let mut bytes = [0; 1032];
@@ -175,7 +175,7 @@ pub(super) fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>
     }
     let mark = match code.version.map(|at| half_at(bytes, at as usize)) {
         Some(version) if version != 0 => u64::from(version),
-        // Behind the other fields: it is this code's name if those are the same afterwards.
+        // It is read after the other fields, so it is this code's name if they are unchanged afterwards.
         _ => text::hash(&layout.object, target, field(code.hashed_name)).unwrap_or(0),
     };
     Some(Print {
@@ -193,14 +193,14 @@ pub(super) fn read_print(layout: &Layout, address: u64, target: &mut Bounded<'_>
     })
 }
 
-/// Whether an object is in use, by its head. One that was freed may say the same as ever, but what it points to is
-/// other objects' by now, threads' copies of its instructions among it.
+/// Whether an object is in use, judged by its head. A freed object may look unchanged while the memory it points to,
+/// such as threads' copies of its instructions, belongs to other objects.
 fn is_in_use(layout: &Layout, object: &[u8]) -> bool {
     if let Some((own, others)) = layout.object.references {
         return half_at(object, own as usize) != 0 || word_at(object, others as usize) >> 2 != 0;
     }
-    // A count of references, of which there is none once it is freed, and then often the address of another free piece
-    // of memory. Above the count is what 3.14 keeps there besides.
+    // The reference count is 0 after the object was freed, and is often overwritten with the address of another free
+    // block. Since 3.14 there are other bits above the count.
     let head = word_at(object, 0);
     layout.object.items != HEAD || (head & 0xffff_ffff != 0 && head >> 32 & 0xffff == 0)
 }

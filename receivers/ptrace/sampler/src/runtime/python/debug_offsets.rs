@@ -1,5 +1,5 @@
-//! The table in which Python 3.13 and later say where their fields are: `_Py_DebugOffsets`, at the start of
-//! `_PyRuntime` (CPython `Include/internal/pycore_debug_offsets.h`, `pycore_runtime.h` in 3.13).
+//! The table of field offsets in Python 3.13 and later: `_Py_DebugOffsets`, at the start of `_PyRuntime` (CPython
+//! `Include/internal/pycore_debug_offsets.h`, `pycore_runtime.h` in 3.13).
 
 use super::layout::{
     Attributes, Calls, CodeLayout, Current, Dicts, FrameLayout, Instruction, Instructions, Layout, Lines, NameLayout,
@@ -7,20 +7,20 @@ use super::layout::{
 };
 use crate::runtime::target::word_at;
 
-/// What the table begins with.
+/// The first word of the table.
 pub(super) const COOKIE: u64 = u64::from_le_bytes(*b"xdebugpy");
 
-/// How many bytes of the table are read.
+/// The number of bytes read of the table.
 pub(super) const SIZE: usize = 92 * 8;
 
-/// Where the groups of fields begin, in words. Each begins with the size of its structure.
+/// The index of the first word of each group of fields. A group begins with the size of its structure.
 struct Groups {
     /// The field of interpreters with the dictionary of modules.
     modules: usize,
     thread: usize,
     frame: usize,
     code: usize,
-    /// From the beginning of `code` to the instructions, and to the pointer to threads' copies of them.
+    /// The distances from the start of `code` to the instructions, and to the pointer to threads' copies of them.
     instructions: usize,
     copies: Option<usize>,
     object: usize,
@@ -58,11 +58,11 @@ impl Groups {
     }
 }
 
-/// The layout that a table describes; `None` if its version is not known, or its numbers cannot be right.
+/// The layout that a table describes; `None` if its version is unsupported, or its numbers are implausible.
 pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
     let groups = Groups::of_minor(minor)?;
     let word = |index: usize| word_at(table, index * 8);
-    // A field of a structure whose size is at `group`, and at most `largest`.
+    // Reads the offset of a field; it must be within the structure, whose size is at `group`, and at most `largest`.
     let field = |group: usize, index: usize, largest: u64| -> Option<u32> {
         let (size, offset) = (word(group), word(group + index));
         (size <= largest && offset.checked_add(8)? <= size).then_some(())?;
@@ -80,10 +80,10 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
     let free_threaded = word(2) != 0;
     let text_data = small(groups.text + 3)?;
     let (first_line, file) = (code(5)?, code(1)?);
-    // Objects begin with a head that is larger without the global lock. Types have their name right behind theirs.
+    // The object head is larger without the global lock. In a type, the name follows the head.
     let kind = small(groups.object + 1)?;
     let wider = kind.checked_sub(8)?;
-    // Without the global lock each thread has a copy of the instructions, from 3.14 on.
+    // From 3.14 on, without the global lock, each thread has a copy of the instructions.
     let copies = match groups.copies.filter(|_| free_threaded) {
         Some(index) => Some(code(index)?),
         None => None,
@@ -101,7 +101,7 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
         },
         frame: FrameLayout {
             code: frame(2)?,
-            // The table does not have it. It is where it was in 3.12.
+            // Not in the table. The offset is that of 3.12.
             globals: 24,
             previous: frame(1)?,
             instruction: Instruction::Address { at: frame(3)? },
@@ -115,7 +115,7 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
             hashed_name: code(2)?,
             table: code(4)?,
             lines: Lines::Locations,
-            // The table does not have it. It is where it was in 3.12 if its neighbours are.
+            // Not in the table. The offset is that of 3.12 if the neighbouring fields have theirs.
             version: ((first_line, file) == (68 + wider, 112 + wider)).then_some(92 + wider),
             instructions: Instructions::Inside {
                 at: u32::try_from(word(groups.code + groups.instructions)).ok().filter(|at| *at <= 1024)?,
@@ -130,7 +130,8 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
             bytes_data: small(groups.bytes + 2)?,
             text_length: small(groups.text + 2)?,
             text_state: small(groups.text + 1)?,
-            // From 3.14 on the flag has a byte of its own without the global lock (`Include/cpython/unicodeobject.h`).
+            // From 3.14 on the flag has its own byte in builds without the global lock
+            // (`Include/cpython/unicodeobject.h`).
             text_interned_bits: if free_threaded && minor >= 14 { 8 } else { 2 },
             text_data,
             text_other_data: text_data + 16,
@@ -150,7 +151,7 @@ pub(super) fn layout(minor: u8, table: &[u8]) -> Option<Layout> {
 mod tests {
     use super::*;
 
-    /// A table whose structures have a size and whose fields ascend.
+    /// A table with plausible structure sizes and ascending field offsets.
     fn table(minor: u8) -> Vec<u8> {
         let mut words = vec![0u64; SIZE / 8];
         let groups = Groups::of_minor(minor).unwrap();
@@ -174,7 +175,7 @@ mod tests {
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 
-    /// Guarantees: the fields are taken from the groups of the version, and other versions are refused.
+    /// Guarantees: the fields are read from the groups of the version, and other versions are rejected.
     #[test]
     fn groups() {
         for minor in [13, 14] {
@@ -191,22 +192,22 @@ mod tests {
         assert!([8, 12, 15].into_iter().all(|minor| layout(minor, &table(13)).is_none()));
     }
 
-    /// The table of 3.13.18 without the global lock, as its headers define it, as far as it is read and behind the
-    /// version.
+    /// The table of 3.13.18 without the global lock, as its headers define it: the words after the version, as far as
+    /// they are read.
     const FREE_3_13: &str = "
         1 328384 608 632 215616 7272 7264 7344 7400 7664 7648 7656 16 7760 0 7784 7776 312 0 8 16 72 152 160 232
         32 80 8 0 56 72 70 224 128 136 144 152 84 68 112 120 216 32 24 432 40 104 184 48 40 32 56 40 32 64 48 56
         40 32 48 32 40 56 32 48 80 48 32 56 248 200";
 
-    /// That of 3.14.10.
+    /// The table of 3.14.10.
     const FREE_3_14: &str = "
         1 365624 784 808 249976 7280 7272 7344 7360 7408 7712 7696 7704 16 7808 0 7832 7824 8024 17300 832 0 8
         16 72 152 160 232 32 88 8 0 56 80 78 64 72 240 128 136 144 152 84 68 112 120 232 224 32 24 432 40 104
         184 56 48 32 56 40 32 216 40 56 48 64 48 56 40 32 48 32 40 56 32 48 80 48 32 56 288 192 176 40 88 83 0 8
         24 304 8108";
 
-    /// Guarantees: without the global lock heads are larger, 3.13 has its flags of strings as ever and one set of
-    /// instructions for all threads, and 3.14 has a byte for its flag and a copy for each.
+    /// Guarantees: without the global lock object heads are larger. 3.13 has the usual string flags and one set of
+    /// instructions for all threads; 3.14 has a byte for the flag and a copy of the instructions for each thread.
     #[test]
     fn without_the_global_lock() {
         let read = |minor, table: &str| {
@@ -239,7 +240,7 @@ mod tests {
         assert_eq!((old.frame.calls, new.frame.calls), (Calls::Owned { at: 70 }, Calls::Owned { at: 78 }));
     }
 
-    /// Guarantees: whichever word of the table is huge, there is no layout or one whose sizes are small.
+    /// Guarantees: if any word of the table is huge, the result is no layout or one with small sizes.
     #[test]
     fn attack_huge_words() {
         for minor in [13, 14] {

@@ -1,4 +1,5 @@
-//! Entries of dictionaries in Python's memory (CPython `Objects/dictobject.c`, `Include/internal/pycore_dict.h`).
+//! Reads entries of dictionaries in Python's memory (CPython `Objects/dictobject.c`,
+//! `Include/internal/pycore_dict.h`).
 
 use super::layout::{Dicts, Layout};
 use super::text;
@@ -7,16 +8,16 @@ use crate::runtime::target::{Target, half_at, word, word_at};
 /// An entry of a dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Entry {
-    /// The hash of the key, 0 where all keys are text and none is kept here.
+    /// The hash of the key; 0 in tables of string keys only, which do not store it.
     pub(super) hash: u64,
-    /// The addresses of key and value; the value is 0 of what was deleted, and where values are elsewhere.
+    /// The addresses of key and value. The value is 0 if the entry was deleted, or if values are stored elsewhere.
     pub(super) key: u64,
     pub(super) value: u64,
 }
 
-/// Where the tables of a dictionary are: its keys, and the values, 0 where these are beside the keys.
+/// The addresses of a dictionary's keys and values; 0 for the values if they are stored with the keys.
 pub(super) fn tables(layout: &Layout, address: u64, target: &mut dyn Target) -> Option<(u64, u64)> {
-    // Behind the head: how many entries there are, a version, keys and values.
+    // Behind the head: the number of entries, a version, keys and values.
     let head = u64::from(layout.object.kind) + 8;
     let mut fields = [0; 32];
     let is_read = address != 0 && target.read(address.wrapping_add(head), &mut fields);
@@ -26,23 +27,23 @@ pub(super) fn tables(layout: &Layout, address: u64, target: &mut dyn Target) -> 
 /// A table of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Keys {
-    /// Where its first entry is.
+    /// The address of its first entry.
     start: u64,
-    /// The size of an entry, and where it has its key.
+    /// The size of an entry, and the offset of the key in it.
     size: u64,
     key: u64,
-    /// How many entries there are, with those of deleted keys.
+    /// The number of entries, including deleted ones.
     count: u64,
 }
 
 impl Keys {
-    /// Reads what the table at an address says of itself.
+    /// Reads the header of the table at an address.
     pub(super) fn at(layout: &Layout, address: u64, target: &mut dyn Target) -> Option<Self> {
         let mut table = [0; 40];
         if address == 0 || !target.read(address, &mut table) {
             return None;
         }
-        // The entries are behind a table of indices, whose width depends on how many there may be.
+        // The entries are behind a table of indices, whose width depends on the table's size.
         let (behind, size, key, count) = match layout.dicts {
             Dicts::Sized => {
                 let slots = word_at(&table, 8);
@@ -57,7 +58,7 @@ impl Keys {
             Dicts::Logarithmic => {
                 let (bits, kind) = (table[9], table[10]);
                 let behind = 1u64.checked_shl(bits.into())?.checked_add(32)?;
-                // 0 is a table for any keys, 1 and 2 are for text.
+                // 0 is a table for any keys, 1 and 2 are for strings.
                 let (size, key) = if kind == 0 { (24, 8) } else { (16, 0) };
                 (behind, size, key, word_at(&table, 24))
             }
@@ -65,12 +66,12 @@ impl Keys {
         Some(Self { start: address.wrapping_add(behind), size, key, count })
     }
 
-    /// The first entries, at most `limit`.
+    /// Reads the first entries, at most `limit`.
     pub(super) fn entries(&self, limit: usize, target: &mut dyn Target) -> Option<Vec<Entry>> {
         self.part(0, self.count.min(limit as u64), target)
     }
 
-    /// One entry.
+    /// Reads one entry.
     pub(super) fn entry(&self, index: usize, target: &mut dyn Target) -> Option<Entry> {
         self.part(index as u64, 1, target)?.pop()
     }
@@ -87,21 +88,21 @@ impl Keys {
     }
 }
 
-/// The first entries of a dictionary, at most `limit` of them. `None` where it cannot be read, or has its values
-/// elsewhere, as some that belong to an instance have.
+/// Reads the first entries of a dictionary, at most `limit`. `None` if it cannot be read, or keeps its values
+/// elsewhere, as some dictionaries of instances do.
 pub(super) fn entries(layout: &Layout, address: u64, limit: usize, target: &mut dyn Target) -> Option<Vec<Entry>> {
     let (keys, _) = tables(layout, address, target).filter(|(_, values)| *values == 0)?;
     Keys::at(layout, keys, target)?.entries(limit, target)
 }
 
-/// The value of a key of text among the first entries of a dictionary, at most `limit` of them.
+/// The value of a string key among the first `limit` entries of a dictionary.
 pub(super) fn get(layout: &Layout, address: u64, key: &str, limit: usize, target: &mut dyn Target) -> Option<u64> {
     let entries = entries(layout, address, limit, target)?;
     let found = entries.iter().find(|entry| entry.value != 0 && text::is(&layout.object, target, entry.key, key))?;
     Some(found.value)
 }
 
-/// Whether an object's type is called so, by the type's name.
+/// Whether a type has this name.
 pub(super) fn is_a(layout: &Layout, kind: u64, name: &[u8], target: &mut dyn Target) -> bool {
     let mut said = [0; 16];
     let said = &mut said[..(name.len() + 1).min(16)];
@@ -109,10 +110,10 @@ pub(super) fn is_a(layout: &Layout, kind: u64, name: &[u8], target: &mut dyn Tar
         && said.split_last().is_some_and(|(end, said)| *end == 0 && said == name)
 }
 
-/// Where a type has the pointer to its name, from the end of an object's head on.
+/// The offset of the name pointer in a type, from the end of the object head on.
 const TYPE_NAME: u64 = 8;
 
-/// Where the name of a type is.
+/// The address of a type's name.
 pub(super) fn type_name(layout: &Layout, kind: u64, target: &mut dyn Target) -> Option<u64> {
     word(target, kind.wrapping_add(u64::from(layout.object.kind) + 8 + TYPE_NAME))
 }
@@ -122,7 +123,7 @@ pub(super) fn type_of(layout: &Layout, address: u64, target: &mut dyn Target) ->
     word(target, address.wrapping_add(layout.object.kind.into())).filter(|_| address != 0)
 }
 
-/// Whether the object is a class of the program (`Py_TPFLAGS_TYPE_SUBCLASS` of its type).
+/// Whether the object is a class (its type has `Py_TPFLAGS_TYPE_SUBCLASS`).
 pub(super) fn is_class(layout: &Layout, address: u64, target: &mut dyn Target) -> bool {
     const FLAGS: u64 = 168;
     let kind = type_of(layout, address, target);

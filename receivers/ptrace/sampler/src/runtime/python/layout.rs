@@ -1,21 +1,21 @@
-//! Where the fields of CPython's structures are, on x86-64 in release builds.
+//! Offsets of the fields of CPython's structures, on x86-64 in release builds.
 //!
-//! Up to 3.12 from the debug information of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 (`Include/internal/`,
+//! Up to 3.12 they are from the debug information of 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 (`Include/internal/`,
 //! `Include/cpython/code.h`, `Include/cpython/pystate.h`).
 
-/// Where a thread's innermost frame is.
+/// Where the pointer to a thread's innermost frame is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Current {
     /// In the thread's state.
     Direct { frame: u32 },
-    /// In the thread's state; and there is a chain of structures on the C stack, one for each call of the evaluation
-    /// function.
+    /// In the thread's state. In addition there is a chain of structures on the C stack, one for each call of the
+    /// evaluation function.
     WithChain { frame: u32, chain: u32, previous: u32 },
     /// In the first structure of that chain.
     InChain { chain: u32, frame: u32, previous: u32 },
 }
 
-/// Of a thread's state (`PyThreadState`).
+/// Offsets in a thread's state (`PyThreadState`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ThreadLayout {
     pub(super) next: u32,
@@ -24,12 +24,12 @@ pub(super) struct ThreadLayout {
     pub(super) thread_id: u32,
     /// The id that `gettid` returns in the thread.
     pub(super) native_id: Option<u32>,
-    /// The memory that frames are in: where the present chunk begins, and behind it, where it is used up to.
+    /// The pointer to the current chunk of frames, followed by the pointer to its first unused byte.
     pub(super) chunk: Option<u32>,
 }
 
 impl ThreadLayout {
-    /// How many bytes of it are read.
+    /// The number of bytes read of a thread's state.
     pub(super) fn size(&self) -> usize {
         let current = match self.current {
             Current::Direct { frame } => frame,
@@ -45,7 +45,7 @@ impl ThreadLayout {
     }
 }
 
-/// How a frame says where in its code it is.
+/// How a frame stores its position in the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instruction {
     /// The offset of the last instruction, in units of this many bytes.
@@ -54,23 +54,23 @@ pub(super) enum Instruction {
     Address { at: u32 },
 }
 
-/// How frames tell which of them one call of the evaluation function executes.
+/// How to find out which frames one call of the evaluation function executes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Calls {
-    /// Each frame has its own.
+    /// Each frame has its own call.
     Each,
-    /// The outermost frame of a call is marked by a byte here that is not 0. Another byte tells a frame's owner.
+    /// The byte at this offset is not 0 in the outermost frame of a call. Another byte is the frame's owner.
     Marked { at: u32, owner: u32 },
-    /// The outermost frame of a call is a local variable of the evaluation function and executes no code of the
-    /// program. It is told by its owner, a byte here.
+    /// The outermost frame of a call is a local variable of the evaluation function, executes no code of the program,
+    /// and is recognized by its owner, the byte at this offset.
     Owned { at: u32 },
 }
 
-/// Of a frame (`PyFrameObject` up to 3.10, then `_PyInterpreterFrame`).
+/// Offsets in a frame (`PyFrameObject` up to 3.10, then `_PyInterpreterFrame`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct FrameLayout {
     pub(super) code: u32,
-    /// The variables of the module that the function was defined in.
+    /// The variables of the module that defines the function.
     pub(super) globals: u32,
     pub(super) previous: u32,
     pub(super) instruction: Instruction,
@@ -78,17 +78,17 @@ pub(super) struct FrameLayout {
     pub(super) size: u32,
 }
 
-/// Where a code object has its instructions.
+/// Where the instructions of a code object are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Instructions {
-    /// In a bytes object, to which there is a pointer here.
+    /// In a bytes object that a pointer at this offset refers to.
     Object { at: u32 },
-    /// In itself from here on, as many units of two bytes as its size says; and where each thread has a copy of them,
-    /// the pointer to the list of these is at `copies`.
+    /// In the code object itself from this offset on, as many units of two bytes as its size says. If each thread has
+    /// its own copy, `copies` is the offset of the pointer to the list of copies.
     Inside { at: u32, copies: Option<u32> },
 }
 
-/// The format of the table of lines.
+/// The format of the line table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lines {
     /// `co_lnotab` (up to 3.9).
@@ -99,24 +99,24 @@ pub(super) enum Lines {
     Locations,
 }
 
-/// Of a code object (`PyCodeObject`).
+/// Offsets in a code object (`PyCodeObject`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CodeLayout {
     pub(super) first_line: u32,
     pub(super) file: u32,
-    /// The qualified name where there is one.
+    /// The qualified name if there is one.
     pub(super) name: u32,
-    /// The name that always has its hash, since names of variables are compared with it.
+    /// The name whose hash is always set, because variable names are compared with it.
     pub(super) hashed_name: u32,
     pub(super) table: u32,
     pub(super) lines: Lines,
-    /// A number that no other code object has.
+    /// A number that is unique to this code object.
     pub(super) version: Option<u32>,
     pub(super) instructions: Instructions,
 }
 
 impl CodeLayout {
-    /// How many bytes of it are read.
+    /// The number of bytes read of a code object.
     pub(super) fn size(&self) -> usize {
         let instructions = match self.instructions {
             Instructions::Object { at } => at,
@@ -128,75 +128,75 @@ impl CodeLayout {
     }
 }
 
-/// Of objects in general, strings and bytes.
+/// Offsets in objects in general, strings and bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ObjectLayout {
     pub(super) kind: u32,
-    /// How many references there are, without the global lock: 32 bits of its thread's, and a word of others', of which
-    /// the two lowest bits are marks. In an object that was freed both are 0 until its memory is used again.
+    /// The reference counts in builds without the global lock: 32 bits for the owning thread, and a word for the
+    /// others whose two lowest bits are flags. In a freed object both are 0 until its memory is used again.
     pub(super) references: Option<(u32, u32)>,
-    /// The number of items of objects that have any.
+    /// The number of items, in objects of variable size.
     pub(super) items: u32,
     pub(super) bytes_data: u32,
     pub(super) text_length: u32,
     pub(super) text_state: u32,
-    /// The bits below those that say how large a character is.
+    /// The number of bits below those of the character size.
     pub(super) text_interned_bits: u32,
-    /// Where characters are in ASCII strings; in others they are two words further behind.
+    /// The offset of the characters in ASCII strings; in other strings they are two words further behind.
     pub(super) text_data: u32,
     pub(super) text_other_data: u32,
 }
 
-/// The format of the tables of dictionaries.
+/// The format of a dictionary's key tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dicts {
     /// Up to 3.10: with their sizes.
     Sized,
-    /// Since then: with the logarithms of their sizes.
+    /// From 3.11 on: with the logarithms of their sizes.
     Logarithmic,
 }
 
-/// What tells of which class a function is a method, where its name does not say it: up to 3.10.
+/// How to find the class of a method if its name does not contain it: up to 3.10.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct MethodLayout {
-    /// Of a code object: the names of its variables.
+    /// In a code object: the names of its variables.
     pub(super) variables: u32,
-    /// Of a frame: the value of the first variable.
+    /// In a frame: the value of the first variable.
     pub(super) first_variable: u32,
-    /// Of a function: its code object.
+    /// In a function: its code object.
     pub(super) function_code: u32,
 }
 
-/// Where an instance of a class of the program has its attributes.
+/// Where an instance of a Python class keeps its attributes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Attributes {
-    /// In a dictionary, to which there is a pointer in the instance (up to 3.10).
+    /// In a dictionary that a pointer in the instance refers to (up to 3.10).
     Dictionary,
-    /// In values, to which there is a pointer so many bytes in front of the instance; if that is 0, in a dictionary, to
-    /// which there is one as well (3.11).
+    /// In a value array whose pointer is this many bytes in front of the instance. If the pointer is 0, in a
+    /// dictionary whose pointer is in front as well (3.11).
     Before { values: u64, dictionary: u64 },
-    /// In one of the two, to which there is a pointer so many bytes in front of the instance; where it is odd, values
-    /// are one byte behind (3.12).
+    /// In one of the two, with a pointer this many bytes in front of the instance. If the pointer is odd, it refers to
+    /// values one byte behind it (3.12).
     Either { pointer: u64 },
-    /// In values behind the instance, unless there is a pointer to a dictionary so many bytes in front of it (from 3.13
-    /// on).
+    /// In values behind the instance, unless a pointer this many bytes in front of it refers to a dictionary (from
+    /// 3.13 on).
     Behind { dictionary: u64 },
 }
 
-/// What leads to the names of threads.
+/// Offsets needed to find the names of threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct NameLayout {
-    /// Of an interpreter: the dictionary of modules.
+    /// In an interpreter: the dictionary of modules.
     pub(super) modules: u32,
-    /// Of a type: the keys that its instances share.
+    /// In a type: the keys that its instances share.
     pub(super) shared_keys: u64,
     pub(super) attributes: Attributes,
 }
 
-/// All of it.
+/// All offsets of one version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Layout {
-    /// The first interpreter, from `_PyRuntime` on.
+    /// The first interpreter, as an offset in `_PyRuntime`.
     pub(super) interpreters: u32,
     pub(super) interpreter_next: u32,
     /// The first thread of an interpreter.
@@ -210,7 +210,7 @@ pub(super) struct Layout {
     pub(super) names: NameLayout,
 }
 
-/// The objects of all versions up to 3.11.
+/// The object layout of all versions up to 3.11.
 const OBJECTS: ObjectLayout = ObjectLayout {
     kind: 8,
     references: None,
@@ -309,8 +309,8 @@ impl Layout {
         })
     }
 
-    /// Of versions whose frames are objects. Those have variables of different sizes before their first one, and
-    /// functions have their code at different places.
+    /// The layout of versions whose frames are objects. They differ in the size of the fields before the first
+    /// variable, and in the offset of a function's code.
     fn of_objects(
         current: Current,
         instruction: u32,

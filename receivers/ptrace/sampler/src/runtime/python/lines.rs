@@ -1,8 +1,8 @@
-//! The line of an instruction, from the three formats in which Python has had its tables of lines.
+//! Finds the line of an instruction, in the three formats of line tables that Python has had.
 
 use super::layout::Lines;
 
-/// The line of the instruction at this offset in bytes; `None` where the table has none for it.
+/// The line of the instruction at this offset in bytes; `None` if the table has none for it.
 pub(super) fn line(format: Lines, table: &[u8], first: u32, offset: u64) -> Option<u32> {
     let line = match format {
         Lines::Steps => steps(table, i64::from(first), offset),
@@ -12,8 +12,8 @@ pub(super) fn line(format: Lines, table: &[u8], first: u32, offset: u64) -> Opti
     u32::try_from(line).ok()
 }
 
-/// `co_lnotab` (CPython 3.9 `Objects/lnotab_notes.txt`): pairs of steps in address and line. A step counts for all
-/// instructions from its address on.
+/// `co_lnotab` (CPython 3.9 `Objects/lnotab_notes.txt`): pairs of increments of address and line. An increment applies
+/// to all instructions from its address on.
 fn steps(table: &[u8], first: i64, offset: u64) -> i64 {
     let (mut line, mut address) = (first, 0u64);
     for pair in table.chunks_exact(2) {
@@ -26,8 +26,8 @@ fn steps(table: &[u8], first: i64, offset: u64) -> i64 {
     line
 }
 
-/// `co_linetable` of 3.10 (CPython 3.10 `Objects/lnotab_notes.txt`): pairs of a length in bytes and a step in lines,
-/// where -128 says that these instructions have none.
+/// `co_linetable` of 3.10 (CPython 3.10 `Objects/lnotab_notes.txt`): pairs of a length in bytes and a line increment.
+/// An increment of -128 means that these instructions have no line.
 fn ranges(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     let (mut line, mut end) = (first, 0u64);
     for pair in table.chunks_exact(2) {
@@ -43,8 +43,8 @@ fn ranges(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     None
 }
 
-/// The location table (CPython `Objects/locations.md`, 3.11 on). An entry begins with a byte whose top bit is set; four
-/// bits say what follows and three how many units of two bytes it is for.
+/// The location table (CPython `Objects/locations.md`, 3.11 on). An entry begins with a byte whose top bit is set;
+/// four bits are the entry's format, and three bits its length in units of two bytes.
 fn locations(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     let (mut line, mut end) = (first, 0u64);
     let mut rest = table;
@@ -80,7 +80,7 @@ fn locations(table: &[u8], first: i64, offset: u64) -> Option<i64> {
     None
 }
 
-/// A number of six bits in each byte, the lowest first; the seventh bit says that another byte follows.
+/// A number with six bits in each byte, lowest first; the seventh bit means that another byte follows.
 fn number(rest: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..36).step_by(6) {
@@ -100,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: the table of Python's own documentation of the format up to 3.9 gives its lines.
+    /// Guarantees: the example table in Python's documentation of the format up to 3.9 yields its lines.
     #[test]
     fn documented_steps() {
         let table = [6, 1, 44, 5, 255, 0, 45, 1];
@@ -121,7 +121,7 @@ mod tests {
     /// Guarantees: all kinds of entries of the location table are read.
     #[test]
     fn all_locations() {
-        // No line; line +2, two columns; the same line; line -3 without columns; line +70 with all.
+        // No line; line +2, two columns; the same line; line -3 without columns; line +70 with all fields.
         let table = [
             0x80 | 15 << 3,
             0x80 | 12 << 3 | 1,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: no table makes it panic, and none takes more steps than it has bytes.
+        /// Guarantees: no table causes a panic, or more steps than it has bytes.
         #[test]
         fn attack_tables(table in proptest::collection::vec(any::<u8>(), 0..300), first: u32, offset: u64) {
             for format in [Lines::Steps, Lines::Ranges, Lines::Locations] {

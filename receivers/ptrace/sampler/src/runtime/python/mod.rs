@@ -1,16 +1,17 @@
 //! CPython, 3.8 to 3.14, with and without the global lock.
 //!
-//! Its state begins at the symbol `_PyRuntime`: interpreters, their threads, and of each thread the innermost frame.
-//! Where the fields are is in a table up to 3.12 and is said by the interpreter itself from 3.13 on (`layout`,
-//! `debug_offsets`). Fields are stable within a minor release (python/cpython issue 106597), so other ones are refused.
+//! Its state begins at the symbol `_PyRuntime`: interpreters, their threads, and the innermost frame of each thread.
+//! The offsets of fields are in a table up to 3.12, and are exported by the interpreter itself from 3.13 on (`layout`,
+//! `debug_offsets`). Fields are stable within a minor release (python/cpython issue 106597), so other releases are
+//! rejected.
 //!
-//! * Up to 3.10, functions of a module share equal instructions; the code object on the stack tells them apart. At most
-//!   64 of their frames are read while a thread is stopped.
-//! * The stack of a greenlet (greenlet 2.0 and later) ends at greenlet's function that began it: what lies above
-//!   belongs to another greenlet.
+//! * Up to 3.10, functions of a module share equal instructions; the code object on the stack distinguishes them. At
+//!   most 64 of their frames are read while a thread is stopped.
+//! * The stack of a greenlet (greenlet 2.0 and later) ends at the function of greenlet that started it: whatever is
+//!   above belongs to another greenlet.
 //! * Without the global lock objects have larger heads, and from 3.14 on each thread executes a copy of a function's
-//!   instructions (`copies`). Tried with 3.13.5 and 3.14.0, also with `-X tlbc=0` and `-X gil=1`.
-//! * Not tried: the experimental compiler (JIT), and interpreters made of tail calls.
+//!   instructions (`copies`). Tested with 3.13.5 and 3.14.0, also with `-X tlbc=0` and `-X gil=1`.
+//! * Not tested: the experimental compiler (JIT), and the interpreter built with tail calls.
 
 mod belongs;
 mod capture;
@@ -41,7 +42,7 @@ use super::{Captured, CodeReader, Found, FoundKind, Instance, MAX_FRAMES, Runtim
 use crate::address_space::Module;
 use crate::elf::SymbolNames;
 
-/// CPython.
+/// The CPython interpreter.
 #[derive(Debug, Clone, Copy)]
 pub struct Python;
 
@@ -56,7 +57,7 @@ impl Runtime for Python {
     }
 }
 
-/// A Python interpreter that is read.
+/// The reader of a Python interpreter.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     place: Place,
@@ -90,9 +91,9 @@ impl Instance for Interpreter {
         captured.clear();
         let Self { place, states, scratch, .. } = self;
         states.forget_ended(place, thread, target);
-        // A thread may have several states: those of sub-interpreters, or of C code that enters an interpreter.
+        // A thread may have several states: of sub-interpreters, or of C code that enters an interpreter.
         for again in [false, true] {
-            // A thread that is stopped for this does not wait for a search that is likely to find nothing.
+            // While a thread is stopped, there is no search that would probably find nothing.
             let may_walk = limit == MAX_FRAMES || !states.knows(place, thread);
             if again && !(may_walk && states.walk_for(thread, place, now, target)) {
                 return false;
@@ -125,7 +126,7 @@ impl Instance for Interpreter {
             states.walk_for(thread, place, now, target);
         }
         let ident = states.of(place, thread).next()?.thread_id;
-        // Without `threading`, the first thread has the name that it would have there.
+        // Without `threading`, the first thread gets the name that it would have there.
         names.name(place, ident, now, target).or_else(|| is_first.then(|| "MainThread".to_owned()))
     }
 

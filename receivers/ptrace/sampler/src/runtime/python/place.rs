@@ -1,4 +1,4 @@
-//! Finds Python in a process: where its state is, and of which version it is.
+//! Finds Python in a process: the address of its state, and its version.
 
 use std::ops::Range;
 
@@ -8,36 +8,36 @@ use crate::address_space::Module;
 use crate::elf::SymbolNames;
 use crate::runtime::target::{Target, half, word_at};
 
-/// Python's state, its evaluation function and its version.
+/// The symbols of Python's state, its evaluation function and its version.
 const STATE: &str = "_PyRuntime";
 const EVALUATION: &str = "_PyEval_EvalFrameDefault";
 const VERSION: &str = "Py_Version";
 
 pub(super) static SYMBOLS: SymbolNames = SymbolNames {
     first: &[STATE],
-    // From Python 3.10 on.
+    // Since Python 3.10.
     section: Some(b".PyRuntime\0"),
     others: || vec![EVALUATION, VERSION],
     text: None,
 };
 
-/// The versions that are known, by their minor number.
+/// The supported versions, by their minor number.
 const KNOWN: Range<u8> = 8..15;
 
 /// A Python interpreter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::runtime) struct Place {
-    /// Where `_PyRuntime` is.
+    /// The address of `_PyRuntime`.
     pub(in crate::runtime) runtime: u64,
-    /// Its version, as `PY_VERSION_HEX` has it.
+    /// Its version, as in `PY_VERSION_HEX`.
     pub(in crate::runtime) version: u32,
     pub(super) layout: Layout,
-    /// Where the evaluation function is, as far as its symbol says.
+    /// The address range of the evaluation function, if it has a symbol.
     pub(super) evaluation: Option<Range<u64>>,
 }
 
 impl Place {
-    /// The interpreter whose state is in this module.
+    /// Finds the interpreter whose state is in this module.
     pub(super) fn find(module: &Module, path: &str, target: &mut dyn Target) -> Result<Option<Self>, String> {
         let Some(object) = &module.object else { return Ok(None) };
         let Some(symbol) = object.symbol(STATE) else { return Ok(None) };
@@ -52,8 +52,8 @@ impl Place {
         Ok(Some(place))
     }
 
-    /// The interpreter whose `_PyRuntime` is here. `version` is `PY_VERSION_HEX`, for versions that do not say it
-    /// there; 0 if it is not known.
+    /// The interpreter whose `_PyRuntime` is here. `version` is `PY_VERSION_HEX`, for versions that do not store it
+    /// there; 0 if unknown.
     pub(in crate::runtime) fn at(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
         let mut table = vec![0; debug_offsets::SIZE];
         let has_table = target.read(runtime, &mut table) && word_at(&table, 0) == debug_offsets::COOKIE;
@@ -77,7 +77,7 @@ impl Place {
     }
 }
 
-/// The version in the name of a file, such as `libpython3.9.so.1.0` or `python3.8`, as `PY_VERSION_HEX`.
+/// Parses the version in a file name such as `libpython3.9.so.1.0` or `python3.8`, as `PY_VERSION_HEX`.
 fn version_of(path: &str) -> Option<u32> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let minor = name.split_once("python3.")?.1;
@@ -103,7 +103,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: a version that is not known is refused by its name, and so is one before its release.
+    /// Guarantees: an unsupported version is rejected with a message that names it, and so is a pre-release.
     #[test]
     fn refused() {
         let refused = |version| Place::at(64, version, &mut Recording::default()).unwrap_err();

@@ -20,15 +20,15 @@ macro_rules! recordings {
     };
 }
 
-/// What each version keeps of the same stack, `tests/recordings/program.py`.
+/// The same stack of `tests/recordings/program.py`, recorded in each Python version.
 const RECORDINGS: [(&str, &[u8]); 11] =
     recordings!("3.8", "3.9", "3.10", "3.11", "3.11-static", "3.12", "3.13", "3.13t", "3.14", "3.14t", "3.14t-thread");
 
-/// What the names of three threads are read from, `tests/recordings/named.py`.
+/// Recordings from which the names of three threads are read (`tests/recordings/named.py`).
 const NAMED: [(&str, &[u8]); 7] =
     recordings!("3.8-named", "3.9-named", "3.10-named", "3.11-named", "3.12-named", "3.13-named", "3.14-named");
 
-/// Functions and lines of that stack, the innermost first, as the program's text has them.
+/// The functions and lines of that stack, innermost first, as in the program's source.
 const STACK: [(&str, &str, u32); 10] = [
     ("wait", "/tmp/recorded/program.py", 21),
     ("<module>", "<string>", 1),
@@ -47,8 +47,8 @@ fn recording(name: &str) -> Recording {
     Recording::parse(bytes).unwrap()
 }
 
-/// Guarantees: all versions' layouts are read: functions, their modules, files and current lines, through methods,
-/// generators, `eval` and calls from C; and reading them again gives the same functions.
+/// Guarantees: the layouts of all versions are read: functions, their modules, files and current lines, through
+/// methods, generators, `eval` and calls from C. Reading again gives the same functions.
 #[test]
 fn known_stack() {
     for (name, bytes) in RECORDINGS {
@@ -58,9 +58,9 @@ fn known_stack() {
         let expected: Vec<(String, String, u32)> = STACK
             .iter()
             .map(|&(function, file, line)| {
-                // Qualified names are kept from 3.11 on.
+                // Qualified names are available from 3.11 on.
                 let short = function.rsplit('.').next().unwrap();
-                // Before, methods have the name of their class, by their first argument.
+                // Before, methods show the name of their class, taken from their first argument.
                 let short = if short == "methode" { function } else { short };
                 (if minor >= 11 { function } else { short }.to_owned(), file.to_owned(), line)
             })
@@ -72,7 +72,7 @@ fn known_stack() {
         let modules: Vec<&str> = reader.told.iter().map(|function| function.module.as_str()).collect();
         assert!(modules.iter().filter(|module| **module == "__main__").count() >= 7, "{name}: {modules:?}");
         assert!(modules.iter().all(|module| ["__main__", ""].contains(module)), "{name}: {modules:?}");
-        // The instructions of a frame are within those of its function.
+        // The instruction of a frame is within those of its function.
         let first = &reader.captured.frames[0];
         if minor >= 11 {
             assert!(reader.resolved[0].code.contains(&first.instruction), "{name}");
@@ -80,8 +80,8 @@ fn known_stack() {
     }
 }
 
-/// Guarantees: a function that was never met is found by an address in its instructions and its frame's, among other
-/// words; without its frame, or with an address of another function, none is.
+/// Guarantees: a function that was never read is found by an address in its instructions and the address of its frame
+/// among other words; without its frame, or with an address of another function, none is found.
 #[test]
 fn functions_by_their_frames() {
     for (name, bytes) in RECORDINGS {
@@ -92,12 +92,12 @@ fn functions_by_their_frames() {
         let codes: Vec<_> = reader.resolved.iter().map(|frame| frame.code.clone()).collect();
         let mut seen = Vec::new();
         for ((frame, code), (function, file, _)) in frames.iter().zip(&codes).zip(&expected) {
-            // Up to 3.10 the class was looked for, and recorded, by the first frame of a method only.
+            // Up to 3.10 the class was looked up, and recorded, only for the first frame of each method.
             let is_first = !seen.contains(&frame.code);
             let function = if is_first { function } else { function.rsplit('.').next().unwrap() };
             let function = if recording.version >> 16 & 0xff > 10 { &expected[seen.len()].0 } else { function };
             seen.push(frame.code);
-            // In the middle of the instruction that is executed.
+            // In the middle of the instruction being executed.
             let inside =
                 if code.contains(&frame.instruction) { frame.instruction } else { code.start + frame.instruction };
             let mut new = Reader::new(&mut recording).unwrap();
@@ -116,8 +116,9 @@ fn functions_by_their_frames() {
     }
 }
 
-/// Guarantees: each frame belongs to the native call that executes it: one each up to 3.10, and later those that Python
-/// code called belong together; from 3.10 on each call has a place on the native stack, further outside for callers.
+/// Guarantees: each frame belongs to the native call that executes it: one frame per call up to 3.10; later, frames
+/// called by Python code share a call. From 3.10 on each call has an address on the native stack, further outside for
+/// callers.
 #[test]
 fn calls() {
     for (name, bytes) in RECORDINGS {
@@ -128,7 +129,7 @@ fn calls() {
         let ends: Vec<usize> = reader.captured.segments.iter().map(|segment| segment.end).collect();
         let expected: &[usize] = match minor {
             ..=10 => &[1, 2, 3, 4, 5, 6, 7, 8, 9, 10],
-            // Generators are resumed by a call of their own.
+            // Each resumption of a generator is a separate call.
             11 => &[2, 3, 4, 5, 10],
             _ => &ends,
         };
@@ -141,8 +142,8 @@ fn calls() {
     }
 }
 
-/// Guarantees: a thread that the interpreter does not know has no frames, and neither has one whose state was given to
-/// another thread since.
+/// Guarantees: a thread unknown to the interpreter has no frames, and neither has one whose thread state now belongs
+/// to another thread.
 #[test]
 fn other_threads() {
     for (name, bytes) in RECORDINGS {
@@ -152,7 +153,7 @@ fn other_threads() {
         let thread = recording.thread;
         recording.thread = 77;
         assert_eq!(reader.read(&mut recording, true), [], "{name}");
-        // Another thread has the state now: its ids are others wherever they are.
+        // Another thread owns the state now: all its ids differ.
         recording.thread = thread;
         let (runtime, version) = (recording.runtime, recording.version);
         let place = Place::at(runtime, version, &mut recording).unwrap();
@@ -167,9 +168,8 @@ fn other_threads() {
     }
 }
 
-/// Guarantees: up to 3.10, of functions that share their instructions the one is told whose code object is among the
-/// words, and none without; and instructions that others may share are not taken for those of the function that is
-/// known.
+/// Guarantees: up to 3.10, among functions that share their instructions, the one whose code object is among the words
+/// is found, and none without that; instructions that others may share are not attributed to the known function.
 #[test]
 fn shared_instructions() {
     for name in ["3.8", "3.9", "3.10"] {
@@ -196,7 +196,7 @@ fn shared_instructions() {
         assert_eq!(told(&mut recording, None), Some((one, false)), "{name}");
         recording.add(owners, &2u64.to_le_bytes());
         assert_eq!(told(&mut recording, None), Some((one, true)), "{name}");
-        // The other one has the same instructions.
+        // The other function has the same instructions.
         recording.add(other + u64::from(at), &owners.to_le_bytes());
         let mut reader = Reader::new(&mut recording).unwrap();
         reader.read(&mut recording, true);
@@ -210,7 +210,8 @@ fn shared_instructions() {
     }
 }
 
-/// Guarantees: of a stack with more frames than may be read one by one the innermost are there, and it says so.
+/// Guarantees: of a stack with more frames than may be read one by one, the innermost are returned, and it is marked
+/// as cut.
 #[test]
 fn deep_stacks_are_cut() {
     for name in ["3.8", "3.9", "3.10"] {
@@ -231,8 +232,8 @@ fn deep_stacks_are_cut() {
     }
 }
 
-/// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, the number
-/// of reads and frames is bounded, and texts are as long as allowed.
+/// Guarantees: if any word that is read is flipped, zeroed, huge or points at itself, nothing panics, the numbers of
+/// reads and frames are bounded, and texts are within their limits.
 #[test]
 fn attack_words() {
     for (name, bytes) in RECORDINGS {
@@ -246,7 +247,7 @@ fn attack_words() {
     }
 }
 
-/// Guarantees: lists of interpreters, threads and frames that lead in a circle end.
+/// Guarantees: circular lists of interpreters, threads and frames end.
 #[test]
 fn attack_circles() {
     for (name, bytes) in RECORDINGS {
@@ -265,8 +266,8 @@ fn attack_circles() {
     }
 }
 
-/// Guarantees: what one stack costs while its thread stands still: from 3.11 on a handful of reads, before one for each
-/// frame.
+/// Guarantees: while its thread is stopped, one stack costs a handful of reads from 3.11 on, and one read per frame
+/// before.
 #[test]
 fn few_reads() {
     for (name, bytes) in RECORDINGS {
@@ -280,7 +281,7 @@ fn few_reads() {
         let most = match counted.recording.version >> 16 & 0xff {
             8 | 9 => 11,
             10 => 22,
-            // The chain on the native stack is in the copy of the stack usually.
+            // In practice the chain on the native stack is in the stack copy.
             11 => 10,
             _ => 10,
         };
@@ -288,7 +289,7 @@ fn few_reads() {
     }
 }
 
-/// Guarantees: a function of a kind has one number, whatever else is read.
+/// Guarantees: the unknown function of a kind has one number, whatever else is read.
 #[test]
 fn functions_are_told_once() {
     let mut recording = recording("3.13");

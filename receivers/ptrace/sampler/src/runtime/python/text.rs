@@ -1,19 +1,19 @@
-//! Strings and bytes in Python's memory (CPython `Include/cpython/unicodeobject.h`, `bytesobject.h`).
+//! Reads strings and bytes in Python's memory (CPython `Include/cpython/unicodeobject.h`, `bytesobject.h`).
 
 use super::layout::ObjectLayout;
 use crate::runtime::target::{Target, half_at, word_at};
 
-/// How much of a string is read at first: its head, and all of most names.
+/// How much of a string is read at first: its head, and most names completely.
 const FIRST: usize = 256;
 /// The shortest read, for strings at the end of a mapping.
 const LEAST: usize = 64;
-/// The hash of the string at an address, which Python keeps in it; part of what tells strings apart.
+/// The hash that Python stores in the string at an address; it helps to tell strings apart.
 pub(super) fn hash(layout: &ObjectLayout, target: &mut dyn Target, address: u64) -> Option<u64> {
-    // Behind its length, in all versions.
+    // It follows the length, in all versions.
     crate::runtime::target::word(target, address.wrapping_add(u64::from(layout.text_length) + 8))
 }
 
-/// The string at an address, at most `limit` characters of it.
+/// Reads the string at an address, at most `limit` characters.
 pub(super) fn string(layout: &ObjectLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
     let mut bytes = vec![0; FIRST];
     if !target.read(address, &mut bytes) {
@@ -44,7 +44,7 @@ pub(super) fn string(layout: &ObjectLayout, target: &mut dyn Target, address: u6
     })
 }
 
-/// Whether the string at an address is this one, which is of ASCII characters.
+/// Whether the string at an address equals this ASCII text.
 pub(super) fn is(layout: &ObjectLayout, target: &mut dyn Target, address: u64, text: &str) -> bool {
     let start = layout.text_data as usize;
     let mut bytes = vec![0; start + text.len()];
@@ -54,14 +54,14 @@ pub(super) fn is(layout: &ObjectLayout, target: &mut dyn Target, address: u64, t
         && bytes.ends_with(text.as_bytes())
 }
 
-/// The contents of a bytes object; `None` where there are more than `limit`.
+/// The contents of a bytes object; `None` if there are more than `limit`.
 pub(super) fn bytes(layout: &ObjectLayout, target: &mut dyn Target, address: u64, limit: usize) -> Option<Vec<u8>> {
     let length = length(layout, target, address).filter(|length| *length <= limit as u64)?;
     let mut bytes = vec![0; length as usize];
     target.read(address.wrapping_add(u64::from(layout.bytes_data)), &mut bytes).then_some(bytes)
 }
 
-/// How many items an object has.
+/// The number of items of an object.
 pub(super) fn length(layout: &ObjectLayout, target: &mut dyn Target, address: u64) -> Option<u64> {
     crate::runtime::target::word(target, address.wrapping_add(u64::from(layout.items)))
 }
@@ -83,8 +83,8 @@ mod tests {
         recording
     }
 
-    /// Guarantees: ASCII, Latin-1, and characters of two and four bytes are read, long ones as well; what is not
-    /// compact or says to be longer than its memory is refused; half a pair of surrogates is replaced.
+    /// Guarantees: ASCII, Latin-1, and characters of two and four bytes are read, also in long strings; strings that
+    /// are not compact, or longer than their memory, are rejected; unpaired surrogates are replaced.
     #[test]
     fn strings() {
         let layout = Layout::of_minor(12).unwrap().object;

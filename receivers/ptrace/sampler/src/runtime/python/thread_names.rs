@@ -1,5 +1,5 @@
-//! What Python calls its threads: `threading._active`, a dictionary of the main interpreter's `threading` module, has
-//! the object of each thread by its ident, and that one has the name (CPython `Lib/threading.py`).
+//! Python's names of its threads. `threading._active`, a dictionary in the main interpreter's `threading` module, maps
+//! each ident to a thread object, which has the name (CPython `Lib/threading.py`).
 
 use std::time::{Duration, Instant};
 
@@ -10,34 +10,35 @@ use super::text;
 use crate::runtime::target::{Bounded, half, word};
 use crate::runtime::{Allowance, Target};
 
-/// The most modules, variables of `threading`, threads, and attributes of a thread that are looked at.
+/// Limits: modules, variables of `threading`, threads, and attributes of a thread that are examined.
 const MAX_MODULES: usize = 4096;
 const MAX_VARIABLES: usize = 512;
 const MAX_THREADS: usize = 8192;
 const MAX_ATTRIBUTES: usize = 64;
 /// The longest name, in characters.
 const MAX_NAME: usize = 128;
-/// What may be read for one name.
+/// The read limit for one name.
 const ALLOWED: Allowance = Allowance { reads: 8192, bytes: 1 << 20 };
-/// How long `threading` is not looked for again, at first and at most, if it is not loaded.
+/// The first and the longest pause before `threading` is looked for again if it is not loaded.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// The shortest pause between two readings of all idents, and how much it grows with each thread.
+/// The shortest pause between two reads of all idents, and how much longer it gets for each thread.
 const PAUSE_OF_IDENTS: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(10));
 
-/// The names of an interpreter's threads.
+/// The thread names of an interpreter.
 #[derive(Debug, Default)]
 pub(super) struct ThreadNames {
-    /// The dictionary of threads, 0 while unknown, and when it is looked for next.
+    /// The address of the dictionary of threads, 0 while unknown, and when it is looked for next.
     active: u64,
     due: Option<Instant>,
     pause: Duration,
-    /// The idents in the order of its table, and when they were read. A hash is the ident, which is less than 2^61.
+    /// The idents in the order of the dictionary's table, and when they were read. The hash of an ident below 2^61 is
+    /// the ident.
     idents: Vec<u64>,
     read: Option<Instant>,
 }
 
 impl ThreadNames {
-    /// The name of the thread that has this ident.
+    /// The name of the thread with this ident.
     pub(super) fn name(&mut self, place: &Place, ident: u64, now: Instant, target: &mut dyn Target) -> Option<String> {
         let target = &mut Bounded::new(target, ALLOWED);
         let layout = &place.layout;
@@ -49,13 +50,13 @@ impl ThreadNames {
         let (keys, _) = dict::tables(layout, self.active, target)?;
         let keys = Keys::at(layout, keys, target)?;
         let Entry { key, value, .. } = self.entry(&keys, ident, now, target)?;
-        // The thread's own ident is the object that it is in the dictionary by, or the memory is something else by now.
+        // If the thread object's own ident is not its key in the dictionary, the memory has been reused.
         let [name, own] = attributes(layout, value, ["_name", "_ident"], target)?;
         let name = text::string(&layout.object, target, name, MAX_NAME).filter(|_| own == key)?;
         Some(name).filter(|name| !name.is_empty())
     }
 
-    /// The entry of a thread: where it was, or else wherever it is by now.
+    /// Finds the entry of a thread: at its last index, or else by searching.
     fn entry(&mut self, keys: &Keys, ident: u64, now: Instant, target: &mut dyn Target) -> Option<Entry> {
         for again in [false, true] {
             if again {
@@ -78,20 +79,20 @@ impl ThreadNames {
     }
 }
 
-/// The dictionary of threads.
+/// Finds the dictionary of threads.
 fn find_active(place: &Place, target: &mut dyn Target) -> Option<u64> {
     let layout = &place.layout;
-    // The main interpreter is behind the first one of the list, in all versions.
+    // In all versions, the pointer to the main interpreter follows the one to the first interpreter of the list.
     let main =
         word(target, place.runtime.wrapping_add(u64::from(layout.interpreters) + 8)).filter(|main| *main != 0)?;
     let modules = word(target, main.wrapping_add(layout.names.modules.into()))?;
     let threading = dict::get(layout, modules, "threading", MAX_MODULES, target)?;
-    // A module has its variables behind the head of the object.
+    // In a module, the variables follow the head of the object.
     let variables = word(target, threading.wrapping_add(u64::from(layout.object.kind) + 8))?;
     dict::get(layout, variables, "_active", MAX_VARIABLES, target)
 }
 
-/// The values of some attributes of an instance of a class of the program; `None` if one is missing.
+/// The values of attributes of an instance of a Python class; `None` if one is missing.
 fn attributes<const COUNT: usize>(
     layout: &Layout,
     object: u64,
@@ -102,8 +103,8 @@ fn attributes<const COUNT: usize>(
     const INLINE: u32 = 1 << 2;
     const MANAGED: u32 = 1 << 4;
     let kind = dict::type_of(layout, object, target)?;
-    // Of a type, from the end of an object's head on: the size of its instances, its flags, and where these have a
-    // pointer to a dictionary.
+    // In a type, relative to the end of the object head: the instance size, the flags, and the offset of the
+    // dictionary pointer in instances.
     let of_type = |at: u64| kind.wrapping_add(u64::from(layout.object.kind) + at);
     let before = |distance: u64| object.wrapping_sub(distance);
     let flags = half(target, of_type(160))?;
@@ -131,7 +132,7 @@ fn attributes<const COUNT: usize>(
         Ok(tables) => tables,
         Err(dictionary) => dict::tables(layout, dictionary, target)?,
     };
-    // From 3.13 on values have a head.
+    // From 3.13 on values have a header.
     let head = if matches!(layout.names.attributes, Attributes::Behind { .. }) { 8 } else { 0 };
     let mut found = [None; COUNT];
     for (index, entry) in Keys::at(layout, keys, target)?.entries(MAX_ATTRIBUTES, target)?.into_iter().enumerate() {

@@ -1,7 +1,7 @@
-//! Which state of the interpreter belongs to which thread.
+//! Finds the interpreter state of a thread.
 //!
-//! Each interpreter has a list of its threads' states. From 3.11 on a state has the thread's id. Before that it has the
-//! thread pointer, and the C library keeps the id where that points to.
+//! Each interpreter has a list of thread states. From 3.11 on a state has the thread's id. Before, it has the thread
+//! pointer, and the C library stores the id in the memory that this points to.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
 use crate::runtime::target::{Target, half, word, word_at};
 
-/// The most interpreters in a process, and states of all of them.
+/// Limits: interpreters in a process, and thread states of all of them.
 const MAX_INTERPRETERS: usize = 64;
 const MAX_STATES: usize = 8192;
 
-/// The shortest pause between two walks through the lists, and how much it grows with each state that was found:
-/// reading a state takes less than a microsecond.
+/// The shortest pause between two walks through the lists, and how much longer it gets for each state found: reading a
+/// state takes less than a microsecond.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(100));
-/// How many of these pauses are made where all that is known of a thread is that it executes nothing: it may have
-/// entered another interpreter, in which it has another state.
+/// The number of these pauses before a walk for a thread that is known to execute nothing: it may have entered another
+/// interpreter, where it has another state.
 const IDLE_PAUSES: u32 = 10;
 
 /// A thread's state.
@@ -33,20 +33,19 @@ pub(super) struct State {
 }
 
 impl State {
-    /// What a state says, from its bytes.
+    /// Parses the bytes of a state.
     fn parse(layout: &ThreadLayout, address: u64, bytes: &[u8]) -> Self {
         let native = layout.native_id.map_or(0, |at| word_at(bytes, at as usize) as u32);
         Self { address, thread_id: word_at(bytes, layout.thread_id as usize), ids: [native; 2] }
     }
 
-    /// Whether these bytes of it are still those of the same thread.
+    /// Whether these bytes still belong to the state of the same thread.
     pub(super) fn is_still(&self, layout: &ThreadLayout, bytes: &[u8]) -> bool {
         let now = Self::parse(layout, self.address, bytes);
         now.thread_id == self.thread_id && (layout.native_id.is_none() || now.ids == self.ids)
     }
 
-    /// Whether it is the state of a thread. From 3.11 on only the id counts: a thread pointer is used again by the next
-    /// thread.
+    /// Whether this is the state of a thread. From 3.11 on only the id is compared, since thread pointers are reused.
     fn is_of(&self, layout: &ThreadLayout, thread: ThreadKey) -> bool {
         self.has_id(thread) || (layout.native_id.is_none() && self.has_pointer(thread))
     }
@@ -60,12 +59,12 @@ impl State {
     }
 }
 
-/// What the C library may keep as the id of the thread that has this thread pointer.
+/// The words that the C library may use for the id of the thread with this thread pointer.
 fn ids(target: &mut dyn Target, pointer: u64) -> [u32; 2] {
     THREAD_IDS.map(|at| half(target, pointer.wrapping_add(at)).unwrap_or(0))
 }
 
-/// The states that were found at the last walk.
+/// The thread states found by the last walk.
 #[derive(Debug, Default)]
 pub(super) struct States {
     known: Vec<State>,
@@ -79,18 +78,18 @@ impl States {
         self.known.iter().filter(move |state| state.is_of(&layout, thread)).copied()
     }
 
-    /// Whether there are states of a thread.
+    /// Whether states of a thread are known.
     pub(super) fn knows(&self, place: &Place, thread: ThreadKey) -> bool {
         self.known.iter().any(|state| state.is_of(&place.layout.thread, thread))
     }
 
-    /// Forgets the states of a thread, because one of them is another thread's by now.
+    /// Drops the states of a thread, because one of them now belongs to another thread.
     pub(super) fn forget(&mut self, place: &Place, thread: ThreadKey) {
         self.known.retain(|state| !state.is_of(&place.layout.thread, thread));
     }
 
-    /// Forgets the states of threads that ended and whose thread pointer this thread has by now: its id is where that
-    /// points to, and was not there at the walk. Where the C library keeps ids somewhere else this says nothing.
+    /// Drops the states of ended threads whose thread pointer this thread has reused: its id is now where the pointer
+    /// points to, and was not there at the walk. If the C library stores ids somewhere else, nothing is dropped.
     pub(super) fn forget_ended(&mut self, place: &Place, thread: ThreadKey, target: &mut dyn Target) {
         let is_doubtful = |state: &State| state.has_pointer(thread) && !state.has_id(thread);
         if place.layout.thread.native_id.is_none()
@@ -101,7 +100,7 @@ impl States {
         }
     }
 
-    /// Walks through the lists for a thread, unless that was done a moment ago. Returns whether it was done.
+    /// Walks through the lists for a thread, unless that was done a moment ago. Returns whether it did.
     pub(super) fn walk_for(&mut self, thread: ThreadKey, place: &Place, now: Instant, target: &mut dyn Target) -> bool {
         let pauses = if self.knows(place, thread) { IDLE_PAUSES } else { 1 };
         let pause = PAUSE.0.max(PAUSE.1 * self.known.len() as u32) * pauses;

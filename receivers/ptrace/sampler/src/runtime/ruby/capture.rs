@@ -1,29 +1,29 @@
 //! Reads a thread's frames: addresses only, with as few reads as possible.
 //!
-//! A fiber has one stack: values grow up from its start, frames of 56 or 64 bytes grow down from its end, so one read
-//! has all frames and another one all values. Behind the values of a frame its environment ends with three words: which
-//! method it belongs to, the environment around it, and flags (ruby/ruby `vm_core.h`). Environments of closures are in
-//! objects of their own.
+//! Each fiber has one stack: values grow up from its start, and frames of 56 or 64 bytes grow down from its end. So
+//! one read gets all frames and another one all values. A frame's environment consists of the last three words behind
+//! its values: its method, the environment around it, and flags (ruby/ruby `vm_core.h`). Environments of closures are
+//! in separate objects.
 
 use super::layout::Layout;
 use crate::runtime::target::{Allowance, Bounded, Target, word_at};
 use crate::runtime::{Captured, MAX_FRAMES, RawFrame};
 
-/// The most values of a stack that are read at once, in bytes.
+/// The maximum size of a stack's values read at once, in bytes.
 const MAX_VALUES: u64 = 64 << 10;
-/// The most environments around one another that are followed.
+/// The maximum nesting of environments that is followed.
 const MAX_AROUND: usize = 32;
-/// The most marks on the native stack.
+/// The maximum number of tags on the native stack.
 const MAX_MARKS: usize = 1024;
-/// How often frames are read until none was left or entered meanwhile.
+/// How often frames are read again because some were entered or left meanwhile.
 const ATTEMPTS: u32 = 3;
-/// Reads besides those of environments that are not on the stack.
+/// The number of reads allowed besides those of environments outside of the stack.
 const OTHER_READS: usize = 16;
 
 // Flags of a frame.
 const KIND: u64 = 0x7fff_0001;
 const FUNCTION: u64 = 0x5555_0001;
-/// The first frame of a stack, which stands for nothing that is executed.
+/// The first frame of a stack, which executes nothing.
 const FIRST: u64 = 0x7999_0001;
 /// The frame ends a call of the executing function.
 const FINISH: u64 = 0x20;
@@ -32,18 +32,18 @@ const BLOCK_METHOD: u64 = 0x40;
 /// The environment is the outermost one of a method.
 const LOCAL: u64 = 0x02;
 
-/// How the compiler saves the registers in a mark (`struct rb_vm_tag`, which begins with two other words).
+/// How the registers are saved in a tag (`struct rb_vm_tag`, which begins with two other words).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Saved {
-    /// By itself, in five words (`__builtin_setjmp`).
+    /// By the compiler, in five words (`__builtin_setjmp`).
     Builtin,
-    /// By the C library, in `jmp_buf` (`_setjmp`), with the stack pointer and the return address made unreadable.
+    /// By the C library, in `jmp_buf` (`_setjmp`), with stack pointer and return address mangled.
     Library,
 }
 
 impl Saved {
-    /// The size of a mark; where it has the stack pointer, the address in the function that set it, and the mark
-    /// before.
+    /// The size of a tag, and the offsets of the stack pointer, of the address in the function that set it, and of the
+    /// previous tag.
     fn layout(self) -> (usize, usize, usize, usize) {
         match self {
             Self::Builtin => (64, 32, 24, 56),
@@ -53,31 +53,31 @@ impl Saved {
     }
 }
 
-/// A mark on the native stack.
+/// A tag (`struct rb_vm_tag`) on the native stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Mark {
-    /// Where it is.
+    /// The address of the tag.
     pub(super) address: u64,
-    /// The stack pointer and the address in the function that set it, as they were saved.
+    /// The saved stack pointer, and the saved address in the function that set the tag.
     pub(super) pointer: u64,
     pub(super) label: u64,
 }
 
-/// Buffers.
+/// Reusable buffers.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     frames: Vec<u8>,
     values: Vec<u8>,
-    /// The innermost mark's address, and all of them, the innermost first.
+    /// The address of the innermost tag, and all tags, innermost first.
     first_mark: u64,
     pub(super) marks: Vec<Mark>,
-    /// Whether there are no more marks.
+    /// Whether the chain of tags was read to its end.
     all_marks: bool,
-    /// How many calls were ended by a frame that says so.
+    /// The number of calls that end at a frame with the flag for that.
     ended: usize,
 }
 
-/// An environment's last three words.
+/// The last three words of an environment.
 struct Environment {
     method: u64,
     around: u64,
@@ -103,7 +103,7 @@ impl Values<'_, '_> {
         Some(Environment { method: word_at(&words, 0), around: word_at(&words, 8), flags: word_at(&words, 16) })
     }
 
-    /// Which method a frame belongs to; 0 if that is none.
+    /// The method of a frame, 0 if there is none.
     fn method(&mut self, frame: &Environment) -> u64 {
         let (mut method, mut around, mut flags) = (frame.method, frame.around, frame.flags);
         for _ in 0..MAX_AROUND {
@@ -150,8 +150,8 @@ pub(super) fn capture(
         if !bounded.read(frame, &mut scratch.frames) {
             return false;
         }
-        // A thread that runs on may have left or entered functions in between: what is behind the innermost frame then
-        // is what was there before.
+        // If the thread is running, it may have left or entered functions meanwhile: the memory behind the innermost
+        // frame is then outdated.
         let mut after = [0; 64];
         attempts -= 1;
         if !bounded.read(context, &mut after) || after[..24] == bytes[..24] || attempts == 0 {
@@ -162,7 +162,7 @@ pub(super) fn capture(
     let mark = word_at(&bytes, 24);
     let top = word_at(&scratch.frames, 8);
     let used = if (start..=frame).contains(&top) { (top - start).min(MAX_VALUES) } else { 0 };
-    // The innermost values, where there are more than are read.
+    // If there are more values than are read, the innermost ones.
     let from = if used == 0 { start } else { top - used };
     scratch.values.resize(used as usize, 0);
     if used > 0 && !bounded.read(from, &mut scratch.values) {
@@ -191,14 +191,14 @@ pub(super) fn capture(
         }
     }
     scratch.ended = captured.segments.len();
-    // Outer frames that no call executes are those of C functions that were called from none.
+    // Outer frames without a call belong to C functions that were not called from Ruby.
     captured.end_call(None);
     captured.in_array = true;
     !captured.frames.is_empty()
 }
 
 impl Scratch {
-    /// Reads the chain of marks on the native stack.
+    /// Reads the chain of tags on the native stack.
     pub(super) fn read_marks(&mut self, saved: Saved, target: &mut dyn Target) {
         let (size, pointer, label, before) = saved.layout();
         self.marks.clear();
@@ -220,12 +220,12 @@ impl Scratch {
         }
     }
 
-    /// Says for each call where it is on the native stack: in the frame of the function that set its mark.
+    /// Sets the native stack address of each call: in the frame of the function that set its tag.
     pub(super) fn anchor(&self, is_call: impl Fn(&Mark) -> bool, captured: &mut Captured) {
         let marks: Vec<u64> = self.marks.iter().filter(|mark| is_call(mark)).map(|mark| mark.address).collect();
         let ended = self.ended.min(captured.segments.len());
         let segments = &mut captured.segments[..ended];
-        // At the inner end a call may be beginning, so both are counted from the outer end.
+        // The innermost call may be just beginning, so both are counted from the outermost one.
         let (skipped, missing) = if self.all_marks && !captured.cut {
             (marks.len().saturating_sub(segments.len()), segments.len().saturating_sub(marks.len()))
         } else {

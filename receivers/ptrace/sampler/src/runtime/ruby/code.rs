@@ -1,4 +1,4 @@
-//! Tells which function an instruction sequence or a C function is, and the line of an instruction.
+//! Finds the function of an instruction sequence or a C function, and the line of an instruction.
 
 use std::time::Instant;
 
@@ -12,23 +12,24 @@ use crate::runtime::codes::{Codes, Look};
 use crate::runtime::target::word;
 use crate::runtime::{CodeReader, Executed, MAX_NAME, RawFrame, Resolved, Session};
 
-/// How many reads are done for the names of one stack, at most.
+/// The maximum number of reads for the names of one stack.
 const MAX_READS: u32 = 4096;
 
-/// The sequences and C functions of a process.
+/// The cached sequences and C functions of a process.
 #[derive(Debug)]
 pub(super) struct Sequences {
     layout: Layout,
-    /// Where the interpreter's data is, as far as it was found.
+    /// The addresses of the interpreter's data, as far as they were found.
     pub(super) located: Located,
-    /// Where the executing function has its frame is known: only that tells which word is the frame.
+    /// Whether the register in which the executing function keeps its frame is known: only then a frame's address can
+    /// be recognized.
     pub(super) frame_in_register: bool,
     known: Codes<Sequence>,
-    /// C functions by the address of their method.
+    /// C functions by the address of their method entry.
     natives: Codes<CFunction>,
-    /// The number of the stack that is told.
+    /// The number of the current stack.
     stack: u64,
-    /// The array of the names of symbols, once it was needed for this stack.
+    /// The array of symbol names, once it was needed for this stack.
     names: Option<Option<u64>>,
 }
 
@@ -43,7 +44,7 @@ impl Sequences {
         self.known.is_fresh(code)
     }
 
-    /// Makes sure that what is known of a sequence is what is in memory.
+    /// Compares the cached sequence with memory, and reads it if needed. Returns whether it is known.
     fn look(&mut self, address: u64, session: &mut Session<'_>) -> bool {
         self.known.look(address, &mut Source(&self.layout), session) == Look::Known
     }
@@ -57,7 +58,7 @@ impl Sequences {
         Some(Resolved { location, code: 0..0, unknown: false })
     }
 
-    /// The function and line of a frame whose sequence is known; `None` if the frame's instruction is not one of it.
+    /// The function and line of a frame whose sequence is known; `None` if the frame's instruction is not within it.
     fn place(&mut self, frame: &RawFrame, session: &mut Session<'_>) -> Option<Resolved> {
         let known = self.known.get(frame.code)?;
         let code = known.code.clone();
@@ -71,8 +72,8 @@ impl Sequences {
         Some(Resolved { location: Some(Location::Interpreted { function, line }), code, unknown: false })
     }
 
-    /// The function that a sequence is of this method. A class may have given its place to another one, or have another
-    /// name by now, so its name holds as long as it says the same of itself.
+    /// The function of a sequence as part of this method. The class may have been replaced or renamed, so the cached
+    /// name is valid only if the class is unchanged.
     fn function(&mut self, code: u64, method: u64, session: &mut Session<'_>) -> Option<u32> {
         let (stack, layout, target) = (self.stack, &self.layout, &mut session.target);
         let known = self.known.get_mut(code)?;
@@ -82,7 +83,7 @@ impl Sequences {
         {
             return Some(owner.function);
         }
-        // The method must be the one that has this sequence, or the frame has changed since.
+        // The method must be the one with this sequence; otherwise the frame has changed since.
         let of = known.print.method;
         let found = if method == 0 { None } else { methods::read(method, target).filter(|found| found.body == of) };
         let class = found.map_or(0, |found| found.owner);
@@ -131,8 +132,8 @@ impl CodeReader for Sequences {
         self.natives.sampled(at, now);
     }
 
-    /// The function that has its words at this address, if it is known and has not changed, and the line of the
-    /// instruction before the address.
+    /// The function whose words include this address, if it is known and unchanged, and the line of the instruction
+    /// before the address.
     fn executed(&mut self, address: u64, session: &mut Session<'_>) -> Option<Executed> {
         if address & 7 != 0 {
             return None;
@@ -141,7 +142,7 @@ impl CodeReader for Sequences {
         if !self.look(code, session) {
             return None;
         }
-        // Which class has the method is in the frame only. With several of them it is not known.
+        // Only the frame shows which class has the method. If several do, it is unknown.
         let mut owners = self.known.get(code)?.owners.iter().filter(|owner| owner.class != 0);
         let (owner, class) = owners.next().map_or((0, 0), |owner| (owner.method, owner.class));
         if owners.any(|other| other.class != class) {
@@ -152,11 +153,11 @@ impl CodeReader for Sequences {
         Some(Executed { code, resolved, shared: false })
     }
 
-    /// The function that has its words at this address, if the frame that is the first word has it by now.
+    /// The function whose words include this address, if the frame at the first word still executes it.
     fn meet(&mut self, address: u64, words: &[u64], session: &mut Session<'_>) -> Option<Executed> {
         let frame = words.first().copied().filter(|frame| self.frame_in_register && frame & 7 == 0)?;
         let sequence = word(&mut session.target, frame.wrapping_add(16))?;
-        // One that is known was looked up by its address already: it is another one there.
+        // A known sequence was already looked up by the address, so this is a different one.
         if self.known.get(sequence).is_some() {
             return None;
         }

@@ -1,39 +1,39 @@
-//! Where the fields of Ruby's structures are, in bytes, on x86-64.
+//! Offsets of the fields of Ruby's structures, in bytes, on x86-64.
 //!
-//! Ruby does not say it of itself, so this is a table by minor version. The offsets are those that
-//! `rbspy-ruby-structs` 0.55 has from the headers of every release (checked with `offset_of!` for all releases of 3.0
-//! to 3.4; within a minor version they are equal), and those of
-//! open-telemetry/opentelemetry-ebpf-profiler `interpreter/ruby/ruby.go` for the description of classes. What is the
-//! same in all of them is a constant where it is used.
+//! Ruby does not export them, so this is a table by minor version. The offsets are those that `rbspy-ruby-structs`
+//! 0.55 has from the headers of every release (checked with `offset_of!` for all releases of 3.0 to 3.4; within a
+//! minor version they are equal), and for the description of classes those of
+//! open-telemetry/opentelemetry-ebpf-profiler `interpreter/ruby/ruby.go`. Offsets that are the same in all versions
+//! are constants at their use.
 
-/// Where a thread has its thread pointer. From 3.1 on its id is behind that, but in a forked process that id is the
-/// parent's.
+/// The offset of the thread pointer in a thread. From 3.1 on the thread's id follows it, but in a forked process that
+/// id is the parent's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ThreadPointer {
-    /// In itself (3.0 and 3.1).
+    /// In the thread itself (3.0 and 3.1).
     Direct { at: u32 },
-    /// In the native thread that executes it by now (3.2 and later).
+    /// In the native thread that currently executes it (3.2 and later).
     Native { thread: u32, at: u32 },
 }
 
-/// Where a class has its name.
+/// Offsets and flags for the name of a class.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ClassLayout {
-    /// The name with all modules around it.
+    /// The name including all enclosing modules.
     pub(super) path: u32,
-    /// Of a singleton class: the object that it is of.
+    /// In a singleton class: the object that it belongs to.
     pub(super) attached: u32,
     /// The flag of singleton classes.
     pub(super) singleton: u64,
 }
 
-/// The structures of a minor version.
+/// The offsets of a minor version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Layout {
     /// In a ractor: the list of its threads, and its link in the list of ractors.
     pub(super) ractor_threads: u32,
     pub(super) ractor_node: u32,
-    /// In a thread.
+    /// In a thread: its execution context, and its thread pointer.
     pub(super) thread_context: u32,
     pub(super) thread_pointer: ThreadPointer,
     /// In an execution context: its thread.
@@ -41,23 +41,23 @@ pub(super) struct Layout {
     /// The size of a control frame.
     pub(super) frame: u32,
     /// In an instruction sequence's body: descriptions of instructions, their count, their index, and the sequence of
-    /// the method around it.
+    /// the surrounding method.
     pub(super) info: u32,
     pub(super) info_size: u32,
     pub(super) info_index: u32,
     pub(super) method_sequence: u32,
     /// The size of a description of an instruction.
     pub(super) info_entry: u32,
-    /// Strings have their length in a field of its own also where their bytes are inside (3.2 and later).
+    /// Whether strings have a length field even if their bytes are stored inside (3.2 and later).
     pub(super) string_length: bool,
-    /// Where classes have their names, from 3.3 on; before these are in a hash table.
+    /// Where classes have their names, from 3.3 on; before, names are in a hash table.
     pub(super) class: Option<ClassLayout>,
-    /// The greatest id of an operator, which are numbered without flags.
+    /// The greatest id of an operator; operators have ids without scope bits.
     pub(super) last_operator: u64,
 }
 
 impl Layout {
-    /// That of a minor version, if it is known.
+    /// The layout of a minor version, if it is supported.
     pub(super) fn of(major: u8, minor: u8) -> Option<Self> {
         const SINGLETON: [u64; 2] = [1 << 12, 1 << 13];
         let old = Self {

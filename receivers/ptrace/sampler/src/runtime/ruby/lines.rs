@@ -1,22 +1,22 @@
-//! The line of an instruction.
+//! Finds the line of an instruction.
 //!
-//! A sequence has descriptions of some of its instructions, in the order of their positions, and an index that tells
-//! how many positions up to a given one have a description: six words with the counts of the first 54 positions, and
-//! behind them blocks of 512 positions with a bit for each (ruby/ruby `iseq.c`, `struct succ_index_table`).
+//! A sequence has descriptions of some of its instructions, in the order of their positions, and an index from which
+//! the number of described positions up to a given one follows: six words with the counts of the first 54 positions,
+//! then blocks of 512 positions with a bit for each (ruby/ruby `iseq.c`, `struct succ_index_table`).
 
 use super::layout::Layout;
 use crate::runtime::target::{Bounded, Target, half, half_at, word, word_at};
 
-/// Positions in the first words: of all, of each word, and the bits of a count.
+/// The first words: positions in all of them and in each word, and the bits of a count.
 const FIRST: (u64, u64, u64) = (54, 9, 7);
-/// A block: positions, size in bytes, where the counts of its words are, and its words.
+/// A block: positions, size in bytes, offset of the counts of its words, and number of words.
 const BLOCK: (u64, u64, usize, usize) = (512, 80, 8, 16);
 const BLOCK_BYTES: usize = 80;
 /// The bits of a count of a block's word.
 const COUNT_BITS: u64 = 9;
 
-/// The line at a position of a sequence that has these descriptions, so many of them, and this index: 0 if it has none.
-/// `None` if that cannot be read.
+/// The line at a position of a sequence with these descriptions (address, count and index); 0 if it has none. `None`
+/// if it cannot be read.
 pub(super) fn line(
     layout: &Layout,
     (info, count, index): (u64, u32, u64),
@@ -31,7 +31,7 @@ pub(super) fn line(
     half(target, info.wrapping_add(at * u64::from(layout.info_entry)))
 }
 
-/// How many positions up to this one have a description.
+/// The number of described positions up to this one.
 fn rank(index: u64, position: u64, target: &mut Bounded<'_>) -> Option<u64> {
     let Some(behind) = position.checked_sub(FIRST.0) else {
         let counts = word(target, index.wrapping_add(position / FIRST.1 * 8))?;
@@ -54,10 +54,10 @@ mod tests {
     use crate::runtime::{Allowance, Recording};
 
     /// Guarantees: the line of every position is that of the last description at or before it, in the first words and
-    /// in blocks, as an index made by Ruby's rules says.
+    /// in blocks, with an index built by Ruby's rules.
     #[test]
     fn index() {
-        // A description at each of these positions, with the line of its position and a thousand.
+        // Each of these positions has a description; its line is the position plus a thousand.
         let described: Vec<u64> =
             (0..1300).filter(|at| at % 7 == 0 || at % 64 == 63 || (500..520).contains(at)).collect();
         let up_to = |position: u64| described.iter().filter(|at| **at <= position).count() as u64;

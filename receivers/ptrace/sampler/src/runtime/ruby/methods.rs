@@ -1,4 +1,4 @@
-//! Methods: which sequence or C function they have, and the class that has them.
+//! Reads methods: their sequence or C function, and their class.
 
 use std::ops::Range;
 
@@ -10,20 +10,20 @@ use crate::runtime::codes::{Code, Reading};
 use crate::runtime::target::{Bounded, Target, word_at};
 use crate::runtime::{Functions, MAX_NAME, Session};
 
-/// What C functions have for a path.
+/// The path shown for C functions.
 const NO_FILE: &str = "<cfunc>";
-/// Where the definition of a method has the name that it was defined with.
+/// The offset in a method definition of the name that it was defined with.
 const ORIGINAL_NAME: usize = 32;
 
-/// A method: the class that has it, and what it says of itself.
+/// A method: its class, and the fields that identify it.
 pub(super) struct Method {
-    /// Its sequence, for one that has any.
+    /// Its sequence, if it has one.
     pub(super) body: u64,
     pub(super) owner: u64,
     print: [u64; 5],
 }
 
-/// What a method says of itself. A frame may have it behind the object of its special variables.
+/// Reads a method. A frame may refer to it through the object of its special variables.
 pub(super) fn read(address: u64, target: &mut Bounded<'_>) -> Option<Method> {
     let mut bytes = [0; 40];
     let mut at = address;
@@ -50,14 +50,14 @@ pub(super) fn read(address: u64, target: &mut Bounded<'_>) -> Option<Method> {
     None
 }
 
-/// What the method of a C function and its class say of themselves; the class nothing, where it cannot be told.
+/// The fingerprints of a C function's method and of its class; none for the class if it is unknown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Print {
     method: [u64; 5],
     class: Option<Class>,
 }
 
-/// A C function.
+/// A cached C function.
 #[derive(Debug)]
 pub(super) struct CFunction {
     print: Print,
@@ -78,17 +78,17 @@ impl Code for CFunction {
     }
 }
 
-/// How C functions are read.
+/// Reads C functions from memory.
 pub(super) struct Source<'a> {
     pub(super) layout: &'a Layout,
     pub(super) located: Located,
-    /// The array of the names of symbols, once it was needed for this stack.
+    /// The array of symbol names, once it was needed for this stack.
     pub(super) names: &'a mut Option<Option<u64>>,
 }
 
 impl Reading for Source<'_> {
     type Code = CFunction;
-    /// Its name, with that of its class.
+    /// The name, including that of its class.
     type Texts = String;
 
     fn print(&mut self, address: u64, session: &mut Session<'_>) -> Option<Print> {

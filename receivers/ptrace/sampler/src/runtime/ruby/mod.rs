@@ -1,16 +1,16 @@
 //! CRuby, 3.0 to 3.4.
 //!
-//! The virtual machine has all threads, a thread the execution context of the fiber that it executes, and that one a
-//! stack of control frames. Where the fields are is in a table by minor version (`layout`); libraries that hide their
-//! symbols are searched (`search`). Objects are moved and freed by a collector, so everything is checked by what it
-//! says of its own kind (`objects`).
+//! The virtual machine has all threads, a thread has the execution context of its current fiber, and the context has a
+//! stack of control frames. The offsets of the fields are in a table by minor version (`layout`). In libraries that
+//! hide their symbols the data is found by a search (`search`). Objects are moved and freed by a garbage collector, so
+//! the type of every object is checked (`objects`).
 //!
-//! * Run: 3.0.2, 3.1.7, 3.2.3, 3.3.8 and 3.4.11, of Debian and Ubuntu. Not tried: ractors, and threads without a native
-//!   thread of their own (`RUBY_MN_THREADS`).
-//! * Classes of 3.0 to 3.2 are in hash tables that are not read; methods of classes without a name have none in front.
-//! * A `rescue` is a frame of its own, and its method another one; Ruby's own backtraces have one for both from 3.4 on.
-//! * What YJIT compiled is named while its thread waits, and not while it runs.
-//! * Code that is evaluated and thrown away within a sample or two is not known yet when a running thread executes it.
+//! * Tested: 3.0.2, 3.1.7, 3.2.3, 3.3.8 and 3.4.11, of Debian and Ubuntu. Not tested: ractors, and threads without a
+//!   native thread of their own (`RUBY_MN_THREADS`).
+//! * Up to 3.2 class names are in hash tables that are not read, so methods have no class name in front.
+//! * A `rescue` has a frame of its own, besides that of its method; Ruby's backtraces show one for both from 3.4 on.
+//! * Code compiled by YJIT is named while its thread waits, but not while it runs.
+//! * Code that is evaluated and freed within a sample or two is not known yet when a running thread executes it.
 
 mod capture;
 mod code;
@@ -39,12 +39,12 @@ use super::{Captured, CodeReader, Found, FoundKind, Instance, MAX_FRAMES, Runtim
 use crate::address_space::Module;
 use crate::elf::SymbolNames;
 
-/// How long nothing is tried again that did not succeed, at first and at most: the interpreter may be starting.
+/// The first and the longest pause before something that failed is tried again: the interpreter may be starting.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(10));
-/// The shortest pause between two readings of code.
+/// The shortest pause between two reads of code.
 const PAUSE_OF_CODE: Duration = Duration::from_secs(5);
 
-/// CRuby.
+/// The CRuby interpreter.
 #[derive(Debug, Clone, Copy)]
 pub struct Ruby;
 
@@ -59,7 +59,7 @@ impl Runtime for Ruby {
     }
 }
 
-/// Something that is tried again after pauses that grow.
+/// A failed attempt that is repeated after growing pauses.
 #[derive(Debug, Clone, Copy)]
 struct Attempts {
     due: Instant,
@@ -77,15 +77,15 @@ impl Attempts {
     }
 }
 
-/// A Ruby interpreter that is read.
+/// The reader of a Ruby interpreter.
 #[derive(Debug)]
 pub(super) struct Interpreter {
     place: Place,
-    /// The part of the variables that is searched next.
+    /// The slice of variables to be searched next.
     slice: u64,
     searches: Attempts,
     threads: Threads,
-    /// The code that executes Ruby, and when it is read next if it could not be read.
+    /// The code that executes Ruby, and when it is read again if that failed.
     code: Option<Arc<Code>>,
     readings: Attempts,
     /// The functions that execute Ruby, and when they are looked for next.
@@ -111,7 +111,7 @@ impl Interpreter {
         }
     }
 
-    /// Searches what is not known yet, a part of the variables at each call.
+    /// Searches for missing data, one slice of variables in each call.
     fn locate(&mut self, now: Instant, target: &mut dyn Target) {
         if self.codes.located.is_whole() || now < self.searches.due {
             return;
@@ -124,7 +124,7 @@ impl Interpreter {
         }
     }
 
-    /// Reads the code that executes Ruby, once it can be found by the frames of a thread.
+    /// Reads the code that executes Ruby, once the frames of a thread show where it is.
     fn read_code(&mut self, captured: &Captured, now: Instant, target: &mut dyn Target) {
         if self.code.is_none() && self.place.object.is_some() && now >= self.readings.due {
             self.readings.again(now);
@@ -132,7 +132,7 @@ impl Interpreter {
         }
     }
 
-    /// Finds the functions that execute Ruby, by the marks of a thread.
+    /// Finds the functions that execute Ruby, by the tags of a thread.
     fn learn(&mut self, now: Instant, target: &mut dyn Target) {
         let Some(code) = self.code.as_ref().filter(|_| self.executors.is_none() && now >= self.comparisons.due) else {
             return;
@@ -159,7 +159,7 @@ impl Instance for Interpreter {
         captured: &mut Captured,
     ) -> bool {
         captured.clear();
-        // What takes long is left to threads that are not stopped.
+        // Slow work is left to threads that are not stopped.
         let is_stopped = limit < MAX_FRAMES;
         if !is_stopped {
             self.locate(now, target);

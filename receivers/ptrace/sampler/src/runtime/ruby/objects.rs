@@ -1,7 +1,7 @@
 //! Reads Ruby's objects: strings, arrays, names of symbols and of classes.
 //!
-//! Every object begins with a word of flags that says of which kind it is (ruby/ruby
-//! `include/ruby/internal/value_type.h` and `fl_type.h`), so that memory which was freed or moved meanwhile is noticed.
+//! Every object begins with a word of flags that includes its type (ruby/ruby `include/ruby/internal/value_type.h` and
+//! `fl_type.h`), so memory that was freed or moved meanwhile is detected.
 
 use super::layout::Layout;
 use crate::runtime::target::{Target, word, word_at};
@@ -11,23 +11,23 @@ const CLASS: u64 = 0x02;
 const MODULE: u64 = 0x03;
 const STRING: u64 = 0x05;
 const ARRAY: u64 = 0x07;
-/// Internal objects, and the kinds of them (ruby/ruby `internal/imemo.h`).
+/// Internal objects, and their kinds (ruby/ruby `internal/imemo.h`).
 const INTERNAL: u64 = 0x1a;
 const INTERNAL_KIND: (u32, u64) = (12, 0xf);
 pub(super) const VARIABLES: u64 = 2;
 pub(super) const METHOD: u64 = 6;
 pub(super) const SEQUENCE: u64 = 7;
-/// A class that stands for an included module; its own class is that module.
+/// A class that represents an included module; its own class is that module.
 const INCLUDED: u64 = 0x1c;
 
-/// Strings: the bytes are elsewhere. Arrays: the elements are inside.
+/// In strings: the bytes are stored elsewhere. In arrays: the elements are stored inside.
 const USER_1: u64 = 1 << 13;
-/// The length of a string whose bytes are inside, up to 3.1.
+/// The length of a string whose bytes are stored inside, up to 3.1.
 const SHORT_LENGTH: (u32, u64) = (14, 0x1f);
 
-/// How many names of symbols are in an array, and how many elements each takes (ruby/ruby `symbol.c`).
+/// The number of symbol names in an array, and the number of elements for each (ruby/ruby `symbol.c`).
 const NAMES: (u64, u64) = (512, 2);
-/// The bits of a symbol's number that say of which scope it is.
+/// The number of low bits of a symbol's id that are its scope.
 const SCOPE_BITS: u32 = 4;
 
 /// Whether these are the flags of an internal object of this kind.
@@ -35,7 +35,7 @@ pub(super) fn is_internal(flags: u64, kind: u64) -> bool {
     flags & KIND == INTERNAL && flags >> INTERNAL_KIND.0 & INTERNAL_KIND.1 == kind
 }
 
-/// The bytes of a string, at most `limit` of them.
+/// Reads the bytes of a string, at most `limit`.
 pub(super) fn string(layout: &Layout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
     let mut head = [0; 40];
     if address & 7 != 0 || !target.read(address, &mut head) {
@@ -51,7 +51,7 @@ pub(super) fn string(layout: &Layout, target: &mut dyn Target, address: u64, lim
         (true, true) => (word_at(&head, 16), address.wrapping_add(24)),
         (false, _) => (word_at(&head, 16), word_at(&head, 24)),
     };
-    // Longer than anything: not a length.
+    // An implausible length.
     if length > 1 << 20 {
         return None;
     }
@@ -59,7 +59,7 @@ pub(super) fn string(layout: &Layout, target: &mut dyn Target, address: u64, lim
     target.read(start, &mut bytes).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// An element of an array.
+/// Reads an element of an array.
 pub(super) fn element(target: &mut dyn Target, address: u64, index: u64) -> Option<u64> {
     let mut head = [0; 40];
     if address & 7 != 0 || !target.read(address, &mut head) {
@@ -75,7 +75,7 @@ pub(super) fn element(target: &mut dyn Target, address: u64, index: u64) -> Opti
         }
         word_at(&head, 32)
     } else {
-        // No array has more elements inside than fit into its largest size, 640 bytes.
+        // An array has no more elements inside than fit into the largest slot, 640 bytes.
         if index >= 78 {
             return None;
         }
@@ -84,7 +84,7 @@ pub(super) fn element(target: &mut dyn Target, address: u64, index: u64) -> Opti
     word(target, start.wrapping_add(index.wrapping_mul(8)))
 }
 
-/// The path of a file: the real one, where there is one, of an array of two, or a string.
+/// Reads the path of a file, which is a string, or an array of two paths of which the real path is preferred.
 pub(super) fn path(layout: &Layout, target: &mut dyn Target, address: u64, limit: usize) -> Option<String> {
     if let Some(path) = string(layout, target, address, limit) {
         return Some(path);
@@ -93,7 +93,7 @@ pub(super) fn path(layout: &Layout, target: &mut dyn Target, address: u64, limit
     real.or_else(|| element(target, address, 0).and_then(|path| string(layout, target, path, limit)))
 }
 
-/// The name of a symbol by its number. `names` is the array of arrays of names.
+/// The name of a symbol by its id. `names` is the array of arrays of names.
 pub(super) fn symbol(
     layout: &Layout,
     target: &mut dyn Target,
@@ -107,34 +107,35 @@ pub(super) fn symbol(
     string(layout, target, name, limit)
 }
 
-/// Whether this is the array of arrays of names: the name of the operator `+` is at its number, that of the character.
+/// Whether this is the array of arrays of names: operators have the id of their character, so the name at `+` must be
+/// that.
 pub(super) fn is_symbols(layout: &Layout, target: &mut dyn Target, address: u64) -> bool {
     symbol(layout, target, address, u64::from(b'+'), 8).as_deref() == Some("+")
 }
 
-/// What a class says of itself, as far as it belongs to its name.
+/// The fields of a class that determine its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Class {
-    /// Where its name is, and what is there; 0 if it has none.
+    /// The address of its name, and the content there; 0 if it has none.
     path: u64,
     content: [u8; 24],
-    /// It has the methods of one object, which is the class that the name is of.
+    /// Whether it is a singleton class, whose name is that of the class object it belongs to.
     is_singleton: bool,
 }
 
 impl Class {
-    /// Its name, if it has one. It is its own as long as the class says the same of itself.
+    /// Reads the name, if there is one. It is right if the class is unchanged afterwards.
     pub(super) fn name(&self, layout: &Layout, target: &mut dyn Target, limit: usize) -> Option<String> {
         if self.path == 0 { None } else { string(layout, target, self.path, limit) }
     }
 
-    /// What stands between its name and that of a method.
+    /// The separator between the class name and the method name.
     pub(super) fn join(&self) -> char {
         if self.is_singleton { '.' } else { '#' }
     }
 }
 
-/// What a class says of itself; `None` if that cannot be read, or names of classes are not known.
+/// Reads the fingerprint of a class; `None` if it cannot be read, or class names are not supported.
 pub(super) fn class(layout: &Layout, target: &mut dyn Target, address: u64) -> Option<Class> {
     let of = layout.class?;
     let mut bytes = [0; 192];
@@ -153,14 +154,14 @@ pub(super) fn class(layout: &Layout, target: &mut dyn Target, address: u64) -> O
         is_singleton = true;
         (flags, _, path, _) = read(attached, target)?;
     }
-    // Other objects have methods of their own as well, and no name. What is no address says that there is none.
+    // Singleton classes of other objects have no name. A value that is not an address means no name.
     let is_class = matches!(flags & KIND, CLASS | MODULE);
     let path = if is_class && path & 7 == 0 { path } else { 0 };
     let content = if path == 0 { [0; 24] } else { content(target, path)? };
     Some(Class { path, content, is_singleton })
 }
 
-/// What a string or an array has behind the flags, of which the collector uses some bits, and its class.
+/// The words of a string or an array behind the flags, some of which the garbage collector uses, and the class.
 pub(super) fn content(target: &mut dyn Target, address: u64) -> Option<[u8; 24]> {
     let mut bytes = [0; 24];
     target.read(address.wrapping_add(16), &mut bytes).then_some(bytes)

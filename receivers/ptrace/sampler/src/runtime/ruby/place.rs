@@ -1,4 +1,4 @@
-//! Finds Ruby in a process: where its data is, and of which version it is.
+//! Finds Ruby in a process: the address of its data, and its version.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use crate::address_space::Module;
 use crate::elf::{Object, SymbolNames};
 use crate::runtime::target::Target;
 
-/// Ruby's version, a variable among its other ones, and the one that points to its virtual machine, which some builds
-/// hide.
+/// The symbols of Ruby's version, of one of its variables, and of the pointer to its virtual machine, which some
+/// builds hide.
 const VERSION: &str = "ruby_version";
 const MARKER: &str = "rb_cObject";
 const MACHINE: &str = "ruby_current_vm_ptr";
@@ -20,21 +20,20 @@ pub(super) static SYMBOLS: SymbolNames =
 /// A Ruby interpreter.
 #[derive(Debug, Clone)]
 pub(in crate::runtime) struct Place {
-    /// Around which variables its data is; `None` where that is known.
+    /// The variables near which its data is; `None` if the data's address is known.
     pub(super) around: Option<Around>,
     /// Its version: major, minor and teeny number in the upper three bytes.
     pub(in crate::runtime) version: u32,
     pub(super) layout: Layout,
-    /// Its file, and what is added to addresses of it.
+    /// Its file, and the load bias of that.
     pub(super) object: Option<(Arc<Object>, u64)>,
-    /// What was found of its data by now.
+    /// The data found so far.
     pub(super) located: Located,
     /// The code that executes Ruby, if it could be read already.
     pub(super) code: Option<Arc<Code>>,
 }
 
-/// A variable among the others of an interpreter, and the one that points to the virtual machine where its symbol is
-/// exported.
+/// An exported variable of an interpreter, and the pointer to the virtual machine if its symbol is exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Around {
     pub(super) marker: u64,
@@ -44,7 +43,7 @@ pub(super) struct Around {
 impl PartialEq for Place {
     fn eq(&self, other: &Self) -> bool {
         let file = |place: &Self| place.object.as_ref().map(|(object, bias)| (object.id(), *bias));
-        // One of which more is known by now is another one, so that its reader begins with that.
+        // If more data is known by now, this is not equal, so that a new reader starts with that data.
         self.around == other.around
             && self.version == other.version
             && self.located == other.located
@@ -55,7 +54,7 @@ impl PartialEq for Place {
 impl Eq for Place {}
 
 impl Place {
-    /// The interpreter whose data is in this module.
+    /// Finds the interpreter whose data is in this module.
     pub(super) fn find(module: &Module, target: &mut dyn Target) -> Result<Option<Self>, String> {
         let Some(object) = &module.object else { return Ok(None) };
         let at = |name| object.symbol(name).map(|symbol| symbol.address.wrapping_add(module.bias));
@@ -73,13 +72,13 @@ impl Place {
         Ok(Some(place))
     }
 
-    /// The virtual machine and the variable with the names of symbols, 0 while unknown.
+    /// The virtual machine and the variable with the symbol names, 0 while unknown.
     #[cfg(any(test, feature = "recordings"))]
     pub(in crate::runtime) fn data(&self) -> (u64, u64) {
         (self.located.machine, self.located.symbols)
     }
 
-    /// The interpreter whose virtual machine and table of symbols are here.
+    /// The interpreter with this virtual machine and this symbol table.
     #[cfg(any(test, feature = "recordings"))]
     pub(in crate::runtime) fn at(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
         Ok(Self { located: Located { machine, symbols }, ..Self::of(version)? })
@@ -95,7 +94,7 @@ impl Place {
     }
 }
 
-/// The numbers of a version such as `3.1.7`, which a zero byte ends.
+/// Parses a version such as `3.1.7` that ends with a zero byte.
 fn parse(text: &[u8]) -> Option<u32> {
     let end = text.iter().position(|byte| *byte == 0)?;
     let text = std::str::from_utf8(&text[..end]).ok()?;
@@ -112,7 +111,7 @@ fn parse(text: &[u8]) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// Guarantees: the version is read as Ruby has it, and what is no version is not taken for one.
+    /// Guarantees: Ruby's version is parsed, and other text is rejected.
     #[test]
     fn versions() {
         assert_eq!(parse(b"3.1.7\0xx"), Some(0x0301_0700));
@@ -122,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: versions that are not known are refused by their names.
+    /// Guarantees: unsupported versions are rejected with a message that names them.
     #[test]
     fn refused() {
         let refused = |version| Place::at(64, 64, version).unwrap_err();

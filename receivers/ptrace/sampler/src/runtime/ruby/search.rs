@@ -1,11 +1,12 @@
-//! Finds what no symbol tells: the virtual machine, the names of symbols, and the functions that execute Ruby.
+//! Finds what has no symbol: the virtual machine, the symbol name table, and the functions that execute Ruby code.
 //!
-//! Libraries that hide their own symbols still export `rb_cObject`, and all of the interpreter's variables are near it.
-//! What a variable points to says by its content what it is: the virtual machine points to a thread that points back,
-//! and the names of symbols have that of `+` at a known place.
+//! Libraries that hide their own symbols still export `rb_cObject`, and the interpreter's other variables are near it.
+//! The target of a pointer identifies the variable: the virtual machine points to a thread that points back, and the
+//! symbol name table has the name of `+` at a known index.
 //!
-//! Instructions are addresses within the function that executes them (`vm_exec_core`). What calls that function sets a
-//! mark on the native stack before (`struct rb_vm_tag` with its `__builtin_setjmp` buffer), which tells where it is.
+//! Instructions are addresses within the function that executes them (`vm_exec_core`). Its caller first puts a tag on
+//! the native stack (`struct rb_vm_tag` with its `__builtin_setjmp` buffer), and that contains an address in the
+//! caller.
 
 use std::ops::Range;
 
@@ -17,50 +18,49 @@ use crate::arch::USER;
 use crate::runtime::target::{Allowance, Bounded, Target, word, word_at};
 use crate::runtime::{Captured, MAX_FRAMES};
 
-/// How much of the variables is looked at at once, in bytes, and in how many such slices the others are looked for.
+/// The size of a slice of variables, in bytes, and the number of such slices that are searched.
 const SLICE: usize = 1024;
 pub(super) const SLICES: u64 = 128;
-/// What may be read for one slice: each word of it may be where something is that has to be looked at.
+/// The read limit for one slice: each of its words may be a pointer that has to be checked.
 const OF_SLICE: Allowance = Allowance { reads: 1500, bytes: 256 << 10 };
-/// What may be read of code.
+/// The read limit for code.
 const OF_CODE: Allowance = Allowance { reads: 64, bytes: 640 << 10 };
-/// Where the virtual machine has its main thread, and a thread its virtual machine, in all versions.
+/// The offset of the main thread in the virtual machine, and of the virtual machine in a thread, in all versions.
 pub(super) const MAIN_THREAD: u64 = 40;
 pub(super) const MACHINE_OF_THREAD: u64 = 32;
 const RACTOR_OF_THREAD: u64 = 24;
 const MAIN_RACTOR: u64 = 32;
-/// The longest function of which the next one does not tell the end, in bytes.
+/// The maximum length of a function whose end is unknown because no symbol follows, in bytes.
 const MAX_FUNCTION: u64 = 64 << 10;
-/// How far from the executing function its callers are looked for, and how much code is read at once, in bytes.
+/// How far from the executing function its callers are searched for, and how much code is read at once, in bytes.
 const NEAR: u64 = 128 << 10;
 const CODE_STEP: usize = 16 << 10;
-/// The most functions that may be what calls it, the most calls in each, and the most marks that are compared with
-/// them.
+/// Limits: functions that may be its caller, calls in each of them, and tags that are compared with them.
 const MAX_OUTERS: usize = 16;
 const MAX_INSIDE: usize = 512;
 const MAX_COMPARED: usize = 64;
-/// How far below a mark its function's stack pointer is at most, in bytes.
+/// How far the stack pointer of the function may be below its tag, in bytes.
 const FAR_BELOW: u64 = 1024;
-/// A call of a function at a distance (Intel SDM, CALL), and its length.
+/// The opcode of a near relative call (Intel SDM, CALL), and its length.
 const CALL: (u8, usize) = (0xe8, 5);
 
-/// Where an interpreter's data is.
+/// The addresses of an interpreter's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Located {
     /// The virtual machine, 0 while unknown.
     pub(super) machine: u64,
-    /// The variable with the array of the names of symbols, 0 while unknown.
+    /// The variable with the symbol name table, 0 while unknown.
     pub(super) symbols: u64,
 }
 
 impl Located {
-    /// Whether nothing is left to be found.
+    /// Whether everything has been found.
     pub(super) fn is_whole(self) -> bool {
         self.machine != 0 && self.symbols != 0
     }
 }
 
-/// Finds an interpreter's data, as far as it is there by now. Reads up to thousands of words.
+/// Finds as much of an interpreter's data as exists already. Reads up to thousands of words.
 pub(super) fn locate(place: &Place, target: &mut dyn Target) -> Located {
     let mut located = place.located;
     for slice in 0..SLICES {
@@ -72,7 +72,7 @@ pub(super) fn locate(place: &Place, target: &mut dyn Target) -> Located {
     located
 }
 
-/// Looks for an interpreter's data in one of the [`SLICES`] of its variables.
+/// Searches one of the [`SLICES`] of an interpreter's variables for its data.
 pub(super) fn look(place: &Place, slice: u64, located: &mut Located, target: &mut dyn Target) {
     let Some(Around { marker, machine: pointer }) = place.around else { return };
     let mut target = Bounded::new(target, OF_SLICE);
@@ -81,7 +81,7 @@ pub(super) fn look(place: &Place, slice: u64, located: &mut Located, target: &mu
         let machine = pointer.and_then(|at| word(target, at)).filter(|at| is_machine(*at, target));
         located.machine = machine.unwrap_or(0);
     }
-    // From the marker outwards, in turns below and above.
+    // From the marker outwards, alternating between below and above.
     let distance = (slice / 2 + slice % 2).wrapping_mul(SLICE as u64);
     let middle = marker & !(SLICE as u64 - 1);
     let start = if slice.is_multiple_of(2) { middle.wrapping_add(distance) } else { middle.wrapping_sub(distance) };
@@ -105,7 +105,7 @@ pub(super) fn look(place: &Place, slice: u64, located: &mut Located, target: &mu
     }
 }
 
-/// Whether this is the virtual machine: its main thread says so, and is of its main ractor.
+/// Whether this is the virtual machine: its main thread points back to it, and belongs to its main ractor.
 fn is_machine(address: u64, target: &mut dyn Target) -> bool {
     let thread = word(target, address.wrapping_add(MAIN_THREAD));
     let Some(thread) = thread.filter(|thread| thread & 7 == 0 && USER.contains(thread)) else { return false };
@@ -116,36 +116,37 @@ fn is_machine(address: u64, target: &mut dyn Target) -> bool {
 /// The functions that execute Ruby.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Executors {
-    /// What executes instructions.
+    /// The function that executes instructions.
     pub(super) core: Range<u64>,
-    /// What sets the mark and calls that; the same one if the compiler made one of both.
+    /// The function that sets the tag and calls `core`; the same range if the compiler merged both.
     pub(super) outer: Range<u64>,
-    /// How its marks are read.
+    /// The layout of its tags.
     pub(super) saved: Saved,
-    /// The address that its marks have, where it cannot be read.
+    /// The address stored in its tags, if it is not readable there.
     label: Option<u64>,
-    /// What executes instructions has the next one in R14 and the frame in R15.
+    /// Whether `core` keeps the next instruction in R14 and the frame in R15.
     pub(super) in_registers: bool,
 }
 
 impl Executors {
-    /// Whether a mark is one of the function that executes Ruby.
+    /// Whether a tag was set by the function that executes Ruby code.
     pub(super) fn has_set(&self, mark: &Mark) -> bool {
         self.label.map_or_else(|| self.outer.contains(&mark.label), |label| label == mark.label)
     }
 }
 
-/// The code that executes Ruby: what executes instructions, and each function that may be what calls that, with the
-/// addresses behind the calls in it.
+/// The code that executes Ruby: the function that executes instructions, and each function that may be its caller,
+/// with the addresses after the calls in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Code {
     core: Range<u64>,
-    /// It has the next instruction in R14 and the frame in R15.
+    /// Whether it keeps the next instruction in R14 and the frame in R15.
     in_registers: bool,
     outers: Vec<(Range<u64>, Vec<u64>)>,
 }
 
-/// Reads the code by the first instruction of some sequence: hundreds of kilobytes, so not while a thread is stopped.
+/// Reads the code, given the first instruction of any sequence. This reads hundreds of kilobytes, so it must not be
+/// done while a thread is stopped.
 fn read_code(place: &Place, instruction: u64, target: &mut dyn Target) -> Option<Code> {
     let (object, bias) = place.object.as_ref()?;
     let tables = object.tables()?;
@@ -155,7 +156,7 @@ fn read_code(place: &Place, instruction: u64, target: &mut dyn Target) -> Option
         Some(start.wrapping_add(*bias)..end.wrapping_add(*bias))
     };
     let core = function(instruction)?;
-    // What calls it is of the same source file, and so not far from it.
+    // Its caller is in the same source file, so it is near.
     let around = core.start.saturating_sub(NEAR)..core.end.saturating_add(NEAR);
     let calls = calls(&around, &mut Bounded::new(target, OF_CODE));
     let callers = calls.iter().filter(|(_, callee)| *callee == core.start).filter_map(|(behind, _)| function(*behind));
@@ -171,13 +172,13 @@ fn read_code(place: &Place, instruction: u64, target: &mut dyn Target) -> Option
     Some(Code { core, in_registers, outers })
 }
 
-/// Whether code has the next instruction in R14 and the frame in R15, as GCC is told (ruby/ruby `vm_exec.c`,
-/// `DECL_SC_REG`): near its beginning it takes the one from the other, and jumps.
+/// Whether code keeps the next instruction in R14 and the frame in R15, which GCC is told to do (ruby/ruby
+/// `vm_exec.c`, `DECL_SC_REG`): near its start it loads R14 from the frame and jumps there.
 fn has_registers(start: u64, target: &mut dyn Target) -> bool {
-    // mov (%r15), %r14; close behind that jmp *(%r14), or mov (%r14), %rax and jmp *%rax (Intel SDM).
+    // mov (%r15), %r14; soon followed by jmp *(%r14), or by mov (%r14), %rax and jmp *%rax (Intel SDM).
     const TAKES: &[u8] = &[0x4d, 0x8b, 0x37];
     const JUMPS: [&[u8]; 2] = [&[0x41, 0xff, 0x26], &[0x49, 0x8b, 0x06, 0xff, 0xe0]];
-    // Where an instruction for something else was put between the two.
+    // The compiler may have placed unrelated instructions between the two.
     const BETWEEN: usize = 16;
     let mut bytes = [0; 256];
     target.read(start, &mut bytes)
@@ -188,7 +189,7 @@ fn has_registers(start: u64, target: &mut dyn Target) -> bool {
         })
 }
 
-/// Reads the code by the sequences that a thread executes.
+/// Reads the code, using the sequences that a thread executes.
 pub(super) fn code(place: &Place, captured: &Captured, target: &mut dyn Target) -> Option<Code> {
     let sequence = captured.frames.iter().find(|frame| frame.instruction != 0)?.code;
     let body = word(target, sequence.wrapping_add(16))?;
@@ -197,7 +198,7 @@ pub(super) fn code(place: &Place, captured: &Captured, target: &mut dyn Target) 
     read_code(place, instruction, target)
 }
 
-/// Reads the code by what the main thread executes, if it has begun.
+/// Reads the code, using the sequence that the main thread executes, if it has started.
 pub(super) fn main_code(place: &Place, target: &mut dyn Target) -> Option<Code> {
     let machine = Some(place.located.machine).filter(|machine| *machine != 0)?;
     let thread = word(target, machine.wrapping_add(MAIN_THREAD))?;
@@ -207,7 +208,7 @@ pub(super) fn main_code(place: &Place, target: &mut dyn Target) -> Option<Code> 
     code(place, &captured, target)
 }
 
-/// Finds the functions by a thread's marks, read in this way.
+/// Finds the functions by a thread's tags, which were read with this layout.
 pub(super) fn executors(code: &Code, saved: Saved, marks: &[Mark]) -> Option<Executors> {
     let marks = marks.get(..MAX_COMPARED).unwrap_or(marks);
     code.outers.iter().find_map(|(outer, inside)| {
@@ -223,20 +224,20 @@ pub(super) fn executors(code: &Code, saved: Saved, marks: &[Mark]) -> Option<Exe
     })
 }
 
-/// Whether the C library saved this address in a mark. It combines what it saves with a secret number of the process
-/// and rotates it (glibc `sysdeps/unix/sysv/linux/x86_64/pointer_guard.h`), so that two such words tell what both are
-/// combined; and the stack pointer is known to be not far below the mark.
+/// Whether the C library saved this address in a tag. It XORs what it saves with a secret of the process and rotates
+/// the result (glibc `sysdeps/unix/sysv/linux/x86_64/pointer_guard.h`), so two such words reveal the XOR of both
+/// values; and the stack pointer must be slightly below the tag.
 fn was_set_at(mark: &Mark, address: u64) -> bool {
     let combined = mark.label.rotate_right(17) ^ mark.pointer.rotate_right(17);
     let pointer = combined ^ address;
     pointer & 15 == 0 && pointer <= mark.address && mark.address - pointer < FAR_BELOW
 }
 
-/// The calls of functions at a distance in some code: the address behind each, and what it calls.
+/// The near calls in some code: the address after each, and its target.
 fn calls(code: &Range<u64>, target: &mut dyn Target) -> Vec<(u64, u64)> {
     let mut calls = Vec::new();
     let mut bytes = vec![0; CODE_STEP + CALL.1 - 1];
-    // A file may say of a function that it ends anywhere.
+    // The file may claim any end of a function.
     for start in (code.start..code.end).step_by(CODE_STEP).take(OF_CODE.reads as usize) {
         if !target.read(start, &mut bytes) {
             continue;
@@ -250,7 +251,7 @@ fn calls(code: &Range<u64>, target: &mut dyn Target) -> Vec<(u64, u64)> {
     calls
 }
 
-/// The array of the names of symbols.
+/// Returns the array of symbol names.
 pub(super) fn names(located: Located, layout: &Layout, target: &mut dyn Target) -> Option<u64> {
     let names = word(target, located.symbols).filter(|_| located.symbols != 0)?;
     is_symbols(layout, target, names).then_some(names)
@@ -262,8 +263,8 @@ mod tests {
     use crate::runtime::Recording;
     use crate::runtime::recording::Counted;
 
-    /// Guarantees: code that takes the next instruction into R14 from the frame in R15 and jumps is known, in both ways
-    /// that GCC writes the jump and with another instruction between, and other code is not.
+    /// Guarantees: code that loads R14 from the frame in R15 and jumps is recognized, with both forms of the jump that
+    /// GCC emits and with another instruction in between, and other code is not.
     #[test]
     fn registers() {
         let has = |code: &[u8]| {
@@ -276,14 +277,14 @@ mod tests {
         assert!(has(&[0x4d, 0x8b, 0x37, 0x41, 0xff, 0x26]));
         assert!(has(&[0x4d, 0x8b, 0x37, 0x49, 0x8b, 0x06, 0xff, 0xe0]));
         assert!(has(&[0x4d, 0x8b, 0x37, 0x48, 0x89, 0x5c, 0x24, 0x08, 0x41, 0xff, 0x26]));
-        // Another register, no jump, and nothing.
+        // Another register, no jump, and no code.
         assert!(!has(&[0x4d, 0x8b, 0x2f, 0x41, 0xff, 0x26]));
         assert!(!has(&[0x4d, 0x8b, 0x37, 0xc3]));
         assert!(!has(&[]));
         assert!(!has_registers(0x1000, &mut Recording::default()));
     }
 
-    /// Guarantees: code that a file says to be endless costs as many reads as are allowed.
+    /// Guarantees: code that a file claims to be endless costs no more reads than allowed.
     #[test]
     fn attack_endless_code() {
         for code in [0..u64::MAX, 0x1000..u64::MAX - NEAR] {
@@ -294,9 +295,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: the virtual machine and the variable with the names of symbols are found among variables below and
-    /// above the marker by what they point to, slice by slice, and what points to memory of another kind is passed
-    /// over.
+    /// Guarantees: the virtual machine and the variable with the symbol names are found by their targets among the
+    /// variables below and above the marker, slice by slice; pointers to other memory are skipped.
     #[test]
     fn variables() {
         let bytes: &[u8] = include_bytes!("../../../tests/recordings/ruby-3.1.bin");
@@ -305,7 +305,7 @@ mod tests {
         let names = word(&mut recording, symbols).unwrap();
         let marker = 0x5000_0000u64;
         recording.add(marker - (64 << 10), &vec![0; 128 << 10]);
-        // The recording does not have what only the search reads.
+        // The recording lacks memory that only the search reads.
         let thread = word(&mut recording, machine + MAIN_THREAD).unwrap_or(marker + 0x9000);
         recording.add(machine + MAIN_THREAD, &thread.to_le_bytes());
         recording.add(thread + RACTOR_OF_THREAD, &marker.to_le_bytes());

@@ -1,7 +1,7 @@
-//! Instruction sequences: what is read of them, and what they say of themselves.
+//! Instruction sequences: the cached data, and the fingerprint that shows whether one has changed.
 //!
-//! The collector frees and moves sequences, and another one may have the place of one that was read. Compared are all
-//! its addresses, its place in the text, and the bytes of its label and path.
+//! The garbage collector frees and moves sequences, so another one may be at the address of a known one. The
+//! fingerprint consists of the sequence's addresses, its position in the source, and the bytes of its label and path.
 
 use std::ops::Range;
 
@@ -13,25 +13,25 @@ use crate::runtime::codes::{Code, Reading};
 use crate::runtime::target::{Bounded, Target, half_at, word_at};
 use crate::runtime::{Functions, MAX_FILE, MAX_NAME, Session};
 
-/// The size of a word of a sequence, and the most words of one.
+/// The size of a word of a sequence, and the maximum number of words.
 const WORD: u64 = 8;
 const MAX_WORDS: u32 = 1 << 24;
-/// The most methods of one sequence that are remembered.
+/// The maximum number of cached methods of one sequence.
 const MAX_OWNERS: usize = 8;
 
-/// Where a sequence has its body, and this the type, the number of words, the words, and the place in the text.
+/// The offset of the body in a sequence, and those of its type, word count, words, and source position.
 const BODY: u64 = 16;
 const BODY_SIZE: usize = 192;
 const WORDS: (usize, usize) = (4, 8);
 const TEXT: usize = 64;
-/// The size of the place in the text: path, label of the method, label, line and columns.
+/// The size of the source position: path, label of the method, label, line and columns.
 const TEXT_SIZE: usize = 48;
 /// The type of sequences that are methods.
 const OF_METHOD: u32 = 1;
-/// The label of evaluated text from 3.4 on; before it has that of what is around it, as it has in backtraces.
+/// The label of evaluated text from 3.4 on; before, it has the label of the surrounding code, as in backtraces.
 const EVALUATED: &str = "<compiled>";
 
-/// What a sequence says of itself.
+/// The fields that identify a sequence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Print {
     body: u64,
@@ -45,30 +45,30 @@ pub(super) struct Print {
     path: [u8; 24],
 }
 
-/// A sequence that was read.
+/// A cached sequence.
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) print: Print,
     file: String,
     label: String,
-    /// How many bytes of the label stand before the method's name, and that name; `None` outside of methods.
+    /// The length of the label before the method's name in bytes, and that name; `None` outside of methods.
     pub(super) method: Option<(usize, String)>,
     first_line: u32,
     pub(super) code: Range<u64>,
-    /// The functions by the method whose class is in their names, and that of none.
+    /// The functions, by the method whose class is part of their name; one may have no class.
     pub(super) owners: Vec<Owner>,
 }
 
-/// A method that has a sequence, or none.
+/// A method that executes a sequence, or none.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Owner {
-    /// Where it is, 0 for none.
+    /// The address of its method entry, 0 for none.
     pub(super) method: u64,
-    /// Its class, and what that said of itself.
+    /// Its class, and the fingerprint of the class.
     pub(super) class: u64,
     pub(super) said: Option<Class>,
     pub(super) function: u32,
-    /// The number of the stack for which it was compared with what is in memory.
+    /// The number of the last stack for which it was compared with memory.
     pub(super) checked: u64,
 }
 
@@ -87,7 +87,7 @@ impl Code for Sequence {
 }
 
 impl Sequence {
-    /// The function of a method whose class has this name, as Ruby's own backtraces have it from 3.4 on.
+    /// The function of a method whose class has this name, formatted like Ruby's backtraces from 3.4 on.
     pub(super) fn function(&self, class: Option<(String, char)>, functions: &mut Functions) -> u32 {
         let name = match (&self.method, class) {
             (Some((prefix, method)), Some((class, join))) => {
@@ -98,7 +98,7 @@ impl Sequence {
         functions.number(FunctionKind::Ruby, name, &self.file, self.first_line)
     }
 
-    /// Remembers the function of a method.
+    /// Caches the function of a method.
     pub(super) fn add(&mut self, owner: Owner) {
         self.owners.retain(|known| known.method != owner.method);
         if self.owners.len() >= MAX_OWNERS {
@@ -108,7 +108,7 @@ impl Sequence {
     }
 }
 
-/// How sequences are read.
+/// Reads sequences from memory.
 pub(super) struct Source<'a>(pub(super) &'a Layout);
 
 impl Reading for Source<'_> {
@@ -135,7 +135,7 @@ impl Reading for Source<'_> {
     }
 }
 
-/// The body of a sequence.
+/// Reads the body of a sequence.
 fn body(address: u64, target: &mut Bounded<'_>) -> Option<(u64, [u8; BODY_SIZE])> {
     let mut head = [0; 24];
     if address & 7 != 0 || !target.read(address, &mut head) || !objects::is_internal(word_at(&head, 0), SEQUENCE) {
@@ -171,7 +171,7 @@ fn read_new(layout: &Layout, print: Print, target: &mut Bounded<'_>) -> Option<S
     let file = objects::path(layout, target, text(0), MAX_FILE)?;
     let mut label = objects::string(layout, target, text(16), MAX_NAME)?;
     let line = text(24) as u32;
-    // Up to 3.1 a small integer as Ruby has it.
+    // Up to 3.1 the line is a tagged small integer.
     let first_line = if layout.string_length { line } else { line >> 1 };
     let count = Some(print.count).filter(|count| *count <= MAX_WORDS)?;
     let end = print.words.checked_add(u64::from(count) * WORD)?.checked_add(WORD)?;

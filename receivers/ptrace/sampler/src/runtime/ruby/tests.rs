@@ -18,10 +18,10 @@ macro_rules! recordings {
     };
 }
 
-/// What each version keeps of the same stack, `tests/recordings/program.rb`, and what it says of it itself.
+/// The same stack of `tests/recordings/program.rb`, recorded in each Ruby version, and Ruby's own backtrace of it.
 const RECORDINGS: [(&str, &[u8], &str); 5] = recordings!("3.0", "3.1", "3.2", "3.3", "3.4");
 
-/// What Ruby says of itself: path, line and label of each frame.
+/// Ruby's own backtrace: path, line and label of each frame.
 fn own(text: &str) -> Vec<(&str, u32, &str)> {
     text.lines()
         .map(|line| {
@@ -32,10 +32,10 @@ fn own(text: &str) -> Vec<(&str, u32, &str)> {
         .collect()
 }
 
-/// Guarantees: of all versions, every frame is the one that Ruby itself has there: path, line and label, through
-/// methods, blocks, C functions, a method made of a block, evaluated text and a rescue. From 3.3 on names have the
-/// class before the method, which is the label of 3.4. Up to 3.3 Ruby says the place of the caller for C functions, and
-/// from 3.4 on it leaves the method out behind its rescue.
+/// Guarantees: in all versions every frame equals Ruby's own backtrace in path, line and label: through methods,
+/// blocks, C functions, a method made of a block, evaluated text and a rescue. From 3.3 on names show the class before
+/// the method, as the labels of 3.4 do. Up to 3.3 Ruby reports the caller's location for C functions, and from 3.4 on
+/// it omits the method behind its rescue.
 #[test]
 fn known_stack() {
     for (name, bytes, text) in RECORDINGS {
@@ -44,7 +44,7 @@ fn known_stack() {
         for stands in [true, false] {
             let mut frames = reader.read(&mut recording, stands);
             assert_eq!(frames.remove(0).0.rsplit('#').next(), Some("read"), "{name}: what prints has not read yet");
-            // It prints from another line of the same method.
+            // The program prints its backtrace from another line of the same method.
             assert_eq!(frames[0].2, 38, "{name}");
             frames[0].2 = 33;
             if name == "3.4" {
@@ -60,7 +60,7 @@ fn known_stack() {
                 }
                 let class = label.rsplit_once(['#', '.']).filter(|_| name == "3.3" && !label.contains('<'));
                 let label = class.map_or(label.as_str(), |(_, method)| method);
-                // 3.3 has "block in " and the like before the class.
+                // 3.3 puts "block in " and the like before the class.
                 let own_label = if name == "3.3" { own_label.rsplit(" in ").next().unwrap() } else { own_label };
                 let label = if name == "3.3" { label.rsplit(" in ").next().unwrap() } else { label };
                 assert_eq!(label, own_label, "{name}");
@@ -91,8 +91,8 @@ fn calls() {
     }
 }
 
-/// Guarantees: an instruction is found by its address in a sequence that was met, with the line of the one before it,
-/// and nothing is found elsewhere or in a sequence that is another one by now.
+/// Guarantees: an instruction is found by its address in a known sequence, with the line of the instruction before it;
+/// nothing is found elsewhere, or in a sequence that has been replaced.
 #[test]
 fn executed() {
     for (name, bytes, _) in RECORDINGS {
@@ -106,7 +106,7 @@ fn executed() {
         let end = hit.resolved.code.end;
         assert!(instance.executed(end + 8, &mut recording, functions).is_none_or(|other| other.code != frame.code));
         assert_eq!(instance.executed(frame.instruction + 1, &mut recording, functions), None);
-        // The sequence is no sequence any more, when the next stack is told.
+        // The object is no longer a sequence when the next stack is read.
         recording.add(frame.code, &5u64.to_le_bytes());
         reader.read(&mut recording, false);
         let Reader { instance, functions, .. } = &mut reader;
@@ -114,7 +114,7 @@ fn executed() {
     }
 }
 
-/// Guarantees: a thread that Ruby does not know has no frames, and neither has one that another one took the place of.
+/// Guarantees: a thread unknown to Ruby has no frames, and neither has one whose thread object was reused.
 #[test]
 fn other_threads() {
     for (name, bytes, _) in RECORDINGS {
@@ -133,7 +133,7 @@ fn other_threads() {
     }
 }
 
-/// Guarantees: what one stack costs while its thread stands still: a handful of reads, whatever its depth.
+/// Guarantees: while its thread is stopped, one stack costs a handful of reads, whatever its depth.
 #[test]
 fn few_reads() {
     for (name, bytes, _) in RECORDINGS {
@@ -144,13 +144,13 @@ fn few_reads() {
         let Reader { instance, now, captured, .. } = &mut reader;
         let mut counted = Counted { recording: &mut recording, reads: 0 };
         assert!(instance.capture(key, MAX_FRAMES, *now, &mut counted, captured));
-        // The thread, its id, the context, frames and values, and environments that closures keep.
+        // The thread, its id, the context, frames and values, and environments kept by closures.
         assert!(counted.reads <= 20, "{name}: {} reads", counted.reads);
     }
 }
 
-/// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, the number
-/// of frames is bounded, and texts are as long as allowed.
+/// Guarantees: if any word that is read is flipped, zeroed, huge or points at itself, nothing panics, the number of
+/// frames is bounded, and texts are within their limits.
 #[test]
 fn attack_words() {
     for (name, bytes, _) in RECORDINGS {
@@ -163,7 +163,7 @@ fn attack_words() {
     }
 }
 
-/// Guarantees: lists of ractors and threads that lead in a circle end, and so do marks and environments.
+/// Guarantees: circular lists of ractors and threads end, and so do chains of tags and environments.
 #[test]
 fn attack_circles() {
     for (name, bytes, _) in RECORDINGS {
@@ -180,13 +180,13 @@ fn attack_circles() {
     }
 }
 
-/// Guarantees: a walk through threads that no thread of the process executes ends as well, whether these lead to
-/// themselves or in a long circle, in one ractor or in many; and it is not made again at once.
+/// Guarantees: a walk through threads that no thread of the process executes ends as well, whether they point to
+/// themselves or form a long circle, in one ractor or in many; and it is not repeated at once.
 #[test]
 fn attack_threads_without_ids() {
     const NODES: u64 = 0x5000_0000;
     const THREADS: u64 = 0x6000_0000;
-    // Objects behind each other, of which each begins with the address of the next one, in a circle.
+    // A circle of adjacent objects, each of which begins with the address of the next one.
     let circle = |start: u64, size: u64, count: u64| -> Vec<u8> {
         let next = |at: u64| (start + (at + 1) % count * size).to_le_bytes();
         (0..count).flat_map(|at| [&next(at)[..], &vec![0; size as usize - 8]].concat()).collect()
@@ -214,7 +214,7 @@ fn attack_threads_without_ids() {
             assert!(!instance.capture(key, MAX_FRAMES, now, &mut counted, &mut captured), "{name}");
             let reads = counted.reads;
             assert!(reads < 4 * 8192 + 1024, "{name}: {reads} reads of {threads} in {ractors}");
-            // The pause grows with what was read, and not with what was found.
+            // The pause grows with the number of objects read, not with those found.
             let soon = now + Duration::from_millis(500);
             assert!(!instance.capture(key, MAX_FRAMES, soon, &mut counted, &mut captured));
             assert_eq!(counted.reads, reads, "{name}");

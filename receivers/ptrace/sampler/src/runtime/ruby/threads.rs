@@ -1,8 +1,8 @@
-//! Which of Ruby's threads belongs to which thread of the process.
+//! Finds the Ruby thread of a thread of the process.
 //!
-//! The virtual machine has a list of ractors, and each of these a list of threads. A thread has the thread pointer of
-//! the thread of the process that executes it, and the C library keeps that one's id where it points to: the one of the
-//! child in a process that was forked, where the id that Ruby 3.1 and later keep themselves is the parent's.
+//! The virtual machine has a list of ractors, and each ractor a list of threads. A Ruby thread has the thread pointer
+//! of the native thread that executes it, and the C library stores the native id in the memory that this points to. In
+//! a forked process that id is the child's, whereas the id that Ruby 3.1 and later store themselves is the parent's.
 
 use std::time::{Duration, Instant};
 
@@ -12,14 +12,14 @@ use crate::arch::THREAD_IDS;
 use crate::runtime::ThreadKey;
 use crate::runtime::target::{Target, half, word};
 
-/// The most ractors, and threads of all of them.
+/// Limits: ractors, and threads of all of them.
 const MAX_RACTORS: usize = 256;
 const MAX_THREADS: u32 = 8192;
-/// The shortest pause between two walks through the lists, and how much it grows with each thread that was met.
+/// The shortest pause between two walks through the lists, and how much longer it gets for each thread seen.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), Duration::from_micros(200));
-/// Where the virtual machine has the list of ractors.
+/// The offset of the list of ractors in the virtual machine.
 const RACTORS: u64 = 8;
-/// The threads that were found at the last walk: the id in the process and the address of each.
+/// The threads found by the last walk: the native id and the address of each.
 #[derive(Debug, Default)]
 pub(super) struct Threads {
     known: Vec<(u32, u64)>,
@@ -27,7 +27,7 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    /// The execution context of a thread: of the fiber that it executes, if it executes Ruby's threads at all.
+    /// The execution context of a thread: that of its current fiber, if it executes a Ruby thread at all.
     pub(super) fn context(
         &mut self,
         layout: &Layout,
@@ -57,7 +57,7 @@ impl Threads {
         None
     }
 
-    /// Walks through the lists. Returns how many threads were met, also those that no thread of the process executes.
+    /// Walks through the lists. Returns the number of threads seen, including those that no native thread executes.
     fn walk(&mut self, layout: &Layout, machine: u64, target: &mut dyn Target) -> u32 {
         self.known.clear();
         let mut met = 0;
@@ -67,12 +67,12 @@ impl Threads {
             let Some(node) = ractor.filter(|node| *node != ractors && *node != 0) else { break };
             let threads =
                 node.wrapping_sub(u64::from(layout.ractor_node)).wrapping_add(u64::from(layout.ractor_threads));
-            // A thread's link is its first field.
+            // The link is the first field of a thread.
             let mut thread = word(target, threads);
             while let Some(address) = thread.filter(|thread| *thread != threads && *thread != 0)
                 && met < MAX_THREADS
             {
-                // Each step counts: a thread that has no id is none of those that are known.
+                // Each step counts, also for a thread without an id, which is not stored.
                 met += 1;
                 for id in ids(layout, address, target) {
                     self.known.push((id, address));
@@ -85,7 +85,7 @@ impl Threads {
     }
 }
 
-/// The ids that a thread may have.
+/// The native ids that a Ruby thread may have.
 fn ids(layout: &Layout, thread: u64, target: &mut dyn Target) -> impl Iterator<Item = u32> {
     let (of, at) = match layout.thread_pointer {
         ThreadPointer::Direct { at } => (Some(thread), at),

@@ -1,4 +1,4 @@
-//! An interpreter that is read from a recording.
+//! Reads an interpreter from a recording.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::runtime::{Captured, Executed, Functions, Instance, MAX_FRAMES, Resolv
 /// How long after a sample its frames are read.
 const LATER: Duration = Duration::from_secs(1);
 
-/// An interpreter, and what was told of it.
+/// An interpreter, and the functions read so far.
 pub(in crate::runtime) struct Reader {
     pub(in crate::runtime) instance: Box<dyn Instance>,
     pub(in crate::runtime) functions: Functions,
@@ -40,8 +40,8 @@ impl Reader {
         ThreadKey { id: recording.thread, pointer: recording.pointer }
     }
 
-    /// Reads a stack, of a thread that `stands` still or of one of which a sample was taken a second ago. It is some
-    /// time after the last one.
+    /// Reads a stack, some time after the last one. The thread is stopped if `stands`; otherwise it was sampled a
+    /// second ago.
     pub(in crate::runtime) fn read(&mut self, recording: &mut Recording, stands: bool) -> Vec<Told> {
         self.instance.sampled(None, self.now);
         self.now += Duration::from_secs(60);
@@ -49,7 +49,7 @@ impl Reader {
         self.read_of(recording, sampled)
     }
 
-    /// The same for a sample of this moment, whose thread ran on since; `None` if it stood still.
+    /// The same for a sample taken at `sampled`, whose thread has run since; `None` if it is stopped.
     pub(in crate::runtime) fn read_of(&mut self, recording: &mut Recording, sampled: Option<Instant>) -> Vec<Told> {
         if !self.instance.capture(Self::key(recording), MAX_FRAMES, self.now, recording, &mut self.captured) {
             return Vec::new();
@@ -58,7 +58,7 @@ impl Reader {
         self.resolve(recording, sampled.is_none())
     }
 
-    /// What the frames are that were read.
+    /// Resolves the frames that were read.
     pub(in crate::runtime) fn resolve(&mut self, target: &mut dyn Target, stands: bool) -> Vec<Told> {
         self.instance.resolve(&self.captured, stands, target, &mut self.functions, &mut self.resolved);
         assert_eq!(self.resolved.len(), self.captured.frames.len());
@@ -66,7 +66,7 @@ impl Reader {
         locations.into_iter().map(|location| self.text(location)).collect()
     }
 
-    /// What was told of a location.
+    /// The name, file and line of a location.
     pub(in crate::runtime) fn text(&mut self, location: Location) -> Told {
         if let Some((first, fresh)) = self.functions.take_fresh() {
             assert_eq!(first as usize, self.told.len());

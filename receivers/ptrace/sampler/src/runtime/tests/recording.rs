@@ -1,4 +1,4 @@
-//! Recordings of what was read of a process, so that reading an interpreter's state can be tested without one.
+//! Recordings of the memory that was read of a process, so that interpreters can be tested without one.
 
 #[cfg(test)]
 mod reader;
@@ -15,7 +15,7 @@ use super::target::{Target, half_at, word_at};
 use super::{Found, FoundKind, php, python, ruby, v8};
 use crate::message::FunctionKind;
 
-/// What recordings begin with, by what was recorded.
+/// The first bytes of a recording, by the kind of interpreter.
 const MAGICS: [(&[u8; 8], FunctionKind); 4] = [
     (b"PBRUNTM1", FunctionKind::CPython),
     (b"PBRUNTP1", FunctionKind::Php),
@@ -27,44 +27,44 @@ const MAGICS: [(&[u8; 8], FunctionKind); 4] = [
 const MAX_LENGTH: usize = 1 << 20;
 
 impl Found {
-    /// A Python interpreter by where its `_PyRuntime` is, for memory of which nothing else is known.
+    /// Creates a Python interpreter from the address of its `_PyRuntime` alone.
     ///
     /// # Errors
     ///
-    /// Why its frames cannot be read, for a person.
+    /// A message for the operator: why its frames cannot be read.
     pub fn python(runtime: u64, version: u32, target: &mut dyn Target) -> Result<Self, String> {
         python::Place::at(runtime, version, target).map(|place| Self { kind: FoundKind::Python(place) })
     }
 
-    /// A PHP interpreter by where its `executor_globals` is, for memory of which nothing else is known. `version` has
-    /// major, minor and release in a byte each.
+    /// Creates a PHP interpreter from the address of its `executor_globals` alone. `version` has major, minor and
+    /// release in one byte each.
     ///
     /// # Errors
     ///
-    /// Why its frames cannot be read, for a person.
+    /// A message for the operator: why its frames cannot be read.
     pub fn php(globals: u64, version: u32) -> Result<Self, String> {
         php::Place::at(globals, version).map(|place| Self { kind: FoundKind::Php(place) })
     }
 
-    /// A Ruby interpreter by where its virtual machine is, and the variable with the names of its symbols. `version`
-    /// has three numbers in the upper bytes.
+    /// Creates a Ruby interpreter from the addresses of its virtual machine and of the variable with the symbol names.
+    /// `version` has three numbers in the upper bytes.
     ///
     /// # Errors
     ///
-    /// Why its frames cannot be read, for a person.
+    /// A message for the operator: why its frames cannot be read.
     pub fn ruby(machine: u64, symbols: u64, version: u32) -> Result<Self, String> {
         ruby::Place::at(machine, symbols, version).map(|place| Self { kind: FoundKind::Ruby(place) })
     }
 
-    /// V8 by what it says of itself.
+    /// Creates a V8 from its constants.
     fn v8(constants: v8::Constants) -> Result<Self, String> {
         v8::Layout::of(constants).map(|layout| Self { kind: FoundKind::V8(Box::new(layout)) })
     }
 
-    /// A recording of it and one of its threads, which has no memory yet.
+    /// Creates an empty recording of this interpreter and one of its threads.
     pub fn recording(&self, thread: u32) -> Recording {
         let (runtime, version) = self.state();
-        // Ruby has no thread pointer in its recordings, but where its symbols are.
+        // A Ruby recording has the variable of the symbol names instead of a thread pointer.
         let (kind, pointer) = (Some(self.kind()), self.symbols());
         let mut recording = Recording { kind, runtime, version, thread, pointer, ..Recording::default() };
         if let FoundKind::V8(layout) = &self.kind {
@@ -73,7 +73,7 @@ impl Found {
         recording
     }
 
-    /// What runs its functions.
+    /// The kind of interpreter.
     pub fn kind(&self) -> FunctionKind {
         match &self.kind {
             FoundKind::Python(_) => FunctionKind::CPython,
@@ -83,9 +83,9 @@ impl Found {
         }
     }
 
-    /// Where its state begins, and its version: as `PY_VERSION_HEX` has it, of PHP, major, minor and release in a byte
-    /// each, and of Ruby, where the virtual machine is and three numbers in the upper bytes; zeros for V8, which has no
-    /// such place.
+    /// The address of its state, and its version: for Python as in `PY_VERSION_HEX`, for PHP major, minor and release
+    /// in one byte each, for Ruby (address of the virtual machine) three numbers in the upper bytes. Zeros for V8,
+    /// which has no such address.
     pub fn state(&self) -> (u64, u32) {
         match &self.kind {
             FoundKind::Python(place) => (place.runtime, place.version),
@@ -95,7 +95,7 @@ impl Found {
         }
     }
 
-    /// Where the variable with the names of Ruby's symbols is, 0 if that is not known, or of other interpreters.
+    /// The address of the variable with Ruby's symbol names, 0 if unknown or for other interpreters.
     pub fn symbols(&self) -> u64 {
         match &self.kind {
             FoundKind::Ruby(place) => place.data().1,
@@ -107,24 +107,24 @@ impl Found {
 /// Parts of a process's memory, by address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// What was recorded; `None` is CPython.
+    /// The kind of interpreter; `None` is CPython.
     pub kind: Option<FunctionKind>,
-    /// Where the interpreter's state begins (`_PyRuntime` of Python, `executor_globals` of PHP, the virtual machine of
-    /// Ruby). Of V8, where the recording has its constants.
+    /// The address of the interpreter's state (Python's `_PyRuntime`, PHP's `executor_globals`, Ruby's virtual
+    /// machine). For V8, the address of the constants in the recording.
     pub runtime: u64,
-    /// Its version, as [`Found::state`] has it.
+    /// Its version, as returned by [`Found::state`].
     pub version: u32,
-    /// The thread: its id in its own PID namespace.
+    /// The thread's id in its own PID namespace.
     pub thread: u32,
-    /// The thread pointer, 0 if it was not known. Of Ruby, which needs none, the variable with the names of its
-    /// symbols, and of V8 where the recording has the thread's native frames.
+    /// The thread pointer, 0 if unknown. For Ruby, which needs none, the variable with the symbol names; for V8 the
+    /// address of the native frames in the recording.
     pub pointer: u64,
     /// The recorded bytes by their address.
     pub parts: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Recording {
-    /// Reads what [`Recording::to_bytes`] wrote; `None` if that is malformed.
+    /// Parses the output of [`Recording::to_bytes`]; `None` if it is malformed.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let begun = MAGICS.iter().find_map(|(magic, kind)| Some((bytes.strip_prefix(*magic)?, *kind)));
         let (mut rest, kind) = begun.filter(|(rest, _)| rest.len() <= MAX_LENGTH)?;
@@ -148,7 +148,7 @@ impl Recording {
         Some(recording)
     }
 
-    /// The recording as bytes.
+    /// Serializes the recording.
     pub fn to_bytes(&self) -> Vec<u8> {
         let is_it = |(_, kind): &&(_, FunctionKind)| Some(*kind) == self.kind;
         let (magic, _) = MAGICS.iter().find(is_it).unwrap_or(&MAGICS[0]);
@@ -169,7 +169,7 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// Why its frames cannot be read, for a person.
+    /// A message for the operator: why its frames cannot be read.
     pub fn found(&mut self) -> Result<Found, String> {
         match self.kind {
             Some(FunctionKind::Php) => Found::php(self.runtime, self.version),
@@ -179,7 +179,7 @@ impl Recording {
         }
     }
 
-    /// Adds what was read. Parts that overlap or touch become one; where they overlap, the new bytes hold.
+    /// Adds bytes. Parts that overlap or touch are merged; in the overlap the new bytes win.
     pub fn add(&mut self, address: u64, bytes: &[u8]) {
         let end = |start: u64, part: &[u8]| start.saturating_add(part.len() as u64);
         let (mut start, mut whole) = (address, bytes.to_vec());
@@ -217,8 +217,8 @@ impl Target for Recording {
 mod tests {
     use super::*;
 
-    /// Guarantees: parts that touch or overlap are read as one, the last bytes hold, gaps cannot be read, and a
-    /// recording survives being written.
+    /// Guarantees: parts that touch or overlap are read as one, the last bytes win, gaps are unreadable, and a
+    /// recording is the same after it was written and parsed.
     #[test]
     fn parts() {
         let kind = Some(FunctionKind::Php);

@@ -1,4 +1,4 @@
-//! Recordings that are read in other ways.
+//! Variants of recordings.
 
 use std::ops::Range;
 
@@ -7,8 +7,8 @@ use crate::runtime::Target;
 use crate::runtime::target::word_at;
 
 impl Recording {
-    /// What the target may say instead: each word zeroed, flipped, huge, pointing at itself, far away or a little off.
-    /// With how far the word is behind the beginning of its part.
+    /// Recordings with one hostile word each: zeroed, flipped, huge, pointing at itself, far away or slightly off.
+    /// Includes the offset of the word in its part.
     pub(in crate::runtime) fn hostile(&self) -> impl Iterator<Item = (usize, Self)> + '_ {
         let words = self.parts.iter().flat_map(|(&start, part)| {
             let places = (0..part.len().saturating_sub(7)).step_by(8);
@@ -24,7 +24,7 @@ impl Recording {
     }
 }
 
-/// Counts what is read, to see that it is bounded.
+/// Counts reads, to check that they are bounded.
 pub(in crate::runtime) struct Counted<'a> {
     pub(in crate::runtime) recording: &'a mut Recording,
     pub(in crate::runtime) reads: u32,
@@ -37,7 +37,7 @@ impl Target for Counted<'_> {
     }
 }
 
-/// A recording of which a part cannot be read.
+/// A recording with an unreadable part.
 pub(in crate::runtime) struct Hidden<'a> {
     pub(in crate::runtime) recording: &'a mut Recording,
     pub(in crate::runtime) hidden: Range<u64>,

@@ -1,4 +1,4 @@
-//! Byte code that was read, with the tables of its positions.
+//! Cached byte code, with its position tables.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -7,18 +7,18 @@ use super::code::MAX_TABLE;
 use super::heap::{Heap, number};
 use crate::runtime::target::word_at;
 
-/// The most byte code that is remembered, in objects and in bytes of all together, and the longest one, in bytes.
+/// Limits of the cached byte code: number of objects, bytes of all together, and bytes of one.
 const MAX_KNOWN: usize = 8192;
 const MAX_TEXT: usize = 32 << 20;
 const MAX_LENGTH: usize = 1 << 20;
 
-/// Byte code that was read.
+/// Cached byte code of one function.
 #[derive(Debug)]
 pub(super) struct Bytecode {
-    /// The words that tell that it is still the same: map, length and source position table.
+    /// The words compared to see whether it is still the same: map, length and source position table.
     print: [u64; 3],
     pub(super) positions: Vec<u8>,
-    /// The instructions, for code of Sparkplug.
+    /// The instructions, needed for Sparkplug's code.
     pub(super) code: Vec<u8>,
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Bytecodes {
 }
 
 impl Bytecodes {
-    /// The byte code at an address, which is read anew if it is another one by now.
+    /// Returns the byte code at an address, and reads it again if it has changed.
     pub(super) fn look(&mut self, address: u64, heap: &mut Heap<'_, '_>) -> Option<&Bytecode> {
         let layout = heap.layout;
         let mut bytes = [0; 48];

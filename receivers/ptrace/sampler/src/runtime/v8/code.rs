@@ -1,8 +1,8 @@
-//! Compiled code: which function an address is in, and where in it.
+//! Compiled code: finds the function that contains an address, and the position in it.
 //!
-//! The object that describes code is found from an address in it: what holds the instructions begins with a map and the
-//! address of that object, which says where its instructions are. So the beginning is searched for backwards, and only
-//! what describes itself as holding the address is believed. Source of the layouts: v8/v8 `src/objects/code.h`,
+//! Instructions are held by an object that begins with a map and the address of the `Code` object, which in turn says
+//! where its instructions are. So this code searches backwards from the address for such a beginning, and accepts only
+//! a `Code` object that says it contains the address. Source of the layouts: v8/v8 `src/objects/code.h`,
 //! `instruction-stream.h`, `deoptimization-data.h`.
 
 use std::collections::BTreeMap;
@@ -15,72 +15,72 @@ use super::heap::{Heap, is_object, number};
 use super::positions::{self, Position};
 use crate::runtime::target::{half_at, word_at};
 
-/// The most code that is remembered, in objects and in bytes of their tables.
+/// Limits of the cache: number of code objects, and bytes of their tables.
 const MAX_CODES: usize = 8192;
 const MAX_TABLES: usize = 32 << 20;
-/// How far code is looked for before an address in it, and how much is read of that at once, in bytes.
+/// How far before an address its code is searched for, and how much of that is read at once, in bytes.
 const MAX_BEHIND: u64 = 512 << 10;
 const STEP: u64 = 4 << 10;
 /// V8 places instructions at multiples of this (`kCodeAlignment`).
 const ALIGNMENT: u64 = 32;
-/// How many candidates are looked at closely for one address, and how many addresses are looked for in one stack.
+/// Limits: candidates examined for one address, and addresses searched for in one stack.
 const MAX_CANDIDATES: u32 = 64;
 const MAX_SEARCHES: u32 = 8;
-/// The most addresses that are remembered to be in no code.
+/// The maximum number of addresses remembered as not being in any code.
 const MAX_STRANGE: usize = 4096;
-/// The largest tables that are read, in bytes; and the most inlined functions.
+/// The largest table that is read, in bytes, and the maximum number of inlined functions.
 pub(super) const MAX_TABLE: usize = 1 << 20;
 const MAX_INLINED: usize = 1024;
-/// The size of an entry of the table of inlined calls: a position, and the function's number.
+/// The size of an entry in the table of inlined calls: a position, and the function's number.
 const INLINED_CALL: usize = 16;
-/// The kind of the code of regular expressions, in all versions.
+/// The number of the code kind for regular expressions, in all versions.
 const REGULAR_EXPRESSION: u32 = 3;
-/// The most functions that are inlined into each other.
+/// The maximum nesting of inlined functions.
 pub(super) const MAX_DEPTH: usize = 64;
 
-/// What code is.
+/// The kind of code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum What {
-    /// Sparkplug's code for byte code, with its table.
+    /// Code that Sparkplug compiled from byte code, with its position table.
     Baseline { bytecode: u64, table: Arc<[u8]> },
-    /// Of an optimizing compiler.
+    /// Code of an optimizing compiler.
     Optimized(Optimized),
-    /// A regular expression's.
+    /// Code of a regular expression.
     RegularExpression,
     /// Part of V8.
     Other,
 }
 
-/// What an optimizing compiler says of its code.
+/// The data that an optimizing compiler stores about its code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Optimized {
     /// The function that was compiled (`SharedFunctionInfo`).
     pub(super) function: u64,
     /// The functions that were inlined into it.
     functions: Vec<u64>,
-    /// Where they were called, and which they are.
+    /// The position of each inlined call, and the number of the inlined function.
     calls: Vec<(Position, i32)>,
     pub(super) table: Vec<u8>,
     detail: Detail,
 }
 
-/// Of which instructions a table has the positions.
+/// Which instructions of the code have positions in its table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Detail {
-    /// Of all.
+    /// All instructions.
     All,
-    /// Of calls.
+    /// Calls only.
     Calls,
-    /// Too few to tell.
+    /// Too few entries to decide.
     Unclear,
 }
 
-/// Code that was found.
+/// A known piece of compiled code.
 #[derive(Debug)]
 struct Known {
     end: u64,
     object: u64,
-    /// The fields that tell that it is still the same.
+    /// The fields compared to see whether the code is still the same.
     print: [u64; 5],
     what: What,
     checked: u64,
@@ -94,30 +94,30 @@ pub(super) struct Codes {
     strange: HashSet<u64, RandomState>,
     turn: u64,
     searches: u32,
-    /// How much code was met with positions of all instructions, and with those of calls.
+    /// How many code objects had positions of all instructions, and how many only those of calls.
     detailed: [u32; 2],
 }
 
 impl Codes {
-    /// Another stack begins: what is known is compared with memory once more.
+    /// Starts a new stack: known code is compared with memory once more.
     pub(super) fn next_stack(&mut self) {
         self.turn += 1;
         self.searches = MAX_SEARCHES;
     }
 
-    /// Whether all instructions of code have positions. An isolate has them made for all of its code or for none,
-    /// unless that changes while it runs, and Node has them made from the beginning.
+    /// Whether all instructions of this code have positions. An isolate records them for all of its code or for none,
+    /// unless the setting changes at run time; Node records them from the start.
     pub(super) fn is_detailed(&self, code: &Optimized) -> bool {
         let [all, calls] = self.detailed;
         code.detail == Detail::All || code.detail == Detail::Unclear && all > calls.saturating_mul(4)
     }
 
-    /// Where the code at an address begins.
+    /// Returns the start of the code that contains an address.
     pub(super) fn find(&mut self, address: u64, heap: &mut Heap<'_, '_>) -> Option<u64> {
         self.known_at(address, heap).or_else(|| self.search(address, heap))
     }
 
-    /// What the code is that begins at an address.
+    /// Returns the kind of the code that starts at an address.
     pub(super) fn get(&self, start: u64) -> Option<&What> {
         self.known.get(&start).map(|known| &known.what)
     }
@@ -162,7 +162,7 @@ impl Codes {
             self.strange.clear();
             self.tables = 0;
         }
-        // Code that was there before and is not any more.
+        // Remove older code that occupied this address range.
         while let Some((&before, _)) = self.known.range(..code.end).next_back().filter(|(_, one)| one.end > code.start)
         {
             self.forget(before);
@@ -194,8 +194,8 @@ impl Optimized {
         !self.calls.is_empty()
     }
 
-    /// The functions at an offset in the code, the innermost first, and where in each. `None` if that cannot be told,
-    /// since there is no table, or tables contradict each other.
+    /// The functions at an offset in the code, innermost first, with the position in each. `None` if that is unknown,
+    /// because there is no table or the tables contradict each other.
     pub(super) fn at(&self, offset: u64) -> Option<Vec<(u64, Option<u32>)>> {
         let Some(mut position) = positions::position(&self.table, offset) else {
             // Nothing is inlined before the first entry.
@@ -214,7 +214,7 @@ impl Optimized {
                 Err(_) => self.function,
             };
             found.push((function, position.offset()));
-            // Calls come after the one that they are in.
+            // An inlined call has a higher number than the call that contains it.
             if call.inlining() >= inlining {
                 return None;
             }
@@ -224,7 +224,7 @@ impl Optimized {
     }
 }
 
-/// A `Code` object that describes itself well.
+/// A `Code` object whose fields are consistent.
 struct Code {
     object: u64,
     start: u64,
@@ -233,7 +233,7 @@ struct Code {
     print: [u64; 5],
 }
 
-/// Reads what describes code.
+/// Reads a `Code` object.
 fn read(object: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
     let fields = heap.layout.code;
     let mut bytes = [0; 64];
@@ -253,11 +253,11 @@ fn read(object: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
     let size = half(fields.size);
     let print =
         [map, field(fields.deoptimization), field(fields.positions), u64::from(half(fields.flags)), u64::from(size)];
-    // The lowest bits tell the kind.
+    // The lowest bits are the kind.
     Some(Code { object, start, end: start.checked_add(u64::from(size))?, kind: half(fields.flags) & 15, print })
 }
 
-/// Searches for the beginning of the code that has this address.
+/// Searches backwards for the start of the code that contains this address.
 fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
     let head = heap.layout.head;
     let mut candidates = MAX_CANDIDATES;
@@ -265,14 +265,14 @@ fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
     let mut end = address;
     let last = address.saturating_sub(MAX_BEHIND);
     while end > last {
-        // What is before this page may not exist.
+        // The page before this one may not be mapped.
         let from = (end - 1) & !(STEP - 1);
-        // The beginnings of instructions in this page. What comes before them may be in the page before.
+        // This page may contain the start of instructions. The header before them may be in the preceding page.
         let length = (end - from) as usize;
         if !heap.target_read(from, &mut bytes[..length]) {
             return None;
         }
-        // Beginnings of the objects that hold instructions.
+        // Each word may be the start of an object that holds instructions.
         for at in (from / 8..=(end - 1) / 8).rev().map(|word| word * 8) {
             let holder = word_at(&bytes[..length], (at - from) as usize);
             if is_object(holder) && (at.wrapping_add(head)).is_multiple_of(ALIGNMENT) {
@@ -305,7 +305,7 @@ fn search(address: u64, heap: &mut Heap<'_, '_>) -> Option<Code> {
     None
 }
 
-/// Whether an object says that its instructions are in the one at this address.
+/// Whether a `Code` object says that its instructions are in the holder at this address.
 fn holds(object: u64, holder: u64, heap: &mut Heap<'_, '_>) -> bool {
     let Some((stream, _)) = heap.layout.code.instructions else { return true };
     heap.field(object, stream) == Some(holder + 1)
@@ -333,20 +333,21 @@ fn what(code: &Code, heap: &mut Heap<'_, '_>) -> Option<What> {
     let calls = calls.as_chunks::<INLINED_CALL>().0.iter();
     let calls: Vec<_> = calls.map(|call| (Position(word_at(call, 0)), half_at(call, 8).cast_signed())).collect();
     let functions = if count > 0 { heap.elements(*data.get(layout.literals)?, count)? } else { Vec::new() };
-    // References that do not keep what they refer to have another mark.
+    // Weak references have another tag.
     let functions = functions.into_iter().map(|function| function & !2).collect();
     let table = heap.bytes(positions, MAX_TABLE).unwrap_or_default();
     let detail = if calls.is_empty() { Detail::Unclear } else { detail(code, &table, heap) };
     Some(What::Optimized(Optimized { function, functions, calls, table, detail }))
 }
 
-/// Of which instructions a table has positions. Where these are calls, there is one behind each entry, before the next
-/// one. Node has all made, and so have `--detailed-line-info`, debuggers and V8's own profiler.
+/// Determines which instructions have positions in the table. If only calls have them, each entry is followed by a
+/// call before the next entry. All instructions have positions under Node, `--detailed-line-info`, debuggers and V8's
+/// profiler.
 fn detail(code: &Code, table: &[u8], heap: &mut Heap<'_, '_>) -> Detail {
-    /// How many entries are looked at, and how far a call is behind its entry, in bytes.
+    /// How many entries are examined, and how far behind its entry a call may be, in bytes.
     const MOST: usize = 64;
     const NEAR: usize = 32;
-    /// Fewer entries without a call, or with one, prove nothing.
+    /// The number of entries without a call, and with one, that is enough to decide.
     const PROVE: [u32; 2] = [2, 6];
     let (mut others, mut calls) = (0, 0);
     let mut entries = positions::entries(table).map(|(offset, _)| offset).skip_while(|offset| *offset <= 0).peekable();

@@ -1,4 +1,4 @@
-//! What native frames stand for: the functions of the program that each executes, and where in them.
+//! Finds for each native frame the functions of the program that it executes, and the position in them.
 
 use std::sync::Arc;
 
@@ -13,18 +13,18 @@ use crate::runtime::target::word_at;
 use crate::runtime::{CodePlace, Functions, Named};
 use crate::unwind::{FRAME_POINTER, Frame, StackMemory};
 
-/// How large the frame of the outermost known function may be.
+/// The maximum frame size of the outermost known function, in bytes.
 const LAST_FRAME: u64 = 64 << 10;
 
-/// What is where from the frame pointer on (v8/v8 `src/execution/frame-constants.h`): the context or the kind of frame,
-/// the function, the byte code, and the offset in it.
+/// Offsets from the frame pointer (v8/v8 `src/execution/frame-constants.h`): the context or the frame type, the
+/// function, the byte code, and the byte code offset.
 pub(super) const CONTEXT: u64 = 8;
 pub(super) const FUNCTION: u64 = 16;
 pub(super) const BYTECODE: u64 = 32;
 pub(super) const OFFSET: u64 = 40;
-/// The register in which a function is when it is called: RDI, by its DWARF number.
+/// The register that holds the function during a call: RDI, by its DWARF number.
 pub(super) const CALLED: u8 = 5;
-/// Where return addresses of frames are looked for, from the stack pointer on.
+/// Offsets from the stack pointer where return addresses are looked for.
 const TOP: [u64; 4] = [0, 8, 16, 24];
 
 /// The words of a frame, from its frame pointer down.
@@ -36,14 +36,14 @@ struct Words {
 }
 
 impl Words {
-    /// `None` if it is a frame of V8's own, which has the number of its kind instead of a context.
+    /// `None` for an internal frame of V8, which has a frame type number instead of a context.
     fn read(pointer: u64, memory: &mut dyn StackMemory) -> Option<Self> {
         let mut word = |below: u64| memory.read_u64(pointer.wrapping_sub(below));
         let context = word(CONTEXT)?;
         if !is_object(context) {
             return None;
         }
-        // Frames of compiled functions may be so small that what is below them is not theirs.
+        // Frames of compiled functions may be so small that the words below belong to something else.
         Some(Self {
             function: word(FUNCTION)?,
             bytecode: word(BYTECODE).unwrap_or(0),
@@ -59,14 +59,14 @@ pub(super) struct OneFrame<'a> {
     lookup: u64,
     is_leaf: bool,
     words: Option<Words>,
-    /// The function that was called last, if it was called just now.
+    /// The function being called, if the call has just happened.
     called: Option<u64>,
-    /// The words that were pushed last.
+    /// The words at the top of the stack.
     top: [u64; 4],
 }
 
 impl<'a> OneFrame<'a> {
-    /// One of the frames of a stack.
+    /// Reads one frame of a stack.
     pub(super) fn new(frames: &'a [Frame], index: usize, memory: &mut dyn StackMemory) -> Option<Self> {
         let frame = frames.get(index)?;
         let end = frames.get(index + 1).map_or(frame.sp.saturating_add(LAST_FRAME), |caller| caller.sp);
@@ -74,44 +74,44 @@ impl<'a> OneFrame<'a> {
         let words = pointer.and_then(|pointer| Words::read(pointer, memory));
         let is_leaf = index == 0;
         let lookup = frame.lookup(index);
-        // A function may have a built-in one make its frame.
+        // A function may call a built-in one that sets up its frame.
         let called = frames.first().filter(|_| index <= 1).and_then(|leaf| leaf.registers.get(CALLED));
-        // A built-in function without a frame of its own was called by the one that has this frame.
+        // A built-in function without a frame of its own was called by the function that owns this frame.
         let top = if is_leaf { TOP.map(|at| memory.read_u64(frame.sp.wrapping_add(at)).unwrap_or(0)) } else { [0; 4] };
         Some(Self { frame, lookup, is_leaf, words, called, top })
     }
 }
 
-/// What a native frame stands for.
+/// The meaning of a native frame.
 #[derive(Debug)]
 pub(super) enum Told {
-    /// Functions, the innermost first, with the offset of the character where each is, if known.
+    /// Functions, innermost first, with the character offset of the position in each, if known.
     Functions(Vec<(Known, Option<u32>)>),
     /// This function, or one that was inlined into it.
     Inlined(Known),
-    /// This function, or one that was inlined into it, in code without positions: V8's own profiler says the function,
-    /// and so does this, which is counted.
+    /// This function or one inlined into it, in code without positions. V8's own profiler reports the outer function,
+    /// and so does this sampler, which counts these cases.
     Outermost(Known),
     /// The code of a regular expression.
     RegularExpression,
-    /// A function that cannot be told.
+    /// A function that could not be determined.
     Unknown,
-    /// A built-in function that is called by this.
+    /// A built-in function that is called by this one.
     Calls(Box<Told>),
 }
 
-/// How much of tables may still be gone through for one stack, in bytes.
+/// How many bytes of tables may still be scanned for one stack.
 pub(super) struct Walk(usize);
 
 impl Default for Walk {
-    /// The tables of a few functions are a hundred bytes each; those of the largest ones are a hundred thousand.
+    /// Tables of a few functions have about a hundred bytes each, those of the largest functions a hundred thousand.
     fn default() -> Self {
         Self(4 << 20)
     }
 }
 
 impl Walk {
-    /// Whether so many bytes may be gone through.
+    /// Takes `length` bytes from the budget; returns whether there were enough.
     fn may(&mut self, length: usize) -> bool {
         let left = self.0.checked_sub(length);
         self.0 = left.unwrap_or(self.0);
@@ -119,7 +119,7 @@ impl Walk {
     }
 }
 
-/// Tells what the native frames of one stack stand for.
+/// Determines the meaning of the native frames of one stack.
 pub(super) struct Reader<'a, 'b> {
     pub(super) heap: Heap<'a, 'b>,
     pub(super) known: &'a mut SharedFunctions,
@@ -130,7 +130,7 @@ pub(super) struct Reader<'a, 'b> {
 }
 
 impl Reader<'_, '_> {
-    /// What a frame stands for; `None` if it is only what it is.
+    /// Determines the meaning of a frame; `None` if the native frame is shown unchanged.
     pub(super) fn tell(&mut self, one: &OneFrame<'_>, place: CodePlace) -> Option<Told> {
         match place {
             CodePlace::Generated => self.generated(one),
@@ -141,7 +141,7 @@ impl Reader<'_, '_> {
     /// A frame of code that was compiled at run time.
     fn generated(&mut self, one: &OneFrame<'_>) -> Option<Told> {
         let Some(start) = self.codes.find(one.lookup, &mut self.heap) else {
-            // Code that is in no object that could be found: the function is the one of the frame.
+            // The code object was not found: use the function stored in the frame.
             let known = one.words.and_then(|words| self.compiled(words.function));
             return Some(known.map_or(Told::Unknown, |known| Told::Functions(vec![(known, None)])));
         };
@@ -153,11 +153,11 @@ impl Reader<'_, '_> {
                 let (bytecode, table) = (*bytecode, Arc::clone(table));
                 let (function, in_frame) = match one.words {
                     Some(words) => (words.function, Some(words.bytecode)),
-                    // The frame is not there yet.
+                    // The frame has not been set up yet.
                     None => (one.called?, None),
                 };
                 let Some(known) = self.compiled(function) else { return Some(Told::Unknown) };
-                // While the frame is made, the byte code is the last that is put into it.
+                // While a frame is set up, the byte code is stored last.
                 if in_frame != Some(bytecode) && !self.belongs(&known, bytecode) {
                     return Some(Told::Unknown);
                 }
@@ -171,7 +171,8 @@ impl Reader<'_, '_> {
                 if code.table.is_empty() && code.has_inlined() {
                     return Some(self.compiled_from(function).map_or(Told::Unknown, Told::Outermost));
                 }
-                // Of the instruction that is executed now, the call before it tells nothing.
+                // The leaf is not at a call, so the position of the preceding call does not show which function it
+                // executes.
                 let is_told = !one.is_leaf || !code.has_inlined() || self.codes.is_detailed(code);
                 let chain = if is_told && self.walk.may(code.table.len()) { code.at(offset) } else { None };
                 let Some(chain) = chain else {
@@ -189,7 +190,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    /// A frame of one of V8's own functions: of the interpreter, or of a function of the language.
+    /// A frame of one of V8's built-in functions: of the bytecode interpreter, or of the language's library.
     fn builtin(&mut self, one: &OneFrame<'_>) -> Option<Told> {
         let words = one.words?;
         let layout = self.heap.layout;
@@ -197,16 +198,16 @@ impl Reader<'_, '_> {
         let is_bytecode = offset.is_some() && self.heap.kind(words.bytecode) == Some(layout.types.bytecode);
         let map = is_object(words.function).then(|| self.heap.field(words.function, 0))?;
         if !map.is_some_and(|map| self.heap.is_function(map)) {
-            // What is executed was moved meanwhile; other frames are no functions' ones.
+            // The executed function was moved meanwhile; other such frames do not belong to a function.
             return is_bytecode.then_some(Told::Unknown);
         }
         let Some(known) = self.function(words.function) else { return is_bytecode.then_some(Told::Unknown) };
         if known.builtin && known.is_anonymous() && !is_bytecode {
-            // Its symbol says more.
+            // Its native symbol is more precise.
             return None;
         }
         if known.builtin {
-            // What has byte code was made of a source, which it has lost meanwhile.
+            // Byte code was compiled from a source; if the source is missing, V8 has discarded it meanwhile.
             return Some(if is_bytecode { Told::Unknown } else { Told::Functions(vec![(known, None)]) });
         }
         let Some(offset) = offset.filter(|_| is_bytecode) else { return self.caller_of_builtin(one, known) };
@@ -218,12 +219,12 @@ impl Reader<'_, '_> {
         Some(Told::Functions(vec![(known, position)]))
     }
 
-    /// The compiled function that called a built-in one which has no frame.
+    /// The compiled function that called a built-in function which has no frame.
     fn caller_of_builtin(&mut self, one: &OneFrame<'_>, known: Known) -> Option<Told> {
         if !one.is_leaf {
             return None;
         }
-        // What is marked as an object is none.
+        // A word tagged as an object is not a return address.
         for address in one.top.into_iter().filter(|address| !is_object(*address) && *address > 4096) {
             let lookup = address.wrapping_sub(1);
             let found = self.codes.find(lookup, &mut self.heap).and_then(|start| self.codes.get(start));
@@ -236,7 +237,7 @@ impl Reader<'_, '_> {
         Some(Told::Calls(Box::new(Told::Functions(vec![(known, None)]))))
     }
 
-    /// The function of an instance of it.
+    /// Returns the function of a closure (`JSFunction`).
     fn function(&mut self, function: u64) -> Option<Known> {
         let mut bytes = [0; 40];
         if !self.heap.read(function, 0, &mut bytes) || !self.heap.is_function(word_at(&bytes, 0)) {
@@ -249,12 +250,12 @@ impl Reader<'_, '_> {
         self.look(shared)
     }
 
-    /// The function of an instance of it that was compiled at run time.
+    /// Returns the function of a closure, if it was compiled at run time.
     fn compiled(&mut self, function: u64) -> Option<Known> {
         self.function(function).filter(has_source)
     }
 
-    /// The function with this `SharedFunctionInfo`, that was compiled at run time.
+    /// Returns the function with this `SharedFunctionInfo`, if it was compiled at run time.
     fn compiled_from(&mut self, shared: u64) -> Option<Known> {
         self.look(shared).filter(has_source)
     }
@@ -263,7 +264,7 @@ impl Reader<'_, '_> {
         self.known.look(shared, &mut self.heap, self.functions)
     }
 
-    /// Whether byte code is the one of a function: its code is that byte code, or was made from it.
+    /// Whether the byte code belongs to a function: the function's code is this byte code or was compiled from it.
     fn belongs(&mut self, known: &Known, bytecode: u64) -> bool {
         if known.code == bytecode {
             return true;
@@ -278,12 +279,12 @@ impl Reader<'_, '_> {
                 made_from == Some(bytecode)
                     || made_from.and_then(|object| self.heap.kind(object)) != Some(types.bytecode)
             }
-            // Other objects stand between them: of debuggers and of profilers.
+            // Debuggers and profilers put other objects in between.
             _ => true,
         }
     }
 
-    /// Where in its source byte code is, of which `at` tells the offset.
+    /// The source position in byte code at the offset that `at` computes.
     fn position(&mut self, bytecode: u64, at: impl FnOnce(&Layout, &[u8]) -> Option<u64>) -> Option<u32> {
         let bytecode = self.bytecodes.look(bytecode, &mut self.heap)?;
         // The table of Sparkplug's code has an entry for each instruction.
@@ -294,7 +295,7 @@ impl Reader<'_, '_> {
         positions::position(&bytecode.positions, at)?.offset()
     }
 
-    /// Adds what a native frame stands for.
+    /// Adds the result for a native frame to `named`.
     pub(super) fn put(&mut self, frame: usize, told: Told, named: &mut Named) {
         let mut add = |function, line| named.locations.push((frame, Location::Interpreted { function, line }));
         match told {
@@ -326,7 +327,7 @@ impl Reader<'_, '_> {
     }
 }
 
-/// Whether a function has the source that it was compiled from. One that has none by now was given up by V8 meanwhile.
+/// Whether the source of a function is still there. V8 may discard it meanwhile.
 fn has_source(known: &Known) -> bool {
     !known.builtin
 }

@@ -1,7 +1,7 @@
 //! Functions: their names, scripts and lines.
 //!
-//! What all instances of a function share (`SharedFunctionInfo`) has the name, or an object that has it (`ScopeInfo`),
-//! and the script. Source of the layouts: v8/v8 `src/objects/shared-function-info.tq`, `scope-info.tq`, `script.tq`.
+//! All closures of a function share a `SharedFunctionInfo`. It has the script and either the name or a `ScopeInfo`
+//! with the name. Source of the layouts: v8/v8 `src/objects/shared-function-info.tq`, `scope-info.tq`, `script.tq`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -13,61 +13,60 @@ use crate::message::FunctionKind;
 use crate::runtime::functions::{Functions, MAX_FILE, MAX_NAME};
 use crate::runtime::target::word_at;
 
-/// The most functions that are remembered.
+/// The maximum number of cached functions.
 const MAX_KNOWN: usize = 32_768;
-/// The most lines of all scripts together.
+/// The maximum number of cached line ends of all scripts together.
 const MAX_LINES: usize = 4 << 20;
 /// The longest source whose lines are counted, in characters.
 const MAX_SOURCE: u64 = 16 << 20;
 
-/// The fields of a script that are the same in all versions: source, name, the line it begins with, the lines' ends and
-/// its number.
+/// Offsets of script fields, the same in all versions: source, name, first line, line ends and script id.
 const SOURCE: u64 = 8;
 const NAME: u64 = 16;
 const FIRST_LINE: u64 = 24;
 const LINE_ENDS: u64 = 56;
 const ID: u64 = 64;
 
-/// What tells that a function is still the same one.
+/// The values compared to see whether a function is still the same one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Print {
     map: u64,
     name: u64,
     source: Source,
-    /// The number of parameters, where it begins, and its number in the script.
+    /// The number of parameters, the start position, and the number in the script.
     numbers: [u64; 2],
 }
 
-/// What a function was made of.
+/// The source of a function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Source {
-    /// A script: its address, and its number, which no other script of the isolate ever has.
+    /// A script: its address, and its id, which is unique in the isolate.
     Script { address: u64, id: u64 },
-    /// A script that is not looked for, since the function is debugged.
+    /// A script that is not looked up, since the function is being debugged.
     Debugged,
-    /// No text: it is a part of V8.
+    /// No source: the function is part of V8.
     Nothing,
 }
 
-/// A function that was read. It is looked up for each frame, so its texts are not copied then.
+/// A function that was read. It is looked up for every frame, so its strings are shared, not copied.
 #[derive(Debug, Clone)]
 pub(super) struct Known {
     print: Print,
-    /// Its code, or its byte code, by now.
+    /// Its current code or byte code.
     pub(super) code: u64,
-    /// It has no source: a part of V8.
+    /// Whether it has no source, being part of V8.
     pub(super) builtin: bool,
     pub(super) function: u32,
     texts: Arc<Texts>,
 }
 
-/// What a function is called, and where it is.
+/// The name and the location of a function.
 #[derive(Debug)]
 struct Texts {
     name: String,
     file: Arc<str>,
     first_line: u32,
-    /// The number of what stands for it and for those that were inlined into it, once that was met.
+    /// The number of the entry "with inlined functions", once one was needed.
     with_inlined: OnceLock<u32>,
 }
 
@@ -86,13 +85,13 @@ pub(super) struct SharedFunctions {
     known: HashMap<u64, Known, RandomState>,
     scripts: HashMap<u64, Script, RandomState>,
     lines: usize,
-    /// The number of what stands for code of regular expressions, once that was met.
+    /// The number of the entry for regular expressions, once one was needed.
     regular_expression: Option<u32>,
 }
 
 impl SharedFunctions {
-    /// The function with this `SharedFunctionInfo`, which is read anew if it is another one by now. `None` also if it,
-    /// or what it refers to, was moved or freed while it was read: its texts may be anything then.
+    /// Returns the function with this `SharedFunctionInfo`, and reads it again if it has changed. `None` also if it,
+    /// or an object that it refers to, was moved or freed during the read: the strings may be wrong then.
     pub(super) fn look(&mut self, shared: u64, heap: &mut Heap<'_, '_>, functions: &mut Functions) -> Option<Known> {
         let (print, code) = print(shared, heap)?;
         if let Some(known) = self.known.get_mut(&shared)
@@ -132,18 +131,18 @@ impl SharedFunctions {
         Some(Known { print, code, builtin: print.source == Source::Nothing, function: 0, texts })
     }
 
-    /// The number of what stands for code of regular expressions.
+    /// The number of the entry for regular expressions.
     pub(super) fn regular_expression(&mut self, functions: &mut Functions) -> u32 {
         let number = || functions.number(FunctionKind::V8, REGULAR_EXPRESSION, "", 0);
         *self.regular_expression.get_or_insert_with(number)
     }
 
-    /// The line of a place in a function's script, 0 if it is not known.
+    /// The line at an offset in a function's script, 0 if unknown.
     pub(super) fn line(&mut self, known: &Known, offset: u32, heap: &mut Heap<'_, '_>) -> u32 {
         self.script(known.print.source, heap).map_or(0, |script| script.line(offset))
     }
 
-    /// The script of a source; `None` if it has none, or none that can be read.
+    /// Returns the script of a source; `None` if there is none or it cannot be read.
     fn script(&mut self, source: Source, heap: &mut Heap<'_, '_>) -> Option<&Script> {
         let Source::Script { address, id } = source else { return None };
         if self.scripts.get(&address).is_none_or(|script| script.id != id) {
@@ -159,7 +158,7 @@ impl SharedFunctions {
     }
 }
 
-/// What the `SharedFunctionInfo` at an address says of itself, and its code.
+/// Reads the identifying values of the `SharedFunctionInfo` at an address, and its code.
 fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(Print, u64)> {
     let layout = heap.layout;
     let mut bytes = [0; 192];
@@ -173,7 +172,7 @@ fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(Print, u64)> {
         return None;
     }
     let kind = heap.kind(script)?;
-    // What is none of these was a script until it was moved or given up.
+    // An object of any other type was a script until it was moved or discarded.
     let source = match kind {
         _ if kind == layout.types.script => Source::Script { address: script, id: heap.field(script, ID)? },
         _ if kind == layout.types.debug_info => Source::Debugged,
@@ -184,22 +183,22 @@ fn print(shared: u64, heap: &mut Heap<'_, '_>) -> Option<(Print, u64)> {
     Some((Print { map, name, source, numbers }, field(8)))
 }
 
-/// What ends the name of a function that stands for those that were inlined into it as well.
+/// The suffix of a name that also stands for the functions inlined into this one.
 pub const WITH_INLINED: &str = " [with inlined functions]";
 
-/// What stands for code of regular expressions.
+/// The name shown for code of regular expressions.
 const REGULAR_EXPRESSION: &str = "[regular expression]";
 
-/// What V8 calls functions without a name.
+/// V8's name for functions without a name.
 const ANONYMOUS: &str = "<anonymous>";
 
 impl Known {
-    /// It has no name.
+    /// Whether the function has no name.
     pub(super) fn is_anonymous(&self) -> bool {
         self.texts.name == ANONYMOUS
     }
 
-    /// The number of what stands for it and others.
+    /// The number of the entry that stands for this function and those inlined into it.
     pub(super) fn with_inlined(&self, functions: &mut Functions) -> u32 {
         let Texts { name, file, first_line, with_inlined } = &*self.texts;
         let number = || functions.number(FunctionKind::V8, &format!("{name}{WITH_INLINED}"), file, *first_line);
@@ -208,7 +207,7 @@ impl Known {
 }
 
 impl Script {
-    /// The line of a place, 0 if it is behind the last known end: of long scripts not all ends are known.
+    /// The line at an offset, 0 if it is behind the last known line end: long scripts may have an incomplete list.
     fn line(&self, offset: u32) -> u32 {
         if self.ends.last().is_none_or(|last| *last < offset) {
             return 0;
@@ -218,9 +217,9 @@ impl Script {
     }
 }
 
-/// The name and the first character of a function that has variables: `ScopeInfo` has a few numbers, the variables'
-/// names and what they are, and then the function's name (and its place), the name that V8 inferred, and the positions
-/// unless these are among the first numbers. What follows are other objects.
+/// Reads the name and the start position of a function that has variables. A `ScopeInfo` consists of a few numbers,
+/// the names and kinds of the variables, the function's name (and where it is stored), the name that V8 inferred, and
+/// the positions, unless they are among the first numbers. Other objects follow.
 fn scope(scope: u64, heap: &mut Heap<'_, '_>) -> Option<(String, Option<u32>)> {
     let layout = heap.layout;
     if heap.kind(scope)? != layout.types.scope_info {
@@ -230,7 +229,7 @@ fn scope(scope: u64, heap: &mut Heap<'_, '_>) -> Option<(String, Option<u32>)> {
     if !heap.read(scope, 8, &mut head) {
         return None;
     }
-    /// With more, the names are in an object of their own (`kScopeInfoMaxInlinedLocalNamesSize`).
+    /// Above this number the names are in a separate object (`kScopeInfoMaxInlinedLocalNamesSize`).
     const MOST_LOCALS: usize = 75;
     let offset = |word: u64| number(word).and_then(|value| u32::try_from(value).ok());
     let mut start = layout.positions_first.then(|| offset(word_at(&head, 24))).flatten();
@@ -265,7 +264,7 @@ fn scope(scope: u64, heap: &mut Heap<'_, '_>) -> Option<(String, Option<u32>)> {
             break;
         }
     }
-    // The name was this one's if it is referred to still.
+    // The name is right only if the function still refers to it.
     let mut now = [0; 8 * 6];
     (heap.read(scope, at, &mut now[..length]) && now == bytes).then_some((name, start))
 }
@@ -286,12 +285,12 @@ fn read_script(address: u64, id: u64, heap: &mut Heap<'_, '_>) -> Option<Script>
     }
     let first_line = number(first_line).and_then(|line| u32::try_from(line).ok()).unwrap_or(0);
     let ends = known_ends(ends, heap).or_else(|| count_ends(source, heap)).unwrap_or_default();
-    // They were this one's if it refers to them still.
+    // The strings are right only if the script still refers to them.
     let script = Script { id, file: file.into(), first_line: first_line.min(1 << 30), ends };
     (before[0] == id && fields(heap)? == before).then_some(script)
 }
 
-/// Where lines end as V8 has noted it, which it does when it needs that itself.
+/// Reads the line ends that V8 has computed, which it does only when it needs them itself.
 pub(super) fn known_ends(ends: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
     if !is_object(ends) || heap.kind(ends)? != heap.layout.types.fixed_array {
         return None;
@@ -301,7 +300,7 @@ pub(super) fn known_ends(ends: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>>
     ends.filter(|ends| !ends.is_empty() && ends.is_sorted())
 }
 
-/// Where lines end in a source: at the ends that ECMAScript knows, and at its own.
+/// Computes the line ends of a source: at ECMAScript's line terminators and at the end of the text.
 pub(super) fn count_ends(source: u64, heap: &mut Heap<'_, '_>) -> Option<Vec<u32>> {
     let (mut ends, mut at, mut was_return) = (Vec::new(), 0u32, false);
     heap.characters(source, MAX_SOURCE, &mut |character| {

@@ -1,4 +1,4 @@
-//! V8's objects: their types, and what strings say.
+//! V8's objects: their types, and the text of strings.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashMap;
@@ -6,64 +6,64 @@ use hashbrown::HashMap;
 use super::layout::{FIRST_NO_STRING, FUNCTION_TYPES, INSTANCE_TYPE, Layout};
 use crate::runtime::target::{Bounded, Target, half_at, word, word_at};
 
-/// The most maps whose types are remembered.
+/// The maximum number of maps whose types are cached.
 const MAX_MAPS: usize = 8192;
-/// The most strings that one string is put together from.
+/// The maximum number of parts of one string.
 const MAX_PARTS: usize = 32;
-/// The longest string that is read, in bytes: sources of scripts.
+/// The longest string that is read, in bytes; scripts' sources need that.
 const MAX_STRING: u64 = 16 << 20;
 /// How much of a string is read at once, in bytes.
 const PIECE: usize = 64 << 10;
 
-/// The representation of a string, of its type (v8/v8 `src/objects/instance-type.h`).
+/// The bits of a string type that are its representation (v8/v8 `src/objects/instance-type.h`).
 const REPRESENTATION: u16 = 7;
 const ONE_BYTE: u16 = 8;
-/// An external string whose characters' address is not in the object.
+/// An external string that does not store the address of its characters.
 const UNCACHED: u16 = 16;
 
-/// The types of the objects that were met, by their maps.
+/// The types of known objects, by their maps.
 pub(super) type Maps = HashMap<u64, u16, RandomState>;
 
-/// What is read of a heap.
+/// Reads objects from a V8 heap.
 pub(super) struct Heap<'a, 'b> {
     pub(super) layout: &'a Layout,
     pub(super) maps: &'a mut Maps,
     pub(super) target: Bounded<'b>,
 }
 
-/// Whether this is the address of an object, with the mark that it is one.
+/// Whether this word is a tagged address of an object.
 pub(super) fn is_object(tagged: u64) -> bool {
     tagged & 3 == 1 && tagged > 4096 && tagged < 1 << 47
 }
 
-/// The number that a word stands for, if it is one.
+/// Decodes a small integer; `None` if the word is not one.
 pub(super) fn number(tagged: u64) -> Option<i32> {
     (tagged as u32 == 0).then_some((tagged >> 32) as i32)
 }
 
 impl Heap<'_, '_> {
-    /// A field of an object.
+    /// Reads a field of an object.
     pub(super) fn field(&mut self, object: u64, offset: u64) -> Option<u64> {
         word(&mut self.target, object.wrapping_sub(1).wrapping_add(offset))
     }
 
-    /// Reads the beginning of an object, or what is at an offset in it.
+    /// Reads bytes of an object, from an offset on.
     pub(super) fn read(&mut self, object: u64, offset: u64, bytes: &mut [u8]) -> bool {
         is_object(object) && self.target.read(object.wrapping_sub(1).wrapping_add(offset), bytes)
     }
 
-    /// Reads what is at an address.
+    /// Reads bytes at an address.
     pub(super) fn target_read(&mut self, address: u64, bytes: &mut [u8]) -> bool {
         self.target.read(address, bytes)
     }
 
-    /// The type of an object.
+    /// Returns the type of an object.
     pub(super) fn kind(&mut self, object: u64) -> Option<u16> {
         let map = is_object(object).then(|| self.field(object, 0))??;
         self.kind_of_map(map)
     }
 
-    /// The type of the objects that have a map.
+    /// Returns the type of the objects that have this map.
     pub(super) fn kind_of_map(&mut self, map: u64) -> Option<u16> {
         if let Some(kind) = self.maps.get(&map) {
             return Some(*kind);
@@ -80,7 +80,7 @@ impl Heap<'_, '_> {
         Some(kind)
     }
 
-    /// Whether a map is that of functions.
+    /// Whether a map belongs to functions.
     pub(super) fn is_function(&mut self, map: u64) -> bool {
         let first = self.layout.types.function;
         self.kind_of_map(map).is_some_and(|kind| (first..first.saturating_add(FUNCTION_TYPES)).contains(&kind))
@@ -90,7 +90,7 @@ impl Heap<'_, '_> {
         self.kind(object).is_some_and(|kind| kind < FIRST_NO_STRING)
     }
 
-    /// A short string; `None` if it cannot be read. What is longer than `limit` characters is cut.
+    /// Reads a short string; `None` if it cannot be read. Characters beyond `limit` are cut.
     pub(super) fn string(&mut self, object: u64, limit: usize) -> Option<String> {
         let mut text = String::new();
         let mut count = 0;
@@ -111,10 +111,10 @@ impl Heap<'_, '_> {
         Some(text)
     }
 
-    /// Hands over the characters of a string until `each` says that it is enough. `None` if they cannot be read, or
-    /// not all of a string of more than `limit` characters.
+    /// Passes the characters of a string to `each` until that returns false, of each part at most `limit`. `None` if
+    /// the string cannot be read.
     pub(super) fn characters(&mut self, object: u64, limit: u64, each: &mut dyn FnMut(u16) -> bool) -> Option<()> {
-        // What is still to be read: object, first character, and how many.
+        // The parts still to be read: object, first character, and count.
         let mut rest = vec![(object, 0u64, u64::MAX)];
         for _ in 0..MAX_PARTS {
             let Some((object, first, count)) = rest.pop() else { return Some(()) };
@@ -127,10 +127,10 @@ impl Heap<'_, '_> {
             let count = count.min(length.checked_sub(first)?);
             let [one, two] = [word_at(&head, 16), word_at(&head, 24)];
             match kind & REPRESENTATION {
-                // Characters in the object, and outside of it.
+                // Sequential strings keep their characters in the object, external strings outside of it.
                 0 => self.flat(object.wrapping_add(15), kind, first, count.min(limit), each)?,
                 2 if kind & UNCACHED == 0 => self.flat(two, kind, first, count.min(limit), each)?,
-                // Two strings one behind the other.
+                // A concatenation of two strings.
                 1 => {
                     let before = self.length(one)?;
                     if first.saturating_add(count) > before {
@@ -141,7 +141,7 @@ impl Heap<'_, '_> {
                         rest.push((one, first, count.min(before - first)));
                     }
                 }
-                // A part of another one.
+                // A slice of another string.
                 3 => rest.push((one, first.saturating_add(u64::try_from(number(two)?).ok()?), count)),
                 5 => rest.push((one, first, count)),
                 _ => return None,
@@ -181,7 +181,7 @@ impl Heap<'_, '_> {
         Some(())
     }
 
-    /// The bytes of an array of bytes.
+    /// Reads a byte array.
     pub(super) fn bytes(&mut self, object: u64, limit: usize) -> Option<Vec<u8>> {
         let kind = self.kind(object)?;
         let types = &self.layout.types;
@@ -193,7 +193,7 @@ impl Heap<'_, '_> {
         (length == 0 || self.read(object, 16, &mut bytes)).then_some(bytes)
     }
 
-    /// The first elements of an array, at most `most`.
+    /// Reads the first elements of an array, at most `most`.
     pub(super) fn elements(&mut self, object: u64, most: usize) -> Option<Vec<u64>> {
         let length = usize::try_from(number(self.field(object, 8)?)?).ok()?.min(most);
         let mut bytes = vec![0; length * 8];

@@ -1,21 +1,22 @@
 //! Where the fields of V8's objects are.
 //!
-//! V8 says most of it in constants for debuggers (`v8dbg_*`, v8/v8 `tools/gen-postmortem-metadata.py`). What it leaves
-//! out is the same within a minor version: from the sources (v8/v8 `src/objects/code.h`, `bytecode-array.tq`,
-//! `deoptimization-data.h`), and compared with programs of Node 18.20, 20.20, 22.23, 24.9 and 24.21.
+//! Most offsets come from V8's constants for debuggers (`v8dbg_*`, v8/v8 `tools/gen-postmortem-metadata.py`). The
+//! others do not change within a minor version: they are from the sources (v8/v8 `src/objects/code.h`,
+//! `bytecode-array.tq`, `deoptimization-data.h`), and were checked with programs of Node 18.20, 20.20, 22.23, 24.9 and
+//! 24.21.
 
 use crate::elf::{Object, SymbolNames};
 use crate::runtime::target::{Target, half};
 
-/// V8's version; the first one tells that a file has V8.
+/// The symbol of V8's major version, by which a file is recognized as V8.
 pub(crate) const MAJOR_VERSION: &str = "_ZN2v88internal7Version6major_E";
 const MINOR_VERSION: &str = "_ZN2v88internal7Version6minor_E";
 
-/// How long V8's byte code instructions are.
+/// The symbol of the table of byte code instruction lengths.
 const BYTECODE_SIZES: &str = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE";
 
-/// V8's constants for debuggers (v8/v8 `tools/gen-postmortem-metadata.py`): sizes and offsets, each by the names that
-/// it has had. The size of a tagged word, the context's and the function's places by the frame pointer, and fields.
+/// V8's constants for debuggers (v8/v8 `tools/gen-postmortem-metadata.py`): sizes and offsets, each with all names it
+/// has had. First the size of a tagged word, then the frame offsets of context and function, then fields.
 const NUMBERS: [&[&str]; 8] = [
     &["v8dbg_TaggedSize"],
     &["v8dbg_off_fp_context_or_frame_type"],
@@ -34,7 +35,7 @@ const NUMBERS: [&[&str]; 8] = [
     &["v8dbg_class_BytecodeArray__data__uintptr_t"],
 ];
 
-/// The types of V8's objects; the last two are not in every version.
+/// The instance types of V8's objects; the last two do not exist in every version.
 const TYPES: [&str; 12] = [
     "v8dbg_type_JSFunction__JS_FUNCTION_TYPE",
     "v8dbg_type_SharedFunctionInfo__SHARED_FUNCTION_INFO_TYPE",
@@ -59,38 +60,38 @@ pub(super) static SYMBOLS: SymbolNames = SymbolNames {
 
 pub(super) use super::positions::Sizes;
 
-/// The versions of V8 that are known (Node 18, 20, 22, 24).
+/// The supported versions of V8 (Node 18, 20, 22, 24).
 const KNOWN: [(u32, u32); 4] = [(10, 2), (11, 3), (12, 4), (13, 6)];
 
-/// The lengths of byte code instructions of V8 13.6, which Node 24 does not say from 24.10 on: 208 operations with
-/// operands of one, two and four bytes. As hexadecimal digits.
+/// The byte code instruction lengths of V8 13.6, since Node 24.10 and later do not export them: 208 operations with
+/// operands of one, two and four bytes, in hexadecimal digits.
 const SIZES_13_6: &str = include_str!("sizes_13_6.txt");
 
-/// The types of objects by which they are told apart (`Map::instance_type`).
+/// The instance types that distinguish objects (`Map::instance_type`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Types {
     pub(super) function: u16,
     pub(super) shared: u16,
     pub(super) scope_info: u16,
     pub(super) script: u16,
-    /// `undefined`, which functions without a source have in the script's place.
+    /// The type of `undefined`, which functions without a source have instead of a script.
     pub(super) oddball: u16,
-    /// What functions that are debugged have there.
+    /// The type that functions being debugged have instead of a script.
     pub(super) debug_info: u16,
     pub(super) code: u16,
     pub(super) bytecode: u16,
     pub(super) byte_array: u16,
-    /// 0 where there are none.
+    /// 0 in versions without this type.
     pub(super) trusted_bytes: u16,
     pub(super) fixed_array: u16,
-    /// 0 where there is none.
+    /// 0 in versions without this type.
     pub(super) shared_wrapper: u16,
 }
 
-/// The numbers of the kinds of code.
+/// The numbers of the code kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Kinds {
-    /// Sparkplug's. What is above is made by the optimizing compilers.
+    /// Sparkplug's. Higher numbers belong to the optimizing compilers.
     pub(super) baseline: u32,
     pub(super) last: u32,
 }
@@ -102,64 +103,65 @@ pub(super) struct CodeFields {
     pub(super) deoptimization: u64,
     /// The source position table, or that of Sparkplug.
     pub(super) positions: u64,
-    /// The instructions' object and their address; `None` where the instructions are in the object itself.
+    /// The offsets of the instruction object and of the instructions' address; `None` if the instructions are in the
+    /// `Code` object itself.
     pub(super) instructions: Option<(u64, u64)>,
     pub(super) flags: u64,
     pub(super) size: u64,
 }
 
-/// What is where in one version of V8.
+/// All offsets of one version of V8.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::runtime) struct Layout {
     pub(super) types: Types,
     pub(super) kinds: Kinds,
     pub(super) code: CodeFields,
-    /// Of a function: what its instances share.
+    /// In a closure: its `SharedFunctionInfo`.
     pub(super) shared: u64,
-    /// Of that: the name or what tells the name, and the script. The code is at 8.
+    /// In the `SharedFunctionInfo`: the name or the object with the name, and the script. The code is at 8.
     pub(super) name: u64,
     pub(super) script: u64,
-    /// Of a script: what `//# sourceURL=` says.
+    /// In a script: the value of `//# sourceURL=`.
     pub(super) source_url: u64,
-    /// How far instructions are from the beginning of the object that holds them.
+    /// The offset of the instructions within the object that holds them.
     pub(super) head: u64,
-    /// Of `ScopeInfo`: the index of the first local variable, and whether the positions come before that.
+    /// In `ScopeInfo`: the index of the first local variable, and whether the positions precede it.
     pub(super) first_local: usize,
     pub(super) positions_first: bool,
-    /// Of `BytecodeArray`: the source position table, and the first instruction.
+    /// In `BytecodeArray`: the source position table, and the first instruction.
     pub(super) bytecode_positions: u64,
     pub(super) bytecode_start: u64,
-    /// Of the deoptimization data: array with literals, the function itself, and the inlined calls.
+    /// In the deoptimization data: the array of literals, the function itself, and the inlined calls.
     pub(super) literals: usize,
     pub(super) optimized: usize,
     pub(super) inlined: usize,
     pub(super) sizes: Option<Sizes>,
-    /// What all of this follows from.
+    /// The constants from which this layout was derived.
     pub(super) constants: Constants,
 }
 
-/// How many types of functions there are at most from the first one on: those of classes and of the constructors that
-/// V8 knows. They are the last of all types (v8/v8 `src/objects/instance-type.h`).
+/// The maximum number of function types, counted from the first one: those of classes and of V8's own constructors.
+/// They are the last of all types (v8/v8 `src/objects/instance-type.h`).
 pub(super) const FUNCTION_TYPES: u16 = 32;
-/// Of a `Map`: the instance type.
+/// In a `Map`: the instance type.
 pub(super) const INSTANCE_TYPE: u64 = 12;
-/// Types below are those of strings.
+/// Types below this one are strings.
 pub(super) const FIRST_NO_STRING: u16 = 128;
 
-/// What a file says of its V8: the version, constants for debuggers, and the lengths of byte code instructions.
+/// V8's own metadata in a file: version, constants for debuggers, and lengths of byte code instructions.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::runtime) struct Constants {
     /// Major and minor.
     pub(super) version: (u32, u32),
     /// The values of [`NUMBERS`].
     pub(super) numbers: [Option<u32>; NUMBERS.len()],
-    /// Those of [`TYPES`], 0 where there is none.
+    /// The values of [`TYPES`], 0 for types that do not exist.
     pub(super) types: [u16; TYPES.len()],
     pub(super) sizes: Option<Sizes>,
 }
 
 impl Constants {
-    /// What this file says; `None` if its memory is not there.
+    /// Reads the metadata of this file; `None` if its memory is not mapped.
     pub(super) fn read(object: &Object, bias: u64, target: &mut dyn Target) -> Option<Self> {
         let at = |name| Some(object.symbol(name)?.address.wrapping_add(bias));
         let mut value = |name| half(target, at(name)?);
@@ -175,31 +177,31 @@ fn refused<T>(why: &str) -> Result<T, String> {
 }
 
 impl Layout {
-    /// What it follows from.
+    /// The constants from which this layout was derived.
     #[cfg(any(test, feature = "recordings"))]
     pub(in crate::runtime) fn constants(&self) -> &Constants {
         &self.constants
     }
 
-    /// The layout of the V8 in this file; `None` while its memory is not there yet.
+    /// The layout of the V8 in this file; `None` while its memory is not mapped yet.
     ///
     /// # Errors
     ///
-    /// Why it is not known, for a person.
+    /// A message for the operator: why the layout is unknown.
     pub(super) fn read(object: &Object, bias: u64, target: &mut dyn Target) -> Result<Option<Self>, String> {
         if [MAJOR_VERSION, MINOR_VERSION].iter().any(|name| object.symbol(name).is_none()) {
             return refused("a V8 whose version cannot be told");
         }
-        // A program that was just started has its file mapped a moment later: the maps will be read again.
+        // A program that has just started maps its file a moment later; the maps will be read again.
         let there = Constants::read(object, bias, target).filter(|constants| constants.version != (0, 0));
         there.map(Self::of).transpose()
     }
 
-    /// The layout of the V8 that says this of itself.
+    /// Derives the layout from V8's constants.
     ///
     /// # Errors
     ///
-    /// Why it is not known, for a person.
+    /// A message for the operator: why the layout is unknown.
     pub(in crate::runtime) fn of(constants: Constants) -> Result<Self, String> {
         let version @ (major, minor) = constants.version;
         if !KNOWN.contains(&version) {
@@ -235,7 +237,7 @@ impl Layout {
             fixed_array,
             shared_wrapper: wrapper,
         };
-        // Fields are near the beginning of their objects.
+        // Fields are near the start of their objects.
         let near = |offset: u32| u64::from(offset.min(128));
         let at = |offset: u64, flags, size| CodeFields {
             deoptimization: offset,
@@ -289,8 +291,8 @@ fn known_sizes() -> Sizes {
 mod tests {
     use super::*;
 
-    /// Guarantees: the table of V8 13.6 has 208 operations with three lengths, of which the longer operands' are not
-    /// shorter.
+    /// Guarantees: the table of V8 13.6 has 208 operations with three lengths each, and wider operands never make an
+    /// instruction shorter.
     #[test]
     fn sizes() {
         let Sizes(sizes) = known_sizes();

@@ -1,18 +1,19 @@
 //! V8 10.2, 11.3, 12.4 and 13.6: Node 18, 20, 22 and 24.
 //!
-//! V8 has no list of frames: its functions have their frames on the native stack, with a frame pointer, below which are
-//! the function and, of interpreted ones, the byte code and the place in it. These words are in the copy of the stack,
-//! so they are of the moment of the sample. What they refer to is read from memory right after it: objects move and go,
-//! so the type of each is checked, and that function and code belong together.
+//! V8 has no list of frames. Its functions have frames on the native stack, with a frame pointer; below it are the
+//! function and, for interpreted functions, the byte code and the current offset. These words are in the stack copy,
+//! so they are from the moment of the sample. The objects that they refer to are read from memory right afterwards. As
+//! objects may move or be freed, the type of each is checked, and that function and code belong together.
 //!
-//! * V8 makes positions in byte code when an exception, a profiler or a debugger needs them. Until then the line is
-//!   that where the function begins.
-//! * Inlined functions are told by the deoptimization data and the positions of code. Node has V8 note positions of all
-//!   instructions of TurboFan's; a V8 that notes those of calls only leaves the innermost frame open, which is then
-//!   called `outer [with inlined functions]`. Maglev notes none: its frames have the name of the outermost function.
-//!   Whether all instructions have positions is told by entries without a call behind them; of code with few entries,
-//!   by the rest of the process's code.
-//! * Not read: V8 with compressed pointers (Electron), and builds without the constants for debuggers (`v8dbg_*`).
+//! * V8 creates byte code positions only when an exception, a profiler or a debugger needs them. Until then the line
+//!   is that of the function's start.
+//! * Inlined functions are found by the deoptimization data and the positions in code. Node makes V8 record positions
+//!   of all TurboFan instructions. If V8 records those of calls only, the innermost frame is ambiguous and shown as
+//!   `outer [with inlined functions]`. Maglev records none: its frames have the name of the outermost function. A
+//!   table has positions of all instructions if it has entries without a call behind them; for code with few entries,
+//!   the rest of the process's code decides.
+//! * Not supported: V8 with compressed pointers (Electron), and builds without the constants for debuggers
+//!   (`v8dbg_*`).
 
 mod bytecode;
 mod code;
@@ -47,10 +48,10 @@ use crate::address_space::Module;
 use crate::elf::SymbolNames;
 use crate::unwind::StackMemory;
 
-/// How much is read for one stack. Sources of scripts are read once, and make up nearly all of it.
+/// How much is read for one stack. Most of it are scripts' sources, which are read once.
 const ALLOWANCE: Allowance = Allowance { reads: 8192, bytes: 64 << 20 };
 
-/// V8.
+/// The V8 engine of JavaScript.
 #[derive(Debug, Clone, Copy)]
 pub struct V8;
 
@@ -68,7 +69,7 @@ impl Runtime for V8 {
     }
 }
 
-/// The V8 of a process. All of its isolates are one, since frames tell all that is needed.
+/// The V8 of a process. Its isolates are not distinguished, since frames have all the needed addresses.
 #[derive(Debug)]
 pub(super) struct Engine {
     layout: Layout,
@@ -91,7 +92,7 @@ impl Engine {
 }
 
 impl Instance for Engine {
-    /// Nothing: frames are on the native stack, see [`Self::name_native`].
+    /// Reads nothing: the frames are on the native stack, see [`Self::name_native`].
     fn capture(
         &mut self,
         _thread: ThreadKey,

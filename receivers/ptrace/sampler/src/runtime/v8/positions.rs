@@ -1,28 +1,28 @@
-//! V8's tables of positions: from where code is to where it is in the source.
+//! V8's position tables: from offsets in code to positions in the source.
 //!
 //! Source of the formats: v8/v8 `src/codegen/source-position-table.cc` (pairs of variable-length integers),
 //! `src/codegen/source-position.h` (what a position is), `src/baseline/bytecode-offset-iterator.h` (Sparkplug's table).
 
-/// A place in a source, and in which of the functions that were inlined into the code it is.
+/// A position in a source, with the number of the inlined function it belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Position(pub(super) u64);
 
 impl Position {
-    /// The characters before it in its script; `None` if it is not known or in V8's own source.
+    /// The character offset in its script; `None` if unknown or if it is in V8's own source.
     pub(super) fn offset(self) -> Option<u32> {
         let external = self.0 & 1 == 1;
-        // Counted from one, so that zero means none.
+        // The stored value counts from one; zero means none.
         let offset = (self.0 >> 1) as u32 & ((1 << 30) - 1);
         (!external).then(|| offset.checked_sub(1)).flatten()
     }
 
-    /// The number of the inlined call from one on; 0 in the function that was compiled.
+    /// The number of the inlined call, counted from one; 0 in the function that was compiled.
     pub(super) fn inlining(self) -> u16 {
         (self.0 >> 31) as u16
     }
 }
 
-/// Reads variable-length integers of seven bits a byte, the lowest first.
+/// Reads variable-length integers of seven bits a byte, lowest bits first.
 struct Integers<'a>(&'a [u8]);
 
 impl Integers<'_> {
@@ -46,14 +46,14 @@ impl Integers<'_> {
     }
 }
 
-/// The entries of a source position table: offset in the code, and position. The offset is -1 where a function of the
-/// interpreter is entered.
+/// The entries of a source position table: offset in the code, and position. The offset is -1 for the entry of an
+/// interpreted function.
 pub(super) fn entries(table: &[u8]) -> impl Iterator<Item = (i64, Position)> + '_ {
     let mut integers = Integers(table);
     let (mut offset, mut position) = (-1i64, 0i64);
     std::iter::from_fn(move || {
         let step = integers.signed()?;
-        // The sign says whether it is a statement.
+        // The sign marks a statement.
         offset = offset.wrapping_add(if step >= 0 { step } else { step.wrapping_add(1).wrapping_neg() });
         position = position.wrapping_add(integers.signed()?);
         Some((offset, Position(position.cast_unsigned())))
@@ -66,18 +66,18 @@ pub(super) fn position(table: &[u8], offset: u64) -> Option<Position> {
     entries(table).take_while(|(at, _)| *at <= offset).last().map(|(_, position)| position)
 }
 
-/// How long instructions of the byte code are: by operation, for operands of one, two and four bytes.
+/// The lengths of byte code instructions: by operation, for operands of one, two and four bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Sizes(pub(super) Vec<u8>);
 
 impl Sizes {
-    /// The most bytes of it: an operation is a byte.
+    /// The maximum table size in bytes: an operation is one byte, with three lengths each.
     pub(super) const MAX: usize = 3 << 8;
 
-    /// The prefixes of instructions with operands of two and of four bytes, and those that a debugger writes.
+    /// The prefixes of instructions with operands of two and four bytes, and those that a debugger inserts.
     const PREFIXES: [(u8, usize); 4] = [(0, 1), (1, 2), (2, 1), (3, 2)];
 
-    /// Of these instructions the length of the first one with its prefix.
+    /// Returns the length of the first instruction, including its prefix.
     fn first(&self, code: &[u8]) -> Option<usize> {
         let (&operation, rest) = code.split_first()?;
         let count = self.0.len() / 3;
@@ -91,8 +91,8 @@ impl Sizes {
     }
 }
 
-/// The offset in the byte code to which an offset in Sparkplug's code belongs. The table has how long the code of each
-/// instruction is, after that of what comes before the first one.
+/// Converts an offset in Sparkplug's code to a byte code offset. The table has the length of the prologue, then the
+/// length of the machine code of each instruction.
 pub(super) fn bytecode_offset(table: &[u8], sizes: &Sizes, code: &[u8], offset: u64) -> Option<u64> {
     let mut lengths = Integers(table);
     let mut end = lengths.unsigned()?;
@@ -123,7 +123,7 @@ mod tests {
         let first: Vec<_> = entries(&bytes).take(2).map(|(at, position)| (at, position.offset())).collect();
         assert_eq!(first, [(0, Some(53)), (39, Some(84))]);
         assert_eq!(position(&bytes, 38).and_then(Position::offset), Some(53));
-        // A function of the interpreter: where it is entered, and its first instruction.
+        // An interpreted function: its entry, and its first instruction.
         assert_eq!(
             entries(&[1, 6, 2, 4]).map(|(at, position)| (at, position.0)).collect::<Vec<_>>(),
             [(-1, 3), (0, 5)]
@@ -132,8 +132,8 @@ mod tests {
         assert_eq!(position(&[], 3), None);
     }
 
-    /// Guarantees: offsets in Sparkplug's code are those of the instruction that they belong to, prefixes are part of
-    /// their instruction, and tables that end early say nothing.
+    /// Guarantees: offsets in Sparkplug's code map to the instruction that contains them, prefixes belong to their
+    /// instruction, and truncated tables yield nothing.
     #[test]
     fn baseline() {
         // Operations 0 to 3 are prefixes, 4 has one byte, 5 has two (three, five).

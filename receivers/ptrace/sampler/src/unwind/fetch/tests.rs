@@ -1,4 +1,4 @@
-//! Code as compilers make it of evaluation functions, and code that no compiler makes.
+//! Evaluation functions as compilers generate them, and code that no compiler generates.
 
 use proptest::prelude::*;
 
@@ -9,8 +9,7 @@ use super::*;
 const START: u64 = CODE + 0x100;
 const SLOT: u64 = 0x5010;
 
-/// What code finds with these registers (by their numbers in instructions), where SP is 0x5000 and its part of the
-/// stack has one word.
+/// The results for code with these registers (by encoding number); SP is 0x5000, and its stack frame has one word.
 fn found(code: &[u8], registers: &[(u8, u64)], slot: u64) -> Vec<Next> {
     let mut made = Made::new();
     made.put(START, code);
@@ -23,16 +22,16 @@ fn found(code: &[u8], registers: &[(u8, u64)], slot: u64) -> Vec<Next> {
     ways.fetches.iter().filter_map(|fetch| fetch.resolve(&known, read)).collect()
 }
 
-/// The end of the code of an instruction, as GCC makes it of CPython 3.12: `movzbl 2(%r10), %eax; add $2, %r10;
-/// movzbl 1(%r10), %r14d; mov (%rdi,%rax,8), %rax; jmp *%rax`.
+/// The end of the code of an instruction, as GCC compiles it in CPython 3.12:
+/// `movzbl 2(%r10), %eax; add $2, %r10; movzbl 1(%r10), %r14d; mov (%rdi,%rax,8), %rax; jmp *%rax`.
 const DISPATCH: &[u8] = b"\x41\x0f\xb6\x42\x02\x49\x83\xc2\x02\x45\x0f\xb6\x72\x01\x48\x8b\x04\xc7\xff\xe0";
 
 fn before_dispatch(code: &[u8]) -> Vec<u8> {
     [code, DISPATCH].concat()
 }
 
-/// Guarantees: the address is found in a register, also where it is changed by a number or by a multiple of another
-/// register on the way, which stays in the same function.
+/// Guarantees: the address is found in a register, also if a constant or a multiple of another register is added to it
+/// on the path, which stays in the same function.
 #[test]
 fn in_a_register() {
     let at = |code: &[u8]| found(&before_dispatch(code), &[(10, 0x7000)], 0);
@@ -43,8 +42,8 @@ fn in_a_register() {
     assert_eq!(other, [Next::At(0x7006)]);
 }
 
-/// Guarantees: behind a call, registers that it changes say nothing, and the word that the address was kept in
-/// meanwhile does; what was written to a word on the way is what it has.
+/// Guarantees: behind a call, registers that it may change are not used, but the word in which the address was kept
+/// is; a word written on the path has the written value.
 #[test]
 fn across_calls() {
     // call; mov 0x10(%rsp), %r10
@@ -56,8 +55,8 @@ fn across_calls() {
     assert_eq!(found(&written, &[(10, 0x8000)], 0x7000), [Next::At(0x8002)]);
 }
 
-/// Guarantees: where the address is read from memory that is not the call's own, as that of a frame, that place is
-/// said.
+/// Guarantees: if the address is read from memory outside of the call's stack frame, such as an interpreter frame,
+/// that memory is the result.
 #[test]
 fn in_a_frame() {
     // call; mov 0x38(%rbx), %r10
@@ -68,8 +67,7 @@ fn in_a_frame() {
     assert_eq!(found(&code, &[], 0x6000), [Next::In(0x6038)]);
 }
 
-/// Guarantees: all ways from a branch are followed, and what is read elsewhere than before a jump through a table is
-/// none of it.
+/// Guarantees: all paths from a branch are followed, and only reads before a jump through a table count.
 #[test]
 fn by_several_ways() {
     // test %al, %al; je over the first
@@ -80,7 +78,7 @@ fn by_several_ways() {
     assert_eq!(found(b"\x41\x0f\xb6\x42\x02\xc3", &[(10, 0x8000)], 0), []);
 }
 
-/// Guarantees: behind the read, right before the jump, the register that has the address at all jumps has it.
+/// Guarantees: between the read and the jump, the result is the register that holds the address at all jumps.
 #[test]
 fn between_read_and_jump() {
     let mut made = Made::new();
@@ -96,15 +94,15 @@ fn between_read_and_jump() {
     assert_eq!(kept.resolve(&registers).collect::<Vec<_>>(), [0x7000]);
 }
 
-/// The end of the code of an instruction in Debian's shared library of CPython 3.11, which is built for DTrace: `movzwl
-/// 2(%r15), %edx; mov 8(%rsp), %rax; movzwl (%rax), %eax; mov %edx, %r9d; shr $8, %r9w; neg %ax; movzwl %r9w, %r9d; sbb
-/// %al, %al; or 0xc0(%rsp), %al; or %edx, %eax; movzbl %al, %edx; mov (%rdi,%rdx,8), %rdx; jmp *%rdx`.
+/// The end of the code of an instruction in Debian's shared library of CPython 3.11, which is built for DTrace:
+/// `movzwl 2(%r15), %edx; mov 8(%rsp), %rax; movzwl (%rax), %eax; mov %edx, %r9d; shr $8, %r9w; neg %ax; movzwl %r9w,
+/// %r9d; sbb %al, %al; or 0xc0(%rsp), %al; or %edx, %eax; movzbl %al, %edx; mov (%rdi,%rdx,8), %rdx; jmp *%rdx`.
 const TRACED: &[u8] =
     b"\x41\x0f\xb7\x57\x02\x48\x8b\x44\x24\x08\x0f\xb7\x00\x41\x89\xd1\x66\x41\xc1\xe9\x08\x66\xf7\xd8\x45\
     \x0f\xb7\xc9\x18\xc0\x0a\x84\x24\xc0\x00\x00\x00\x09\xd0\x0f\xb6\xd0\x48\x8b\x14\xd7\xff\xe2";
 
-/// Guarantees: what is read between the instruction and the jump, and does not decide where the jump leads, is not taken
-/// for the instruction; behind the read of the instruction, that is known to have been read.
+/// Guarantees: a read between the instruction and the jump that does not decide the jump's target is not taken for the
+/// instruction; behind the read of the instruction, it is known to have been read.
 #[test]
 fn other_reads_before_the_jump() {
     assert_eq!(found(TRACED, &[(15, 0x7000)], 0), [Next::At(0x7002)]);
@@ -113,13 +111,13 @@ fn other_reads_before_the_jump() {
     let (space, mut kept) = (made.space(), Kept::default());
     assert!(!fetches(&space, START, &mut kept).is_read);
     assert!(fetches(&space, START + 5, &mut kept).is_read);
-    // A jump to the sum of both depends on both.
+    // A jump to the sum of two reads depends on both.
     let both = b"\x41\x0f\xb7\x57\x02\x0f\xb6\x06\x48\x01\xd0\xff\xe0"; // movzbl (%rsi), %eax; add %rdx, %rax; jmp *%rax
     assert_eq!(found(both, &[(15, 0x7000), (6, 0x6000)], 0), [Next::At(0x7002), Next::At(0x6000)]);
 }
 
 proptest! {
-    /// Guarantees: no code makes it panic, and all answers are within the bounds.
+    /// Guarantees: no code causes a panic, and all results are within the limits.
     #[test]
     fn attack_any_code(code in prop::collection::vec(any::<u8>(), 0..2000)) {
         let mut made = Made::new();

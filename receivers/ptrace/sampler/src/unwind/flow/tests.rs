@@ -1,4 +1,4 @@
-//! Functions as compilers make them, and code that no compiler makes.
+//! Functions as compilers generate them, and code that no compiler generates.
 
 use proptest::prelude::*;
 
@@ -9,8 +9,8 @@ use super::*;
 const START: u64 = CODE + 0x100;
 const MOST: u32 = 4096;
 
-/// A register, and what is added to it for the canonical frame address; the registers that are saved and where, from
-/// there on.
+/// The expected rules: a register, its offset to the canonical frame address; the saved registers and their offsets
+/// from that address.
 type Said = ((u8, i64), Vec<(u8, i32)>);
 
 fn said(row: &Row) -> Said {
@@ -20,7 +20,7 @@ fn said(row: &Row) -> Said {
     ((register, offset), saved.collect())
 }
 
-/// An instruction, and what is true at it: how far the return address's end is from the stack pointer or (`true`) from
+/// An instruction, and the expected distance to the end of the return address from the stack pointer or (`true`) from
 /// the frame pointer.
 type Instruction = (&'static [u8], Option<(bool, i64)>);
 
@@ -41,8 +41,8 @@ fn check(code: &[Instruction]) -> (AddressSpace, Vec<u64>) {
     (space, places)
 }
 
-/// Guarantees: registers that are pushed, room that is made in steps, arguments on the stack, and ways that join are
-/// followed; saved registers are where they were pushed, and in the function's last instructions no more.
+/// Guarantees: pushed registers, space reserved in steps, arguments on the stack, and joining paths are followed;
+/// saved registers are found where they were pushed, but no longer in the function's last instructions.
 #[test]
 fn pushes_and_room() {
     let at = |offset| Some((false, offset));
@@ -68,15 +68,15 @@ fn pushes_and_room() {
     assert_eq!(saved(9), Some(vec![(3, -24), (FRAME_POINTER, -16), (16, -8)]));
     assert_eq!(saved(12), Some(vec![(FRAME_POINTER, -16), (16, -8)]));
     assert_eq!(saved(13), Some(vec![(16, -8)]));
-    // The same by the way to the end.
+    // The same by following the path to the end.
     for place in &places[4..14] {
         let to_return = rules_to_return(&space, *place, MOST).0.first().map(|row| said(row).0);
         assert_eq!(to_return, rules(&space, START, *place, MOST).0.map(|row| said(&row).0), "{place:x}");
     }
 }
 
-/// Guarantees: where room is made by a number that is not known, the frame pointer says where the return address is;
-/// where there is none, nothing does.
+/// Guarantees: if space of unknown size is reserved, the return address is found by the frame pointer; without a frame
+/// pointer it is not found.
 #[test]
 fn room_of_any_size() {
     let (at, framed) = (|offset| Some((false, offset)), Some((true, 16)));
@@ -94,8 +94,8 @@ fn room_of_any_size() {
     check(&[(b"\x48\x29\xc4", at(8)), (b"\xff\xd2", None), (b"\xc3", None)]);
 }
 
-/// Guarantees: what is reached through a table only has the stack of where it was jumped from; code that is jumped to
-/// at the end has the caller's.
+/// Guarantees: code reached only through a table has the stack of the jump; code reached by a tail call has the
+/// caller's stack.
 #[test]
 fn tables_and_last_jumps() {
     let at = |offset| Some((false, offset));
@@ -113,7 +113,7 @@ fn tables_and_last_jumps() {
     ]);
 }
 
-/// Guarantees: where ways to a return differ in where the return address is, all answers are given, the one without
+/// Guarantees: if paths to a return differ in the place of the return address, all results are given, the one without
 /// calls first.
 #[test]
 fn ways_that_differ() {
@@ -125,7 +125,8 @@ fn ways_that_differ() {
     assert_eq!(answers, [(STACK_POINTER, 16), (STACK_POINTER, 8)]);
 }
 
-/// Guarantees: the program's first function is found in the start of a static program and of one that can be anywhere.
+/// Guarantees: the program's first function is found in the start code of a static and of a position-independent
+/// program.
 #[test]
 fn first_function() {
     let mut made = Made::new();
@@ -141,7 +142,7 @@ fn first_function() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Guarantees: whatever code is, following it ends within its limit and does not panic.
+    /// Guarantees: whatever the code is, following it ends within its limit and does not panic.
     #[test]
     fn attack_any_code(
         pieces in prop::collection::vec(prop_oneof![

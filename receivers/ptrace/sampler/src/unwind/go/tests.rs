@@ -1,4 +1,4 @@
-//! A program of Go's that was made up, and what its table could be made to say.
+//! A synthetic Go program, and manipulated variants of its table.
 
 use std::fs::File;
 use std::io;
@@ -17,13 +17,14 @@ const SECTIONS: usize = 0x500;
 const NAMES: usize = 0x700;
 const TEXT: u64 = 0x800;
 
-/// A program of Go's that is nothing but its headers and its table: a function of 308 bytes, and at 0x200 one that is
-/// the first of its stack.
+/// A Go program that consists of its headers and its table only: a function of 308 bytes, and at 0x200 the first one
+/// of its stack.
 #[derive(Debug, Clone)]
 struct Program(Vec<u8>);
 
 impl Program {
-    /// With the start of the text where Go puts it since 1.26, or where it was before.
+    /// Creates the program with the start of the text in the module data (since Go 1.26), or in the header of the
+    /// table.
     fn new(in_module: bool) -> Self {
         let mut program = Self(vec![0; 0x1000]);
         program.put(0, b"\x7fELF\x02\x01\x01");
@@ -74,7 +75,7 @@ impl Program {
         self.words(at + 8, &[offset, offset, offset, size, size, 4]);
     }
 
-    /// What the table says of an address of the text.
+    /// The table entry for an address of the text.
     fn frame(&self, distance: u64) -> Option<Frame> {
         let space = AddressSpace::load(self, None, &mut ObjectCache::default()).ok()?;
         let address = BASE + TEXT + distance;
@@ -112,8 +113,8 @@ impl ProcessView for Program {
 /// Sizes: 0 for 4 bytes, 8 for 3, 32 for 300, 0 for 1.
 const SIZES: [u8; 10] = [2, 4, 16, 3, 48, 0xac, 2, 63, 1, 0];
 
-/// Guarantees: frames are found in the tables of Go 1.20 to 1.25 and of 1.26, and the first function of a stack is
-/// told; behind the last function there is none.
+/// Guarantees: frames are found in the tables of Go 1.20 to 1.25 and of 1.26, the first function of a stack is
+/// recognized, and behind the last function there is no frame.
 #[test]
 fn known_program() {
     for program in [Program::new(false), Program::new(true)] {
@@ -129,7 +130,7 @@ fn known_program() {
     assert_eq!(other.frame(4), None, "no module of this table");
 }
 
-/// Guarantees: Go 1.18 and 1.19, whose functions have one field less.
+/// Guarantees: Go 1.18 and 1.19 work too, whose functions have one field less.
 #[test]
 fn older_program() {
     let mut program = Program::new(false);
@@ -139,7 +140,7 @@ fn older_program() {
     assert_eq!(program.frame(0x207), Some(Frame { size: 32, top: true }));
 }
 
-/// Guarantees: a function that moves the stack pointer elsewhere has no frame.
+/// Guarantees: a function that switches the stack pointer to another stack has no frame.
 #[test]
 fn switches_stacks() {
     let mut program = Program::new(false);
@@ -161,7 +162,7 @@ proptest! {
         }
     }
 
-    /// Guarantees: the same for the words of the table alone, with values that numbers overflow at.
+    /// Guarantees: the same for single words of the table, with values at which numbers overflow.
     #[test]
     fn any_words(changes in prop::collection::vec((0..0x80usize, prop::sample::select(vec![0, 1, 0x7fff_ffff, u32::MAX, 0x8000_0000, 0xfff8])), 1..6), distance in 0..0x800u64) {
         let mut program = Program::new(false);
@@ -174,8 +175,7 @@ proptest! {
     }
 }
 
-/// Guarantees: sizes are found as Go's linker writes them, and none behind the end or in tables that
-/// are cut off.
+/// Guarantees: sizes are decoded as Go's linker writes them, and none behind the end or in truncated tables.
 #[test]
 fn sizes() {
     for (distance, size) in [(0, 0), (3, 0), (4, 8), (6, 8), (7, 32), (306, 32), (307, 0)] {

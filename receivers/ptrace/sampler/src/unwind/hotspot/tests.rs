@@ -1,4 +1,4 @@
-//! Code as HotSpot makes it, instruction by instruction.
+//! Code as HotSpot generates it, instruction by instruction.
 
 use super::super::made::{CODE, Made, ROOT, STACK, Thread};
 use super::super::{COUNT, Outcome};
@@ -16,7 +16,7 @@ const RBP: usize = 6;
 const RSP: usize = 7;
 const R13: usize = 13;
 
-/// An instruction, and what it does to the thread.
+/// An instruction, and its effect on the thread.
 type Step = (&'static [u8], fn(&mut Thread));
 
 fn nothing(_: &mut Thread) {}
@@ -25,8 +25,8 @@ fn pop_frame(thread: &mut Thread) {
     thread.registers[RBP] = thread.pop();
 }
 
-/// A method with a frame: the stack is touched far below, the frame is set up, something is called, the frame goes, and
-/// the thread looks whether it should stop.
+/// A method with a frame: it touches the stack far below, sets up the frame, calls something, removes the frame, and
+/// polls for a safepoint.
 const METHOD: &[Step] = &[
     (b"\x89\x84\x24\x00\xc0\xfe\xff", nothing),
     (b"\x55", |thread| thread.push(thread.registers[RBP])),
@@ -43,7 +43,7 @@ const METHOD: &[Step] = &[
     (b"\xc3", nothing),
 ];
 
-/// A method that calls nothing, behind the comparison of its object's class.
+/// A method without calls, behind the comparison of its object's class.
 const LEAF: &[Step] = &[
     (b"\x44\x8b\x56\x08", nothing),
     (b"\x4c\x3b\xd0", nothing),
@@ -61,8 +61,8 @@ const LEAF: &[Step] = &[
     (b"\xc3", nothing),
 ];
 
-/// The start of a method in the interpreter, which takes the return address from the stack to make room for variables
-/// below the arguments.
+/// The start of an interpreted method, which pops the return address to reserve space for variables below the
+/// arguments.
 const INTERPRETED: &[Step] = &[
     (b"\x48\x8b\x53\x10", nothing),
     (b"\x58", |thread| thread.registers[RAX] = thread.pop()),
@@ -79,7 +79,7 @@ const INTERPRETED: &[Step] = &[
     (b"\x41\xff\x24\xda", nothing),
 ];
 
-/// The end of a method in the interpreter: it jumps to its caller.
+/// The end of an interpreted method: it jumps to its caller.
 const LEAVING: &[Step] = &[
     (b"\x48\x8b\x5d\xf8", |thread| thread.registers[RBX] = SENDER),
     (b"\xc9", |thread| {
@@ -91,7 +91,7 @@ const LEAVING: &[Step] = &[
     (b"\x41\xff\xe5", nothing),
 ];
 
-/// What finds a method of an interface's, and what brings arguments from the stack to registers: they jump to the
+/// Stubs that look up an interface method, and that move arguments from the stack to registers: they jump to the
 /// method.
 const DISPATCH: &[Step] = &[
     (b"\x4c\x8b\x56\x08", nothing),
@@ -110,7 +110,7 @@ const ADAPTER: &[Step] = &[
     (b"\x41\xff\xe3", nothing),
 ];
 
-/// What a caller goes on with: behind a call, and where it is entered by a return only.
+/// Code at which a caller continues: first the code after a call, then code that is entered by a return only.
 const ENTRIES: [&[u8]; 9] = [
     b"\x0f\x1f\x84\x00\x44\x01\x00\x00",
     b"\x48\x8b\x65\xf0\x48\xc7\x45\xf0\x00\x00\x00\x00\x4c\x8b\x6d\xc0",
@@ -125,7 +125,7 @@ const ENTRIES: [&[u8]; 9] = [
 
 fn made(called: &[Step], entry: usize) -> Made {
     let mut made = Made::new();
-    // A call of `called`, where the caller is not entered by a return.
+    // A call of `called`, for a caller that is not entered by a return.
     if entry == 0 {
         made.put(CALLER - 5, &[0xe8]);
         made.put(CALLER - 4, &((CALLED - CALLER) as u32).to_le_bytes());
@@ -139,7 +139,7 @@ fn made(called: &[Step], entry: usize) -> Made {
     made
 }
 
-/// A thread whose first function, with a frame, was called by the C library's, and called (or went on to) the second.
+/// A thread whose first function, called from the C library, has a frame and called (or jumped to) the second.
 fn thread(entered: bool) -> Thread {
     let mut thread = Thread::new();
     thread.push(ROOT);
@@ -148,15 +148,15 @@ fn thread(entered: bool) -> Thread {
     thread.push(CALLER);
     if !entered {
         thread.frame();
-        // The interpreter keeps its caller's stack pointer there.
+        // The interpreter stores its caller's stack pointer there.
         thread.push(SENDER);
         thread.room(0x40);
     }
     thread
 }
 
-/// Guarantees: at each instruction of what HotSpot makes, the caller is the one that called, none is left out and none
-/// made up, whatever the caller goes on with; the stack is complete.
+/// Guarantees: at each instruction of HotSpot's code, the caller found is the one that called, none is left out or
+/// invented, whatever code the caller continues at; the stack is complete.
 #[test]
 fn at_each_instruction() {
     let codes =
@@ -176,7 +176,7 @@ fn at_each_instruction() {
     }
 }
 
-/// Guarantees: below a frame of Java's, the frame pointer leads on, through several frames.
+/// Guarantees: below a Java frame, the frame pointer leads through several frames.
 #[test]
 fn callers_by_frame_pointers() {
     let mut made = made(METHOD, 1);
@@ -199,8 +199,8 @@ fn callers_by_frame_pointers() {
     assert_eq!((frames, outcome), (expected, Outcome::default()));
 }
 
-/// Guarantees: where no return address is by the frame pointer, nothing is said to be complete, and nothing that is not
-/// on the stack is said.
+/// Guarantees: if there is no return address next to the frame pointer, the stack is not complete, and all frames
+/// shown are on the stack.
 #[test]
 fn no_return_address() {
     let mut space = made(METHOD, 0).space();
@@ -216,7 +216,7 @@ fn no_return_address() {
     assert!(!frames.contains(&(CALLER + 1)), "{frames:x?}");
 }
 
-/// Guarantees: what is entered by a return in Java is no return address in processes without Java.
+/// Guarantees: code that only Java enters by a return is not taken for a return address in processes without Java.
 #[test]
 fn only_in_java() {
     let space = made(METHOD, 1).space();
@@ -224,8 +224,8 @@ fn only_in_java() {
     assert_ne!(outcome.trust, Trust::Complete);
 }
 
-/// Guarantees: where the virtual machine compiles methods that keep no frame pointer, stacks through its code are
-/// guessed, and go by what the frame pointer says still.
+/// Guarantees: if the virtual machine compiles methods without frame pointers, stacks through its code are guessed,
+/// but still follow the frame pointer.
 #[test]
 fn without_frame_pointers() {
     for room in [&b"\x48\x83\xec\x30"[..], b"\x48\x81\xec\x90\x00\x00\x00"] {
@@ -245,8 +245,8 @@ fn without_frame_pointers() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
-    /// Guarantees: whatever Java's code and the stack are, unwinding ends and does not panic, and what was found
-    /// without anything remembered is found again.
+    /// Guarantees: whatever Java's code and the stack are, unwinding ends and does not panic, and gives the same
+    /// result with an empty cache and with a filled one.
     #[test]
     fn attack_any_code(
         code in prop::collection::vec(any::<u8>(), 0..600),

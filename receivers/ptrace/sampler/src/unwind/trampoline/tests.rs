@@ -10,7 +10,8 @@ const SECOND: u64 = CODE + 0x200;
 const TWO: u32 = 1 << 7 | 1 << 16;
 const ALL: u32 = (1 << COUNT) - 1;
 
-/// The trampoline as CPython builds it: its code, where its instructions are, and where its callee returns to.
+/// The trampoline as CPython builds it: its code, the offsets of its instructions, and the return address of its
+/// callee.
 fn variants() -> [(Vec<u8>, Vec<usize>, usize); 4] {
     let marked = |code: &[u8]| [MARK, code].concat();
     [
@@ -21,7 +22,7 @@ fn variants() -> [(Vec<u8>, Vec<usize>, usize); 4] {
     ]
 }
 
-/// What the first `count` instructions did to the stack; `framed` where the trampoline keeps a frame pointer.
+/// Applies the first `count` instructions to the stack; `framed` if the trampoline keeps a frame pointer.
 fn enter(thread: &mut Thread, code: &[u8], at: usize, returns: u64) {
     thread.push(returns);
     let at = if code.starts_with(MARK) { at.saturating_sub(MARK.len()) } else { at };
@@ -34,9 +35,9 @@ fn enter(thread: &mut Thread, code: &[u8], at: usize, returns: u64) {
     }
 }
 
-/// Guarantees: at each of its instructions, interrupted there or below a Python function that another one called, the
-/// callers of CPython's trampoline are found, by the stack pointer alone, and the stack is complete; registers that it
-/// preserves are known behind it.
+/// Guarantees: the callers of CPython's trampoline are found at each of its instructions, whether interrupted there or
+/// below a Python function that another one called, by the stack pointer alone. The stack is complete, and registers
+/// that the trampoline preserves are known in its caller.
 #[test]
 fn at_each_instruction() {
     for (code, places, returns) in variants() {
@@ -61,7 +62,7 @@ fn at_each_instruction() {
     }
 }
 
-/// Guarantees: the frame pointer of the code that entered the trampoline is known behind it.
+/// Guarantees: the frame pointer of the code that entered the trampoline is known in its caller.
 #[test]
 fn keeps_the_frame_pointer() {
     for (code, places, _) in variants() {
@@ -70,7 +71,7 @@ fn keeps_the_frame_pointer() {
         made.put(FIRST, b"\x55\x48\x89\xe5\xff\xd0\x5d\xc3");
         made.put(SECOND, &code);
         let space = made.space();
-        // The first one is no trampoline: it calls by another register.
+        // The first place is not in a trampoline: it calls through another register.
         for place in places {
             let mut thread = Thread::new();
             thread.push(ROOT);
@@ -84,7 +85,7 @@ fn keeps_the_frame_pointer() {
     }
 }
 
-/// Guarantees: code that differs in a byte is no trampoline.
+/// Guarantees: code that differs in one byte is not taken for a trampoline.
 #[test]
 fn other_code() {
     for (code, places, _) in variants() {

@@ -2,14 +2,14 @@ use super::*;
 use crate::runtime::{Executed, Lookup, NextInstruction, RawFrame, Segment};
 use crate::unwind::StackCopy;
 
-/// The registers of these tests: RBX has the frame, R12 the instruction.
+/// The registers in these tests: RBX holds the frame, R12 the instruction.
 const FRAME: u8 = 3;
 const INSTRUCTION: u8 = 12;
 
-/// Where the evaluation function is.
+/// The address range of the evaluation function.
 const EVALUATION: Range<u64> = 0x40_0000..0x41_0000;
 
-/// A native stack of the evaluation function (`true`) and others, from address 0x1000 on.
+/// A native stack from address 0x1000 on; `true` marks a frame of the evaluation function.
 struct Native(Vec<Frame>);
 
 impl Native {
@@ -23,7 +23,7 @@ impl Native {
         Self(kinds.iter().enumerate().map(frame).collect())
     }
 
-    /// This native frame has these registers: the frame, and an instruction of the function with this number.
+    /// Sets the registers of this native frame: the frame, and an instruction of the function with this number.
     fn with(mut self, native: usize, frame: u64, function: u32) -> Self {
         self.0[native].registers.set(FRAME, frame);
         self.0[native].registers.set(INSTRUCTION, code(function).start + 32);
@@ -39,7 +39,7 @@ fn p(function: u32) -> Location {
     Location::Interpreted { function, line: 1 }
 }
 
-/// The same with the line of a native call's instruction.
+/// The location with the line of a native call's instruction.
 fn found(function: u32) -> Location {
     Location::Interpreted { function, line: 9 }
 }
@@ -53,17 +53,17 @@ fn code(function: u32) -> Range<u64> {
     start..start + 0x80
 }
 
-/// Where the function that is native begins.
+/// The start address of a native function.
 fn begins(function: u32) -> u64 {
     0x50_0000 + u64::from(function) * 0x1_0000
 }
 
-/// Where the frames are: callers below what they call.
+/// The addresses of frames: callers are below the functions they call.
 fn at(index: usize) -> u64 {
     0x5_8000 - index as u64 * 0x100
 }
 
-/// What is there to be merged.
+/// Frames to be merged.
 #[derive(Clone)]
 struct Read {
     captured: Captured,
@@ -85,10 +85,10 @@ fn read(segments: &[&[u32]]) -> Read {
     Read { captured, resolved }
 }
 
-/// What stands for callers that nothing proves.
+/// Shown in place of callers that nothing proves.
 const UNKNOWN: Location = Location::CALLERS_NOT_KNOWN;
 
-/// Functions that are known: up to 20, native ones from 100 to 109.
+/// Known functions: numbers up to 20, and native ones from 100 to 109.
 struct Known {
     shared: bool,
 }
@@ -143,32 +143,33 @@ fn merged_with(
     (locations, counts)
 }
 
-/// What becomes of a thread that stands still.
+/// The merged stack of a stopped thread.
 fn standing(native: &Native, complete: bool, segments: &[&[u32]]) -> Vec<Location> {
     merged(native, complete, &read(segments), None).0
 }
 
-/// What becomes of one that ran on.
+/// The merged stack of a thread that has run since its sample.
 fn proven(native: &Native, segments: &[&[u32]]) -> (Vec<Location>, Merged) {
     merged(native, true, &read(segments), Some(&mut Known { shared: false }))
 }
 
-/// Guarantees: the frames of a native call take its place, paired in their order, by as much as there is of both.
+/// Guarantees: the frames of a native call replace it; calls and frames are paired in order, as many as there are of
+/// both.
 #[test]
 fn in_order() {
     let native = Native::new(&[false, true, false, true, false]);
     assert_eq!(standing(&native, true, &[&[1, 2], &[3]]), [n(0), p(1), p(2), n(2), p(3), n(4)]);
-    // A call begins: its frames are not there yet.
+    // A call is beginning: its frames do not exist yet.
     assert_eq!(standing(&native, true, &[&[3]]), [n(0), n(1), n(2), p(3), n(4)]);
-    // The native stack ends early, or goes on elsewhere (a fiber's).
+    // The native stack is truncated, or continues elsewhere (on a fiber's).
     for complete in [true, false] {
         let stack = standing(&native, complete, &[&[1], &[2], &[3]]);
         assert_eq!(stack, [n(0), p(1), n(2), p(2), n(4), p(3)]);
     }
 }
 
-/// Guarantees: the frame that a native call has in its register tells which frames are its own, whatever is missing on
-/// both sides; between calls that are known so, equal numbers are paired in their order.
+/// Guarantees: the frame in a native call's register identifies the call's frames, whatever is missing on either side;
+/// between such calls, the others are paired in order if their numbers are equal.
 #[test]
 fn by_registers() {
     let native = || Native::new(&[true, false, true, true, false]);
@@ -177,12 +178,11 @@ fn by_registers() {
     assert_eq!(standing(&native().with(0, at(1), 2), true, &segments), [p(2), n(1), p(3), n(3), n(4)]);
     let both = native().with(0, at(0), 1).with(3, at(2), 3);
     assert_eq!(standing(&both, true, &segments), [p(1), n(1), p(2), p(3), n(4)]);
-    // Any frame of a call may be the one.
+    // The register may hold any frame of the call.
     assert_eq!(standing(&native().with(2, at(1), 2), true, &[&[1, 2]]), [n(0), n(1), p(1), p(2), n(3), n(4)]);
 }
 
-/// Guarantees: a thread that executes no call of the evaluation function has no frames, whatever was read of its
-/// process.
+/// Guarantees: a thread without a call of the evaluation function has no frames, whatever was read of its process.
 #[test]
 fn other_threads() {
     let native = Native::new(&[false, false]);
@@ -192,8 +192,8 @@ fn other_threads() {
     assert_eq!(proven(&native, &[&[1]]), (vec![n(0), n(1)], Merged::default()));
 }
 
-/// Guarantees: functions that are native take the place of their own machine code where that is on the stack, and else
-/// stand before the function that called them; outermost ones are outside.
+/// Guarantees: a native function replaces the native frame of its machine code if that is on the stack; otherwise it
+/// is placed before the function that called it, and the outermost ones outside of the stack.
 #[test]
 fn native_functions() {
     let mut native = Native::new(&[true, false, false, false, true, false]);
@@ -206,7 +206,7 @@ fn native_functions() {
     assert_eq!(standing(&native, true, &[&[1], &[2], &[104]]).last(), Some(&p(104)));
 }
 
-/// Guarantees: frames that are the interpreter's own are not there, and end a call; unknown ones are counted.
+/// Guarantees: internal frames of the interpreter are not shown and end a call; unknown functions are counted.
 #[test]
 fn own_frames() {
     let native = Native::new(&[false, true, false]);
@@ -218,8 +218,8 @@ fn own_frames() {
     assert_eq!(counts, Merged { named: 1, unknown: 1, ..Merged::default() });
 }
 
-/// Guarantees: of a thread that ran on, a call is named by the instruction in its register alone, with its line, and a
-/// frame stands for its callers; a call without one keeps its native frame.
+/// Guarantees: if a thread has run since its sample, a call is named only by the instruction in its register, with its
+/// line, and a placeholder stands for the callers. A call without that register keeps its native frame.
 #[test]
 fn proof() {
     let native = Native::new(&[true, false, true, false]).with(0, at(0), 4);
@@ -233,7 +233,7 @@ fn proof() {
     assert_eq!(proven(&native, &[&[4]]), (vec![n(0)], Merged { unproven: 1, ..Merged::default() }));
 }
 
-/// Guarantees: where another function was executed than the one whose frame was read, that one is named.
+/// Guarantees: if the call executed another function than the one read, the executed one is named.
 #[test]
 fn another_function() {
     let native = |frame, function| Native::new(&[true, false]).with(0, frame, function);
@@ -242,8 +242,8 @@ fn another_function() {
     }
 }
 
-/// Guarantees: the registers of a call that begins or ends are its caller's and name it not; those of an outer call
-/// that nothing saved are its callee's and name it not either.
+/// Guarantees: while a call begins or ends, its registers belong to the caller and do not name it; if nothing saved
+/// the registers of an outer call, they belong to its callee and do not name it either.
 #[test]
 fn registers_of_another_call() {
     let native = Native::new(&[true, false, true]).with(0, at(0), 4).with(2, at(0), 4);
@@ -252,11 +252,11 @@ fn registers_of_another_call() {
     assert_eq!(proven(&native, &[&[4, 3]]).0, [n(0), found(4), UNKNOWN, n(2), n(3)]);
 }
 
-/// Guarantees: where the instruction's register alone is the callee's, it names nothing either; what the callee saved
-/// of both registers does, if they belong together.
+/// Guarantees: an instruction register that belongs to the callee does not name the call; the values that the callee
+/// saved of both registers do, if they belong together.
 #[test]
 fn saved_registers() {
-    // Both registers of the outer call, and only the one of the instruction, are those of the inner one.
+    // Either both registers of the outer call, or only its instruction register, have the values of the inner call.
     let (both, one) = (at(0), at(2));
     let segments: [&[u32]; 2] = [&[4, 3], &[2]];
     let with = |frame: u64, words: &[(u64, u64)]| {
@@ -270,14 +270,14 @@ fn saved_registers() {
     assert_eq!(with(both, &[(0x1140, instruction), (0x1148, frame)]), wanted);
     assert_eq!(with(both, &[(0x1140, frame), (0x1148, instruction)]), wanted);
     assert_eq!(with(one, &[(0x1140, instruction)]), wanted);
-    // Apart from each other, of two functions, or in another part of the stack they prove nothing.
+    // Values that are not adjacent, of two functions, or in another stack frame prove nothing.
     assert_eq!(with(both, &[(0x1140, frame), (0x1150, instruction)]), nothing);
     assert_eq!(with(both, &[(0x1140, at(1)), (0x1148, instruction)]), nothing);
     assert_eq!(with(both, &[(0x1240, frame), (0x1248, instruction)]), nothing);
     assert_eq!(with(one, &[(0x1140, code(3).start)]), nothing);
 }
 
-/// Guarantees: of functions that share their instructions the one is believed whose frame the call has.
+/// Guarantees: among functions that share their instructions, the one whose frame the call holds is accepted.
 #[test]
 fn shared_instructions() {
     let lookup = || Known { shared: true };
@@ -286,7 +286,7 @@ fn shared_instructions() {
     assert_eq!(merged(&native, true, &read(&[&[5, 3]]), Some(&mut lookup())).0, [n(0)]);
 }
 
-/// Guarantees: a native function is named by where it begins if a proven call called it.
+/// Guarantees: a native function is named by its start address if a proven call called it.
 #[test]
 fn native_function_of_a_proven_call() {
     let mut native = Native::new(&[false, false, true]).with(2, at(0), 4);
@@ -296,8 +296,9 @@ fn native_function_of_a_proven_call() {
     assert_eq!(proven(&native, &[&[4]]).0, [n(0), n(1), found(4), UNKNOWN]);
 }
 
-/// Guarantees: code that is compiled at run time stands for the frame in its register. Of a thread that ran on it is
-/// believed if frame and instruction say the same, without a line, since it does not keep the instruction up to date.
+/// Guarantees: code compiled at run time is replaced by the frame in its register. If the thread has run since the
+/// sample, it is accepted only if frame and instruction agree, and without a line, since such code does not update the
+/// instruction.
 #[test]
 fn compiled_code() {
     let compiled = |function| {
@@ -310,8 +311,8 @@ fn compiled_code() {
     assert_eq!(proven(&compiled(7), &[&[4, 3]]).1.unproven, 1);
 }
 
-/// Guarantees: without registers nothing of a thread that ran on is believed, and one that stands still is paired in
-/// order.
+/// Guarantees: without registers, nothing is accepted of a thread that has run since its sample, and the frames of a
+/// stopped thread are paired in order.
 #[test]
 fn without_registers() {
     let native = Native::new(&[true, false]);
@@ -327,7 +328,7 @@ fn without_registers() {
     assert_eq!(locations, [p(4), n(1)]);
 }
 
-/// Guarantees: stacks and captures that contradict each other in every way give no more than all of their frames.
+/// Guarantees: stacks and captures that contradict each other in any way never yield more than all of their frames.
 #[test]
 fn attack_contradictions() {
     let segments: [&[&[u32]]; 4] = [&[], &[&[1], &[101, 2]], &[&[101], &[102]], &[&[1, 2, 3], &[], &[4]]];

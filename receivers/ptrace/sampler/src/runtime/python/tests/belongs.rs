@@ -1,8 +1,8 @@
-//! What Python functions belong to: their modules, and classes.
+//! The modules and classes of Python functions.
 
 use super::*;
 
-/// Where a frame has the variables of its module, and where these say its name.
+/// The address of a frame's global variables, and of the entry with the module's name.
 fn globals(recording: &mut Recording, frame: u64) -> (u64, u64) {
     let place = Place::at(recording.runtime, recording.version, recording).unwrap();
     let at = frame + u64::from(place.layout.frame.globals);
@@ -13,8 +13,8 @@ fn globals(recording: &mut Recording, frame: u64) -> (u64, u64) {
     (globals, name)
 }
 
-/// Guarantees: a function whose module cannot be read has none, is read again with later samples, and has it then; one
-/// of a module that says no name has none.
+/// Guarantees: a function whose module cannot be read has none, is read again with later samples, and shows it then; a
+/// function of a module without a name has none.
 #[test]
 fn modules() {
     for (name, bytes) in RECORDINGS {
@@ -27,7 +27,7 @@ fn modules() {
             other => panic!("{other:?}"),
         };
         assert_eq!(module(&reader), "__main__", "{name}");
-        // Not a dictionary; one without entries; a name that is none.
+        // Not a dictionary; an empty one; a name that is not a string.
         let at = u64::from(Place::at(recording.runtime, recording.version, &mut recording).unwrap().layout.object.kind);
         let mut broken = recording.clone();
         broken.add(globals + at, &globals.to_le_bytes());
@@ -44,7 +44,7 @@ fn modules() {
     }
 }
 
-/// Guarantees: up to 3.10, a method whose class cannot be told is called without, and nothing else changes.
+/// Guarantees: up to 3.10, a method whose class is unknown is shown without it, and nothing else changes.
 #[test]
 fn methods_without_a_class() {
     for name in ["3.8", "3.9", "3.10"] {
@@ -53,7 +53,7 @@ fn methods_without_a_class() {
         let expected = reader.read(&mut recording, true);
         let place = Place::at(recording.runtime, recording.version, &mut recording).unwrap();
         let method = place.layout.method.unwrap();
-        // In all four frames of the method, `self` is not set, or is itself.
+        // In all four frames of the method, `self` is not set, or refers to the frame itself.
         for of in [|_: u64| 0, |frame: u64| frame] {
             let mut broken = recording.clone();
             for frame in &reader.captured.frames[5..9] {

@@ -1,9 +1,9 @@
-//! Code objects that are freed, replaced or not what a frame says, also while they are read.
+//! Code objects that are freed, replaced or do not match a frame, possibly while they are read.
 
 use super::*;
 
-/// Guarantees: where a code object gave its place to another one, a thread that ran on has an unknown function there
-/// and never another's name, the next sample has the new name, and one that stands still has it at once.
+/// Guarantees: if another code object has replaced one, the function is unknown for a thread that has run since and
+/// never shows the other's name; the next sample shows the new name, and a stopped thread shows it at once.
 #[test]
 fn replaced_code() {
     for (name, bytes) in RECORDINGS {
@@ -31,8 +31,8 @@ fn replaced_code() {
     }
 }
 
-/// Guarantees: whenever another code object takes the place of one while it is read, name, file and line are of the one
-/// or of the other, or the function is unknown.
+/// Guarantees: if another code object replaces one while it is read, name, file and line are all from one of the two,
+/// or the function is unknown.
 #[test]
 fn code_that_is_replaced_while_it_is_read() {
     for (name, bytes) in RECORDINGS {
@@ -79,8 +79,8 @@ fn code_that_is_replaced_while_it_is_read() {
     }
 }
 
-/// Guarantees: a code object that was freed is an unknown function, whether it was known before or not: its count of
-/// references is 0, or the address of another free piece of memory.
+/// Guarantees: a freed code object yields an unknown function, whether it was known before or not: its reference count
+/// is 0, or was overwritten with the address of another free block.
 #[test]
 fn freed_code() {
     for (name, bytes) in RECORDINGS {
@@ -107,8 +107,8 @@ fn freed_code() {
     }
 }
 
-/// Guarantees: a code object counts as known before a sample only if it was read before the sample was taken, also
-/// where samples are read long after they were taken.
+/// Guarantees: a code object counts as known before a sample only if it was read before the sample was taken, also if
+/// samples are processed long after they were taken.
 #[test]
 fn code_that_is_known_before_a_sample() {
     for (name, bytes) in RECORDINGS {
@@ -122,14 +122,14 @@ fn code_that_is_known_before_a_sample() {
             reader.instance.is_fresh(reader.captured.frames[0].code)
         };
         assert!(is_fresh(Some(9), 10), "{name}");
-        // Two more samples of a time before it was read, one of which waited.
+        // Two more samples that were taken before it was read; one of them was processed late.
         assert!(is_fresh(Some(9), 12) && is_fresh(Some(11), 13), "{name}");
         assert!(!is_fresh(Some(13), 14) && !is_fresh(None, 15), "{name}");
     }
 }
 
-/// Guarantees: an instruction outside of the function's code, and of threads' copies of it, is a frame of an unknown
-/// function.
+/// Guarantees: a frame is of an unknown function if its instruction is outside of the function's code and of threads'
+/// copies of it.
 #[test]
 fn foreign_instruction() {
     for name in ["3.12", "3.13t", "3.14t", "3.14t-thread"] {
@@ -145,8 +145,8 @@ fn foreign_instruction() {
     }
 }
 
-/// Guarantees: without the global lock a function that was freed is unknown although its memory still says the same:
-/// its copies of instructions may be another function's by now.
+/// Guarantees: without the global lock, a freed function is unknown although its memory is unchanged, since its copies
+/// of instructions may belong to another function by now.
 #[test]
 fn freed_code_without_the_global_lock() {
     for name in ["3.13t", "3.14t", "3.14t-thread"] {
@@ -158,7 +158,7 @@ fn freed_code_without_the_global_lock() {
             reader.instance.executed(next, recording, &mut reader.functions).is_some()
         };
         assert!(executed(&mut reader, &mut recording), "{name}");
-        // No reference of its own thread's, and of others' nothing but the mark that there will be none.
+        // The owning thread holds no references, and the count of the others has only its flag.
         recording.add(code + 12, &[0; 4]);
         recording.add(code + 16, &3u64.to_le_bytes());
         for stands in [true, false] {

@@ -1,8 +1,9 @@
-//! Copies that threads have of instructions, without the global lock.
+//! Threads' copies of instructions, without the global lock.
 
 use super::*;
 
-/// The code object of the innermost frame of a thread that executes copies, and where the pointer to their list is.
+/// The code object of the innermost frame of a thread that executes copies, and the address of the pointer to their
+/// list.
 fn copied(reader: &Reader, recording: &mut Recording) -> (u64, u64) {
     let code = reader.captured.frames[0].code;
     let place = Place::at(recording.runtime, recording.version, recording).unwrap();
@@ -10,8 +11,9 @@ fn copied(reader: &Reader, recording: &mut Recording) -> (u64, u64) {
     (code, code + u64::from(at))
 }
 
-/// Guarantees: a thread's copy of a function's instructions is where the function says now: one that was freed or moved
-/// since tells nothing, and the new one does; and where its memory is another function's by now, it tells that one.
+/// Guarantees: a thread's copy of a function's instructions is looked for where the function points to now: a copy
+/// that was freed or moved finds nothing, the new one finds the function, and memory reused by another function finds
+/// that one.
 #[test]
 fn copies_that_move() {
     let mut recording = recording("3.14t-thread");
@@ -28,7 +30,7 @@ fn copies_that_move() {
         let Location::Interpreted { function, line } = hit.resolved.location? else { return None };
         Some((reader.told[function as usize].name.clone(), line))
     };
-    // The address of the next instruction: that of the one that is executed is the one before.
+    // The address of the next instruction; the one before it is being executed.
     let next = frame.instruction + 2;
     let expected = Some((before[0].0.clone(), before[0].2));
     assert_eq!(executed(&mut reader, &mut recording, next), expected);
@@ -41,7 +43,7 @@ fn copies_that_move() {
     assert_eq!(reader.read(&mut recording, true), before);
     assert_eq!(executed(&mut reader, &mut recording, next), None);
     assert_eq!(executed(&mut reader, &mut recording, instruction + 2), expected);
-    // The copy's memory is given to the caller's caller, which has as many instructions at least.
+    // The memory of the copy is reused by the caller's caller, which has at least as many instructions.
     recording.add(list + 16, &[0; 8]);
     let other = reader.captured.frames[2];
     let (_, offset) = (other.code, pointer - frame.code);
@@ -53,8 +55,8 @@ fn copies_that_move() {
     assert_eq!(executed(&mut reader, &mut recording, moved + 4).unwrap().0, before[2].0);
 }
 
-/// Guarantees: a list of copies that says to be huge, is in a circle or leads nowhere costs a bounded read and the name
-/// of the function, no more.
+/// Guarantees: a list of copies that claims to be huge, is circular or points nowhere costs a bounded read and the
+/// name of the function, no more.
 #[test]
 fn attack_lists_of_copies() {
     let list = 0x7000_0000u64;

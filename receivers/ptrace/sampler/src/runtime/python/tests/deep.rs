@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A recording of a stack below whose outermost frame are as many others of the same function.
+/// Adds `count` callers of the same function to the outermost frame of a recording.
 fn with_callers(recording: &mut Recording, count: u64) {
     const MORE: u64 = 0x7abc_0000_0000;
     let mut reader = Reader::new(recording).unwrap();
@@ -25,8 +25,8 @@ fn with_callers(recording: &mut Recording, count: u64) {
     recording.add(outermost + at as u64, &MORE.to_le_bytes());
 }
 
-/// Guarantees: of a stack with more frames than may be read, the innermost are there, it says that there are more, and
-/// nothing is read twice; frames that lead in a circle or nowhere are not taken for many.
+/// Guarantees: of a stack with more frames than may be read, the innermost are returned, it is marked as having more,
+/// and nothing is read twice; chains that are circular or lead nowhere are not mistaken for many frames.
 #[test]
 fn too_many_frames() {
     for (name, bytes) in RECORDINGS {
@@ -42,7 +42,7 @@ fn too_many_frames() {
         let (whole, _) = capture(&mut recording, MAX_FRAMES);
         assert!(!whole.cut && !whole.too_many, "{name}");
         with_callers(&mut recording, 1100);
-        // Those that lie behind each other are read at once, from 3.11 on, and each of the others by itself.
+        // From 3.11 on adjacent frames are read at once, and each of the others by itself.
         for (limit, most) in [(MAX_FRAMES, MAX_FRAMES), (64, 10 + 64 + 32)] {
             let (deep, reads) = capture(&mut recording, limit);
             assert!(deep.cut && deep.too_many, "{name}");
@@ -50,7 +50,7 @@ fn too_many_frames() {
             assert!(reads <= most + 100, "{name}: {reads}");
             assert_eq!(deep.frames[..9], whole.frames[..9], "{name}");
         }
-        // Of which the last leads back to the first.
+        // The last of them leads back to the first.
         let layout = Place::at(recording.runtime, recording.version, &mut recording).unwrap().layout.frame;
         let (first, second) = (whole.frames[8].address, whole.frames[9].address);
         for previous in [first, second, 0x1000, 0x7abc_0000_0004] {

@@ -1,4 +1,4 @@
-//! Threads that run on while their frames are read.
+//! Threads that continue to run while their frames are read.
 
 use super::*;
 
@@ -17,13 +17,13 @@ impl Target for Changing {
     }
 }
 
-/// What is read of the thread, whenever memory changes from that of `before` to that of `after`.
+/// Reads the thread once for every read at which memory may change from `before` to `after`.
 fn at_all_moments(before: &Recording, after: &Recording) -> Vec<Captured> {
     let mut all = Vec::new();
     for at in 0.. {
         let mut reader = Reader::new(&mut before.clone()).unwrap();
         let key = ThreadKey { id: before.thread, pointer: before.pointer };
-        // Where its state is is known already.
+        // The address of its state is known already.
         reader.read(&mut before.clone(), true);
         let mut changing = Changing { before: before.clone(), after: after.clone(), reads: 0, at };
         reader.instance.capture(key, MAX_FRAMES, reader.now, &mut changing, &mut reader.captured);
@@ -39,7 +39,7 @@ fn layout_of(recording: &mut Recording) -> layout::Layout {
     Place::at(recording.runtime, recording.version, recording).unwrap().layout
 }
 
-/// The whole stack, and where the first structure of the chain on the native stack is, with where in it the frame is.
+/// The whole stack, the address of the first link of the chain on the native stack, and the offset of the frame in it.
 fn whole(recording: &mut Recording) -> (Captured, Option<(u64, u32)>) {
     let mut reader = Reader::new(recording).unwrap();
     reader.read(recording, true);
@@ -57,8 +57,8 @@ fn whole(recording: &mut Recording) -> (Captured, Option<(u64, u32)>) {
     (reader.captured, chain)
 }
 
-/// Guarantees: whenever the innermost function returns to its caller within the same native call while frames are read,
-/// all frames belong to the native calls that execute them.
+/// Guarantees: if the innermost function returns to its caller within the same native call while frames are read, all
+/// frames belong to the native calls that execute them.
 #[test]
 fn functions_that_return() {
     for name in ["3.11", "3.11-static", "3.12"] {
@@ -79,8 +79,8 @@ fn functions_that_return() {
     }
 }
 
-/// Guarantees: whenever a generator is left while frames are read, which has no caller then, what was read is not taken
-/// for a whole stack, so that it is read again.
+/// Guarantees: if a generator, which then has no caller, is left while frames are read, the result is not taken for a
+/// complete stack, so that it is read again.
 #[test]
 fn generators_that_are_left() {
     for (name, bytes) in RECORDINGS {
@@ -111,8 +111,8 @@ fn generators_that_are_left() {
     }
 }
 
-/// Guarantees: while a native call begins, whose frame is not set yet, the frames of those around it are read, whatever
-/// was in the place of its frame.
+/// Guarantees: while a native call begins and its frame is not set yet, the frames of the calls around it are read,
+/// whatever is stored in place of its frame.
 #[test]
 fn calls_that_begin() {
     for name in ["3.11", "3.11-static", "3.12"] {
@@ -121,7 +121,7 @@ fn calls_that_begin() {
         let (link, frame) = chain.unwrap();
         let inner = whole.segments[0].end;
         if name == "3.12" {
-            // Only the first structure of its chain is needed as a rule, and was recorded.
+            // Usually only the first link of its chain is needed and recorded.
             let outer = 0x7abc_0000_0000u64;
             recording.add(link + 8, &outer.to_le_bytes());
             recording.add(outer + u64::from(frame), &whole.frames[inner].address.to_le_bytes());

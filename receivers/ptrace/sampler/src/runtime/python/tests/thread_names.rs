@@ -1,4 +1,4 @@
-//! What Python calls its threads.
+//! Python's names of its threads.
 
 use super::*;
 use crate::runtime::target::word_at;
@@ -8,7 +8,7 @@ fn ids(recording: &mut Recording) -> Vec<u32> {
     let place = Place::at(recording.runtime, recording.version, recording).unwrap();
     let mut states = States::default();
     states.walk(&place, recording);
-    // Recorded is the last one.
+    // The recorded thread is the last one.
     (recording.thread - 64..=recording.thread)
         .filter(|id| states.knows(&place, ThreadKey { id: *id, pointer: 0 }))
         .collect()
@@ -19,8 +19,8 @@ fn name(reader: &mut Reader, id: u32, is_first: bool, target: &mut dyn Target) -
     reader.instance.thread_name(ThreadKey { id, pointer: 0 }, is_first, reader.now, target)
 }
 
-/// Guarantees: all versions' threads have the names that `threading` has for them, whether their objects have a
-/// dictionary or not; a thread that Python does not know has none.
+/// Guarantees: threads of all versions have the names that `threading` gives them, whether their objects have a
+/// dictionary or not; a thread unknown to Python has none.
 #[test]
 fn names() {
     for (version, bytes) in NAMED {
@@ -36,7 +36,7 @@ fn names() {
     }
 }
 
-/// Guarantees: without `threading` the first thread is called as it would be there, and others have no name.
+/// Guarantees: without `threading` the first thread has the name it would have there, and others have none.
 #[test]
 fn without_threading() {
     for (version, bytes) in RECORDINGS {
@@ -48,8 +48,8 @@ fn without_threading() {
     }
 }
 
-/// Guarantees: an object that has the place of a thread's by now, and is not in the dictionary by its own ident, gives
-/// no name.
+/// Guarantees: an object that has replaced a thread object, and whose key in the dictionary is not its own ident,
+/// yields no name.
 #[test]
 fn another_thread() {
     for (version, bytes) in NAMED {
@@ -58,7 +58,7 @@ fn another_thread() {
         let place = Place::at(recording.runtime, recording.version, &mut recording).unwrap();
         let id = recording.thread;
         assert!(name(&mut reader, id, false, &mut recording).is_some(), "{version}");
-        // The objects of two threads are swapped.
+        // Swap the objects of two threads.
         let mut states = States::default();
         states.walk(&place, &mut recording);
         let idents: Vec<u64> = ids(&mut recording)
@@ -80,8 +80,8 @@ fn another_thread() {
     }
 }
 
-/// Guarantees: whichever word of what is read is flipped, zeroed, huge or points at itself, nothing panics, and the
-/// number of reads and the length of names are bounded.
+/// Guarantees: if any word that is read is flipped, zeroed, huge or points at itself, nothing panics, and the number
+/// of reads and the length of names are bounded.
 #[test]
 fn attack_words() {
     let (_, bytes) = NAMED[4];

@@ -1,18 +1,19 @@
-//! Threads whose place in memory was another thread's before.
+//! Threads that reuse the memory of an ended thread.
 
 use super::*;
 use crate::arch::THREAD_IDS;
 use crate::runtime::target::{half, word};
 
-/// A recording in which the thread of its state ended, and the C library gave its thread pointer to a new one, with
-/// this id. Its state is still in memory, executes nothing and is in no list any more. Returns the new thread's key.
+/// A recording in which the thread of the state has ended, and the C library has given its thread pointer to a new
+/// one, with this id. The old state is still in memory, executes nothing and is in no list. Returns the new thread's
+/// key.
 fn replace_thread(recording: &mut Recording, id: u32) -> ThreadKey {
     let place = Place::at(recording.runtime, recording.version, recording).unwrap();
     let thread = &place.layout.thread;
     let mut states = States::default();
     states.walk(&place, recording);
     let old = states.of(&place, ThreadKey { id: recording.thread, pointer: 0 }).next().unwrap();
-    // The new state says the same, but for the id.
+    // The new state is the same except for the id.
     let mut bytes = vec![0; thread.size()];
     assert!(recording.read(old.address, &mut bytes));
     let new = 0x7abc_0000_0000;
@@ -35,8 +36,8 @@ fn replace_thread(recording: &mut Recording, id: u32) -> ThreadKey {
     ThreadKey { id, pointer: old.thread_id }
 }
 
-/// Guarantees: a thread that got the thread pointer of one that ended has its own frames at once, also where it is read
-/// only while it is stopped: what is known of the ended one does not keep the lists from being read again.
+/// Guarantees: a thread that reuses the thread pointer of an ended one gets its own frames at once, also if it is read
+/// only while it is stopped: the data of the ended thread does not prevent a new walk through the lists.
 #[test]
 fn thread_pointers_used_again() {
     for (name, bytes) in RECORDINGS {
@@ -45,14 +46,14 @@ fn thread_pointers_used_again() {
         let before = reader.read(&mut recording, true);
         let key = replace_thread(&mut recording, 4321);
         let Reader { instance, now, captured, .. } = &mut reader;
-        // Long enough for a thread of which nothing is known, but not for one that executes nothing.
+        // Enough time for an unknown thread, but not for one that is known to execute nothing.
         let now = *now + Duration::from_millis(20);
         assert!(instance.capture(key, 64, now, &mut recording, captured), "{name}");
         assert_eq!(captured.frames.len(), before.len(), "{name}");
     }
 }
 
-/// Guarantees: up to 3.10, a thread is known by its thread pointer where the C library keeps its id somewhere else.
+/// Guarantees: up to 3.10, a thread is found by its thread pointer if the C library stores its id somewhere else.
 #[test]
 fn thread_pointers_without_ids() {
     for name in ["3.8", "3.9", "3.10"] {

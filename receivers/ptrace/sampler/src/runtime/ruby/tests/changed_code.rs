@@ -1,4 +1,4 @@
-//! Sequences, classes and C functions that change, also while they are read, or cannot be read for a moment.
+//! Sequences, classes and C functions that change, possibly while they are read, or are unreadable for a moment.
 
 use super::*;
 use crate::runtime::recording::{Changing, Hidden};
@@ -7,8 +7,8 @@ fn layout(recording: &Recording) -> layout::Layout {
     Place::at(0, 0, recording.version).unwrap().layout
 }
 
-/// Guarantees: where a sequence gave its place to another one, a thread that ran on has an unknown function there and
-/// never another's name, the next sample has the new name, and one that stands still has it at once.
+/// Guarantees: if another sequence has replaced one, the function is unknown for a thread that has run since and never
+/// shows the other's name; the next sample shows the new name, and a stopped thread shows it at once.
 #[test]
 fn replaced_code() {
     for (name, bytes, _) in RECORDINGS {
@@ -19,7 +19,7 @@ fn replaced_code() {
             let body = |frame: usize, recording: &mut Recording| {
                 word(recording, reader.captured.frames[frame].code + 16).unwrap()
             };
-            // The second frame takes the label of the third one, which is of another method.
+            // The second frame takes the label of the third one, which belongs to another method.
             let (inner, outer) = (body(1, &mut recording), body(4, &mut recording));
             let label = word(&mut recording, outer + 64 + 16).unwrap();
             recording.add(inner + 64 + 16, &label.to_le_bytes());
@@ -36,8 +36,8 @@ fn replaced_code() {
     }
 }
 
-/// Guarantees: whenever another sequence takes the place of one while it is read, and another text that of its label,
-/// name and line are of the one, or the function is unknown.
+/// Guarantees: if another sequence replaces one while it is read, and another text replaces its label, name and line
+/// are both from one of the two, or the function is unknown.
 #[test]
 fn code_that_is_replaced_while_it_is_read() {
     for (name, bytes, _) in RECORDINGS {
@@ -70,8 +70,8 @@ fn code_that_is_replaced_while_it_is_read() {
     }
 }
 
-/// Guarantees: a sequence counts as known before a sample only if it was read before the sample was taken, also where
-/// samples are read long after they were taken.
+/// Guarantees: a sequence counts as known before a sample only if it was read before the sample was taken, also if
+/// samples are processed long after they were taken.
 #[test]
 fn code_that_is_known_before_a_sample() {
     for (name, bytes, _) in RECORDINGS {
@@ -109,7 +109,7 @@ fn lines_that_cannot_be_read() {
     }
 }
 
-/// Where the class is that has the method of a frame.
+/// The address of the class whose method a frame executes.
 fn class(reader: &Reader, frame: usize, recording: &mut Recording) -> u64 {
     let raw = reader.captured.frames[frame];
     let mut method = if raw.instruction == 0 { raw.code } else { raw.owner };
@@ -119,8 +119,8 @@ fn class(reader: &Reader, frame: usize, recording: &mut Recording) -> u64 {
     word(recording, method + 32).unwrap()
 }
 
-/// Guarantees: a method whose class could not be told has none in its name, and has it as soon as it can be told; where
-/// another class has the place of that one, the method has that one's name.
+/// Guarantees: a method whose class is unknown shows no class name, and shows it as soon as the class is known; if
+/// another class has replaced it, the method shows the new one's name.
 #[test]
 fn names_of_classes() {
     for (name, bytes, _) in &RECORDINGS[3..] {
@@ -141,10 +141,10 @@ fn names_of_classes() {
             late.instance.capture(Reader::key(&recording), MAX_FRAMES, late.now, &mut recording, &mut late.captured);
             let mut hidden = Hidden { recording: &mut recording, hidden: text..text + 40 };
             assert_eq!(late.resolve(&mut hidden, true)[frame].0, short, "{name}");
-            // It says something else of itself than before, which a thread that ran on may not have executed.
+            // Its fingerprint has changed, so a thread that has run since may not have executed it.
             late.read(&mut recording, false);
             assert_eq!(late.read(&mut recording, false)[frame].0, expected[frame].0, "{name}");
-            // Another class has its place.
+            // Another class has replaced it.
             let other = 0x7000_0000u64;
             let mut string = [0; 64];
             assert!(recording.read(text, &mut string[..40]));
@@ -161,8 +161,8 @@ fn names_of_classes() {
     }
 }
 
-/// Guarantees: what it costs to tell again what is known: a few reads for each function, whatever the depth of a
-/// recursion, and none for names of symbols.
+/// Guarantees: checking known functions again costs a few reads for each function, whatever the depth of a recursion,
+/// and none for symbol names.
 #[test]
 fn few_reads_of_what_is_known() {
     for (name, bytes, _) in RECORDINGS {

@@ -1,4 +1,4 @@
-//! Functions and texts that change while they are read.
+//! Functions and strings that change while they are read.
 
 use super::*;
 
@@ -17,7 +17,8 @@ impl Target for Changing {
     }
 }
 
-/// What is read, whenever memory changes from that of `before` to this: of each moment the frames' functions and lines.
+/// Reads the stack once for every read at which memory may change from `before` to this one; returns the functions and
+/// lines of each run.
 fn at_all_moments(
     (made, frames, stack): &(Made, Vec<Frame>, StackCopy),
     after: &Recording,
@@ -44,13 +45,13 @@ fn word(memory: &mut Recording, address: u64) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Overwrites the characters of a string, and leaves its type and length.
+/// Overwrites the characters of a string, but not its type and length.
 fn overwrite(memory: &mut Recording, text: u64, words: u64) {
     memory.add(text - 1 + 16, &vec![b'X'; (words as usize - 2) * 8]);
 }
 
-/// Guarantees: whenever a collector moves strings while a function is read, its name, file and lines are its own, or it
-/// is unknown: nothing is shown of what has the strings' place by then.
+/// Guarantees: if a garbage collector moves strings while a function is read, its name, file and lines are its own, or
+/// it is unknown: text of other objects is never shown.
 #[test]
 fn strings_that_are_moved() {
     let stack = made();
@@ -88,8 +89,8 @@ fn strings_that_are_moved() {
     assert!(whole > 0 && unknown > 0, "{whole}, {unknown}");
 }
 
-/// Guarantees: whenever another function takes the place of one while it is read, name and line are of the one or of
-/// the other, or it is unknown.
+/// Guarantees: if another function replaces one while it is read, name and line are both from one of the two, or the
+/// function is unknown.
 #[test]
 fn functions_that_are_replaced() {
     let mut stack = made();
@@ -106,7 +107,7 @@ fn functions_that_are_replaced() {
     overwrite(&mut after, text, words);
     let mut met = [0; 3];
     for (at, rows) in at_all_moments(&stack, &after).iter().enumerate() {
-        // Where the inlined function is unknown, the compiled one stands for it.
+        // If the inlined function is unknown, the compiled one is shown instead.
         let (function, _) = &rows[0];
         let which = match (function.name.as_str(), function.line) {
             ("inner", 3) => 0,
@@ -119,8 +120,8 @@ fn functions_that_are_replaced() {
     assert!(met.iter().all(|count| *count > 0), "{met:?}");
 }
 
-/// Guarantees: a function whose script was moved is unknown until it refers to the script's new place; it is not taken
-/// for one of V8's own, which have no file.
+/// Guarantees: a function whose script was moved is unknown until it refers to the script's new address; it is not
+/// mistaken for a function of V8, which has no file.
 #[test]
 fn scripts_that_are_moved() {
     let (made, frames, mut stack) = made();

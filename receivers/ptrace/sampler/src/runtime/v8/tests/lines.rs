@@ -3,7 +3,7 @@
 use super::functions::{count_ends, known_ends};
 use super::*;
 
-/// The memory of the stack whose script has these ends of lines, as V8 noted them.
+/// The memory of the stack, with a script that has these line ends, as V8 computes them.
 fn with_ends(ends: &[u64]) -> (Made, Vec<Frame>, StackCopy) {
     let (mut made, frames, stack) = made();
     let words: Vec<u64> = std::iter::once(ends.len() as u64).chain(ends.iter().copied()).map(small).collect();
@@ -13,8 +13,8 @@ fn with_ends(ends: &[u64]) -> (Made, Vec<Frame>, StackCopy) {
     (made, frames, stack)
 }
 
-/// Guarantees: of places behind the last end of a line that is known, the line is not known: neither the current one
-/// nor the one where a function begins.
+/// Guarantees: behind the last known line end the line is unknown, both for the current position and for the start of
+/// a function.
 #[test]
 fn behind_the_known_ends() {
     let lines = |ends: &[u64]| {
@@ -33,14 +33,14 @@ fn behind_the_known_ends() {
     assert_eq!((first_line(&[4, 10, 16, 21, 22]), first_line(&[4, 10, 12]), first_line(&[4, 10])), (3, 3, 0));
 }
 
-/// Guarantees: lines end where ECMAScript says, and where V8 notes it: before what ends them, and at the end of the
-/// source.
+/// Guarantees: lines end at ECMAScript's line terminators, recorded as V8 does: before the terminator, and at the end
+/// of the source.
 #[test]
 fn ends_of_lines() {
     let ends = |source: &str| {
         let mut made = Made::default();
         let text = made.text(source);
-        // What is behind it.
+        // The object behind it.
         made.object(131, &[0; 4]);
         let (layout, mut maps) = (layout(), Maps::default());
         let mut heap = Heap { layout: &layout, maps: &mut maps, target: Bounded::new(&mut made.memory, ALLOWANCE) };

@@ -51,21 +51,21 @@ const MAPS: u64 = 0x10_0000;
 const HEAP: u64 = 0x20_0000;
 const CODE: u64 = 0x30_0000;
 const STACK: u64 = 0x7000_0000;
-/// A number as V8 has it.
+/// A small integer in V8's encoding.
 const fn small(value: u64) -> u64 {
     value << 32
 }
 
-/// Objects that are put into memory, each by its type.
+/// A builder that places objects into memory, each with its type.
 #[derive(Default)]
 struct Made {
     memory: Recording,
     next: u64,
     maps: Vec<u16>,
-    /// The script of all functions, and the last function that was made.
+    /// The script of all functions, and the last function that was added.
     script: u64,
     shared: u64,
-    /// The strings, and how many words each has.
+    /// The strings, and the number of words of each.
     texts: Vec<(u64, u64)>,
 }
 
@@ -82,7 +82,7 @@ impl Made {
         address + 1
     }
 
-    /// An object with these words behind its map.
+    /// Adds an object with these words behind its map.
     fn object(&mut self, kind: u16, words: &[u64]) -> u64 {
         let map = self.map(kind);
         let address = HEAP + self.next;
@@ -115,8 +115,7 @@ impl Made {
     }
 }
 
-/// A stack of two frames: code of TurboFan for `outer`, into which `inner` is inlined, called by `main`, which is
-/// interpreted.
+/// A stack of two frames: TurboFan code of `outer`, into which `inner` is inlined, called by the interpreted `main`.
 fn made() -> (Made, Vec<Frame>, StackCopy) {
     let mut made = Made::default();
     let layout = layout();
@@ -133,7 +132,7 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
         let scope = made.object(types.scope_info, &scope);
         made.object(types.shared, &[code, 0, scope, nothing, script, 1, number << 32])
     };
-    // Byte code whose first instruction is at character 2 and the next one at 7.
+    // Byte code whose first instruction is at character 2 and whose next one is at 7.
     let positions = made.bytes(types.trusted_bytes, &[2, 2 * 2 * 3, 2, 2 * 2 * 5]);
     let bytecode = [small(8), nothing, positions, nothing, nothing, 0, 0, 0];
     let bytecode = made.object(types.bytecode, &bytecode);
@@ -141,7 +140,7 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
     let outer = shared(&mut made, "outer", 5, 2, nothing);
     let inner = shared(&mut made, "inner", 11, 3, nothing);
     made.shared = inner;
-    // At 16 in the code is a call of `inner`, in which character 13 is executed, and which `outer` called at 8.
+    // At offset 16 the code calls `inner`, which is at character 13; `outer` called it at character 8.
     let position = |offset: u64, inlining: u64| (offset + 1) << 1 | inlining << 31;
     let calls: Vec<u8> = [position(8, 0), 0].iter().flat_map(|word| word.to_le_bytes()).collect();
     let calls = made.bytes(types.trusted_bytes, &calls);
@@ -158,7 +157,7 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
     let data = [small(9), 0, small(1), 0, literals, 0, 0, 0, wrapper, calls];
     let data = made.object(193, &data);
     let start = CODE + 32;
-    // Its kind is TurboFan's, its size 64 bytes.
+    // The kind is TurboFan's, the size 64 bytes.
     let code = made.object(types.code, &[data, table, nothing, CODE + 1, start, 12 << 32, 64, 0, 0]);
     let stream = made.map(192);
     let holder: Vec<u8> = [stream, code, 0, 0, 0, 0, 0, 0].iter().flat_map(|word| word.to_le_bytes()).collect();
@@ -194,7 +193,7 @@ fn made() -> (Made, Vec<Frame>, StackCopy) {
     (made, frames, stack)
 }
 
-/// What a new reader tells the stack's frames to be, and the functions that it met.
+/// Reads the stack with a new reader; returns the result and the functions that were found.
 fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Named, Vec<Function>) {
     let mut engine = Engine::new(layout());
     let (mut functions, mut named) = (Functions::default(), Named::default());
@@ -209,7 +208,7 @@ fn read(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Na
     (named, fresh)
 }
 
-/// What the stack's frames are told to be: their native frame, name, file and line.
+/// The functions read for the stack: native frame, name, file and line of each.
 fn told(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Vec<(usize, String, u32)>, Named) {
     let (named, fresh) = read(target, frames, stack);
     let rows = named.locations.iter().filter_map(|(at, location)| match location {
@@ -219,8 +218,8 @@ fn told(target: &mut dyn Target, frames: &[Frame], stack: &mut StackCopy) -> (Ve
     (rows.collect(), named)
 }
 
-/// Guarantees: compiled code shows the function that was inlined in front of the one that it was inlined into, each
-/// with its own line, and an interpreted function the line of its instruction.
+/// Guarantees: compiled code shows the inlined function before the one it was inlined into, each with its own line,
+/// and an interpreted function shows the line of its instruction.
 #[test]
 fn stack() {
     let (mut made, frames, mut stack) = made();
@@ -230,8 +229,8 @@ fn stack() {
     assert_eq!((named.positioned, named.named, named.inlined, named.unknown), (3, 0, 0, 0));
 }
 
-/// Guarantees: of the innermost frame, whose code has positions of calls only, it is said that it stands for what was
-/// inlined as well.
+/// Guarantees: if the code of the innermost frame has positions of calls only, its name says that it includes inlined
+/// functions.
 #[test]
 fn leaf() {
     let (mut made, frames, mut stack) = made();
@@ -240,7 +239,7 @@ fn leaf() {
     assert_eq!((named.inlined, named.positioned), (1, 1));
 }
 
-/// Guarantees: byte code that is not the one of the function of its frame names nothing.
+/// Guarantees: byte code that does not belong to the function of its frame yields no name.
 #[test]
 fn moved() {
     let (mut made, frames, mut stack) = made();
@@ -252,7 +251,7 @@ fn moved() {
     assert_eq!((rows[2].1.as_str(), named.unknown), ("[unknown function]", 1));
 }
 
-/// Guarantees: code is looked for down to the first word of memory, where a program has that, and not beyond it.
+/// Guarantees: the search for code reaches the first word of mapped memory, and does not go beyond it.
 #[test]
 fn first_page() {
     let (layout, mut maps, mut memory) = (layout(), Maps::default(), Recording::default());
@@ -265,8 +264,8 @@ fn first_page() {
     }
 }
 
-/// Guarantees: whatever a word of memory is, its complement, nothing, everything or its own address, reading ends, with
-/// bounded texts.
+/// Guarantees: reading ends, with texts of limited length, even if a word of memory is replaced by its complement,
+/// zero, all ones or its own address.
 #[test]
 fn hostile() {
     let (made, frames, stack) = made();

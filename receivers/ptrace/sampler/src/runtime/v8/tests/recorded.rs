@@ -1,6 +1,7 @@
-//! What a recording of V8 has besides memory: V8's constants, and the native frames of the thread.
+//! The parts of a V8 recording besides memory: V8's constants, and the native frames of the thread.
 //!
-//! Both are words in parts at addresses that no process has. So whoever changes words of a recording changes these too.
+//! Both are stored as words at addresses that no process has, so a test that alters words of a recording alters these
+//! too.
 
 use super::layout::{Constants, Sizes};
 use crate::message::Location;
@@ -10,35 +11,35 @@ use crate::unwind::{FRAME_POINTER, Frame, MAX_FRAMES, Registers, StackMemory};
 
 use super::frames::CALLED;
 
-/// Where a recording has V8's constants, and where the native frames.
+/// The addresses of the constants and of the native frames in a recording.
 const CONSTANTS: u64 = 1 << 63;
 const FRAMES: u64 = CONSTANTS + (1 << 20);
 
-/// What stands for a constant or a register that is not known.
+/// Marks a constant or a register that is not known.
 const UNKNOWN: u64 = u64::MAX;
 
-/// The words of a frame: program counter, stack pointer, frame pointer, the register that has a called function, and
-/// the kind of code.
+/// The words of a frame: program counter, stack pointer, frame pointer, the register with the called function, and the
+/// kind of code.
 const FRAME: usize = 5;
 
 /// The native stack of a thread as it was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RecordedStack {
-    /// Its frames, the innermost first.
+    /// The frames, innermost first.
     pub frames: Vec<Frame>,
-    /// The kind of code of each.
+    /// The kind of code of each frame.
     places: Vec<CodePlace>,
 }
 
 impl RecordedStack {
-    /// The same without inner frames.
+    /// The same stack without its `inner` innermost frames.
     #[must_use]
     pub fn without(&self, inner: usize) -> Self {
         let (frames, places) = (self.frames.iter().skip(inner), self.places.iter().skip(inner));
         Self { frames: frames.copied().collect(), places: places.copied().collect() }
     }
 
-    /// The kind of code at an address in one of the frames' instructions.
+    /// The kind of code at an address in one of the frames.
     pub fn place(&self, address: u64) -> CodePlace {
         let is_here = |frame: &Frame| frame.pc == address || frame.pc.wrapping_sub(1) == address;
         let found = self.frames.iter().zip(&self.places).find(|(frame, _)| is_here(frame));
@@ -47,7 +48,7 @@ impl RecordedStack {
 }
 
 impl Recording {
-    /// Adds the native frames of the thread, the innermost first, with the kind of code of each.
+    /// Adds the native frames of the thread, innermost first, with the kind of code of each.
     pub fn add_native(&mut self, frames: &[(Frame, CodePlace)]) {
         let mut words = vec![frames.len() as u64];
         for (frame, place) in frames {
@@ -63,7 +64,7 @@ impl Recording {
         self.add(FRAMES, &words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>());
     }
 
-    /// The native frames of the thread, where there are such.
+    /// Returns the native frames of the thread, if there are any.
     pub fn native(&mut self) -> RecordedStack {
         let at = self.pointer;
         let count = word(self, at).and_then(|count| usize::try_from(count).ok()).unwrap_or(0).min(MAX_FRAMES);
@@ -91,7 +92,7 @@ impl Recording {
         stack
     }
 
-    /// Adds what V8 says of itself.
+    /// Adds V8's constants.
     pub(in crate::runtime) fn add_constants(&mut self, constants: &Constants) {
         let Constants { version: (major, minor), numbers, types, sizes } = constants;
         (self.runtime, self.version) = (CONSTANTS, major << 16 | minor & 0xffff);
@@ -103,7 +104,7 @@ impl Recording {
         self.add(CONSTANTS, &bytes);
     }
 
-    /// What V8 says of itself; `None` if that was not recorded.
+    /// Returns V8's constants; `None` if they were not recorded.
     pub(in crate::runtime) fn constants(&mut self) -> Option<Constants> {
         let version = (self.version >> 16, self.version & 0xffff);
         let mut at = self.runtime;
@@ -126,7 +127,7 @@ impl Recording {
     }
 }
 
-/// The words of the thread's stack are among what was recorded.
+/// The recorded memory includes the words of the thread's stack.
 impl StackMemory for Recording {
     fn read_u64(&mut self, address: u64) -> Option<u64> {
         word(self, address)

@@ -1,4 +1,4 @@
-//! What was recorded of a program, in each version of V8.
+//! Recordings of one program in each version of V8.
 
 use super::*;
 use crate::runtime::recording::Counted;
@@ -9,13 +9,13 @@ macro_rules! recordings {
     };
 }
 
-/// What each Node keeps of the same stack, `tests/recordings/program.js`.
+/// The same stack of `tests/recordings/program.js`, recorded in each Node version.
 const RECORDINGS: [(&str, &[u8]); 4] = recordings!("18", "20", "22", "24");
 
 const FILE: &str = "/tmp/recorded/program.js";
 const EVALUATED: &str = "/tmp/recorded/evaluated.js";
 
-/// Functions and lines of that stack, the innermost first, as the program's text has them.
+/// The functions and lines of that stack, innermost first, as in the program's source.
 const STACK: [(&str, &str, u32); 17] = [
     ("waits", FILE, 11),
     ("innermost", FILE, 16),
@@ -36,10 +36,10 @@ const STACK: [(&str, &str, u32); 17] = [
     ("main", FILE, 80),
 ];
 
-/// Maglev, which Node 24 has, notes no positions: what it inlined is not there, which is counted.
+/// Maglev, which Node 24 has, records no positions: functions that it inlined are missing, which is counted.
 const INTO_MAGLEV: (&str, &str, u32) = ("middle", FILE, 0);
 
-/// The stack of a version.
+/// The expected stack in a version.
 fn stack_of(major: &str) -> Vec<(&'static str, &'static str, u32)> {
     let mut stack = STACK.to_vec();
     if major == "24" {
@@ -50,14 +50,14 @@ fn stack_of(major: &str) -> Vec<(&'static str, &'static str, u32)> {
 
 type Row = (usize, Function, u32);
 
-/// What was read: the native frame, the function and the line of each.
+/// The functions that were read: native frame, function and line of each.
 struct Reading {
     rows: Vec<Row>,
     named: Named,
     reads: u32,
 }
 
-/// A V8 that is read from a recording.
+/// A reader of the V8 in a recording.
 struct Reader {
     instance: Box<dyn Instance>,
     functions: Functions,
@@ -70,12 +70,12 @@ impl Reader {
         Some(Self { instance, functions: Functions::default(), known: Vec::new() })
     }
 
-    /// Reads a stack without its inner frames.
+    /// Reads a stack without its `inner` innermost frames.
     fn read(&mut self, recording: &mut Recording, inner: usize) -> Reading {
         self.read_with(recording, &mut recording.clone(), inner)
     }
 
-    /// The same with the words of the stack in another recording.
+    /// The same, with the stack words taken from another recording.
     fn read_with(&mut self, recording: &mut Recording, words: &mut Recording, inner: usize) -> Reading {
         let native = recording.native().without(inner);
         let place = |address| native.place(address);
@@ -105,9 +105,9 @@ fn plain(rows: &[Row]) -> Vec<(&str, &str, u32)> {
     rows.iter().map(|(_, function, line)| (function.name.as_str(), function.file.as_str(), *line)).collect()
 }
 
-/// Guarantees: in each version, functions in every tier are named, with file and line: interpreted ones, those of
-/// Sparkplug, Maglev (24) and TurboFan with what is inlined, through built-in functions, getters, generators, evaluated
-/// text and names beyond ASCII; and reading them again gives the same functions with fewer reads.
+/// Guarantees: in each version, functions of every tier are named, with file and line: interpreted ones, those of
+/// Sparkplug, Maglev (24) and TurboFan with inlined functions; also across built-in functions, getters, generators,
+/// evaluated text and names beyond ASCII. A second read gives the same functions with fewer reads.
 #[test]
 fn known_stack() {
     for (major, mut recording, mut reader) in all() {
@@ -123,7 +123,7 @@ fn known_stack() {
     }
 }
 
-/// Guarantees: functions that TurboFan inlined into each other share one native frame, and so do no others.
+/// Guarantees: functions that TurboFan inlined into each other share one native frame, and no other functions do.
 #[test]
 fn inlined() {
     for (major, mut recording, mut reader) in all() {
@@ -135,22 +135,22 @@ fn inlined() {
     }
 }
 
-/// Guarantees: where the innermost frame is that of code with inlined functions, it shows these: Node has V8 note the
-/// positions of all instructions, which is seen by the code.
+/// Guarantees: if the innermost frame is in code with inlined functions, they are shown, because Node makes V8 record
+/// the positions of all instructions, and the reader detects that from the code.
 #[test]
 fn leaf() {
     for (major, mut recording, mut reader) in all() {
         let rows = reader.read(&mut recording, 0).rows;
         let reading = reader.read(&mut recording, rows[1].0);
-        // What would be executed next is on the next line.
+        // The next instruction to be executed is on the next line.
         assert_eq!(plain(&reading.rows)[0], ("innermost", FILE, 17), "Node {major}");
         assert_eq!(plain(&reading.rows)[1..], stack_of(major)[2..], "Node {major}");
         assert_eq!((reading.rows[0].0, reading.named.unknown), (0, 0), "Node {major}");
     }
 }
 
-/// Guarantees: whatever is read of other memory than that of the sample, the words of the stack tell which functions
-/// there are: where an object is gone, its frames are of unknown functions and others are as they were.
+/// Guarantees: even if memory has changed since the sample, the words of the stack determine which functions there
+/// are: frames whose object is gone become unknown, and other frames stay the same.
 #[test]
 fn gone() {
     for (major, mut recording, mut reader) in all() {
@@ -160,7 +160,7 @@ fn gone() {
         let pointer = frame.registers.get(FRAME_POINTER).unwrap();
         let mut word = [0; 8];
         assert!(recording.read(pointer - FUNCTION, &mut word));
-        // Where `waits` was is another object by now.
+        // The function `waits` was replaced by another object.
         recording.add(u64::from_le_bytes(word) - 1, &[0; 8]);
         let reading = Reader::new(&mut recording).unwrap().read(&mut recording, 0);
         assert_eq!(plain(&reading.rows)[0], ("[unknown function]", "", 0), "Node {major}");
@@ -172,12 +172,13 @@ fn gone() {
     }
 }
 
-/// Guarantees: another function at the same place is another function: names are not remembered by address alone.
+/// Guarantees: another function at the same address is shown as another function: names are not cached by address
+/// alone.
 #[test]
 fn replaced() {
     for (major, mut recording, mut reader) in all() {
         reader.read(&mut recording, 0);
-        // The texts of all names and of the script are in memory once.
+        // Memory contains the text of each name and of the script once.
         let mut count = 0;
         for (start, part) in recording.parts.clone() {
             let places = part.windows(5).enumerate().filter(|(_, bytes)| *bytes == b"waits");
@@ -192,7 +193,8 @@ fn replaced() {
     }
 }
 
-/// Guarantees: a version that is not known and constants that contradict what is known are refused by name.
+/// Guarantees: an unsupported version, and constants that contradict the known ones, are rejected with a message that
+/// names them.
 #[test]
 fn refused() {
     let (_, mut recording, _) = all().next().unwrap();
@@ -202,14 +204,14 @@ fn refused() {
         for at in [0, 8, 16, 24, 32, 40, 56] {
             let mut recording = recording.clone();
             recording.add(recording.runtime + at, &u64::MAX.to_le_bytes());
-            // The size of a word is not said in all versions.
+            // Not all versions export the word size.
             assert!(at == 0 || recording.found().is_err(), "{at}");
         }
     }
 }
 
-/// Guarantees: whichever word of memory, the stack or the constants is flipped, zeroed, huge, points at itself or is a
-/// little off, reading ends, with no more reads than allowed and bounded texts.
+/// Guarantees: reading ends within the allowed number of reads and with texts of limited length, whichever word of
+/// memory, the stack or the constants is flipped, zeroed, huge, points at itself or is slightly off.
 #[test]
 fn attack_words() {
     for (major, mut recording, mut reader) in all() {
@@ -223,7 +225,7 @@ fn attack_words() {
                     for one in [&mut recording, &mut words] {
                         one.parts.get_mut(&start).unwrap()[at..at + 8].copy_from_slice(&hostile.to_le_bytes());
                     }
-                    // Innermost frames are looked at more closely.
+                    // Innermost frames get a closer check.
                     let inner = if at % 16 == 0 { 0 } else { leaf };
                     let Some(mut reader) = Reader::new(&mut recording) else { continue };
                     let reading = reader.read_with(&mut recording, &mut words, inner);
