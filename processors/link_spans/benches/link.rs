@@ -1,9 +1,9 @@
-//! What is remembered of the threads that profiles are of, in bytes, and what it costs to link samples with spans: a
-//! million samples against a hundred thousand spans, and how that grows, which must stay below 2.3 from one line to the
-//! next. Beside it what the same batches cost where no span is known, and the control in the same run: each observation
-//! is compared with every span of its thread.
+//! Measures the memory of the index for profiled threads, in bytes, and the cost of linking samples with spans: a
+//! million samples against a hundred thousand spans, and its growth, which must stay below a factor of 2.3 from line to
+//! line. For comparison, the cost of the same batches without known spans, and a naive control in the same run that
+//! compares each observation with every span of its thread.
 
-// A benchmark prints, and ends where its input is broken.
+// A benchmark prints, and panics on broken input.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use std::collections::HashMap;
@@ -27,31 +27,31 @@ const T: u64 = 1_767_225_600_000_000_000;
 const SECOND: u64 = 1_000_000_000;
 const NOW: Now = Now { monotonic_nano: 1, unix_nano: T };
 
-/// Threads of the process, spans of a request, and batches of profiles.
+/// Threads of the process, spans per request, and batches of profiles.
 const THREADS: u64 = 16;
 const SPANS: u64 = 512;
 const BATCHES: u64 = 20;
 
-/// Spans of a trace, each in the one before: a request and what it calls.
+/// Spans per trace, each nested in the one before: a request and its calls.
 const OF_TRACE: u64 = 4;
 
-/// How a thread runs its traces: one after the other, or the next before the last has ended, as an event loop does.
+/// How a thread runs its traces: one after the other, or overlapping as in an event loop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Program {
     Synchronous,
     Asynchronous,
-    /// As the first, on threads that no profile has seen.
+    /// Like the first, on threads without profiles.
     Unobserved,
 }
 
-/// How a batch says its observations: each in a sample of its own, or ten of one stack, of different spans, in one.
+/// How a batch stores its observations: one per sample, or ten with one stack and different spans in one sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     One,
     Ten,
 }
 
-/// So many spans in so much time, as many on each thread.
+/// The number of spans and observations, the same on each thread.
 #[derive(Debug, Clone, Copy)]
 struct Load {
     spans: u64,
@@ -61,7 +61,7 @@ struct Load {
 }
 
 impl Load {
-    /// How long a trace of a thread lasts, in nanoseconds.
+    /// The length of a thread's trace in nanoseconds.
     fn trace(self) -> u64 {
         100 * SECOND / (self.spans / THREADS / OF_TRACE)
     }
@@ -110,7 +110,7 @@ impl Load {
         (0..self.spans).step_by(SPANS as usize).map(batch).collect()
     }
 
-    /// Batches, each of a stretch of time of all threads.
+    /// Batches, each of a time range with all threads.
     fn profiles(self) -> Vec<Profiles> {
         let tick = 100 * SECOND * THREADS / self.observations;
         let batch = |first: u64| {
@@ -125,7 +125,7 @@ impl Load {
                 for sample in 0..samples {
                     let frame = builder.frame("work", "main.rs", (sample % 500) as i64);
                     let stack = builder.stack(&[frame]);
-                    // Those of one sample are spread over the batch's time.
+                    // The observations of one sample are spread over the batch's time.
                     let times: Vec<u64> =
                         (0..in_sample).map(|at| T + (first / THREADS + at * samples + sample) * tick + 1).collect();
                     builder.sample(stack, attributes, None, &times, &[]);
@@ -148,10 +148,10 @@ fn time(work: impl FnOnce()) -> Duration {
     thread_cpu().unwrap().saturating_sub(before)
 }
 
-/// How often each note was counted.
+/// The count of each note.
 type Notes = HashMap<&'static str, u64>;
 
-/// The time to take all batches in, where `spans` came before them, and what was counted.
+/// The time to process all batches after `spans` were added, and the counts.
 fn run(spans: &[Spans], profiles: &[Profiles]) -> (Duration, Notes) {
     let mut processor = processor();
     let mut out = Outbox::default();
@@ -171,7 +171,7 @@ fn run(spans: &[Spans], profiles: &[Profiles]) -> (Duration, Notes) {
     (took, notes)
 }
 
-/// The same for the spans: what it takes to remember them, and how many bytes each then takes.
+/// The time to add the spans, and the bytes per span afterwards.
 fn remember(spans: &[Spans]) -> (Duration, u64) {
     let mut processor = processor();
     let batches = spans.to_vec();
@@ -183,7 +183,8 @@ fn remember(spans: &[Spans]) -> (Duration, u64) {
     (took, processor.held().bytes)
 }
 
-/// The control: every span of the thread for each observation, for one observation in `STEP`. How many were linked.
+/// The naive control: compares with every span of the thread, for one observation in `STEP`. Returns how many were
+/// linked.
 fn naive(spans: &[Spans], profiles: &[Profiles]) -> (Duration, u64, u64) {
     const STEP: usize = 500;
     type Known = (u64, u64, [u8; 16], [u8; 8], Option<[u8; 8]>);
@@ -214,7 +215,7 @@ fn naive(spans: &[Spans], profiles: &[Profiles]) -> (Duration, u64, u64) {
         for (thread, time) in &asked {
             let known = by_thread.get(thread).into_iter().flatten();
             let run: Vec<&Known> = known.filter(|span| span.0 <= *time && *time < span.1).collect();
-            // Each but the outermost is in another one that runs, and no two are in the same.
+            // Each but the outermost is inside another running span, and no two have the same parent.
             let inside = |span: &&&Known| run.iter().any(|other| span.4 == Some(other.3) && span.2 == other.2);
             let outermost = run.len() - run.iter().filter(inside).count();
             linked += u64::from(outermost == 1);
@@ -223,20 +224,20 @@ fn naive(spans: &[Spans], profiles: &[Profiles]) -> (Duration, u64, u64) {
     (took, asked.len() as u64, linked)
 }
 
-/// Processes of which profiles are, and threads of each.
+/// Profiled processes, and threads per process.
 const PROCESSES: i64 = 400;
 const OF_PROCESS: i64 = 64;
 
-/// How the threads of a process are called.
+/// The names of a process's threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Named {
-    /// All the same, as those of a pool.
+    /// All equal, as in a pool.
     Alike,
-    /// Each in its own way.
+    /// All different.
     Apart,
 }
 
-/// A batch for each process, in which each thread was observed at so many times, 5 s from each other.
+/// A batch for each process, in which each thread was observed this many times, 5 s apart.
 fn observed(times: u64, named: Named, pointers: bool) -> Vec<Profiles> {
     let batch = |pid: i64| {
         let mut builder = Builder::new();
@@ -262,7 +263,7 @@ fn observed(times: u64, named: Named, pointers: bool) -> Vec<Profiles> {
     (1..=PROCESSES).map(batch).collect()
 }
 
-/// The anonymous memory of this process that is resident, in bytes.
+/// The resident anonymous memory of this process, in bytes.
 fn resident() -> u64 {
     profbridge_heap::give_back();
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
@@ -270,7 +271,7 @@ fn resident() -> u64 {
     line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
 }
 
-/// What the system gives for what is remembered of batches, and what the processor says that it holds, in bytes.
+/// The memory taken from the system for the index of these batches, and the size that the processor reports, in bytes.
 fn index(profiles: &[Profiles]) -> (u64, u64) {
     let mut processor = processor();
     let before = resident();

@@ -1,5 +1,5 @@
-//! Reads `/proc` for what processes are called in their own PID namespaces, on a thread of its own, which starts with
-//! the first question.
+//! Reads process and thread ids inside PID namespaces from `/proc`, on its own thread, which starts with the first
+//! question.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use std::thread;
 
 use crate::namespaces::{Answer, Namespaces, OwnIds, Question};
 
-/// So many questions may wait; others are not taken.
+/// At most this many questions may wait; further ones are refused.
 const MAX_QUESTIONS: usize = 1024;
 
-/// Shorter names of containers and pods could be part of any path.
+/// Shorter names of containers and pods could match part of any path.
 const LEAST_NAME: usize = 12;
 
 /// Reads `/proc` in the background.
@@ -31,7 +31,7 @@ impl Default for Background {
 }
 
 impl Background {
-    /// Reads below another path than `/proc`. Starts nothing yet.
+    /// Reads below this path instead of `/proc`. Starts no thread yet.
     pub fn of(proc: PathBuf) -> Self {
         Self { proc, questions: None, failed: false, answers: Arc::default() }
     }
@@ -39,7 +39,7 @@ impl Background {
     fn start(&mut self) -> std::io::Result<SyncSender<Question>> {
         let (questions, inbox): (_, Receiver<Question>) = sync_channel(MAX_QUESTIONS);
         let (proc, answers) = (self.proc.clone(), Arc::clone(&self.answers));
-        // It ends when the processor is gone, which has the other end.
+        // The thread ends once the processor, which owns the sender, is dropped.
         thread::Builder::new().name("read namespaces".to_owned()).spawn(move || {
             for question in inbox {
                 let answer = Answer { process: question.process, ids: ids(&proc, &question) };
@@ -51,7 +51,7 @@ impl Background {
 }
 
 fn lock(answers: &Mutex<Vec<Answer>>) -> MutexGuard<'_, Vec<Answer>> {
-    // Whole after every statement that may panic.
+    // A poisoned lock is harmless: the list is consistent after every statement that may panic.
     answers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -70,7 +70,7 @@ impl Namespaces for Background {
         match self.questions.as_ref().map(|questions| questions.try_send(question)) {
             Some(Ok(())) => {}
             Some(Err(TrySendError::Full(question))) => return Err(question),
-            // Nobody will read anything.
+            // The reader thread is gone, so answer with nothing.
             Some(Err(TrySendError::Disconnected(_))) | None => {
                 lock(&self.answers).push(Answer { process, ids: None });
             }
@@ -83,25 +83,25 @@ impl Namespaces for Background {
     }
 }
 
-/// The own ids of the process that a question is about, if it is one of this machine.
+/// The ids in its own namespace of the process in question, if it runs on this machine.
 fn ids(proc: &Path, question: &Question) -> Option<OwnIds> {
     let folder = proc.join(question.pid.to_string());
     let cgroup = fs::read_to_string(folder.join("cgroup")).ok()?;
     question.containers.iter().find(|container| is_in(&cgroup, container))?;
     let pid = own_id(&folder.join("status"))?;
     let thread = |id: &u32| Some((*id, own_id(&folder.join(format!("task/{id}/status")))?));
-    // In the same namespace all ids are the same.
+    // If the process id is the same inside, there is no separate namespace.
     let threads = if pid == question.pid { Vec::new() } else { question.threads.iter().filter_map(thread).collect() };
     Some(OwnIds { pid, threads })
 }
 
-/// Whether the cgroup of a process is of a container or pod. In a slice of systemd's `_` stands for the `-` in a pod's
-/// id (Kubernetes `pkg/kubelet/cm/cgroup_manager_linux.go`, `escapeSystemdCgroupName`).
+/// Whether a cgroup belongs to a container or pod. In a systemd slice, `_` replaces the `-` of a pod's id (Kubernetes
+/// `pkg/kubelet/cm/cgroup_manager_linux.go`, `escapeSystemdCgroupName`).
 fn is_in(cgroup: &str, container: &str) -> bool {
     container.len() >= LEAST_NAME && (cgroup.contains(container) || cgroup.contains(&container.replace('-', "_")))
 }
 
-/// The last of the ids in `NSpid`: that of the innermost namespace.
+/// The last id in `NSpid`, which is that of the innermost namespace.
 fn own_id(status: &Path) -> Option<u32> {
     let status = fs::read_to_string(status).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
@@ -117,7 +117,7 @@ mod tests {
     const CONTAINER: &str = "4f1cbd6e5a0b4f1cbd6e5a0b4f1cbd6e5a0b4f1cbd6e5a0b4f1cbd6e5a0b4f1c";
     const POD: &str = "8d3b1c9e-7f52-4b63-9a51-02f0f7a6c111";
 
-    /// A `/proc` with one process.
+    /// A fake `/proc` with one process.
     fn proc(name: &str, cgroup: &str, ids: &[(u32, &str)]) -> PathBuf {
         let root = std::env::temp_dir().join(format!("profbridge-{name}-{}", std::process::id()));
         let folder = root.join("4711");
@@ -139,8 +139,8 @@ mod tests {
         Question { process: 1, pid: 4711, containers: vec![container.into()], threads: threads.to_vec() }
     }
 
-    /// Guarantees: the ids of a process and its threads are those of the innermost namespace; a process that is not in
-    /// the container is another one, as is one that is not there.
+    /// Guarantees: the ids of a process and its threads are those of the innermost namespace; a missing process, or one
+    /// outside the container, has no ids.
     #[test]
     fn own_ids() {
         let v2 = format!("0::/system.slice/docker-{CONTAINER}.scope\n");
@@ -158,7 +158,7 @@ mod tests {
         fs::remove_dir_all(root).unwrap();
     }
 
-    /// Guarantees: questions are answered without waiting for the answer, each of them.
+    /// Guarantees: asking does not block, and every question is answered later.
     #[test]
     fn answers_come_later() {
         let root = proc("later", &format!("0::/{CONTAINER}"), &[(4711, "4711\t7")]);
@@ -176,13 +176,13 @@ mod tests {
         fs::remove_dir_all(root).unwrap();
     }
 
-    /// Guarantees: what finds no room is given back and not answered; when there is room again it is taken. All that is
-    /// taken is answered.
+    /// Guarantees: if the queue is full, a question is returned unanswered and accepted once there is room again. Every
+    /// accepted question is answered.
     #[test]
     fn a_full_queue_takes_nothing() {
         let mut background = Background::of(PathBuf::from("/nowhere"));
         let answers = Arc::clone(&background.answers);
-        // Who reads waits with its first answer.
+        // Holding the lock blocks the reader thread at its first answer.
         let stopped = lock(&answers);
         let mut taken = 0;
         let refused = loop {

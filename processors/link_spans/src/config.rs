@@ -1,24 +1,25 @@
-//! What can be written about `link_spans`, and what it means.
+//! The options of `link_spans` and their checked form.
 
 use profbridge_engine::config::{ByteSize, Duration, Problems, Section};
 use serde::Deserialize;
 
-/// What was written. Every key may be left out.
+/// The options as written. Every key is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// For how long spans wait for the profiles of their time.
     pub span_wait: Duration,
-    /// For how long profiles wait for the spans of their time, at least; `0s` lets them go on at once, linked with the
-    /// spans that came before them.
+    /// How long profiles wait for the spans of their time, at least. With `0s` they pass at once, linked with the spans
+    /// that arrived before them.
     pub profile_wait: Duration,
-    /// All spans that wait, and all profiles that wait, each; then those that came first, or are largest, go on.
+    /// The limit for all waiting spans, and likewise for all waiting profiles. Beyond it the oldest spans, or the
+    /// largest windows of profiles, are passed on early.
     pub max_bytes: ByteSize,
-    /// What is remembered of profiles and of spans, together; then what was seen first is forgotten.
+    /// The limit for what is remembered of profiles and spans together. Beyond it the oldest entries are forgotten.
     pub max_index_bytes: ByteSize,
-    /// Whether a span of a runtime with one thread that names no thread is taken to have run on the main thread.
+    /// Whether a span without a thread, of a single-threaded runtime, counts as run on the main thread.
     pub main_thread: bool,
-    /// Whether spans are linked by what they say alone, without profiles.
+    /// Whether spans are linked by their own attributes alone, without profiles.
     pub stateless: bool,
 }
 
@@ -35,15 +36,15 @@ impl Default for Config {
     }
 }
 
-/// One part in so many of the memory of all data may be spans that wait, as much profiles that wait, and twice as much
-/// what is remembered of both: half of it in all.
+/// Waiting spans may take one part in this many of the memory for all data, waiting profiles as much, and the
+/// remembered entries twice as much: half of the memory in all.
 const SHARE: u64 = 8;
 
-/// What it means, checked. Times in nanoseconds, sizes in bytes.
+/// The checked options. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     pub(crate) span_wait: u64,
-    /// 0 lets profiles go on at once.
+    /// With 0 profiles pass at once.
     pub(crate) profile_wait: u64,
     pub(crate) max_bytes: u64,
     pub(crate) max_index_bytes: u64,
@@ -58,7 +59,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Makes the bounds small enough for the memory that all data of the process may take, in bytes.
+    /// Lowers the bounds to fit the memory that all data of the process may take, in bytes.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.max_bytes = self.max_bytes.min(limit / SHARE);
         self.max_index_bytes = self.max_index_bytes.min(limit / SHARE * 2);
@@ -66,11 +67,11 @@ impl Settings {
 }
 
 impl Config {
-    /// Checks what was written.
+    /// Checks the options.
     ///
     /// # Errors
     ///
-    /// Every rule that is broken, at its place in `section`.
+    /// Every broken rule, at its place in `section`.
     pub fn check(&self, section: &Section) -> Result<Settings, Problems> {
         let problems = section.broken_rules(&[
             (self.span_wait > Duration::from_secs(600), "span_wait", "must be at most 10m", ""),

@@ -1,4 +1,4 @@
-//! The stretches of time in which a thread was observed, to the millisecond.
+//! When a thread was observed, in stretches of whole milliseconds.
 
 /// A stretch of time, in nanoseconds since the Unix epoch, both ends inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -24,11 +24,11 @@ impl From<Stretch> for Millis {
 /// Nanoseconds in a millisecond.
 pub(crate) const MILLI: u64 = 1_000_000;
 
-/// Stretches in order, none of which touch each other. There is one at least.
+/// Sorted stretches that do not touch each other. There is at least one.
 #[derive(Debug)]
 pub(crate) struct Covered(Vec<Millis>);
 
-/// What an allocation takes beside what was asked for, in bytes, about.
+/// Approximate overhead of a heap allocation, in bytes.
 pub(crate) const ALLOCATION: usize = 16;
 
 impl Covered {
@@ -36,11 +36,11 @@ impl Covered {
         Self(vec![first])
     }
 
-    /// Adds stretches, in the order of their starts. What is not further than `gap` from one of them becomes one with
-    /// it. It takes time for each of them, and once for those that are there, however they lie between each other.
+    /// Adds stretches, sorted by start. Stretches at most `gap` apart are merged. Takes time linear in the number of
+    /// new and known stretches, however they interleave.
     pub(crate) fn add(&mut self, new: impl Iterator<Item = Millis>, gap: u64) {
         let mut new = new.peekable();
-        // The usual case: what was observed last went on.
+        // The usual case: the last stretch continues.
         let behind = self.0.iter().rev().nth(1).map_or(0, |of| of.end + gap + 1);
         if let Some(last) = self.0.last_mut() {
             let least = behind.max(last.start);
@@ -79,36 +79,36 @@ impl Covered {
         }
     }
 
-    /// When the last of them ends.
+    /// The end of the last stretch.
     pub(crate) fn end(&self) -> u64 {
         self.0.last().map_or(0, |last| last.end)
     }
 
-    /// Those that overlap with a time.
+    /// The stretches that overlap a time range.
     fn during(&self, time: Millis) -> impl Iterator<Item = &Millis> {
         let from = self.0.partition_point(|known| known.end < time.start);
         self.0[from..].iter().take_while(move |known| known.start <= time.end)
     }
 
-    /// Whether any of them overlaps.
+    /// Whether any stretch overlaps.
     pub(crate) fn overlaps(&self, with: Millis) -> bool {
         self.during(with).next().is_some()
     }
 
-    /// For how many milliseconds of a time they last.
+    /// How many milliseconds of a time range are covered.
     pub(crate) fn within(&self, time: Millis) -> u64 {
         self.during(time).map(|known| known.end.min(time.end) - known.start.max(time.start) + 1).sum()
     }
 
-    /// Forgets what ended before a time, or began after it. Whether anything is left; if nothing is, it is of no use any
-    /// more.
+    /// Forgets stretches that lie outside a time range. Returns whether any is left; if not, this value must not be
+    /// used any more.
     pub(crate) fn remember(&mut self, time: Millis) -> bool {
         self.0.retain(|of| of.end >= time.start && of.start <= time.end);
         self.0.shrink_to(2 * self.0.len());
         !self.0.is_empty()
     }
 
-    /// The memory that it takes elsewhere, in bytes, about.
+    /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         (ALLOCATION + self.0.capacity() * size_of::<Millis>()) as u64
     }
@@ -121,14 +121,14 @@ mod tests {
 
     use super::*;
 
-    /// A stretch, by its start and its length.
+    /// A stretch from its start and length.
     fn of((start, length): &(u64, u64)) -> Millis {
         Millis { start: *start, end: start + length }
     }
 
     proptest! {
-        /// Guarantees: what is covered is what a list of all stretches says, with the gaps closed between what came and
-        /// what is there, in whatever order and however many at once they come, whatever gap each time closes.
+        /// Guarantees: the result equals that of a plain list of all stretches whose gaps to new stretches are closed,
+        /// in whatever order and number they arrive and whatever the gap.
         #[test]
         fn as_a_list_says(
             batches in vec((vec((0u64..60, 0u64..6), 1..10), 0u64..8), 1..8),
@@ -165,8 +165,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a million stretches that come behind others, and then a million that lie between those, take no time
-    /// that grows with the square of their number: that would be hours.
+    /// Guarantees: a million stretches in order, and then a million between them, do not take quadratic time, which
+    /// would be hours.
     #[test]
     fn a_million_out_of_order() {
         const COUNT: u64 = 1_000_000;
@@ -176,7 +176,7 @@ mod tests {
         covered.add(every(0), 100);
         assert_eq!(covered.0.len() as u64, 2 * COUNT);
         assert_eq!((covered.0[0].start, covered.0[1].start, covered.end()), (0, 500, COUNT * 1000 - 500));
-        // A gap that closes all of them, by what lies in the middle of each two.
+        // Stretches in the middle of each gap, with a `gap` that closes all of them.
         covered.add((0..2 * COUNT).map(|at| Millis { start: at * 500 + 250, end: at * 500 + 250 }), 250);
         assert_eq!(covered.0, [Millis { start: 0, end: COUNT * 1000 - 250 }]);
     }

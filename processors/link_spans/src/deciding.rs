@@ -1,4 +1,4 @@
-//! Decides about spans: of which process and thread each is, as far as that is known by now, and why not.
+//! Decides about spans: which process and thread each belongs to as far as is known by now, or why none is found.
 
 use std::cell::RefCell;
 use std::num::NonZeroU64;
@@ -18,17 +18,17 @@ use crate::report::{Cause, Report};
 use crate::thread::{MatchKind, SaidPid, ThreadMatch, thread};
 use crate::waiting::{Program, called, unnamed};
 
-/// What decides.
+/// The context in which spans are decided.
 pub(crate) struct Deciding<'a> {
     pub(crate) index: &'a Index,
     pub(crate) main_thread: bool,
     /// The monotonic time.
     pub(crate) now: u64,
-    /// Whether what is not known yet is not waited for.
+    /// Whether this is the last chance: spans no longer wait for missing profiles.
     pub(crate) at_last: bool,
-    /// Whether samples may come that name spans, so that those are waited for as well that name no process.
+    /// Whether samples that name spans may still arrive, so that spans without a process wait as well.
     pub(crate) may_be_named: bool,
-    /// What was asked of the index before.
+    /// Cached answers of the index.
     pub(crate) owners: RefCell<Owners<'a>>,
 }
 
@@ -36,42 +36,43 @@ pub(crate) struct Deciding<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Undecided {
     pub(crate) position: u32,
-    /// The pointer of its thread, where it says that.
+    /// The pointer of its thread, if the span has it.
     pub(crate) pointer: Option<NonZeroU64>,
-    /// Whether samples name it, so that nothing else says its process, and a better profiler's may come.
+    /// Whether samples name it: then they alone determine its process, and samples of a better profiler may still
+    /// arrive.
     pub(crate) is_named_by_samples: bool,
 }
 
-/// What samples say of a span.
+/// What samples tell about a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum BySamples {
-    /// It is decided.
+    /// The span is decided.
     Decided,
-    /// Its process, and a better profiler's samples may come.
+    /// Its process is known, but samples of a better profiler may still arrive.
     Waits,
-    /// Nothing.
+    /// No sample names the span.
     Nothing,
 }
 
-/// A trace, and the position of the resource that has some of its spans.
+/// The position of a resource, and a trace that has spans in it.
 type OfTrace = (u32, [u8; 16]);
 
-/// What is known of a batch of spans.
+/// A batch of spans being decided.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    /// By the batch's resources.
+    /// By resource of the batch.
     pub(crate) programs: Vec<Program>,
     pub(crate) undecided: Vec<Undecided>,
-    /// The identity of the process that samples name for spans of a trace and resource: a process made them all. `None`
-    /// where they name several.
+    /// The identity of the process that samples name for the spans of a trace and resource: one process made them all.
+    /// `None` if samples name several.
     pub(crate) processes: HashMap<OfTrace, Option<u128>>,
 }
 
 impl Batch {
-    /// Decides what can be decided.
+    /// Decides the spans for which enough is known.
     pub(crate) fn decide(&mut self, spans: &mut Spans, deciding: &Deciding<'_>, report: &mut Report, out: &mut Outbox) {
         let Self { programs, undecided, processes } = self;
-        // First those that samples name, which may say of which process the others are.
+        // Spans named by samples come first: they may determine the process of the others.
         undecided.retain_mut(|span| {
             let by_samples = decide_by_samples(spans, *span, programs, processes, deciding, report, out);
             span.is_named_by_samples = by_samples == BySamples::Waits;
@@ -83,7 +84,7 @@ impl Batch {
     }
 }
 
-/// Decides about one span by what samples say of it.
+/// Decides about one span by the samples that name it.
 fn decide_by_samples(
     spans: &mut Spans,
     Undecided { position, pointer, .. }: Undecided,
@@ -117,7 +118,7 @@ fn decide_by_samples(
     BySamples::Decided
 }
 
-/// Decides about one span; `false` where it has to wait.
+/// Decides about one span. Returns `false` if it has to wait.
 fn decide(
     spans: &mut Spans,
     Undecided { position, pointer, .. }: Undecided,
@@ -137,14 +138,14 @@ fn decide(
         Err(why) => {
             let of_trace = processes.get(&(resource, *span.trace_id.bytes())).copied().flatten();
             let of_trace = of_trace.and_then(|identity| index.process(identity, during));
-            // Not against what the span says itself.
+            // The result must not contradict the span's own attributes.
             let may_be = |found: &Found<'_>| {
                 (!program.is_named(pointer) || found.agrees(claims))
                     && found.is_observed_about()
                     && (at_last || found.is_past())
             };
             let inherited = of_trace.filter(may_be);
-            // Samples that name the span, or others of its trace, tell several processes apart.
+            // Samples that name this span, or others of its trace, can still tell the candidate processes apart.
             let may_come = || match why {
                 NotFound::Unknown | NotFound::NotCovered => {
                     may_be_named || of_trace.is_some() || program.is_named(pointer)
@@ -179,7 +180,7 @@ fn decide(
     let mut ran = find_thread(&found, &SpanView::of(spans, span), program, pointer, main_thread);
     if let Err(Missed::Elsewhere(id)) = ran {
         ran = match index.elsewhere(&found, id, at_last, &mut owners.borrow_mut()) {
-            // It may have been forked a moment ago.
+            // The thread may belong to a child process forked a moment ago.
             Err(NotFound::Unknown | NotFound::NotCovered) if !at_last => return false,
             Err(NotFound::Ambiguous) => Err(Missed::For(notes::AMBIGUOUS, Cause::Ambiguous)),
             Err(_) => Err(Missed::For(notes::UNOBSERVED, Cause::NoSuchThread)),
@@ -211,15 +212,15 @@ fn time(span: &Span) -> Stretch {
     Stretch { start: span.start_unix_nano, end: span.end_unix_nano }
 }
 
-/// Why the thread of a span of a known process is not found.
+/// Why the thread of a span was not found although its process is known.
 enum Missed {
-    /// Nothing more can be done: what that is counted as, and what the log says.
+    /// The final outcome: its note and the cause for the log.
     For(&'static str, Cause),
-    /// The process has no thread with this id of the system's, which the span says.
+    /// The span names this system thread id, and its process has no such thread.
     Elsewhere(u32),
 }
 
-/// The thread of a span of a process, as far as it is known, and what that is counted as.
+/// Finds the thread of a span in its process, and the note that counts the result.
 fn find_thread<'a>(
     found: &Found<'a>,
     view: &SpanView<'_>,
@@ -247,7 +248,7 @@ fn find_thread<'a>(
     }
 }
 
-/// Lets a span name the profiler of its process, and its thread.
+/// Writes the profiler of the process, and the thread if known, into a span.
 fn link_with(spans: &mut Spans, position: u32, found: &Found<'_>, thread: Option<FoundThread<'_>>) {
     let (thread_id, name) = thread.map_or((None, None), |thread| (Some(thread.id), thread.name));
     let link = ProfilerLink {

@@ -1,8 +1,7 @@
-//! What is remembered of the profiles that pass: which process was observed by which profiler, its threads, and when;
-//! and which spans samples name by themselves.
+//! What is remembered of passing profiles: which profiler observed which process and thread, and when; and which spans
+//! samples name.
 //!
-//! Not the profiles themselves: Sentry finds a profile by the profiler, the thread and the time, so a span needs no
-//! more.
+//! The profiles themselves are not kept: Sentry finds a profile by profiler, thread and time, so a span needs no more.
 
 use hashbrown::HashMap;
 use profbridge_identity::{Identity, ProcessClaims, Rules};
@@ -31,53 +30,52 @@ mod texts;
 mod threads;
 mod times;
 
-/// How far the clocks of spans and profiles may be off from each other, in nanoseconds: a thread that was observed so
-/// much before a span began, or after it ended, was observed in its time. Both are taken on one machine, whose programs
-/// share a clock, but many read it once and count on from there, while it is corrected.
+/// How far the clocks of spans and profiles may differ, in nanoseconds: a thread observed this shortly before or after
+/// a span counts as observed during it. Both clocks are of one machine, but many programs read the system clock once
+/// and count on from there while the system clock gets corrected.
 pub(crate) const CLOCKS_OFF: u64 = 50_000_000;
 
-/// For how long a profiler that observes waiting threads may have said nothing of a process, in nanoseconds, so that it
-/// is waited for where another one was faster. Profilers send every few seconds.
+/// A profiler that observes waiting threads may be silent about a process for this long, in nanoseconds, before spans
+/// no longer wait for it where another profiler was faster. Profilers send every few seconds.
 const SILENT: u64 = 20_000_000_000;
 
-/// Of the memory that is for all that is remembered, so much may be spans that samples name, whatever else there is: a
-/// quarter.
+/// One part in this many of the index memory (a quarter) is reserved for spans named by samples.
 const OF_LINKS: u64 = 4;
 
-/// The processes that were observed.
+/// The observed processes.
 #[derive(Debug)]
 pub(crate) struct Index {
     rules: Rules,
     requests: u64,
-    /// By their numbers, which begin anew at 2^32.
+    /// By number. Numbers wrap around at 2^32.
     processes: HashMap<u32, Box<Process>>,
     next: u32,
     by_identity: HashMap<u128, u32>,
     by_name: Names,
-    /// Whether a process has other names than it had when `by_name` was made, so that old ones are there as well.
+    /// Whether a process changed its names since `by_name` was built, so that it still contains old ones.
     any_renamed: bool,
     /// By the names of their threads ([`ProcessClaims::thread_name`]).
     by_thread: Names,
     texts: Texts,
     sampled_links: SampledLinks,
-    /// When samples came last that name spans, in the monotonic time.
+    /// When samples that name spans last arrived, in monotonic time.
     last_link: Option<u64>,
     questions: Questions,
     /// The memory of `processes`, in bytes.
     bytes: u64,
-    /// What all of it may take at least, in bytes: what is more may be needed for other things.
+    /// The memory that is guaranteed to the index, in bytes; anything above may be needed elsewhere.
     share: u64,
-    /// What was forgotten early since that was asked last.
+    /// What was forgotten early since the last query.
     forgotten: Forgotten,
-    /// How many times were left out since that was asked last.
+    /// How many times were ignored since the last query.
     times_left_out: u64,
 }
 
-/// What was forgotten early, for want of memory.
+/// What was forgotten early because memory was short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Forgotten {
     pub(crate) processes: u64,
-    /// Spans that samples name.
+    /// Spans named by samples.
     pub(crate) named_spans: u64,
 }
 
@@ -87,35 +85,35 @@ struct Process {
     identity: Identity,
     claims: ProcessClaims,
     profiler: Profiler,
-    /// What is asked about it, where it may have a PID namespace of its own, and what was answered.
+    /// Questions and answers about its ids inside a container, if it may have its own PID namespace.
     contained: Option<Box<Contained>>,
-    /// Whether it was answered that its ids are the system's, though it is in a container.
+    /// Whether its ids turned out to be the system's although it is in a container.
     has_same_ids: bool,
-    /// When it began, in nanoseconds since the Unix epoch, where profiles say that.
+    /// When it began, in nanoseconds since the Unix epoch, if profiles contain it.
     began: Option<u64>,
     threads: Threads,
-    /// The last observation, in nanoseconds since the Unix epoch: of the batch that came last, where that is far from
-    /// those before.
+    /// The end of its last observation, in nanoseconds since the Unix epoch. After a leap of its clock this is the end
+    /// of the latest batch.
     last: u64,
-    /// When it last was far from those before.
+    /// The last leap of its clock.
     leap: Option<Leap>,
-    /// When profiles of it came last, in the monotonic time.
+    /// When its profiles last arrived, in monotonic time.
     seen: u64,
 }
 
-/// Who observed a process.
+/// The profiler that observed a process.
 #[derive(Debug, Clone, Copy, Default)]
 struct Profiler {
     /// The hash of the name of its instrumentation scope.
     name: u64,
-    /// Whether it observes threads that wait as well.
+    /// Whether it also observes waiting threads.
     wall: bool,
-    /// Whether the links of its samples are live contexts.
+    /// Whether its samples are linked by live contexts.
     reads_contexts: bool,
 }
 
 impl Index {
-    /// Which may take `share` bytes at least.
+    /// Creates an index with `share` bytes of guaranteed memory.
     pub(crate) fn new(rules: &Rules, share: u64) -> Self {
         Self {
             share,
@@ -137,7 +135,7 @@ impl Index {
         }
     }
 
-    /// Makes its share of the memory another one, in bytes.
+    /// Sets the guaranteed memory, in bytes.
     pub(crate) fn fit_memory(&mut self, share: u64) {
         self.share = share;
     }
@@ -147,37 +145,37 @@ impl Index {
         std::mem::take(&mut self.forgotten)
     }
 
-    /// How many times in which something was observed were left out since the last call, being weeks from others of
-    /// their process, or minutes ahead of them.
+    /// How many observation times were ignored since the last call because they were weeks from others of their
+    /// process, or minutes ahead of them.
     pub(crate) fn times_left_out(&mut self) -> u64 {
         std::mem::take(&mut self.times_left_out)
     }
 
-    /// The memory of it, in bytes, about.
+    /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let tables = self.processes.allocation_size() + self.by_identity.allocation_size();
         let names = self.by_name.bytes() + self.by_thread.bytes();
         self.bytes + tables as u64 + names + self.texts.bytes() + self.sampled_links.bytes()
     }
 
-    /// The hosts of processes whose profiles came since a monotonic time ([`ProcessClaims::hosts`]).
+    /// The hosts of processes whose profiles arrived since a monotonic time ([`ProcessClaims::hosts`]).
     pub(crate) fn hosts_since(&self, since: u64) -> impl Iterator<Item = u128> {
         self.processes.values().filter(move |process| process.seen >= since).flat_map(|process| process.claims.hosts())
     }
 
-    /// Whether samples name any span that is remembered.
+    /// Whether any remembered span is named by samples.
     pub(crate) fn samples_name_spans(&self) -> bool {
         self.sampled_links.len() > 0
     }
 
-    /// Whether samples that name spans came since a monotonic time, so that more of them may come.
+    /// Whether samples that name spans arrived since a monotonic time, so that more of them may follow.
     pub(crate) fn samples_named_spans_since(&self, since: u64) -> bool {
         self.last_link.is_some_and(|last| last >= since)
     }
 }
 
 impl Process {
-    /// The names under which it is found by the pointers of its threads.
+    /// The names under which the pointers of its threads find it.
     fn thread_names(&self) -> impl Iterator<Item = u128> {
         self.threads.iter().filter_map(|(_, thread)| self.claims.thread_name(thread.pointer?))
     }

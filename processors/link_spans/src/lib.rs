@@ -1,9 +1,9 @@
-//! The processor `link_spans`: says in a span which profiler saw what its thread did meanwhile, and in a sample of
-//! which span it is.
+//! The processor `link_spans`: adds to each span the profiler that observed its thread, and to each sample the span it
+//! was taken in.
 //!
-//! Sentry finds the profile of a span by the profiler, the thread and the time. So of the profiles that pass only that
-//! is remembered (`index`); spans wait until the profiles of their time have come (`waiting`). In OTLP a sample names
-//! its span, so spans are remembered as well (`links`). See `README.md` for the options and guarantees.
+//! Sentry finds the profile of a span by profiler, thread and time, so only these are remembered of the profiles that
+//! pass (`index`). Spans wait until the profiles of their time have arrived (`waiting`). In OTLP a sample names its
+//! span, so spans are remembered as well (`links`). See `README.md` for the options and guarantees.
 
 mod background;
 mod config;
@@ -39,36 +39,36 @@ pub use self::background::Background;
 pub use self::config::{Config, Settings};
 pub use self::namespaces::{Answer, Namespaces, OwnIds, Question};
 
-/// How often spans that wait are looked at again while profiles come, in nanoseconds.
+/// How often waiting spans are looked at again while profiles arrive, in nanoseconds.
 const TICK: u64 = 500_000_000;
 
-/// What was observed is remembered for so much longer than spans wait, in nanoseconds: a span is sent at its end, and
-/// what began with it may be that much earlier.
+/// How much longer observations are remembered than spans wait, in nanoseconds: a span is sent at its end, so its start
+/// may be this much earlier.
 const REMEMBERED: u64 = 120_000_000_000;
 
-/// Samples that name spans may come where some came in so many times what spans wait.
+/// Samples that name spans are expected as long as some arrived within this many times the span wait.
 const NAMES_EVERY: u64 = 4;
 
-/// How often what is old is forgotten, in nanoseconds.
+/// How often old entries are forgotten, in nanoseconds.
 const FORGET_EVERY: u64 = 10_000_000_000;
 
-/// Note: processes that were forgotten early, for want of memory.
+/// Note: processes that were forgotten early because memory was short.
 pub const FORGOTTEN: &str = "profiled_processes_forgotten_early";
 
-/// Note: spans that samples name, and that were forgotten early, for want of memory.
+/// Note: spans named by samples that were forgotten early because memory was short.
 pub const FORGOTTEN_NAMED: &str = "named_spans_forgotten_early";
 
-/// Note: times in which something was observed, and that are weeks from others of their process or minutes ahead of
-/// them, so that they are wrong.
+/// Note: observation times that were ignored as wrong because they are weeks from others of their process, or minutes
+/// ahead of them.
 pub const TIMES_LEFT_OUT: &str = "profiled_times_left_out";
 
-/// Note: questions about ids inside of containers that are asked later, since too many wait for an answer.
+/// Note: questions about ids inside containers that were postponed because too many already wait for an answer.
 pub const ASKED_LATER: &str = "namespace_questions_put_off";
 
-/// The types of exporters that always send the links of samples, by all of their names.
+/// All type names of the exporters that always send the links of samples.
 const OTLP: [&str; 4] = ["otlp", "otlp_grpc", "otlp_http", "otlphttp"];
 
-/// The type of exporters that never sends them: chunks have no place for them.
+/// The exporter type that never sends links of samples: its chunks have no field for them.
 const SENTRY: &str = "sentry";
 
 /// The processor's entry in the registry.
@@ -86,7 +86,7 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
     create: |section, rules| Ok(Box::new(LinkSpans::new(section.extract::<Config>()?.check(section)?, rules))),
 };
 
-/// What cannot be known without profiles.
+/// Warns of ids that cannot be known without profiles.
 const STATELESS: Warning = Warning {
     message: "`stateless` computes profiler ids from the resources of spans alone, so they are wrong for processes whose \
               profiles say more of them: `profbridge.session.id` (the built-in sampler), `process.creation.time`, ids of \
@@ -95,7 +95,8 @@ const STATELESS: Warning = Warning {
            leave `stateless` out in a pipeline that profiles come into",
 };
 
-/// What leaves in OTLP may name its span, and a span comes when it has ended: mostly behind the profile of its time.
+/// Exported OTLP samples may name their span, but a span arrives only after it has ended, mostly later than the profile
+/// of its time.
 const NO_WAIT: Warning = Warning {
     message: "`profile_wait` is 0s, so samples leave for an OTLP backend without links to spans that come later",
     hint: "set `profile_wait` to the time that spans come behind the profiles of their time, such as 10s",
@@ -109,32 +110,32 @@ fn is_stateless(section: &Section) -> bool {
 #[derive(Debug)]
 pub struct LinkSpans {
     settings: Settings,
-    /// Who a process is.
+    /// The rules for the identity of a process.
     rules: Rules,
     index: Index,
     namespaces: Box<dyn Namespaces>,
-    /// `None` where no exporter sends links.
+    /// `None` if no exporter sends links.
     links: Option<Links>,
-    /// In the order in which they came.
+    /// In order of arrival.
     waiting: VecDeque<Waiting>,
-    /// Decided, and not handed on yet.
+    /// Decided, but not passed on yet.
     ready: VecDeque<Waiting>,
     quantities: Quantities,
     bytes: u64,
-    /// When what waits is looked at next, since profiles came; `None` while none have.
+    /// When waiting spans are looked at next because profiles arrived; `None` if none have.
     look: Option<u64>,
-    /// When what is old was forgotten last.
+    /// When old entries were last forgotten.
     forgot: u64,
     report: Report,
 }
 
 impl LinkSpans {
-    /// A processor that remembers and holds nothing yet. `rules` say who a process is.
+    /// Creates an empty processor. `rules` determine the identity of a process.
     pub fn new(settings: Settings, rules: &Rules) -> Self {
         Self::with_namespaces(settings, rules, Box::new(Background::default()))
     }
 
-    /// The same, with somebody else who knows ids inside of containers.
+    /// Like [`LinkSpans::new`], with another source for the ids inside containers.
     pub fn with_namespaces(settings: Settings, rules: &Rules, namespaces: Box<dyn Namespaces>) -> Self {
         Self {
             links: Some(Links::new(&settings, rules)),
@@ -152,7 +153,7 @@ impl LinkSpans {
         }
     }
 
-    /// Decides about what waits, as far as that can be done. Whether all is decided.
+    /// Decides as many waiting spans as possible. Returns whether all are decided.
     fn decide(&mut self, waiting: &mut Waiting, at_last: bool, now: Now, out: &mut Outbox) -> bool {
         let (index, main_thread) = (&self.index, self.settings.main_thread);
         let lately = now.monotonic_nano.saturating_sub(self.settings.span_wait.saturating_mul(NAMES_EVERY));
@@ -162,7 +163,7 @@ impl LinkSpans {
         waiting.decide(&deciding, &mut self.report, out)
     }
 
-    /// Says what is to be said of the last minute.
+    /// Logs and notes the outcomes of the last minute once they are due.
     fn say(&mut self, now: Now, out: &mut Outbox) {
         if self.report.due().is_none_or(|due| due > now.monotonic_nano) {
             return;
@@ -197,23 +198,23 @@ impl LinkSpans {
         while self.bytes > self.settings.max_bytes && self.let_go_early(now, out) {}
     }
 
-    /// Decides about what has waited for the longest time, so that it goes on next. Whether anything waited.
+    /// Decides the entry that has waited longest, so that it is passed on next. Returns whether anything waited.
     fn decide_first(&mut self, now: Now, out: &mut Outbox) -> bool {
         let Some(mut first) = self.waiting.pop_front() else { return false };
-        // What is ready is held no longer than the calls last that hand it on.
+        // Ready entries are not counted: they are passed on within the current calls.
         self.bytes = self.bytes.saturating_sub(first.bytes());
         self.decide(&mut first, true, now, out);
         self.ready.push_back(first);
         true
     }
 
-    /// The same for want of memory.
+    /// Like `decide_first`, because memory is short.
     fn let_go_early(&mut self, now: Now, out: &mut Outbox) -> bool {
         out.note(notes::EARLY, self.waiting.front().map_or(0, Waiting::undecided));
         self.decide_first(now, out)
     }
 
-    /// When spans are to be looked at.
+    /// When the waiting spans must be looked at next.
     fn spans_due(&self) -> Option<u64> {
         let first = self.waiting.front().map(|waiting| waiting.deadline);
         first.into_iter().chain(self.look.filter(|_| !self.waiting.is_empty())).min()
@@ -223,7 +224,7 @@ impl LinkSpans {
         !self.waiting.is_empty() || !self.ready.is_empty() || self.links.as_ref().is_some_and(Links::any_wait)
     }
 
-    /// Looks at all that waits.
+    /// Tries to decide everything that waits.
     fn look(&mut self, now: Now, out: &mut Outbox) {
         let mut left = VecDeque::with_capacity(self.waiting.len());
         for mut waiting in std::mem::take(&mut self.waiting) {
@@ -247,7 +248,7 @@ impl LinkSpans {
         true
     }
 
-    /// Hands on what is decided. Profiles in it, which came in the same envelope, are linked.
+    /// Passes on decided telemetry. Profiles that arrived in the same envelope are linked first.
     fn send(&mut self, decided: Waiting, out: &mut Outbox) {
         let mut telemetry = decided.into_telemetry();
         if let Some(links) = &mut self.links {
@@ -271,8 +272,8 @@ impl LinkSpans {
         }
     }
 
-    /// Forgets what came first where what is remembered takes too much memory: of profiles and of spans, each of which
-    /// may have what the other leaves, and half of it in any case.
+    /// Forgets the oldest entries if the memory for profiles and spans is used up. Each side may use what the other
+    /// leaves, and half of the memory in any case.
     fn keep_bounds(&mut self, out: &mut Outbox) {
         let max = self.settings.max_index_bytes;
         let of_spans = self.links.as_ref().map_or(0, Links::remembered_bytes);
@@ -287,7 +288,7 @@ impl LinkSpans {
         out.note(FORGOTTEN_NAMED, named_spans);
     }
 
-    /// Forgets once in a while what is too old for what may still come.
+    /// From time to time forgets entries that are too old to match later arrivals.
     fn forget(&mut self, now: u64) {
         if now.saturating_sub(self.forgot) < FORGET_EVERY {
             return;
@@ -301,7 +302,7 @@ impl LinkSpans {
     }
 }
 
-/// Whether profiles were read from a V1 profile of Sentry's, which belongs to a transaction.
+/// Whether these profiles come from a Sentry V1 profile, which belongs to a transaction.
 fn is_of_transaction(profiles: &Profiles) -> bool {
     let mut of_first = profiles.profiles().next().into_iter();
     of_first.any(|profile| profiles.dictionary().find(profile.attributes, "sentry.transaction.id").is_some())
@@ -345,8 +346,8 @@ impl Processor for LinkSpans {
             Telemetry::Profiles(profiles) => self.learn(profiles, now, out),
             Telemetry::Spans(_) => any_spans = true,
             Telemetry::Envelope(envelope) => {
-                // A V1 profile leaves beside its transaction, under no profiler's id. Where it becomes a chunk on its way
-                // out, whoever makes that names the profiler in the transaction.
+                // A V1 profile is sent with its transaction and has no profiler id. If it is converted to a chunk
+                // later, that conversion adds the profiler id to the transaction.
                 let is_chunk = |profiles: &&Profiles| !is_of_transaction(profiles);
                 envelope.profiles().filter(is_chunk).for_each(|profiles| self.learn(profiles, now, out));
                 any_spans = envelope.spans().next().is_some();
@@ -384,7 +385,7 @@ impl Processor for LinkSpans {
         if self.ready.is_empty() {
             self.let_go_early(now, out);
         }
-        // All spans, then half of the profiles.
+        // First all spans, then half of the profiles.
         if !self.send_one(out) {
             return self.links.as_mut().is_some_and(|links| links.on_memory_pressure(&self.index, out));
         }
@@ -402,7 +403,7 @@ impl Processor for LinkSpans {
             links.flush(&self.index, now, out);
         }
         self.say(now, out);
-        // The report at the end says the rest.
+        // The final report covers the remaining outcomes.
         self.report.clear();
         self.any_wait()
     }

@@ -1,8 +1,8 @@
-//! The spans of samples: an OTLP sample gets a link to the span that its thread ran when it was made.
+//! Links samples with spans: an OTLP sample gets a link to the span that its thread was running.
 //!
-//! Spans are remembered (`known`), with what they say of their thread (`hints`). The observations of a batch are looked
-//! up in the course of each thread (`course`, `ancestry`, `event_loops`, `linker`), at once or when the batch has waited for spans of
-//! its time (`held`).
+//! Spans are remembered (`known`) with the hints about their thread (`hints`). The observations of a batch are looked
+//! up in the course of each thread (`course`, `ancestry`, `event_loops`, `linker`), either at once or after the batch
+//! has waited for the spans of its time (`held`).
 
 mod ancestry;
 mod course;
@@ -36,9 +36,9 @@ pub(crate) struct Links {
     rules: Rules,
     main_thread: bool,
     known: KnownSpans,
-    /// Where profiles wait at all.
+    /// `None` if profiles do not wait.
     held: Option<HeldProfiles>,
-    /// What became of observations since that was last taken, by the names of the counts.
+    /// The outcomes of observations since the last call of `take_lately`, by the names of their notes.
     lately: Vec<(&'static str, u64)>,
 }
 
@@ -54,22 +54,22 @@ impl Links {
         }
     }
 
-    /// What became of observations since the last call, by the names of the counts.
+    /// Takes the outcomes of observations since the last call, by the names of their notes.
     pub(crate) fn take_lately(&mut self) -> Vec<(&'static str, u64)> {
         std::mem::take(&mut self.lately)
     }
 
-    /// The observations that are held.
+    /// The number of observations held back.
     pub(crate) fn observations(&self) -> u64 {
         self.held.as_ref().map_or(0, |held| held.requests.observations())
     }
 
-    /// The memory of what is held and remembered, in bytes.
+    /// The memory of held profiles and remembered spans, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.known.bytes() + self.held.as_ref().map_or(0, |held| held.requests.bytes())
     }
 
-    /// Remembers a span that came, of a program. `pointer` is that of its thread, where the span says it.
+    /// Remembers a span of a program. `pointer` is that of its thread, if the span has it.
     pub(crate) fn add(
         &mut self,
         view: &SpanView<'_>,
@@ -84,23 +84,23 @@ impl Links {
         self.known.add(view.span(), &claims, hints, self.main_thread, index, now);
     }
 
-    /// Forgets the spans that came before a time.
+    /// Forgets the spans that arrived before a time.
     pub(crate) fn forget(&mut self, before: u64) {
         self.known.forget_before(before);
     }
 
-    /// The memory of what is remembered of spans, in bytes.
+    /// The memory of remembered spans, in bytes.
     pub(crate) fn remembered_bytes(&self) -> u64 {
         self.known.bytes()
     }
 
-    /// Forgets the spans that came first, until what is remembered takes so many bytes.
+    /// Forgets the oldest spans until the rest takes at most `max_bytes`.
     pub(crate) fn shrink(&mut self, max_bytes: u64, out: &mut Outbox) {
         out.note(FORGOTTEN, self.known.shrink(max_bytes));
     }
 
-    /// Takes profiles that came: they wait, or are linked and go on. What was cut into windows already is linked at
-    /// once, as is what came in an envelope, which is delivered with its other items.
+    /// Accepts profiles: they wait, or are linked and passed on. Profiles already cut into windows, and profiles in an
+    /// envelope, which is delivered as a whole, are linked at once.
     pub(crate) fn take(&mut self, telemetry: Telemetry, index: &Index, now: Now, out: &mut Outbox) {
         match (telemetry, &mut self.held) {
             (Telemetry::Profiles(profiles), Some(held)) if profiles.window.is_none() => {
@@ -139,12 +139,12 @@ impl Links {
         }
     }
 
-    /// Makes the bounds those of these settings. Before anything else.
+    /// Adopts the memory bounds of these settings. Must be called before anything arrives.
     pub(crate) fn fit_memory(&mut self, settings: &Settings) {
         *self = Self::new(settings, &self.rules);
     }
 
-    /// Whether a request is being taken in.
+    /// Whether a request is only partly accepted yet.
     pub(crate) fn is_absorbing(&self) -> bool {
         self.held.as_ref().is_some_and(|held| held.requests.is_absorbing())
     }
@@ -154,12 +154,12 @@ impl Links {
         self.held.as_ref().is_some_and(|held| !held.requests.is_empty())
     }
 
-    /// When there is something to do.
+    /// When [`Links::advance`] has something to do next.
     pub(crate) fn due(&self) -> Option<u64> {
         self.held.as_ref()?.requests.due()
     }
 
-    /// Links profiles that have waited long enough, and takes in more of the request that is being taken in.
+    /// Links profiles that have waited long enough, and accepts more of the current request.
     pub(crate) fn advance(&mut self, index: &Index, now: Now, out: &mut Outbox) {
         self.send_next(index, out, |held, out| held.next_due(now.monotonic_nano, out));
         if let Some(held) = &mut self.held {
@@ -167,14 +167,14 @@ impl Links {
         }
     }
 
-    /// Links some of the profiles that wait because memory is short, until half of what was held at the beginning is
-    /// left. Returns whether there is more to do.
+    /// Links some of the waiting profiles because memory is short, until half of those held at the beginning are left.
+    /// Returns whether there is more to do.
     pub(crate) fn on_memory_pressure(&mut self, index: &Index, out: &mut Outbox) -> bool {
         self.send_next(index, out, HeldProfiles::relieve);
         self.held.as_ref().is_some_and(|held| held.requests.is_relieving())
     }
 
-    /// Links the profiles that have waited for the longest time because the pipeline ends.
+    /// Links the profiles that have waited longest because the pipeline ends.
     pub(crate) fn flush(&mut self, index: &Index, now: Now, out: &mut Outbox) {
         if self.is_absorbing() {
             self.advance(index, now, out);

@@ -1,49 +1,49 @@
-//! What processes and threads are called in PID namespaces of their own.
+//! The ids of processes and threads in their own PID namespaces.
 //!
-//! A profiler outside of a container says the machine's ids of a process and its threads, and a span of the process
-//! what `getpid` and `gettid` say inside. The kernel knows both (proc(5), `/proc/PID/status`, `NSpid`).
+//! A profiler outside a container sends the host's ids for a process and its threads, but the spans of that process
+//! carry what `getpid` and `gettid` return inside. The kernel knows both (proc(5), `/proc/PID/status`, `NSpid`).
 
-/// A process that profiles are of, as they describe it. Everything in here is what somebody claims.
+/// A question about a profiled process, as its profiles describe it. None of this is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Question {
-    /// What the answer is for.
+    /// Identifies the process in the answer.
     pub process: u128,
     /// `process.pid`.
     pub pid: u32,
-    /// `container.id` and `k8s.pod.uid`: by these it can be found out whether a process of this machine is the one.
+    /// `container.id` and `k8s.pod.uid`: they allow checking whether a process of this machine is the one meant.
     pub containers: Vec<Box<str>>,
-    /// Threads of it.
+    /// The threads in question.
     pub threads: Vec<u32>,
 }
 
-/// What was found out about a process.
+/// The answer to a question about a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// [`Question::process`].
     pub process: u128,
-    /// `None` where it is no process of this machine, or it has ended.
+    /// `None` if the process is not on this machine, or has ended.
     pub ids: Option<OwnIds>,
 }
 
 /// Ids in the innermost PID namespace of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct OwnIds {
-    /// Its own.
+    /// The id of the process.
     pub pid: u32,
-    /// Those of the threads that were asked for and are still there: the id that was asked for, and the own one.
+    /// The threads of the question that still exist: the id asked for, and the id in the namespace.
     pub threads: Vec<(u32, u32)>,
 }
 
-/// Finds out in the background what processes and threads are called in their own namespaces. No method waits. `Send`
-/// and not `Sync`: the processor owns it, which moves to the pipeline's thread and is called by that alone.
+/// Finds the ids of processes and threads in their own namespaces, in the background. No method blocks. It is `Send`
+/// but not `Sync`: the processor that owns it moves to the pipeline's thread, and only that thread calls it.
 pub trait Namespaces: std::fmt::Debug + Send {
-    /// Asks about a process. Of two questions about one process both are answered.
+    /// Asks about a process. If it is asked about twice, both questions are answered.
     ///
     /// # Errors
     ///
-    /// Gives back what is not taken, since too much waits for an answer: it is to be asked later.
+    /// Returns the question if too many already wait for an answer; it should be asked again later.
     fn ask(&mut self, question: Question) -> Result<(), Question>;
 
-    /// What was found out since the last call.
+    /// The answers found since the last call.
     fn answers(&mut self) -> Vec<Answer>;
 }

@@ -1,8 +1,8 @@
-//! Says in the log, at most once a minute, that spans and profiles of one host came and none of the spans was linked,
-//! with the likely cause and what to do about it.
+//! Logs, at most once a minute, that spans and profiles of one host arrived but no span was linked, with the likely
+//! cause and the remedy.
 //!
-//! Two sides that say different things of a process are the usual reason why nothing is linked, and neither of them is
-//! wrong by itself: without this line nobody would know where to look.
+//! Usually nothing is linked because spans and profiles describe their process differently. Neither side is wrong by
+//! itself, so without this line nobody would know where to look.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -12,37 +12,37 @@ use profbridge_identity::ProcessClaims;
 
 use crate::index::Index;
 
-/// For how long outcomes are counted before something is said, in nanoseconds.
+/// For how long outcomes are counted before they are reported, in nanoseconds.
 const MINUTE: u64 = 60_000_000_000;
 
-/// The most hosts of which outcomes are counted in a minute.
+/// Outcomes of at most this many hosts are counted per minute.
 const MAX_HOSTS: usize = 256;
 
 /// The longest example, in bytes.
 const MAX_EXAMPLE: usize = 80;
 
-/// Why a span was not linked, as far as it makes a difference for what to do.
+/// Why a span was not linked, as far as this changes the remedy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cause {
-    /// A span of OpenTelemetry's says no process id.
+    /// An OpenTelemetry span has no process id.
     NoPid,
-    /// A span of Sentry's says no process id, and no thread pointer by which the process could be found.
+    /// A Sentry span has neither a process id nor a thread pointer that could identify the process.
     SentryNoPid,
-    /// No profile is of the process that the span names.
+    /// No profile came from the process that the span names.
     NoSuchProcess,
-    /// No profiled thread has the pointer that the span says.
+    /// No profiled thread has the span's thread pointer.
     NoSuchPointer,
-    /// The profiles of its time came too late.
+    /// The profiles of its time arrived too late.
     Late,
-    /// Its process, or its thread, was not observed in its time.
+    /// Its process or thread was not observed during the span.
     Unobserved,
-    /// Several processes could be the one.
+    /// Several processes match.
     Ambiguous,
-    /// Threads of several processes have the pointer that the span says.
+    /// Threads of several processes have the span's thread pointer.
     SharedPointer,
-    /// Its process does not have the thread that the span names, nor was any other observed that has it.
+    /// Neither its process nor any other observed process has the thread that the span names.
     NoSuchThread,
-    /// Several threads of its process had it in its time.
+    /// Several threads of its process had the pointer during the span.
     ReusedPointer,
 }
 
@@ -60,7 +60,7 @@ impl Cause {
         Self::ReusedPointer,
     ];
 
-    /// What is the matter, behind the number of the spans, and what to do.
+    /// The problem and its remedy, as they follow the number of spans in the log line.
     fn said(self) -> &'static str {
         match self {
             Self::NoPid => {
@@ -108,12 +108,12 @@ impl Cause {
     }
 }
 
-/// What became of the spans of a host.
+/// The outcomes of the spans of one host.
 #[derive(Debug, Default)]
 struct Tally {
     linked: u64,
     missed: [u64; Cause::ALL.len()],
-    /// A span for each cause.
+    /// An example span for each cause.
     examples: [Option<Box<str>>; Cause::ALL.len()],
 }
 
@@ -123,26 +123,26 @@ impl Tally {
     }
 }
 
-/// What became of spans since the last look.
+/// The outcomes of spans since the last report.
 #[derive(Debug, Default)]
 pub(crate) struct Report {
-    /// When the first of them was decided, in the monotonic time.
+    /// When the first of them was decided, in monotonic time.
     since: Option<u64>,
     /// By a name of the host.
     hosts: HashMap<u128, Tally>,
-    /// How many spans were linked in each way, and how many were not for each reason, by the names of the counts.
+    /// How many spans had each outcome, by the name of its note.
     outcomes: BTreeMap<&'static str, u64>,
 }
 
 impl Report {
-    /// A span of a host was linked, in the way that this counts.
+    /// Counts a linked span of a host under the note `count`.
     pub(crate) fn linked(&mut self, claims: &ProcessClaims, count: &'static str, now: u64, out: &mut Outbox) {
         out.note(count, 1);
         *self.outcomes.entry(count).or_default() += 1;
         self.of_hosts(claims, now, |tally| tally.linked += 1);
     }
 
-    /// A span of a host was not linked, for a reason that this counts. `example` is what it is called.
+    /// Counts a span of a host that was not linked, with its note. `example` is the span's name.
     pub(crate) fn missed(
         &mut self,
         claims: &ProcessClaims,
@@ -176,17 +176,17 @@ impl Report {
         }
     }
 
-    /// When there is something to look at, in the monotonic time.
+    /// When the next report is due, in monotonic time.
     pub(crate) fn due(&self) -> Option<u64> {
         self.since.map(|since| since.saturating_add(MINUTE))
     }
 
-    /// Forgets what was counted.
+    /// Drops all counts.
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
     }
 
-    /// How many spans of the last minute, and how many observations, were linked, how, and why not.
+    /// How many spans and observations of the last minute had each outcome.
     pub(crate) fn outcomes(&self, observations: &[(&'static str, u64)]) -> String {
         let all: u64 = self.outcomes.values().sum();
         let of_spans = self.outcomes.iter().map(|(name, count)| (*name, *count));
@@ -194,12 +194,12 @@ impl Report {
         format!("of {all} spans in a minute: {}", each.collect::<Vec<_>>().join(", "))
     }
 
-    /// What is to be said of the last minute: of the host with the most spans, among those that had profiles as well, of
-    /// whose spans none was linked.
+    /// The line to log for the last minute: of the hosts that had profiles but no linked span, the one with the most
+    /// spans.
     pub(crate) fn line(&mut self, index: &Index) -> Option<String> {
         let since = self.since?;
         let hosts = std::mem::take(self).hosts;
-        // What is decided now may have come, and waited, a while ago.
+        // A span decided now may have arrived a while ago and waited.
         let profiled: HashSet<u128> = index.hosts_since(since.saturating_sub(MINUTE)).collect();
         let mute = hosts.into_iter().filter(|(host, tally)| tally.linked == 0 && profiled.contains(host));
         let worst = mute.map(|(_, tally)| tally).max_by_key(Tally::all_missed)?;

@@ -1,10 +1,10 @@
-//! Links by what a span says alone, without having seen a profile: for a profbridge that carries spans and no profiles,
-//! such as one of several replicas.
+//! Links spans by their own attributes alone, for a profbridge that receives spans but no profiles, such as one of
+//! several replicas.
 //!
-//! The profiler's id is made of the process's identity, so whoever is told the same of the process computes the same
-//! id. What only the profiler knows is not part of it here: the built-in sampler's session (`profbridge.session.id`),
-//! the start of the process, ids of other PID namespaces. Whether there is a profile nobody knows. Of a span whose
-//! client the receiver found, process and host are the client's.
+//! The profiler id is computed from the identity of the process, so two instances with the same attributes compute the
+//! same id. Attributes that only the profiler knows cannot be part of it here: the session of the built-in sampler
+//! (`profbridge.session.id`), the start of the process, and ids of other PID namespaces. Whether a profile exists is
+//! unknown. If the receiver found the client process of a span, that process and its host are used.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use profbridge_wire::spans::{self, SpanView};
 use crate::notes;
 use crate::thread::{MatchKind, Runtime, said_id};
 
-/// Links all spans of a batch that name no profiler. `client` is the process that sent it, where that is known.
+/// Links all spans of a batch that name no profiler. `client` is the process that sent it, if known.
 pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Rules, out: &mut Outbox) {
     let mut programs: Vec<Option<(Identity, Runtime)>> = vec![None; spans.resources().len()];
     for position in 0..spans.spans().len() {
@@ -55,7 +55,7 @@ pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Ru
     }
 }
 
-/// Who made a span, by its resource, or by who sent it.
+/// The program that made a span, from its resource or from the client process.
 fn program(view: &SpanView<'_>, client: Option<&ClientProcess>, rules: &Rules) -> Option<(Identity, Runtime)> {
     let identity = match client {
         None => {

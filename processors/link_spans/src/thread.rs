@@ -1,9 +1,9 @@
-//! Which thread ran a span, as its process's profiler knows it.
+//! Finds the thread that ran a span, as the profiler of its process knows it.
 //!
-//! A span says a thread's id, and means something else by it than the system does in most languages: Java, .NET and
-//! Rust count threads themselves. Numbers of both kinds collide, so such an id is not compared with the system's
-//! (OpenTelemetry semantic conventions, `thread.id`: "Current managed thread ID"). Python says the thread pointer,
-//! which the built-in sampler knows.
+//! Spans have a thread id, but in most languages it is not the system's: Java, .NET and Rust number threads themselves.
+//! The two kinds of numbers collide, so such an id is not compared with the system's (OpenTelemetry semantic
+//! conventions, `thread.id`: "Current managed thread ID"). Python sends the thread pointer, which the built-in sampler
+//! knows.
 
 use std::num::NonZeroU64;
 
@@ -12,34 +12,34 @@ use profbridge_wire::spans::{SpanValue, SpanView};
 
 use crate::index::{At, Found, FoundThread};
 
-/// The attribute in which a program says the system's id of the thread: no convention, but what
-/// `threading.get_native_id` is called. `examples/linking` shows how to set it.
+/// The attribute for the system's thread id. It is no convention; it is named after Python's `threading.get_native_id`.
+/// `examples/linking` shows how to set it.
 const NATIVE_ID: &str = "thread.native_id";
 
-/// The attribute with the id of the thread, whatever the language means by it.
+/// The attribute for the thread id, whatever the language means by it.
 pub(crate) const ID: &str = "thread.id";
 
-/// The attribute with its name.
+/// The attribute for the thread name.
 const NAME: &str = "thread.name";
 
-/// Linux keeps so many bytes of a thread's name (`TASK_COMM_LEN` without the zero).
+/// Linux keeps this many bytes of a thread name (`TASK_COMM_LEN` without the zero).
 const COMM: usize = 15;
 
-/// What `thread.id` is, and how many threads there are, in the programs of a language.
+/// What `thread.id` means in the programs of a language, and whether they have one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub(crate) struct Runtime {
     ids: Ids,
-    /// Whether its programs run on one thread, unless they start others for what no span is made of.
+    /// Whether its programs run on one thread, apart from helper threads that run no spans.
     single_threaded: bool,
 }
 
 /// What a program means by `thread.id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 enum Ids {
-    /// The system's id, or nobody knows.
+    /// The system's id, or unknown.
     #[default]
     System,
-    /// A number that the runtime counts up.
+    /// A number that the runtime assigns.
     Managed,
     /// The thread pointer (`threading.get_ident`, which is `pthread_self`: CPython `Python/thread_pthread.h`,
     /// `PyThread_get_thread_ident`).
@@ -47,7 +47,7 @@ enum Ids {
 }
 
 impl Runtime {
-    /// Of a language, as `telemetry.sdk.language` has it.
+    /// From the value of `telemetry.sdk.language`.
     pub(crate) fn of(language: Option<&str>) -> Self {
         let ids = match language {
             Some("python") => Ids::Pointer,
@@ -57,7 +57,7 @@ impl Runtime {
         Self { ids, single_threaded: matches!(language, Some("nodejs" | "php")) }
     }
 
-    /// The pointer of a span's thread, where the span says it.
+    /// The thread pointer of a span, if the span has one.
     pub(crate) fn pointer(self, view: &SpanView<'_>) -> Option<NonZeroU64> {
         (self.ids == Ids::Pointer).then(|| view.attribute(ID)?.to_text().parse().ok())?
     }
@@ -66,7 +66,7 @@ impl Runtime {
 /// The attributes of a span that [`thread`] looks at.
 pub(crate) const ATTRIBUTES: [&str; 3] = [NATIVE_ID, ID, NAME];
 
-/// What a span says: itself, or what is kept of it.
+/// The source of a span's attributes: the span itself, or the part of it that is kept.
 pub(crate) trait Says {
     /// One of its [`ATTRIBUTES`].
     fn attribute(&self, key: &str) -> Option<SpanValue<'_>>;
@@ -78,53 +78,53 @@ impl Says for SpanView<'_> {
     }
 }
 
-/// By what a thread was found.
+/// How a thread was found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MatchKind {
     NativeId,
     Pointer,
-    /// Its pointer, by which alone the process was found as well.
+    /// By its pointer, which also was the only way to find the process.
     PointerOnHost,
     Id,
     Name,
     Main,
 }
 
-/// The id that a span says of its process.
+/// The process id that a span contains.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SaidPid(pub(crate) Option<i64>);
 
-/// What is known of a span's thread.
+/// The result of the search for a span's thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ThreadMatch<'a> {
-    /// On this one, which was observed in its time.
+    /// This thread, which was observed during the span.
     On(FoundThread<'a>, MatchKind),
-    /// On a thread that was not observed in its time.
+    /// A thread that was not observed during the span.
     Unobserved,
-    /// On the thread with this id of the system's, which its process does not have.
+    /// A thread with this system id, which the process does not have.
     Elsewhere(u32),
-    /// On one of several, which had its pointer one after the other in its time.
+    /// One of several threads that had its pointer one after the other during the span.
     Ambiguous,
-    /// Nobody knows.
+    /// Not known.
     Unknown,
 }
 
-/// The id that a span says of its thread, as far as it is one of the system's.
+/// The thread id in a span, if it is a system id.
 pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, MatchKind)> {
     let id = |key: &str| id_of_text(&view.attribute(key)?.to_text());
     let own = || id(ID).filter(|_| runtime.ids == Ids::System).map(|id| (id, MatchKind::Id));
     id(NATIVE_ID).map(|id| (id, MatchKind::NativeId)).or_else(own)
 }
 
-/// The system's id of a thread, where a span says that as the system writes it.
+/// The system's thread id, if a span has it in the system's notation.
 pub(crate) fn native_id(view: &impl Says) -> Option<u32> {
     let text = view.attribute(NATIVE_ID)?.to_text().into_owned();
     text.parse().ok().filter(|id: &u32| id.to_string() == text)
 }
 
-/// The thread of a span. `pointer` is the one that the span says, `main` whether a program with one thread is taken to
-/// have run on its main thread what names none, and what its span says its id is: that counts where profiles do not say
-/// one, since it may be of another namespace than the ids of threads.
+/// Finds the thread of a span. `pointer` is the span's thread pointer. `main` is set if a span without a thread in a
+/// single-threaded program counts as run on the main thread; it holds the span's process id, which is used only if
+/// profiles have none, since it may be from another namespace than the thread ids.
 pub(crate) fn thread<'a>(
     found: &Found<'a>,
     view: &impl Says,
@@ -141,8 +141,8 @@ pub(crate) fn thread<'a>(
     if let Some(ran) = with_id(NATIVE_ID, MatchKind::NativeId) {
         return ran;
     }
-    // An id that the process does not have is of another namespace of ids, unless that cannot be. Then whatever else it
-    // says of its thread is said of that of another process: what was forked has the names and pointers of its parent.
+    // If the process has no thread with this id, the span is from another process, unless the id may be of another
+    // namespace. Then its other hints must not be used either: a forked child has its parent's names and pointers.
     if let Some(id) = native_id(view).filter(|_| found.has_system_ids) {
         return ThreadMatch::Elsewhere(id);
     }
@@ -161,15 +161,15 @@ pub(crate) fn thread<'a>(
     }
     if let Some(name) = text(NAME) {
         let comm = name.get(..COMM).unwrap_or(&name);
-        // Threads whose names are longer may be called the same by the kernel, and where those are not observed that
-        // wait, the only one of that name that is known need not be the only one.
+        // The kernel cuts thread names, so several threads may have the same cut name. If waiting threads are not
+        // observed, the only known thread of that name need not be the only one.
         let may_be_cut = |name: &&str| name.len() == COMM && !found.observes_waiting_threads();
         let names = [&*name, comm].map(|name| Some(name).filter(|name| !may_be_cut(name)));
         if let Some(thread) = found.thread_named(names) {
             return ThreadMatch::On(thread, MatchKind::Name);
         }
     }
-    // What names a thread that is not found ran on another one, such as a worker that was not observed.
+    // A span that names a thread which is not found ran elsewhere, such as on a worker that was not observed.
     let names_none = || ATTRIBUTES.into_iter().all(|key| text(key).is_none());
     if let Some(SaidPid(said)) = main.filter(|_| runtime.single_threaded && names_none())
         && let Some(id) = found.main_thread().or(said)

@@ -1,4 +1,4 @@
-//! Spans that wait for the profiles of their time, each in what it came in.
+//! Spans that wait for the profiles of their time, kept in the telemetry they arrived in.
 
 use std::num::NonZeroU64;
 
@@ -14,7 +14,7 @@ use crate::notes;
 use crate::report::{Cause, Report};
 use crate::thread::Runtime;
 
-/// A program that made spans: what it says of its process, and what its language is.
+/// A program that made spans: the identity of its process, and its language.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Program {
     pub(crate) claims: ProcessClaims,
@@ -22,7 +22,7 @@ pub(crate) struct Program {
 }
 
 impl Program {
-    /// Whether something that it says may name a process that profiles are of. `pointer` is that of a span's thread.
+    /// Whether its attributes or the thread pointer of a span can identify a profiled process.
     pub(crate) fn is_named(&self, pointer: Option<NonZeroU64>) -> bool {
         self.claims.names().next().is_some() || pointer.and_then(|pointer| self.claims.thread_name(pointer)).is_some()
     }
@@ -33,15 +33,15 @@ impl Program {
 pub(crate) struct Waiting {
     telemetry: Telemetry,
     batches: Vec<Batch>,
-    /// Until when it waits, in the monotonic time.
+    /// Until when it waits, in monotonic time.
     pub(crate) deadline: u64,
     bytes: u64,
 }
 
 impl Waiting {
-    /// Of telemetry that came. What names a profiler is decided at once, and so is what names no process, unless
-    /// samples name any span. `see` is shown each span, with who made it and the pointer of its thread, where the span
-    /// says that.
+    /// Accepts telemetry. Spans that name a profiler are decided at once, and so are spans without a process, unless
+    /// samples name spans. `see` is called for each span with its program and the pointer of its thread, if there is
+    /// one.
     pub(crate) fn new(
         mut telemetry: Telemetry,
         deadline: u64,
@@ -60,7 +60,7 @@ impl Waiting {
         Self { telemetry, batches, deadline, bytes }
     }
 
-    /// Decides what can be decided. Whether all is.
+    /// Decides the spans for which enough is known. Returns whether all are decided.
     pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, report: &mut Report, out: &mut Outbox) -> bool {
         for (spans, batch) in batches(&mut self.telemetry).into_iter().zip(&mut self.batches) {
             batch.decide(spans, deciding, report, out);
@@ -68,13 +68,13 @@ impl Waiting {
         self.undecided() == 0
     }
 
-    /// How many spans are not decided.
+    /// The number of undecided spans.
     pub(crate) fn undecided(&self) -> u64 {
         self.batches.iter().map(|batch| batch.undecided.len() as u64).sum()
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        // These come as spans are decided.
+        // `processes` grows while spans are decided, so it is counted here.
         let processes = self.batches.iter().map(|batch| batch.processes.allocation_size() as u64);
         self.bytes + processes.sum::<u64>()
     }
@@ -88,7 +88,7 @@ impl Waiting {
     }
 }
 
-/// The process that sent telemetry, where the receiver found it.
+/// The process that sent the telemetry, if the receiver found it.
 pub(crate) fn client(telemetry: &Telemetry) -> Option<ClientProcess> {
     match telemetry {
         Telemetry::Envelope(envelope) => envelope.meta.client_process.clone(),
@@ -110,7 +110,7 @@ pub(crate) fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
     }
 }
 
-/// Who made a batch, and its spans that may find a profiler.
+/// The programs of a batch, and its spans that may find a profiler.
 fn first_look(
     spans: &Spans,
     client: Option<&ClientProcess>,
@@ -141,7 +141,7 @@ fn first_look(
     Batch { programs, undecided, processes: HashMap::default() }
 }
 
-/// A span names no process.
+/// Counts a span that names no process.
 pub(crate) fn unnamed(
     spans: &Spans,
     view: &SpanView<'_>,
@@ -154,8 +154,8 @@ pub(crate) fn unnamed(
     report.missed(&program.claims, (notes::UNNAMED, cause), now, out, || called(view));
 }
 
-/// Who made a span, the first of its resource: of a transaction that is the transaction itself, which says it for all
-/// of its spans. `client` is the process that sent it, where that is known.
+/// The program of a span, the first of its resource. In a transaction, the transaction itself comes first and counts
+/// for all of its spans. `client` is the process that sent it, if known.
 fn program(view: &SpanView<'_>, client: Option<&ClientProcess>) -> Program {
     let process = spans::process(view);
     let claims = process.map_or_else(ProcessClaims::default, |process| {
@@ -165,7 +165,7 @@ fn program(view: &SpanView<'_>, client: Option<&ClientProcess>) -> Program {
     Program { claims, runtime: Runtime::of(view.language().as_deref()) }
 }
 
-/// What a span is called, and its service's name where it says that.
+/// The name of a span, with that of its service if there is one.
 pub(crate) fn called(view: &SpanView<'_>) -> String {
     match view.service_name() {
         Some(service) => format!("{}, {service}", view.name()),

@@ -1,6 +1,6 @@
-//! Spans that say another process than that in which they ran: an SDK that was set up before a fork says the id of the
-//! process that forked, as of workers of a server that loads the program first. The system's id of their thread tells
-//! which process it was.
+//! Spans that name another process than the one they ran in. If an SDK is set up before a fork, its spans carry the id
+//! of the parent, such as in server workers that load the program first. The system's thread id reveals the real
+//! process.
 
 use hashbrown::HashMap;
 use profbridge_identity::ProcessClaims;
@@ -10,13 +10,13 @@ use super::threads::{Thread, ThreadId};
 use super::{Found, FoundThread, Index, NotFound, Process};
 use crate::covered::Stretch;
 
-/// Which processes have a thread with an id of the system's, of ids that were asked for: many spans are of one thread.
+/// Caches which processes have a thread with a system id: many spans share a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Owners<'a>(HashMap<u32, Vec<&'a Process>>);
 
 impl Index {
-    /// The process that has a thread with an id of the system's, for a span whose process, as the span says it, has
-    /// none: one of the same host, whose thread was observed in the span's time. It looks at all processes.
+    /// Finds the process that has this system thread id, for a span whose claimed process has no such thread. It must
+    /// be on the same host, and the thread must have been observed during the span. All processes are searched.
     pub(crate) fn elsewhere<'a>(
         &'a self,
         said: &Found<'a>,
@@ -51,8 +51,7 @@ impl Index {
 }
 
 impl<'a> Candidates<'a> {
-    /// The thread of a process with an id of the system's, for a span that ran there and says another process: one of
-    /// these.
+    /// The thread with this system id in a process, for a span that ran there but claims one of these candidates.
     pub(crate) fn elsewhere(
         &self,
         identity: u128,
@@ -65,14 +64,14 @@ impl<'a> Candidates<'a> {
         if !said.has_system_ids || said.has_thread(&id) {
             return None;
         }
-        // What has not come by now does not come in time.
+        // Profiles that are missing by now will not arrive in time.
         let other = self.index.elsewhere(&said, thread, true, owners).ok()?;
         self.index.process(identity, during).filter(|_| other.may_be(identity))?.thread(&id)
     }
 }
 
 impl Process {
-    /// The names under which those of its threads are found by their ids that were observed in some time.
+    /// The names that lead to it by system thread id, for threads observed in a time range.
     pub(super) fn names_of_threads(&self, during: Stretch) -> impl Iterator<Item = u128> {
         let has_system_ids = self.has_system_ids(&self.claims);
         let is_observed = move |thread: &Thread| has_system_ids && thread.covered.overlaps(during.into());
@@ -80,9 +79,8 @@ impl Process {
         ids.flat_map(|id| self.claims.names_of_thread(id))
     }
 
-    /// Whether its ids, and those of its threads, are known to be the system's, also as somebody says them who says
-    /// this of the process: not where either says that it is in a container and nobody found out what its ids are
-    /// there.
+    /// Whether the process and thread ids in its profiles are known to be the system's, and those in `said` as well.
+    /// They are not if either side claims to be in a container and the ids inside are unknown.
     pub(super) fn has_system_ids(&self, said: &ProcessClaims) -> bool {
         let (pid, own) = (self.claims.pid(), self.claims.own_pid());
         let are_same = match own {

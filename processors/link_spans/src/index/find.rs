@@ -1,4 +1,4 @@
-//! Which of the processes that were observed a span is of.
+//! Finds the observed process that a span belongs to.
 
 use std::num::NonZeroU64;
 
@@ -10,40 +10,40 @@ use super::threads::{Thread, ThreadId};
 use super::{CLOCKS_OFF, Index, Process, SILENT};
 use crate::covered::Stretch;
 
-/// Who a span says that it is.
+/// How a span identifies its process.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Wanted<'a> {
-    /// What its resource says of the process.
+    /// The identity attributes of its resource.
     pub(crate) claims: &'a ProcessClaims,
-    /// The pointer of its thread, where it says that.
+    /// The pointer of its thread, if the span has it.
     pub(crate) pointer: Option<NonZeroU64>,
 }
 
-/// Where samples say that they are of a span.
+/// Where the samples were taken that name a span.
 #[derive(Debug)]
 pub(crate) struct SampledSpan<'a> {
     pub(crate) found: Found<'a>,
-    /// The thread; `None` where the samples name none.
+    /// The thread, or `None` if the samples have no thread.
     pub(crate) thread: Option<FoundThread<'a>>,
-    /// Whether the samples' profiler read it from the live context of the thread.
+    /// Whether the profiler read the span from the live context of the thread.
     pub(crate) is_live: bool,
 }
 
 /// Why no process is found for a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NotFound {
-    /// None that it could be was observed.
+    /// No process that could match was observed.
     Unknown,
-    /// What it could be was not observed up to its end yet.
+    /// A matching process was not observed up to the end of the span yet.
     NotCovered,
-    /// It was observed, and nothing in the span's time.
+    /// A matching process was observed, but not during the span.
     Unobserved,
-    /// It could be several that were observed in its time.
+    /// Several matching processes were observed during the span.
     Ambiguous,
 }
 
 impl Index {
-    /// Where samples say that they are of a span that lasted for some time.
+    /// Where the samples were taken that name a span of this time range.
     pub(crate) fn sampled_span(&self, link: &Link, during: Stretch) -> Option<SampledSpan<'_>> {
         let place = self.sampled_links.get(link)?;
         let process = self.processes.get(&place.process).filter(|process| !process.inherited(place, during.start))?;
@@ -52,19 +52,18 @@ impl Index {
         Some(SampledSpan { found, thread, is_live: process.profiler.reads_contexts })
     }
 
-    /// The process with an identity, for a span that is of it and lasted for some time.
+    /// The process with this identity, for one of its spans with this time range.
     pub(crate) fn process(&self, identity: u128, during: Stretch) -> Option<Found<'_>> {
         Some(self.known(self.processes.get(self.by_identity.get(&identity)?)?, during))
     }
 
-    /// A process that is known to be the one of a span, whatever the span says.
+    /// The result for a process that is known to be the right one, whatever the span claims.
     fn known<'a>(&'a self, process: &'a Process, during: Stretch) -> Found<'a> {
         Found { process, index: self, during, by_thread: false, several: false, has_system_ids: false }
     }
 
-    /// The process of a span, given what is said of it, which was observed in the span's time, up to its end and as far
-    /// as clocks may be off. Of a span that does not wait any longer, `at_last`, what was observed of its time up to
-    /// now has to do.
+    /// The process of a span. It must have been observed during the span, and up to the span's end plus the clock
+    /// tolerance. If the span cannot wait any longer (`at_last`), the observations so far are used.
     pub(crate) fn find(&self, wanted: Wanted<'_>, during: Stretch, at_last: bool) -> Result<Found<'_>, NotFound> {
         let candidates = self.candidates_of(wanted);
         let all = &candidates.processes;
@@ -73,15 +72,15 @@ impl Index {
         }
         let may_come =
             |process: &Process| !process.reaches(during) && during.end.saturating_sub(process.last) <= SILENT;
-        // Which of them it was is known when the time about the span's is, of each.
+        // The choice between candidates is safe once every candidate's profiles reach past the span.
         let all_came = at_last
             || all.iter().any(|process| process.reaches(during)) && !all.iter().any(|process| may_come(process));
         let Some(found) = candidates.best_of(candidates.observed(during, all_came)?, during) else {
             let is_past = all_came && (!at_last || all.iter().any(|process| process.last >= during.start));
             return Err(if is_past { NotFound::Unobserved } else { NotFound::NotCovered });
         };
-        // Which thread it was is known when all of its time is; and one that observes waiting threads is worth waiting
-        // for.
+        // The thread is certain once profiles cover all of the span's time; and a profiler that also observes waiting
+        // threads is worth waiting for.
         let process = found.process;
         let is_better = |other: &&Process| other.profiler.wall && !process.profiler.wall && process.is_also(other);
         if !at_last && (!process.reaches(during) || all.iter().copied().filter(is_better).any(may_come)) {
@@ -90,14 +89,14 @@ impl Index {
         Ok(found)
     }
 
-    /// The processes that spans may be of which say this.
+    /// The processes that match these attributes.
     pub(crate) fn candidates_of(&self, wanted: Wanted<'_>) -> Candidates<'_> {
         let (processes, by_thread) = self.candidates(wanted);
         Candidates { index: self, claims: *wanted.claims, pointer: wanted.pointer, processes, by_thread }
     }
 
-    /// The processes that a span may be of, and whether only the pointer of its thread says that: where nothing that
-    /// the span says names one.
+    /// The processes that a span may belong to, and whether they were found by thread pointer alone, which is used only
+    /// if no attribute of the span names a process.
     fn candidates(&self, wanted: Wanted<'_>) -> (Vec<&Process>, bool) {
         let mut found: Vec<&Process> = Vec::new();
         for name in wanted.claims.names() {
@@ -126,8 +125,8 @@ impl Index {
         (found, true)
     }
 
-    /// The names under which a process is found that was observed: its own, and those of its threads, by their ids of
-    /// those only that were observed in some time.
+    /// The names under which an observed process is found: its own, and those of its threads. Threads count only if
+    /// they were observed in the time range.
     pub(crate) fn names(&self, identity: u128, during: Stretch) -> impl Iterator<Item = u128> {
         let number = self.by_identity.get(&identity);
         let process = number.and_then(|number| self.processes.get(number)).into_iter();
@@ -138,7 +137,7 @@ impl Index {
     }
 }
 
-/// The processes that spans may be of which say the same of their process.
+/// The processes that match spans with the same process attributes.
 #[derive(Debug)]
 pub(crate) struct Candidates<'a> {
     pub(super) index: &'a Index,
@@ -149,25 +148,25 @@ pub(crate) struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    /// The one that is taken of those that were observed in a span's time, as [`Index::find`] takes it.
+    /// The best candidate that was observed during a span, chosen like in [`Index::find`].
     pub(super) fn best(&self, during: Stretch) -> Option<Found<'a>> {
         self.best_of(self.observed(during, true).ok()?, during)
     }
 
-    /// The process with an identity, for a span that lasted for some time, where it is one of those that the span may
-    /// be of: of several that were observed then, all have to be one, seen by several profilers.
+    /// The process with this identity, if it is a candidate for a span of this time range. If several candidates were
+    /// observed then, they must be one process seen by several profilers.
     pub(crate) fn get(&self, identity: u128, during: Stretch) -> Option<Found<'a>> {
         let observed = match &self.processes[..] {
-            // The usual case, in which the time is looked at with the thread.
+            // The usual case: the time is checked later, together with the thread.
             one @ [_] if !self.by_thread => one.to_vec(),
-            // What has not come by now does not come in time.
+            // Profiles that are missing by now will not arrive in time.
             _ => self.observed(during, true).ok()?,
         };
         let process = observed.iter().copied().find(|process| process.identity.hash == identity)?;
         Some(self.found(process, during, observed.len() > 1))
     }
 
-    /// Of one process that several profilers observed what that one knows which comes before the others.
+    /// If several profilers observed the process, takes the one with the highest priority.
     fn best_of(&self, observed: Vec<&'a Process>, during: Stretch) -> Option<Found<'a>> {
         let several = observed.len() > 1;
         let process = observed.into_iter().max_by_key(|process| (process.profiler.wall, process.identity.hash))?;
@@ -180,10 +179,10 @@ impl<'a> Candidates<'a> {
         Found { process, index, during, by_thread, several, has_system_ids }
     }
 
-    /// Those that were observed in a span's time. All of them may be one, observed by several profilers. Of which
-    /// nothing was observed in it, those that were observed about then ([`CLOCKS_OFF`]): only where all that the span
-    /// may be of are one process, since of others, which may have run too shortly to be observed, nearness tells
-    /// nothing, and once profiles of that time do not come any more (`all_came`).
+    /// The candidates that were observed during a span. They must all be one process, observed by several profilers. If
+    /// none was observed during the span, those observed within [`CLOCKS_OFF`] of it count, under two conditions: all
+    /// candidates are one process (of several, another one may have run too shortly to be observed, so being near
+    /// proves nothing), and no more profiles of that time will arrive (`all_came`).
     fn observed(&self, during: Stretch, all_came: bool) -> Result<Vec<&'a Process>, NotFound> {
         let pointer = self.pointer.filter(|_| self.by_thread);
         let within = |during: Stretch| {
@@ -210,27 +209,27 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Whether all may be one process.
+/// Whether all of them may be one process.
 pub(super) fn are_one(all: &[&Process]) -> bool {
     let mut pairs = all.iter().enumerate().flat_map(|(at, one)| all[..at].iter().map(move |other| (one, other)));
     pairs.all(|(one, other)| one.is_also(other))
 }
 
-/// A span's time, and what may belong to it where clocks are off.
+/// A span's time, extended on both sides by the clock tolerance.
 pub(super) fn about(during: Stretch) -> Stretch {
     let Stretch { start, end } = during;
     Stretch { start: start.saturating_sub(CLOCKS_OFF), end: end.saturating_add(CLOCKS_OFF) }
 }
 
 impl Process {
-    /// The threads that have, or had, a pointer.
+    /// The threads that have, or once had, this pointer.
     pub(super) fn threads_at(&self, pointer: NonZeroU64) -> impl Iterator<Item = (&ThreadId, &Thread)> {
         self.threads.iter().filter(move |(_, thread)| thread.pointer == Some(pointer))
     }
 
-    /// The thread with a pointer that was observed about a span's time, where none that has it was in it. Nearness
-    /// tells something only where nobody else can have had the pointer in between: no other thread is known with it,
-    /// and none was observed in the span's time of which the pointer is not known.
+    /// The thread with this pointer that was observed near the span, if none with the pointer was observed during it.
+    /// This is only safe if no other thread can have had the pointer in between: no other known thread has it, and
+    /// every thread observed during the span has a known pointer.
     pub(super) fn near(&self, pointer: NonZeroU64, during: Stretch) -> Option<(&ThreadId, &Thread)> {
         let mut all = self.threads_at(pointer);
         let is_near = |thread: &Thread| thread.covered.overlaps(about(during).into());
@@ -239,12 +238,12 @@ impl Process {
         (!self.threads.iter().any(|(_, thread)| may_have_it(thread))).then_some(thread)
     }
 
-    /// Whether both may be one process that two profilers observed: one profiler knows a process once.
+    /// Whether both may be one process observed by two profilers: a single profiler knows each process only once.
     pub(super) fn is_also(&self, other: &Self) -> bool {
         self.profiler.name != other.profiler.name && self.claims.agrees(&other.claims)
     }
 
-    /// Whether it was observed up to the end of the time about a span's.
+    /// Whether it was observed up to the end of the span plus the clock tolerance.
     pub(super) fn reaches(&self, during: Stretch) -> bool {
         self.last >= about(during).end
     }

@@ -1,10 +1,10 @@
-//! Forgets what is old, and what there is no memory for.
+//! Forgets old entries, and entries for which there is no memory.
 
 use super::{Index, OF_LINKS};
 
 impl Index {
-    /// Forgets what ended `keep` nanoseconds before the last observation of its process, or is of another setting of
-    /// its clock, processes of which nothing came for so long, and spans that no sample named for so long.
+    /// Forgets observations that ended `keep` nanoseconds before the last one of their process or belong to another
+    /// setting of its clock, processes without profiles for that long, and spans that no sample named for that long.
     pub(crate) fn forget(&mut self, now: u64, keep: u64) {
         self.sampled_links.forget(now, keep);
         self.processes.retain(|_, process| {
@@ -18,14 +18,14 @@ impl Index {
         self.drop_what_is_unused();
     }
 
-    /// Forgets until so many bytes are left: of the spans that samples name the older half, and the other one, as long
-    /// as they take more than their part; texts that nobody says; then the processes that were not seen for the longest
-    /// time.
+    /// Forgets until at most `max_bytes` are used. First the older, then the younger half of the spans named by
+    /// samples, as long as they exceed their share; then unused texts; then the processes that were not seen for the
+    /// longest time.
     pub(crate) fn shrink(&mut self, max_bytes: u64) {
         if self.bytes() <= max_bytes {
             return;
         }
-        // After the second time none is left.
+        // Both generations are empty after the second pass.
         for _ in 0..2 {
             if self.sampled_links.bytes() > max_bytes / OF_LINKS {
                 self.forgotten.named_spans += self.sampled_links.forget_old();
@@ -39,7 +39,7 @@ impl Index {
         by_age.sort_unstable();
         let mut by_age = by_age.into_iter();
         while self.bytes() > max_bytes && self.processes.len() + self.sampled_links.len() > 0 {
-            // Half of what there is, since tables are as large as they are full.
+            // Half of the processes at a time: freeing fewer would not shrink the tables.
             let half = self.processes.len().div_ceil(2);
             for (_, number) in by_age.by_ref().take(half) {
                 self.forgotten.processes += u64::from(self.processes.remove(&number).is_some());
@@ -51,7 +51,7 @@ impl Index {
         }
     }
 
-    /// Forgets the names of processes and threads that are forgotten, and gives back the memory.
+    /// Drops the names of forgotten processes and threads, and releases the memory.
     fn drop_what_is_unused(&mut self) {
         let Self { processes, by_identity, by_name, any_renamed, by_thread, .. } = self;
         by_identity.retain(|_, number| processes.contains_key(number));
@@ -65,7 +65,7 @@ impl Index {
             by_name.retain(|number| processes.contains_key(&number));
         }
         by_thread.clear();
-        // The pointer of a thread that ended is used again.
+        // Rebuilt from scratch, because pointers of ended threads are reused.
         for process in processes.values() {
             process.thread_names().for_each(|name| by_thread.add(name, process.number));
         }

@@ -16,11 +16,11 @@ pub(crate) struct Found<'a> {
     pub(super) process: &'a Process,
     pub(super) index: &'a Index,
     pub(super) during: Stretch,
-    /// Whether nothing named the process but the pointer of one of its threads.
+    /// Whether the process was found only by the pointer of one of its threads.
     pub(crate) by_thread: bool,
     /// Whether other profilers observed the process as well.
     pub(crate) several: bool,
-    /// Whether ids of threads are the system's in what the span says, and in the process.
+    /// Whether both the span and the process use the system's thread ids.
     pub(crate) has_system_ids: bool,
 }
 
@@ -31,13 +31,13 @@ pub(crate) struct FoundThread<'a> {
     pub(crate) name: Option<&'a str>,
 }
 
-/// Who had a thread pointer in a span's time.
+/// Which thread had a thread pointer during a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum At<'a> {
     Thread(FoundThread<'a>),
-    /// Several threads, one after the other, each for as much of it.
+    /// Several threads, one after the other, for equally long.
     Ambiguous,
-    /// Nobody is known to have had it then.
+    /// No thread is known to have had it then.
     Unobserved,
 }
 
@@ -53,67 +53,67 @@ impl<'a> Found<'a> {
         self.process.identity.hash
     }
 
-    /// Whether nothing better may come for a span that samples name: it was observed up to its end, or by a profiler
-    /// that comes before others.
+    /// Whether the result for a span named by samples is final: the process was observed up to the span's end, or by a
+    /// profiler of the highest priority.
     pub(crate) fn is_settled(&self) -> bool {
         self.process.profiler.wall || self.process.last >= self.during.end
     }
 
-    /// Whether threads that wait are observed as well.
+    /// Whether waiting threads are observed as well.
     pub(crate) fn observes_waiting_threads(&self) -> bool {
         self.process.profiler.wall
     }
 
-    /// Whether all is known of the span's time, and as far about it as clocks may be off.
+    /// Whether profiles cover the span's time plus the clock tolerance.
     pub(crate) fn is_past(&self) -> bool {
         self.process.reaches(self.during)
     }
 
-    /// Whether any thread of it was observed in the span's time, or about then.
+    /// Whether any of its threads was observed during the span, within the clock tolerance.
     pub(crate) fn is_observed_about(&self) -> bool {
         self.process.threads.iter().any(|(_, thread)| self.is_observed_near(thread))
     }
 
-    /// Whether it may be the process of which something is said.
+    /// Whether these claims may describe the process.
     pub(crate) fn agrees(&self, claims: &ProcessClaims) -> bool {
         self.process.claims.agrees(claims)
     }
 
-    /// Whether it is a process, or may be the same that another profiler observed.
+    /// Whether this is the process with that identity, or may be the same one observed by another profiler.
     pub(crate) fn may_be(&self, identity: u128) -> bool {
         let other = self.index.by_identity.get(&identity).and_then(|number| self.index.processes.get(number));
         self.identity() == identity || other.is_some_and(|other| self.process.is_also(other))
     }
 
-    /// A thread of it.
+    /// One of its threads.
     pub(super) fn of(&self, (id, thread): (&ThreadId, &'a Thread)) -> Option<FoundThread<'a>> {
         id.to_text().map(|id| FoundThread { id, name: thread.name.as_deref() })
     }
 
-    /// Whether a thread was observed in the span's time, or about it.
+    /// Whether a thread was observed during the span, within the clock tolerance.
     fn is_observed_near(&self, thread: &Thread) -> bool {
         thread.covered.overlaps(about(self.during).into())
     }
 
-    /// The thread with an id, if it was observed in the span's time.
+    /// The thread with an id, if it was observed during the span.
     pub(crate) fn thread(&self, id: &str) -> Option<FoundThread<'a>> {
         let thread = self.process.thread(id)?;
         self.is_observed_near(thread.1).then(|| self.of(thread))?
     }
 
-    /// Whether the process has a thread with this id, observed or not in the span's time.
+    /// Whether the process has a thread with this id, whether or not observed during the span.
     pub(crate) fn has_thread(&self, id: &str) -> bool {
         self.process.thread(id).is_some()
     }
 
-    /// What the process calls its main thread: its own id, in its own namespace where it has one, as profiles say it or
-    /// it was found out. `None` where profiles do not say it.
+    /// The id of the main thread, which is the process id; in the process's own PID namespace if it has one, according
+    /// to profiles or `/proc`. `None` if profiles have no process id.
     pub(crate) fn main_thread(&self) -> Option<i64> {
         self.process.claims.own_pid().or(self.process.claims.pid())
     }
 
-    /// The thread with this pointer in the span's time. The system gives a new thread the memory, and so the pointer,
-    /// of one that ended: of several the one is taken that was observed for most of the span.
+    /// The thread with this pointer during the span. The system reuses the memory of an ended thread, and so its
+    /// pointer: of several the one observed for most of the span is taken.
     pub(crate) fn thread_at(&self, pointer: NonZeroU64) -> At<'a> {
         let known = |(id, _): &(&ThreadId, &Thread)| **id != ThreadId::UNKNOWN;
         let of = |thread: (&ThreadId, &'a Thread)| self.of(thread).map_or(At::Unobserved, At::Thread);
@@ -133,13 +133,13 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Whether the process has a thread with this pointer, observed or not in the span's time.
+    /// Whether the process has a thread with this pointer, whether or not observed during the span.
     pub(crate) fn has_thread_at(&self, pointer: NonZeroU64) -> bool {
         self.process.threads_at(pointer).next().is_some()
     }
 
-    /// The only thread that has one of these names, if it was observed in the span's time. One that got its name since
-    /// the span began is not it, and where it may have had such a name then, no other is.
+    /// The only thread with one of these names, if it was observed during the span. A thread that got its name after
+    /// the span began does not count. If it may have had such a name then, the result is ambiguous and so `None`.
     pub(crate) fn thread_named(&self, names: [Option<&str>; 2]) -> Option<FoundThread<'a>> {
         let begun = Millis::from(self.during).start;
         let may_be_named = |thread: &Thread| thread.may_be_named(begun, |name| names.contains(&Some(name)));

@@ -1,4 +1,4 @@
-//! Learns from the profiles that pass: who was observed when, and which spans samples name.
+//! Learns from passing profiles: which thread was observed when, and which spans samples name.
 
 use hashbrown::HashMap;
 use profbridge_identity::{Process as OfRequest, ProcessClaims, Processes, RequestId};
@@ -13,27 +13,28 @@ use super::threads::{ThreadId, Threads};
 use super::{Index, OF_LINKS, Process, Profiler};
 use crate::covered::{MILLI, Millis, Stretch};
 
-/// Observations of a thread that are not further apart cover the time between them, where the profiler looks at threads
-/// that wait as well: the sampler says what it saw of a waiting thread twice a second.
+/// Observations of a thread at most this far apart, in nanoseconds, cover the time between them if the profiler also
+/// looks at waiting threads: the sampler reports a waiting thread twice a second.
 const WALL_GAP: u64 = 1_000_000_000;
 
-/// The same of profilers that look at running threads only, at least, in nanoseconds; else twice the period.
+/// The minimum of this gap, in nanoseconds, for profilers that only look at running threads; otherwise it is twice the
+/// sampling period.
 const LEAST_GAP: u64 = 100_000_000;
 
-/// The scope of the built-in sampler, whose links are live contexts: it has no other source of them.
+/// The scope of the built-in sampler. All links of its samples come from live contexts.
 const SAMPLER: &str = "profbridge-receiver-ptrace";
 
-/// What a batch says of a thread of a process, by the attributes that its samples have.
+/// What a batch contains about one thread of a process, by the attributes of its samples.
 #[derive(Debug, Default)]
 struct Observed {
-    /// What is nearer to each other than the least gap is one.
+    /// Stretches nearer to each other than `LEAST_GAP` are merged.
     stretches: Vec<Stretch>,
-    /// The spans that samples name, with the first time of each.
+    /// The spans that samples name, each with its first time.
     links: Vec<(LinkId, u64)>,
 }
 
 impl Observed {
-    /// It was observed. Mostly in order.
+    /// Adds an observation. They arrive mostly in order.
     fn add(&mut self, new: Stretch) {
         match self.stretches.last_mut() {
             Some(last) if new.start >= last.start && new.start <= last.end.saturating_add(LEAST_GAP) => {
@@ -43,7 +44,7 @@ impl Observed {
         }
     }
 
-    /// A sample names a span.
+    /// Adds a span that a sample names.
     fn link(&mut self, link: LinkId, first: u64) {
         match self.links.last_mut() {
             Some((last, time)) if *last == link => *time = (*time).min(first),
@@ -53,7 +54,7 @@ impl Observed {
 }
 
 impl Index {
-    /// Remembers what a batch observed. `arrival` is in nanoseconds since the Unix epoch, `now` in the monotonic time.
+    /// Remembers what a batch observed. `arrival` is in nanoseconds since the Unix epoch, `now` is monotonic.
     pub(crate) fn learn(&mut self, profiles: &Profiles, arrival: u64, now: u64) {
         self.requests += 1;
         let request = RequestId { arrival, number: self.requests };
@@ -107,7 +108,7 @@ impl Index {
     /// Remembers what a batch observed of a process.
     fn learn_process(&mut self, batch: &Learned<'_>, OfProcess { mut said, mut threads }: OfProcess) {
         let &Learned { profiles, processes, arrival, now, .. } = batch;
-        // In the order of the request.
+        // In their order in the request.
         said.sort_unstable_by_key(|(position, _)| *position);
         let Some((first, mut observer)) = said.first().copied().filter(|_| !threads.is_empty()) else { return };
         let of = processes.get(first);
@@ -122,7 +123,7 @@ impl Index {
         known.profiler.wall |= observer.profiler.wall;
         let mut stretches: Vec<&mut Vec<Stretch>> = threads.iter_mut().map(|(_, of)| &mut of.stretches).collect();
         self.times_left_out += known.take_times(&mut stretches, arrival, now);
-        // What was observed of a thread last, such as its name, comes last.
+        // The latest observation of a thread comes last, so that its name is the one kept.
         threads.sort_by_cached_key(|(set, of)| (of.stretches.iter().map(|stretch| stretch.end).max(), *set));
         let before = known.bytes();
         for (set, observed) in threads {
@@ -132,8 +133,7 @@ impl Index {
         self.bytes = (self.bytes + after).saturating_sub(before);
     }
 
-    /// Remembers what a batch observed of a thread of a process. `gap` is how far observations may be apart that cover
-    /// the time between them.
+    /// Remembers what a batch observed of one thread. Observations at most `gap` apart cover the time between them.
     fn learn_thread(
         &mut self,
         &Learned { profiles, now, .. }: &Learned<'_>,
@@ -148,7 +148,7 @@ impl Index {
         let millis = stretches.iter().copied().map(Millis::from);
         let Some(first) = millis.clone().next() else { return };
         let thread = Named::of(dictionary, set);
-        // Observed, but nobody knows which thread.
+        // Observed, but on an unknown thread.
         let id = thread.as_ref().map(|thread| ThreadId::new(&thread.id, |id| self.texts.add(id)));
         let id = id.unwrap_or(ThreadId::UNKNOWN);
         let seen = known.threads.get_or_add(id.clone(), first);
@@ -182,8 +182,7 @@ impl Index {
         }
     }
 
-    /// Forgets the older half of the spans that samples name, where one more would need more memory than there is for
-    /// them.
+    /// Forgets the older half of the spans named by samples if one more would exceed their memory.
     fn make_room_for_a_link(&mut self) {
         let growth = self.sampled_links.growth();
         if growth > 0
@@ -194,8 +193,8 @@ impl Index {
         }
     }
 
-    /// A batch says of a process what it is. Some of it may come later than its first profiles, such as what the
-    /// process itself shows, or what somebody between has to look up.
+    /// Adds what a batch says about the identity of a process. Some of it may arrive later than its first profiles,
+    /// such as attributes that the process publishes itself, or that an agent in between has to look up.
     fn merge_claims(&mut self, number: u32, &Learned { profiles, processes, .. }: &Learned<'_>, of: OfRequest) {
         let is_strong = of.identity.strength == IdentityStrength::Strong;
         let Some(known) = self.processes.get_mut(&number).filter(|_| is_strong) else { return };
@@ -216,10 +215,10 @@ impl Index {
         }
     }
 
-    /// Adds a process of which nothing is known. Its number.
+    /// Adds an unknown process and returns its number.
     fn add(&mut self, processes: &Processes, of: OfRequest, profiles: &Profiles, profiler: Profiler) -> u32 {
         let (dictionary, attributes) = (profiles.dictionary(), processes.merged(of));
-        // What cannot be told from others by what it says of itself is not found by that.
+        // A process with a weak identity must not be found by its attributes: others may have the same ones.
         let is_strong = of.identity.strength == IdentityStrength::Strong;
         let claims = ProcessClaims::of(dictionary, attributes.iter().copied().filter(|_| is_strong));
         let mut number = self.next;
@@ -248,39 +247,39 @@ impl Index {
     }
 }
 
-/// When a process began, as its attributes say it: earlier ones come before later ones with the same key.
+/// When a process began, according to its attributes: of several with the same key the first one counts.
 fn began<'a>(dictionary: &Dictionary, mut attributes: impl Iterator<Item = &'a Attribute>) -> Option<u64> {
     let said = attributes.find(|attribute| dictionary.string(attribute.key) == "process.creation.time")?;
     let Value::String(text) = said.value else { return None };
     Timestamp::parse(dictionary.string(text)).map(|Timestamp(unix_nano)| unix_nano)
 }
 
-/// Who observed a process in a batch, and how.
+/// The profiler that observed a process in a batch, and how.
 #[derive(Debug, Clone, Copy)]
 struct Observer {
     profiler: Profiler,
-    /// So far observations may be apart that cover the time between them, in nanoseconds.
+    /// Observations at most this far apart cover the time between them, in nanoseconds.
     gap: u64,
 }
 
 impl Observer {
-    /// Another profile of the process, or another resource, was observed like this.
+    /// Adds how another profile or resource observed the process.
     fn join(&mut self, wall: bool, gap: u64) {
         self.profiler.wall |= wall;
         self.gap = self.gap.max(gap);
     }
 }
 
-/// What a batch says of a process.
+/// What a batch contains about one process.
 #[derive(Debug, Default)]
 struct OfProcess {
-    /// Its positions in the request, and who observed it there: several resources may be of one process.
+    /// Its positions in the request, each with its observer: several resources may describe one process.
     said: Vec<(u32, Observer)>,
-    /// Its threads, by the attributes that their samples have.
+    /// Its threads, by the attributes of their samples.
     threads: Vec<(Option<AttributeSetId>, Observed)>,
 }
 
-/// What a batch says, by the hash of the identity of who it says that of.
+/// The contents of a batch, by the hash of the identity of the process.
 fn by_process(
     processes: &Processes,
     observers: HashMap<u32, Observer>,
@@ -295,7 +294,7 @@ fn by_process(
     }
     for ((position, set), observed) in observed {
         let identity = processes.get(position).identity;
-        // What nobody can be told from is nobody's, unless spans are named.
+        // Observations of an indistinguishable process are useless unless they name spans.
         let is_weak = identity.strength == IdentityStrength::Weak && observed.links.is_empty();
         if let Some(of) = all.get_mut(&identity.hash).filter(|_| !is_weak) {
             of.threads.push((set, observed));
@@ -304,11 +303,11 @@ fn by_process(
     all
 }
 
-/// A batch that is learned.
+/// A batch that is being learned.
 struct Learned<'a> {
     profiles: &'a Profiles,
     processes: &'a Processes,
-    /// When it came, in nanoseconds since the Unix epoch, and in the monotonic time.
+    /// When it arrived, in nanoseconds since the Unix epoch and in monotonic time.
     arrival: u64,
     now: u64,
 }

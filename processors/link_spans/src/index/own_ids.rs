@@ -1,4 +1,4 @@
-//! Ids inside of containers: which are asked for, and what becomes of the answers.
+//! Ids inside containers: which are asked for, and how answers are applied.
 
 use hashbrown::hash_map::{Entry, HashMap};
 use hashbrown::hash_set::HashSet;
@@ -10,22 +10,22 @@ use super::{Index, Process};
 use crate::covered::ALLOCATION;
 use crate::namespaces::{Answer, OwnIds, Question};
 
-/// A process that may have a PID namespace of its own.
+/// A process that may have its own PID namespace.
 #[derive(Debug)]
 pub(super) struct Contained {
     pid: u32,
     containers: Vec<Box<str>>,
-    /// Whether it was asked about.
+    /// Whether a question about it was asked.
     asked: bool,
-    /// The threads that were asked about.
+    /// The threads in questions so far.
     asked_threads: HashSet<u32>,
-    /// The ids that threads have in the process's own namespace, and those that profiles have for them; `None` while it
-    /// is not known that there is such a namespace.
+    /// Maps thread ids in the process's own namespace to those in profiles; `None` until such a namespace is known to
+    /// exist.
     threads: Option<HashMap<u32, u32>>,
 }
 
 impl Contained {
-    /// What can be asked about a process with these attributes; `None` where nothing need be.
+    /// The state for a process with these attributes; `None` if its ids need no question.
     pub(super) fn of(claims: &ProcessClaims, dictionary: &Dictionary, attributes: &[&Attribute]) -> Option<Box<Self>> {
         let pid = claims.pid().filter(|_| claims.may_have_another_pid())?;
         let is_name = |key: &str| matches!(key, "container.id" | "k8s.pod.uid");
@@ -43,7 +43,7 @@ impl Contained {
         }))
     }
 
-    /// The memory of it, in bytes, about.
+    /// Approximate memory use in bytes.
     fn bytes(&self) -> u64 {
         let names: usize = self.containers.iter().map(|name| name.len() + ALLOCATION + size_of::<Box<str>>()).sum();
         let threads = self.threads.as_ref().map_or(0, HashMap::allocation_size);
@@ -51,12 +51,12 @@ impl Contained {
     }
 }
 
-/// What is to be asked, by process.
+/// The questions to ask, by process.
 #[derive(Debug, Default)]
 pub(super) struct Questions(HashMap<u128, Question>);
 
 impl Questions {
-    /// Asks about a process and a thread of it that was observed, unless that was done before.
+    /// Adds a question about a process and an observed thread of it, unless it was asked before.
     pub(super) fn add(&mut self, process: u128, contained: Option<&mut Box<Contained>>, thread: &ThreadId) {
         let Some(contained) = contained else { return };
         let new_thread = thread.system().filter(|id| contained.asked_threads.insert(*id));
@@ -75,12 +75,12 @@ impl Questions {
 }
 
 impl Index {
-    /// What is to be asked since the last call.
+    /// Takes the questions since the last call.
     pub(crate) fn questions(&mut self) -> impl Iterator<Item = Question> + use<> {
         std::mem::take(&mut self.questions).0.into_values()
     }
 
-    /// Nobody took a question: it is asked again when profiles of the process come again.
+    /// Takes back a refused question: it is asked again when more profiles of the process arrive.
     pub(crate) fn ask_again(&mut self, question: &Question) {
         let number = self.by_identity.get(&question.process);
         let process = number.and_then(|number| self.processes.get_mut(number));
@@ -91,7 +91,7 @@ impl Index {
         }
     }
 
-    /// Remembers what was found out.
+    /// Applies answers.
     pub(crate) fn know(&mut self, answers: Vec<Answer>) {
         for Answer { process: identity, ids } in answers {
             let number = self.by_identity.get(&identity).copied();
@@ -99,12 +99,12 @@ impl Index {
             let (pid, before) = (process.claims.pid(), process.contained_bytes());
             let is_known = process.contained.as_ref().is_some_and(|contained| contained.threads.is_some());
             if ids.is_none() && is_known {
-                // It has ended since. Spans of it may still come.
+                // The process has ended since. Its spans may still arrive.
                 continue;
             }
             process.has_same_ids |= ids.as_ref().is_some_and(|ids| Some(ids.pid.into()) == pid);
             let Some(OwnIds { pid: own, threads }) = ids.filter(|ids| Some(ids.pid.into()) != pid) else {
-                // Of another machine, or it has the machine's ids.
+                // The process is on another machine, or has the machine's ids.
                 process.contained = None;
                 self.bytes = self.bytes.saturating_sub(before);
                 continue;
@@ -124,7 +124,7 @@ impl Index {
 }
 
 impl Process {
-    /// The thread that calls itself so.
+    /// The thread with this id in the process's own namespace.
     pub(super) fn thread(&self, id: &str) -> Option<(&ThreadId, &Thread)> {
         let id = match self.contained.as_ref().and_then(|contained| contained.threads.as_ref()) {
             None => ThreadId::new(id, |id| id.into()),
@@ -133,12 +133,12 @@ impl Process {
         self.threads.get(&id)
     }
 
-    /// The memory of what is asked and known of its ids inside, in bytes, about.
+    /// Approximate memory of questions and answers about its ids inside a container, in bytes.
     pub(super) fn contained_bytes(&self) -> u64 {
         self.contained.as_ref().map_or(0, |contained| contained.bytes())
     }
 
-    /// Forgets the ids of threads that are forgotten.
+    /// Drops the inner ids of threads that are forgotten.
     pub(super) fn forget_ids(&mut self) {
         let Self { contained: Some(contained), threads, .. } = self else { return };
         let known: HashSet<u32> = threads.iter().filter_map(|(id, _)| id.system()).collect();

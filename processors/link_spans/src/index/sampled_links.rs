@@ -1,7 +1,7 @@
-//! The spans that samples name by themselves, by links that they came with: on which thread of which process each ran.
+//! Spans named by the links of incoming samples: on which thread of which process each ran.
 //!
-//! A profiler that reads what a program shows of its live contexts (OTEP 4947) says with each sample which span its
-//! thread worked on. So the span's process and thread are known, whatever the span says of them.
+//! A profiler that reads a program's live contexts (OTEP 4947) writes into each sample the span its thread was working
+//! on. So the span's process and thread are known, whatever the span itself contains.
 
 use std::hash::BuildHasher;
 
@@ -21,36 +21,36 @@ pub(super) struct Place {
     pub(super) first: u64,
 }
 
-/// The system says to the hundredth of a second when processes began, behind the second in which it booted, so a
-/// process may have begun up to a second later than it says: what began so little before a process, in nanoseconds, may
-/// have begun in it, and what began before that did not.
+/// The tolerance for the start time of a process, in nanoseconds. The kernel gives it in hundredths of a second since
+/// boot, and the boot time in whole seconds, so a process may have begun up to a second later than computed. A span
+/// that began less than this before its process may have begun in it; a span that began earlier did not.
 const TICKS: u64 = 20_000_000;
 
 impl Process {
-    /// Whether a span that had begun by some time was seen in it only since it was forked meanwhile, with the context
-    /// of the thread that forked. Where the process itself was seen before it began a clock was set since.
+    /// Whether a span that had begun at `begun` was seen in this process only because the process was forked later and
+    /// inherited the context of the forking thread. If the process itself was seen before its start, a clock was set in
+    /// between and nothing can be concluded.
     pub(super) fn inherited(&self, place: &Place, begun: u64) -> bool {
         self.began
             .is_some_and(|began| began > begun.saturating_add(TICKS) && place.first.saturating_add(TICKS) >= began)
     }
 
-    /// Whether it began later than another process. Where both show one span it was forked from the other one: fork
+    /// Whether it began later than another process. If both expose one span, this one was forked from the other: fork
     /// copies the context.
     pub(super) fn is_younger(&self, than: &Self) -> bool {
         self.began.zip(than.began).is_some_and(|(began, other)| began > other.saturating_add(TICKS))
     }
 }
 
-/// What a table takes that is not empty, in bytes.
+/// The bytes of the smallest non-empty table.
 const LEAST: u64 = 4 * (size_of::<(u64, Place)>() as u64 + 1) + 16;
 
-/// The spans, each known by a hash under a key of this processor's, in two generations: what was not seen during all of
-/// one is forgotten.
+/// The spans, each under a keyed hash, in two generations: a span that is not seen for a whole generation is forgotten.
 #[derive(Debug, Default)]
 pub(super) struct SampledLinks {
     young: HashMap<u64, Place>,
     old: HashMap<u64, Place>,
-    /// When the young ones became that, in the monotonic time.
+    /// When the young generation began, in monotonic time.
     since: u64,
     hasher: DefaultHashBuilder,
 }
@@ -66,7 +66,7 @@ impl SampledLinks {
         self.young.get(&hash).or_else(|| self.old.get(&hash))
     }
 
-    /// The memory that one more span will take, in bytes: tables grow to twice their size.
+    /// The bytes that one more span will take: a full table doubles.
     pub(super) fn growth(&self) -> u64 {
         match self.young.len() < self.young.capacity() {
             true => 0,
@@ -74,7 +74,7 @@ impl SampledLinks {
         }
     }
 
-    /// A span was seen. Of two places that which `is_better` than the other one counts.
+    /// Records where a span was seen. If it was seen elsewhere before, `is_better` decides which place counts.
     pub(super) fn add(&mut self, link: &Link, place: Place, is_better: impl FnOnce(&Place, &Place) -> bool) {
         let place = match self.get(link) {
             Some(known) if !is_better(&place, known) => known.clone(),
@@ -83,7 +83,7 @@ impl SampledLinks {
         self.young.insert(self.hash(link), place);
     }
 
-    /// Forgets what was not seen for `keep` nanoseconds, and for twice as long at most.
+    /// Forgets spans that were not seen for `keep` nanoseconds, or at the latest for twice as long.
     pub(super) fn forget(&mut self, now: u64, keep: u64) {
         if now.saturating_sub(self.since) >= keep {
             self.since = now;
@@ -91,14 +91,14 @@ impl SampledLinks {
         }
     }
 
-    /// Forgets the older half. How many spans that are.
+    /// Forgets the older half. Returns the number of spans forgotten.
     pub(super) fn forget_old(&mut self) -> u64 {
         let gone = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
         self.old.shrink_to_fit();
         gone.len() as u64
     }
 
-    /// Forgets spans of processes that are forgotten.
+    /// Forgets the spans of forgotten processes.
     pub(super) fn retain(&mut self, is_known: impl Fn(u32) -> bool) {
         for table in [&mut self.young, &mut self.old] {
             table.retain(|_, place| is_known(place.process));
@@ -106,12 +106,12 @@ impl SampledLinks {
         }
     }
 
-    /// How many spans there are.
+    /// The number of spans.
     pub(super) fn len(&self) -> usize {
         self.young.len() + self.old.len()
     }
 
-    /// The memory of it, in bytes.
+    /// Memory use in bytes.
     pub(super) fn bytes(&self) -> u64 {
         (self.young.allocation_size() + self.old.allocation_size()) as u64
     }

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use super::texts::Texts;
 use crate::covered::{ALLOCATION, Covered, Millis};
 
-/// The id of a thread: the system's, which are below 2^31, or a text.
+/// The id of a thread: a system id, which is below 2^31, or a text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum ThreadId {
     System(u32),
@@ -16,22 +16,22 @@ pub(super) enum ThreadId {
 }
 
 impl ThreadId {
-    /// Of what was observed on a thread that nobody knows.
+    /// For observations on an unknown thread.
     pub(super) const UNKNOWN: Self = Self::System(u32::MAX);
 
-    /// An id as it is written; only what is written as the system writes numbers is one of the system's.
+    /// Parses an id. Only a number in the system's notation is a system id.
     pub(super) fn new(id: &str, text: impl FnOnce(&str) -> Arc<str>) -> Self {
         let is_plain = !id.starts_with(['0', '+']) || id == "0";
         let number = id.parse().ok().filter(|_| is_plain).and_then(Self::of_system);
         number.unwrap_or_else(|| Self::Text(text(id)))
     }
 
-    /// Of an id of the system's; `None` where that is larger than the system has any.
+    /// From a system id; `None` if it is larger than any the system assigns.
     pub(super) fn of_system(id: u32) -> Option<Self> {
         (id <= i32::MAX as u32).then_some(Self::System(id))
     }
 
-    /// As it is written; `None` where nobody knows it.
+    /// The id as text, or `None` if the thread is unknown.
     pub(super) fn to_text(&self) -> Option<String> {
         match self {
             Self::System(_) => self.system().map(|number| number.to_string()),
@@ -51,20 +51,19 @@ impl ThreadId {
 /// A thread that was observed.
 #[derive(Debug)]
 pub(super) struct Thread {
-    /// Its pointer, where it is known.
+    /// Its pointer, if known.
     pub(super) pointer: Option<NonZeroU64>,
     pub(super) covered: Covered,
-    /// The name that it had last: programs rename their threads.
+    /// Its latest name: programs rename their threads.
     pub(super) name: Option<Arc<str>>,
     renamed: Option<Box<Renamed>>,
 }
 
-/// That a thread had another name before. Of each name only the last one is known to be its own, from the end of the
-/// first batch that says it on.
+/// The previous name of a renamed thread. Its latest name is certain only from the end of the first batch that has it.
 #[derive(Debug)]
 struct Renamed {
     before: Arc<str>,
-    /// When that batch ended, in milliseconds since the Unix epoch.
+    /// The end of that batch, in milliseconds since the Unix epoch.
     since: u64,
 }
 
@@ -73,8 +72,8 @@ impl Thread {
         Self { pointer: None, covered, name: None, renamed: None }
     }
 
-    /// A batch that ended at a time, in milliseconds, says its name, and whether of the last time that is known of it.
-    /// Until then it may have had either.
+    /// Learns the thread's name from a batch that ended at `batch_end`, in milliseconds. `is_latest` says whether the
+    /// batch is the newest one about this thread. Until `batch_end` the thread may have had either name.
     pub(super) fn learn_name(&mut self, name: &str, is_latest: bool, batch_end: u64, texts: &mut Texts) {
         if self.name.is_none() || is_latest && self.name.as_deref() != Some(name) {
             let since = batch_end.max(self.covered.end());
@@ -83,12 +82,12 @@ impl Thread {
         }
     }
 
-    /// Whether its name is its own since a time at least.
+    /// Whether its name is certain since a time, in milliseconds.
     pub(super) fn has_name_since(&self, millis: u64) -> bool {
         self.renamed.as_ref().is_none_or(|renamed| renamed.since < millis)
     }
 
-    /// Whether it may have had a name that fits since a time.
+    /// Whether it may have had a matching name at some point since a time.
     pub(super) fn may_be_named(&self, since: u64, fits: impl Fn(&str) -> bool) -> bool {
         let before = self.renamed.as_ref().filter(|renamed| since <= renamed.since).map(|renamed| &*renamed.before);
         self.name.as_deref().into_iter().chain(before).any(fits)
@@ -108,7 +107,7 @@ impl Threads {
         self.0.get_key_value(id)
     }
 
-    /// A thread, which was observed first for some time if it is new.
+    /// The thread with this id. If it is new, it starts with the observation `first`.
     pub(super) fn get_or_add(&mut self, id: ThreadId, first: Millis) -> &mut Thread {
         self.0.entry(id).or_insert_with(|| Thread::new(Covered::new(first)))
     }
@@ -117,7 +116,7 @@ impl Threads {
         self.0.iter()
     }
 
-    /// Forgets what is not of a time.
+    /// Forgets what lies outside a time range.
     pub(super) fn remember(&mut self, time: Millis) {
         self.0.retain(|_, thread| {
             thread.renamed.take_if(|renamed| renamed.since < time.start);
@@ -130,7 +129,7 @@ impl Threads {
         self.0.is_empty()
     }
 
-    /// The memory of them, in bytes, beside their texts.
+    /// The memory of all threads in bytes, without their texts.
     pub(super) fn bytes(&self) -> u64 {
         self.0.allocation_size() as u64 + self.0.values().map(Thread::bytes).sum::<u64>()
     }
@@ -140,7 +139,7 @@ impl Threads {
 mod tests {
     use super::*;
 
-    /// Guarantees: ids that are not written as the system does are others.
+    /// Guarantees: an id that is not in the system's notation is not taken for a system id.
     #[test]
     fn ids() {
         let ids = ["0", "7", "07", "+7", "2147483647", "2147483648", "worker", "-1", ""];

@@ -1,40 +1,39 @@
-//! Which times of a batch count, and which observation of a process is its last, where clocks are set and times are
-//! wrong.
+//! Decides which times of a batch count, and which observation of a process is its last, although clocks get set and
+//! times may be wrong.
 //!
-//! A time may be wrong, such as one of a program that took it from somewhere else, and then it should cost nothing but
-//! itself. A clock may be set, and then what was observed before is of no use for what comes since. Who sends something
-//! once more, or late, looks like the latter, all the more where its clock is ahead of this machine's: so nothing is
-//! forgotten at once.
+//! A single wrong time, such as one that a program copied from elsewhere, should invalidate nothing but itself. After a
+//! clock was set, earlier observations are useless for later spans. But a repeated or late batch looks the same as a
+//! set clock, even more so if the sender's clock is ahead of this machine's. So nothing is forgotten at once.
 
 use super::Process;
 use crate::covered::Stretch;
 
-/// Observations of a process that are further ahead of others are none of the same time, in nanoseconds: profilers send
-/// every few seconds, and wait up to a minute.
+/// Observations of a process that are further ahead of others than this belong to another time, in nanoseconds:
+/// profilers send every few seconds and wait up to a minute.
 const AHEAD: u64 = 120_000_000_000;
 
-/// What is further from other times of a process is not of the same setting of its clock, or wrong: 24 days.
+/// A time further than this from others of its process is wrong, or the clock was set: 24 days.
 const FAR: u64 = 24 * 24 * 3600 * 1_000_000_000;
 
-/// That the last observation of a process was far from those before.
+/// A jump of the last observation of a process far from those before.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Leap {
-    /// The last one before, in nanoseconds since the Unix epoch.
+    /// The end of the last observation before it, in nanoseconds since the Unix epoch.
     from: u64,
-    /// When that was, in the monotonic time.
+    /// When the jump was noticed, in monotonic time.
     at: u64,
 }
 
 impl Process {
-    /// Leaves out what is weeks from other times, of which those count that are nearer to when they came, and what is
-    /// far ahead of the rest of its batch: of that which is nearer to when it came, and of what was observed before. What
-    /// is left makes up its last observation. How many times were left out.
+    /// Removes wrong times from a batch and updates the last observation of the process. Two kinds are wrong: times
+    /// that are weeks from the others, where the times nearest to the arrival are trusted; and times far ahead of both
+    /// the trusted time of the batch and earlier observations. Returns how many were removed.
     pub(super) fn take_times(&mut self, batch: &mut [&mut Vec<Stretch>], arrival: u64, now: u64) -> u64 {
         let known = Some(self.last).filter(|last| *last > 0);
         let around = nearest(batch, arrival).into_iter().chain(known).min_by_key(|time| time.abs_diff(arrival));
         let mut left_out = leave_out(batch, |stretch| around.is_some_and(|around| stretch.end.abs_diff(around) > FAR));
         let Some(nearest) = nearest(batch, arrival) else { return left_out };
-        // Where a sender's clock is ahead of ours what is old comes nearer to when it came than what is new.
+        // If the sender's clock is ahead of ours, old times lie nearer to the arrival than new ones.
         let mut reach = nearest.max(self.last);
         let mut last = all(batch).map(|stretch| stretch.end).max().unwrap_or(nearest);
         if last > reach.saturating_add(AHEAD) {
@@ -58,9 +57,9 @@ impl Process {
         left_out
     }
 
-    /// The time of which observations are remembered: from `keep` nanoseconds before the last one on, and not what is
-    /// far ahead of that. As long as it may turn out that the last one is wrong, or was sent late, also that about the
-    /// one before.
+    /// The time range in which observations are remembered: from `keep` nanoseconds before the last one, and not far
+    /// ahead of it. For `keep` nanoseconds after a jump, the range around the observation before it counts too: the
+    /// jump may turn out to be a wrong time or a late batch.
     pub(super) fn remembered(&self, now: u64, keep: u64) -> Stretch {
         let before = self.leap.filter(|leap| now.saturating_sub(leap.at) <= keep).map_or(self.last, |leap| leap.from);
         let (first, last) = (self.last.min(before), self.last.max(before));
@@ -72,12 +71,12 @@ fn all<'a>(batch: &'a [&mut Vec<Stretch>]) -> impl Iterator<Item = &'a Stretch> 
     batch.iter().flat_map(|stretches| stretches.iter())
 }
 
-/// The end that is nearest to when the batch came.
+/// The end that is nearest to the arrival of the batch.
 fn nearest(batch: &[&mut Vec<Stretch>], arrival: u64) -> Option<u64> {
     all(batch).map(|stretch| stretch.end).min_by_key(|end| end.abs_diff(arrival))
 }
 
-/// Leaves out some stretches. How many.
+/// Removes wrong stretches. Returns how many.
 fn leave_out(batch: &mut [&mut Vec<Stretch>], is_wrong: impl Fn(&Stretch) -> bool) -> u64 {
     let count = |batch: &[&mut Vec<Stretch>]| batch.iter().map(|stretches| stretches.len() as u64).sum::<u64>();
     let before = count(batch);

@@ -1,16 +1,16 @@
-//! Which of some spans are above which, and whether those that run at the same time lie on one line of descent.
+//! The ancestry of spans, and whether all that run at the same time lie on one line of descent.
 
-/// Spans by number, each with the nearest of them that it was made in. Entering and leaving one, and asking for the
-/// innermost, take time that grows with the logarithm of how many there are.
+/// Spans by number, each with its nearest ancestor. Entering a span, leaving it and asking for the innermost one take
+/// time logarithmic in the number of spans.
 #[derive(Debug)]
 pub(super) struct Ancestry {
-    /// Where a span and what is below it stand when all are listed with each in front of what is below it.
+    /// The place of each span and its descendants in a preorder list.
     places: Vec<Place>,
-    /// How many of the spans that run have a place in them, as a Fenwick tree: the count at a place is how many of
-    /// those that run are above the span there, itself among them.
+    /// A Fenwick tree over these places: the count at a place is how many running spans are ancestors of the span
+    /// there, or that span itself.
     above: Vec<i32>,
     running: usize,
-    /// The running spans, the deepest last. Those that have ended are taken out when they come to the end.
+    /// The running spans, deepest on top. Ended spans are removed when they reach the top.
     deepest: std::collections::BinaryHeap<(u32, u32)>,
     runs: Vec<bool>,
 }
@@ -22,22 +22,22 @@ struct Place {
     depth: u32,
 }
 
-/// What runs.
+/// Which spans are running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Running {
-    /// Nothing.
+    /// None.
     Nothing,
-    /// All that runs is above this span, or it itself.
+    /// This span; all other running spans are its ancestors.
     Innermost(u32),
-    /// Spans of which neither is above the other.
+    /// Several spans that are not on one line of descent.
     Several,
 }
 
 impl Ancestry {
-    /// Of spans, each with the nearest one above it, by position. Where these lead in a circle it is cut open.
+    /// Builds the ancestry from each span's nearest ancestor, by position. Cycles are cut open.
     pub(super) fn new(above: &[Option<u32>]) -> Self {
         let count = above.len();
-        // The children of each, one list after the other.
+        // The children of each span, one list after the other.
         let mut starts = vec![0u32; count + 1];
         above.iter().flatten().for_each(|parent| starts[*parent as usize + 1] += 1);
         for at in 0..count {
@@ -56,7 +56,7 @@ impl Ancestry {
         let mut visited = vec![false; count];
         let mut order = 0;
         let mut path: Vec<(u32, u32)> = Vec::new();
-        // What hangs from no root is a circle: it is entered anywhere.
+        // Spans not reachable from a root form a cycle, which is entered anywhere.
         let roots = (0..count).filter(|at| above[*at].is_none()).chain(0..count);
         for root in roots {
             if visited[root] {
@@ -91,7 +91,7 @@ impl Ancestry {
         }
     }
 
-    /// A span begins, which does not run.
+    /// Starts a span that is not running.
     pub(super) fn enter(&mut self, span: u32) {
         let Place { first, last, depth } = self.places[span as usize];
         self.add(first, 1);
@@ -101,7 +101,7 @@ impl Ancestry {
         self.deepest.push((depth, span));
     }
 
-    /// A span ends, which runs.
+    /// Ends a running span.
     pub(super) fn leave(&mut self, span: u32) {
         let Place { first, last, .. } = self.places[span as usize];
         self.add(first, -1);
@@ -110,7 +110,7 @@ impl Ancestry {
         self.runs[span as usize] = false;
     }
 
-    /// What runs now.
+    /// Which spans are running now.
     pub(super) fn running(&mut self) -> Running {
         while let Some(&(_, span)) = self.deepest.peek() {
             if !self.runs[span as usize] {
@@ -123,7 +123,7 @@ impl Ancestry {
         Running::Nothing
     }
 
-    /// Adds to the counts at all places from one on.
+    /// Adds `by` to the counts at all places from `place` on.
     fn add(&mut self, place: u32, by: i32) {
         let mut at = place as usize + 1;
         while let Some(count) = self.above.get_mut(at) {
@@ -160,14 +160,14 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: whatever begins and ends in whatever order, the innermost is that one below all others that run,
-        /// and there is none where two of them are not above each other.
+        /// Guarantees: in whatever order spans start and end, the innermost is the descendant of all other running
+        /// spans, and there is none if two of them are unrelated.
         #[test]
         fn as_by_climbing(
             parents in prop::collection::vec(prop::option::of(0u32..20), 1..20),
             order in prop::collection::vec(0usize..20, 0..60),
         ) {
-            // A parent comes before its children, so that there is no circle.
+            // A parent comes before its children, so there is no cycle.
             let above: Vec<Option<u32>> =
                 parents.iter().enumerate().map(|(at, parent)| parent.filter(|parent| (*parent as usize) < at)).collect();
             let mut ancestry = Ancestry::new(&above);
@@ -193,7 +193,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: spans that name each other as parents, or themselves, are taken without an endless loop.
+    /// Guarantees: spans that name each other, or themselves, as parents cause no endless loop.
     #[test]
     fn circles() {
         let mut ancestry = Ancestry::new(&[Some(1), Some(2), Some(0), Some(3), Some(0)]);
@@ -206,7 +206,7 @@ mod tests {
         assert!(matches!(ancestry.running(), Running::Innermost(_)));
     }
 
-    /// Guarantees: a line of descent as long as the table is walked without a deep recursion.
+    /// Guarantees: a line of descent as long as the table causes no deep recursion.
     #[test]
     fn deep() {
         let above: Vec<Option<u32>> = (0..200_000u32).map(|at| at.checked_sub(1)).collect();

@@ -2,8 +2,8 @@
 
 use super::ancestry::{Ancestry, Running};
 
-/// A span that ran on a thread: its time, in nanoseconds since the Unix epoch, and its number. It begins with the first
-/// and has ended at the second.
+/// A span that ran on a thread: its start (inclusive) and end (exclusive) in nanoseconds since the Unix epoch, and its
+/// number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Interval {
     pub(super) start: u64,
@@ -11,38 +11,38 @@ pub(super) struct Interval {
     pub(super) span: u32,
 }
 
-/// What a thread ran.
+/// What a thread ran at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ran {
     /// No span.
     Nothing,
-    /// This span, by its number: the innermost.
+    /// The innermost span, by number.
     Span(u32),
-    /// Spans of which neither is above the other, as asynchronous programs run them.
+    /// Unrelated spans, as asynchronous programs run them.
     Several,
 }
 
-/// What a thread ran from a time on.
+/// What a thread ran from `start` on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct From {
     start: u64,
     ran: Ran,
 }
 
-/// What a thread ran, for times that are asked for mostly in order.
+/// What a thread ran over time. Lookups are fast if the times are mostly in order.
 #[derive(Debug)]
 pub(super) struct Course {
-    /// In order of time, none equal to its predecessor. The first is from the beginning of time on.
+    /// Sorted by time, without equal neighbours. The first entry starts at time zero.
     all: Vec<From>,
-    /// The last that was asked for.
+    /// The position of the last lookup.
     at: usize,
 }
 
 impl Course {
-    /// Of the spans of a thread, each with the position of the nearest one above it.
+    /// Builds the course from the spans of a thread, each with the position of its nearest ancestor.
     pub(super) fn new(spans: &[Interval], above: &[Option<u32>]) -> Self {
         let mut all = vec![From { start: 0, ran: Ran::Nothing }];
-        // What ends comes before what begins at the same time.
+        // At the same time, ends come before starts.
         let ends = spans.iter().enumerate().map(|(at, span)| (span.end, false, at as u32));
         let starts = spans.iter().enumerate().map(|(at, span)| (span.start, true, at as u32));
         let mut events: Vec<(u64, bool, u32)> = ends.chain(starts).collect();
@@ -69,8 +69,8 @@ impl Course {
         Self { all, at: 0 }
     }
 
-    /// Makes every time at which a span ran one at which nobody knows which did: of a thread that runs spans in turns
-    /// those that are known may be a part, since others were not sampled.
+    /// Marks every time at which a span ran as ambiguous: a thread that runs spans in turns may also have run others
+    /// that were not sampled.
     pub(super) fn doubt(&mut self) {
         for from in self.all.iter_mut().filter(|from| from.ran != Ran::Nothing) {
             from.ran = Ran::Several;
@@ -84,7 +84,7 @@ impl Course {
         self.all[self.at].ran
     }
 
-    /// What ran from one time to another, both inclusive, if it was the same all that time.
+    /// What ran from `start` to `end`, both inclusive, if it was the same the whole time.
     pub(super) fn throughout(&mut self, start: u64, end: u64) -> Option<Ran> {
         self.go_to(start);
         let ran = self.all[self.at].ran;
@@ -116,11 +116,11 @@ mod tests {
         Interval { start, end, span }
     }
 
-    /// Guarantees: the innermost span counts; where one ends and the next begins at the same time it is the next one's;
-    /// a time at which unrelated spans run is nobody's.
+    /// Guarantees: the innermost span counts; if one ends when the next begins, that instant belongs to the next; times
+    /// with unrelated spans belong to none.
     #[test]
     fn course_of_a_thread() {
-        // 10 from 0 to 100, in it 11 and 12 one after the other, and 13, which nothing is above, from 50 on.
+        // Span 10 runs from 0 to 100 and contains 11 and 12, one after the other; 13 has no ancestor and starts at 50.
         let spans = [interval(0, 100, 10), interval(10, 20, 11), interval(20, 30, 12), interval(50, 120, 13)];
         let mut course = Course::new(&spans, &[None, Some(0), Some(0), None]);
         for (time, ran) in [
@@ -142,7 +142,7 @@ mod tests {
         assert_eq!(course.throughout(120, 500), Some(Ran::Nothing));
     }
 
-    /// Guarantees: of a thread that runs spans in turns every time at which any ran is in doubt.
+    /// Guarantees: on a thread that runs spans in turns, every time at which any ran is ambiguous.
     #[test]
     fn turns() {
         let spans = [interval(0, 100, 10), interval(10, 20, 11), interval(200, 300, 12)];
@@ -155,8 +155,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: an event loop with a hundred thousand requests under way at once costs no more for each than a few
-    /// do.
+    /// Guarantees: the cost per request of an event loop does not grow with the number of open requests, up to a
+    /// hundred thousand.
     #[test]
     fn many_at_a_time() {
         const MANY: u64 = 100_000;
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(course.at(1), Ran::Span(0));
         assert_eq!(course.at(MANY), Ran::Several);
         assert_eq!(course.at(2 * MANY - 1), Ran::Span(MANY as u32 - 1));
-        // Each in the one before: all of them are one line.
+        // Each is nested in the one before, so all are on one line.
         let above: Vec<Option<u32>> = (0..MANY as u32).map(|at| at.checked_sub(1)).collect();
         let mut course = Course::new(&spans, &above);
         assert_eq!(course.at(MANY), Ran::Span(MANY as u32 - 1));

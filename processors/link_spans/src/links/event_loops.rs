@@ -1,18 +1,18 @@
-//! Which samples were taken on a thread that runs an event loop, as their stacks show.
+//! Recognises from the stacks of samples whether their thread runs an event loop.
 //!
-//! An event loop runs the requests of many traces in turns. Where some traces are not sampled, the only span that is
-//! known to be open on its thread is mostly not the one whose request runs, and no span shows that: it may take minutes
-//! until two sampled traces overlap. The function that calls whatever is due is on the stack of each sample.
+//! An event loop runs the requests of many traces in turns. If some traces are not sampled, the only known open span on
+//! the thread is usually not the one that is running, and the spans alone do not show this: it may take minutes until
+//! two sampled traces overlap. But the loop function that calls whatever is due is on the stack of each sample.
 //!
-//! Other signs are weaker. A thread that runs while no span is known to be open may as well be one of a pool, whose
-//! links are right. That all ids of traces are small shows a sampler by ratio only. Spans that did not overlap for long
-//! make wrong links rare, not impossible. A sampling probability says nothing of a thread.
+//! Other signs are weaker. A thread that runs code while no known span is open may just as well belong to a thread
+//! pool, whose links are right. Trace ids that are all small only show a ratio-based sampler. If spans have not
+//! overlapped for long, wrong links are rare but possible. A sampling probability tells nothing about a thread.
 
 use hashbrown::HashMap;
 use profbridge_model::dictionary::Location;
 use profbridge_model::{Dictionary, StackId, Value};
 
-/// Functions that call whatever an event loop runs: a part of the function's name, and the end of its file's.
+/// Functions from which event loops run their tasks: part of the function name, and the end of the file name.
 const FUNCTIONS: [(&str, &str); 6] = [
     ("_run_once", "asyncio/base_events.py"),
     ("unrolled_run", "trio/_core/_run.py"),
@@ -23,24 +23,24 @@ const FUNCTIONS: [(&str, &str); 6] = [
     ("tokio::runtime::scheduler::", ""),
 ];
 
-/// Libraries that switch between tasks on one thread: a part of their files' names.
+/// Libraries that switch between tasks on one thread: part of their file names.
 const LIBRARIES: [&str; 3] = ["/uvloop/", "/gevent/", "/greenlet/"];
 
-/// The program each of whose threads that run JavaScript runs an event loop, as the end of its file's name, and the
+/// Node.js: every thread that runs JavaScript runs an event loop. The end of the program's file name, and the
 /// `profile.frame.type` of its functions.
 const NODE: &str = "/node";
 const JAVASCRIPT: &str = "v8js";
 
-/// The stacks of a dictionary.
+/// Finds the event loop stacks of a dictionary.
 #[derive(Debug)]
 pub(super) struct EventLoopStacks {
-    /// Whether a location is the code of an event loop.
+    /// For each location: whether it is code of an event loop.
     locations: Vec<bool>,
     known: HashMap<StackId, bool>,
 }
 
 impl EventLoopStacks {
-    /// `None` where no location is the code of an event loop.
+    /// `None` if no location is code of an event loop.
     pub(super) fn new(dictionary: &Dictionary) -> Option<Self> {
         let tables = dictionary.tables();
         let is_loop_function =
@@ -62,7 +62,7 @@ impl EventLoopStacks {
         locations.contains(&true).then(|| Self { locations, known: HashMap::default() })
     }
 
-    /// Whether a stack is one of an event loop.
+    /// Whether a stack contains code of an event loop.
     pub(super) fn has(&mut self, dictionary: &Dictionary, stack: Option<StackId>) -> bool {
         let Some(stack) = stack else { return false };
         let locations = &self.locations;

@@ -1,7 +1,7 @@
-//! Profiles that wait for the spans of their time, in windows.
+//! Holds profiles in windows until the spans of their time have arrived.
 //!
-//! A window takes what its sender sends for a quarter of the time to wait, and is closed when the last of it has waited
-//! long enough. So no profile waits longer than a quarter more, and the requests of that time share a dictionary.
+//! A window takes what its sender sends during a quarter of the wait, and closes when its last request has waited long
+//! enough. So no profile waits more than a quarter longer, and all requests of a window share a dictionary.
 
 use std::sync::Arc;
 
@@ -10,21 +10,21 @@ use profbridge_model::arena;
 use profbridge_model::{Profiles, Reason, whole_chunk};
 use profbridge_windows::{Absorbed, CLOSED_EARLY, Flushed, Key, Limits, PAYLOAD_REMOVED, Requests};
 
-/// A window takes requests for one part in so many of the time to wait.
+/// A window takes requests for the wait divided by this number.
 const CELLS: u64 = 4;
 
-/// A window with so many observations is closed early: it becomes one batch.
+/// A window with this many observations is closed early, because it becomes one batch.
 const MAX_OBSERVATIONS: u64 = 1_000_000;
 
-/// So large may a dictionary be, in bytes, when another window is to share it.
+/// A dictionary larger than this, in bytes, is not shared with further windows.
 const MAX_DICTIONARY: u64 = 16 << 20;
 
-/// The key of a window: who sent what it holds, and when.
+/// The key of a window: the sender of its requests, and the time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Window {
     sender: Option<Arc<str>>,
     cell: u64,
-    /// The number of the only request in it; 0 where it may hold several.
+    /// The number of its only request, or 0 if it may hold several.
     alone: u64,
     relayed: bool,
 }
@@ -40,7 +40,7 @@ pub(super) struct HeldProfiles {
 }
 
 impl HeldProfiles {
-    /// Profiles wait for so many nanoseconds, and take at most so many bytes.
+    /// Profiles wait for `wait` nanoseconds and take at most `max_bytes` bytes.
     pub(super) fn new(wait: u64, max_bytes: u64) -> Self {
         let open_for = wait.saturating_add(cell(wait));
         let limits = Limits {
@@ -56,9 +56,9 @@ impl HeldProfiles {
         Self { wait, requests: Requests::new(limits), numbered: 0 }
     }
 
-    /// Holds a request, or the beginning of it.
+    /// Holds a request, or the first part of it.
     pub(super) fn take(&mut self, profiles: Profiles, monotonic_nano: u64, out: &mut Outbox) {
-        // What is of different machines is not put together, nor is what is a chunk of Sentry's.
+        // Profiles of different machines are not merged, and neither are complete Sentry chunks.
         let is_alone = profiles.relayed || whole_chunk::any(&profiles);
         self.numbered += u64::from(is_alone);
         let key = Window {
@@ -70,24 +70,24 @@ impl HeldProfiles {
         count(self.requests.take(profiles, key, monotonic_nano), out);
     }
 
-    /// Goes on with the request that is being taken in.
+    /// Takes in more of the current request.
     pub(super) fn absorb(&mut self, out: &mut Outbox) {
         count(self.requests.absorb(), out);
     }
 
-    /// A window that has waited long enough.
+    /// Takes a window that has waited long enough.
     pub(super) fn next_due(&mut self, monotonic_nano: u64, out: &mut Outbox) -> Option<Profiles> {
         batch(self.requests.flush_due(monotonic_nano)?, out)
     }
 
-    /// A window that goes on early, because memory is short.
+    /// Takes a window early because memory is short.
     pub(super) fn relieve(&mut self, out: &mut Outbox) -> Option<Profiles> {
         let (flushed, closed_early) = self.requests.relieve();
         out.note(CLOSED_EARLY, closed_early);
         batch(flushed?, out)
     }
 
-    /// The next window, because the end has come.
+    /// Takes the next window at shutdown.
     pub(super) fn next_at_end(&mut self, out: &mut Outbox) -> Option<Profiles> {
         batch(self.requests.flush_at_end()?, out)
     }

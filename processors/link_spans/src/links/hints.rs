@@ -1,4 +1,4 @@
-//! What a span says of its thread, kept as long as it is not known which thread that is.
+//! What a span tells about its thread, kept until the thread is known.
 
 use std::num::NonZeroU64;
 
@@ -7,40 +7,41 @@ use profbridge_wire::spans::{SpanValue, SpanView};
 use crate::index::Found;
 use crate::thread::{ATTRIBUTES, ID, Runtime, SaidPid, Says, ThreadMatch, native_id, thread};
 
-/// What a span says of its thread: equal for all spans of one.
+/// The thread hints of a span: equal for all spans of one thread.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Hints {
     attributes: [Option<Box<str>>; ATTRIBUTES.len()],
     runtime: Runtime,
     pointer: Option<NonZeroU64>,
-    /// Whether it named a profiler when it came: then its `thread.id` is the thread's key in that one's chunks.
+    /// Whether the span already named a profiler on arrival: then its `thread.id` is the thread's key in that
+    /// profiler's chunks.
     names_profiler: bool,
 }
 
 impl Hints {
-    /// Of a span. `pointer` is that of its thread, where the span says it.
+    /// Takes the hints from a span. `pointer` is that of its thread, if the span has it.
     pub(super) fn of(view: &SpanView<'_>, runtime: Runtime, pointer: Option<NonZeroU64>, names_profiler: bool) -> Self {
         let text = |key| view.attribute(key).map(|value| Box::from(&*value.to_text()));
         Self { attributes: ATTRIBUTES.map(text), runtime, pointer, names_profiler }
     }
 
-    /// The pointer of the thread, where that is said.
+    /// The pointer of the thread, if the span has it.
     pub(super) fn pointer(&self) -> Option<NonZeroU64> {
         self.pointer
     }
 
-    /// The system's id of the thread, where that is said.
+    /// The system's thread id, if the span has it.
     pub(super) fn native_id(&self) -> Option<u32> {
         native_id(self)
     }
 
-    /// Whether a thread can be found by it. `main_thread` says whether programs with one thread are taken to have run
-    /// it on their main thread.
+    /// Whether these hints can lead to a thread. `main_thread` says whether spans of single-threaded programs count as
+    /// run on the main thread.
     pub(super) fn lead_to_a_thread(&self, main_thread: bool) -> bool {
         main_thread || self.attributes.iter().any(Option::is_some)
     }
 
-    /// The thread of a span that says this, by its id. `main` as for [`thread`].
+    /// The id of the thread that these hints describe. `main` as for [`thread`].
     pub(super) fn thread(&self, found: &Found<'_>, main: Option<SaidPid>) -> Option<String> {
         if self.names_profiler
             && let Some(id) = self.attribute(ID)

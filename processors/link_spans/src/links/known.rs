@@ -1,9 +1,9 @@
-//! The spans that samples may be linked with: their ids, which is above which, and when they ran on which thread.
+//! Remembers the spans that samples may be linked with: their ids, their parents, and when they ran on which thread.
 //!
-//! A span names its process and thread in its own words, so it is kept among all that say the same. Which thread of
-//! which profiler that is can be said once profiles of it have come: then those spans are looked at that ran in their
-//! time. Several profilers may have observed it, each in its own words as well. Of spans that samples name the thread
-//! is known. Spans are remembered in the order in which they came and forgotten in that order.
+//! A span describes its process and thread in the terms of its SDK, so spans with the same description form a group.
+//! Which observed thread a group belongs to is only known once profiles of that thread arrive; then the group's spans
+//! that overlap the profiles are looked up. Several profilers may observe one thread, each with its own description. If
+//! samples name a span, its thread is known directly. Spans are forgotten in their order of arrival.
 
 use std::collections::VecDeque;
 use std::hash::BuildHasher;
@@ -19,16 +19,14 @@ use crate::covered::Stretch;
 use crate::index::{Index, Owners, SampledSpan, Wanted};
 use crate::thread::SaidPid;
 
-/// What those that say the same of their thread take beside their spans and texts, and a thread beside its spans, in
-/// bytes, about: entries of tables, and some 150 for names.
+/// Approximate bytes of a group or a thread beside its spans and texts: table entries, and some 150 bytes for names.
 const GROUP: u64 = (size_of::<(u32, Group)>() + size_of::<((ProcessClaims, Hints), u32)>()) as u64 + 150;
 const THREAD: u64 = 100;
 
-/// So many threads are remembered that run spans in turns.
+/// At most this many threads are remembered as running spans in turns.
 const MOST_IN_TURNS: usize = 1 << 16;
 
-/// A span: its ids, that of the one in which it was made, zeros where it is the first of its trace, and its time in
-/// nanoseconds since the Unix epoch.
+/// A span: its ids, its parent's id (zeros for the root of a trace), and its time in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
 struct Node {
     trace_id: [u8; 16],
@@ -38,7 +36,7 @@ struct Node {
     end: u64,
 }
 
-/// Spans that say the same of their process and thread.
+/// Spans with the same description of their process and thread.
 #[derive(Debug)]
 struct Group {
     claims: ProcessClaims,
@@ -46,20 +44,20 @@ struct Group {
     spans: ByEnd,
 }
 
-/// Spans in the order of their ends, by their numbers.
+/// Span numbers in the order in which the spans ended.
 #[derive(Debug, Default)]
 struct ByEnd {
     spans: Vec<u32>,
-    /// So many of them are in order.
+    /// The length of the sorted prefix of `spans`.
     sorted: usize,
-    /// The two traces of which a span ended last, each with that span.
+    /// The latest-ending span of each of the two traces that ended last.
     latest: [Option<Node>; 2],
-    /// Whether spans of different traces overlapped, whenever that was.
+    /// Whether spans of different traces have ever overlapped.
     overlapped: bool,
 }
 
 impl ByEnd {
-    /// Appends, and counts the memory that it takes.
+    /// Appends a span and adds the memory this takes to `bytes`.
     fn push(&mut self, span: u32, nodes: &Nodes, bytes: &mut u64) {
         self.compare(nodes.get(span));
         let before = self.spans.capacity();
@@ -70,8 +68,7 @@ impl ByEnd {
         *bytes += ((self.spans.capacity() - before) * size_of::<u32>()) as u64;
     }
 
-    /// Looks whether a span overlaps with those of other traces that came before it. Spans come in the order of their
-    /// ends, mostly.
+    /// Checks whether a span overlaps earlier spans of other traces. Spans mostly arrive in the order of their ends.
     fn compare(&mut self, span: &Node) {
         let overlaps = |of: &Node| of.trace_id != span.trace_id && of.start < span.end && span.start < of.end;
         self.overlapped |= self.latest.iter().flatten().any(overlaps);
@@ -85,10 +82,10 @@ impl ByEnd {
         }
     }
 
-    /// Those that ran during some time.
+    /// The spans that ran during a time range.
     fn during(&mut self, during: Stretch, nodes: &Nodes) -> impl Iterator<Item = Interval> {
         if self.sorted < self.spans.len() {
-            // Mostly so already.
+            // Mostly sorted already.
             self.spans.sort_by_key(|span| nodes.get(*span).end);
             self.sorted = self.spans.len();
         }
@@ -100,7 +97,7 @@ impl ByEnd {
         all.filter(move |span| span.start <= during.end)
     }
 
-    /// Keeps those that are remembered. The memory that they take, in bytes; `None` if there are none.
+    /// Drops forgotten spans. Returns the memory of the rest in bytes, or `None` if no span is left.
     fn keep(&mut self, is_known: impl Fn(u32) -> bool) -> Option<u64> {
         let was_sorted = self.sorted == self.spans.len();
         self.spans.retain(|span| is_known(*span));
@@ -110,11 +107,11 @@ impl ByEnd {
     }
 }
 
-/// Spans by number, in the order in which they came.
+/// Spans by number, in their order of arrival.
 #[derive(Debug, Default)]
 struct Nodes {
     all: VecDeque<Node>,
-    /// The number of the first. Numbers begin anew at 2^32.
+    /// The number of the first span. Numbers wrap around at 2^32.
     first: u32,
 }
 
@@ -129,33 +126,33 @@ impl Nodes {
     }
 }
 
-/// The spans that samples of a process name, by the ids of their threads.
+/// The spans of one process that samples name, by thread id.
 type ByThread = HashMap<Box<str>, ByEnd>;
 
-/// The spans. A span is numbered in the order in which they came.
+/// The remembered spans, numbered in their order of arrival.
 #[derive(Debug, Default)]
 pub(super) struct KnownSpans {
     nodes: Nodes,
-    /// Whether samples named it, of each of `nodes`.
+    /// For each of `nodes`: whether samples named it.
     named: VecDeque<bool>,
     by_id: HashTable<u32>,
     hasher: DefaultHashBuilder,
-    /// How many came at a time of the steady clock, and are still there.
+    /// How many of the remembered spans arrived at which monotonic time.
     arrivals: VecDeque<(u64, u32)>,
     groups: HashMap<u32, Group>,
     next_group: u32,
     group_of: HashMap<(ProcessClaims, Hints), u32>,
     by_name: HashMap<u128, Vec<u32>>,
-    /// By the hash of a process's identity.
+    /// By the hash of the process's identity.
     sampled: HashMap<u128, ByThread>,
-    /// The hashes of threads that ran spans in turns, with their processes.
+    /// Hashes of process and thread for threads that run spans in turns.
     in_turns: HashSet<u64>,
     /// The memory of groups and threads, in bytes.
     bytes: u64,
 }
 
 impl KnownSpans {
-    /// The memory of it, in bytes, about.
+    /// Approximate memory use in bytes.
     pub(super) fn bytes(&self) -> u64 {
         let tables = self.nodes.all.capacity() * size_of::<Node>()
             + self.named.capacity()
@@ -164,8 +161,8 @@ impl KnownSpans {
         self.bytes + tables as u64
     }
 
-    /// Remembers a span, which came at a time of the steady clock. `claims` is what it says of its process, `hints` what
-    /// of its thread. One that is known already stays what it was.
+    /// Remembers a span that arrived at a monotonic time. `claims` describes its process, `hints` its thread. A span
+    /// that is known already stays unchanged.
     pub(super) fn add(
         &mut self,
         span: &Span,
@@ -189,7 +186,7 @@ impl KnownSpans {
         };
         let number = self.nodes.first.wrapping_add(self.nodes.all.len() as u32);
         if self.nodes.all.len() == self.nodes.all.capacity() {
-            // Less room to spare than twice as much.
+            // Grows by an eighth, so that less memory is spare than with doubling.
             let more = (self.nodes.all.len() / 8).max(64);
             self.nodes.all.reserve_exact(more);
             self.named.reserve_exact(more);
@@ -202,7 +199,7 @@ impl KnownSpans {
             Some((time, count)) if *time == now => *count += 1,
             _ => self.arrivals.push_back((now, 1)),
         }
-        // What takes no time has no observation in it.
+        // A span without duration cannot contain an observation.
         if node.start >= node.end {
             return;
         }
@@ -216,7 +213,7 @@ impl KnownSpans {
         }
     }
 
-    /// Puts a span that samples name where it ran, if both are known.
+    /// Records where a span ran that samples name, if both the span and the place are known.
     pub(super) fn place(&mut self, link: &Link, index: &Index) {
         let Some(number) = self.number(link) else { return };
         let Node { start, end, .. } = *self.nodes.get(number);
@@ -238,7 +235,7 @@ impl KnownSpans {
         on_thread.push(number, &self.nodes, bytes);
     }
 
-    /// The group of all that say the same.
+    /// The group for this description of process and thread.
     fn group(&mut self, claims: &ProcessClaims, hints: Hints) -> u32 {
         let key = (*claims, hints);
         if let Some(known) = self.group_of.get(&key) {
@@ -268,7 +265,7 @@ impl KnownSpans {
         self.nodes.link(number)
     }
 
-    /// The spans that ran on threads of a process during some time, by the ids of the threads.
+    /// The spans that ran on the threads of a process during a time range, by thread id.
     pub(super) fn on_threads(&mut self, index: &Index, process: u128, during: Stretch, main_thread: bool) -> OnThreads {
         let mut all = OnThreads::default();
         let mut named = HashSet::<u32>::default();
@@ -285,7 +282,7 @@ impl KnownSpans {
                 let Some(group) = self.groups.get_mut(number).filter(|_| seen.insert(*number)) else { continue };
                 let Group { claims, hints, spans } = group;
                 let (nodes, by_samples) = (&self.nodes, &self.named);
-                // What samples place in another process is not of this one, whatever it says itself.
+                // If samples place a span in another process, it is not of this one, whatever the span itself claims.
                 let is_elsewhere = |span: &Interval| {
                     by_samples.get(span.span.wrapping_sub(nodes.first) as usize) == Some(&true)
                         && !index
@@ -294,8 +291,8 @@ impl KnownSpans {
                 };
                 let not_placed = |span: &Interval| !named.contains(&span.span) && !is_elsewhere(span);
                 let overlapped = spans.overlapped;
-                // Most groups have no span of this time, and the processes that one may be of are many where they were
-                // forked.
+                // Most groups have no span in this range; checking this first is cheap, whereas a group may match many
+                // forked processes.
                 let mut spans = spans.during(during, nodes).filter(not_placed).peekable();
                 if spans.peek().is_none() {
                     continue;
@@ -319,15 +316,15 @@ impl KnownSpans {
         all
     }
 
-    /// Remembers that a thread of a process runs spans in turns.
+    /// Remembers that a thread of a process runs several traces in turns, like an event loop.
     pub(super) fn note_turns(&mut self, process: u128, thread: &str) {
         if self.in_turns.len() < MOST_IN_TURNS {
             self.in_turns.insert(self.hasher.hash_one((process, thread)));
         }
     }
 
-    /// What a thread of a process ran, given the spans that ran on it. One that is known to run spans in turns, as
-    /// event loops do, or ever ran those of different traces so, runs others meanwhile that nobody may have sampled.
+    /// What a thread of a process ran, given its spans. If the thread runs spans in turns, as event loops do, or ever
+    /// ran overlapping spans of different traces, it may also have run spans that were not sampled.
     pub(super) fn course(&mut self, process: u128, thread: &str, of: &OnThread) -> Course {
         let mut course = Course::new(&of.spans, &self.above(&of.spans));
         let takes_turns = of.overlapped || self.take_turns(&of.spans);
@@ -340,11 +337,13 @@ impl KnownSpans {
         course
     }
 
-    /// Whether spans of different traces ran at the same time. Of one trace, what is between two of them may be missing.
+    /// Whether spans of different traces ran at the same time. Overlap within one trace proves nothing: spans between
+    /// the two may be missing.
     fn take_turns(&self, spans: &[Interval]) -> bool {
         let mut in_order: Vec<&Interval> = spans.iter().collect();
         in_order.sort_unstable_by_key(|span| span.start);
-        // The trace of the span before, and the last end of that trace: other traces have ended when a span begins.
+        // The trace of the previous span and the latest end in it: all other traces must have ended when the next span
+        // begins.
         let mut last: Option<([u8; 16], u64)> = None;
         for span in in_order {
             let trace = self.nodes.get(span.span).trace_id;
@@ -358,10 +357,10 @@ impl KnownSpans {
         false
     }
 
-    /// For each of some spans the position of the nearest one of them above it.
+    /// For each given span the position of its nearest ancestor among them.
     fn above(&self, spans: &[Interval]) -> Vec<Option<u32>> {
         let positions: HashMap<u32, u32> = spans.iter().enumerate().map(|(at, span)| (span.span, at as u32)).collect();
-        // Of spans that are not among them, and were passed on the way up.
+        // The nearest ancestor of spans that are not among the given ones but were passed on the way up.
         let mut passed: HashMap<u32, Option<u32>> = HashMap::default();
         let mut path = Vec::new();
         let nearest = |span: &Interval| {
@@ -373,7 +372,7 @@ impl KnownSpans {
                 if let Some(position) = positions.get(&parent) {
                     break Some(*position);
                 }
-                // In a circle one comes to what was passed on this way.
+                // In a cycle this reaches a span that was passed on the same way up.
                 if let Some(known) = passed.insert(parent, None) {
                     passed.insert(parent, known);
                     break known;
@@ -387,13 +386,13 @@ impl KnownSpans {
         spans.iter().map(nearest).collect()
     }
 
-    /// Forgets the spans that came before a time.
+    /// Forgets the spans that arrived before a time.
     pub(super) fn forget_before(&mut self, time: u64) {
         let old = self.arrivals.iter().take_while(|(at, _)| *at < time).map(|(_, count)| u64::from(*count)).sum();
         self.forget_first(old);
     }
 
-    /// Forgets the spans that came first, until so many bytes are left. How many.
+    /// Forgets the oldest arrivals until at most `max_bytes` are used. Returns how many spans were forgotten.
     pub(super) fn shrink(&mut self, max_bytes: u64) -> u64 {
         let mut forgotten = 0;
         while self.bytes() > max_bytes && !self.nodes.all.is_empty() {
@@ -432,7 +431,7 @@ impl KnownSpans {
         self.drop_forgotten();
     }
 
-    /// Drops the numbers of spans that are forgotten, and counts the memory of the others anew.
+    /// Drops the numbers of forgotten spans and recounts the memory of the rest.
     fn drop_forgotten(&mut self) {
         let (first, count) = (self.nodes.first, self.nodes.all.len() as u32);
         let is_known = |span: u32| span.wrapping_sub(first) < count;
@@ -457,15 +456,15 @@ impl KnownSpans {
     }
 }
 
-/// The spans that ran on the threads of a process during some time, by the ids of the threads.
+/// The spans that ran on the threads of a process during a time range, by thread id.
 #[derive(Debug, Default)]
 pub(super) struct OnThreads(HashMap<Box<str>, OnThread>);
 
-/// The spans that ran on a thread during some time.
+/// The spans that ran on one thread during a time range.
 #[derive(Debug, Default)]
 pub(super) struct OnThread {
     spans: Vec<Interval>,
-    /// Whether spans of different traces overlapped on it, whenever that was.
+    /// Whether spans of different traces have ever overlapped on this thread.
     overlapped: bool,
 }
 
@@ -479,7 +478,7 @@ impl OnThreads {
         of.overlapped |= overlapped;
     }
 
-    /// Those of a thread, if there are any.
+    /// The spans of a thread, if there are any.
     pub(super) fn of(&self, thread: &str) -> Option<&OnThread> {
         self.0.get(thread)
     }
@@ -489,12 +488,12 @@ fn hash(hasher: &DefaultHashBuilder, node: &Node) -> u64 {
     hasher.hash_one((node.trace_id, node.span_id))
 }
 
-/// What those that say the same of their thread take beside their spans, in bytes, about.
+/// Approximate bytes of a group beside its spans.
 fn group_bytes(hints: &Hints) -> u64 {
     GROUP + 2 * hints.bytes() as u64 + hints.native_id().map_or(0, |_| THREAD)
 }
 
-/// The names under which the process of spans is found: what is said of it, or of one of its threads.
+/// The names under which the process of a group is found: those from its claims, and those from one of its threads.
 fn names(claims: &ProcessClaims, hints: &Hints) -> impl Iterator<Item = u128> + use<> {
     let by_id = hints.native_id().map(|id| claims.names_of_thread(id));
     let by_pointer = hints.pointer().and_then(|pointer| claims.thread_name(pointer));
@@ -505,12 +504,12 @@ fn names(claims: &ProcessClaims, hints: &Hints) -> impl Iterator<Item = u128> + 
 mod tests {
     use super::*;
 
-    /// Guarantees: a span on a thread takes at most 64 bytes: its ids, its time, and its place in the table of ids and
-    /// among those of its thread.
+    /// Guarantees: a span on a thread takes at most 64 bytes: its ids, its time, its entry in the table of ids and its
+    /// entry in the list of its thread.
     #[test]
     fn sizes() {
         assert_eq!(size_of::<Node>(), 48);
-        // An entry of a table of numbers, and its control byte, at a load of seven eighths.
+        // A table entry holds a number and its control byte; tables are at most seven eighths full.
         let entry = (size_of::<u32>() + 1) * 8 / 7 + 1;
         assert!(size_of::<Node>() + size_of::<bool>() + size_of::<u32>() + entry <= 64);
     }

@@ -14,36 +14,36 @@ use super::notes::Counts;
 use crate::covered::Stretch;
 use crate::index::Index;
 
-/// Where the samples of one process and attribute set go.
+/// How the samples of one process and attribute set are linked.
 #[derive(Debug, Clone, Copy)]
 enum Lane {
-    /// On a thread, by its position among the courses.
+    /// By this course of a thread (its position in `courses`).
     Course(u32),
-    /// No span of its thread is known.
+    /// No span of the thread is known.
     NoSpan,
     NoThread,
-    /// Nobody knows which process it is of.
+    /// The process is not known.
     NoProcess,
 }
 
-/// What is known of the spans and processes at hand.
+/// Links the samples of one batch.
 pub(super) struct BatchLinker<'a> {
     known: &'a mut KnownSpans,
     index: &'a Index,
     main_thread: bool,
     counts: &'a mut Counts,
     processes: Processes,
-    /// All times of the batch.
+    /// The time range of the batch.
     during: Stretch,
     /// The spans of a process, by the hash of its identity.
     on_threads: HashMap<u128, OnThreads>,
     lanes: HashMap<(u32, Option<AttributeSetId>), Lane>,
-    /// By the process and the thread's id: many attribute sets may be of one thread.
+    /// By process and thread id: one thread may have many attribute sets.
     by_thread: HashMap<(u128, String), Lane>,
     courses: Vec<Course>,
     /// The process and attribute set of the last sample, and its lane.
     last: Option<((u32, Option<AttributeSetId>), Lane)>,
-    /// The course of the sample at hand, and the profile's time, both inclusive.
+    /// The course of the current sample, and the time range of its profile with both ends inclusive.
     at: usize,
     range: Option<(u64, u64)>,
 }
@@ -57,7 +57,7 @@ impl<'a> BatchLinker<'a> {
         main_thread: bool,
         counts: &'a mut Counts,
     ) -> Self {
-        // Of what samples name the thread is known, for others of that thread.
+        // Spans that samples name get their thread here; this helps other spans of the same thread.
         profiles.dictionary().tables().links.iter().skip(1).for_each(|link| known.place(link, index));
         let mut processes = Processes::new(profiles, rules, RequestId::default());
         note_event_loops(profiles, &mut processes, known);
@@ -157,7 +157,7 @@ impl Linker for BatchLinker<'_> {
     }
 }
 
-/// Remembers the threads whose stacks show that they run an event loop, before any sample of theirs is linked.
+/// Remembers which threads run an event loop according to their stacks, before their samples are linked.
 fn note_event_loops(profiles: &Profiles, processes: &mut Processes, known: &mut KnownSpans) {
     let dictionary = profiles.dictionary();
     let Some(mut stacks) = EventLoopStacks::new(dictionary) else { return };
@@ -177,7 +177,7 @@ fn note_event_loops(profiles: &Profiles, processes: &mut Processes, known: &mut 
     }
 }
 
-/// From the first to the last time of a batch.
+/// The time range of a batch.
 fn times(profiles: &Profiles) -> Stretch {
     let mut all = Stretch { start: u64::MAX, end: 0 };
     let mut add = |start: u64, end: u64| (all.start, all.end) = (all.start.min(start), all.end.max(end));

@@ -1,26 +1,26 @@
-//! What is counted of linking samples: observations, since a sample may be taken apart.
+//! Counts of linking samples. The unit is the observation, since a sample may be split.
 
-/// The span in which it was made is known.
+/// It was linked with the span its thread was running.
 const LINKED: &str = "observations_linked";
-/// It had a link already.
+/// It already had a link.
 const HAD_LINK: &str = "observations_with_link";
-/// No span is known that its thread ran at its time.
+/// No known span ran on its thread at its time.
 const NO_SPAN: &str = "observations_unlinked_no_span";
-/// Its thread ran several spans at its time, of which neither is above the other.
+/// Its thread ran several unrelated spans at its time.
 const AMBIGUOUS: &str = "observations_unlinked_ambiguous";
-/// It does not say on which thread it was made.
+/// It has no thread.
 const NO_THREAD: &str = "observations_unlinked_no_thread";
-/// It does not say of which process it is.
+/// Its process cannot be identified.
 const NO_PROCESS: &str = "observations_unlinked_unnamed_process";
-/// It does not say when it was made, but for a time during which its thread did not run one span only.
+/// It has only a time range, during which its thread did not run a single span.
 const NO_TIME: &str = "observations_unlinked_no_time";
-/// Its sample would have to be taken apart, in a batch in which that was done with as much as may be.
+/// Its sample would have to be split, but the batch has reached its limit for split samples.
 const TOO_LARGE: &str = "observations_unlinked_too_large";
 
-/// Spans that were forgotten early, for want of memory: what their threads did is no longer linked with them.
+/// Spans that were forgotten early because memory was short; later samples are not linked with them.
 pub(super) const FORGOTTEN: &str = "spans_forgotten_early";
 
-/// What became of observations.
+/// The outcomes of observations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Counts {
     pub(super) linked: u64,
@@ -34,7 +34,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Each count by its name.
+    /// Each count with the name of its note.
     pub(super) fn named(self) -> [(&'static str, u64); 8] {
         let Self { linked, had_link, no_span, ambiguous, no_thread, no_process, no_time, too_large } = self;
         [

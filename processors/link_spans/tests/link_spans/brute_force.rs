@@ -1,4 +1,4 @@
-//! Links are those that trying every span against every observation finds.
+//! Compares links with those found by trying every span against every observation.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use profbridge_engine::component::Outbox;
@@ -8,19 +8,19 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Observations that are not further apart cover the time between them: twice the period of 50 ms.
+/// Observations at most this far apart, in milliseconds, cover the time between them: twice the period of 50 ms.
 const GAP: u64 = 100;
 
-/// What was observed so much before a span, or after it, was observed in its time.
+/// Observations this shortly before or after a span, in milliseconds, count as during it.
 const OFF: u64 = 50;
 
-/// A thread of a process and when it was observed, in milliseconds.
+/// A thread of a process and its times of observation in milliseconds.
 type Seen = (i64, i64, Vec<u64>);
 
 /// A span of a process, the thread that it names, and its time in milliseconds.
 type Asked = (i64, Option<i64>, u64, u64);
 
-/// What is found by trying everything: linked, and with which thread.
+/// The result of trying everything: whether linked, and with which thread.
 fn expected(&(pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i64>> {
     let covers_within = |times: &[u64], from: u64, to: u64| {
         let mut times = times.to_vec();
@@ -43,7 +43,7 @@ fn expected(&(pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i6
     }
     match thread {
         None => Some(None),
-        // A thread of another process of the host, whose parent it may say: of one of them.
+        // A thread of a different process of the host, whose parent the span may claim: exactly one must match.
         Some(thread) if !threads.contains(&thread) => {
             let of_others = (1..5).filter(|of| *of != pid && covers_within(&joined_of(*of, thread), from, to));
             (of_others.count() == 1).then_some(Some(thread))
@@ -55,10 +55,10 @@ fn expected(&(pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i6
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Guarantees: whatever comes first, spans or profiles, cut into requests anywhere, a span is linked with its
-    /// process and thread exactly where an observation covers a part of its time, or, where its process has no such
-    /// thread, with the only other one whose thread of that id was observed in it. The counts of what became of spans
-    /// add up to them.
+    /// Guarantees: in whatever order spans and profiles arrive, and however they are split into requests, a span is
+    /// linked with its process and thread if and only if an observation covers a part of its time, or, if its process
+    /// has no such thread, with the only other process whose thread of that id was observed during it. The counts of
+    /// outcomes add up.
     #[test]
     fn as_by_trying_everything(
         seen in vec((1i64..4, 1i64..4, vec(0u64..3000, 1..6)), 0..8),
@@ -103,8 +103,8 @@ proptest! {
             let span = span(number as u8 + 1, from * MS, to * MS, names.as_slice());
             sent_on(&process(&mut processor, spans(&resource, vec![span]), at(S)));
         }
-        // What was decided before all profiles had come was decided when its process had been observed beyond its end;
-        // profiles here come in any order of time, so only what came after them is compared.
+        // Spans decided before all profiles arrived were decided because their process had been observed beyond their
+        // end; here profiles arrive in any order of time, so only the spans decided afterwards are compared.
         let decided_early: Vec<u8> = out.iter().map(|(id, _)| *id).collect();
         let at_last = flush(&mut processor, at(60 * S));
         prop_assert_eq!(counted + decided(&at_last), asked.len() as u64);
@@ -117,7 +117,7 @@ proptest! {
         prop_assert_eq!(decided_early.len() + last.len(), asked.len());
     }
 
-    /// Guarantees: spans that come after the profiles of their time are linked at once, and right.
+    /// Guarantees: spans that arrive after the profiles of their time are linked at once, and correctly.
     #[test]
     fn late_spans(
         seen in vec((1i64..4, 1i64..4, vec(0u64..3000, 1..6)), 1..8),
@@ -140,9 +140,9 @@ proptest! {
         }
     }
 
-    /// Guarantees: where the clock of spans is off by up to 50 ms, forwards or backwards, each is still linked whose
-    /// thread was observed in its time, with that thread; wherever profiles are cut into batches, and whichever of them
-    /// have come when the span does.
+    /// Guarantees: if the clock of spans is off by up to 50 ms in either direction, each span whose thread was observed
+    /// during it is still linked with that thread, however profiles are split into batches and whichever arrived before
+    /// the span.
     #[test]
     fn clocks_off(
         seen in vec((1i64..3, 1i64..6, vec(100u64..900, 1..6)), 6..16),

@@ -1,4 +1,4 @@
-//! Clocks that are set, and times that are wrong, by less than the weeks that are told from each other anyway.
+//! Clocks that are set, and wrong times, by less than the weeks that are always detected.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use profbridge_engine::component::{Now, Processor as _};
@@ -11,18 +11,18 @@ use crate::support::*;
 const HOUR: u64 = 3600 * S;
 const WEB: [(&str, Any<'_>); 2] = [("host.name", Any::Str("web")), ("process.pid", Any::Int(7))];
 
-/// So long after the start, where this machine's clock says so much behind [`T`].
+/// The time this long after the start on the monotonic clock, and this long after [`T`] on the wall clock.
 fn now(monotonic: u64, wall: u64) -> Now {
     Now { monotonic_nano: 5 * S + monotonic, unix_nano: T + wall }
 }
 
-/// What was seen of the thread 12 from one time to another, on the clock of who saw it.
+/// Profiles of thread 12 from one time to another, on the profiler's clock.
 fn observed(from: u64, to: u64) -> Profiles {
     let times: Vec<u64> = (from..to).step_by((50 * MS) as usize).collect();
     profiles(&WEB, &[(12, "worker", &times)])
 }
 
-/// Asks for a span of that thread. The thread with which it was linked; `None` where it waits.
+/// Sends a span of that thread. Returns the thread in its link; `None` if it waits.
 fn ask(processor: &mut LinkSpans, from: u64, to: u64, at: Now) -> Option<Option<Option<String>>> {
     let resource = [("host.name", text("web")), ("process.pid", IntValue(7))];
     let asked = spans(&resource, vec![span(1, from, to, &[("thread.native_id", IntValue(12))])]);
@@ -33,9 +33,9 @@ fn linked() -> Option<Option<Option<String>>> {
     Some(Some(Some("12".to_owned())))
 }
 
-/// Guarantees: where a clock was set back by less than weeks, that of all machines or that of the sender alone, spans
-/// wait for the profiles of their time as before, and what is observed since is remembered; those from before that come
-/// late are linked as well.
+/// Guarantees: if a clock was set back by less than weeks, on all machines or on the sender alone, spans wait for the
+/// profiles of their time as before, and newer observations are remembered; late profiles from before are linked as
+/// well.
 #[test]
 fn a_clock_is_set_back() {
     for ours_too in [true, false] {
@@ -62,8 +62,8 @@ fn a_clock_is_set_back() {
     }
 }
 
-/// Guarantees: of a clock that was set back nothing stays behind: threads that ended before are forgotten when their
-/// time is past, though by their clock it is yet to come.
+/// Guarantees: nothing remains of the time before a clock was set back: threads that ended before are forgotten in
+/// time, though on their clock that time is still to come.
 #[test]
 fn what_was_before_a_clock_was_set_back_is_forgotten() {
     let mut processor = link_spans("{}");
@@ -76,8 +76,8 @@ fn what_was_before_a_clock_was_set_back_is_forgotten() {
     assert!(processor.held().bytes < with_threads / 10, "{} of {with_threads}", processor.held().bytes);
 }
 
-/// Guarantees: a time that is far ahead of the others in its request is left out and counted, whichever thread it is of
-/// and whatever came before; the others count.
+/// Guarantees: a time far ahead of the others in its request is ignored and counted, whichever thread it belongs to and
+/// whatever arrived before; the others count.
 #[test]
 fn a_time_ahead_of_its_request() {
     for (thread, comes_first) in [(12, false), (12, true), (13, false), (13, true)] {
@@ -95,8 +95,8 @@ fn a_time_ahead_of_its_request() {
     }
 }
 
-/// Guarantees: a time that is far ahead and comes alone holds until others come, and nothing is forgotten for it; nor
-/// is for one that is far behind.
+/// Guarantees: a time far ahead that arrives alone counts until others arrive, and causes nothing to be forgotten; nor
+/// does one far behind.
 #[test]
 fn a_wrong_time_that_comes_alone() {
     for wrong in [3 * HOUR, 0] {
@@ -105,7 +105,7 @@ fn a_wrong_time_that_comes_alone() {
             process(&mut processor, observed(HOUR + second * S, HOUR + second * S + S), at(HOUR + second * S));
         }
         process(&mut processor, profiles(&WEB, &[(13, "", &[wrong])]), at(HOUR + 6 * S));
-        // In between what is old is forgotten.
+        // Old entries are forgotten in between.
         process(&mut processor, observed(HOUR + 15 * S, HOUR + 16 * S), at(HOUR + 16 * S));
         process(&mut processor, observed(HOUR + 26 * S, HOUR + 27 * S), at(HOUR + 27 * S));
         assert_eq!(ask(&mut processor, HOUR + S, HOUR + 2 * S, at(HOUR + 27 * S)), linked());
@@ -114,8 +114,8 @@ fn a_wrong_time_that_comes_alone() {
     }
 }
 
-/// Guarantees: what a sender sends once more, or late, costs nothing of what came since, whether its clock is right or
-/// ahead, by itself or in one request with what is new; spans wait until what is new comes again at most.
+/// Guarantees: repeated or late profiles do not affect newer data, whether the sender's clock is right or ahead, alone
+/// or in one request with new profiles; spans wait at most until new profiles arrive again.
 #[test]
 fn what_is_sent_late() {
     for ahead in [0, HOUR, 2 * 24 * HOUR] {

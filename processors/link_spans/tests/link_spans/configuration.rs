@@ -1,10 +1,10 @@
-//! Sections, good and bad.
+//! Valid and invalid configurations.
 
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
 use profbridge_processor_link_spans::{Config, FACTORY};
 
-/// Guarantees: bounds that would make it useless or hold for ever are refused with their key.
+/// Guarantees: bounds that would make it useless, or wait forever, are refused with their key.
 #[test]
 fn bounds_are_checked() {
     for (yaml, says) in [
@@ -21,8 +21,8 @@ fn bounds_are_checked() {
     }
 }
 
-/// Guarantees: a warning is due where profiles leave in OTLP and do not wait for spans, and nowhere else; without
-/// profiles that of `stateless` counts.
+/// Guarantees: there is a warning if profiles are exported as OTLP without waiting for spans, and only then; without
+/// profiles the one about `stateless` applies.
 #[test]
 fn profiles_that_do_not_wait_are_warned_of() {
     let said = |yaml: &str, exporters: &[&str]| {

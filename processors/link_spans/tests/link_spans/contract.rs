@@ -1,4 +1,4 @@
-//! What the engine relies on: nothing is lost, what is held is counted, and memory is bounded.
+//! The engine's requirements: nothing is lost, held data is counted, and memory is bounded.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -17,8 +17,8 @@ fn left(out: &Outbox) -> u64 {
     out.telemetry.iter().map(|telemetry| telemetry.quantities().spans).sum()
 }
 
-/// Guarantees: every span that came leaves once, by its time, by the end, or for want of memory; what is held in
-/// between is counted, and at the end nothing is.
+/// Guarantees: every received span is sent once: when it is due, at the end, or because memory is short; meanwhile it
+/// counts as held, and at the end nothing is held.
 #[test]
 fn spans_are_conserved() {
     let mut processor = link_spans("{}");
@@ -40,8 +40,8 @@ fn spans_are_conserved() {
     assert_eq!((processor.held().quantities, processor.due()), (Quantities::NONE, None));
 }
 
-/// Guarantees: above its bound the spans that came first go on, and above that of what is remembered the processes that
-/// were seen first are forgotten.
+/// Guarantees: above the bound for waiting spans the oldest are sent, and above the bound of the index the processes
+/// seen first are forgotten.
 #[test]
 fn memory_is_bounded() {
     let mut processor = link_spans("{max_bytes: 20KiB, max_index_bytes: 20KiB}");
@@ -63,7 +63,7 @@ fn memory_is_bounded() {
     assert!(forgotten > 300, "{forgotten}");
 }
 
-/// Guarantees: names that no thread has any more go before a process does.
+/// Guarantees: names that no thread has any more are forgotten before a process is.
 #[test]
 fn dead_names_go_first() {
     let mut processor = link_spans("{max_index_bytes: 40KiB}");
@@ -78,13 +78,13 @@ fn dead_names_go_first() {
     for second in [11, 100] {
         process(&mut processor, profiles(&resource(2), &[(2, "main", &[0, 50 * MS])]), at(second * S));
     }
-    // The first process is gone, its names are not.
+    // The first process is gone, but its names are not.
     let out = process(&mut processor, named(3, 1000), at(200 * S));
     assert_eq!(note(&out, "profiled_processes_forgotten_early"), 0);
     assert!(processor.held().bytes <= 40 << 10, "{}", processor.held().bytes);
 }
 
-/// Guarantees: what has no spans passes at once, unchanged, profiles among it.
+/// Guarantees: telemetry without spans, such as profiles, passes at once and unchanged.
 #[test]
 fn the_rest_passes() {
     let mut processor = link_spans("{}");
@@ -95,7 +95,7 @@ fn the_rest_passes() {
     assert!(matches!(&out.telemetry[..], [Telemetry::Envelope(_)]));
 }
 
-/// Profiles of one process: so many observations, with the numbers of their functions.
+/// Profiles of one process: one observation for each of these function numbers.
 fn observed(pid: i64, functions: std::ops::Range<i64>) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))]);
@@ -109,8 +109,8 @@ fn observed(pid: i64, functions: std::ops::Range<i64>) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: profiles that wait are counted as held, and every observation leaves once: by its time, by the end, for
-/// want of memory, and early where all together would be more than their bound.
+/// Guarantees: waiting profiles count as held, and every observation is sent once: when due, at the end, because memory
+/// is short, or early if their bound is exceeded.
 #[test]
 fn profiles_are_conserved() {
     let mut processor = link_spans("{profile_wait: 10s, max_bytes: 1MiB}");
@@ -120,7 +120,7 @@ fn profiles_are_conserved() {
         process_all(processor, observed(pid, 0..count).into(), now, out);
         let left: u64 = out.telemetry.iter().map(|telemetry| telemetry.quantities().observations).sum();
         assert_eq!(processor.held().quantities.observations + left, came);
-        // And a megabyte that the store keeps for the next request.
+        // Including a megabyte that the store keeps for the next request.
         assert!(processor.held().bytes <= 2 << 20, "{}", processor.held().bytes);
         left
     };
@@ -128,7 +128,7 @@ fn profiles_are_conserved() {
         assert_eq!(take(&mut processor, &mut out, 1, 20, at(second * S)), 0);
     }
     assert!(processor.due().is_some_and(|due| due > at(10 * S).monotonic_nano));
-    // Above the bound those that free the most go on.
+    // Above the bound the windows that free the most are sent.
     assert!(take(&mut processor, &mut out, 2, 30_000, at(8 * S)) > 0);
     assert!(note(&out, "closed_early") > 0);
     for pid in 3..60 {
@@ -147,8 +147,8 @@ fn profiles_are_conserved() {
     assert_eq!((processor.held().quantities, processor.due()), (Quantities::NONE, None));
 }
 
-/// Guarantees: what machines behind one peer sent is not put together while it waits, and stays marked; what of one
-/// sender waits for the same time becomes one batch.
+/// Guarantees: profiles that a peer forwards for several machines are not merged while they wait, and stay marked;
+/// profiles of one sender that wait for the same time become one batch.
 #[test]
 fn relayed_profiles_stay_apart() {
     for (relayed, batches) in [(true, 3), (false, 1)] {
@@ -167,8 +167,8 @@ fn relayed_profiles_stay_apart() {
     }
 }
 
-/// Guarantees: what is remembered of spans is bounded, in bytes and in time, and what is forgotten early is counted; so
-/// is what is known of spans whose thread nobody finds.
+/// Guarantees: the memory for spans is bounded in bytes and in time, and spans forgotten early are counted; the same
+/// holds for spans whose thread is never found.
 #[test]
 fn spans_are_forgotten() {
     for known in [true, false] {
@@ -189,13 +189,13 @@ fn spans_are_forgotten() {
             assert!(processor.held().bytes <= 130 << 10, "{}", processor.held().bytes);
         }
         assert!(forgotten > 3000, "{forgotten}");
-        // Those that came last are still there.
+        // The spans that arrived last are still there.
         let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(1))];
         let times = [4999 * MS, 0];
         let out = process(&mut processor, profiles(&resource, &[(1, "main", &times)]), at(6 * S));
         assert_eq!((note(&out, "observations_linked"), note(&out, "observations_unlinked_no_span")), (1, 1));
         let remembered = processor.held().bytes;
-        // More than two minutes later nothing of them is.
+        // After more than two minutes they are gone.
         process(&mut processor, profiles(&resource, &[(1, "main", &[400 * S])]), at(400 * S));
         let out = process(&mut processor, profiles(&resource, &[(1, "main", &times)]), at(400 * S));
         assert_eq!(note(&out, "observations_unlinked_no_span"), 2);

@@ -1,4 +1,4 @@
-//! Spans of processes that were forked, of which some say what was true before the fork.
+//! Spans of forked processes, some with attributes from before the fork.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use profbridge_engine::component::Outbox;
@@ -11,15 +11,14 @@ use crate::pointers::{ONE, profiled};
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
-/// Profiles of a process on `web` with one thread that has its id, from one millisecond to another.
+/// Profiles of a process on `web` with one thread of the same id, from one millisecond to another.
 fn observe(processor: &mut LinkSpans, pid: i64, from: u64, to: u64, now: u64) {
     let times: Vec<u64> = (from..=to).step_by(50).map(|milli| milli * MS).collect();
     let threads: [(i64, &str, i64, &[u64]); 1] = [(pid, "gunicorn", ONE, &times)];
     process(processor, profiles_of_threads(&profiled("web", pid), &threads), at(now * MS));
 }
 
-/// A span from 1 s to 1.2 s of process 7, as it says, that names a thread by its native id, and by all that the fork
-/// left as it was.
+/// A span from 1 s to 1.2 s that claims process 7, with a native thread id, and with attributes unchanged by the fork.
 fn forked(thread: i64) -> profbridge_model::Spans {
     let resource = [
         ("telemetry.sdk.language", text("python")),
@@ -41,8 +40,8 @@ fn linked(thread: &str) -> Vec<(u8, Option<Option<String>>)> {
 
 const OF_THREAD: &str = "spans_linked_with_the_process_of_their_thread";
 
-/// Guarantees: a span that says the id of the process that forked its own, and the system's id of its thread, is linked
-/// with the process that has that thread, once that was observed to the span's end, and counted as such.
+/// Guarantees: a span with the process id of its parent process, and the system's id of its thread, is linked with the
+/// process that has that thread, once profiles of it reach the span's end, and counted as such.
 #[test]
 fn the_thread_tells_the_process() {
     let mut processor = link_spans("{}");
@@ -57,10 +56,10 @@ fn the_thread_tells_the_process() {
     let out = advance(&mut processor, at(4 * S));
     assert_eq!((links(&out), note(&out, OF_THREAD), decided(&out)), (linked("8"), 1, 1));
     assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
-    // A span of the process itself is none of these.
+    // A span of the parent itself is not counted as one.
     let out = process(&mut processor, forked(7), at(4 * S));
     assert_eq!((links(&out), note(&out, OF_THREAD)), (linked("7"), 0));
-    // The last part of its time did not come.
+    // The end of the span is not covered yet.
     let mut processor = link_spans("{}");
     observe(&mut processor, 7, 0, 2000, 2000);
     observe(&mut processor, 8, 0, 1100, 2000);
@@ -68,8 +67,8 @@ fn the_thread_tells_the_process() {
     assert_eq!(links(&advance(&mut processor, at(18 * S))), linked("8"));
 }
 
-/// Guarantees: where no process of the host has the thread, or it was not observed in the span's own time, the span has
-/// no link, whatever else it says of its thread; nor where two have it.
+/// Guarantees: if no process of the host has the thread, or it was not observed during the span, or two processes have
+/// it, the span has no link, whatever its other thread attributes.
 #[test]
 fn no_process_has_the_thread() {
     let unlinked = |prepare: &dyn Fn(&mut LinkSpans), counted: &str| {
@@ -86,7 +85,7 @@ fn no_process_has_the_thread() {
     unlinked(&|processor| observe(processor, 8, 0, 950, 2000), "spans_unlinked_unobserved");
     for other in [
         [("host.name", Any::Str("db")), ("process.pid", Any::Int(8)), ("k8s.node.name", Any::Str("n"))],
-        // In a container, whose ids nobody asked for.
+        // In a container whose ids were never asked for.
         [("host.name", Any::Str("web")), ("process.pid", Any::Int(8)), ("container.id", Any::Str("c1"))],
         [("host.name", Any::Str("web")), ("process.pid", Any::Int(7001)), ("process.vpid", Any::Int(8))],
     ] {
@@ -102,8 +101,8 @@ fn no_process_has_the_thread() {
     unlinked(&two, "spans_unlinked_ambiguous");
 }
 
-/// Guarantees: samples of a process that was forked are linked with the spans that its threads ran, though those say
-/// the parent's process id, whichever came first; not those of the parent, of another thread, time or host.
+/// Guarantees: samples of a forked process are linked with the spans that its threads ran, though these have the
+/// parent's process id, whichever arrived first; not samples of the parent, of another thread, time or host.
 #[test]
 fn samples_of_forked_processes() {
     let batch = |host: &'static str, pid: i64, thread: i64| {
@@ -131,7 +130,7 @@ fn samples_of_forked_processes() {
     assert!(observations(&out).iter().all(|(.., span)| *span == 0));
 }
 
-/// Guarantees: what is no id as the system writes it tells nothing, and the thread is found by what else is said.
+/// Guarantees: an id that is not in the system's notation is ignored, and the thread is found by the other attributes.
 #[test]
 fn what_is_no_id() {
     for id in ["0007", "+7", "-8", "8.0", "x", "99999999999"] {
@@ -144,8 +143,8 @@ fn what_is_no_id() {
     }
 }
 
-/// Guarantees: where ids may be those of a container, one that the process does not have tells nothing, and the thread
-/// is found by its name; where it was found out that they are the system's, it is that of another process.
+/// Guarantees: if ids may be those of a container, an unknown one is ignored, and the thread is found by its name; once
+/// they are known to be the system's, an unknown id belongs to another process.
 #[test]
 fn ids_of_containers_tell_nothing() {
     let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
@@ -164,8 +163,8 @@ fn ids_of_containers_tell_nothing() {
     }
 }
 
-/// What the built-in sampler saw of a process that began so many milliseconds behind [`T`]: its thread, the times, and
-/// the span that its live context named.
+/// The built-in sampler's profiles of a process that began this many milliseconds after [`T`]: its thread, the times,
+/// and the span in its live context.
 fn live(pid: i64, began: u64, thread: i64, times: &[u64], span: u8) -> profbridge_model::Profiles {
     let began = format!("2026-01-01T00:00:{:02}.{:03}000000Z", began / 1000, began % 1000);
     let resource = [
@@ -177,10 +176,10 @@ fn live(pid: i64, began: u64, thread: i64, times: &[u64], span: u8) -> profbridg
     seen(&resource, OWN, "wall", &[(thread, times, span)])
 }
 
-/// Guarantees: samples of a process that began in a span do not say where the span ran: it was forked with the context
-/// of the thread that forked. The span is that of the process in which it began, whichever samples came first, and
-/// where those do not name it, of the one that it says. The samples keep their links. A process that was
-/// seen before it began, whose clock was set, is no such process.
+/// Guarantees: samples of a process that began during a span do not determine where the span ran, because it was forked
+/// with the context of the forking thread. The span belongs to the process in which it began, whichever samples arrived
+/// first, and if no samples of that process name it, to the process in its attributes. The samples keep their links.
+/// This does not apply to a process seen before its start, whose clock was set.
 #[test]
 fn forked_in_a_span() {
     let asked = || {
@@ -209,7 +208,7 @@ fn forked_in_a_span() {
     assert_eq!(links(&process(&mut processor, asked(), at(4 * S))), linked("8"));
 }
 
-/// Guarantees: of two processes whose samples name one span the older one counts, whichever was seen first and came
+/// Guarantees: of two processes whose samples name one span the older one counts, whichever was seen first or arrived
 /// first.
 #[test]
 fn forked_as_soon_as_the_span_began() {

@@ -6,8 +6,8 @@ use profbridge_model::{Profiles, Telemetry};
 
 use crate::support::*;
 
-/// The resource of a process as the eBPF profiler says it behind a receiver that knows the host, and as an SDK of
-/// OpenTelemetry's does.
+/// The resource of a process as sent by the eBPF profiler through a receiver that adds the host, and as sent by an
+/// OpenTelemetry SDK.
 const PROFILED: [(&str, Any<'_>); 4] = [
     ("host.id", Any::Str("9f")),
     ("host.name", Any::Str("web")),
@@ -33,8 +33,8 @@ fn observed(thread: i64, from: u64, to: u64) -> Profiles {
     profiles(&PROFILED, &[(thread, "worker", &ticks(from, to)), (8, "idle", &ticks(0, 10_000))])
 }
 
-/// Guarantees: a span waits until its process was observed to its end, then names the profiler under which Sentry files
-/// the process, and its thread by the chunk's key and name; it goes on as soon as that is known.
+/// Guarantees: a span waits until its process was observed up to its end, then gets the profiler id of Sentry for the
+/// process, and its thread by the key and name in the chunk; it is passed on as soon as these are known.
 #[test]
 fn a_span_gets_its_profiler() {
     let mut processor = link_spans("{}");
@@ -55,8 +55,8 @@ fn a_span_gets_its_profiler() {
     assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
 }
 
-/// Guarantees: how a thread is found, best first; a language's own thread ids are not taken for the system's, and a
-/// span whose thread nobody knows gets the profiler alone.
+/// Guarantees: the ways to find a thread, best first; a language's own thread ids are not mistaken for the system's,
+/// and a span with an unknown thread only gets the profiler.
 #[test]
 fn threads_are_found() {
     use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
@@ -69,7 +69,7 @@ fn threads_are_found() {
             Some("12"),
             "spans_linked_by_thread_name",
         ),
-        // The kernel may call several threads so, of which this profiler observes those that run.
+        // Several threads may have this cut name in the kernel, and this profiler only observes running ones.
         ("java", vec![("thread.name", text("a worker with a long name"))], None, "spans_linked_without_thread"),
         (
             "python",
@@ -77,7 +77,7 @@ fn threads_are_found() {
             Some("12"),
             "spans_linked_by_native_id",
         ),
-        // Of another namespace.
+        // An id of another namespace.
         ("python", vec![("thread.native_id", IntValue(999))], None, "spans_linked_without_thread"),
         ("nodejs", vec![], None, "spans_linked_without_thread"),
     ] {
@@ -96,8 +96,8 @@ fn threads_are_found() {
     }
 }
 
-/// Guarantees: where that is asked for, a span of a runtime with one thread ran on the main thread, unless it names a
-/// thread: one that is not found is not the main thread. So it is for samples.
+/// Guarantees: with that option, a span of a single-threaded runtime counts as run on the main thread, unless it names
+/// a thread: one that is not found is not the main thread. The same holds for samples.
 #[test]
 fn the_main_thread_where_asked_for() {
     use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
@@ -125,7 +125,7 @@ fn the_main_thread_where_asked_for() {
     }
 }
 
-/// Guarantees: a thread has the name that it had last, of a request and of several; what comes late does not rename it.
+/// Guarantees: a thread has its latest name, within a request and across requests; a late batch does not rename it.
 #[test]
 fn the_latest_name_counts() {
     let renamed = |first: u64, then: u64| {
@@ -160,8 +160,8 @@ fn the_latest_name_counts() {
     }
 }
 
-/// Guarantees: how far observations may be apart that cover the time between them is a matter of their own process,
-/// whatever profiler another one in the same request has.
+/// Guarantees: the allowed gap between observations depends on their own process, whatever profiler another process in
+/// the same request has.
 #[test]
 fn gaps_are_of_a_process() {
     use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
@@ -182,8 +182,8 @@ fn gaps_are_of_a_process() {
     }
 }
 
-/// Guarantees: what a process says of itself later than with its first profiles is what its spans find it by as well,
-/// together with what it said before; what it says differently it said last.
+/// Guarantees: attributes that a process sends after its first profiles also help its spans to find it, together with
+/// the earlier ones; of different values the last counts.
 #[test]
 fn what_a_process_says_later() {
     use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
@@ -208,7 +208,7 @@ fn what_a_process_says_later() {
     assert!(is_found(&mut processor, &by_instance("a")), "it is said no more");
     process(&mut processor, batch(&with("b")), at(S));
     assert!(is_found(&mut processor, &by_instance("b")) && !is_found(&mut processor, &by_instance("a")));
-    // What says something else each time takes no more memory for that.
+    // Different values each time take no additional memory.
     let batches = |processor: &mut _, second: u64| {
         for number in 0..100 {
             process(processor, batch(&with(&format!("{second} {number}"))), at(second * S));
@@ -224,8 +224,8 @@ fn what_a_process_says_later() {
     assert_eq!(processor.held().bytes, held);
 }
 
-/// Guarantees: what is not linked, and why: no such process, its thread not observed in its time, two processes that it
-/// could be; what names no process, or a profiler already, does not wait.
+/// Guarantees: spans that are not linked, and the reasons: unknown process, thread not observed during the span, two
+/// possible processes; spans without a process, or with a profiler, do not wait.
 #[test]
 fn what_is_not_linked() {
     use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
@@ -250,14 +250,14 @@ fn what_is_not_linked() {
     let out = advance(&mut processor, at(26 * S));
     assert_eq!((links(&out), note(&out, "spans_unlinked_no_profiles")), (vec![(4, None)], 1));
 
-    // A second profiler of the process, which does not know its container.
+    // A second profiler of the process that does not know its container.
     let second = [("host.name", Any::Str("web")), ("process.pid", Any::Int(7)), ("k8s.pod.uid", Any::Str("p"))];
     process(&mut processor, profiles(&second, &[(12, "worker", &ticks(0, 10_000))]), at(26 * S));
     let out = process(&mut processor, spans(&traced("python"), vec![span(5, 0, MS, &[])]), at(26 * S));
     assert_eq!((links(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(5, None)], 1));
 }
 
-/// Guarantees: when a span has waited as long as it may, what was observed of its time up to then decides.
+/// Guarantees: when a span has waited as long as allowed, the observations so far decide.
 #[test]
 fn a_span_does_not_wait_for_ever() {
     let mut processor = link_spans("{span_wait: 2s}");
@@ -267,14 +267,14 @@ fn a_span_does_not_wait_for_ever() {
     let out = advance(&mut processor, at(3 * S));
     assert_eq!(links(&out), [(1, Some(None)), (2, None)]);
     assert_eq!((note(&out, "spans_linked_without_thread"), note(&out, "spans_unlinked_not_in_time")), (1, 1));
-    // Without waiting, what is known decides at once.
+    // Without a wait, the observations so far decide at once.
     let mut processor = link_spans("{span_wait: 0s}");
     let out = process(&mut processor, spans(&traced("java"), vec![span(1, 0, MS, &[])]), at(S));
     assert_eq!(links(&out), [(1, None)]);
 }
 
-/// Guarantees: where clocks are off a span's thread is found also where profiles of the time behind the span's end come
-/// in the next batch.
+/// Guarantees: if clocks differ, a span's thread is found even if profiles of the time after the span arrive in the
+/// next batch.
 #[test]
 fn the_time_behind_a_span_is_waited_for() {
     use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
@@ -291,8 +291,8 @@ fn the_time_behind_a_span_is_waited_for() {
     assert_eq!(links(&advance(&mut processor, at(3 * S))), [(1, Some(Some("12".to_owned())))]);
 }
 
-/// Guarantees: times that are weeks from when they came are left out and counted, whatever came first, and nothing is
-/// forgotten for them; where a clock was set, what came since counts.
+/// Guarantees: times that are weeks from their arrival are ignored and counted, whatever arrived first, and cause
+/// nothing to be forgotten; after a clock was set, newer data counts.
 #[test]
 fn wrong_times() {
     const DAY: u64 = 86_400 * S;

@@ -1,4 +1,4 @@
-//! Spans that samples name by themselves.
+//! Spans named by samples.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, IntValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -11,14 +11,14 @@ use proptest::prelude::*;
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
-/// The scope of the built-in sampler, and one of others.
+/// The scope of the built-in sampler, and another one.
 pub(crate) const OWN: &str = "profbridge-receiver-ptrace";
 const OTHER: &str = "other";
 
-/// A thread (0 says none), its times in milliseconds, and the span that its samples name: 0 is none.
+/// A thread (0 for none), its times in milliseconds, and the span that its samples name (0 for none).
 pub(crate) type Sampled<'a> = (i64, &'a [u64], u8);
 
-/// What a profiler with this scope saw of a process.
+/// The profiles of a process from a profiler with this scope.
 pub(crate) fn seen(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, samples: &[Sampled<'_>]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(resource);
@@ -41,10 +41,10 @@ fn web(pid: i64) -> [(&'static str, Any<'static>); 2] {
     [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))]
 }
 
-/// The profiler that a span names, and the thread.
+/// The profiler and thread in a span.
 type Named = (ProfilerId, Option<String>);
 
-/// What each span names that left, by its id.
+/// The profiler and thread in each exported span, by id.
 fn left(out: &Outbox) -> Vec<(u8, Option<Named>)> {
     let spans = out.telemetry.iter().filter_map(|telemetry| match telemetry {
         Telemetry::Spans(spans) => Some(spans),
@@ -57,9 +57,9 @@ fn left(out: &Outbox) -> Vec<(u8, Option<Named>)> {
     spans.flat_map(|spans| spans.spans()).map(|span| (span.span_id.bytes()[0], link(span))).collect()
 }
 
-/// Guarantees: a span that samples name is of their process and thread, whatever it says itself, also where that is
-/// nothing or another process; which of both a profiler reads is counted. It is so whether the samples or the span came
-/// first.
+/// Guarantees: a span named by samples gets their process and thread, whatever its own attributes, even without any or
+/// with those of another process; the notes distinguish the kinds of profilers. It does not matter whether samples or
+/// span arrive first.
 #[test]
 fn samples_say_it() {
     let says: [&[(&str, Value)]; 3] =
@@ -69,7 +69,7 @@ fn samples_say_it() {
             for spans_first in [false, true] {
                 let mut processor = link_spans("{}");
                 let batch = seen(&web(7), scope, "wall", &[(12, &[100, 150], 1), (13, &[100, 300], 2)]);
-                // What shows that samples name spans here, so that spans are waited for which say nothing.
+                // Shows that samples here name spans, so that spans without attributes wait.
                 process(&mut processor, seen(&web(8), scope, "wall", &[(1, &[0], 99)]), at(S));
                 let native = [("thread.native_id", IntValue(13))];
                 let asked = || spans(resource, vec![span(1, 90 * MS, 160 * MS, &native)]);
@@ -94,9 +94,9 @@ fn samples_say_it() {
     }
 }
 
-/// Guarantees: a profiler that observes waiting threads comes before others, what names a thread before what names
-/// none, and then the thread on which the span was seen first; samples without a thread name the profiler, and the
-/// span's own words the thread.
+/// Guarantees: a profiler that observes waiting threads precedes others, samples with a thread precede those without,
+/// and then the first thread on which the span was seen; samples without a thread determine the profiler, and the
+/// span's attributes the thread.
 #[test]
 fn which_of_several() {
     let wall = || {
@@ -130,9 +130,8 @@ fn which_of_several() {
     assert_eq!(left(&out).into_iter().map(|of| of.1).collect::<Vec<_>>(), expected);
 }
 
-/// Guarantees: a span that samples name waits for the rest of its time with them, and is not decided by what it says
-/// itself meanwhile, though that was observed up to its end: neither another profiler of its process nor the process
-/// that it says.
+/// Guarantees: a span named by samples waits until these cover its time. Its own attributes do not decide meanwhile,
+/// though profiles for them reach its end: neither another profiler of its process nor the process in its attributes.
 #[test]
 fn named_and_not_settled() {
     for other in [7, 1] {
@@ -153,8 +152,8 @@ fn named_and_not_settled() {
     }
 }
 
-/// Guarantees: a span that could be of several processes waits for samples that name it, or another one of its trace,
-/// as long as such samples may come, and no longer than spans wait.
+/// Guarantees: a span with several possible processes waits for samples that name it, or another span of its trace, as
+/// long as such samples may arrive, and at most for the span wait.
 #[test]
 fn samples_tell_several_apart() {
     let both = |processor: &mut _, span: u8| {
@@ -189,9 +188,9 @@ fn samples_tell_several_apart() {
     assert_eq!((left(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(3, None)], 1));
 }
 
-/// Guarantees: of spans that came together, of one resource and trace, all are of the process that samples name for
-/// one, if they say no process themselves, on the thread that they name; not where samples name several, nor of another
-/// trace or resource.
+/// Guarantees: if samples name one span, all spans of its batch, resource and trace without a process of their own get
+/// that process, on the thread that they name; not if samples name several processes, nor for another trace or
+/// resource.
 #[test]
 fn the_rest_of_the_trace() {
     let mut processor = link_spans("{}");
@@ -221,8 +220,8 @@ fn the_rest_of_the_trace() {
     assert_eq!(left(&out).iter().map(|(_, link)| link.is_some()).collect::<Vec<_>>(), [true, true, false]);
 }
 
-/// Guarantees: the process that samples name for a trace is not that of a span from before it was observed, nor of one
-/// that says another process.
+/// Guarantees: the process that samples name for a trace is not used for a span from before its first observation, nor
+/// for one with attributes of another process.
 #[test]
 fn not_the_rest_of_the_trace() {
     let other: &[(&str, Value)] = &[("host.name", text("web")), ("process.pid", IntValue(9))];
@@ -238,8 +237,8 @@ fn not_the_rest_of_the_trace() {
     }
 }
 
-/// Guarantees: samples of a process are not linked with a span that samples place in another one, though it says that
-/// it is of this one, as what was forked may; those of another profiler of that process are.
+/// Guarantees: samples of a process are not linked with a span that other samples place in a different process, though
+/// its attributes name this one, as after a fork; samples of another profiler of that other process are.
 #[test]
 fn samples_of_another_process() {
     let says = [("host.name", text("web")), ("process.pid", IntValue(100))];
@@ -262,8 +261,8 @@ fn samples_of_another_process() {
     }
 }
 
-/// Guarantees: what names no process is not waited for any more a while after samples named spans, and linked at once
-/// if they named it.
+/// Guarantees: some time after samples last named spans, spans without a process are no longer waited for, but are
+/// linked at once if samples named them.
 #[test]
 fn samples_name_spans_no_more() {
     let mut processor = link_spans("{}");
@@ -276,7 +275,7 @@ fn samples_name_spans_no_more() {
     assert!(left(&process(&mut processor, asked(1), at(80 * S)))[0].1.is_some());
 }
 
-/// Guarantees: what spans that wait learn of their traces is counted as held.
+/// Guarantees: the processes found for traces of waiting spans count as held memory.
 #[test]
 fn traces_are_counted() {
     let held = |named: bool| {
@@ -299,8 +298,8 @@ fn traces_are_counted() {
     assert!(held(true) - held(false) > 200 * 36, "{} {}", held(true), held(false));
 }
 
-/// Guarantees: while no sample names a span, what names no process is not waited for; a process that nothing tells from
-/// others is found by its samples alone.
+/// Guarantees: while no sample names a span, spans without a process do not wait; an indistinguishable process is found
+/// by its samples alone.
 #[test]
 fn what_names_nothing() {
     let mut processor = link_spans("{}");
@@ -314,8 +313,8 @@ fn what_names_nothing() {
     assert_eq!(left(&out), [(1, Some((profiler_of(&weak, T), Some("12".to_owned()))))]);
 }
 
-/// Guarantees: of a span that samples name the other samples of the thread in its time are linked as well, though the
-/// span says nothing of its thread or something else, whichever came first.
+/// Guarantees: if samples name a span, the thread's other samples during it are linked too, though the span's own
+/// thread attributes are missing or different, whichever arrived first.
 #[test]
 fn samples_beside_those() {
     for spans_first in [false, true] {
@@ -345,7 +344,7 @@ fn samples_beside_those() {
     }
 }
 
-/// Guarantees: spans that samples name are forgotten in time, and for want of memory.
+/// Guarantees: spans named by samples are forgotten after a time, and when memory is short.
 #[test]
 fn named_spans_are_forgotten() {
     let mut processor = link_spans("{span_wait: 0s}");
@@ -358,7 +357,7 @@ fn named_spans_are_forgotten() {
     assert!(!linked(&mut processor, 900 * S));
 }
 
-/// What the sampler saw of a process whose samples name so many spans, from a number on.
+/// The sampler's profiles of a process whose samples name this many spans, from a number on.
 fn naming(pid: i64, first: u64, count: u64) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&web(pid));
@@ -373,8 +372,8 @@ fn naming(pid: i64, first: u64, count: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: where memory is short the spans that samples named first are forgotten, and counted, and no process for
-/// them: neither the one that names so many nor one that is quiet. What was named last stays known.
+/// Guarantees: when memory is short, the spans that samples named first are forgotten and counted, but no process
+/// because of them: neither the one that names so many nor an idle one. The spans named last stay known.
 #[test]
 fn named_spans_are_forgotten_early() {
     for max in [16u64, 64, 200] {
@@ -402,8 +401,8 @@ fn named_spans_are_forgotten_early() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
 
-    /// Guarantees: in whatever order and batches samples come, a span that some name is of the process and thread on
-    /// which it was seen first, as trying all of them finds.
+    /// Guarantees: in whatever order and batches samples arrive, a span named by some gets the process and thread on
+    /// which it was seen first, as found by trying all of them.
     #[test]
     fn as_by_trying_everything(samples in vec((1i64..4, 1i64..4, 0u64..3000, 0u8..6), 1..30), cuts in any::<u64>()) {
         let mut processor = link_spans("{span_wait: 0s}");

@@ -1,4 +1,4 @@
-//! Processes whose spans say other ids of them than their profiles do.
+//! Processes whose spans and profiles have different ids for them.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,7 +13,7 @@ use profbridge_processor_link_spans::{Answer, Config, LinkSpans, Namespaces, Own
 
 use crate::support::*;
 
-/// What was asked, and what will be answered.
+/// The questions asked, and the prepared answers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kernel {
     asked: Arc<Mutex<Vec<Question>>>,
@@ -56,11 +56,11 @@ pub(crate) fn with_settings(kernel: &Kernel, yaml: &str) -> LinkSpans {
     LinkSpans::with_namespaces(settings, &Rules::default(), Box::new(kernel.clone()))
 }
 
-/// As the eBPF profiler says it, on the machine.
+/// The resource as sent by the eBPF profiler on the host.
 pub(crate) const OUTSIDE: [(&str, Any<'_>); 3] =
     [("host.name", Any::Str("node-1")), ("process.pid", Any::Int(4711)), ("container.id", Any::Str("c1c1c1c1c1c1"))];
 
-/// As an SDK in the container says it.
+/// The resource as sent by an SDK in the container.
 pub(crate) fn inside(language: &str) -> Vec<(&'static str, Value)> {
     vec![
         ("telemetry.sdk.language", text(language)),
@@ -70,9 +70,9 @@ pub(crate) fn inside(language: &str) -> Vec<(&'static str, Value)> {
     ]
 }
 
-/// Guarantees: the own ids of a process in a container are asked for once, those of its threads as they come; by them
-/// its spans find it and their thread, which they name by the id that profiles have; the machine's ids of threads mean
-/// nothing in such a span.
+/// Guarantees: the inner ids of a container's process are asked for once, those of its threads as they appear; with
+/// these ids spans find the process and their thread, which is named by its id in profiles; the host's thread ids have
+/// no meaning in such a span.
 #[test]
 fn own_ids_meet_the_machines() {
     let kernel = Kernel::default();
@@ -104,8 +104,9 @@ fn own_ids_meet_the_machines() {
     assert_eq!(links(&out), [(1, linked("4713"))]);
 }
 
-/// Guarantees: a process of another machine, and one with the machine's own ids, is asked about once and matched by
-/// what it says; what says its own id, as the built-in sampler does, or is in no container, is not asked about.
+/// Guarantees: a process on another machine, and one with the host's ids, is asked about once and matched by its
+/// attributes; a process with a known inner id, as from the built-in sampler, or without a container, is not asked
+/// about.
 #[test]
 fn what_is_not_asked() {
     let times = [0, 500 * MS];
@@ -135,8 +136,8 @@ fn what_is_not_asked() {
     assert_eq!(links(&out), [(1, Some(Some("7".to_owned())))]);
 }
 
-/// Guarantees: a process whose container is said later than with its first profiles is asked about then, and found by
-/// its own ids.
+/// Guarantees: a process whose container becomes known after its first profiles is asked about then, and found by its
+/// inner ids.
 #[test]
 fn a_container_that_is_said_later() {
     let kernel = Kernel::default();
@@ -156,15 +157,15 @@ fn a_container_that_is_said_later() {
     let native = [("thread.native_id", Value::IntValue(8))];
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
     assert_eq!(links(&out), [(1, Some(Some("4712".to_owned())))]);
-    // What it says as before changes nothing of that.
+    // The same attributes as before change nothing.
     let batch = profiles(&[id, OUTSIDE[0], OUTSIDE[1], OUTSIDE[2]], &[(4711, "shop", &times)]);
     process(&mut processor, batch, at(S));
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
     assert_eq!(links(&out), [(1, Some(Some("4712".to_owned())))]);
 }
 
-/// Guarantees: what could not be asked is counted and asked with the next profiles of the process: itself, and those
-/// threads that were not asked for.
+/// Guarantees: refused questions are counted and asked with the next profiles of the process: about the process, and
+/// about the threads that were not asked for yet.
 #[test]
 fn what_could_not_be_asked_is_asked_later() {
     let kernel = Kernel::default();
@@ -186,8 +187,8 @@ fn what_could_not_be_asked_is_asked_later() {
     assert_eq!(seen(false, &[4713, 4712]), (0, vec![4713]));
 }
 
-/// Guarantees: what was found out of a process holds for its spans that come when it has ended, also where a last
-/// thread of it could not be asked about any more.
+/// Guarantees: answers about a process also apply to spans that arrive after its end, even if its last thread could not
+/// be asked about any more.
 #[test]
 fn ended_processes() {
     let kernel = Kernel::default();
@@ -204,7 +205,7 @@ fn ended_processes() {
     assert_eq!(links(&out), [(1, Some(Some("4712".to_owned())))]);
 }
 
-/// Guarantees: what is asked and known of ids inside of containers is counted as held.
+/// Guarantees: questions and answers about ids inside containers count as held memory.
 #[test]
 fn own_ids_are_counted() {
     let kernel = Kernel::default();

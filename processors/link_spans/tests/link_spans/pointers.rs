@@ -1,4 +1,4 @@
-//! Spans of Python's SDKs, which name their thread by its pointer.
+//! Spans of Python SDKs, which name their thread by its pointer.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// Thread pointers as glibc has them.
+/// Thread pointers like those of glibc.
 pub(crate) const ONE: i64 = 0x7f12_3456_7740;
 pub(crate) const OTHER: i64 = 0x7f12_2c00_06c0;
 
@@ -21,13 +21,13 @@ pub(crate) fn profiled(host: &'static str, pid: i64) -> [(&'static str, Any<'sta
     [("host.name", Any::Str(host)), ("process.pid", Any::Int(pid))]
 }
 
-/// Since the Unix epoch, in seconds.
+/// Seconds since the Unix epoch.
 fn seconds(millis: u64) -> String {
     format!("{}.{:03}", (T / S) + millis / 1000, millis % 1000)
 }
 
-/// A transaction with one child as Sentry's SDK for a platform writes it, in milliseconds behind [`T`]. Both say their
-/// thread, but where that is Node's, whose spans say none.
+/// A transaction with one child as written by Sentry's SDK for a platform, in milliseconds after [`T`]. Both contain
+/// their thread, except for Node, whose spans have none.
 pub(crate) fn transaction(platform: &str, host: &str, ident: &str, from: u64, to: u64) -> Spans {
     let thread = match platform {
         "node" => "{}".to_owned(),
@@ -49,8 +49,8 @@ fn linked(thread: &str) -> Option<Option<String>> {
     Some(Some(thread.to_owned()))
 }
 
-/// Guarantees: where the process is known, a thread pointer in Python's `thread.id` names the thread, before its name
-/// does; the system's id counts more, and in other languages the same number says nothing.
+/// Guarantees: if the process is known, a thread pointer in Python's `thread.id` determines the thread, with precedence
+/// over its name; the system's id has precedence over the pointer, and in other languages the same number is ignored.
 #[test]
 fn the_pointer_names_the_thread() {
     let traced = |language: &str| {
@@ -71,9 +71,9 @@ fn the_pointer_names_the_thread() {
             Some("8"),
             "spans_linked_by_native_id",
         ),
-        // Nobody's pointer: of another program image, or of a thread that was not seen.
+        // An unknown pointer: of another program image, or of an unobserved thread.
         ("python", vec![("thread.id", Value::IntValue(ONE + 64))], None, "spans_linked_without_thread"),
-        // A number that looks like the system's id of a thread is no pointer, and means nothing in Python.
+        // A number that looks like a system thread id is no pointer, and has no meaning in Python.
         ("python", vec![("thread.id", Value::IntValue(12))], None, "spans_linked_without_thread"),
         ("java", vec![by_pointer], None, "spans_linked_without_thread"),
     ] {
@@ -88,9 +88,9 @@ fn the_pointer_names_the_thread() {
     }
 }
 
-/// Guarantees: a transaction of Sentry's SDK for Python, which names host and thread and no process, waits for profiles
-/// and is linked with the one thread of its host that has this pointer, with all of its spans; of another host, of
-/// another language, or with a pointer that forked workers share, it is not.
+/// Guarantees: a transaction of Sentry's Python SDK, which names host and thread but no process, waits for profiles and
+/// is linked, with all of its spans, with the only thread of its host that has this pointer; not with one of another
+/// host, in another language, or if forked workers share the pointer.
 /// rule: profiles-sdk#linking-profiler, profiles-sdk#linking-thread
 #[test]
 fn the_pointer_names_the_process() {
@@ -121,8 +121,8 @@ fn the_pointer_names_the_process() {
     assert_eq!((links(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(1, None), (2, None)], 2));
 }
 
-/// Guarantees: of forked workers the one counts that was observed in a span's very time, also where that comes later
-/// and all were observed shortly before; where none was, that one was near tells nothing.
+/// Guarantees: of forked workers only one observed exactly during the span counts, even if it is known later and all
+/// were observed shortly before; if none was, being near proves nothing.
 #[test]
 fn nearness_tells_no_workers_apart() {
     let observed = |pid: i64, millis: &[u64]| {
@@ -145,8 +145,8 @@ fn nearness_tells_no_workers_apart() {
     assert_eq!((links(&out), note(&out, "spans_unlinked_unobserved")), (vec![(1, None), (2, None)], 2));
 }
 
-/// Guarantees: spans in an envelope whose client is known are of that process, whatever host they name: of Python with
-/// their thread by its pointer, though forked workers share that; of Node on the main thread, where that is asked for.
+/// Guarantees: spans in an envelope with a known client belong to that process, whatever host they name: for Python
+/// with the thread of the pointer, though forked workers share it; for Node on the main thread, if that option is set.
 #[test]
 fn the_client_names_the_process() {
     let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
@@ -176,14 +176,14 @@ fn the_client_names_the_process() {
     }
 }
 
-/// Guarantees: what is remembered of thread pointers is counted, bounded and forgotten with the threads.
+/// Guarantees: the memory for thread pointers is counted, bounded and released with the threads.
 #[test]
 fn pointers_are_forgotten() {
     let mut processor = link_spans("{}");
     use profbridge_engine::component::Processor as _;
     let mut most = 0;
     for second in 0..600 {
-        // A thread for each second, each elsewhere.
+        // One thread per second, each with another pointer.
         let threads: [(i64, &str, i64, &[u64]); 1] = [(100 + second, "", ONE + second * 64, &[second as u64 * S])];
         process(&mut processor, profiles_of_threads(&profiled("web", 7), &threads), at(second as u64 * S));
         most = most.max(processor.held().bytes);
@@ -198,8 +198,8 @@ type Seen = (usize, i64, i64, BTreeSet<u64>);
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Guarantees: whatever hosts, processes and threads there are, a transaction is linked with the thread that trying
-    /// all of them finds: the only one of its host that has this pointer and was observed in its second.
+    /// Guarantees: with any hosts, processes and threads, a transaction is linked with the thread found by trying all
+    /// of them: the only one of its host that has this pointer and was observed in its second.
     #[test]
     fn as_by_trying_everything(
         seen in vec((0usize..2, 1i64..4, 0i64..3, proptest::collection::btree_set(0u64..5, 1..4)), 0..8),
@@ -207,7 +207,7 @@ proptest! {
     ) {
         let hosts = ["web", "db"];
         let mut seen: Vec<Seen> = seen;
-        // One thread of a process has a pointer at a time.
+        // Only one thread of a process has a pointer at a time.
         seen.sort_unstable();
         seen.dedup_by_key(|(host, pid, pointer, _)| (*host, *pid, *pointer));
         let mut processor = link_spans("{span_wait: 0s}");
@@ -215,7 +215,7 @@ proptest! {
             let times: Vec<u64> = seconds.iter().map(|second| second * 10 * S).collect();
             let threads: [(i64, &str, i64, &[u64]); 1] = [(100 + number as i64, "", ONE + pointer * 64, &times)];
             process(&mut processor, profiles_of_threads(&profiled(hosts[*host], *pid), &threads), at(0));
-            // Every process is observed to the end, by a thread that nobody asks for.
+            // Every process is observed to the end, by an irrelevant thread.
             let threads: [(i64, &str, i64, &[u64]); 1] = [(1, "", OTHER, &[100 * S])];
             process(&mut processor, profiles_of_threads(&profiled(hosts[*host], *pid), &threads), at(0));
         }

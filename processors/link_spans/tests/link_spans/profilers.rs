@@ -9,7 +9,7 @@ use crate::support::*;
 pub(crate) const PID: (&str, Any<'_>) = ("process.pid", Any::Int(7));
 pub(crate) const HOST: (&str, Any<'_>) = ("host.name", Any::Str("web"));
 
-/// What a profiler with this scope observed of a process, from second to second.
+/// The profiles of a process from a profiler with this scope, between these seconds.
 pub(crate) fn observed(
     resource: &[(&str, Any<'_>)],
     scope: &str,
@@ -39,8 +39,8 @@ fn asked(from: u64, to: u64) -> profbridge_model::Spans {
     spans(&[("host.name", text("web")), ("process.pid", Value::IntValue(7))], vec![span(1, from * S, to * S, &[])])
 }
 
-/// Guarantees: of two profilers of one process a span gets the one that observes waiting threads, whichever came first,
-/// and it is counted; it is waited for where it was there a moment ago, and not where it is gone.
+/// Guarantees: of two profilers of one process a span gets the one that observes waiting threads, whichever arrived
+/// first, and this is counted; the span waits for this profiler if it was active recently, but not if it is gone.
 #[test]
 fn wall_comes_first() {
     let wall = || observed(&[HOST, PID, ("process.creation.time", Any::Str("2026"))], "own", "wall", 0..=10);
@@ -68,15 +68,15 @@ fn wall_comes_first() {
     assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 0);
 }
 
-/// Guarantees: two processes that one profiler tells apart, or of which profilers say different things, are not taken
-/// for one.
+/// Guarantees: two processes that one profiler distinguishes, or that profilers describe with contradicting attributes,
+/// are not merged.
 #[test]
 fn processes_are_not_profilers() {
     let pods = ["a", "b"].map(|pod| ("k8s.pod.uid", Any::Str(pod)));
     for (one, other) in [
-        // One profiler that knows two.
+        // One profiler that knows two processes.
         (observed(&[HOST, PID, pods[0]], "own", "wall", 0..=10), observed(&[HOST, PID], "own", "wall", 0..=10)),
-        // Two profilers, each of its own pod.
+        // Two profilers, each of a different pod.
         (
             observed(&[HOST, PID, pods[0]], "own", "wall", 0..=10),
             observed(&[HOST, PID, pods[1]], "other", "cpu", 0..=10),

@@ -1,4 +1,4 @@
-//! What the log says of a minute in which nothing was linked.
+//! The log message about a minute in which nothing was linked.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,7 +12,7 @@ use tracing::{Event, Level, Metadata, Subscriber};
 
 use crate::support::*;
 
-/// Keeps the warnings.
+/// Collects warnings.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<String>>>);
 
@@ -46,7 +46,7 @@ impl Subscriber for Log {
     fn exit(&self, _: &Id) {}
 }
 
-/// The warnings that a processor writes in what is done with it.
+/// The warnings that a processor logs during `run`.
 fn warnings(run: impl FnOnce(&mut LinkSpans)) -> Vec<String> {
     let log = Log::default();
     tracing::subscriber::with_default(log.clone(), || run(&mut link_spans("{span_wait: 2s}")));
@@ -54,14 +54,14 @@ fn warnings(run: impl FnOnce(&mut LinkSpans)) -> Vec<String> {
     lines.clone()
 }
 
-/// Profiles of a process that is observed in ten seconds of each of three minutes.
+/// Profiles of a process, observed for ten seconds.
 fn profile(processor: &mut LinkSpans, pid: i64, second: u64) {
     let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))];
     let times: Vec<u64> = (0..200).map(|at| second * S + at * 50 * MS).collect();
     process(processor, profiles(&resource, &[(pid, "main", &times)]), at((second + 10) * S));
 }
 
-/// A span of a process, or of one that does not say which it is.
+/// A span of a process, or of an unnamed one.
 fn trace(processor: &mut LinkSpans, host: &str, pid: Option<i64>, second: u64) {
     let mut resource = vec![("host.name", text(host)), ("service.name", text("shop"))];
     resource.extend(pid.map(|pid| ("process.pid", Value::IntValue(pid))));
@@ -69,8 +69,8 @@ fn trace(processor: &mut LinkSpans, host: &str, pid: Option<i64>, second: u64) {
     process(processor, batch, at((second + 10) * S));
 }
 
-/// Guarantees: a minute in which a host had spans and profiles and none was linked is said once, with how many spans,
-/// one of them, the cause of most and what to do; a second one is said again.
+/// Guarantees: a minute in which a host had spans and profiles but no link is reported once, with the number of spans,
+/// an example, the most frequent cause and the remedy; a second such minute is reported again.
 #[test]
 fn a_minute_without_a_link() {
     let lines = warnings(|processor| {
@@ -95,8 +95,8 @@ fn a_minute_without_a_link() {
     assert!(first.contains("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"), "{first}");
 }
 
-/// Guarantees: whoever asks is told how many spans and observations of the last minute were linked, how, and why not, with
-/// what to do where none was.
+/// Guarantees: on request the processor reports how many spans and observations of the last minute had each outcome,
+/// with the remedy if none was linked.
 #[test]
 fn the_last_minute_for_who_asks() {
     let minute = |pid: Option<i64>| {
@@ -119,8 +119,8 @@ fn the_last_minute_for_who_asks() {
     assert!(unlinked.contains("OTEL_EXPERIMENTAL_RESOURCE_DETECTORS"), "{unlinked}");
 }
 
-/// Guarantees: nothing is said where a span of the host was linked, where spans and profiles are of different hosts,
-/// where there are no profiles, nor before a minute has passed.
+/// Guarantees: there is no report if a span of the host was linked, if spans and profiles are of different hosts,
+/// without profiles, or before a minute has passed.
 #[test]
 fn nothing_to_say() {
     let minute = |what: &dyn Fn(&mut LinkSpans)| {

@@ -1,5 +1,5 @@
-//! Thread pointers that several threads of a process have, one after the other: a new thread gets the memory of one
-//! that ended.
+//! Thread pointers used by several threads of a process one after the other: a new thread reuses the memory of an ended
+//! one.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use profbridge_model::Spans;
@@ -9,10 +9,10 @@ use crate::pointers::{ONE, OTHER, profiled};
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
-/// A thread: its id, its pointer, and the milliseconds from and to which it was observed.
+/// A thread: its id, its pointer, and the milliseconds between which it was observed.
 type Seen = (i64, i64, u64, u64);
 
-/// A processor that saw these threads of one process, and its main thread for two seconds.
+/// A processor that observed these threads of one process, and its main thread for two seconds.
 fn seen(threads: &[Seen]) -> LinkSpans {
     let mut processor = link_spans("{}");
     let times = |from: u64, to: u64| (from..=to).step_by(5).map(|milli| milli * MS).collect();
@@ -23,7 +23,8 @@ fn seen(threads: &[Seen]) -> LinkSpans {
     processor
 }
 
-/// A span on the pointer, in milliseconds, whose process is named (`true`) or found by the pointer alone.
+/// A span with the pointer, in milliseconds. `is_named`: it names its process; otherwise only the pointer identifies
+/// it.
 fn on_pointer(from: u64, to: u64, is_named: bool) -> Spans {
     let mut resource = vec![("telemetry.sdk.language", text("python")), ("host.name", text("web"))];
     resource.extend(is_named.then_some(("process.pid", Value::IntValue(7))));
@@ -31,15 +32,15 @@ fn on_pointer(from: u64, to: u64, is_named: bool) -> Spans {
     spans(&resource, vec![span(1, from * MS, to * MS, &by_pointer)])
 }
 
-/// What became of such a span, and whether it was counted as `counted`.
+/// The result for such a span, and whether it was counted as `counted`.
 fn asked(threads: &[Seen], from: u64, to: u64, is_named: bool, counted: &str) -> (Option<Option<String>>, bool) {
     let out = process(&mut seen(threads), on_pointer(from, to, is_named), at(2 * S));
     (links(&out)[0].1.clone(), note(&out, counted) == 1)
 }
 
-/// Guarantees: of several threads that had a span's pointer one after the other the one counts that was observed for
-/// most of the span's time; where two were for as long, the span is counted as ambiguous; where none was, that one of
-/// them was shortly before or behind tells nothing. So it is where the pointer alone finds the process.
+/// Guarantees: of several threads that had a span's pointer one after the other, the one observed for most of the span
+/// counts; if two were for equally long, the span is counted as ambiguous; if none was, one shortly before or after
+/// proves nothing. The same holds if only the pointer identifies the process.
 #[test]
 fn the_one_that_was_observed_for_most_of_it() {
     let by = |is_named: bool| match is_named {
@@ -55,7 +56,7 @@ fn the_one_that_was_observed_for_most_of_it() {
             (&three, 940, 1005, linked("12"), by(is_named)),
             (&three, 985, 1035, linked("13"), by(is_named)),
             (&three, 1020, 1050, None, "spans_unlinked_ambiguous"),
-            // The thread between both was too short to be observed.
+            // The thread in between was too short to be observed.
             (&[three[0], three[2]], 1002, 1028, None, "spans_unlinked_unobserved"),
             (&[three[0], (14, ONE, 1500, 2000)], 1000, 1020, None, "spans_unlinked_unobserved"),
         ] {
@@ -65,8 +66,8 @@ fn the_one_that_was_observed_for_most_of_it() {
     }
 }
 
-/// Guarantees: a thread that alone has a span's pointer, and that was observed shortly before, is taken, since clocks
-/// may be off; not where another thread, whose pointer nobody knows, was observed in the span's very time.
+/// Guarantees: the only thread with a span's pointer, observed shortly before, is used, since clocks may differ; but
+/// not if another thread with an unknown pointer was observed during the span.
 #[test]
 fn one_that_was_near() {
     let one = (12, ONE, 0, 990);
@@ -78,8 +79,8 @@ fn one_that_was_near() {
     }
 }
 
-/// Guarantees: samples of a thread are linked with no span that another thread with the same pointer ran, nor with one
-/// that either may have run.
+/// Guarantees: samples of a thread are not linked with a span that another thread with the same pointer ran, nor with
+/// one that either may have run.
 #[test]
 fn samples_of_threads_that_have_one_pointer() {
     let (first, second) = ((12, ONE, 0, 990), (13, ONE, 1040, 2000));

@@ -19,14 +19,13 @@ fn ran(id: u8, parent: u8, [from, to]: [u64; 2]) -> Made {
     Made { id, pid: 1, thread: 1, trace: 1, parent, from, to }
 }
 
-/// The span of each observation by its time in milliseconds.
+/// The span of each observation, by its time in milliseconds.
 fn by_time(out: &Outbox) -> BTreeMap<u64, u8> {
     observations(out).into_iter().map(|(_, _, time, _, link)| (time / MS, link)).collect()
 }
 
-/// Guarantees: of nested spans the innermost counts, also where one between them ran on another thread; of spans that
-/// have nothing to do with each other none, and that is counted; a sample is taken apart by its spans, and one that has
-/// a link keeps it.
+/// Guarantees: of nested spans the innermost counts, even if one between them ran on another thread; unrelated
+/// overlapping spans give no link, which is counted; a sample is split by its spans, and one with a link keeps it.
 #[test]
 fn nested_and_asynchronous_spans() {
     let mut processor = link_spans("{}");
@@ -51,8 +50,8 @@ fn nested_and_asynchronous_spans() {
     }
 }
 
-/// Guarantees: once spans of different traces overlapped on a thread, as those of an event loop do, no sample of it is
-/// linked by its time any more, since spans that nobody sampled may have run; other threads are linked as ever.
+/// Guarantees: once spans of different traces overlapped on a thread, as in an event loop, none of its samples is
+/// linked by time any more, because unsampled spans may have run; other threads are linked as before.
 #[test]
 fn event_loops() {
     let mut processor = link_spans("{}");
@@ -70,8 +69,8 @@ fn event_loops() {
     }
 }
 
-/// Samples of a thread of the process of [`ran`] at these times, each with a stack of frames of a function, its file (of
-/// native code that which is mapped) and the frame's type, the innermost first.
+/// Samples of a thread of [`ran`]'s process at these times, each with a stack of frames, innermost first: function,
+/// file (the mapped file for native code) and frame type.
 fn with_stacks(thread: i64, samples: &[(u64, &[[&str; 3]])]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(1))]);
@@ -98,8 +97,8 @@ fn with_stacks(thread: i64, samples: &[(u64, &[[&str; 3]])]) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: of a thread whose stacks show an event loop no sample is linked by its time, though none of its spans
-/// overlap, and though others of its stacks do not show it; other threads are linked as ever.
+/// Guarantees: on a thread whose stacks show an event loop no sample is linked by time, though none of its spans
+/// overlap, and though some of its stacks do not show it; other threads are linked as before.
 #[test]
 fn event_loops_that_stacks_show() {
     let plain = ["work", "shop.py", "cpython"];
@@ -124,7 +123,8 @@ fn event_loops_that_stacks_show() {
     }
 }
 
-/// Guarantees: spans that overlap tell that a thread runs them in turns though no profile of their time came since.
+/// Guarantees: overlapping spans show that a thread runs spans in turns, even if no profiles of their time arrived
+/// since.
 #[test]
 fn overlaps_that_no_profile_shows() {
     for (second, expected) in [([90, 200], 0), ([100, 200], 3)] {
@@ -137,8 +137,8 @@ fn overlaps_that_no_profile_shows() {
     }
 }
 
-/// Guarantees: what says no thread, no process or no time is not linked and counted; without times, a sample is linked
-/// where its thread ran one span during all of its profile.
+/// Guarantees: samples without thread, process or time are not linked, and counted; a sample without times is linked if
+/// its thread ran a single span during the whole profile.
 #[test]
 fn what_cannot_be_linked() {
     let mut processor = link_spans("{}");
@@ -170,8 +170,8 @@ fn what_cannot_be_linked() {
     }
 }
 
-/// Guarantees: a span that names its profiler and thread, as spans of Sentry's SDKs do, is linked with the samples of
-/// that profiler's chunks, in whatever language; in the envelope in which both came as well.
+/// Guarantees: a span that names its profiler and thread, like those of Sentry's SDKs, is linked with the samples of
+/// that profiler's chunks, in every language; also within one envelope.
 #[test]
 fn spans_that_name_their_profiler() {
     const ID: &str = "00112233445546778899aabbccddeeff";
@@ -198,8 +198,8 @@ fn spans_that_name_their_profiler() {
     assert_eq!((by_time(&out), note(&out, "spans_with_profiler")), ([(5, 9), (50, 0)].into(), 1));
 }
 
-/// Guarantees: profiles wait for `profile_wait` and at most a quarter longer, and are linked with spans that come
-/// meanwhile; without it they are not.
+/// Guarantees: profiles wait for `profile_wait` and at most a quarter longer, and are linked with spans that arrive
+/// meanwhile; without a wait they are not.
 #[test]
 fn profiles_wait_for_spans() {
     for (yaml, linked) in [("{profile_wait: 8s}", 1), ("{}", 0)] {
@@ -214,7 +214,7 @@ fn profiles_wait_for_spans() {
     }
 }
 
-/// Guarantees: requests that came late into a window wait as long as the first.
+/// Guarantees: a request that enters a window late waits as long as the first.
 #[test]
 fn everybody_waits_long_enough() {
     let mut processor = link_spans("{profile_wait: 8s}");
@@ -237,8 +237,8 @@ fn everybody_waits_long_enough() {
     }
 }
 
-/// Guarantees: the thread of a remembered span is found by all that a span's own profiler is found by: its ids, its
-/// name, and the main thread where that is asked for.
+/// Guarantees: the thread of a remembered span is found in all ways that a span's profiler is: by its ids, its name,
+/// and the main thread if that option is set.
 #[test]
 fn threads_are_found_as_for_spans() {
     for (language, yaml, attribute, linked) in [
@@ -263,8 +263,8 @@ fn threads_are_found_as_for_spans() {
     }
 }
 
-/// Guarantees: where no exporter sends links, samples get none and do not wait, and no span is remembered for them;
-/// spans are linked all the same.
+/// Guarantees: if no exporter sends links, samples get none and do not wait, and no span is remembered for them; spans
+/// are still linked.
 #[test]
 fn nobody_sends_links() {
     let mut processor = link_spans("{profile_wait: 8s}");

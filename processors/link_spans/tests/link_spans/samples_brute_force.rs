@@ -1,4 +1,4 @@
-//! Which samples are linked with which spans, against a matcher that tries every span for every observation.
+//! Compares linked samples with a matcher that tries every span for every observation.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use opentelemetry_proto::tonic::trace::v1::Span;
@@ -10,15 +10,15 @@ use proptest::prelude::*;
 
 use crate::support::*;
 
-/// What there is to know of an observation: pid, thread, time in nanoseconds behind [`T`], value, and the id of its
-/// span: 0 is none.
+/// The properties of an observation: pid, thread, time in nanoseconds after [`T`], value, and the id of its span (0 for
+/// none).
 pub(crate) type Seen = (i64, i64, u64, i64, u8);
 
-/// The link that samples have before they come, and its span.
+/// The link that some samples already have, and its span.
 pub(crate) const HAD: u8 = 250;
 
-/// A span: the process, the thread that it names (0 is none), its trace, the span that it was made in (0 is none), and
-/// its time in milliseconds.
+/// A span: the process, the thread that it names (0 for none), its trace, its parent (0 for none), and its time in
+/// milliseconds.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) id: u8,
@@ -30,7 +30,7 @@ pub(crate) struct Made {
     pub(crate) to: u64,
 }
 
-/// The host of a process: each has its own, since threads of several have one id here.
+/// The host of a process: each has its own, because threads of several processes have the same id here.
 fn host(pid: i64) -> &'static str {
     ["mail", "web", "db"][pid as usize % 3]
 }
@@ -45,11 +45,11 @@ impl Made {
     }
 }
 
-/// A sample: its process and thread, when it was observed in milliseconds, whether it has values, and whether it is
-/// linked already.
+/// A sample: its process and thread, its times in milliseconds, whether it has values, and whether it already has a
+/// link.
 pub(crate) type Sampled = (i64, i64, Vec<u64>, bool, bool);
 
-/// A request with samples of one process; the values of all observations are counted up.
+/// A request with samples of one process; the values number all observations.
 pub(crate) fn request(samples: &[Sampled], next: &mut i64, seen: &mut Vec<Seen>) -> Profiles {
     let mut builder = Builder::new();
     for pid in 1..=3 {
@@ -57,7 +57,7 @@ pub(crate) fn request(samples: &[Sampled], next: &mut i64, seen: &mut Vec<Seen>)
         for valued in [false, true] {
             builder.on_cpu(20);
             for (_, thread, times, _, had) in samples.iter().filter(|sample| sample.0 == pid && sample.3 == valued) {
-                // Another stack for each, so that nothing is merged and order does not matter.
+                // A different stack for each, so that nothing is merged and order does not matter.
                 let frame = builder.frame("work", "main.rs", *next);
                 let stack = builder.stack(&[frame]);
                 let attributes = builder.attributes(&[("thread.id", (*thread).into())]);
@@ -76,7 +76,7 @@ pub(crate) fn request(samples: &[Sampled], next: &mut i64, seen: &mut Vec<Seen>)
     builder.finish().unwrap()
 }
 
-/// All observations of what left.
+/// All exported observations.
 pub(crate) fn observations(out: &Outbox) -> Vec<Seen> {
     let number = |value: Option<&Value>| match value {
         Some(Value::Int(number)) => *number,
@@ -129,7 +129,7 @@ fn expected(&(pid, thread, time, _, had): &Seen, spans: &[&Made]) -> u8 {
     innermost.map_or(0, |span| span.id)
 }
 
-/// Whether a thread ran spans of different traces at the same time, so that nobody knows which ran when.
+/// Whether a thread ran spans of different traces at the same time, so that it is unknown which ran when.
 fn takes_turns(pid: i64, thread: i64, spans: &[Made]) -> bool {
     let of: Vec<&Made> =
         spans.iter().filter(|span| (span.pid, span.thread) == (pid, thread) && span.from < span.to).collect();
@@ -137,7 +137,7 @@ fn takes_turns(pid: i64, thread: i64, spans: &[Made]) -> bool {
     of.iter().any(|one| of.iter().any(|other| overlap(one, other)))
 }
 
-/// What comes: spans or samples.
+/// An arrival: spans or samples.
 #[derive(Debug, Clone)]
 enum Came {
     Spans(Made),
@@ -152,7 +152,7 @@ fn made() -> impl Strategy<Value = Made> {
             pid,
             thread,
             trace,
-            // Filled in where the spans before it are known.
+            // Replaced once the spans before it are known.
             parent: if has_parent == 0 { 0 } else { 1 + parent.index(200) as u8 },
             from,
             to,
@@ -164,10 +164,10 @@ fn sampled() -> impl Strategy<Value = Sampled> {
     (1i64..4, 1i64..4, vec(0u64..520, 1..12), any::<bool>(), prop::bool::weighted(0.1))
 }
 
-/// What comes, in order. A span is below one of those made before it or of one that never comes; it comes before or
-/// after that.
+/// The arrivals in order. The parent of a span is an earlier one or one that never arrives; parents may arrive before
+/// or after their children.
 fn story() -> impl Strategy<Value = Vec<Came>> {
-    // Requests of a short time and of a long one.
+    // Requests of a short and of a long time range.
     let request = (vec(sampled(), 1..6), 0u64..500, 1u64..520).prop_map(|(mut samples, from, long)| {
         let times = samples.iter_mut().flat_map(|sample| &mut sample.2);
         times.for_each(|time| *time = from + *time % long);
@@ -178,7 +178,7 @@ fn story() -> impl Strategy<Value = Vec<Came>> {
         for at in 0..made.len() {
             made[at].id = at as u8 + 1;
             if made[at].parent != 0 {
-                // One of those before it, or one that never comes.
+                // An earlier one, or one that never arrives.
                 let parent = made[at].parent as usize % (at + 1);
                 made[at].parent = if parent == at { 200 } else { made[parent].id };
                 if parent != at && order >> (at % 64) & 1 == 1 {
@@ -188,7 +188,7 @@ fn story() -> impl Strategy<Value = Vec<Came>> {
         }
         let mut all: Vec<Came> = made.into_iter().map(Came::Spans).collect();
         all.extend(samples.into_iter().map(Came::Samples));
-        // Any order, and always the same.
+        // A pseudo-random order that is the same in every run.
         let mut state = order | 1;
         for at in (1..all.len()).rev() {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -205,10 +205,10 @@ fn count_of(out: &[Outbox], name: &str) -> u64 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
 
-    /// Guarantees: each observation gets the span that trying all spans finds: those that came before it where profiles
-    /// do not wait, and those that came by the end where they do, over several windows; on threads that run spans in
-    /// turns that one or none. Nothing is lost or invented,
-    /// values stay with their times, and what is counted adds up.
+    /// Guarantees: each observation gets the span found by trying all spans: of those that arrived before it if
+    /// profiles do not wait, and of those that arrived by the end if they do, across several windows; on threads that
+    /// run spans in turns, that span or none. Nothing is lost or invented, values stay with their times, and the counts
+    /// add up.
     /// rule: otep-0239#links
     #[test]
     fn as_by_trying_everything(story in story(), waits: bool, step in 0u64..8) {
@@ -244,7 +244,7 @@ proptest! {
             expected_all = seen.iter().map(|of| (of.0, of.1, of.2, of.3, expected(of, &known))).collect();
         }
         let mut linked: Vec<Seen> = out.iter().flat_map(observations).collect();
-        // What ran on a thread that runs spans in turns is linked with what trying all finds, or not at all.
+        // On a thread that runs spans in turns, a link must equal the result of trying all, or be missing.
         for of in linked.iter().filter(|of| of.4 != 0) {
             prop_assert!(expected_all.contains(of), "{:?}", of);
         }
@@ -266,9 +266,8 @@ proptest! {
         prop_assert_eq!(processor.held().quantities, profbridge_model::Quantities::NONE);
     }
 
-    /// Guarantees: where the clock of spans is off by up to 50 ms, forwards or backwards, every observation that is
-    /// further than that from the beginnings and ends of its thread's spans has the link that it would have with equal
-    /// clocks.
+    /// Guarantees: if the clock of spans is off by up to 50 ms in either direction, every observation further than that
+    /// from the starts and ends of its thread's spans has the same link as with equal clocks.
     #[test]
     fn clocks_off(story in story(), off in -50i64..=50) {
         let mut processor = link_spans("{profile_wait: 1m}");
@@ -276,7 +275,7 @@ proptest! {
         for came in &story {
             match came {
                 Came::Spans(made) => {
-                    // Far enough from the beginning of time to be moved backwards.
+                    // Far enough from the start of time to be moved backwards.
                     let (from, to) = (made.from + 100, made.to + 100);
                     let shift = |time: u64| time.saturating_add_signed(off);
                     process(&mut processor, Made { from: shift(from), to: shift(to), ..made.clone() }.request(), at(S));
@@ -295,7 +294,7 @@ proptest! {
             edges.flat_map(|span| [span.from, span.to]).any(|edge| (edge * MS).abs_diff(of.2) <= off.unsigned_abs() * MS)
         };
         for of in observations(&flush(&mut processor, at(55 * S))) {
-            // Several may be of one thread and time.
+            // Several may have the same thread and time.
             let mut before = seen.iter().filter(|known| (known.0, known.1, known.2) == (of.0, of.1, of.2));
             let had = before.clone().any(|known| known.4 != 0);
             if !is_near(&of) && !had && let Some(before) = before.next() {

@@ -1,4 +1,4 @@
-//! Samples of processes that their spans do not name as profiles do: which span they are linked with.
+//! Which spans samples are linked with if spans and profiles identify the process differently.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use profbridge_model::builder::Any;
@@ -12,7 +12,7 @@ use crate::profilers::{HOST, PID, observed};
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
-/// The process, the thread, the milliseconds and the span of each observation that leaves while time passes, sorted.
+/// The process, thread, millisecond and span of each observation exported as time passes, sorted.
 fn left(processor: &mut LinkSpans) -> Vec<(i64, i64, u64, u8)> {
     let all = observations(&advance(processor, at(11 * S)));
     let mut all: Vec<_> = all.into_iter().map(|(pid, thread, time, _, span)| (pid, thread, time / MS, span)).collect();
@@ -20,9 +20,8 @@ fn left(processor: &mut LinkSpans) -> Vec<(i64, i64, u64, u8)> {
     all
 }
 
-/// Guarantees: samples of a thread that a span names by its pointer alone, without its process, are linked with the
-/// span, whichever came first; those of other threads, hosts and times are not, nor those of forked workers that share
-/// it.
+/// Guarantees: samples of a thread that a span identifies only by its pointer are linked with the span, whichever
+/// arrived first; not samples of other threads, hosts and times, nor of forked workers that share the pointer.
 #[test]
 fn spans_name_a_pointer() {
     let batch = |host, pid, thread, pointer| {
@@ -30,7 +29,7 @@ fn spans_name_a_pointer() {
             [(thread, "", pointer, &[50 * MS, 150 * MS]), (3, "", OTHER, &[150 * MS])];
         profiles_of_threads(&profiled(host, pid), &threads)
     };
-    // The child of the transaction is the innermost.
+    // The transaction's child span is the innermost.
     let spans = || transaction("python", "web", &ONE.to_string(), 100, 200);
 
     let mut processor = link_spans("{}");
@@ -54,8 +53,8 @@ fn spans_name_a_pointer() {
     assert!(left(&mut processor).iter().all(|(.., span)| *span == 0), "of either worker");
 }
 
-/// Guarantees: samples of the process that sent an envelope are linked with its spans: of Python on the thread with the
-/// pointer, though forked workers share that; of Node on the main thread, where that is asked for.
+/// Guarantees: samples of the process that sent an envelope are linked with its spans: for Python on the thread with
+/// the pointer, though forked workers share it; for Node on the main thread, if that option is set.
 #[test]
 fn the_client_is_known() {
     for (platform, of_thread, of_main) in [("python", 2, 0), ("node", 0, 2), ("ruby", 0, 0)] {
@@ -83,8 +82,8 @@ fn the_client_is_known() {
     }
 }
 
-/// Guarantees: the main thread of a process with ids of its own is that which its profiles call so, whichever ids those
-/// have, and whatever the client's is; no other thread that has the same number.
+/// Guarantees: the main thread of a process in its own namespace is the one that its profiles identify, whichever ids
+/// they have and whatever the client's id is; not another thread with the same number.
 #[test]
 fn the_main_thread_has_an_id_of_its_own() {
     let times = [150 * MS, 250 * MS];
@@ -95,7 +94,7 @@ fn the_main_thread_has_an_id_of_its_own() {
         envelope
     };
     let settings = "{main_thread: true, profile_wait: 8s}";
-    // The built-in sampler says both ids of the process, and those of the namespace of its threads.
+    // The built-in sampler sends both ids of the process, and the inner ids of its threads.
     let mut own = OUTSIDE.to_vec();
     own.push(("process.vpid", Any::Int(1)));
     let mut processor = with_settings(&Kernel::default(), settings);
@@ -106,13 +105,13 @@ fn the_main_thread_has_an_id_of_its_own() {
         left(&mut processor),
         [(4711, 1, 150, 2), (4711, 1, 250, 0), (4711, 4711, 150, 0), (4711, 4711, 250, 0)]
     );
-    // One whose main thread was not observed.
+    // A process whose main thread was not observed.
     let mut processor = with_settings(&Kernel::default(), settings);
     process(&mut processor, profiles(&own, &[(4711, "worker", &times)]), at(S));
     let out = process(&mut processor, asked(), at(2 * S));
     assert_eq!(note(&out, "spans_linked_without_thread"), 2);
     assert_eq!(left(&mut processor), [(4711, 4711, 150, 0), (4711, 4711, 250, 0)]);
-    // Others say the machine's ids of both. The namespace's are found out.
+    // Other profilers send the host's ids of both. The inner ids are looked up.
     let kernel = Kernel::default();
     let mut processor = with_settings(&kernel, settings);
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "node", &times), (4712, "worker", &times)]), at(S));
@@ -126,8 +125,8 @@ fn the_main_thread_has_an_id_of_its_own() {
     );
 }
 
-/// Guarantees: samples that name their process and thread by the machine's ids are linked with spans that say those of
-/// the container, also where these are found out while the samples wait.
+/// Guarantees: samples with the host's process and thread ids are linked with spans that have those of the container,
+/// even if these become known while the samples wait.
 #[test]
 fn own_ids_meet_the_machines() {
     let kernel = Kernel::default();
@@ -140,7 +139,7 @@ fn own_ids_meet_the_machines() {
     assert_eq!(left(&mut processor), [(4711, 4711, 50, 0), (4711, 4712, 50, 1)]);
 }
 
-/// Guarantees: where several profilers observed a process, samples of each are linked, whichever a span names.
+/// Guarantees: if several profilers observed a process, samples of each are linked, whichever the span names.
 #[test]
 fn several_profilers() {
     let mut processor = link_spans("{profile_wait: 8s}");
@@ -152,6 +151,6 @@ fn several_profilers() {
     let out = process(&mut processor, spans(&resource, vec![span(1, 0, S, &native)]), at(2 * S));
     assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 1);
     let out = advance(&mut processor, at(12 * S));
-    // A second at one observation in 50 milliseconds, of each.
+    // A second with one observation per 50 milliseconds, from each.
     assert_eq!(note(&out, "observations_linked"), 40);
 }

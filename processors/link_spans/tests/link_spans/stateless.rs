@@ -13,8 +13,8 @@ use crate::pointers::transaction;
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
-/// Guarantees: a span is linked at once, without any profile, with the id that chunks of a process with its resource
-/// have; its thread is the system's id that it says, and none where it says another one.
+/// Guarantees: a span is linked at once, without any profile, with the id in chunks of a process with its resource; its
+/// thread is the system's thread id in the span, or none if the span has another kind of id.
 #[test]
 fn by_what_a_span_says() {
     let of = |language: &str, attributes: &[(&str, Value)]| {
@@ -47,7 +47,7 @@ fn by_what_a_span_says() {
     }
 }
 
-/// Guarantees: what names no process is not linked, and a profiler that a span names stays.
+/// Guarantees: spans without a process are not linked, and a profiler already named by a span stays.
 #[test]
 fn what_is_left_alone() {
     let mut processor = link_spans("{stateless: true}");
@@ -59,7 +59,7 @@ fn what_is_left_alone() {
     assert_eq!((links(&out), note(&out, "spans_with_profiler")), (vec![(1, None)], 1));
 }
 
-/// Guarantees: without profiles it needs none, and warns of what it cannot know.
+/// Guarantees: this mode needs no profiles, and warns of ids that cannot be known without them.
 #[test]
 fn what_is_said_of_it() {
     let description = FACTORY.description;
@@ -74,8 +74,8 @@ fn what_is_said_of_it() {
     assert_eq!(((description.wants)(&section).len(), warning), (2, None));
 }
 
-/// Guarantees: profiles that come all the same go on at once and as they are, though `profile_wait` is set, and nothing
-/// is remembered.
+/// Guarantees: profiles that arrive anyway pass at once and unchanged, even with `profile_wait`, and nothing is
+/// remembered.
 #[test]
 fn profiles_pass() {
     let mut processor = link_spans("{stateless: true, profile_wait: 5s}");
@@ -88,7 +88,8 @@ fn profiles_pass() {
     assert_eq!((processor.held(), processor.due()), (Held::default(), None));
 }
 
-/// Guarantees: spans whose client the receiver found are of that process and host, whatever host they name.
+/// Guarantees: if the receiver found the client of spans, they belong to that process and host, whatever host they
+/// name.
 #[test]
 fn the_client_names_the_process() {
     let mut envelope = Envelope::default();

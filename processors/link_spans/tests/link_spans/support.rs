@@ -1,4 +1,4 @@
-//! Profiles and spans of made-up processes, and what became of the spans.
+//! Profiles and spans of fictitious processes, and the results for the spans.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
@@ -16,7 +16,7 @@ use prost::Message as _;
 /// A second and a millisecond in nanoseconds.
 pub(crate) const S: u64 = 1_000_000_000;
 pub(crate) const MS: u64 = 1_000_000;
-/// When the tests take place.
+/// The time at which the tests take place.
 pub(crate) const T: u64 = 1_767_225_600 * S;
 
 /// A processor with these settings, in YAML.
@@ -26,12 +26,12 @@ pub(crate) fn link_spans(yaml: &str) -> LinkSpans {
     LinkSpans::new(settings, &Rules::default())
 }
 
-/// The time, so many nanoseconds after [`T`].
+/// The time this many nanoseconds after [`T`].
 pub(crate) fn at(nanos: u64) -> Now {
     Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
 }
 
-/// Begins a profile of `cpu` or `wall` time: a stack for its samples, and its period in nanoseconds.
+/// Starts a profile of `cpu` or `wall` time. Returns a stack for its samples, and its period in nanoseconds.
 pub(crate) fn timed_profile(builder: &mut Builder, kind: &str) -> (Option<StackId>, i64) {
     let sample_type = builder.value_type(kind, "nanoseconds");
     let period = (50 * MS) as i64;
@@ -40,7 +40,7 @@ pub(crate) fn timed_profile(builder: &mut Builder, kind: &str) -> (Option<StackI
     (builder.stack(&[frame]), period)
 }
 
-/// A value of a resource's or span's attribute.
+/// A text value of a resource or span attribute.
 pub(crate) fn text(value: &str) -> Value {
     Value::StringValue(value.to_owned())
 }
@@ -54,7 +54,7 @@ fn pairs(attributes: &[(&str, Value)]) -> Vec<KeyValue> {
     attributes.iter().map(pair).collect()
 }
 
-/// A span that lasts from one time to another, in nanoseconds behind [`T`].
+/// A span from one time to another, in nanoseconds after [`T`].
 pub(crate) fn span(id: u8, from: u64, to: u64, attributes: &[(&str, Value)]) -> Span {
     Span {
         trace_id: vec![1; 16],
@@ -76,7 +76,7 @@ pub(crate) fn spans(resource: &[(&str, Value)], spans: Vec<Span>) -> Spans {
     decode(request.encode_to_vec().into(), &Limits::default()).unwrap().spans
 }
 
-/// Profiles of a process with threads: the id and name of each, and when it was observed, behind [`T`].
+/// Profiles of a process with threads: the id and name of each, and its times of observation after [`T`].
 pub(crate) fn profiles(
     resource: &[(&str, profbridge_model::builder::Any<'_>)],
     threads: &[(i64, &str, &[u64])],
@@ -85,7 +85,7 @@ pub(crate) fn profiles(
     profiles_of_threads(resource, &threads)
 }
 
-/// The same with the pointer of each thread behind its name, 0 where it is not known.
+/// The same, with the pointer of each thread after its name; 0 if unknown.
 pub(crate) fn profiles_of_threads(
     resource: &[(&str, profbridge_model::builder::Any<'_>)],
     threads: &[(i64, &str, i64, &[u64])],
@@ -107,14 +107,14 @@ pub(crate) fn profiles_of_threads(
     builder.finish().unwrap()
 }
 
-/// Hands telemetry to a processor.
+/// Passes telemetry to a processor.
 pub(crate) fn process(processor: &mut LinkSpans, telemetry: impl Into<Telemetry>, now: Now) -> Outbox {
     let mut out = Outbox::default();
     process_all(processor, telemetry.into(), now, &mut out);
     out
 }
 
-/// Lets time pass.
+/// Advances the time.
 pub(crate) fn advance(processor: &mut LinkSpans, now: Now) -> Outbox {
     let mut out = Outbox::default();
     while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
@@ -123,14 +123,14 @@ pub(crate) fn advance(processor: &mut LinkSpans, now: Now) -> Outbox {
     out
 }
 
-/// Ends it.
+/// Flushes the processor.
 pub(crate) fn flush(processor: &mut LinkSpans, now: Now) -> Outbox {
     let mut out = Outbox::default();
     flush_all(processor, now, &mut out);
     out
 }
 
-/// What is said of each span that left: its id, and the profiler's thread where it was linked.
+/// The result for each exported span: its id, and the thread if it was linked.
 pub(crate) fn links(out: &Outbox) -> Vec<(u8, Option<Option<String>>)> {
     let spans = out.telemetry.iter().filter_map(|telemetry| match telemetry {
         Telemetry::Spans(spans) => Some(spans),
@@ -149,7 +149,8 @@ pub(crate) fn note(out: &Outbox, name: &str) -> u64 {
     out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
 }
 
-/// How many spans the counts say were decided: linked in some way, not linked for some reason, or linked before.
+/// How many spans were decided according to the counts: linked in some way, not linked for some reason, or linked
+/// before.
 pub(crate) fn decided(out: &Outbox) -> u64 {
     let ways = ["spans_linked_by_", "spans_linked_to_main_thread", "spans_linked_without_thread"];
     let is_one = |name: &str| {
@@ -160,7 +161,7 @@ pub(crate) fn decided(out: &Outbox) -> u64 {
     out.notes.iter().filter(|(name, _)| is_one(name)).map(|(_, count)| count).sum()
 }
 
-/// What the chunks of a batch's first process name that have this time, in nanoseconds since the Unix epoch.
+/// The profiler id in chunks of a batch's first process at this time, in nanoseconds since the Unix epoch.
 pub(crate) fn profiler_of(batch: &Profiles, unix_nano: u64) -> ProfilerId {
     let rules = Rules::default();
     let mut processes = Processes::new(batch, &rules, RequestId::default());

@@ -1,4 +1,4 @@
-//! Names of threads, by which spans find theirs.
+//! Thread names, by which spans find their thread.
 
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use profbridge_engine::component::Processor as _;
@@ -8,7 +8,7 @@ use crate::pointers::profiled;
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
-/// A thread: its id, its name, and the milliseconds from and to which it was observed.
+/// A thread: its id, its name, and the milliseconds between which it was observed.
 type Seen<'a> = (i64, &'a str, u64, u64);
 
 /// Profiles of one process.
@@ -26,20 +26,20 @@ fn named(name: &str, from: u64, to: u64) -> profbridge_model::Spans {
     spans(&resource, vec![span(1, from * MS, to * MS, &[("thread.name", text(name))])])
 }
 
-/// The thread with which such a span is linked; 0 where it is linked without one.
+/// The thread linked with such a span; 0 if it is linked without one.
 fn linked(processor: &mut LinkSpans, name: &str, from: u64, to: u64) -> i64 {
     let out = process(processor, named(name, from, to), at(10 * S));
     let [(_, Some(thread))] = &links(&out)[..] else { panic!("{:?}", out.notes) };
     thread.as_ref().map_or(0, |thread| thread.parse().unwrap())
 }
 
-/// Guarantees: a thread that was renamed is found by its new name only by spans that began behind the end of the first
-/// batch that says it. By those that began before it is found by no name, and where one of its names is theirs, nor is
-/// another thread.
+/// Guarantees: a renamed thread is found by its new name only for spans that began after the end of the first batch
+/// with that name. For earlier spans it is found by no name, and if one of its names matches theirs, no other thread is
+/// found either.
 #[test]
 fn renamed_threads() {
     let mut processor = link_spans("{span_wait: 0s}");
-    // Threads of a pool that are called what they work on, and one that stays what it is.
+    // Pool threads named after their current work, and one with a fixed name.
     process(&mut processor, batch(&[(12, "mail", 0, 900), (13, "pay", 0, 950), (14, "main", 0, 1000)]), at(S));
     for (name, thread) in [("mail", 12), ("pay", 13), ("main", 14)] {
         assert_eq!(linked(&mut processor, name, 100, 200), thread, "{name}");
@@ -60,19 +60,20 @@ fn renamed_threads() {
         }
     }
     assert_eq!(linked(&mut processor, "main", 100, 200), 14);
-    // One of two threads of a name was renamed: before, the span may have run on either.
+    // One of two threads with the same name was renamed: earlier spans may have run on either.
     process(&mut processor, batch(&[(15, "idle", 2000, 3000), (16, "idle", 2000, 3000)]), at(3 * S));
     process(&mut processor, batch(&[(15, "busy", 3050, 4000), (16, "idle", 3050, 5000)]), at(5 * S));
     assert_eq!(linked(&mut processor, "idle", 2100, 2200), 0);
     assert_eq!(linked(&mut processor, "idle", 5010, 5020), 16);
-    // What comes late says no newer name.
+    // A late batch does not rename.
     process(&mut processor, batch(&[(16, "old", 2000, 2500)]), at(5 * S));
     assert_eq!(linked(&mut processor, "idle", 5010, 5020), 16);
 }
 
-/// Guarantees: where the profiler observes running threads only, a name of 15 bytes, to which the kernel cuts longer
-/// ones, tells no thread, since another one of that name may not have been observed: neither the same name nor a longer
-/// one. Shorter names, and long ones that the profiler knows whole, do. Where waiting threads are observed all do.
+/// Guarantees: if the profiler only observes running threads, a name of 15 bytes, to which the kernel cuts longer ones,
+/// matches no thread, since another one of that name may not have been observed: neither for the same name nor for a
+/// longer one. Shorter names match, and long ones that the profiler knows completely. If waiting threads are observed,
+/// all match.
 #[test]
 fn names_that_may_be_cut() {
     let cut = "order-processor";
@@ -96,7 +97,7 @@ fn names_that_may_be_cut() {
     }
 }
 
-/// Guarantees: samples of a thread are not linked with spans that name it as it was called later.
+/// Guarantees: samples of a thread are not linked with spans that have the thread's later name.
 #[test]
 fn samples_of_renamed_threads() {
     let mut processor = link_spans("{}");
@@ -107,7 +108,7 @@ fn samples_of_renamed_threads() {
     assert!(again.iter().all(|(.., span)| *span == 0), "{again:?}");
 }
 
-/// Guarantees: what is remembered of changes of names is counted, and forgotten with the threads and in time.
+/// Guarantees: the memory for changes of names is counted, and released with the threads and after a time.
 #[test]
 fn changes_of_names_are_forgotten() {
     let [mut renamed, mut same] = [link_spans("{}"), link_spans("{}")];
