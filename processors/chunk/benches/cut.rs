@@ -1,6 +1,6 @@
-//! What `chunk` costs per observation: cutting requests at once, and holding them in windows.
+//! Measures the cost of `chunk` per observation: cutting requests at once, and holding them in windows.
 
-// A benchmark ends where its input is broken.
+// A benchmark panics on broken input.
 #![allow(clippy::unwrap_used)]
 
 use divan::Bencher;

@@ -1,14 +1,15 @@
-//! What a gateway holds: 200 hosts, each with a report every five seconds, windows of 60 seconds, on a simulated clock.
+//! The memory of a gateway: 200 hosts, each with a request every five seconds, windows of 60 seconds, on a simulated
+//! clock.
 //!
 //! ```text
 //! cargo run --release -p profbridge-processor-chunk --example gateway [SHAPE] [HOSTS] [SECONDS]
 //! ```
 //!
-//! Prints, for each five seconds, what `chunk` holds; and at the end the most it held, the memory of the distinct
-//! elements of the dictionaries, and what is left per observation. Everything that is allocated counts: logs, windows,
-//! tables, hash tables, room for growth. The figure must be at most 16 bytes per observation.
+//! Prints what `chunk` holds every five seconds; and at the end the maximum, the memory of the distinct elements of the
+//! dictionaries, and the rest per observation. All allocations count: logs, windows, tables, hash tables, reserved
+//! capacity. The result must be at most 16 bytes per observation.
 
-// It prints, and ends where its input is broken.
+// It prints, and panics on broken input.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
 use profbridge_engine::component::{Now, Outbox, Processor, process_all};
@@ -24,7 +25,7 @@ use prost::Message;
 const SECOND: u64 = 1_000_000_000;
 const REPORT: u64 = 5 * SECOND;
 
-/// What is held at one moment.
+/// The data held at one moment.
 #[derive(Clone, Copy, Default)]
 struct Moment {
     observations: u64,
@@ -43,7 +44,7 @@ impl Moment {
     }
 }
 
-/// Names a host's resources, so that its processes are told from those of others.
+/// Adds the host's name to the resources, so that its processes differ from those of others.
 fn named(mut request: profbridge_testkit::ExportProfilesServiceRequest, host: usize) -> Vec<u8> {
     use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
     for resource in request.resource_profiles.iter_mut().filter_map(|profiles| profiles.resource.as_mut()) {
@@ -70,7 +71,7 @@ fn main() {
     );
     for n in 0..seconds * SECOND / REPORT {
         for (host, machine) in machines.iter_mut().enumerate() {
-            // Reports of different hosts do not come at the same moment.
+            // Requests of different hosts arrive at different moments.
             let since = (n + 1) * REPORT + host as u64 * REPORT / hosts as u64;
             let now = Now { monotonic_nano: since, unix_nano: T0 + since };
             let request = named(machine.report(n as usize), host);
@@ -86,7 +87,7 @@ fn main() {
         if moment.bytes > most.bytes {
             most = moment;
         }
-        // While windows fill, there is little to divide by; what counts is a gateway that runs.
+        // While windows fill, the figure is meaningless; only the steady state counts.
         if n * REPORT >= 60 * SECOND && moment.per_observation() > worst.per_observation() {
             worst = moment;
         }

@@ -1,28 +1,28 @@
-//! Bounds what requests may be multiplied to.
+//! Bounds how much output requests may be multiplied to.
 //!
-//! Each batch stands on its own, so what processes have in common is written for each of them. Among real processes
-//! that is their stacks. But a hundred thousand processes that share one name of four megabytes would come to 400
-//! gigabytes, and keep the pipeline busy for as long: what goes beyond the budget is dropped and counted.
+//! Each batch is self-contained, so data that processes share is written for each of them. Among real processes these
+//! are stacks. But a hundred thousand processes that share one name of four megabytes would become 400 gigabytes and
+//! keep the pipeline busy for as long. Output beyond the budget is dropped and counted.
 
-/// What is larger in a batch than this may come to so many times of what requests brought.
+/// Output beyond the free allowance may take this many times the bytes of the requests.
 const FACTOR: u64 = 32;
 
-/// And so many bytes more.
+/// And this many bytes more.
 const BASE: u64 = 64 << 20;
 
-/// What may be saved up.
+/// The maximum budget that can accumulate.
 const MOST: u64 = 8 << 30;
 
-/// What each batch may have for nothing, in bytes: for each observation sixteen frames that nothing else shares, with
-/// names of a kilobyte, and sixteen times that for what is there but once.
+/// The free allowance per batch, in bytes: for each observation sixteen unshared frames with names of a kilobyte, and
+/// sixteen times that for data stored once per batch.
 const FREE: u64 = 256 << 10;
 const FREE_EACH: u64 = 16 << 10;
 
-/// What each batch costs all the same, in bytes: its tables, lists and counts, each allocated on its own. Otherwise a
-/// timestamp in eight bytes could become a batch for nothing.
+/// The minimum charge per batch, in bytes: its tables, lists and counts are separate allocations. Otherwise a timestamp
+/// of eight bytes could become a free batch.
 const BATCH: u64 = 2048;
 
-/// What may still be put out, in bytes.
+/// The bytes that may still be sent.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget(u64);
 
@@ -33,17 +33,17 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// Counts a request of so many bytes.
+    /// Adds the bytes of a request.
     pub(crate) fn earn(&mut self, bytes: u64) {
         self.0 = self.0.saturating_add(bytes.saturating_mul(FACTOR)).min(MOST);
     }
 
-    /// Whether nothing is left.
+    /// Whether the budget is used up.
     pub(crate) fn is_used_up(self) -> bool {
         self.0 == 0
     }
 
-    /// Charges a batch that has a dictionary of its own. The last one may be larger than what is left.
+    /// Charges a batch with its own dictionary. The last one may exceed the budget.
     pub(crate) fn charge(&mut self, bytes: u64, observations: u64) {
         let free = FREE.saturating_add(observations.saturating_mul(FREE_EACH));
         self.0 = self.0.saturating_sub(bytes.saturating_sub(free)).saturating_sub(BATCH);

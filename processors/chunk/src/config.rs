@@ -1,4 +1,4 @@
-//! What can be written about `chunk`, and what it means.
+//! The options of `chunk` and their checked form.
 
 mod moved;
 
@@ -8,24 +8,24 @@ use profbridge_model::arena;
 use profbridge_windows::Limits;
 use serde::Deserialize;
 
-/// What was written. Every key may be left out.
+/// The options as written. Every key is optional.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
-    /// For how long after a window's length data may still arrive for it.
+    /// How long after its end a window still accepts late data.
     pub lateness: Duration,
-    /// A window with so many observations is closed early.
+    /// A window with this many observations is closed early.
     pub max_observations: u64,
-    /// A window that takes so much memory, its dictionary aside, is closed early.
+    /// A window that takes this much memory without its dictionary is closed early.
     pub max_window_bytes: ByteSize,
-    /// So many processes may have an open window, and twice as many windows may be open; then the oldest is closed
-    /// early.
+    /// The maximum number of processes with an open window; twice as many windows may be open. Beyond it the oldest
+    /// window is closed early.
     pub max_processes: u32,
-    /// All windows and dictionaries together; then the largest windows are closed early.
+    /// The limit for all windows and dictionaries. Beyond it the largest windows are closed early.
     pub max_bytes: ByteSize,
-    /// For how long windows of a sender share one dictionary.
+    /// For how long the windows of a sender share one dictionary.
     pub max_dictionary_age: Duration,
-    /// How large that dictionary may get before new windows start another one.
+    /// The size of this dictionary at which new windows start another one.
     pub max_dictionary_bytes: ByteSize,
 }
 
@@ -43,10 +43,10 @@ impl Default for Config {
     }
 }
 
-/// What it means, checked. Times in nanoseconds, sizes in bytes.
+/// The checked options. Times in nanoseconds, sizes in bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// Who a process is. Observations are held until their window closes, if windows have a length.
+    /// The rules for process identity. Observations are held until their window closes, if windows have a length.
     pub(crate) rules: Rules,
     pub(crate) lateness: u64,
     pub(crate) max_observations: u64,
@@ -55,7 +55,7 @@ pub struct Settings {
     pub(crate) max_bytes: u64,
     pub(crate) max_dictionary_age: u64,
     pub(crate) max_dictionary_bytes: u64,
-    /// What an arena may become. There is no key for it: its age and size end it before.
+    /// The limits of an arena. No option sets them: an arena reaches its maximum age or size before.
     pub(crate) arena: arena::Limits,
 }
 
@@ -66,22 +66,22 @@ impl Default for Settings {
 }
 
 impl Config {
-    /// Reads a section.
+    /// Parses a section.
     ///
     /// # Errors
     ///
-    /// All keys and values that are not understood, each at its place.
+    /// All unknown keys and invalid values, each at its place.
     pub fn read(section: &Section) -> Result<Self, Problems> {
         section.extract().or_else(|problems| {
             Problems::new(moved::explain(problems, section)).map_or_else(|| Ok(Self::default()), Err)
         })
     }
 
-    /// Checks what was written. `rules` are those of `service.identity`.
+    /// Checks the options. `rules` are those of `service.identity`.
     ///
     /// # Errors
     ///
-    /// Every rule that is broken, at its place in `section`.
+    /// Every broken rule, at its place in `section`.
     pub fn check(&self, section: &Section, rules: &Rules) -> Result<Settings, Problems> {
         let problems = self.problems(section);
         Problems::new(problems).map_or_else(|| Ok(self.settings(rules)), Err)
@@ -122,15 +122,15 @@ impl Config {
     }
 }
 
-/// What an observation may come to while its window is flushed, in bytes, names and frames included.
+/// An upper estimate of the bytes per observation while its window is flushed, names and frames included.
 const BYTES_OF_OBSERVATION: u64 = 2048;
-/// One part in so many of the memory of all data may be what a window holds, without its dictionary.
+/// A window without its dictionary may take one part in this many of the memory for all data.
 const WINDOW_SHARE: u64 = 16;
-/// And one part in so many a dictionary that windows share.
+/// A dictionary shared by windows may take one part in this many.
 const DICTIONARY_SHARE: u64 = 8;
 
 impl Settings {
-    /// What the store of windows may hold.
+    /// The limits of the window store.
     pub(crate) fn limits(&self) -> Limits {
         Limits {
             open_for: if self.rules.window == 0 { 0 } else { self.rules.window.saturating_add(self.lateness) },
@@ -144,8 +144,8 @@ impl Settings {
         }
     }
 
-    /// Makes the bounds small enough for the memory that all data of the process may take, in bytes: a window that is
-    /// put out takes several times of what it held, beside everything else.
+    /// Lowers the bounds to fit the memory that all data of the process may take, in bytes: flushing a window takes
+    /// several times its own size, beside everything else.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.max_observations = self.max_observations.min((limit / BYTES_OF_OBSERVATION).max(1));
         self.max_window_bytes = self.max_window_bytes.min(limit / WINDOW_SHARE);

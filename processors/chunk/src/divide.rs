@@ -1,4 +1,4 @@
-//! Divides samples among the cells of their process, and observations that are longer than one.
+//! Divides samples among the cells of their process, and splits observations longer than a cell.
 
 use profbridge_identity::{Cell, leading, timestamp};
 use profbridge_model::compact::split_values;
@@ -7,22 +7,22 @@ use profbridge_model::{AttributeSetId, Position, Profile, Profiles, Sample};
 
 use crate::parts::{self, Part, Ranged, Timed};
 
-/// What of a sample lies in one cell.
+/// The part of a sample that lies in one cell.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Piece<'a> {
     pub(crate) cell: Cell,
     pub(crate) shape: Shape,
-    /// Eight little-endian bytes each. None where the sample has none.
+    /// Eight little-endian bytes each. Empty if the sample has none.
     pub(crate) timestamps: &'a [u8],
-    /// Packed varints, as many as timestamps, or none; without timestamps the sample's.
+    /// Packed varints, one per timestamp or none; without timestamps, all values of the sample.
     pub(crate) values: &'a [u8],
-    /// Whether it goes on with an observation of another cell.
+    /// Whether it continues an observation of another cell.
     pub(crate) continued: bool,
 }
 
-/// Where pieces go.
+/// Receives the pieces of samples.
 pub(crate) trait PieceSink {
-    /// Whether nothing more is to come before a pause.
+    /// Whether the divider should pause now.
     fn is_enough(&self) -> bool;
 
     /// The cell of a time.
@@ -31,10 +31,10 @@ pub(crate) trait PieceSink {
     /// The cell of samples without timestamps.
     fn cell_of_range(&self, profile: &Profile) -> Cell;
 
-    /// Counts an observation that is added: a further part of one that is divided.
+    /// Counts an added observation: a further part of one that was split.
     fn synthesize(&mut self);
 
-    /// Takes a piece, or its first observations where it has several. Returns how many: at least one.
+    /// Accepts a piece, or only its first observations. Returns how many it took: at least one.
     fn take(&mut self, piece: Piece<'_>) -> usize;
 }
 
@@ -42,19 +42,19 @@ pub(crate) trait PieceSink {
 #[derive(Debug)]
 pub(crate) struct Divider {
     width: u64,
-    /// So many observations are looked at together at most.
+    /// At most this many observations are looked at together.
     most: usize,
-    /// When what does not say it was, in nanoseconds since the Unix epoch.
+    /// The time for samples without one, in nanoseconds since the Unix epoch.
     unknown: u64,
-    /// How many parts observations may still be divided into, beyond the first of each.
+    /// How many parts may still be added by splitting.
     parts: u64,
-    /// How the values of the profile at hand tell time, and where they lie if it is longer than a window.
+    /// How the values of the current profile measure time, and where they lie if it is longer than a window.
     timed: Option<Timed>,
     ranged: Option<Ranged>,
 }
 
 impl Divider {
-    /// For a request of so many observations. `width` is the length of a cell.
+    /// For a request with this many observations. `width` is the length of a cell.
     pub(crate) fn new(observations: u64, width: u64, max_observations: u64, unknown: u64) -> Self {
         let most = usize::try_from(max_observations).unwrap_or(usize::MAX);
         Self { width, most, unknown, parts: parts::allowance(observations), timed: None, ranged: None }
@@ -71,7 +71,7 @@ impl Divider {
         self.ranged = Ranged::of(profiles, profile, self.width, self.unknown, process);
     }
 
-    /// Whether the profile at hand is longer than a window: then its processes are remembered by their numbers.
+    /// Whether the current profile is longer than a window: then its processes are remembered by number.
     pub(crate) fn is_ranged(&self) -> bool {
         self.ranged.is_some()
     }
@@ -81,8 +81,8 @@ impl Divider {
         self.ranged = None;
     }
 
-    /// Divides what is left of a sample of a process behind `at`, which says how far this has come when it pauses.
-    /// Returns whether that was all of it.
+    /// Divides the rest of a sample, starting at `at`, which is updated if the divider pauses. Returns whether the
+    /// sample is finished.
     pub(crate) fn sample(
         &mut self,
         (profiles, profile): (&Profiles, &Profile),
@@ -147,7 +147,7 @@ impl Divider {
     }
 }
 
-/// Hands over the parts of a sample without timestamps of a profile that is longer than a window.
+/// Passes on the parts of a sample without timestamps, of a profile longer than a window.
 fn ranges(profile: &Profile, parts: &[Part], whole: &Piece<'_>, sink: &mut impl PieceSink) {
     for (number, &part) in parts.iter().enumerate() {
         if number > 0 {

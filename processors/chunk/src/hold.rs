@@ -1,4 +1,4 @@
-//! Puts requests into windows. With `service.identity.window: 0s` these close as soon as the request is in them.
+//! Puts requests into windows. With `service.identity.window: 0s` they close once the request is in them.
 
 #[cfg(test)]
 mod tests;
@@ -19,17 +19,17 @@ use crate::budget::Budget;
 use crate::config::Settings;
 use crate::key::ProcessCell;
 
-/// So many windows may be closed for a request before the first of them is flushed.
+/// At most this many closed windows may wait for their flush while a request is taken in.
 const WAITING: usize = 16;
 
 /// Holds requests until their windows close.
 pub(crate) struct Hold {
     settings: Settings,
-    /// How many requests there were.
+    /// The number of requests so far.
     requests: u64,
     windows: Store<ProcessCell>,
     budget: Budget,
-    /// The request that is being taken in.
+    /// The request that is only partly taken in.
     under_way: Option<Box<UnderWay>>,
 }
 
@@ -39,7 +39,7 @@ impl Hold {
         Self { windows, settings, requests: 0, budget: Budget::default(), under_way: None }
     }
 
-    /// Makes the bounds small enough for so much memory.
+    /// Lowers the bounds to fit this much memory, in bytes.
     pub(crate) fn fit_memory(&mut self, limit: u64) {
         self.settings.fit_memory(limit);
         self.windows = Store::new(self.settings.limits());
@@ -53,7 +53,7 @@ impl Hold {
         self.under_way.is_some()
     }
 
-    /// Whether nothing is held, and nothing is being taken in.
+    /// Whether nothing is held and no request is partly taken in.
     pub(crate) fn is_empty(&self) -> bool {
         self.under_way.is_none() && self.windows.is_empty()
     }
@@ -70,31 +70,30 @@ impl Hold {
         self.windows.distinct_bytes()
     }
 
-    /// When a window is due.
+    /// When the next window is due.
     pub(crate) fn due(&self) -> Option<u64> {
         self.windows.due()
     }
 
-    /// Lets so many bytes that a request brought count for what is put out.
+    /// Adds the bytes of a request to the output budget.
     pub(crate) fn earn(&mut self, bytes: u64) {
         self.budget.earn(bytes);
     }
 
-    /// The processes of a request, which is told from all others by its number.
+    /// The processes of a request. Its number distinguishes it from all other requests.
     pub(crate) fn processes_of(&mut self, profiles: &Profiles, now: Now) -> Processes {
         self.requests += 1;
         let id = RequestId { arrival: now.unix_nano, number: self.requests };
         Processes::new(profiles, &self.settings.rules, id)
     }
 
-    /// Puts a request into the windows of its processes and times, or the beginning of it.
+    /// Puts a request, or its first part, into the windows of its processes and times.
     pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         let processes = self.processes_of(&profiles, now);
         self.take_of(profiles, processes, HashMap::new(), now, out);
     }
 
-    /// The same, where `phases` say of processes, by their hash, where their cells start instead of where they usually
-    /// do.
+    /// The same with `phases`: by process hash, where its cells start if not at the usual boundaries.
     pub(crate) fn take_of(
         &mut self,
         profiles: Profiles,
@@ -109,9 +108,9 @@ impl Hold {
         self.note_closed_early(out);
     }
 
-    /// Flushes a window, and takes in more of the request that is being taken in.
+    /// Flushes a window and takes in more of the current request.
     pub(crate) fn advance(&mut self, now: Now, out: &mut Outbox) {
-        // Where nothing waits for its window, a window waits for the rest of its request.
+        // Without a window length, windows wait for the rest of their request.
         let is_all = self.settings.rules.window > 0 || !self.is_absorbing();
         self.windows.close_due(if is_all { now.monotonic_nano } else { 0 });
         self.flush_one(out);
@@ -127,7 +126,7 @@ impl Hold {
         self.windows.on_memory_pressure();
         self.flush_one(out);
         self.note_closed_early(out);
-        // Closed windows that wait go first, and the last of them is followed by a look at what is held then.
+        // Closed windows go first; after the last of them, unused dictionaries are swept.
         let more = self.windows.is_relieving();
         if !more {
             self.windows.sweep();
@@ -146,7 +145,7 @@ impl Hold {
         more
     }
 
-    /// Flushes the next closed window that may go on.
+    /// Flushes the next closed window that the budget allows.
     fn flush_one(&mut self, out: &mut Outbox) {
         while let Some(flushed) = self.windows.flush(!self.budget.is_used_up()) {
             let Some(mut batch) = flushed.batch else {
@@ -164,7 +163,7 @@ impl Hold {
         out.note(crate::CLOSED_EARLY, self.windows.take_closed_early());
     }
 
-    /// Takes in as much of a request as fits into one step.
+    /// Takes in as much of the current request as fits into one step.
     fn absorb(&mut self, now: Now, out: &mut Outbox) {
         let Some(mut work) = self.under_way.take() else { return };
         let found = &mut work.found;
@@ -184,8 +183,8 @@ impl Hold {
     }
 }
 
-/// Closes those windows of these processes that the process's own time has passed, where windows are held. Times far in
-/// the future do not count: a wrong clock would close every window at once.
+/// Closes windows that the time of their process has passed, if windows have a length. Times far in the future do not
+/// count: otherwise a wrong clock would close every window at once.
 fn close_passed(windows: &mut Store<ProcessCell>, touched: &mut HashSet<u128>, settings: &Settings, now: Now) {
     for process in in_order(touched) {
         if settings.rules.window == 0 {
@@ -201,7 +200,7 @@ fn close_passed(windows: &mut Store<ProcessCell>, touched: &mut HashSet<u128>, s
     }
 }
 
-/// Takes processes out of a set, in an order that does not change from run to run.
+/// Drains a set of processes in an order that is the same in every run.
 fn in_order(processes: &mut HashSet<u128>) -> Vec<u128> {
     let mut processes: Vec<u128> = std::mem::take(processes).into_iter().collect();
     processes.sort_unstable();

@@ -1,9 +1,9 @@
-//! Looks at a request before it is cut at once: `window: 0s`.
+//! Cuts requests at once, without holding them: `window: 0s`.
 //!
-//! The usual request holds one process and less than a minute. It goes on as it came, with its own dictionary, and
-//! costs a look at each timestamp. A few processes whose samples carry nothing that is moved share the dictionary as
-//! well. Everything else goes through windows that close as soon as the request is in them, each process's from its
-//! first observation on.
+//! The usual request holds one process and less than a minute. It passes unchanged with its own dictionary, at the cost
+//! of one look at each timestamp. A few processes whose samples have no attributes to move also share the dictionary.
+//! Everything else goes through windows that close once the request is in them; the windows of a process start at its
+//! first observation.
 
 use std::collections::HashMap;
 
@@ -15,16 +15,16 @@ use crate::config::Settings;
 use crate::hold::Hold;
 use crate::parts::{Ranged, Timed};
 
-/// So many processes may share a dictionary. Whoever turns a batch into something else may look at all of its
-/// dictionary, so more would make the work grow with the square of the processes.
+/// At most this many processes share a dictionary. An exporter may scan the whole dictionary for each batch, so with
+/// more the work would grow with the square of the processes.
 const SHARED: usize = 32;
 
-/// So many resources and observations are looked at together, before anything of them goes on: what is known of each
-/// takes memory. Processes in resources that lie further apart than that get batches for each part. A resource is never
-/// divided.
+/// At most this many resources and observations are looked at together before any of them is sent, to bound the memory
+/// for what is known of them. Processes whose resources lie further apart get one batch per part. A resource is never
+/// split.
 const TOGETHER: (usize, u64) = (512, 32_768);
 
-/// A process of the request, and where in time it lies.
+/// A process of the request and its time range.
 #[derive(Debug, Clone, Copy)]
 struct Group {
     identity: Identity,
@@ -33,35 +33,35 @@ struct Group {
     observations: u64,
 }
 
-/// Looks at requests.
+/// Cuts requests without holding them.
 #[derive(Default)]
 pub(crate) struct Instant {
-    /// The part of a request whose processes share its dictionary.
+    /// The current part of a request, whose processes share its dictionary.
     sharing: Option<Sharing>,
     /// The rest of that request.
     rest: Option<Rest>,
 }
 
-/// What of a request is still to be looked at.
+/// The part of a request that is not looked at yet.
 struct Rest {
     profiles: Profiles,
-    /// The first of its resources that is not cut yet.
+    /// The first resource that is not cut yet.
     resource: usize,
-    /// The observations of those.
+    /// The observations of the remaining resources.
     observations: u64,
-    /// When it came.
+    /// When the request arrived.
     now: Now,
 }
 
-/// A part of a request whose processes go on with its dictionary: a batch in each call.
+/// A part of a request whose processes keep its dictionary: each call sends one batch.
 struct Sharing {
     profiles: Profiles,
     groups: Vec<Group>,
     /// The process of each resource.
     of_resource: Vec<Option<u32>>,
-    /// The next process.
+    /// The next process to send.
     next: usize,
-    /// Observations that are not put out.
+    /// Observations not sent yet.
     left: u64,
 }
 
@@ -70,13 +70,13 @@ impl Instant {
         self.sharing.is_some() || self.rest.is_some()
     }
 
-    /// What is neither put out nor in windows yet.
+    /// Observations that are neither sent nor in windows yet.
     pub(crate) fn observations(&self) -> u64 {
         let rest = self.rest.as_ref().map_or(0, |rest| rest.observations);
         self.sharing.as_ref().map_or(0, |sharing| sharing.left) + rest
     }
 
-    /// What is kept, besides the request itself, in bytes.
+    /// Memory beside the request itself, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let of = |sharing: &Sharing| {
             size_of_val(sharing.profiles.resources())
@@ -86,7 +86,7 @@ impl Instant {
         self.sharing.as_ref().map_or(0, of) as u64
     }
 
-    /// Takes a request, and puts out the first batch.
+    /// Accepts a request and sends the first batch.
     pub(crate) fn cut(&mut self, profiles: Profiles, hold: &mut Hold, now: Now, out: &mut Outbox) {
         let observations = profiles.observations();
         if profiles.resources().len() <= TOGETHER.0 && observations <= TOGETHER.1 {
@@ -97,7 +97,7 @@ impl Instant {
         self.go_on(hold, out);
     }
 
-    /// Looks at the next resources of a request of which a part is cut.
+    /// Looks at the next resources of a partly cut request.
     fn look_at_more(&mut self, hold: &mut Hold, out: &mut Outbox) {
         let Some(rest) = &mut self.rest else { return };
         let (mut together, mut observations): (Vec<ResourceProfiles>, u64) = (Vec::new(), 0);
@@ -117,18 +117,18 @@ impl Instant {
         }
         match part {
             Ok(part) => self.look_at(part, hold, now, out),
-            // These are resources of the batch itself: it does not happen.
+            // Cannot happen: the resources come from the batch itself.
             Err(_) => out.drop_observations(Reason::Malformed, observations),
         }
     }
 
-    /// Sorts out what is in a request, or in a part of one.
+    /// Groups a request, or a part of one, by process.
     fn look_at(&mut self, profiles: Profiles, hold: &mut Hold, now: Now, out: &mut Outbox) {
         let mut processes = hold.processes_of(&profiles, now);
         let Settings { rules, max_observations, .. } = hold.settings();
         let width = rules.cell_width();
         let mut groups = Groups::default();
-        // The process of each resource, as long as no resource has samples of two.
+        // The process of each resource, as long as no resource has samples of two processes.
         let mut of_resource = vec![None; profiles.resources().len()];
         for (at, resource) in profiles.resources().iter().enumerate() {
             for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
@@ -146,7 +146,7 @@ impl Instant {
         }
     }
 
-    /// Puts out the next batch of the request that is being cut.
+    /// Sends the next batch of the current request.
     pub(crate) fn go_on(&mut self, hold: &mut Hold, out: &mut Outbox) {
         if self.sharing.is_none() && hold.is_empty() {
             self.look_at_more(hold, out);
@@ -156,7 +156,7 @@ impl Instant {
 }
 
 impl Sharing {
-    /// Sends the batch of the next process. Returns what is left.
+    /// Sends the batch of the next process. Returns the rest.
     fn go_on(mut self, rules: &Rules, out: &mut Outbox) -> Option<Self> {
         let at = self.next;
         let group = *self.groups.get(at)?;
@@ -176,7 +176,7 @@ impl Sharing {
                 batch.window = window;
                 out.send(batch);
             }
-            // These are resources of the batch itself: it does not happen.
+            // Cannot happen: the resources come from the batch itself.
             Err(_) => out.drop_observations(Reason::Malformed, group.observations),
         }
         (self.next < self.groups.len()).then_some(self)
@@ -199,7 +199,7 @@ impl Groups {
         })
     }
 
-    /// Looks at a profile. Observations of more processes than are told apart are left out.
+    /// Adds a profile. Observations beyond the maximum number of processes are left out.
     fn look_at(
         &mut self,
         profiles: &Profiles,

@@ -1,4 +1,4 @@
-//! The windows of this processor: a process in a cell of its time.
+//! The key of a window: a process and a cell of its time.
 
 use std::cmp::Ordering;
 
@@ -6,7 +6,7 @@ use profbridge_identity::{Cell, Identity};
 use profbridge_model::{IdentityStrength, Profile};
 use profbridge_windows::Key;
 
-/// A process in a cell of its time. Equal where hash and cell are: the hash stands for all of an identity.
+/// A process and a cell of its time. Equality only compares hash and cell: the hash represents the whole identity.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ProcessCell {
     pub(crate) identity: Identity,
@@ -14,7 +14,7 @@ pub(crate) struct ProcessCell {
 }
 
 impl ProcessCell {
-    /// What comes before all cells of the process with this hash.
+    /// A key that sorts before all cells of the process with this hash.
     pub(crate) fn first(hash: u128) -> Self {
         let identity = Identity { hash, strength: IdentityStrength::Strong, alone: false, profiler: None };
         Self { identity, cell: Cell::FIRST }

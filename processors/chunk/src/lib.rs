@@ -1,15 +1,15 @@
 //! The processor `chunk`: cuts profiles by process, then by time and size.
 //!
-//! What leaves it says of one process what happened in at most a minute: what Sentry takes as the chunks of one
-//! profiler. Profiles come for all processes of a machine, every few seconds; `chunk` takes them apart, holds them in
-//! windows of event time, and puts them together again by process. See `README.md` for its options and guarantees,
-//! `profbridge_identity` for who
-//! a process is and which window an observation belongs to, and `parts.rs` for observations that are longer than one.
+//! Each batch that leaves it holds at most a minute of one process: what Sentry accepts as a chunk of one profiler.
+//! Profiles of all processes of a machine arrive every few seconds; `chunk` splits them up, holds them in windows of
+//! event time, and reassembles them by process. See `README.md` for its options and guarantees, `profbridge_identity`
+//! for how a process is identified and which window an observation belongs to, and `parts.rs` for observations longer
+//! than a window.
 //!
-//! Nothing is added here but the further parts of observations that are longer than a window, and nothing is lost but
-//! what a hostile request would multiply to (see `budget.rs`). A bound that is reached closes a window early,
-//! which costs Sentry's user nothing but a chunk more. Each call puts out one window at most; a large request is taken
-//! in piece by piece, with the windows that it fills going out in between.
+//! Nothing is added except the further parts of such observations, and nothing is lost except output that a hostile
+//! request would multiply (see `budget.rs`). Reaching a bound closes a window early, which only gives the Sentry user
+//! one more chunk. Each call sends at most one window; a large request is taken in piece by piece, and the windows it
+//! fills are sent in between.
 
 mod budget;
 mod config;
@@ -39,8 +39,8 @@ pub const TIME_SKEW: &str = "time_skew";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
-    // A window is of many requests, so a resend cannot be found behind it; and it stores each name once. What `sample`
-    // leaves out of a window would still be in its times.
+    // A window merges many requests, so a resend cannot be detected after it, and names are already stored once.
+    // Samples that `sample` removes after it would still count in the window's time range.
     description: Description::processor("chunk", "cuts profiles by process, time and size", PROFILES).behind(&[
         "sample",
         "dedup",
@@ -58,20 +58,20 @@ fn note_skew(profiles: &Profiles, now: Now, out: &mut Outbox) {
 /// The processor.
 pub struct Chunk {
     whole: WholeChunks,
-    /// Where nothing waits for its window.
+    /// Set if requests are cut without waiting.
     instant: Option<Instant>,
     hold: Hold,
 }
 
 impl Chunk {
-    /// A processor that holds nothing yet.
+    /// Creates a processor that holds nothing.
     pub fn new(settings: Settings) -> Self {
         let instant = (settings.rules.window == 0).then(Instant::default);
         Self { whole: WholeChunks::default(), instant, hold: Hold::new(settings) }
     }
 
-    /// The memory that the distinct elements of all held dictionaries take, without hash tables and spare room, in
-    /// bytes: what is held besides is what the observations cost.
+    /// The bytes of the distinct elements in all held dictionaries, without hash tables and spare capacity. The rest of
+    /// the memory is the cost of the observations.
     pub fn distinct_bytes(&self) -> u64 {
         self.hold.distinct_bytes()
     }
@@ -90,7 +90,7 @@ impl Chunk {
         self.instant.as_ref().is_some_and(|instant| instant.is_cutting() || !self.hold.is_empty())
     }
 
-    /// Puts out the next chunk of a request, or takes what is left of it.
+    /// Sends the next chunk of a request, or processes the rest of it.
     fn go_on(&mut self, now: Now, out: &mut Outbox) {
         if let Some(rest) = self.whole.go_on(out) {
             self.take(rest, now, out);
@@ -109,7 +109,7 @@ impl Processor for Chunk {
                 Some(profiles) => self.take(profiles, now, out),
                 None => self.go_on(now, out),
             },
-            // Spans are not cut. An envelope is one unit of delivery, and its profiles are chunks already.
+            // Spans are not cut. An envelope is delivered as a unit, and its profiles are chunks already.
             other => out.send(other),
         }
     }

@@ -1,8 +1,8 @@
-//! Observations that are longer than what is left of their window, in parts.
+//! Splits observations that are longer than the rest of their window.
 //!
-//! A window is at most a minute, since Sentry takes no longer chunk. What stands for more goes on in the next window:
-//! the observation lies in the window in which its time begins (or ends, where its timestamp says that), and each
-//! further part of it is one more, counted as synthesized. All parts together are as long as the observation.
+//! A window is at most a minute, the longest chunk that Sentry takes. A longer observation continues in the next
+//! windows: it belongs to the window in which its time begins (or ends, if its timestamp marks the end), and each
+//! further part is one more observation, counted as synthesized. Together the parts are as long as the observation.
 //!
 //! * [`Timed`]: an observation with a timestamp and a value, such as 90 s of waiting.
 //! * [`Ranged`]: the values without timestamps of a profile that is longer than a window.
@@ -12,15 +12,15 @@ use std::collections::HashMap;
 use profbridge_identity::{Cell, timestamp};
 use profbridge_model::{AttributeSetId, Meaning, Profile, Profiles, Sample, Value, varint};
 
-/// The most windows that an observation or the range of a profile is divided among: an hour of them. What is beyond
-/// stays in the last of them, and whoever shows it counts what it cannot show.
+/// An observation or a profile's range is split among at most this many windows (an hour). The rest stays in the last
+/// of them, and the exporter counts what it cannot show.
 const MAX_PARTS: u64 = 60;
 
-/// How many parts one request may add: an observation more for each that it has, and these.
+/// The parts that one request may add beyond one per observation.
 const SPARE_PARTS: u64 = 1 << 16;
 
-/// How many parts a request of so many observations may add. Without a bound ten bytes of a value could become an hour
-/// of windows for each process.
+/// How many parts a request with this many observations may add. Without a bound, a value of ten bytes could become an
+/// hour of windows for each process.
 pub(crate) fn allowance(observations: u64) -> u64 {
     observations.saturating_add(SPARE_PARTS)
 }
@@ -28,16 +28,16 @@ pub(crate) fn allowance(observations: u64) -> u64 {
 /// A part of an observation, in the unit of its profile's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
-    /// Where it lies.
+    /// The cell it lies in.
     pub(crate) cell: Cell,
     /// Its timestamp.
     pub(crate) time: u64,
-    /// How much of the observation it is.
+    /// Its share of the observation's value.
     pub(crate) value: i64,
 }
 
 impl Part {
-    /// The value as it is packed.
+    /// The value as a packed varint.
     pub(crate) fn packed(&self) -> Vec<u8> {
         let mut packed = Vec::with_capacity(varint::MAX_LEN);
         varint::put(&mut packed, self.value as u64);
@@ -45,23 +45,23 @@ impl Part {
     }
 }
 
-/// How the values beside timestamps of a profile tell time.
+/// How the values beside the timestamps of a profile measure time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Timed {
-    /// Nanoseconds of one unit, at least one.
+    /// Nanoseconds per unit, at least one.
     unit: u64,
-    /// Whether a timestamp is the end of an observation.
+    /// Whether a timestamp marks the end of an observation.
     ends: bool,
 }
 
 impl Timed {
-    /// Of a profile whose numbers are time.
+    /// `None` unless the profile's values are durations.
     pub(crate) fn of(profiles: &Profiles, profile: &Profile) -> Option<Self> {
         let meaning = Meaning::of(profiles.dictionary(), profile)?;
         Some(Self { unit: meaning.unit_nanos.max(1), ends: meaning.ends_at_timestamp })
     }
 
-    /// The first and the last moment of an observation.
+    /// The first and last nanosecond of an observation.
     #[inline]
     pub(crate) fn extent(self, time: u64, value: i64) -> (u64, u64) {
         let nanos = u64::try_from(value).unwrap_or(0).saturating_mul(self.unit);
@@ -72,7 +72,7 @@ impl Timed {
         }
     }
 
-    /// The position of the first of these observations that is longer than what is left of their cell, and its parts.
+    /// The position and the parts of the first observation that is longer than the rest of its cell.
     #[inline]
     pub(crate) fn find(self, timestamps: &[[u8; 8]], values: &[u8], cell: Cell, width: u64) -> Option<(usize, Parts)> {
         let values = varint::Packed::new(values).map(|value| value as i64);
@@ -80,20 +80,20 @@ impl Timed {
         all.find_map(|(at, (time, value))| Some((at, self.parts(time, value, cell, width)?)))
     }
 
-    /// The parts of an observation; `None` where all of it lies in its cell.
+    /// The parts of an observation, or `None` if it lies completely in its cell.
     #[inline]
     fn parts(self, time: u64, value: i64, cell: Cell, width: u64) -> Option<Parts> {
         let room = if self.ends { time.saturating_sub(cell.start) } else { cell.end.saturating_sub(time) };
         if u64::try_from(value).ok()?.saturating_mul(self.unit) <= room || self.is_last(cell) {
             return None;
         }
-        // One unit is not divided: a sampling period at a window's end.
+        // A single unit is not split, such as one sampling period at the end of a window.
         let fitting = i64::try_from(room / self.unit).unwrap_or(i64::MAX).max(1);
         let first = Part { cell, time, value: fitting.min(value) };
         (fitting < value).then_some(Parts { timed: self, width, next: Some(first), left: value - fitting, count: 1 })
     }
 
-    /// Whether nothing goes on behind a cell: it lies at an end of time.
+    /// Whether this cell lies at the end of representable time, so that nothing can continue behind it.
     fn is_last(self, cell: Cell) -> bool {
         if self.ends { cell.start == 0 } else { cell.end == u64::MAX }
     }
@@ -132,21 +132,21 @@ impl Iterator for Parts {
     }
 }
 
-/// What is known of one thread of a profile.
+/// The state of one thread of a profile.
 #[derive(Debug, Default)]
 struct Thread {
     is_named: bool,
     /// The sum of its values.
     total: u64,
-    /// What was laid on it so far.
+    /// How much of it was placed so far.
     laid: u64,
 }
 
 /// The values without timestamps of a profile that is longer than a window.
 ///
-/// They are laid end to end from the profile's start, those of a thread one behind the other, those without a thread on
-/// as many lanes as they fill, and divided where windows end. So a window gets of each thread what the thread has in
-/// it, and few values are divided.
+/// The values of each thread are placed end to end from the profile's start, and split at window ends. Values without a
+/// thread fill as many parallel lanes as they need. So each window gets a thread's share of that time, and few values
+/// are split.
 #[derive(Debug)]
 pub(crate) struct Ranged {
     start: u64,
@@ -164,9 +164,9 @@ pub(crate) struct Ranged {
 }
 
 impl Ranged {
-    /// Of a profile that has values without timestamps and is longer than `width` nanoseconds; a profile that does not
-    /// say how long it is, is as long as the longest of its threads. One that does not say when it was starts at
-    /// `unknown`. `process` numbers the processes of samples by their attributes.
+    /// For a profile with values without timestamps that is longer than `width` nanoseconds. A profile without a
+    /// duration is as long as the longest of its threads; one without a time starts at `unknown`. `process` numbers the
+    /// processes of samples by their attributes.
     pub(crate) fn of(
         profiles: &Profiles,
         profile: &Profile,
@@ -212,13 +212,13 @@ impl Ranged {
         (ranged.length > width).then_some(ranged)
     }
 
-    /// The first and the last moment of the profile.
+    /// The first and last nanosecond of the profile.
     pub(crate) fn extent(&self) -> (u64, u64) {
         (self.start, self.start + self.length - 1)
     }
 
-    /// The parts of a sample without timestamps, in order of time. One part is the whole sample, whatever its values
-    /// are. `allowed` is how many parts more than one there may be, and is reduced.
+    /// The parts of a sample without timestamps, in order of time. A single part is the whole sample, whatever its
+    /// values. `allowed` is how many parts may still be added; the parts added here are subtracted from it.
     pub(crate) fn parts(
         &mut self,
         profiles: &Profiles,
@@ -269,8 +269,8 @@ impl Ranged {
         (u128::from(number) * u128::from(self.width) / u128::from(self.unit)).min(u128::from(self.units)) as u64
     }
 
-    /// How much of a thread's values lies before a cell. A thread with more than the profile is long has its share of
-    /// the excess in each cell.
+    /// How much of a thread's values lies before a cell. If a thread has more time than the profile is long, each cell
+    /// gets its share of the excess.
     fn boundary(&self, number: u64, total: u64) -> u64 {
         let units = self.units_before(number);
         if number > 0 && units == self.units {
@@ -282,7 +282,7 @@ impl Ranged {
         (u128::from(units) * u128::from(total) / u128::from(self.units)) as u64
     }
 
-    /// How much of the first `laid` units lies in a cell, with lanes as long as the profile side by side.
+    /// How much of the first `laid` units lies in a cell if they fill lanes of the profile's length, side by side.
     fn on_lanes(&self, number: u64, laid: u64) -> u64 {
         let (from, to) = (self.units_before(number), self.units_before(number + 1));
         let (lanes, offset) = (laid / self.units, laid % self.units);
@@ -306,7 +306,7 @@ impl Ranged {
     }
 }
 
-/// What tells threads of a process apart: `thread.id`, else `thread.name` (OpenTelemetry semantic conventions).
+/// What distinguishes threads of a process: `thread.id`, else `thread.name` (OpenTelemetry semantic conventions).
 fn name(profiles: &Profiles, set: Option<AttributeSetId>) -> Option<String> {
     let dictionary = profiles.dictionary();
     ["thread.id", "thread.name"].into_iter().find_map(|key| match dictionary.find(set, key)? {
@@ -316,7 +316,7 @@ fn name(profiles: &Profiles, set: Option<AttributeSetId>) -> Option<String> {
     })
 }
 
-/// The sum of a sample's values. Less than nothing is nothing.
+/// The sum of a sample's values. Negative values count as zero.
 fn units(sample: &Sample<'_>) -> u64 {
     sample.values().fold(0, |sum, value| u64::try_from(value).unwrap_or(0).saturating_add(sum))
 }
@@ -328,8 +328,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Guarantees: the parts of an observation are together as long as it is, each lies in its cell as far as a
-        /// unit does, and their cells follow each other.
+        /// Guarantees: the parts of an observation sum up to its length, each fits its cell to within a unit, and their
+        /// cells are consecutive.
         #[test]
         fn parts_are_the_whole(
             time in 0_u64..2_000, value in 0_i64..100_000, unit in 1_u64..300, ends: bool, width in 1_u64..500,
@@ -352,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: at the ends of time nothing goes on, and nothing overflows.
+    /// Guarantees: at both ends of representable time nothing continues and nothing overflows.
     #[test]
     fn ends_of_time() {
         for (ends, time) in [(false, u64::MAX), (false, u64::MAX - 5), (true, 0), (true, 5)] {

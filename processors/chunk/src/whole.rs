@@ -1,8 +1,8 @@
-//! Profiles that are chunks already go on as they are.
+//! Passes on profiles that are complete chunks already.
 //!
-//! What an SDK of Sentry's made into a chunk was cut by it, and has its ids (`profbridge_model::whole_chunk` says how
-//! it is recognised). It is put out by itself, with its own time as its window: it is neither held, nor merged with
-//! others, nor cut. The rest of its request goes the usual way, after it.
+//! A Sentry SDK has already cut such a chunk and given it its ids (`profbridge_model::whole_chunk` describes how it is
+//! recognised). It is sent alone, with its own time as its window: it is not held, merged or cut. The rest of its
+//! request is processed as usual afterwards.
 
 use std::collections::VecDeque;
 
@@ -14,19 +14,19 @@ use profbridge_model::{ProcessWindow, Profiles, Reason, ResourceProfiles, ScopeP
 
 use crate::budget::Budget;
 
-/// So many chunks of a request share its dictionary. Whoever turns a batch into something else may look at all of its
-/// dictionary, so more would make the work grow with the square of the chunks.
+/// At most this many chunks of a request share its dictionary. An exporter may scan the whole dictionary for each
+/// batch, so with more the work would grow with the square of the chunks.
 const SHARED: usize = 32;
 
-/// Where a chunk stands in its request, and when it was.
+/// The place of a chunk in its request, and its time.
 #[derive(Debug)]
 struct Found {
-    /// The positions of the resource, of the scope in it and of the profile in that.
+    /// The positions of its resource, scope and profile, each within the one before.
     place: (usize, usize, usize),
     window: ProcessWindow,
 }
 
-/// The chunks of a request, which are put out one by one.
+/// The chunks of a request, which are sent one by one.
 #[derive(Default)]
 pub(crate) struct WholeChunks {
     request: Option<Request>,
@@ -38,15 +38,15 @@ struct Request {
     profiles: Profiles,
     found: VecDeque<Found>,
     is_shared: bool,
-    /// What is no chunk.
+    /// The profiles that are not chunks.
     rest: Option<Profiles>,
-    /// The observations of the chunks that are not put out yet.
+    /// The observations of the chunks not sent yet.
     left: u64,
     now: Now,
 }
 
 impl WholeChunks {
-    /// Takes the chunks out of a request. Returns the request where there are none.
+    /// Accepts a request if it contains chunks; otherwise returns it.
     pub(crate) fn take(&mut self, profiles: Profiles, now: Now) -> Option<Profiles> {
         let found = find(&profiles);
         if found.is_empty() {
@@ -60,24 +60,24 @@ impl WholeChunks {
         None
     }
 
-    /// Whether there is something to put out, or a rest to take.
+    /// Whether a chunk or the rest of a request is left.
     pub(crate) fn is_busy(&self) -> bool {
         self.request.is_some()
     }
 
-    /// The observations that are neither put out nor taken.
+    /// The observations that are neither sent nor returned yet.
     pub(crate) fn observations(&self) -> u64 {
         let rest = |request: &Request| request.rest.as_ref().map_or(0, Profiles::observations);
         self.request.as_ref().map_or(0, |request| request.left + rest(request))
     }
 
-    /// What is kept besides the request itself, in bytes.
+    /// Memory beside the request itself, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let found = self.request.as_ref().map_or(0, |request| request.found.capacity() * size_of::<Found>());
         (self.transfer.bytes() + found) as u64
     }
 
-    /// Puts out the next chunk. Returns the rest of the request once there is none.
+    /// Sends the next chunk. Returns the rest of the request once no chunk is left.
     pub(crate) fn go_on(&mut self, out: &mut Outbox) -> Option<Profiles> {
         let request = self.request.as_mut()?;
         while let Some(found) = request.found.pop_front() {
@@ -133,7 +133,7 @@ fn find(profiles: &Profiles) -> VecDeque<Found> {
     all
 }
 
-/// The request without its chunks; `None` where nothing is left.
+/// The request without its chunks, or `None` if nothing is left.
 fn rest_of(profiles: &Profiles, found: &VecDeque<Found>) -> Option<Profiles> {
     let mut places = found.iter().map(|found| found.place).peekable();
     profiles.map_profiles(|[r, s, p], profile| places.next_if_eq(&(r, s, p)).is_none().then(|| profile.clone()))

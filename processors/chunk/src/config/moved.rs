@@ -1,12 +1,12 @@
-//! Keys that were here once and are said for all processors now.
+//! Options that moved from `chunk` to `service.identity`.
 
 use profbridge_engine::config::{Problem, Problems, Section};
 use serde::Deserialize;
 
-/// The key that it was, and the key in `service.identity` that it is.
+/// The old key, and the new key in `service.identity`.
 const MOVED: [(&str, &str); 3] = [("window", "window"), ("session", "session"), ("identity", "attributes")];
 
-/// What was written under the old keys, as text.
+/// The values of the old keys, as text.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Written {
@@ -15,7 +15,7 @@ struct Written {
     identity: Option<Vec<String>>,
 }
 
-/// Says of keys that have moved where they went, in place of that they are unknown.
+/// Replaces "unknown key" problems for moved keys by where they moved.
 pub(super) fn explain(problems: Problems, section: &Section) -> Vec<Problem> {
     let Written { window, session, identity } = section.extract().unwrap_or_default();
     let values = [window, session, identity.map(|names| format!("[{}]", names.join(", ")))];

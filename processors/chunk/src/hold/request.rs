@@ -1,4 +1,4 @@
-//! One step of taking a request in: from where the step before has ended, until it is enough for one step.
+//! One step of taking in a request: continues after the previous step until enough memory is used.
 
 use profbridge_engine::component::Outbox;
 use profbridge_identity::{Cell, Process};
@@ -12,7 +12,7 @@ use crate::config::Settings;
 use crate::divide::{self, Divider, PieceSink};
 use crate::key::ProcessCell;
 
-/// So much more memory is taken by one step of a request, in bytes, before whoever drives this can look after the rest.
+/// One step takes this much more memory, in bytes, before control returns to the caller.
 const STEP: u64 = 1 << 20;
 
 /// One step of taking in a request.
@@ -22,18 +22,18 @@ struct Step<'a> {
     target: Target<'a>,
 }
 
-/// Where the samples of a request go.
+/// Where the samples of a request are stored.
 struct Target<'a> {
     settings: &'a Settings,
     windows: &'a mut Store<ProcessCell>,
     found: &'a mut Found,
     request: Request<'a>,
     out: &'a mut Outbox,
-    /// What was held when the step began, in bytes.
+    /// The memory held when the step began, in bytes.
     before: u64,
 }
 
-/// Takes in what is left of a request, until it is enough for one step. Returns whether that was all of it.
+/// Takes in the rest of a request until the step is full. Returns whether the request is finished.
 pub(super) fn take_in(
     work: &mut UnderWay,
     settings: &Settings,
@@ -73,7 +73,7 @@ impl<'a> Visitor<'a> for Step<'_> {
         true
     }
 
-    /// Puts what is left of a sample into the windows of its process and times.
+    /// Puts the rest of a sample into the windows of its process and times.
     fn sample(&mut self, place: ScopedProfile<'a>, sample: &Sample<'a>, at: &mut Position) -> bool {
         let Self { profiles, divider, target } = self;
         if !divider.is_ranged() {
@@ -98,7 +98,7 @@ impl<'a> Visitor<'a> for Step<'_> {
         self.divider.end_profile();
     }
 
-    /// Closes the windows of processes of which nothing else will come: there is nothing to wait for.
+    /// Closes the windows of processes that occur in this resource alone: nothing more will arrive for them.
     fn end_resource(&mut self) {
         for process in in_order(&mut self.target.found.alone) {
             self.target.windows.close_group(&ProcessCell::first(process), |_| true);
@@ -106,7 +106,7 @@ impl<'a> Visitor<'a> for Step<'_> {
     }
 }
 
-/// Where the pieces of one sample go.
+/// Stores the pieces of one sample.
 struct OfOneSample<'a, 'b> {
     target: &'a mut Target<'b>,
     place: ScopedProfile<'a>,
@@ -118,7 +118,7 @@ struct OfOneSample<'a, 'b> {
 }
 
 impl OfOneSample<'_, '_> {
-    /// How long the cells of the process are, and where they start.
+    /// The width of the process's cells, and where they start.
     fn grid(&self) -> (u64, u64) {
         let (identity, width) = (self.process.identity, self.target.settings.rules.cell_width());
         let phase = self.target.found.phases.get(&identity.hash).copied();

@@ -1,4 +1,4 @@
-//! A request that is being taken in, and what was found about it.
+//! A request that is partly taken in, and what is known about it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,7 +11,7 @@ use crate::config::Settings;
 use crate::divide::Divider;
 use crate::key::ProcessCell;
 
-/// A request that is being taken in.
+/// A request that is partly taken in.
 pub(super) struct UnderWay {
     pub(super) profiles: Profiles,
     pub(super) at: Position,
@@ -19,27 +19,27 @@ pub(super) struct UnderWay {
     pub(super) found: Found,
 }
 
-/// What was found about a request.
+/// What is known about a request.
 pub(super) struct Found {
     pub(super) processes: Moved,
-    /// Where the cells of a process start, by its hash, if not where they usually do.
+    /// By process hash, where its cells start if not at the usual boundaries.
     pub(super) phases: HashMap<u128, u64>,
-    /// When it came.
+    /// When it arrived.
     pub(super) now: Now,
-    /// So many closed windows may wait to be flushed while it is taken in.
+    /// How many closed windows may wait for their flush while it is taken in.
     pub(super) may_wait: usize,
     /// Observations that are neither in a window nor lost yet.
     pub(super) left: u64,
     pub(super) intake: Intake<ProcessCell>,
-    /// Processes that got something.
+    /// Processes that got observations.
     pub(super) touched: HashSet<u128>,
-    /// Processes of the resource at hand of which nothing else will come.
+    /// Processes that occur only in the current resource.
     pub(super) alone: HashSet<u128>,
-    /// Observations of processes that were not identified, not noted yet.
+    /// Observations of unidentified processes, not yet counted in a note.
     pub(super) weak: u64,
 }
 
-/// The processes of a request: what samples say of them is moved up to their resources.
+/// The processes of a request. Process attributes of samples move to their resources.
 pub(super) struct Moved(pub(super) Processes);
 
 impl Rewrite for Moved {
@@ -76,7 +76,7 @@ impl UnderWay {
         Self { profiles, at: Position::default(), divider, found }
     }
 
-    /// The memory that is taken besides the request itself, which is charged to whoever sent it. Rough, in bytes.
+    /// Approximate memory beside the request itself, in bytes. It is charged to the sender.
     pub(super) fn bytes(&self) -> u64 {
         let Found { processes, phases, intake, touched, alone, .. } = &self.found;
         let sets = (touched.capacity() + alone.capacity()) * (size_of::<u128>() + 1)
@@ -86,7 +86,7 @@ impl UnderWay {
 }
 
 impl Found {
-    /// Forgets what can be found again, where it has become much.
+    /// Drops lookup tables that can be rebuilt, once they are large.
     pub(super) fn forget_much(&mut self) {
         if self.intake.entries() >= MEMO || self.processes.0.are_many() {
             self.processes.0.forget();

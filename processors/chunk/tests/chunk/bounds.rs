@@ -8,7 +8,7 @@ fn observations(batches: &[Profiles]) -> Vec<u64> {
     batches.iter().map(Profiles::observations).collect()
 }
 
-/// Guarantees: a profile that is larger than a window may get is split, between two timestamps if need be, and never
+/// Guarantees: a profile larger than the limit of a window is split, between two timestamps if necessary, and never
 /// dropped.
 #[test]
 fn large_profiles_are_split() {
@@ -25,7 +25,7 @@ fn large_profiles_are_split() {
     }
 }
 
-/// Guarantees: a window closes early when it takes too much memory.
+/// Guarantees: a window that takes too much memory is closed early.
 #[test]
 fn large_windows_close_early() {
     let mut chunk = chunk("", "max_window_bytes: 4KiB");
@@ -39,7 +39,7 @@ fn large_windows_close_early() {
     assert!(closed > 2, "{closed}");
 }
 
-/// Guarantees: with as many processes as there may be, another one closes the oldest window early.
+/// Guarantees: at the maximum number of processes, another one closes the oldest window early.
 #[test]
 fn the_oldest_process_makes_room() {
     let mut chunk = chunk("", "max_processes: 2");
@@ -49,15 +49,15 @@ fn the_oldest_process_makes_room() {
     let out = process_one(&mut chunk, one(&process(3), &[T + 3]), at(0));
     assert_eq!(batches(&out).iter().flat_map(times).collect::<Vec<_>>(), [T + 1]);
     assert_eq!(noted(&out, CLOSED_EARLY), 1);
-    // Windows are bounded as well: one process in many minutes.
+    // The number of windows is bounded as well: one process in many minutes.
     let minutes: Vec<_> = (0..10).map(|n| T + n * 61 * S).collect();
     let out = process_one(&mut chunk, one(&process(3), &minutes), at(0));
     assert!(noted(&out, CLOSED_EARLY) >= 7);
     assert_eq!(chunk.held().quantities.total() + batches(&out).iter().map(Profiles::observations).sum::<u64>(), 12);
 }
 
-/// Guarantees: a hundred thousand processes in one request come out as a hundred thousand batches, none of which drags
-/// the whole dictionary along, and windows stay within their bound.
+/// Guarantees: a hundred thousand processes in one request become a hundred thousand batches, none of them with the
+/// whole dictionary, and the number of windows stays within its bound.
 #[test]
 fn a_hundred_thousand_processes() {
     const PROCESSES: i64 = 100_000;
@@ -81,8 +81,8 @@ fn a_hundred_thousand_processes() {
     }
 }
 
-/// Guarantees: when memory is short the largest windows go first, and half of what was held is free afterwards; what
-/// stays open goes on.
+/// Guarantees: when memory is short, the largest windows are closed first, until half of the held memory is free; the
+/// others stay open and continue to accept data.
 #[test]
 fn relief_closes_the_largest_windows() {
     let mut chunk = chunk("", "");
@@ -100,7 +100,7 @@ fn relief_closes_the_largest_windows() {
     assert_eq!(chunk.held().quantities.total(), 30);
 }
 
-/// Guarantees: all windows together stay within their bound.
+/// Guarantees: the total memory of all windows stays within its bound.
 #[test]
 fn memory_is_bounded() {
     let mut chunk = chunk("", "max_bytes: 128KiB\nmax_window_bytes: 128KiB");
@@ -114,8 +114,8 @@ fn memory_is_bounded() {
     assert!(closed > 50, "{closed}");
 }
 
-/// Guarantees: the dictionary of what is held is there once for all processes of a sender, the request is let go, and
-/// all memory is given back when the windows are closed.
+/// Guarantees: the dictionary of held data is stored once for all processes of a sender, the request is released, and
+/// all memory is released when the windows are closed.
 #[test]
 fn dictionaries_are_shared_and_freed() {
     let batch = |pid: i64| {
@@ -144,8 +144,8 @@ fn dictionaries_are_shared_and_freed() {
     assert!(chunk.held().bytes <= idle + 64 * 1024, "{idle} {:?}", chunk.held());
 }
 
-/// Guarantees: what many processes have in common cannot be multiplied without bound: beyond a budget it is dropped,
-/// counted, and the rest still goes out.
+/// Guarantees: data common to many processes is not multiplied without bound: beyond a budget it is dropped and
+/// counted, and the rest is still sent.
 #[test]
 fn amplification_is_bounded() {
     let mut builder = Builder::new();
@@ -168,7 +168,7 @@ fn amplification_is_bounded() {
     }
 }
 
-/// Guarantees: a resource of many attributes is not multiplied by the processes of its samples without bound.
+/// Guarantees: a resource with many attributes is not multiplied without bound by the processes in its samples.
 #[test]
 fn wide_resources_are_bounded() {
     let mut builder = Builder::new();
@@ -190,8 +190,8 @@ fn wide_resources_are_bounded() {
     }
 }
 
-/// Guarantees: times that lie apart do not make thousands of bytes of each: beyond the budget they are dropped and
-/// counted.
+/// Guarantees: scattered timestamps do not become thousands of bytes each without bound: beyond the budget they are
+/// dropped and counted.
 #[test]
 fn scattered_times_are_bounded() {
     const TIMES: u64 = 60_000;
@@ -207,8 +207,8 @@ fn scattered_times_are_bounded() {
     }
 }
 
-/// Guarantees: a sample whose times go to and fro between two windows is taken apart with each value beside its time,
-/// and in one pass: with one for each time this test would not end.
+/// Guarantees: a sample whose timestamps alternate between two windows is split with each value beside its timestamp,
+/// and in one pass: with a pass per timestamp this test would not end.
 #[test]
 fn interleaved_times_keep_their_values() {
     const TIMES: u64 = 100_000;
@@ -216,7 +216,7 @@ fn interleaved_times_keep_their_values() {
     let values: Vec<_> = (0..TIMES).map(|n| n as i64).collect();
     let mut builder = Builder::new();
     builder.resource(&process(1));
-    // Events: what is a time is divided where it is longer than a window.
+    // Events: only durations are split at window ends.
     let sample_type = builder.value_type("events", "count");
     builder.profile(Profile { sample_type, ..Profile::default() });
     builder.sample(None, None, None, &times, &values);
@@ -236,7 +236,7 @@ fn interleaved_times_keep_their_values() {
     }
 }
 
-/// Guarantees: a call puts out one window at most, whatever is due, short or at its end.
+/// Guarantees: a call sends at most one window, whether windows are due, memory is short, or the pipeline ends.
 #[test]
 fn one_window_at_a_time() {
     type Call = fn(&mut Chunk, &mut Outbox) -> bool;
@@ -270,8 +270,8 @@ fn one_window_at_a_time() {
     }
 }
 
-/// Guarantees: a request of a hundred thousand processes never has more than a bounded number of windows open, puts out
-/// one at a time, and is known to be under way until all of it is taken in; what is not yet in a window counts as held.
+/// Guarantees: a request with many thousands of processes only has a bounded number of open windows, sends one at a
+/// time, and is reported as unfinished until all of it is taken in; its remaining observations count as held.
 #[test]
 fn large_requests_are_taken_in_piece_by_piece() {
     const PROCESSES: i64 = 20_000;
@@ -314,14 +314,14 @@ fn large_requests_are_taken_in_piece_by_piece() {
                 calls += 1;
             }
             assert!(calls > PROCESSES / 2, "{place}: {calls}");
-            // Without windows what is known of each sample is there until the request is cut.
+            // Without windows, the state of each sample exists until the request is cut.
             assert!(most < if identity == "window: 0s" { 24 << 20 } else { 12 << 20 }, "{place}: {most}");
         }
     }
 }
 
-/// Guarantees: what a thousand real processes have in common is written for each of them, however much less is held,
-/// and nothing of it is dropped.
+/// Guarantees: stacks common to a thousand real processes are written for each of them, though much less is held, and
+/// none is dropped.
 #[test]
 fn common_stacks_are_no_amplification() {
     let mut chunk = chunk("", "");

@@ -10,7 +10,7 @@ fn problems(yaml: &str) -> Vec<String> {
     }
 }
 
-/// Guarantees: nothing written means the defaults, and every key can be written.
+/// Guarantees: an empty configuration means the defaults, and every key can be set.
 #[test]
 fn every_key_has_a_default() {
     let all = "lateness: 10s\nmax_observations: 100000\nmax_window_bytes: 16MiB\nmax_processes: 10000\n\
@@ -21,7 +21,7 @@ fn every_key_has_a_default() {
     assert_eq!(problems(""), [""; 0]);
 }
 
-/// Guarantees: each rule that is broken is named, all of them at once.
+/// Guarantees: all broken rules are reported at once.
 #[test]
 fn every_rule_is_checked() {
     let yaml = "max_observations: 0\nmax_window_bytes: 1\nmax_processes: 0\nmax_bytes: 0\n\
@@ -41,8 +41,8 @@ fn every_rule_is_checked() {
     assert_eq!(problems("latenes: 5s"), ["unknown key `latenes`"]);
 }
 
-/// Guarantees: who writes a key that has moved to `service.identity` is told its new path and what to write there, at
-/// the place of the old one, together with everything else that is wrong.
+/// Guarantees: for a key that moved to `service.identity`, the error at the old place names the new path and the value
+/// to write there, together with all other problems.
 #[test]
 fn moved_keys_say_where_they_went() {
     let written =
@@ -66,7 +66,7 @@ fn moved_keys_say_where_they_went() {
     }
     assert_eq!(text.len(), 4);
     assert!(text.iter().any(|text| text.starts_with("6:") && text.contains("unknown key `latenes`")), "{text:#?}");
-    // What comes from the environment is not shown, and what is no text is not repeated.
+    // Values from the environment are not shown, and values that are no text are not repeated.
     let hidden = problems(written.replace("30s", "${env:SECRET}").replace("1h", "{a: b}"));
     let hints: Vec<_> = hidden.iter().filter_map(|problem| problem.hint.as_deref()).collect();
     assert!(!hints.concat().contains("7m"), "{hints:?}");

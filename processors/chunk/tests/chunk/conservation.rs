@@ -16,13 +16,13 @@ const SETTINGS: [(&str, &str); 6] = [
     ("window: 1s, attributes: [instance, container]", "max_dictionary_age: 1s\nmax_dictionary_bytes: 1"),
 ];
 
-/// A batch in which anything may carry anything: processes at resources and on samples, times near and far, with and
-/// without values, links, and profiles of every shape.
+/// A batch with random contents: processes in resources and samples, times near and far, with and without values,
+/// links, and profiles of every shape.
 fn batch(random: &mut Rng, now: Now) -> Profiles {
     any_batch(random, now, true)
 }
 
-/// The same, and unless anything is to be `long`, no observation and no profile is longer than a window.
+/// The same; unless `long` is set, no observation and no profile is longer than a window.
 fn any_batch(random: &mut Rng, now: Now, long: bool) -> Profiles {
     let mut builder = Builder::new();
     for _ in 0..random.usize(1..4) {
@@ -82,7 +82,7 @@ fn any_batch(random: &mut Rng, now: Now, long: bool) -> Profiles {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
-    /// Guarantees: every call accounts for every observation, whatever the stream, the settings and the times, and
+    /// Guarantees: every call accounts for every observation, whatever the data, the settings and the times, and
     /// nothing is due or held after a flush.
     #[test]
     fn conserves(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
@@ -93,9 +93,9 @@ proptest! {
         prop_assert!(processor.held().bytes < 4096, "{:?}", processor.held());
     }
 
-    /// Guarantees: what leaves is what came, observation by observation, with all that is to be seen of each; each
-    /// batch is of one process, no longer than a minute, and within its window. (What is longer than a window is
-    /// divided, see the modules `long` and `owned`.)
+    /// Guarantees: the output equals the input, observation by observation, with all properties; each batch has one
+    /// process, is no longer than a minute, and lies within its window. (Data longer than a window is split, see the
+    /// modules `long` and `owned`.)
     #[test]
     fn keeps_every_observation(seed in any::<u64>(), settings in 0..SETTINGS.len()) {
         let mut random = Rng::with_seed(seed);
@@ -155,7 +155,7 @@ proptest! {
     }
 }
 
-/// Guarantees: an envelope passes as it came.
+/// Guarantees: an envelope passes unchanged.
 #[test]
 fn envelopes_pass() {
     for identity in ["window: 60s", "window: 0s"] {

@@ -5,8 +5,8 @@ use profbridge_model::{Builder, Profiles};
 
 use crate::support::*;
 
-/// Guarantees: a request of one process and less than a minute goes on as it came: the same dictionary, samples and
-/// bytes, and it says whose it is.
+/// Guarantees: a request with one process and less than a minute passes unchanged: the same dictionary, samples and
+/// bytes, with its process and window added.
 #[test]
 fn the_usual_request_is_not_touched() {
     let mut batch = one(&process(1), &[T + 59 * S, T]);
@@ -24,7 +24,7 @@ fn bytes(bytes: &'static [u8]) -> bytes::Bytes {
     bytes::Bytes::from_static(bytes)
 }
 
-/// Guarantees: a few processes whose samples carry nothing to be moved share the dictionary of the request.
+/// Guarantees: a few processes whose samples have no attributes to move share the dictionary of the request.
 #[test]
 fn a_few_processes_share_the_dictionary() {
     let mut builder = Builder::new();
@@ -41,7 +41,7 @@ fn a_few_processes_share_the_dictionary() {
     }
 }
 
-/// Guarantees: a request of more than a minute is cut into minutes from its first observation on.
+/// Guarantees: a request of more than a minute is cut into minutes, starting at its first observation.
 #[test]
 fn long_requests_are_cut() {
     let batch = one(&process(1), &[T + 150 * S, T, T + 60 * S - 1, T + 60 * S]);
@@ -52,7 +52,7 @@ fn long_requests_are_cut() {
     assert_eq!(cut, expected);
 }
 
-/// Guarantees: a request without observations leaves nothing, neither output nor loss.
+/// Guarantees: a request without observations gives neither output nor loss.
 #[test]
 fn nothing_comes_of_nothing() {
     for identity in ["window: 60s", "window: 0s"] {
@@ -66,8 +66,8 @@ fn nothing_comes_of_nothing() {
     }
 }
 
-/// Guarantees: of a request of many processes only some are looked at at a time, so what is known of them takes little
-/// memory; all of them leave, each once.
+/// Guarantees: of a request with many processes only some are examined at a time, so their state takes little memory;
+/// all of them are sent, each once.
 #[test]
 fn many_processes_are_looked_at_in_parts() {
     const PROCESSES: u32 = 5000;
@@ -95,6 +95,6 @@ fn many_processes_are_looked_at_in_parts() {
         outbox = Outbox::default();
         chunk.advance(at(0), &mut outbox);
     }
-    // In one piece it is 2 MB.
+    // Examined at once it would be 2 MB.
     assert!(most < 1 << 20, "{most} bytes");
 }

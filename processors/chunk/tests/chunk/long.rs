@@ -1,4 +1,4 @@
-//! What is longer than a window goes on in the next one.
+//! Data longer than a window, which continues in the next one.
 
 use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::builder::Any;
@@ -26,8 +26,8 @@ fn batch(kind: &str, duration: u64, samples: &[Row<'_>]) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// What becomes of a batch, window by window: start and end in seconds after [`T`], and of each observation the
-/// function, its timestamp or its profile's range, and its values. The second number is how many were synthesized.
+/// The windows made of a batch: start and end in seconds after [`T`], and for each observation the function, its
+/// timestamp or its profile's range, and its values. The second result is the number of synthesized observations.
 fn cut(identity: &str, batch: Profiles) -> (String, u64) {
     let mut chunk = chunk(identity, "");
     let observations = batch.observations();
@@ -58,8 +58,8 @@ fn sent(out: &Outbox) -> u64 {
     batches(out).iter().map(Profiles::observations).sum()
 }
 
-/// Guarantees: the values of a profile of 120 s become two windows; each thread's lie end to end from the start, and
-/// what crosses the windows' border is divided, counted once and once as synthesized.
+/// Guarantees: the values of a profile of 120 s become two windows; those of each thread are placed end to end from the
+/// start, and one that crosses the border is split, counted once and once as synthesized.
 /// rule: otep-0239#duration
 #[test]
 fn values_of_two_minutes() {
@@ -81,8 +81,8 @@ fn values_of_two_minutes() {
     assert_eq!(synthesized, 4);
 }
 
-/// Guarantees: values without a thread fill as many lanes of the profile's length as they need, and each window gets
-/// its part of every lane.
+/// Guarantees: values without a thread fill as many lanes of the profile's length as needed, and each window gets its
+/// part of every lane.
 #[test]
 fn values_without_threads() {
     let batch = batch("cpu", 120, &[(None, "a", &[], &[200]), (None, "b", &[], &[150])]);
@@ -91,8 +91,8 @@ fn values_without_threads() {
     assert_eq!(cut("", batch), (expected.to_owned(), 2));
 }
 
-/// Guarantees: a thread that has more than its profile is long has its share of all of it in every window; a profile
-/// that does not say how long it is, is as long as the longest of its threads.
+/// Guarantees: a thread with more time than its profile gets the same share in every window; a profile without a
+/// duration is as long as the longest of its threads.
 #[test]
 fn values_of_a_wrong_length() {
     let long = batch("cpu", 120, &[(Some(7), "a", &[], &[120]), (Some(7), "b", &[], &[120])]);
@@ -104,8 +104,7 @@ fn values_of_a_wrong_length() {
     assert_eq!(cut("window: 0s", short), ("0..60: a@0+0=[50] b@0+0=[100]".to_owned(), 0));
 }
 
-/// Guarantees: an observation of 90 s of waiting is divided where its window ends, and those before and after it are
-/// not.
+/// Guarantees: a wait of 90 s is split where its window ends, and the observations before and after it are not.
 #[test]
 fn timed_values() {
     let batch = || batch("wall", 200, &[(Some(7), "w", &[1, 14, 104], &[13, 90, 5])]);
@@ -119,14 +118,14 @@ fn timed_values() {
     assert_eq!((sum(&text), text.lines().count() as u64), (108, 2 + synthesized / 2), "{text}");
 }
 
-/// Guarantees: what a timestamp is the end of (off-CPU time) is divided towards the past.
+/// Guarantees: an observation whose timestamp is its end (off-CPU time) is split towards the past.
 #[test]
 fn values_that_end_at_their_timestamp() {
     let batch = batch("off_cpu", 200, &[(Some(7), "w", &[0, 100], &[0, 70])]);
     assert_eq!(cut("window: 0s", batch), ("0..60: w@0=[0] w@60=[30]\n60..120: w@100=[40]".to_owned(), 1));
 }
 
-/// Guarantees: a part in a window of the future does not close the window of now.
+/// Guarantees: a part in a future window does not close the current one.
 #[test]
 fn parts_close_nothing() {
     let mut chunk = chunk("window: 10s", "lateness: 1s");
@@ -134,8 +133,8 @@ fn parts_close_nothing() {
     assert!(out.telemetry.is_empty() && out.synthesized.total() >= 8, "{}", out.synthesized.total());
 }
 
-/// Guarantees: absurd values make an hour of windows at most, and absurd numbers of them no more parts than a request
-/// may add; nothing of what they say is lost, and nothing overflows.
+/// Guarantees: absurd values make at most an hour of windows, and absurd numbers of them at most the parts that a
+/// request may add; no time is lost, and nothing overflows.
 #[test]
 fn absurd_values() {
     for identity in ["window: 1s", "window: 0s"] {

@@ -1,6 +1,6 @@
-//! What `chunk` promises, one test per rule.
+//! The guarantees of `chunk`, one test each.
 
-// A test that cannot go on fails.
+// A test that cannot continue fails.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod bounds;

@@ -1,4 +1,4 @@
-//! Whose time is whose in Sentry, from the request over windows to finished chunks, by brute force
+//! The time that Sentry assigns to each function, from the request through windows to finished chunks, by brute force
 //! (`profbridge_testkit::owned`).
 
 use bytes::Bytes;
@@ -16,8 +16,7 @@ use crate::support::*;
 
 const MODES: [&str; 3] = ["", "window: 0s", "window: 7s"];
 
-/// The chunks of a request, with the time in which threads were blocked, and the nanoseconds that were counted as not
-/// shown.
+/// The chunks of a request, including the time in which threads were blocked, and the nanoseconds counted as not shown.
 fn chunks(identity: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>, u64) {
     let decoded = otlp::decode(Bytes::from(request.encode_to_vec()), &Limits::default()).unwrap();
     let mut processor = chunk(identity, "");
@@ -51,14 +50,14 @@ fn check(identity: &str, request: &ExportProfilesServiceRequest) -> Result<u64, 
     Ok(clipped)
 }
 
-/// One of some functions, most of the time one of a few.
+/// One of some functions, mostly one of a few.
 fn stack(random: &mut Rng) -> [Frame; 2] {
     let function = random.u32(0..6).min(random.u32(0..60));
     [Frame::from(&format!("cpython!f{function}@/app/f.py:{function}")), Frame::from("cpython!main@/app/main.py:1")]
 }
 
-/// The times at which a timer of this period sees a thread that runs from time to time, in nanoseconds after [`T0`]:
-/// late by `spacing`, with jitter, with pauses, at times only once.
+/// The times, in nanoseconds after [`T0`], at which a timer of this period observes a thread that runs intermittently:
+/// stretched by `spacing`, with jitter and pauses, sometimes only once.
 fn schedule(random: &mut Rng, period: u64, length: u64) -> Vec<u64> {
     let spacing = [1.0, 1.0, 1.01, 1.1, 1.4, 1.45][random.usize(0..6)];
     let jitter = period * random.u64(1..40) / 100;
@@ -78,8 +77,8 @@ fn schedule(random: &mut Rng, period: u64, length: u64) -> Vec<u64> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
 
-    /// Guarantees: timestamps with jitter, late timers, lone samples, pauses and several threads, named or not: each
-    /// function of each thread owns in Sentry what was sampled of it, and each is listed, wherever windows end.
+    /// Guarantees: with jittered timestamps, late timers, single samples, pauses and several threads, named or not,
+    /// each function of each thread has in Sentry the time that was sampled, and each is listed, wherever windows end.
     /// rule: differences#sample-time
     #[test]
     fn timestamps(seed in any::<u64>(), mode in 0..MODES.len()) {
@@ -97,8 +96,7 @@ proptest! {
         check(MODES[mode], &builder.build())?;
     }
 
-    /// Guarantees: so it is for values without timestamps, however long their profile is, and nothing of them is cut
-    /// off.
+    /// Guarantees: the same for values without timestamps, however long their profile is, and nothing is cut off.
     #[test]
     fn values(seed in any::<u64>(), mode in 0..MODES.len()) {
         let mut random = Rng::with_seed(seed);
@@ -118,8 +116,8 @@ proptest! {
         prop_assert_eq!(check(MODES[mode], &builder.build())?, 0);
     }
 
-    /// Guarantees: so it is for a thread that waits and runs in turn, each for as long as its value says, over windows,
-    /// and nothing of it is cut off.
+    /// Guarantees: the same for a thread that alternately waits and runs, each for as long as its value, across
+    /// windows, and nothing is cut off.
     #[test]
     fn waiting(seed in any::<u64>(), mode in 0..MODES.len()) {
         let mut random = Rng::with_seed(seed);
@@ -136,8 +134,8 @@ proptest! {
         prop_assert_eq!(check(MODES[mode], &builder.build())?, 0);
     }
 
-    /// Guarantees: so it is for threads that run and are blocked in turn, where the profiler says of both what the eBPF
-    /// profiler says: the ticks in which a thread ran, and when it ran again and for how long it had not.
+    /// Guarantees: the same for threads that alternately run and are blocked, with the data of the eBPF profiler: the
+    /// ticks in which a thread ran, and the end and the length of each blocked time.
     #[test]
     fn blocked(seed in any::<u64>(), mode in 0..MODES.len()) {
         let mut random = Rng::with_seed(seed);

@@ -25,7 +25,7 @@ fn id(batch: &Profiles) -> String {
     batch.window.as_ref().unwrap().profiler_id.to_string()
 }
 
-/// Guarantees: two processes of one request leave in two batches, each with its own id.
+/// Guarantees: two processes of one request become two batches, each with its own id.
 #[test]
 fn one_process_per_batch() {
     for identity in MODES {
@@ -42,8 +42,8 @@ fn one_process_per_batch() {
     }
 }
 
-/// Guarantees: process, container, service and host attributes of samples are moved to the resource and tell processes
-/// apart; those of the thread stay.
+/// Guarantees: process, container, service and host attributes of samples move to the resource and distinguish
+/// processes; those of the thread stay.
 #[test]
 fn process_attributes_move_up() {
     for identity in MODES {
@@ -80,8 +80,7 @@ fn process_attributes_move_up() {
     }
 }
 
-/// Guarantees: a process has the same id whichever replica sees it, whoever sends it, and wherever its attributes
-/// stand.
+/// Guarantees: a process has the same id in every replica, whoever sends it, and wherever its attributes are.
 /// rule: sample-format-v2#profiler-id-random
 #[test]
 fn replicas_agree() {
@@ -101,7 +100,7 @@ fn replicas_agree() {
     assert_eq!(ids.len(), 1);
 }
 
-/// Guarantees: a process that cannot be identified is scoped to its peer, told apart by every attribute, and counted.
+/// Guarantees: an unidentified process is scoped to its peer, distinguished by every attribute, and counted.
 #[test]
 fn weak_processes_stay_apart() {
     for identity in MODES {
@@ -119,10 +118,9 @@ fn weak_processes_stay_apart() {
     }
 }
 
-/// Guarantees: what a peer that passes on the profiles of several machines sends without saying whose it is is merged
-/// with nothing, though all that is said is equal: neither with another resource of its request nor with another
-/// request. What comes of one resource stays together, it leaves at once, it is counted as weak, and nothing is lost.
-/// What says whose it is is merged as ever.
+/// Guarantees: unidentified profiles that a peer forwards for several machines are never merged, even if all attributes
+/// are equal: neither with another resource of the request nor with another request. Those of one resource stay
+/// together, are sent at once and counted as weak, and nothing is lost. Identified profiles are merged as usual.
 #[test]
 fn relayed_weak_processes_are_never_merged() {
     for identity in MODES {
@@ -162,8 +160,8 @@ fn relayed_weak_processes_are_never_merged() {
     }
 }
 
-/// Guarantees: a session is as long as is said, and each has its own id; where nothing is said it is as long as the
-/// process lives.
+/// Guarantees: sessions have the configured length and separate ids; without a configured length, a session lasts as
+/// long as the process.
 /// rule: sample-format-v2#profiler-id-random, profiles-sdk#v2-profiler-id, profiles-sdk#session
 #[test]
 fn sessions_have_their_own_ids() {
@@ -175,7 +173,7 @@ fn sessions_have_their_own_ids() {
     for mode in MODES {
         assert_eq!(ids(mode), 1);
         assert_eq!(ids(&format!("{mode}, session: 1h")), 2);
-        // Another decade is the same life.
+        // The same even after a decade.
         let input = [T, T + 10 * 365 * 86_400 * S].map(|time| one(&process(1), &[time])).into();
         let lives = run(mode, input).0.iter().map(id).collect::<BTreeSet<_>>();
         assert_eq!(lives.len(), 1, "{mode}");
@@ -184,7 +182,7 @@ fn sessions_have_their_own_ids() {
     }
 }
 
-/// Guarantees: one process whose attributes differ between samples is one batch with a resource for each.
+/// Guarantees: a process whose attributes differ between samples is one batch with a resource for each variant.
 #[test]
 fn one_process_with_two_resources() {
     for identity in MODES {

@@ -1,4 +1,4 @@
-//! Profiles in, profiles out, and what is to be seen in them.
+//! Creates profiles, runs the processor, and lists the contents of its output.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use profbridge_processor_chunk::{Chunk, Config};
 
 /// A second in nanoseconds.
 pub(crate) const S: u64 = 1_000_000_000;
-/// When the tests take place.
+/// The time at which the tests take place.
 pub(crate) const T: u64 = 1_767_225_600 * S;
 
 /// A processor with these keys of `service.identity` and of its own, in YAML.
@@ -22,20 +22,20 @@ pub(crate) fn chunk(identity: &str, yaml: &str) -> Chunk {
     Chunk::new(Config::read(&section).unwrap().check(&section, &rules).unwrap())
 }
 
-/// The time, so many nanoseconds after [`T`].
+/// The time this many nanoseconds after [`T`].
 pub(crate) fn at(nanos: u64) -> Now {
     Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
 }
 
-/// What is to be seen of one observation, wherever its attributes stand.
+/// The visible properties of one observation, wherever its attributes are stored.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Seen {
-    /// Attributes of resource and sample together.
+    /// The attributes of resource and sample together.
     pub(crate) attributes: BTreeMap<String, String>,
     pub(crate) scope: String,
     pub(crate) kind: String,
     pub(crate) period: i64,
-    /// The range of the profile, where there is no timestamp.
+    /// The range of the profile, if there is no timestamp.
     pub(crate) range: Option<(u64, u64)>,
     pub(crate) frames: Vec<String>,
     pub(crate) link: Option<[u8; 16]>,
@@ -95,7 +95,7 @@ pub(crate) fn seen(batch: &Profiles) -> Vec<Seen> {
     all
 }
 
-/// All that left, in order.
+/// All exported profiles, in order.
 pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
     let profiles = |telemetry: &Telemetry| match telemetry {
         Telemetry::Profiles(profiles) => Some(profiles.clone()),
@@ -109,7 +109,7 @@ pub(crate) fn times(batch: &Profiles) -> Vec<u64> {
     seen(batch).into_iter().filter_map(|seen| seen.time).collect()
 }
 
-/// A batch with one resource, and one thread that has one frame at these times.
+/// A batch with one resource, and one thread with one frame at these times.
 pub(crate) fn one(resource: &[(&str, Any<'_>)], times: &[u64]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(resource);
@@ -126,7 +126,7 @@ pub(crate) fn process(pid: i64) -> [(&'static str, Any<'static>); 2] {
     [("host.id", Any::Str("host")), ("process.pid", Any::Int(pid))]
 }
 
-/// A batch whose one profile has values without timestamps.
+/// A batch with one profile that has values without timestamps.
 pub(crate) fn ranged(pid: i64, start: u64, duration: u64) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&process(pid));
@@ -135,7 +135,7 @@ pub(crate) fn ranged(pid: i64, start: u64, duration: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Hands telemetry to a processor.
+/// Passes telemetry to a processor.
 pub(crate) fn process_one(chunk: &mut Chunk, batch: impl Into<Telemetry>, now: Now) -> Outbox {
     let mut out = Outbox::default();
     process_all(chunk, batch.into(), now, &mut out);
@@ -151,7 +151,7 @@ pub(crate) fn flush(chunk: &mut Chunk) -> Vec<Profiles> {
     batches(&out)
 }
 
-/// What was noted under a name.
+/// The count of a note.
 pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {
     out.notes.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }

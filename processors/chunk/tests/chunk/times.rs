@@ -12,7 +12,7 @@ fn advance(chunk: &mut Chunk, nanos: u64) -> Vec<Profiles> {
     batches(&out)
 }
 
-/// The first start of a window of process `pid` that is not before [`T`].
+/// The first window start of process `pid` that is not before [`T`].
 fn window_start(pid: i64) -> u64 {
     start_of("", pid)
 }
@@ -23,8 +23,8 @@ fn start_of(identity: &str, pid: i64) -> u64 {
     flush(&mut chunk)[0].window.as_ref().unwrap().start_unix_nano
 }
 
-/// Guarantees: windows of processes start at times of their own, so that they do not all close at once, and at half
-/// seconds, where the receiver `ptrace` divides what is longer.
+/// Guarantees: windows of processes start at different times, so that they do not all close at once, and at half
+/// seconds, where the receiver `ptrace` splits longer observations.
 #[test]
 fn windows_are_shifted() {
     let starts: std::collections::BTreeSet<_> = (0..50).map(window_start).collect();
@@ -33,7 +33,7 @@ fn windows_are_shifted() {
     assert!(starts.iter().all(|start| (T..=T + 60 * S).contains(start)));
 }
 
-/// Guarantees: a sample that lies in two windows is split between two of its timestamps, values included.
+/// Guarantees: a sample in two windows is split between two of its timestamps, together with its values.
 #[test]
 fn samples_are_split_at_windows() {
     let start = window_start(1);
@@ -53,7 +53,7 @@ fn samples_are_split_at_windows() {
     assert_eq!(out[1].window.as_ref().unwrap().start_unix_nano, start + 60 * S);
 }
 
-/// Guarantees: a window closes when its length and the lateness have passed since its first arrival, and not before.
+/// Guarantees: a window closes when its length plus the lateness has passed since its first arrival, and not before.
 #[test]
 fn windows_close_by_age() {
     let mut chunk = chunk("window: 10s", "lateness: 2s");
@@ -67,7 +67,7 @@ fn windows_close_by_age() {
     assert_eq!(chunk.due(), None);
 }
 
-/// Guarantees: data that comes after its window was closed opens another one with the same id and times.
+/// Guarantees: data that arrives after its window was closed opens another one with the same id and times.
 #[test]
 fn late_data_opens_another_window() {
     let mut chunk = chunk("", "");
@@ -80,8 +80,8 @@ fn late_data_opens_another_window() {
     assert_eq!(times(&second[0]), [T + 1]);
 }
 
-/// Guarantees: a window closes as soon as its process is further than the lateness behind its end, also while little
-/// time has passed: a backlog does not pile up.
+/// Guarantees: a window closes once the time of its process is past its end by more than the lateness, even if little
+/// real time has passed, so a backlog does not accumulate.
 #[test]
 fn windows_close_when_their_time_has_passed() {
     let mut chunk = chunk("window: 10s", "lateness: 2s");
@@ -92,7 +92,7 @@ fn windows_close_when_their_time_has_passed() {
     assert_eq!(run(&mut chunk, start), [0; 0]);
     assert_eq!(run(&mut chunk, start + 12 * S - 1), [0; 0]);
     assert_eq!(run(&mut chunk, start + 12 * S), [start]);
-    // Another process is not concerned, and a clock that is wrong by an hour closes nothing.
+    // Another process is not affected, and a clock that is wrong by an hour closes nothing.
     process_one(&mut chunk, one(&process(2), &[T]), at(0));
     let out = process_one(&mut chunk, one(&process(2), &[T + 3600 * S]), at(0));
     assert!(out.telemetry.is_empty());
@@ -114,8 +114,8 @@ fn skew_is_counted() {
     }
 }
 
-/// Guarantees: what has no timestamps goes by the range of its profile: into the window in which it starts and ends, or
-/// into one of its own that starts with it; a profile that does not say when it was counts as now.
+/// Guarantees: samples without timestamps follow the range of their profile: into the window that contains it, or into
+/// a separate one that starts with it; a profile without a time counts as now.
 #[test]
 fn ranges_have_windows() {
     let start = window_start(1);
@@ -134,8 +134,8 @@ fn ranges_have_windows() {
     assert!((from..to).contains(&(T + 30 * S)));
 }
 
-/// Guarantees: a profile that is spread over windows covers in each what lies in it; samples without timestamps keep
-/// the range of their profile.
+/// Guarantees: a profile spread over windows covers in each only its part inside; samples without timestamps keep the
+/// range of their profile.
 #[test]
 fn profiles_are_clipped_to_their_window() {
     let start = window_start(1);
@@ -156,7 +156,7 @@ fn profiles_are_clipped_to_their_window() {
     assert_eq!(ranges, [(start + 55 * S, 5 * S), (start + 60 * S, 5 * S), (start + 55 * S, 10 * S)]);
 }
 
-/// Guarantees: a profile that says when it was and not for how long keeps its time.
+/// Guarantees: a profile with a time but no duration keeps its time.
 #[test]
 fn moments_keep_their_time() {
     let mut builder = profbridge_model::Builder::new();

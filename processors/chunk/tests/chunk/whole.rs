@@ -14,17 +14,17 @@ const CHUNK: &[u8] = include_bytes!("../../../../pipeline/wire/testdata/sentry/p
 fn captured() -> Profiles {
     let payload = CHUNK.split(|&byte| byte == b'\n').nth(2).unwrap();
     let mut profiles = chunk_reader::read(payload).unwrap();
-    // As it comes by OTLP.
+    // As received over OTLP.
     profiles.window = None;
     profiles
 }
 
-/// The profiler that a batch names.
+/// The profiler id in a batch.
 fn named(batch: &Profiles) -> Option<ProfilerId> {
     whole_chunk::profiler_id(batch.dictionary(), &batch.resources()[0].resource.attributes)
 }
 
-/// A batch of so many chunks, each of two samples, and so many profiles of a process.
+/// A batch of this many chunks, each with two samples, and this many other profiles of a process.
 fn mixed(chunks: u64, others: u64) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[(PROFILER_ID, "00112233445546778899aabbccddeeff".into())]);
@@ -44,8 +44,8 @@ fn mixed(chunks: u64, others: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Guarantees: a chunk of an SDK goes on as it came, with its profiler and its own time as its window, however windows
-/// are set; nothing of it is held.
+/// Guarantees: an SDK's chunk passes unchanged, with its profiler and its own time as its window, whatever the window
+/// settings; none of it is held.
 /// rule: round-trip#whole
 #[test]
 fn a_chunk_is_not_touched() {
@@ -66,8 +66,8 @@ fn a_chunk_is_not_touched() {
     }
 }
 
-/// Guarantees: of a request each chunk is a batch of its own, one in each call, also beyond the length of a window;
-/// what is none comes after them, the usual way.
+/// Guarantees: each chunk of a request becomes a separate batch, one per call, even if longer than a window; the other
+/// profiles are processed as usual afterwards.
 /// rule: round-trip#whole
 #[test]
 fn chunks_among_others() {
@@ -98,8 +98,7 @@ fn chunks_among_others() {
     }
 }
 
-/// Guarantees: a chunk of which something is missing is a profile like any other: cut by windows, and still its
-/// profiler's.
+/// Guarantees: an incomplete chunk is treated like any other profile: cut by windows, but still with its profiler id.
 /// rule: round-trip#profiler
 #[test]
 fn a_part_of_a_chunk() {
@@ -109,7 +108,7 @@ fn a_part_of_a_chunk() {
     let mut chunk = chunk("window: 1s", "");
     assert!(batches(&process_one(&mut chunk, part, at(0))).is_empty());
     let sent = flush(&mut chunk);
-    // Where one lasts beyond its window, the next one has a part of it.
+    // A sample that crosses the window's end continues in the next one.
     assert!(sent.len() > 1 && sent.iter().map(Profiles::observations).sum::<u64>() >= 100);
     let whole = batches(&process_one(&mut chunk, batch, at(0)));
     let id = |batch: &Profiles| batch.window.as_ref().unwrap().profiler_id;
@@ -117,7 +116,7 @@ fn a_part_of_a_chunk() {
 }
 
 /// Attack: tens of thousands of chunks that share one name of a megabyte.
-/// Guarantees: what they are multiplied to is bounded, and what is dropped is counted.
+/// Guarantees: the multiplied output is bounded, and dropped data is counted.
 #[test]
 fn attack_many_chunks_of_one_dictionary() {
     let mut builder = Builder::new();
