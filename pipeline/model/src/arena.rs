@@ -1,14 +1,14 @@
-//! Holds the dictionaries of many batches as one.
+//! Merges the dictionaries of many batches into one.
 //!
-//! Whoever holds profiles longer than a call puts what they refer to into an arena and lets the batch go: otherwise one
-//! eight-byte name pins a megabyte of request. Equal elements are one element, however many batches bring them, and
-//! putting a batch in costs what is referenced of it, not what the arena already holds.
+//! To hold profiles longer than a call, their elements are copied into an arena and the batch is dropped: otherwise one
+//! eight-byte name would pin a megabyte of request. Equal elements are stored once, however many batches contain them,
+//! and the cost of adding a batch depends on its referenced elements, not on the size of the arena.
 //!
-//! * Values lie in columns, in one place only; the hash tables hold 32-bit ids of them.
+//! * Values are stored once, in columns; the hash tables contain their 32-bit ids.
 //! * An element that equals the zero value is element 0, "not set". Attribute sets are sets (opentelemetry-proto
-//!   `profiles.proto`: "Sample identity"), so their order does not tell two of them apart.
-//! * Ids are given in order of first appearance, so what comes out is the same from run to run, although the hash is
-//!   seeded at random per arena. It has to be: names and stacks come from outside, and with a known hash their sender
+//!   `profiles.proto`: "Sample identity"), so sets that differ only in order are equal.
+//! * Ids are assigned in order of first appearance, so the output is the same in every run although the hash is seeded
+//!   at random per arena. The seed is needed because names and stacks come from outside: with a known hash their sender
 //!   could put all of them into one bucket.
 //! * Columns grow by a quarter, not by doubling. [`Arena::bytes`] counts what is allocated.
 
@@ -38,7 +38,7 @@ use crate::varint;
 /// Columns grow by one part in this many.
 const GROWTH: usize = 4;
 
-/// Interned tables that grow. See the [module](self).
+/// Interned, growing tables. See the [module](self).
 #[derive(Debug)]
 pub struct Arena {
     store: Store,
@@ -64,7 +64,7 @@ impl Default for Arena {
     }
 }
 
-/// What two equal locations have in common: all but the place of their lines.
+/// Two locations are equal if these parts are equal: everything but the position of their lines.
 type LocationKey<'a> = (Option<MappingId>, u64, Option<AttributeSetId>, &'a [Line]);
 
 fn location_key<'a>(location: &Location, lines: &'a [Line]) -> LocationKey<'a> {
@@ -101,7 +101,7 @@ macro_rules! intern {
 }
 
 impl Arena {
-    /// An arena that grows up to its limits.
+    /// An empty arena that grows up to its limits.
     pub fn new(limits: Limits) -> Self {
         Self {
             store: Store::default(),
@@ -122,7 +122,7 @@ impl Arena {
         }
     }
 
-    /// The memory it occupies: columns and hash tables as allocated, in bytes.
+    /// Memory use in bytes: columns and hash tables as allocated.
     pub fn bytes(&self) -> u64 {
         let tables = self.strings.allocation_size()
             + self.blobs.allocation_size()
@@ -136,22 +136,22 @@ impl Arena {
         (size_of::<Self>() + self.store.allocated() + tables) as u64
     }
 
-    /// The memory of its distinct elements alone: without hash tables and what is reserved, in bytes.
+    /// The memory of its distinct elements alone, without hash tables and reserved capacity, in bytes.
     pub fn distinct_bytes(&self) -> u64 {
         self.store.used() as u64
     }
 
-    /// What it has done so far.
+    /// Counters of its work so far.
     pub fn work(&self) -> Work {
         self.work
     }
 
-    /// The tables as they stand, to read from.
+    /// The current tables, for reading.
     pub fn source(&self) -> Source<'_> {
         self.store.source()
     }
 
-    /// The tables, to be made a dictionary of; nothing is copied.
+    /// Converts it into the tables of a dictionary without copying.
     pub fn into_tables(self) -> Tables {
         self.store.into_tables()
     }
@@ -174,7 +174,7 @@ impl Arena {
         Ok(())
     }
 
-    /// A string.
+    /// Adds a string.
     ///
     /// # Errors
     ///
@@ -183,7 +183,7 @@ impl Arena {
         self.put_string(text.as_bytes())
     }
 
-    /// A stack, from the leaf to the root.
+    /// Adds a stack, from the leaf to the root.
     ///
     /// # Errors
     ///
@@ -200,7 +200,6 @@ impl Arena {
     }
 }
 
-/// Finds what is there and adds what is not.
 impl TableWriter for Arena {
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full> {
         if bytes.is_empty() {

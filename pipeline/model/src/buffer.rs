@@ -1,8 +1,8 @@
-//! The bytes behind a batch: strings, stacks, timestamps and values are slices of them.
+//! The bytes of a batch: strings, stacks, timestamps and values are slices of them.
 
 use bytes::Bytes;
 
-/// A place in a [`Buffer`]: where a slice starts and how long it is, both in bytes.
+/// A range of a [`Buffer`], in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct ByteRange {
     /// The first byte.
@@ -12,16 +12,16 @@ pub struct ByteRange {
 }
 
 impl ByteRange {
-    /// Whether nothing lies behind this place.
+    /// Whether the range has no bytes.
     pub const fn is_empty(self) -> bool {
         self.len == 0
     }
 }
 
-/// A request's own bytes, followed by what had to be written anew because the request did not hold it in one piece.
+/// A request's own bytes, followed by the spill: data that the request did not contain in the needed form.
 ///
-/// A decoder hands over the request and needs no copy of it; whatever stood there in another form (an integer list
-/// that was not packed, say) goes into the spill. Offsets run through both as if they were one.
+/// A decoder passes on the request without copying it; data in another form (such as an integer list that was not
+/// packed) is rewritten into the spill. Offsets continue from the request into the spill.
 #[derive(Debug, Clone, Default)]
 pub struct Buffer {
     request: Bytes,
@@ -29,24 +29,24 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// A buffer of a request and its spill. Both together must be shorter than 4 GiB, which
+    /// Creates a buffer of a request and its spill. Together they must be shorter than 4 GiB, which
     /// [`Tables`](crate::Tables) checks.
     pub fn new(request: Bytes, spill: Bytes) -> Self {
         Self { request, spill }
     }
 
-    /// The bytes at a place; `None` where it is outside, or lies across the two parts.
+    /// The bytes of a range; `None` if it is outside, or crosses the border between request and spill.
     #[inline]
     pub fn get(&self, span: ByteRange) -> Option<&[u8]> {
         let (start, len) = (span.start as usize, span.len as usize);
         match start.checked_sub(self.request.len()) {
             None => self.request.get(start..start.checked_add(len)?),
-            // An empty place at the very end of the request is inside as well.
+            // An empty range at the very end of the request is inside as well.
             Some(start) => self.spill.get(start..start.checked_add(len)?),
         }
     }
 
-    /// Writes more behind the spill: what was there stays where it is. Copies the spill, not the request.
+    /// Appends to the spill; existing offsets stay valid. Copies the spill, but not the request.
     pub fn append(&mut self, more: &[u8]) {
         if more.is_empty() {
             return;
@@ -62,7 +62,7 @@ impl Buffer {
         self.request.len() + self.spill.len()
     }
 
-    /// The length of what was written anew, in bytes.
+    /// The length of the spill, in bytes.
     pub fn spill_len(&self) -> usize {
         self.spill.len()
     }

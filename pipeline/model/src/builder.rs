@@ -1,4 +1,4 @@
-//! Writes a batch: for whoever makes profiles rather than decodes them.
+//! Builds a batch, for code that creates profiles instead of decoding them.
 //!
 //! ```
 //! use profbridge_model::{Builder, Profile};
@@ -35,8 +35,8 @@ use crate::varint;
 
 /// Builds a batch from top to bottom: a resource, a scope in it, a profile in that, its samples.
 ///
-/// Equal elements of the dictionary become one. What goes wrong on the way (only that the batch gets larger than 4 GiB,
-/// which is what its offsets can address) is reported by [`Builder::finish`], so that building reads like a list.
+/// Equal elements of the dictionary are stored once. The only possible error on the way, a batch larger than 4 GiB (the
+/// limit of its offsets), is reported by [`Builder::finish`], so that building needs no error handling at each step.
 #[derive(Debug, Default)]
 pub struct Builder {
     arena: Arena,
@@ -46,7 +46,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// A builder of an empty batch.
+    /// Creates a builder of an empty batch.
     pub fn new() -> Self {
         Self::default()
     }
@@ -58,55 +58,55 @@ impl Builder {
         })
     }
 
-    /// A string of the dictionary.
+    /// Adds a string to the dictionary.
     pub fn string(&mut self, text: &str) -> Option<StringId> {
         let id = self.arena.string(text);
         self.take(id)
     }
 
-    /// A type with its unit.
+    /// Adds a type with its unit.
     pub fn value_type(&mut self, kind: &str, unit: &str) -> ValueType {
         ValueType { kind: self.string(kind), unit: self.string(unit) }
     }
 
-    /// A mapping.
+    /// Adds a mapping.
     pub fn mapping(&mut self, mapping: Mapping) -> Option<MappingId> {
         let id = self.arena.put_mapping(mapping);
         self.take(id)
     }
 
-    /// A function.
+    /// Adds a function.
     pub fn function(&mut self, function: Function) -> Option<FunctionId> {
         let id = self.arena.put_function(function);
         self.take(id)
     }
 
-    /// A location with its lines, the innermost callee first. Its own range of lines is ignored.
+    /// Adds a location with its lines, the innermost callee first. Its own range of lines is ignored.
     pub fn location(&mut self, location: Location, lines: &[Line]) -> Option<LocationId> {
         let id = self.arena.put_location(location, lines);
         self.take(id)
     }
 
-    /// A location with one line, as of an interpreted program.
+    /// Adds a location with one line, as in an interpreted program.
     pub fn frame(&mut self, function: &str, filename: &str, line: i64) -> Option<LocationId> {
         let (name, filename) = (self.string(function), self.string(filename));
         let function = self.function(Function { name, filename, ..Function::default() });
         self.location(Location::default(), &[Line { function, line, column: 0 }])
     }
 
-    /// A stack, from the leaf to the root.
+    /// Adds a stack, from the leaf to the root.
     pub fn stack(&mut self, locations: &[Option<LocationId>]) -> Option<StackId> {
         let id = self.arena.stack(locations.iter().copied());
         self.take(id)
     }
 
-    /// A link to a span.
+    /// Adds a link to a span.
     pub fn link(&mut self, trace_id: [u8; 16], span_id: [u8; 8]) -> Option<LinkId> {
         let id = self.arena.put_link(Link { trace_id, span_id });
         self.take(id)
     }
 
-    /// An attribute's value.
+    /// Converts an attribute value.
     pub fn value(&mut self, value: Any<'_>) -> Value {
         match value {
             Any::Empty => Value::Empty,
@@ -125,25 +125,25 @@ impl Builder {
         }
     }
 
-    /// An attribute that stands in no table, such as a resource's.
+    /// Creates an attribute that is not in the attribute table, such as a resource's.
     pub fn key_value(&mut self, key: &str, value: Any<'_>) -> Attribute {
         Attribute { key: self.string(key), value: self.value(value), unit: None }
     }
 
-    /// An attribute of the attribute table, with its unit.
+    /// Adds an attribute with its unit to the attribute table.
     pub fn attribute(&mut self, key: &str, value: Any<'_>, unit: &str) -> Option<AttributeId> {
         let attribute = Attribute { unit: self.string(unit), ..self.key_value(key, value) };
         let id = self.arena.put_attribute(attribute);
         self.take(id)
     }
 
-    /// A set of attributes of the attribute table, without units.
+    /// Adds a set of attributes without units.
     pub fn attributes(&mut self, attributes: &[(&str, Any<'_>)]) -> Option<AttributeSetId> {
         let items: Vec<_> = attributes.iter().map(|&(key, value)| self.attribute(key, value, "")).collect();
         self.attribute_set(&items)
     }
 
-    /// A set of attributes of the attribute table.
+    /// Adds a set of attributes of the attribute table.
     pub fn attribute_set(&mut self, items: &[Option<AttributeId>]) -> Option<AttributeSetId> {
         let id = self.arena.put_attribute_set(items);
         self.take(id)
@@ -177,7 +177,7 @@ impl Builder {
         self.assembly.profile(profile);
     }
 
-    /// Starts a profile as an on-CPU sampler makes it: `samples` in `count`, taken so many times in a second.
+    /// Starts a profile like that of an on-CPU sampler: `samples` in `count`, taken at this frequency.
     pub fn on_cpu(&mut self, hertz: u32) {
         let sample_type = self.value_type("samples", "count");
         let period_type = self.value_type("cpu", "nanoseconds");
@@ -185,12 +185,12 @@ impl Builder {
         self.profile(Profile { sample_type, period_type, period, ..Profile::default() });
     }
 
-    /// The profile that samples go into at the moment, to set what was not known at its start.
+    /// The current profile, to set fields that were not known at its start.
     pub fn open_profile(&mut self) -> Option<&mut Profile> {
         self.assembly.open()
     }
 
-    /// Appends a sample. There are as many values as timestamps or none, or, without timestamps, at least one.
+    /// Appends a sample. With timestamps it has as many values or none; without timestamps at least one.
     pub fn sample(
         &mut self,
         stack: Option<StackId>,
@@ -213,18 +213,18 @@ impl Builder {
         self.take(span)
     }
 
-    /// Bytes of the batch's buffer, such as an original payload.
+    /// Adds bytes to the batch's buffer, such as an original payload.
     pub fn bytes(&mut self, bytes: &[u8]) -> ByteRange {
         let span = self.arena.store_mut().put(bytes);
         self.take(span)
     }
 
-    /// Checks everything and makes the batch.
+    /// Checks everything and returns the batch.
     ///
     /// # Errors
     ///
-    /// Names what broke a rule of [`Profiles::new`](crate::Profiles::new), an id of another builder for instance, or
-    /// says that the batch is too large.
+    /// Names the broken rule of [`Profiles::new`](crate::Profiles::new), such as an id of another builder, or reports
+    /// that the batch is too large.
     pub fn finish(self) -> Result<Profiles, Invalid> {
         if let Some(full) = self.full {
             return Err(Invalid { place: "batch".to_owned(), rule: full.to_string() });

@@ -1,8 +1,8 @@
-//! Cuts a batch into smaller ones that stand on their own.
+//! Splits a batch into smaller self-contained ones.
 //!
-//! A part has the dictionary entries that it refers to and no others, so that cutting a batch into many parts costs
-//! what the parts hold together. (The Collector copies the whole dictionary into every part.) Even one sample is
-//! divisible, between two of its timestamps.
+//! A part contains only the dictionary entries it refers to, so the cost of splitting a batch into many parts is linear
+//! in their total contents. (The Collector copies the whole dictionary into every part.) Even a single sample can be
+//! split, between two of its timestamps.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ use crate::varint;
 #[cfg(test)]
 mod tests;
 
-/// Copies picked samples of one batch into another one. Parents are copied when they are named, from top to bottom, as
-/// with a [`Builder`](crate::Builder).
+/// Copies selected samples of one batch into another. Resources, scopes and profiles are copied when they are started,
+/// from top to bottom, as with a [`Builder`](crate::Builder).
 ///
-/// The batch gets the peer of the one it is copied from. As with a builder, that it is full is reported at the end.
+/// The new batch keeps the peer of the original. As with a builder, a full batch is reported at the end.
 #[derive(Debug)]
 pub struct Compact<'a> {
     profiles: &'a Profiles,
@@ -30,7 +30,7 @@ pub struct Compact<'a> {
 }
 
 impl<'a> Compact<'a> {
-    /// An empty copy of a batch. `transfer` is scratch space; handing in the same one again spares its allocation.
+    /// Starts an empty copy of a batch. `transfer` is scratch space; reusing it saves allocations.
     pub fn new(profiles: &'a Profiles, transfer: &'a mut Transfer) -> Self {
         transfer.begin();
         let source = Source::from(&**profiles.dictionary());
@@ -47,7 +47,7 @@ impl<'a> Compact<'a> {
         })
     }
 
-    /// Starts a resource: all of this one but its scopes.
+    /// Starts a copy of this resource without its scopes.
     pub fn resource(&mut self, resource: &ResourceProfiles) {
         let ResourceProfiles { resource, scopes: _, schema_url } = resource;
         let Resource { attributes, dropped_attributes_count, entity_refs } = resource;
@@ -61,7 +61,7 @@ impl<'a> Compact<'a> {
         self.assembly.resource(ResourceProfiles { resource, schema_url, scopes: Vec::new() });
     }
 
-    /// Starts a scope: all of this one but its profiles.
+    /// Starts a copy of this scope without its profiles.
     pub fn scope(&mut self, scope: &ScopeProfiles) {
         let ScopeProfiles { scope, profiles: _, schema_url } = scope;
         let Scope { name, version, attributes, dropped_attributes_count } = scope;
@@ -80,7 +80,7 @@ impl<'a> Compact<'a> {
         carried.map(|attribute| self.carry(|transfer, from, to| transfer.key_value(from, to, attribute))).collect()
     }
 
-    /// Starts a profile: all of this one but its samples and its original payload, which would no longer be the same.
+    /// Starts a copy of this profile without its samples and its original payload, which would no longer match.
     pub fn profile(&mut self, profile: &Profile) {
         let profile = self.carry(|transfer, from, to| profile.map_ids(&mut Carry { transfer, from, to }));
         self.assembly.profile(profile);
@@ -102,11 +102,11 @@ impl<'a> Compact<'a> {
         self.assembly.row(stack, attributes, link, timestamps, values);
     }
 
-    /// Makes the batch.
+    /// Returns the batch.
     ///
     /// # Errors
     ///
-    /// Only that it would be larger than 4 GiB.
+    /// The batch would be larger than 4 GiB.
     pub fn finish(self) -> Result<Profiles, Invalid> {
         if let Some(full) = self.full {
             return Err(Invalid { place: "batch".to_owned(), rule: full.to_string() });
@@ -118,7 +118,7 @@ impl<'a> Compact<'a> {
     }
 }
 
-/// Splits a run of packed values behind the first `count`.
+/// Splits packed values after the first `count`.
 pub fn split_values(values: &[u8], count: usize) -> (&[u8], &[u8]) {
     let mut rest = values;
     for _ in 0..count {
@@ -131,13 +131,13 @@ pub fn split_values(values: &[u8], count: usize) -> (&[u8], &[u8]) {
 
 /// A copy of some of the observations of a batch, counted through all profiles in order.
 ///
-/// For an exporter that must stay below a limit: `part(p, 0..n)` and `part(p, n..p.observations())` hold together what
-/// `p` holds. Profiles without samples go with the observation after them, or with the last. The copy keeps peer and
-/// window; profile ids stay (parts of a profile share its id), original payloads do not.
+/// For exporters with a size limit: `part(p, 0..n)` and `part(p, n..p.observations())` together contain everything in
+/// `p`. A profile without samples goes with the observation after it, or with the last. The copy keeps peer and window;
+/// profile ids stay (parts of a profile share its id), original payloads do not.
 ///
 /// # Errors
 ///
-/// Only that the part would be larger than 4 GiB.
+/// The part would be larger than 4 GiB.
 pub fn part(profiles: &Profiles, observations: Range<u64>, transfer: &mut Transfer) -> Result<Profiles, Invalid> {
     let total = profiles.observations();
     let in_part = |start: u64, end: u64| {

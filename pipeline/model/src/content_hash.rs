@@ -1,13 +1,13 @@
-//! What a profile says, as 128 bits: equal content gives an equal hash, however the tables are ordered.
+//! A 128-bit hash of a profile's content: equal content gives an equal hash, whatever the order of the tables.
 //!
-//! Two batches that say the same seldom agree in their indices, so the hash goes by value: each string, location,
-//! stack and attribute is hashed once per batch, from the hashes of what it refers to. That is linear in the batch.
-//! The order of attributes and of samples means nothing in OTLP (opentelemetry-proto `profiles.proto`: attributes are
-//! a set, a sample's identity is its stack, attributes and link), so it does not count here.
+//! Two batches with equal content rarely have equal indices, so values are hashed: each string, location, stack and
+//! attribute once per batch, from the hashes of the elements it refers to. That is linear in the batch. The order of
+//! attributes and of samples has no meaning in OTLP (opentelemetry-proto `profiles.proto`: attributes are a set, a
+//! sample's identity is its stack, attributes and link), so it does not affect the hash.
 //!
-//! The hash covers the resource and scope as well. It leaves out `profile_id`, which it is used to fill, and
-//! `original_payload`, which repeats the profile. It is no protection against somebody who looks for two profiles of
-//! equal hash: such a sender harms its own data only.
+//! The hash includes the resource and scope. It leaves out `profile_id`, which is filled from it, and
+//! `original_payload`, which repeats the profile. It does not resist deliberate collisions: a sender who makes them
+//! only harms its own data.
 
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -29,7 +29,7 @@ pub fn content_hashes(profiles: &Profiles) -> Vec<[u8; 16]> {
     hashes
 }
 
-/// The hashes of a table's elements; 0 stands for one that has not been asked for.
+/// The hashes of a table's elements; 0 means not computed yet.
 struct Memo(Vec<u128>);
 
 impl Memo {
@@ -45,7 +45,7 @@ impl Memo {
     }
 
     fn set(&mut self, index: u32, hash: u128) -> u128 {
-        // One hash in 2^128 is 0; it is computed anew each time, and the result is the same.
+        // A hash is 0 with probability 2^-128; it is then recomputed each time, with the same result.
         self.0[index as usize] = hash;
         hash
     }
@@ -60,7 +60,7 @@ struct Hasher<'a> {
     attributes: Memo,
     sets: Memo,
     stacks: Memo,
-    /// Bytes on their way into a hash, for stacks and samples.
+    /// Scratch bytes for hashing stacks and samples.
     scratch: Vec<u8>,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Hasher<'a> {
         fold(8, &[self.string(*key), self.value(value), self.string(*unit)])
     }
 
-    /// A list of attributes whose order means nothing.
+    /// The hash of a list of attributes whose order has no meaning.
     fn unordered(&mut self, list: &[Attribute]) -> u128 {
         list.iter().fold(0, |sum, attribute| self.attribute(attribute).wrapping_add(sum))
     }
@@ -245,7 +245,7 @@ impl<'a> Hasher<'a> {
             self.scratch.extend_from_slice(&link);
             self.scratch.extend_from_slice(&(timestamps.len() as u64).to_le_bytes());
             self.scratch.extend_from_slice(timestamps);
-            // By value: an integer may have been written in more bytes than it takes.
+            // By value, because a varint may be encoded in more bytes than needed.
             for value in sample.values() {
                 self.scratch.extend_from_slice(&value.to_le_bytes());
             }
@@ -254,7 +254,7 @@ impl<'a> Hasher<'a> {
     }
 }
 
-/// The hash of some parts; `kind` keeps apart what has the same parts and means something else.
+/// The hash of some parts; `kind` separates kinds of elements that may have the same parts.
 fn fold(kind: u8, parts: &[u128]) -> u128 {
     let mut bytes = [0; 1 + 8 * 16];
     bytes[0] = kind;

@@ -1,10 +1,10 @@
 //! The tables that the samples of a batch refer to: OTLP's `ProfilesDictionary` in columns.
 //!
-//! Same tables, same words, same indices as on the wire (opentelemetry-proto `profiles.proto`), so that what was
-//! decoded can be encoded again with every index as it came. Element 0 of each table is its zero value.
+//! The tables, names and indices are those on the wire (opentelemetry-proto `profiles.proto`), so a decoded dictionary
+//! can be encoded again with unchanged indices. Element 0 of each table is its zero value.
 //!
-//! A [`Dictionary`] is made from [`Tables`] by checking every index in them once. After that an id is valid by its
-//! type, and nobody checks again.
+//! A [`Dictionary`] is created from [`Tables`] by checking every index once. After that the type of an id guarantees
+//! that it is valid, and it is not checked again.
 
 mod check;
 mod elements;
@@ -19,12 +19,12 @@ use crate::varint;
 
 /// The tables of a dictionary before they are checked.
 ///
-/// Every table must hold its element 0. Offsets and spans refer to `buffer`.
+/// Every table must contain its element 0. Offsets and byte ranges refer to `buffer`.
 #[derive(Debug, Clone, Default)]
 pub struct Tables {
-    /// The bytes that the spans refer to.
+    /// The bytes that the ranges refer to.
     pub buffer: Buffer,
-    /// `string_table`, then the strings that stood inline: UTF-8 in the buffer.
+    /// `string_table`, followed by inline strings: UTF-8 in the buffer.
     pub strings: Vec<ByteRange>,
     /// `mapping_table`.
     pub mappings: Vec<Mapping>,
@@ -38,13 +38,13 @@ pub struct Tables {
     pub links: Vec<Link>,
     /// `attribute_table`.
     pub attributes: Vec<Attribute>,
-    /// The distinct lists of attributes: places in `attribute_set_items`.
+    /// The distinct lists of attributes: ranges of `attribute_set_items`.
     pub attribute_sets: Vec<ByteRange>,
-    /// The attributes of all lists, one after the other. `None` stands for index 0.
+    /// The attributes of all lists, one after the other. `None` is index 0.
     pub attribute_set_items: Vec<Option<AttributeId>>,
     /// `stack_table`: each a packed run of location indices in the buffer, leaf first.
     pub stacks: Vec<ByteRange>,
-    /// How many of `strings` came from `string_table`; the others stood inline.
+    /// How many of `strings` came from `string_table`; the others were inline.
     pub table_strings: u32,
     /// Whether attributes came as references to `string_table` (`key_strindex` of a `KeyValue`,
     /// `string_value_strindex`), which readers older than opentelemetry-proto 1.10 do not know.
@@ -52,7 +52,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Tables that hold nothing but their zero elements.
+    /// Tables that contain only their zero elements.
     pub fn empty() -> Self {
         Self {
             strings: vec![ByteRange::default()],
@@ -68,7 +68,7 @@ impl Tables {
         }
     }
 
-    /// The memory of the columns, as used and as allocated, in bytes.
+    /// The memory of the columns, used and allocated, in bytes.
     pub(crate) fn column_bytes(&self) -> (usize, usize) {
         fn of<T>(column: &Vec<T>) -> (usize, usize) {
             (size_of_val(&column[..]), column.capacity() * size_of::<T>())
@@ -100,7 +100,7 @@ impl Tables {
         &self.lines[location.lines_start as usize..][..location.lines_len as usize]
     }
 
-    /// The ids of a list of attributes; empty where it is not set. `None` stands for index 0.
+    /// The ids of a list of attributes; empty if it is not set. `None` is index 0.
     #[inline]
     pub(crate) fn attribute_set(&self, id: Option<AttributeSetId>) -> &[Option<AttributeId>] {
         let span = id.map(|id| self.attribute_sets[id.index()]).unwrap_or_default();
@@ -113,13 +113,13 @@ impl Tables {
         self.attribute_set(id).iter().flatten().map(|item| &self.attributes[item.index()])
     }
 
-    /// Replaces what is not UTF-8 in strings by U+FFFD, and says in how many strings it did so. `grant` is asked first
-    /// whether so many more bytes may be taken; `None` where not.
+    /// Replaces invalid UTF-8 in strings by U+FFFD. Returns in how many strings. `grant` is asked first whether that
+    /// many more bytes may be allocated; `None` if not.
     pub fn replace_invalid_text(&mut self, grant: impl FnOnce(usize) -> bool) -> Option<u64> {
         let bytes = |span: &ByteRange| self.buffer.get(*span).unwrap_or_default();
         let invalid = |span: &ByteRange| std::str::from_utf8(bytes(span)).is_err();
         let broken: Vec<usize> = (0..self.strings.len()).filter(|&i| invalid(&self.strings[i])).collect();
-        // A byte that is no text becomes the three of U+FFFD.
+        // An invalid byte becomes the three bytes of U+FFFD.
         let most = broken.iter().map(|&i| self.strings[i].len as usize).sum::<usize>().saturating_mul(3);
         if !grant(most) {
             return None;
@@ -165,17 +165,17 @@ impl Dictionary {
     ///
     /// # Errors
     ///
-    /// Names the first element that refers to something that is not there.
+    /// Names the first element with a dangling reference.
     pub fn new(tables: Tables) -> Result<Self, Invalid> {
         check(&tables)?;
         Ok(Self(tables))
     }
 
-    /// As [`Dictionary::new`], and gives back what it was given where it is not valid.
+    /// Like [`Dictionary::new`], but returns the tables if they are invalid.
     ///
     /// # Errors
     ///
-    /// The tables, and the first element that refers to something that is not there.
+    /// The tables, and the first element with a dangling reference.
     pub fn new_or_back(tables: Tables) -> Result<Self, Box<(Tables, Invalid)>> {
         match check(&tables) {
             Ok(()) => Ok(Self(tables)),
@@ -183,7 +183,7 @@ impl Dictionary {
         }
     }
 
-    /// Tables that were checked, with more appended that was checked on its own: see [`crate::symbol_overlay`]. Debug
+    /// Creates a dictionary from checked tables with separately checked additions: see [`crate::symbol_overlay`]. Debug
     /// builds check again.
     pub(crate) fn of_checked(tables: Tables) -> Self {
         debug_assert_eq!(Self::new(tables.clone()).err(), None);
@@ -200,21 +200,21 @@ impl Dictionary {
         &self.0
     }
 
-    /// A string; the empty one where it is not set.
+    /// A string; empty if it is not set.
     #[inline]
     pub fn string(&self, id: Option<StringId>) -> &str {
         let bytes = id.and_then(|id| self.0.buffer.get(self.0.strings[id.index()])).unwrap_or_default();
-        // It was found to be UTF-8 when the dictionary was made.
+        // Checked to be UTF-8 when the dictionary was created.
         std::str::from_utf8(bytes).unwrap_or_default()
     }
 
-    /// A string's bytes, which spares the check that a `&str` costs; they are UTF-8.
+    /// The bytes of a string, which are UTF-8. Saves the check that a `&str` needs.
     #[inline]
     pub fn string_bytes(&self, id: Option<StringId>) -> &[u8] {
         id.and_then(|id| self.0.buffer.get(self.0.strings[id.index()])).unwrap_or_default()
     }
 
-    /// The bytes at a place of the buffer, none where it is outside.
+    /// The bytes of a range of the buffer; empty if the range is outside.
     #[inline]
     pub fn bytes(&self, span: ByteRange) -> &[u8] {
         self.0.buffer.get(span).unwrap_or_default()
@@ -256,7 +256,7 @@ impl Dictionary {
         &self.0.attributes[id.index()]
     }
 
-    /// The ids of a list of attributes; empty where it is not set. `None` stands for index 0.
+    /// The ids of a list of attributes; empty if it is not set. `None` is index 0.
     #[inline]
     pub fn attribute_set(&self, id: Option<AttributeSetId>) -> &[Option<AttributeId>] {
         self.0.attribute_set(id)
@@ -268,7 +268,7 @@ impl Dictionary {
         self.0.attributes(id)
     }
 
-    /// A value that is text.
+    /// The text of a string value.
     pub fn text(&self, value: &Value) -> Option<&str> {
         match value {
             Value::String(text) => Some(self.string(*text)),
@@ -281,7 +281,7 @@ impl Dictionary {
         self.attributes(id).find(|attribute| self.string(attribute.key) == key).map(|attribute| &attribute.value)
     }
 
-    /// An element of `stack_table`: location ids, leaf first; empty where it is not set.
+    /// An element of `stack_table`: location ids, leaf first; empty if it is not set.
     #[inline]
     pub fn stack(&self, id: Option<StackId>) -> Stack<'_> {
         Stack(varint::Packed::new(self.stack_bytes(id)))

@@ -1,15 +1,15 @@
-//! One Sentry envelope as one unit of delivery.
+//! A Sentry envelope as one unit of delivery.
 //!
 //! Sentry joins the items of an envelope (a V1 profile belongs to the transaction beside it), so an envelope is
-//! forwarded whole, each item's bytes as they came unless a processor changed that item. What was understood of it is
-//! a *view*: exporters that do not speak Sentry's protocol take the views, the Sentry exporter takes the items, and
-//! so nothing is sent twice. Sources: Sentry developer documentation, "Envelopes".
+//! forwarded as a whole. Each item keeps its original bytes unless a processor changed it. The parsed form of an item
+//! is a *view*: exporters that do not speak Sentry's protocol send the views, the Sentry exporter sends the items, so
+//! nothing is sent twice. Sources: Sentry developer documentation, "Envelopes".
 //!
-//! # What is held
+//! # Memory
 //!
-//! A client may send 200 MiB. So that this is not held twice, an envelope whose body came compressed keeps that body
-//! ([`Received`]), and of its items only the headers ([`Payload::Packed`]); whoever needs a payload unpacks the body
-//! again. A body that came uncompressed is one buffer, of which the items are slices.
+//! A client may send 200 MiB. To hold this only once, an envelope with a compressed body keeps that body ([`Received`])
+//! and only the headers of its items ([`Payload::Packed`]); to read a payload the body is decompressed again. An
+//! uncompressed body is one buffer, and the items are slices of it.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,21 +19,21 @@ use bytes::Bytes;
 
 use crate::{ByteRange, Profiles, Quantities, Spans};
 
-/// One item of an envelope, as it came.
+/// One item of an envelope, as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Item {
-    /// The item's header: one line of JSON, without the line's end.
+    /// The item's header: one line of JSON without the newline.
     pub header: Bytes,
-    /// The item's payload, without the line's end after it.
+    /// The item's payload without the newline after it.
     pub payload: Payload,
 }
 
 /// Where an item's payload is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Payload {
-    /// Here.
+    /// In memory.
     Plain(Bytes),
-    /// Only in the body that was received, which is compressed. This is its place in what that unpacks to.
+    /// Only in the compressed body, at this range of its decompressed form.
     Packed(ByteRange),
 }
 
@@ -46,12 +46,12 @@ impl Payload {
         }
     }
 
-    /// Whether there is nothing in it.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Its bytes, where they are here.
+    /// Its bytes, if they are in memory.
     pub fn plain(&self) -> Option<&Bytes> {
         match self {
             Self::Plain(bytes) => Some(bytes),
@@ -66,20 +66,19 @@ impl<T: Into<Bytes>> From<T> for Payload {
     }
 }
 
-/// The body of the request that carried an envelope, as it came.
+/// The request body that carried an envelope, as received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
     /// Its bytes.
     pub body: Bytes,
-    /// The content coding that has to be undone to read it, as HTTP calls it; `None` where it is the envelope itself.
+    /// Its HTTP content coding; `None` if the body is the plain envelope.
     pub content_encoding: Option<&'static str>,
-    /// Whether the envelope says something else by now. The body is then good for nothing but the payloads that are
-    /// packed in it.
+    /// Whether the envelope was changed since. Then the body only serves to read the payloads packed in it.
     pub changed: bool,
 }
 
-/// The part of a DSN that says which key of a project a client has. Whoever has it can send events in the project's
-/// name, so it is never printed.
+/// The part of a DSN that authenticates a client for a project. Its holder can send events to the project, so it is
+/// never printed.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PublicKey(pub Arc<str>);
 
@@ -89,27 +88,28 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// What the request that carried an envelope said about it.
+/// What the request with an envelope contained about the client.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct RequestMeta {
-    /// The project in the request's path.
+    /// The project in the request path.
     pub project_id: Option<u64>,
-    /// The key that the client authenticated itself with.
+    /// The key that the client authenticated with.
     pub public_key: Option<PublicKey>,
-    /// What the client calls itself in its authentication, such as `sentry.python/2.75.0`.
+    /// The client name in the authentication, such as `sentry.python/2.75.0`.
     pub sentry_client: Option<Arc<str>>,
     /// The client's address.
     pub client_address: Option<IpAddr>,
-    /// The `X-Forwarded-For` that came along: whom those asked for that stand before the client.
+    /// The received `X-Forwarded-For` header: the addresses on whose behalf the client, if it is a proxy, sent the
+    /// request.
     pub forwarded_for: Option<Arc<str>>,
-    /// Headers of the request that say something about the client, such as `user-agent`, by their names in lower case.
+    /// Request headers that describe the client, such as `user-agent`, by lower-case name.
     pub headers: Vec<(&'static str, Arc<str>)>,
-    /// The server that the `dsn` in the envelope's header names, `HOST` or `HOST:PORT`, where that is another one than
-    /// the request was sent to.
+    /// The server in the `dsn` of the envelope header, `HOST` or `HOST:PORT`, if the request was sent to a different
+    /// one.
     pub server: Option<Arc<str>>,
     /// When the request arrived, in nanoseconds since the Unix epoch.
     pub arrival_unix_nano: Option<u64>,
-    /// The process that sent it, where it is one of this machine and was looked for.
+    /// The process that sent it, if it was looked up and is on this machine.
     pub client_process: Option<ClientProcess>,
 }
 
@@ -122,16 +122,16 @@ pub struct ClientProcess {
     pub host: Arc<str>,
 }
 
-/// One item that something was read of.
+/// The parsed form of one item.
 #[derive(Debug, Clone)]
 pub struct View {
     /// The item's position in the envelope.
     pub item: usize,
-    /// What was read.
+    /// The parsed contents.
     pub what: Viewed,
 }
 
-/// What was read of an item.
+/// The parsed contents of an item.
 #[derive(Debug, Clone)]
 pub enum Viewed {
     /// A profile.
@@ -141,17 +141,17 @@ pub enum Viewed {
 }
 
 impl View {
-    /// A profile that was read of the item at a position.
+    /// A profile that was parsed from the item at a position.
     pub fn profiles(item: usize, profiles: Profiles) -> Self {
         Self { item, what: Viewed::Profiles(profiles) }
     }
 
-    /// Spans that were read of the item at a position.
+    /// Spans that were parsed from the item at a position.
     pub fn spans(item: usize, spans: Spans) -> Self {
         Self { item, what: Viewed::Spans(spans) }
     }
 
-    /// What was read, in each unit.
+    /// Its contents in each unit.
     pub fn quantities(&self) -> Quantities {
         match &self.what {
             Viewed::Profiles(profiles) => Quantities::observations(profiles.observations()),
@@ -159,7 +159,7 @@ impl View {
         }
     }
 
-    /// The memory of it, in bytes.
+    /// Memory use in bytes.
     pub fn size_bytes(&self) -> u64 {
         match &self.what {
             Viewed::Profiles(profiles) => profiles.size_bytes(),
@@ -168,18 +168,18 @@ impl View {
     }
 }
 
-/// One envelope: its header, its items in order, and what was understood of them.
+/// One envelope: its header, its items in order, and their views.
 #[derive(Debug, Clone, Default)]
 pub struct Envelope {
-    /// The envelope's header: one line of JSON, without the line's end.
+    /// The envelope's header: one line of JSON without the newline.
     pub header: Bytes,
-    /// The items, in order. An item of an unknown type is kept like any other.
+    /// The items, in order. Items of unknown types are kept too.
     pub items: Vec<Item>,
-    /// What the request said.
+    /// What the request contained about the client.
     pub meta: RequestMeta,
-    /// What was read of the items: at most one view of each.
+    /// The parsed items: at most one view each.
     pub views: Vec<View>,
-    /// The body that it came as. See [`Envelope::replace_payload`] about changes.
+    /// The body as received. [`Envelope::replace_payload`] describes the effect of changes.
     pub received: Option<Received>,
 }
 
@@ -208,8 +208,7 @@ impl Envelope {
         })
     }
 
-    /// Puts another payload in the place of an item's; the others stay as they came. Nothing where there is no such
-    /// item.
+    /// Replaces the payload of an item; the others stay as received. Does nothing if there is no such item.
     pub fn replace_payload(&mut self, item: usize, payload: Bytes) {
         let Some(item) = self.items.get_mut(item) else { return };
         item.payload = payload.into();
@@ -218,8 +217,8 @@ impl Envelope {
         }
     }
 
-    /// Lets go of the payloads, which are slices of what a body unpacked to: what is left of each is its place there
-    /// ([`Payload::Packed`]). Payloads that are none of its slices, and empty ones, stay.
+    /// Drops payloads that are slices of the decompressed body and keeps their ranges instead ([`Payload::Packed`]).
+    /// Other payloads, and empty ones, stay.
     pub fn pack(&mut self, unpacked: &[u8]) {
         let whole = unpacked.as_ptr_range();
         for item in &mut self.items {
@@ -233,7 +232,7 @@ impl Envelope {
         }
     }
 
-    /// Takes out an item with what was read of it. Nothing where there is no such item.
+    /// Removes an item and its view. Does nothing if there is no such item.
     pub fn remove_item(&mut self, item: usize) {
         if item >= self.items.len() {
             return;
@@ -248,35 +247,35 @@ impl Envelope {
         }
     }
 
-    /// The number of items that nothing was read of: those without a view. An envelope without views is at least one,
-    /// even where it has no items: it is delivered, or lost.
+    /// The number of items without a view. An envelope without views counts as at least one, even if it has no items:
+    /// it is delivered or lost as a whole.
     pub fn unread_items(&self) -> u64 {
         let unread = self.items.len().saturating_sub(self.views.len()) as u64;
         if self.views.is_empty() { unread.max(1) } else { unread }
     }
 
-    /// How much is in it: what was read of its items, and the items that nothing was read of.
+    /// Its contents: those of the views, and the items without a view.
     pub fn quantities(&self) -> Quantities {
         let read: Quantities = self.views.iter().map(View::quantities).sum();
         read + Quantities::items(self.unread_items())
     }
 
-    /// The memory of it in bytes: roughly, with everything that can be large.
+    /// Approximate memory use in bytes, including everything that can be large.
     pub fn size_bytes(&self) -> u64 {
         let plain = |item: &Item| item.payload.plain().map_or(0, Bytes::len);
         let items = self.items.iter().map(|item| item.header.len() + plain(item)).sum::<usize>();
-        // Where the body is the envelope itself, the items are slices of it.
+        // If the body is the plain envelope, the items are slices of it.
         let packed = self.received.as_ref().filter(|received| received.content_encoding.is_some());
         let body = packed.map_or(0, |received| received.body.len());
         (self.header.len() + items + body) as u64 + self.views_bytes()
     }
 
-    /// The memory of the views in bytes, without what they share with the items.
+    /// The memory of the views in bytes, without bytes they share with the items.
     pub fn views_bytes(&self) -> u64 {
         self.views.iter().map(|view| view.size_bytes().saturating_sub(self.shared_bytes(view))).sum()
     }
 
-    /// How many bytes of a view are a part of its item's payload, which is held whether somebody looks at it or not.
+    /// How many bytes of a view are part of its item's payload, which is held anyway.
     fn shared_bytes(&self, view: &View) -> u64 {
         let payload = self.items.get(view.item).and_then(|item| item.payload.plain());
         let (Some(payload), Viewed::Spans(spans)) = (payload, &view.what) else { return 0 };
@@ -306,8 +305,8 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    /// Guarantees: an envelope counts the observations that were read of it and the items that nothing was read of, and
-    /// one that nothing was read of is never nothing.
+    /// Guarantees: an envelope counts the observations of its views and its items without a view, and an envelope
+    /// without views never counts as nothing.
     #[test]
     fn quantities() {
         let with = |items: usize, profiles: Vec<Profiles>| Envelope {
@@ -321,11 +320,11 @@ mod tests {
         assert_eq!(with(1, vec![view(&[1, 2])]).quantities(), Quantities::observations(2));
         let mixed = with(3, vec![view(&[1, 2]), view(&[3])]).quantities();
         assert_eq!(mixed, Quantities { observations: 3, ..Quantities::items(1) });
-        // Views without their items are counted all the same.
+        // Views count even without their items.
         assert_eq!(with(0, vec![view(&[1])]).quantities(), Quantities::observations(1));
     }
 
-    /// Guarantees: with an item goes what was read of it, and the other views stay with their items.
+    /// Guarantees: an item is removed with its view, and the other views still refer to their items.
     #[test]
     fn items_are_removed() {
         let received = Received { body: Bytes::new(), content_encoding: None, changed: false };
@@ -343,7 +342,7 @@ mod tests {
         assert!(envelope.received.unwrap().changed);
     }
 
-    /// Guarantees: a key is not printed, whatever prints a request or an envelope.
+    /// Guarantees: printing a request or an envelope never prints a key.
     #[test]
     fn keys_are_not_printed() {
         let key = PublicKey("0123456789abcdef0123456789abcdef".into());
@@ -351,8 +350,8 @@ mod tests {
         assert!(!format!("{:?}", Envelope { meta, ..Envelope::default() }).contains("0123456789"));
     }
 
-    /// Guarantees: a payload that is packed is known by its place in what the body unpacks to; one that stands
-    /// elsewhere stays, and so does an empty one.
+    /// Guarantees: a packed payload is known by its range in the decompressed body; a payload stored elsewhere, or an
+    /// empty one, stays.
     #[test]
     fn packing() {
         let plain = Bytes::from_static(b"{}\n{\"type\":\"x\"}\n1234");
@@ -365,8 +364,7 @@ mod tests {
         assert_eq!(payloads, [&Payload::Packed(ByteRange { start: 16, len: 4 }), &elsewhere, &Bytes::new().into()]);
     }
 
-    /// Guarantees: what is held is counted once: a body that is the envelope itself is its items, a compressed one
-    /// stands beside the headers.
+    /// Guarantees: memory is counted once: a plain body is counted by its items, a compressed body beside the headers.
     #[test]
     fn memory() {
         let body = Bytes::from_static(b"{}\n{\"type\":\"x\"}\n1234");
@@ -382,8 +380,8 @@ mod tests {
         assert_eq!((envelope.size_bytes(), envelope.items[0].payload.len()), (2 + 12 + 10, 1 << 20));
     }
 
-    /// Guarantees: spans that point into an item's payload cost what stands beside the bytes; those that have bytes of
-    /// their own cost these as well.
+    /// Guarantees: spans that point into an item's payload only count what they add to it; spans with their own bytes
+    /// count those as well.
     #[test]
     fn memory_of_spans() {
         let payload = Bytes::from_static(b"{\"spans\":[]}");
@@ -400,7 +398,7 @@ mod tests {
         assert_eq!(of(payload.clone().into(), copied.clone()).size_bytes(), 24);
         let packed = Payload::Packed(ByteRange { start: 7, len: 12 });
         assert_eq!(of(packed, copied).size_bytes(), 12);
-        // Of an item that is not there nothing is shared.
+        // A view of a missing item shares nothing.
         let elsewhere = Envelope { views: vec![View::spans(7, spans(payload))], ..Envelope::default() };
         assert_eq!(elsewhere.size_bytes(), 12);
     }

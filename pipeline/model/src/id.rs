@@ -22,7 +22,7 @@ macro_rules! ids {
                 }
             }
 
-            /// The position in the table, as it stands on the wire.
+            /// The position in the table, as encoded on the wire.
             #[inline]
             pub const fn get(self) -> u32 {
                 self.0.get()
@@ -34,7 +34,7 @@ macro_rules! ids {
                 self.0.get() as usize
             }
 
-            /// What stands on the wire for an optional id: 0 where it is not set.
+            /// The wire encoding of an optional id: 0 if it is not set.
             #[inline]
             pub const fn wire(id: Option<Self>) -> u32 {
                 match id {
@@ -47,7 +47,7 @@ macro_rules! ids {
 }
 
 ids! {
-    /// An element of `string_table`, or a string that stood inline in the request.
+    /// An element of `string_table`, or an inline string of the request.
     StringId;
     /// An element of `mapping_table`.
     MappingId;
@@ -61,16 +61,15 @@ ids! {
     LinkId;
     /// An element of `attribute_table`.
     AttributeId;
-    /// A list of attributes, stored once for all the samples, locations, mappings and profiles that carry it.
+    /// A list of attributes, stored once for all samples, locations, mappings and profiles that refer to it.
     AttributeSetId;
 }
 
-/// What becomes of the ids in an element of a table or in a profile: they are carried into other tables, or checked.
-/// `map_ids` of these types names every field of theirs, so that whoever copies or checks one need not know its fields.
-/// `field` is what an id is called on the wire. `map_ids` is always inlined, so that a check makes no copy of what it
-/// looks at.
+/// An operation on the ids in a table element or a profile: mapping them to other tables, or checking them. The
+/// `map_ids` methods of these types name all of their fields, so code that copies or checks an element need not know
+/// them. `field` is the wire name of an id. `map_ids` is always inlined, so that a check does not copy the element.
 pub(crate) trait MapIds {
-    /// Why it cannot be done.
+    /// Why it failed.
     type Error;
 
     /// Maps a string.

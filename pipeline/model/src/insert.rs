@@ -1,7 +1,7 @@
-//! Gives resources attributes that they came without: what their receiver knows of where they come from.
+//! Adds attributes to resources: what their receiver knows about their origin.
 //!
-//! Only the strings of the dictionary change, by appending, and the attributes of the resources named: every id stays
-//! what it is, so samples, stacks and locations are shared or moved and never looked at.
+//! Only the strings of the dictionary change, by appending, and the attributes of the given resources. Every id stays
+//! valid, so samples, stacks and locations are shared or moved without being read.
 
 use std::sync::Arc;
 
@@ -10,23 +10,23 @@ use crate::dictionary::{Attribute, Dictionary, Invalid, Value};
 use crate::id::StringId;
 use crate::profiles::Profiles;
 
-/// An attribute that a resource gets: the positions of the resource and of the attribute.
+/// An attribute to add to a resource, both by position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Insertion {
     /// The position in [`Profiles::resources`].
     pub resource: u32,
-    /// The position among the attributes that are inserted.
+    /// The position among the inserted attributes.
     pub attribute: u32,
 }
 
 impl Profiles {
-    /// The batch with further attributes of resources: `attributes` are keys and texts, `insertions` say which resource
-    /// gets which, those of one resource one after the other. Without insertions it stays the request that it was
-    /// received as ([`Profiles::received`]). The dictionary is copied only where something else refers to it as well.
+    /// The batch with additional resource attributes: `attributes` are keys and texts, `insertions` assign them to
+    /// resources, grouped by resource. Without insertions the batch keeps its request bytes ([`Profiles::received`]).
+    /// The dictionary is copied only if it is shared.
     ///
     /// # Errors
     ///
-    /// An insertion refers to something that is not there, or the batch would no longer be addressable (4 GiB).
+    /// An insertion refers to a missing resource or attribute, or the batch would exceed 4 GiB.
     pub fn insert(mut self, attributes: &[(&str, &str)], insertions: &[Insertion]) -> Result<Self, Invalid> {
         if insertions.is_empty() {
             return Ok(self);
@@ -95,8 +95,8 @@ mod tests {
         all.map(|(key, text)| (dictionary.string(key), dictionary.string(text))).collect()
     }
 
-    /// Guarantees: a resource says what was inserted after what it said; the batch is no longer the request it came as,
-    /// and samples are where they were.
+    /// Guarantees: inserted attributes follow the resource's own; the batch no longer has its request bytes, and
+    /// samples are unchanged.
     #[test]
     fn inserted_attributes_are_said() {
         let before = batch();
@@ -111,7 +111,7 @@ mod tests {
         assert_eq!(attributes(&again), [("host.id", "1f"), ("zone", "é"), ("k", "v")]);
     }
 
-    /// Guarantees: where nothing is inserted the batch stays the request that it was received as; who shares it is not
+    /// Guarantees: without insertions the batch keeps its request bytes; other users of a shared dictionary are not
     /// affected by an insertion.
     #[test]
     fn nothing_inserted_nothing_changed() {
@@ -123,7 +123,7 @@ mod tests {
         assert_eq!((attributes(&other).len(), attributes(&batch).len()), (1, 0));
     }
 
-    /// Guarantees: what refers to nothing is an error.
+    /// Guarantees: dangling positions are an error.
     #[test]
     fn missing_places_are_errors() {
         let insertion = |resource, attribute| [Insertion { resource, attribute }];

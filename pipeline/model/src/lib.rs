@@ -1,18 +1,17 @@
-//! What flows through profbridge: profiles, spans, Sentry envelopes, and the vocabulary of their loss.
+//! The data model of profbridge: profiles, spans, Sentry envelopes, and the reasons and amounts of their loss.
 //!
-//! This crate knows nobody: no I/O, no clock, no async, no protobuf, no JSON. Everything that crosses a component
-//! boundary is one of its types, so two components never need to know each other.
+//! This crate depends on no other part of profbridge: no I/O, no clock, no async, no protobuf, no JSON. All data that
+//! crosses a component boundary has one of its types, so two components never need to know each other.
 //!
 //! * [`Profiles`]: one immutable batch of OTLP profiles in columns, see [`profiles`].
 //! * [`Dictionary`]: the tables a batch refers to, see [`dictionary`].
-//! * [`Spans`]: one batch of spans in the form in which it came, see [`spans`].
+//! * [`Spans`]: one batch of spans in the form in which it arrived, see [`spans`].
 //! * [`Envelope`]: one Sentry envelope as one unit of delivery, see [`envelope`].
-//! * [`Quantities`]: how much of each kind something holds, see [`quantities`].
-//! * [`Reason`]: why something was lost, see [`loss`].
+//! * [`Quantities`]: the amount of telemetry of each kind, see [`quantities`].
+//! * [`Reason`]: why data was lost, see [`loss`].
 //!
-//! An *observation* is one timestamp of a sample, or the whole sample where it has no timestamps: what becomes one
-//! sample in Sentry. Spans and items of Sentry envelopes are counted beside them, each by itself; a plain number that
-//! does not say otherwise counts observations.
+//! An *observation* is one timestamp of a sample, or the whole sample if it has no timestamps; it becomes one sample in
+//! Sentry. Spans and items of Sentry envelopes are counted separately; a number without a unit counts observations.
 
 pub mod arena;
 pub mod buffer;

@@ -1,7 +1,8 @@
-//! Why data was lost: one closed set of reasons for the whole of profbridge.
+//! Why data was lost: one closed set of reasons for all of profbridge.
 //!
-//! Nothing vanishes. What does not leave a component is counted under one of these reasons, in [`Quantities`], and the
-//! reason is the label of the metric `profbridge_dropped_observations_total` and of those of the other units.
+//! No loss is silent. Data that does not leave a component is counted under one of these reasons, in [`Quantities`],
+//! and the reason is a label of the metric `profbridge_dropped_observations_total` and of its siblings for the other
+//! units.
 
 mod explain;
 
@@ -19,10 +20,10 @@ macro_rules! reasons {
         }
 
         impl Reason {
-            /// Every reason there is.
+            /// All reasons.
             pub const ALL: &'static [Reason] = &[$(Reason::$name,)*];
 
-            /// The reason as a metric's label and in reports.
+            /// The reason as used in metric labels and reports.
             pub const fn as_str(self) -> &'static str {
                 match self {
                     $(Reason::$name => $text,)*
@@ -35,62 +36,62 @@ macro_rules! reasons {
 reasons! {
     /// It broke a rule of its format: an index out of range, lists of unequal length, an end before its start.
     Malformed = "malformed";
-    /// It was larger or deeper than a limit of ours allows.
+    /// It exceeded a size or depth limit of profbridge.
     LimitExceeded = "limit_exceeded";
-    /// An equal profile with an equal non-zero time, or an equal span with the same id, had come before it.
+    /// An equal profile with an equal non-zero time, or an equal span with the same id, had arrived before.
     Resent = "resent";
-    /// Another profile of the same process and time already says where the time went.
+    /// Another profile of the same process and time already covers this time.
     RedundantType = "redundant_type";
-    /// Values of another type than the one that is shown.
+    /// Its values are of another type than the one shown.
     OtherType = "other_type";
-    /// A value below zero, as in a difference of two profiles.
+    /// A negative value, as in a difference of two profiles.
     NegativeValue = "negative_value";
     /// The profile has neither timestamps with a period nor a unit of time: Sentry cannot show it.
     NoTimeUnit = "no_time_unit";
-    /// Off-CPU profiles are switched off for Sentry.
+    /// Off-CPU profiles are disabled for Sentry.
     OffCpu = "off_cpu";
     /// The only observation of its thread in a chunk, and the configuration says to drop those.
     LoneSample = "lone_sample";
     /// The process was active for less time in its window than the configuration asks for.
     TooShort = "min_active_time";
-    /// The sampling rates and rules of the configuration decided against it, or a decision that came with it.
+    /// The configured sampling rates or rules, or a sampling decision received with it, excluded it.
     SampleRate = "sample_rate";
     /// No sampled root span of its process was open at its time, and profiles are kept only then.
     NoSampledSpan = "no_sampled_span";
     /// An observation without a single frame, which Sentry would take for idle time.
     NoFrames = "no_frames";
-    /// The finished chunk broke a rule of Sentry's, which answers 200 and then drops it: it was not sent.
+    /// The finished chunk broke a Sentry rule. Sentry would answer 200 and then drop it, so it was not sent.
     ChunkRule = "chunk_rule";
-    /// One item is larger than what the destination takes and cannot be split further.
+    /// A single item exceeds the limit of the destination and cannot be split further.
     TooLarge = "too_large";
     /// No destination is configured for it.
     Unroutable = "unroutable";
-    /// A V1 profile, or the spans, of a transaction that was left out: Sentry takes neither alone.
+    /// A V1 profile, or the spans, of a transaction that was dropped: Sentry accepts neither alone.
     NoTransaction = "no_transaction";
     /// The queue in front of an exporter was full.
     QueueFull = "queue_full";
     /// The memory budget was used up.
     MemoryLimit = "memory_limit";
-    /// The destination said that it is over its quota.
+    /// The destination reported that its quota is exceeded.
     RateLimited = "rate_limited";
-    /// The destination refused it for good.
+    /// The destination refused it permanently.
     RejectedByPeer = "rejected_by_peer";
-    /// The destination could not be reached or was overloaded until the retries were used up.
+    /// The destination was unreachable or overloaded until the retries were used up.
     RetriesExhausted = "retries_exhausted";
     /// It could not be written to disk.
     WriteFailed = "write_failed";
-    /// It was still held when the deadline for shutting down had passed.
+    /// It was still held when the shutdown deadline passed.
     Shutdown = "shutdown";
-    /// The same, and it was written to disk, to be sent later.
+    /// It was still held when the shutdown deadline passed, and was written to disk to be sent later.
     KeptOnDisk = "kept_on_disk";
-    /// It had been here before: it is sent in a circle.
+    /// It had passed here before: the destinations form a loop.
     Loop = "loop";
-    /// A component failed while it held it: a defect of profbridge.
+    /// A component failed while holding it: a bug in profbridge.
     Internal = "internal";
 }
 
 impl Reason {
-    /// Whether the configuration asks for it, or nothing is missing: it is no sign that something is wrong.
+    /// Whether the configuration asks for it, or no data is missing: it is no sign of a problem.
     pub const fn is_intended(self) -> bool {
         use Reason::{
             KeptOnDisk, LoneSample, NoSampledSpan, NoTransaction, OffCpu, RedundantType, Resent, SampleRate, TooShort,
@@ -116,16 +117,16 @@ impl fmt::Display for Reason {
     }
 }
 
-/// What was lost for one reason.
+/// The loss for one reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Loss {
     /// Why.
     pub reason: Reason,
-    /// How much of each unit.
+    /// The amount in each unit.
     pub quantities: Quantities,
 }
 
-/// What was lost, by reason.
+/// All losses, by reason.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Losses([Quantities; Reason::ALL.len()]);
 
@@ -146,14 +147,14 @@ impl Losses {
         self.0[reason as usize].add_observations(observations);
     }
 
-    /// Adds all that `other` counted.
+    /// Adds all losses of `other`.
     pub fn merge(&mut self, other: &Losses) {
         for (mine, theirs) in self.0.iter_mut().zip(&other.0) {
             *mine += *theirs;
         }
     }
 
-    /// What was counted under one reason.
+    /// The loss counted for one reason.
     pub fn get(&self, reason: Reason) -> Quantities {
         self.0[reason as usize]
     }
@@ -168,12 +169,12 @@ impl Losses {
         self.0.iter().all(|quantities| quantities.is_none())
     }
 
-    /// One line for each reason under which anything was counted: how much, the reason, what it means and what to do.
+    /// One line for each reason with a loss: the amount, the reason, its meaning and the remedy.
     pub fn explanations(&self) -> impl Iterator<Item = String> + '_ {
         self.iter().map(|loss| format!("{} dropped as {}: {}", loss.quantities, loss.reason, loss.explanation()))
     }
 
-    /// The reasons under which anything was counted.
+    /// The losses, for reasons with any.
     pub fn iter(&self) -> impl Iterator<Item = Loss> + '_ {
         Reason::ALL
             .iter()
@@ -189,7 +190,7 @@ impl fmt::Debug for Losses {
 }
 
 impl fmt::Display for Losses {
-    /// `12 resent, 3 unroutable, 1 item unroutable`: the number alone where it is of observations.
+    /// `12 resent, 3 unroutable, 1 item unroutable`: for observations the unit is omitted.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counts = self.iter().flat_map(|Loss { reason, quantities }| {
             quantities.iter().map(move |(unit, number)| (reason, unit, number))
@@ -209,7 +210,7 @@ impl fmt::Display for Losses {
 mod tests {
     use super::*;
 
-    /// Guarantees: losses are told apart by reason and unit, and observations alone are told as a number and a reason.
+    /// Guarantees: losses are listed by reason and unit, and observations are shown as a number and a reason.
     #[test]
     fn in_words() {
         let mut losses = Losses::default();
@@ -224,7 +225,7 @@ mod tests {
         assert!(explained[1].starts_with("3 observations, 1 item dropped as unroutable: "), "{explained:?}");
     }
 
-    /// Guarantees: sums are kept for each unit by itself.
+    /// Guarantees: each unit is summed separately.
     #[test]
     fn sums() {
         let mut losses = Losses::default();

@@ -1,37 +1,37 @@
-//! What the numbers of a profile say about time.
+//! How the numbers of a profile relate to time.
 //!
-//! OTLP leaves it to names: the type and unit of the values, and what a period counts (opentelemetry-proto
+//! OTLP leaves it to names: the type and unit of the values, and the type and unit of the period (opentelemetry-proto
 //! `profiles.proto`, `Profile.sample_type` and `Profile.period_type`).
 
 use crate::dictionary::Dictionary;
 use crate::profiles::{Profile, Profiles, ValueType};
 
-/// How the observations of a profile tell time.
+/// How the observations of a profile measure time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Meaning {
     /// The nanoseconds of one unit of a value, or of one timestamp without a value.
     pub unit_nanos: u64,
-    /// The period in nanoseconds; 0 where there is none or it is no time.
+    /// The period in nanoseconds; 0 if there is none or it is not a duration.
     pub period_nanos: u64,
-    /// Whether a value is a time of its own, which may differ for each observation.
+    /// Whether a value is a duration of its own, which may differ for each observation.
     pub timed_values: bool,
-    /// Whether threads are sampled while they wait, too.
+    /// Whether waiting threads are sampled too.
     pub wall: bool,
-    /// Whether an observation's timestamp is the end of the time it stands for: the eBPF profiler reports a blocked
+    /// Whether the timestamp of an observation is the end of the time it covers: the eBPF profiler reports a blocked
     /// thread when it runs again (open-telemetry/opentelemetry-ebpf-profiler `support/ebpf/off_cpu.ebpf.c`).
     pub ends_at_timestamp: bool,
 }
 
-/// The types of values that were found to be no time ([`Reason::NoTimeUnit`](crate::Reason::NoTimeUnit)), so that each
-/// is said once.
+/// The value types found not to be durations ([`Reason::NoTimeUnit`](crate::Reason::NoTimeUnit)), so that each is
+/// reported once.
 #[derive(Debug, Clone, Default)]
 pub struct TimelessTypes(Vec<String>);
 
 impl TimelessTypes {
-    /// So many are told apart.
+    /// At most this many types are distinguished.
     const MOST: usize = 64;
 
-    /// Returns the types of a batch that are no time and were not met yet, in words that name type and unit.
+    /// Returns the value types of a batch that are not durations and are new, as text with type and unit.
     pub fn look_at(&mut self, profiles: &Profiles) -> Vec<String> {
         let dictionary = profiles.dictionary();
         let mut new = Vec::new();
@@ -53,12 +53,12 @@ impl TimelessTypes {
     }
 }
 
-/// What kind of time is meant.
+/// The kind of time that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mode {
     /// Time that passed, waiting included.
     Wall,
-    /// Time on a processor.
+    /// Time on a CPU.
     Cpu,
     /// Time in which a thread was blocked.
     OffCpu,
@@ -67,9 +67,9 @@ pub enum Mode {
 }
 
 impl Meaning {
-    /// What a profile's numbers mean; `None` where they are no time: the values have no unit of time, and they are no
-    /// counts or the period that each of these stands for is no time. Bytes are none, whatever the period says: that of
-    /// a profiler which records memory says how often it looks.
+    /// How a profile's numbers measure time; `None` if they do not: neither do the values have a unit of time, nor are
+    /// they counts with a period that is a duration. Bytes never are, whatever the period: in a memory profile the
+    /// period only says how often the profiler looks.
     pub fn of(dictionary: &Dictionary, profile: &Profile) -> Option<Self> {
         let unit = dictionary.string_bytes(profile.sample_type.unit);
         let value = unit_nanos(unit);
@@ -86,7 +86,7 @@ impl Meaning {
 }
 
 impl Mode {
-    /// By the type of the values, else by that of the period.
+    /// From the type of the values, else from that of the period.
     pub fn of(dictionary: &Dictionary, profile: &Profile) -> Self {
         let name = |value: ValueType| dictionary.string(value.kind).to_ascii_lowercase();
         match Self::named(&name(profile.sample_type)) {
@@ -95,28 +95,28 @@ impl Mode {
         }
     }
 
-    /// Names of sample and period types: the eBPF profiler's (`samples`, `cpu`, `off_cpu`), pprof's of Go (`cpu`,
+    /// Names of sample and period types: the eBPF profiler's (`samples`, `cpu`, `off_cpu`), those of Go's pprof (`cpu`,
     /// `delay`), async-profiler's (`cpu`, `wall`, `lock`), and their usual variants.
     fn named(name: &str) -> Self {
         match name {
             "wall" | "wall_time" | "wall-time" | "walltime" | "wallclock" | "wall_clock" | "real" => Self::Wall,
             "cpu" | "cpu_time" | "cpu-time" | "process_cpu" | "on_cpu" | "on-cpu" | "itimer" | "ctimer" => Self::Cpu,
             "off_cpu" | "off-cpu" | "offcpu" => Self::OffCpu,
-            // The time threads waited for each other: it is blocked time, and overlaps whatever else is recorded.
+            // Time that threads waited for each other: it is blocked time and overlaps whatever else is recorded.
             "delay" | "contention" | "contentions" | "lock" | "mutex" | "block" => Self::OffCpu,
             _ => Self::Other,
         }
     }
 }
 
-/// The period in nanoseconds, where there is one and it is a time.
+/// The period in nanoseconds, if it is a positive duration.
 fn period_nanos(dictionary: &Dictionary, profile: &Profile) -> Option<u64> {
     let unit = unit_nanos(dictionary.string_bytes(profile.period_type.unit))?;
     let period = u64::try_from(profile.period).ok().filter(|&period| period > 0)?;
     Some(period.saturating_mul(unit))
 }
 
-/// The nanoseconds of a unit of time, as UCUM or pprof write it.
+/// The nanoseconds per unit, for units of time as UCUM or pprof write them.
 pub fn unit_nanos(unit: &[u8]) -> Option<u64> {
     match unit {
         b"nanoseconds" | b"nanosecond" | b"ns" => Some(1),
@@ -127,7 +127,7 @@ pub fn unit_nanos(unit: &[u8]) -> Option<u64> {
     }
 }
 
-/// Whether a unit is that of counted samples, as UCUM (1, an annotation), pprof (`count`) or other profilers write it.
+/// Whether a unit counts samples, as UCUM (1, an annotation), pprof (`count`) or other profilers write it.
 pub fn is_count(unit: &[u8]) -> bool {
     matches!(unit, b"" | b"1" | b"count" | b"counts" | b"sample" | b"samples" | b"{sample}" | b"{samples}")
 }
@@ -136,7 +136,7 @@ pub fn is_count(unit: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    /// Guarantees: units of time are told from others (UCUM, and pprof's long forms).
+    /// Guarantees: units of time are distinguished from others (UCUM, and pprof's long forms).
     /// rule: otep-0239#unit
     #[test]
     fn units() {
@@ -148,7 +148,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: what counts samples is told from what has a unit of its own.
+    /// Guarantees: units that count samples are distinguished from all others.
     #[test]
     fn counts() {
         for count in ["", "1", "count", "samples", "{sample}"] {
@@ -159,7 +159,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: a type that is no time is said once, with its unit; what is time, or has nothing in it, is not.
+    /// Guarantees: a type that is not a duration is reported once, with its unit; durations and empty profiles are not.
     #[test]
     fn timeless_types_are_said_once() {
         let mut builder = crate::Builder::new();

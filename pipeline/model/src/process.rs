@@ -1,9 +1,9 @@
-//! Which process a batch speaks of, and which stretch of its time.
+//! The process and the time window of a batch.
 
 use std::fmt;
 
-/// The resource attribute with the keys of those attributes, of the resource and of its samples, for which only the
-/// profiled program itself vouches: what it shows of itself in its memory. They never decide where profiles go.
+/// The resource attribute with the keys of attributes, of the resource and of its samples, that only the profiled
+/// program itself vouches for, because they were read from its memory. They never decide where profiles are sent.
 pub const CLAIMED_ATTRIBUTE: &str = "profbridge.claimed";
 
 /// The id under which Sentry files the chunks of one process in one profiling session: 128 bits with the version and
@@ -12,12 +12,12 @@ pub const CLAIMED_ATTRIBUTE: &str = "profbridge.claimed";
 pub struct ProfilerId(uuid::Uuid);
 
 impl ProfilerId {
-    /// An id made from a 128-bit hash: the version and variant bits of a UUID v4 are set over it.
+    /// An id from a 128-bit hash, with the version and variant bits of a UUID v4.
     pub fn from_hash(hash: u128) -> Self {
         Self(uuid::Builder::from_random_bytes(hash.to_be_bytes()).into_uuid())
     }
 
-    /// An id that somebody else made.
+    /// An id that another program created.
     pub fn from_uuid(id: uuid::Uuid) -> Self {
         Self(id)
     }
@@ -34,30 +34,30 @@ impl ProfilerId {
 }
 
 impl fmt::Display for ProfilerId {
-    /// 32 lower-case hexadecimal digits without dashes, as Sentry wants them.
+    /// 32 lower-case hexadecimal digits without dashes, as Sentry expects.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::LowerHex::fmt(self.0.as_simple(), f)
     }
 }
 
-/// How much is known about whose process it is.
+/// How reliably the process of a batch is identified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum IdentityStrength {
-    /// The batch names a container, host or service instance, and a process in it.
+    /// The batch names a process, and its container, host or service instance.
     Strong,
-    /// It does not. The process is scoped to the peer that sent it and never merged with another.
+    /// It does not. The process is scoped to the sending peer and never merged with another.
     Weak,
 }
 
-/// One process in one window of time: what becomes the chunks of one profiler in Sentry.
+/// One process in one time window: it becomes the chunks of one profiler in Sentry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProcessWindow {
-    /// The process and session.
+    /// The profiler id, from process and session.
     pub profiler_id: ProfilerId,
     /// How the process was identified.
     pub strength: IdentityStrength,
     /// The window's start, in nanoseconds since the Unix epoch, inclusive.
     pub start_unix_nano: u64,
-    /// The window's end, in nanoseconds since the Unix epoch. Nothing in a chunk is later than this.
+    /// The window's end, in nanoseconds since the Unix epoch. No sample of a chunk is later.
     pub end_unix_nano: u64,
 }

@@ -1,8 +1,8 @@
-//! A batch of profiles: what one OTLP request holds, in columns.
+//! A batch of profiles: the contents of one OTLP request, in columns.
 //!
-//! A lossless mirror of OTLP's `ExportProfilesServiceRequest` (opentelemetry-proto `profiles.proto`, 1.10 layout):
-//! same nesting, same words, leaf-first stacks, nanoseconds. The samples of all profiles share five columns. A batch
-//! is immutable and cheap to clone; what changes one makes another.
+//! A lossless mirror of OTLP's `ExportProfilesServiceRequest` (opentelemetry-proto `profiles.proto`, 1.10 layout): the
+//! same nesting and names, leaf-first stacks, nanoseconds. The samples of all profiles share five columns. A batch is
+//! immutable and cheap to clone; a change creates a new batch.
 
 mod check;
 mod link;
@@ -27,7 +27,7 @@ pub use link::Linker;
 pub use position::Position;
 pub use samples::{Sample, SampleIds, Samples};
 
-/// What a number means and in which unit it is: OTLP's `ValueType`.
+/// The type and unit of a number: OTLP's `ValueType`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct ValueType {
     /// The type, such as `samples`, `cpu` or `wall`.
@@ -43,7 +43,7 @@ pub struct Resource {
     pub attributes: Vec<Attribute>,
     /// How many attributes the sender left out.
     pub dropped_attributes_count: u32,
-    /// `entity_refs`, each message as it stood on the wire.
+    /// `entity_refs`, each message as encoded on the wire.
     pub entity_refs: Vec<ByteRange>,
 }
 
@@ -89,28 +89,28 @@ pub struct Profile {
     pub sample_type: ValueType,
     /// The samples: rows of the batch's [`Samples`].
     pub samples: Range<u32>,
-    /// The start, in nanoseconds since the Unix epoch; 0 where it is not known.
+    /// The start, in nanoseconds since the Unix epoch; 0 if unknown.
     pub time_unix_nano: u64,
     /// The duration, in nanoseconds.
     pub duration_nano: u64,
-    /// What a period counts.
+    /// The type and unit of `period`.
     pub period_type: ValueType,
-    /// How many of `period_type` lie between two samples.
+    /// The distance between two samples, in `period_type`.
     pub period: i64,
-    /// The id, `None` where it is missing or all zero.
+    /// The id; `None` if it is missing or all zero.
     pub profile_id: Option<[u8; 16]>,
     /// How many attributes the sender left out.
     pub dropped_attributes_count: u32,
     /// The format of `original_payload`, such as `pprof`.
     pub original_payload_format: Option<StringId>,
-    /// The profile as the profiler wrote it, if the sender passed it on.
+    /// The original profile as written by the profiler, if the sender included it.
     pub original_payload: ByteRange,
     /// The attributes.
     pub attributes: Option<AttributeSetId>,
 }
 
 impl Profile {
-    /// The same without its samples and its original payload, which would no longer say the same as what is made of it.
+    /// A copy with mapped ids, without samples and without the original payload, which would no longer match.
     #[inline(always)]
     pub(crate) fn map_ids<M: MapIds>(&self, map: &mut M) -> Result<Self, M::Error> {
         let &Self {
@@ -145,31 +145,31 @@ impl Profile {
     }
 }
 
-/// A batch of profiles. Cheap to clone, never changed.
+/// A batch of profiles. Cheap to clone, immutable.
 #[derive(Debug, Clone)]
 pub struct Profiles {
     pub(crate) dictionary: Arc<Dictionary>,
     resources: Arc<[ResourceProfiles]>,
     samples: Arc<Samples>,
     observations: u64,
-    /// Who sent it: the address of the peer, or the name of a file. Scopes processes that cannot be identified.
+    /// The sender: the address of the peer, or the name of a file. It scopes processes that cannot be identified.
     pub peer: Option<Arc<str>>,
-    /// Whether the peer passes on what several machines send. Then profiles that do not say whose they are may be of
-    /// different processes even if all that they say is equal, and are not to be put together.
+    /// Whether the peer forwards data of several machines. Then profiles without a process identity may be of different
+    /// processes even if all their attributes are equal, so they must not be merged.
     pub relayed: bool,
     /// The process and window this batch was cut for; `None` before it was cut.
     pub window: Option<ProcessWindow>,
-    /// The request it was decoded from, as long as the batch says the same: whoever makes a batch anew leaves it out.
+    /// The request it was decoded from, as long as the batch still matches it; a rebuilt batch has none.
     pub received: Option<Bytes>,
 }
 
 impl Profiles {
-    /// Checks the profiles against their dictionary, each index once, and makes a batch of them.
+    /// Validates the profiles against their dictionary, each index once, and creates a batch.
     ///
     /// # Errors
     ///
-    /// Names the first place that refers to something that is not there or breaks a rule of samples. A decoder that
-    /// wants to refuse single profiles checks each with [`check_profile`] first.
+    /// Names the first dangling reference or broken sample rule. A decoder that wants to refuse single profiles
+    /// validates each with [`check_profile`] first.
     pub fn new(
         dictionary: Arc<Dictionary>,
         resources: Vec<ResourceProfiles>,
@@ -190,12 +190,11 @@ impl Profiles {
         Ok(Self::checked(dictionary, resources.into(), Arc::new(samples)))
     }
 
-    /// Checks the profiles against their dictionary as [`Profiles::new`] does, but leaves out what breaks a rule and
-    /// says so, in order. For decoders: what is wrong with one profile is no reason to lose the others.
+    /// Validates like [`Profiles::new`], but removes invalid parts and reports them in order. For decoders: one invalid
+    /// profile is no reason to lose the others.
     ///
-    /// `known` names what is already known to be wrong with a resource, scope or profile; it is asked about each that
-    /// is not part of something refused. The rows of refused profiles stay in the columns, where nothing refers to
-    /// them.
+    /// `known` returns a problem already known about a resource, scope or profile; it is called for each one that is
+    /// not part of something refused. The rows of refused profiles stay in the columns, unreferenced.
     ///
     /// # Errors
     ///
@@ -250,7 +249,7 @@ impl Profiles {
         Ok((Self::checked(dictionary, resources.into(), Arc::new(samples)), refused))
     }
 
-    /// A batch of some of the profiles of this one, which shares its dictionary and samples.
+    /// A batch of some of these profiles that shares the dictionary and samples.
     ///
     /// # Errors
     ///
@@ -274,8 +273,8 @@ impl Profiles {
         Ok(some)
     }
 
-    /// A batch of what `map` makes of the profiles of this one, whose samples stay theirs: it is given the positions of
-    /// the resource, of the scope in it and of the profile in that. `None` where nothing is left.
+    /// A batch of the profiles that `map` returns; their samples must be those of the original profile. `map` gets the
+    /// positions of the resource, of the scope in it and of the profile in that. `None` if no profile is left.
     pub fn map_profiles(&self, map: impl FnMut([usize; 3], &Profile) -> Option<Profile>) -> Option<Self> {
         self.with_resources(self.map_resources(map)).ok().filter(|left| !left.resources.is_empty())
     }
@@ -300,7 +299,7 @@ impl Profiles {
         resources
     }
 
-    /// A batch of what was checked before. Debug builds check again.
+    /// Creates a batch of validated parts. Debug builds validate again.
     pub(crate) fn of_checked(dictionary: Arc<Dictionary>, resources: Vec<ResourceProfiles>, samples: Samples) -> Self {
         debug_assert_eq!(Self::new(Arc::clone(&dictionary), resources.clone(), samples.clone()).err(), None);
         Self::checked(dictionary, resources.into(), Arc::new(samples))
@@ -332,7 +331,7 @@ impl Profiles {
         &self.resources
     }
 
-    /// The resources, to be changed. They are copied where something else refers to them as well.
+    /// Mutable access to the resources. They are copied first if they are shared.
     pub(crate) fn resources_mut(&mut self) -> &mut [ResourceProfiles] {
         Arc::make_mut(&mut self.resources)
     }
@@ -366,12 +365,12 @@ impl Profiles {
         profile.samples.clone().map(|row| self.sample(row))
     }
 
-    /// How many observations are in it.
+    /// The number of observations.
     pub fn observations(&self) -> u64 {
         self.observations
     }
 
-    /// How many observations are in one of its profiles.
+    /// The number of observations in one of its profiles.
     pub fn observations_of(&self, profile: &Profile) -> u64 {
         let rows = profile.samples.start as usize..profile.samples.end as usize;
         self.samples.timestamps[rows].iter().map(|span| u64::from(span.len / 8).max(1)).sum()

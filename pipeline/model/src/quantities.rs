@@ -1,13 +1,13 @@
-//! How much of each kind of telemetry something holds: the unit of every counter, balance and bound.
+//! The amount of telemetry of each kind: the unit of all counters, balances and bounds.
 //!
-//! One number would not do. An envelope without profiles has no observations; counted in those it would be nothing, and
-//! nobody would notice when it is lost.
+//! A single number is not enough. An envelope without profiles has no observations; counted in observations it would be
+//! nothing, and its loss would go unnoticed.
 
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign};
 
-/// What is counted.
+/// The unit of an amount.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Unit {
@@ -15,12 +15,12 @@ pub enum Unit {
     Observations,
     /// Spans of traces.
     Spans,
-    /// Items of Sentry envelopes that nothing was read of, so that they count in no other unit.
+    /// Items of Sentry envelopes without a parsed view, so that no other unit counts them.
     Items,
 }
 
 impl Unit {
-    /// Every unit there is.
+    /// All units.
     pub const ALL: [Unit; 3] = [Unit::Observations, Unit::Spans, Unit::Items];
 
     /// Its name in metrics and reports.
@@ -32,7 +32,7 @@ impl Unit {
         }
     }
 
-    /// What `number` of it are called: `item`, `items`.
+    /// The noun for `number` of them: `item`, `items`.
     pub const fn noun(self, number: u64) -> &'static str {
         match self {
             Unit::Observations if number == 1 => "observation",
@@ -43,7 +43,7 @@ impl Unit {
     }
 }
 
-/// How many of each [`Unit`]. Sums do not wrap.
+/// An amount in each [`Unit`]. Sums saturate.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Quantities {
     /// [`Unit::Observations`].
@@ -58,32 +58,32 @@ impl Quantities {
     /// Nothing at all.
     pub const NONE: Self = Self { observations: 0, spans: 0, items: 0 };
 
-    /// So many observations.
+    /// This many observations.
     pub const fn observations(observations: u64) -> Self {
         Self { observations, ..Self::NONE }
     }
 
-    /// So many spans.
+    /// This many spans.
     pub const fn spans(spans: u64) -> Self {
         Self { spans, ..Self::NONE }
     }
 
-    /// So many items that nothing was read of.
+    /// This many items without a view.
     pub const fn items(items: u64) -> Self {
         Self { items, ..Self::NONE }
     }
 
-    /// Counts so many observations more.
+    /// Adds this many observations.
     pub const fn add_observations(&mut self, more: u64) {
         self.observations = self.observations.saturating_add(more);
     }
 
-    /// Whether there is nothing of any unit.
+    /// Whether all units are zero.
     pub fn is_none(self) -> bool {
         self == Self::NONE
     }
 
-    /// How much there is in one unit.
+    /// The amount in one unit.
     pub const fn get(self, unit: Unit) -> u64 {
         let Self { observations, spans, items } = self;
         match unit {
@@ -93,38 +93,38 @@ impl Quantities {
         }
     }
 
-    /// How much there is in one unit, where there is any: a field of a log line that is left out otherwise.
+    /// The amount in one unit, or `None` for zero: an optional field of a log line.
     pub fn any(self, unit: Unit) -> Option<u64> {
         Some(self.get(unit)).filter(|number| *number > 0)
     }
 
-    /// Whether nothing but observations is counted, or nothing at all.
+    /// Whether only observations are counted, or nothing at all.
     pub const fn is_observations_only(self) -> bool {
         self.spans == 0 && self.items == 0
     }
 
-    /// What each unit comes to with `number`.
+    /// Computes the amount of each unit with `number`.
     pub fn of(number: impl Fn(Unit) -> u64) -> Self {
         Self { observations: number(Unit::Observations), spans: number(Unit::Spans), items: number(Unit::Items) }
     }
 
-    /// The units of which there is any, with how much.
+    /// The units with a non-zero amount.
     pub fn iter(self) -> impl Iterator<Item = (Unit, u64)> {
         Unit::ALL.into_iter().map(move |unit| (unit, self.get(unit))).filter(|(_, number)| *number > 0)
     }
 
-    /// All units together, where one number has to do: the size of a queue that is bounded in `items`.
+    /// The sum of all units, for uses that need one number, such as a queue limit in `items`.
     pub fn total(self) -> u64 {
         self.iter().fold(0, |sum, (_, number)| sum.saturating_add(number))
     }
 
-    /// What is left without `other`, in each unit; never less than nothing.
+    /// The difference in each unit, at least zero.
     #[must_use]
     pub fn saturating_sub(self, other: Self) -> Self {
         self.zip(other, u64::saturating_sub)
     }
 
-    /// By how much the two differ, in each unit.
+    /// The absolute difference in each unit.
     #[must_use]
     pub fn abs_diff(self, other: Self) -> Self {
         self.zip(other, u64::abs_diff)
@@ -168,7 +168,7 @@ impl fmt::Debug for Quantities {
 }
 
 impl fmt::Display for Quantities {
-    /// `12 observations, 1 item`; `0 observations` where there is nothing.
+    /// `12 observations, 1 item`; `0 observations` for nothing.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_none() {
             return f.write_str("0 observations");
@@ -181,8 +181,8 @@ impl fmt::Display for Quantities {
     }
 }
 
-/// Shows [`Quantities`] where the text says by itself that it counts observations: `12`, but `12 observations, 1 item`
-/// where other units are counted as well.
+/// Displays [`Quantities`] in a text that already mentions observations: `12`, but `12 observations, 1 item` if other
+/// units are counted too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Number(pub Quantities);
 
@@ -196,8 +196,7 @@ impl fmt::Display for Number {
 mod tests {
     use super::*;
 
-    /// Guarantees: each unit is computed with by itself, so that a surplus in one never hides what is missing in
-    /// another.
+    /// Guarantees: units are computed separately, so a surplus in one never hides a shortage in another.
     #[test]
     fn units_do_not_mix() {
         let one = Quantities { observations: 5, spans: 1, items: 0 };
@@ -215,7 +214,7 @@ mod tests {
         assert!(!one.is_observations_only() && !Quantities::items(1).is_observations_only());
     }
 
-    /// Guarantees: only what there is is said, in the singular where it is one.
+    /// Guarantees: only non-zero units are shown, in the singular for one.
     #[test]
     fn in_words() {
         for (quantities, text) in [

@@ -1,10 +1,10 @@
-//! Holds the observations of many batches until they go on as one.
+//! Holds the observations of many batches until they are sent as one.
 //!
-//! A [`SampleLog`] speaks in the ids of one [`Arena`](crate::Arena), which it usually shares with others. It merges
-//! while it holds: profiles that say the same about their samples become one, and samples of equal identity (stack,
-//! attributes and link, opentelemetry-proto `profiles.proto`, `Sample`) become one when it is put out, timestamps in
-//! the order in which they came. Samples without timestamps stay what they are, for each is an observation of its own,
-//! and the range of their profile is all that says when it was.
+//! A [`SampleLog`] uses the ids of one [`Arena`](crate::Arena), usually shared with others. Profiles whose samples have
+//! the same types and attributes are merged on arrival; samples of equal identity (stack, attributes and link,
+//! opentelemetry-proto `profiles.proto`, `Sample`) are merged on output, with timestamps in order of arrival. Samples
+//! without timestamps are not merged, because each is an observation of its own, and only the range of their profile
+//! shows when it was.
 
 mod carry;
 mod flush;
@@ -20,7 +20,7 @@ use crate::buffer::ByteRange;
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::profiles::Profile;
 
-/// A resource in the words of an arena. Its attributes are a set of the arena's attribute table.
+/// A resource in ids of an arena. Its attributes are a set of the arena's attribute table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct LoggedResource {
     /// The attributes.
@@ -29,11 +29,11 @@ pub struct LoggedResource {
     pub dropped_attributes_count: u32,
     /// The schema.
     pub schema_url: Option<StringId>,
-    /// `entity_refs`, each message as it stood on the wire behind its length as a varint: one blob of the arena.
+    /// `entity_refs`: each message as encoded on the wire, preceded by its length as a varint; one blob of the arena.
     pub entity_refs: ByteRange,
 }
 
-/// A scope in the words of an arena. Its attributes are a set of the arena's attribute table.
+/// A scope in ids of an arena. Its attributes are a set of the arena's attribute table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct LoggedScope {
     /// The name.
@@ -48,14 +48,14 @@ pub struct LoggedScope {
     pub schema_url: Option<StringId>,
 }
 
-/// How the samples of a profile say when and how much. All samples of a profile should do it alike.
+/// Which of timestamps and values the samples of a profile have. All samples of a profile should have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// Timestamps alone: each counts 1.
     Times,
     /// Timestamps, and a value for each.
     TimesAndValues,
-    /// Values alone, somewhere in the range of the profile: such profiles are merged only where the range is equal.
+    /// Values alone, at unknown times in the profile's range: such profiles are merged only if their ranges are equal.
     Values {
         /// `Profile.time_unix_nano`.
         time_unix_nano: u64,
@@ -81,30 +81,30 @@ impl Shape {
     }
 }
 
-/// What profiles must have in common to be merged: everything but their time and id.
+/// The common properties of profiles that can be merged: everything but their time and id.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Series {
     /// The resource, as [`SampleLog::resource`] returned it.
     pub resource: u32,
     /// The scope, as [`SampleLog::scope`] returned it.
     pub scope: u32,
-    /// The profile in the words of the arena, without time, id and samples.
+    /// The profile in ids of the arena, without time, id and samples.
     pub profile: Profile,
-    /// How the samples say when and how much.
+    /// Which of timestamps and values the samples have.
     pub shape: Shape,
 }
 
-/// What is kept beside a series and changes with each profile that joins it.
+/// The state of a series that changes with each profile that joins it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 struct Joined {
     start: u64,
     end: u64,
-    /// The id that all profiles had which joined, `None` once two differ.
+    /// The common id of all joined profiles; `None` once two differ.
     profile_id: Option<[u8; 16]>,
     any: bool,
 }
 
-/// Observations, held. See the [module](self).
+/// Held observations. See the [module](self).
 #[derive(Debug, Default)]
 pub struct SampleLog {
     log: Log,
@@ -119,27 +119,27 @@ pub struct SampleLog {
 }
 
 impl SampleLog {
-    /// A holder of nothing.
+    /// Creates an empty log.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A resource that series can refer to.
+    /// Adds a resource that series can refer to.
     pub fn resource(&mut self, resource: LoggedResource) -> u32 {
         let at = self.resources.get_or_add(resource, &self.state);
         self.count_tables();
         at
     }
 
-    /// A scope that series can refer to.
+    /// Adds a scope that series can refer to.
     pub fn scope(&mut self, scope: LoggedScope) -> u32 {
         let at = self.scopes.get_or_add(scope, &self.state);
         self.count_tables();
         at
     }
 
-    /// A series that samples can be pushed to. The profile that joins it covers `range`, in nanoseconds since the Unix
-    /// epoch; `0..0`, and a range that ends before it starts, is one that is not known.
+    /// Adds a series that samples can be pushed to. The profile that joins it covers `range`, in nanoseconds since the
+    /// Unix epoch; `0..0`, or a range that ends before it starts, means unknown.
     pub fn series(&mut self, series: Series, range: std::ops::Range<u64>, profile_id: Option<[u8; 16]>) -> u32 {
         let at = self.series.get_or_add(series, &self.state);
         if self.joined.len() <= at as usize {
@@ -163,8 +163,8 @@ impl SampleLog {
         at
     }
 
-    /// Holds a sample: packed little-endian timestamps and packed varints, as many values as timestamps or none, or,
-    /// without timestamps, values alone. A sample may be pushed in pieces.
+    /// Adds a sample: packed little-endian timestamps and packed varints. With timestamps there are as many values or
+    /// none; without timestamps, values alone. A sample may be pushed in pieces.
     pub fn push(
         &mut self,
         series: u32,
@@ -178,17 +178,17 @@ impl SampleLog {
         self.observations += (timestamps.len() as u64 / 8).max(1);
     }
 
-    /// How many observations are held.
+    /// The number of held observations.
     pub fn observations(&self) -> u64 {
         self.observations
     }
 
-    /// The memory that is allocated, in bytes, without the arena.
+    /// Allocated memory in bytes, without the arena.
     pub fn bytes(&self) -> u64 {
         (size_of::<Self>() + self.log.allocated() + self.tables) as u64
     }
 
-    /// Counted when it changes, since [`SampleLog::bytes`] is asked for with every sample.
+    /// Recounts when the tables change, since [`SampleLog::bytes`] is called for every sample.
     fn count_tables(&mut self) {
         self.tables = self.resources.allocated()
             + self.scopes.allocated()

@@ -1,7 +1,7 @@
-//! What sampling has left out, for exporters that tell their server of it.
+//! What sampling removed, for exporters that report it to their server.
 //!
 //! Sentry's SDKs report what they sample out (Sentry developer documentation, "Client Reports"), so that its statistics
-//! show how much there was. It is no telemetry: it is counted as lost where it is dropped, and no balance has it.
+//! show the full amount. This is not telemetry: it is counted as lost where it is dropped and is part of no balance.
 
 use std::iter::Sum;
 use std::ops::AddAssign;
@@ -9,44 +9,44 @@ use std::ops::AddAssign;
 use crate::envelope::RequestMeta;
 use crate::{Profiles, Spans};
 
-/// How much a sampler has left out of what one sender or one process sent.
+/// The amount that a sampler removed for one sender or one process.
 #[derive(Debug, Clone)]
 pub struct SampledOut {
-    /// Whose it was.
+    /// The origin of the removed telemetry.
     pub whose: Whose,
-    /// How much it was.
+    /// The removed amount.
     pub counts: SampledOutCounts,
 }
 
-/// Whose telemetry was left out: what says where it would have gone.
+/// The origin of removed telemetry, which determines where it would have been sent.
 #[derive(Debug, Clone)]
 pub enum Whose {
-    /// A client's, which sent it in an envelope.
+    /// A client that sent it in an envelope.
     Client {
-        /// What its request said.
+        /// What its request contained about it.
         meta: Box<RequestMeta>,
-        /// A profile of the envelope, where there was one: it says which process the client is.
+        /// A profile of the envelope, if there was one: it identifies the client's process.
         profiles: Option<Profiles>,
     },
-    /// A process's, which sent spans: a batch of its resource and no spans.
+    /// A process that sent spans: a batch of its resource and no spans.
     Process(Spans),
 }
 
-/// Numbers of what was left out, as Sentry counts it.
+/// The removed amounts in Sentry's categories.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct SampledOutCounts {
     /// Transactions, or local root spans that would have become transactions.
     pub transactions: u64,
-    /// Spans. A transaction is one of its own spans.
+    /// Spans. A transaction counts as one of its own spans.
     pub spans: u64,
-    /// Profiles that went with their transactions.
+    /// Profiles removed with their transactions.
     pub profiles: u64,
-    /// Bytes of attachments that went with their transactions.
+    /// Bytes of attachments removed with their transactions.
     pub attachment_bytes: u64,
 }
 
 impl SampledOutCounts {
-    /// Whether nothing was left out.
+    /// Whether nothing was removed.
     pub fn is_none(self) -> bool {
         self == Self::default()
     }

@@ -1,4 +1,4 @@
-//! Times that cannot be meant: what was made before there were such profiles, or far from when it arrived.
+//! Detects wrong times: before such profiles existed, or far from their arrival.
 
 /// A day, in nanoseconds.
 pub const DAY: u64 = 86_400 * 1_000_000_000;
@@ -6,8 +6,8 @@ pub const DAY: u64 = 86_400 * 1_000_000_000;
 /// The first moment of 2000, in nanoseconds since the Unix epoch.
 const YEAR_2000: u64 = 946_684_800 * 1_000_000_000;
 
-/// Whether an event cannot have been at a time, given when it arrived, both in nanoseconds since the Unix epoch: before
-/// 2000, or more than a day from its arrival.
+/// Whether an event's time must be wrong: before 2000, or more than a day from its arrival, both in nanoseconds since
+/// the Unix epoch.
 pub fn is_wrong(time_unix_nano: u64, arrival_unix_nano: u64) -> bool {
     time_unix_nano < YEAR_2000 || time_unix_nano.abs_diff(arrival_unix_nano) > DAY
 }

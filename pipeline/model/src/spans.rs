@@ -1,12 +1,12 @@
-//! One batch of spans, kept in the form in which it came.
+//! One batch of spans, kept in the form in which it arrived.
 //!
-//! OTLP spans, a transaction of Sentry's and a container of Sentry's spans say different things in different words, and
-//! none of them can be written in another's without loss. So a batch keeps the bytes that came, and beside them one
-//! [`Span`] for each span: what the pipeline asks of all of them, and where the rest of it stands in the bytes. Whoever
-//! needs more than that reads it there (`profbridge_wire::spans`). What a processor finds out about a span is a change
-//! ([`SpanChanges`]), which is written in the words of the form when the batch leaves.
+//! OTLP spans, Sentry transactions and Sentry span containers have different fields, and none can be converted into
+//! another without loss. So a batch keeps the received bytes and one [`Span`] per span: the fields the pipeline needs
+//! of every span, and where the rest is in the bytes. Other fields are read from there (`profbridge_wire::spans`). What
+//! a processor adds to a span is a change ([`SpanChanges`]), which is encoded in the batch's form when the batch is
+//! exported.
 //!
-//! Spans are immutable in their bytes and cheap to share: a clone copies what stands beside the bytes, not them.
+//! The bytes are immutable and cheap to share: a clone copies what is kept beside them, but not the bytes.
 
 mod assembly;
 mod ids;
@@ -26,46 +26,46 @@ pub use span::{ProfilerLink, Segment, Span, SpanChanges, SpanKind};
 
 use crate::{ByteRange, Quantities};
 
-/// The form in which spans came, which says what the bytes of a batch are.
+/// The form of the received spans, which determines what the bytes of a batch are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SpanForm {
-    /// OTLP in protobuf. [`Span::at`] is a `Span` message, the parts of resources and scopes are fields of
+    /// OTLP in protobuf. [`Span::at`] is the range of a `Span` message, the parts of resources and scopes are fields of
     /// `ResourceSpans` and `ScopeSpans` (opentelemetry-proto `trace/v1/trace.proto`).
     Otlp,
-    /// The payload of an envelope's item `transaction`: one JSON object. The first span is the transaction itself, and
-    /// its place is the whole object; the places of the others are the elements of `spans`.
+    /// The payload of an envelope item `transaction`: one JSON object. The first span is the transaction itself, and
+    /// its range is the whole object; the ranges of the others are the elements of `spans`.
     SentryTransaction,
-    /// The payload of an envelope's item `span` that is a container of spans in JSON, of version 2. The place of a span
-    /// is an element of `items`.
+    /// The payload of an envelope item `span`: a JSON container of spans, version 2. The range of a span is an element
+    /// of `items`.
     SentrySpans,
 }
 
-/// A resource: what made the spans.
+/// A resource: the source of the spans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpanResource {
-    /// OTLP: the fields of its `ResourceSpans`, as they came, without `scope_spans`. Empty in the other forms, where
-    /// what made a span stands in the same object.
+    /// OTLP: the received fields of its `ResourceSpans` without `scope_spans`. Empty in the other forms, where the
+    /// source is described in the span's own object.
     pub parts: Vec<ByteRange>,
-    /// Attributes that it came without and was given on the way: keys and values.
+    /// Attributes added by the pipeline.
     pub added: Vec<AddedAttribute>,
 }
 
-/// An attribute that was added on the way: its key and its value.
+/// An attribute added by the pipeline: its key and its value.
 pub type AddedAttribute = (Arc<str>, Arc<str>);
 
-/// A scope: what in a program made the spans.
+/// A scope: the part of a program that made the spans.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SpanScope {
     /// The resource, by its position among those of the batch.
     pub resource: u32,
-    /// OTLP: the fields of its `ScopeSpans`, as they came, without `spans`.
+    /// OTLP: the received fields of its `ScopeSpans` without `spans`.
     pub parts: Vec<ByteRange>,
 }
 
-/// A message as it came compressed.
+/// A message as received, compressed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Packed {
-    /// How it is compressed, in the words of `Content-Encoding`.
+    /// How it is compressed, as in `Content-Encoding`.
     pub coding: &'static str,
     /// The compressed bytes.
     pub bytes: Bytes,
@@ -81,11 +81,11 @@ pub struct Spans {
     spans: Vec<Span>,
     unchanged: bool,
     packed: Option<Packed>,
-    /// Who sent it, where it came over a network: an address without a port.
+    /// The sender's address without port, if it came over a network.
     pub peer: Option<Arc<str>>,
 }
 
-/// A batch whose parts do not belong together.
+/// A batch with inconsistent parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadSpans(pub &'static str);
 
@@ -98,13 +98,13 @@ impl std::fmt::Display for BadSpans {
 impl std::error::Error for BadSpans {}
 
 impl Spans {
-    /// A batch of spans that were read of `bytes`. `whole` says that the bytes are a message of this form which says
-    /// nothing but these spans, so that they may leave as they are. The payload of an item of Sentry's may leave as it
-    /// is even where a span of it could not be read: Sentry decides about that one.
+    /// A batch of spans parsed from `bytes`. `whole` means that the bytes are a message of this form with exactly these
+    /// spans, so that they may be sent unchanged. The payload of a Sentry item may be sent unchanged even if one of its
+    /// spans could not be parsed: Sentry decides about that span.
     ///
     /// # Errors
     ///
-    /// A place is outside of the bytes, or there is no such scope or resource.
+    /// A range is outside of the bytes, or a scope or resource does not exist.
     pub fn new(
         form: SpanForm,
         bytes: Bytes,
@@ -128,32 +128,32 @@ impl Spans {
         Ok(Self { form, bytes, resources, scopes, spans, unchanged: whole, packed: None, peer: None })
     }
 
-    /// The form in which they came.
+    /// The form of the batch.
     pub fn form(&self) -> SpanForm {
         self.form
     }
 
-    /// The bytes in which the places are.
+    /// The bytes that the ranges refer to.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// The bytes as a message, where the batch still says what they say.
+    /// The received message, if the batch is unchanged.
     pub fn received(&self) -> Option<&Bytes> {
         self.unchanged.then_some(&self.bytes)
     }
 
-    /// Keeps the message as it came compressed, so that it need not be compressed again where it leaves as it came.
+    /// Keeps the compressed message, so that an unchanged batch need not be compressed again.
     pub fn keep_packed(&mut self, packed: Packed) {
         self.packed = self.unchanged.then_some(packed);
     }
 
-    /// The message as it came compressed in this way, where the batch still says what it says.
+    /// The received message in this compression, if the batch is unchanged.
     pub fn received_packed(&self, coding: &str) -> Option<&Bytes> {
         self.packed.as_ref().filter(|packed| packed.coding == coding).map(|packed| &packed.bytes)
     }
 
-    /// From here on the batch says something else than the bytes.
+    /// Marks that the batch no longer matches the received bytes.
     fn changed(&mut self) {
         self.unchanged = false;
         self.packed = None;
@@ -164,7 +164,7 @@ impl Spans {
         self.bytes = Bytes::copy_from_slice(&self.bytes);
     }
 
-    /// The bytes at a place of this batch; nothing for a place of another one.
+    /// The bytes of a range; empty if it lies outside of the batch.
     pub fn get(&self, at: ByteRange) -> &[u8] {
         let start = at.start as usize;
         self.bytes.get(start..start + at.len as usize).unwrap_or_default()
@@ -180,7 +180,7 @@ impl Spans {
         &self.scopes
     }
 
-    /// The spans, in the order in which they came, or those of one [`Segment`] after the other.
+    /// The spans in their received order, or grouped by [`Segment`].
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
@@ -195,18 +195,18 @@ impl Spans {
         &self.resources[self.scope_of(span).resource as usize]
     }
 
-    /// Whether there are none.
+    /// Whether there are no spans.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// How many there are.
+    /// The number of spans.
     pub fn quantities(&self) -> Quantities {
         Quantities::spans(self.spans.len() as u64)
     }
 
-    /// A batch of one of the resources and no spans, for whoever asks whose spans were. The bytes are shared. Nothing
-    /// is said of a resource that is not there.
+    /// A batch of one resource and no spans, for questions about the origin of spans. The bytes are shared. Its
+    /// resource is empty if there is no such resource.
     #[must_use]
     pub fn resource_alone(&self, resource: usize) -> Self {
         let resources = vec![self.resources.get(resource).cloned().unwrap_or_default()];
@@ -223,7 +223,7 @@ impl Spans {
         }
     }
 
-    /// Leaves out the spans for which `keep` says no, given their positions.
+    /// Removes the spans for which `keep` returns false. `keep` also gets their positions.
     pub fn retain(&mut self, mut keep: impl FnMut(usize, &Span) -> bool) {
         let before = self.spans.len();
         let mut position = 0;
@@ -236,7 +236,7 @@ impl Spans {
         }
     }
 
-    /// Changes what is known of a span, where it stands in the batch.
+    /// Changes the span at a position.
     pub fn change(&mut self, position: usize, change: impl FnOnce(&mut SpanChanges)) {
         if let Some(span) = self.spans.get_mut(position) {
             change(span.changes.get_or_insert_default());
@@ -244,7 +244,7 @@ impl Spans {
         }
     }
 
-    /// Gives a resource an attribute that it came without.
+    /// Adds an attribute to a resource.
     pub fn add_to_resource(&mut self, resource: usize, key: Arc<str>, value: Arc<str>) {
         if let Some(resource) = self.resources.get_mut(resource) {
             resource.added.push((key, value));
@@ -252,14 +252,13 @@ impl Spans {
         }
     }
 
-    /// The spans of each transaction, where they were put together ([`Segment`]): runs of spans with the same number.
-    /// Spans that were not are runs without one.
+    /// Runs of spans with the same transaction ([`Segment`]) if they were assembled; other spans form runs without one.
     pub fn segments(&self) -> impl Iterator<Item = &[Span]> {
         let number = |span: &Span| span.segment.map(|segment| segment.number);
         self.spans.chunk_by(move |one, other| number(one) == number(other))
     }
 
-    /// The memory of it, in bytes.
+    /// Memory use in bytes.
     pub fn size_bytes(&self) -> u64 {
         let parts = |parts: &Vec<ByteRange>| parts.capacity() * size_of::<ByteRange>();
         let resources: usize = self

@@ -1,8 +1,8 @@
-//! Gives locations the lines that they came without: what a symbolizer found out.
+//! Adds lines to locations without any: the results of a symbolizer.
 //!
-//! Only strings, functions, lines and the named locations of the dictionary change, by appending: every id stays what
-//! it is, so samples, stacks and attributes are shared or moved and never looked at. What is appended is checked as it
-//! comes; the rest was checked when the dictionary was made.
+//! Only strings, functions, lines and the named locations of the dictionary change, by appending. Every id stays valid,
+//! so samples, stacks and attributes are shared or moved without being read. Additions are checked as they arrive; the
+//! rest was checked when the dictionary was created.
 
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -23,13 +23,13 @@ mod tests;
 pub struct Name<'a> {
     /// The function, human-readable.
     pub function: &'a str,
-    /// Its name as the system knows it, for instance mangled. Left out where it is the same.
+    /// Its name in the system's form, for instance mangled. Omitted if it is the same.
     pub system_name: &'a str,
-    /// The source file; empty where it is not known.
+    /// The source file; empty if unknown.
     pub filename: &'a str,
-    /// The line, 1-based, 0 where it is not known.
+    /// The line, 1-based; 0 if unknown.
     pub line: i64,
-    /// The column, 1-based, 0 where it is not known.
+    /// The column, 1-based; 0 if unknown.
     pub column: i64,
 }
 
@@ -39,12 +39,12 @@ impl Name<'_> {
     }
 }
 
-/// A batch whose locations are being named. Equal strings and functions become one, those of the batch included.
+/// A batch whose locations are being named. Equal strings and functions are stored once, including those of the batch.
 #[derive(Debug)]
 pub struct SymbolOverlay {
     profiles: Profiles,
     tables: Tables,
-    /// What was appended: it lies behind the buffer.
+    /// The appended text, which will follow the buffer.
     text: Vec<u8>,
     hasher: FixedState,
     strings: HashTable<u32>,
@@ -53,7 +53,7 @@ pub struct SymbolOverlay {
 }
 
 impl SymbolOverlay {
-    /// Takes a batch. Its dictionary is copied only where something else refers to it as well.
+    /// Starts with a batch. Its dictionary is copied only if it is shared.
     pub fn new(mut profiles: Profiles) -> Self {
         let dictionary = std::mem::take(&mut profiles.dictionary);
         let tables = Arc::try_unwrap(dictionary).unwrap_or_else(|shared| (*shared).clone()).into_tables();
@@ -70,7 +70,7 @@ impl SymbolOverlay {
         naming
     }
 
-    /// Makes what the batch has findable. Of equal elements the first counts.
+    /// Indexes the strings and functions of the batch. Of equal elements the first is used.
     fn index(&mut self) {
         let Self { tables, strings, functions, hasher, .. } = self;
         let text = |&id: &u32| tables.buffer.get(tables.strings[id as usize]).unwrap_or_default();
@@ -89,14 +89,13 @@ impl SymbolOverlay {
         }
     }
 
-    /// The batch as it was, for looking things up.
+    /// The tables of the original batch, for lookups.
     pub fn tables(&self) -> &Tables {
         &self.tables
     }
 
-    /// Gives a location its lines, the innermost callee first, and says whether it did. It does not where there are no
-    /// lines, where the location has some or is not of this batch, or where the batch would no longer be addressable
-    /// (4 GiB).
+    /// Adds lines to a location, the innermost callee first. Returns false and changes nothing if there are no lines,
+    /// if the location already has some or is not in this batch, or if the batch would exceed 4 GiB.
     pub fn name(&mut self, location: LocationId, lines: &[Name<'_>]) -> bool {
         let Some(there) = self.tables.locations.get(location.index()) else { return false };
         let bytes = self.tables.buffer.len() + self.text.len() + lines.iter().map(Name::bytes).sum::<usize>();
@@ -160,12 +159,12 @@ impl SymbolOverlay {
         FunctionId::new(id)
     }
 
-    /// The bytes of names that were added so far.
+    /// The number of bytes added so far.
     pub fn added_bytes(&self) -> usize {
         self.text.len()
     }
 
-    /// The batch. Where nothing was named it is the one that was taken.
+    /// The resulting batch. If nothing was named, it is the original one.
     pub fn finish(self) -> Profiles {
         let Self { mut profiles, mut tables, text, named, .. } = self;
         if named > 0 {

@@ -1,8 +1,8 @@
-//! The one type that crosses every edge of a pipeline.
+//! The single type that is passed along every edge of a pipeline.
 
 use crate::{Envelope, Profiles, Quantities, Spans};
 
-/// What flows along an edge of a pipeline.
+/// The data on an edge of a pipeline.
 #[derive(Debug, Clone)]
 pub enum Telemetry {
     /// A batch of profiles.
@@ -25,11 +25,11 @@ pub enum TelemetryKind {
 }
 
 impl TelemetryKind {
-    /// Every kind there is.
+    /// All kinds.
     pub const ALL: &'static [TelemetryKind] =
         &[TelemetryKind::Profiles, TelemetryKind::Spans, TelemetryKind::Envelopes];
 
-    /// What it is called in a sentence.
+    /// Its name in a sentence.
     pub const fn noun(self) -> &'static str {
         match self {
             TelemetryKind::Profiles => "profiles",
@@ -38,8 +38,8 @@ impl TelemetryKind {
         }
     }
 
-    /// The name of pipelines that carry only this kind, as the Collector names them. `None` for envelopes: one is a
-    /// unit of delivery in which there may be anything, so it travels only in pipelines that carry everything.
+    /// The name of pipelines that carry only this kind, as the Collector names them. `None` for envelopes: an envelope
+    /// is delivered as a unit and may contain anything, so it only travels in pipelines that carry everything.
     pub const fn signal(self) -> Option<&'static str> {
         match self {
             TelemetryKind::Profiles => Some("profiles"),
@@ -50,7 +50,7 @@ impl TelemetryKind {
 }
 
 impl Telemetry {
-    /// What it is.
+    /// Its kind.
     pub fn kind(&self) -> TelemetryKind {
         match self {
             Telemetry::Profiles(_) => TelemetryKind::Profiles,
@@ -59,7 +59,7 @@ impl Telemetry {
         }
     }
 
-    /// How much is in it, in each unit.
+    /// Its amount in each unit.
     pub fn quantities(&self) -> Quantities {
         match self {
             Telemetry::Profiles(profiles) => Quantities::observations(profiles.observations()),
@@ -68,7 +68,7 @@ impl Telemetry {
         }
     }
 
-    /// The profiles in it, those that were read of an envelope included.
+    /// The profiles in it, including views of an envelope.
     pub fn profiles(&self) -> impl Iterator<Item = &Profiles> {
         let (batch, envelope) = match self {
             Telemetry::Profiles(profiles) => (Some(profiles), None),
@@ -78,7 +78,7 @@ impl Telemetry {
         batch.into_iter().chain(envelope.into_iter().flat_map(Envelope::profiles))
     }
 
-    /// The same, taken out of it.
+    /// The same, by value.
     pub fn into_profiles(self) -> Vec<Profiles> {
         match self {
             Telemetry::Profiles(profiles) => vec![profiles],
@@ -94,7 +94,7 @@ impl Telemetry {
 }
 
 impl Telemetry {
-    /// The memory of it in bytes: roughly, with everything that can be large.
+    /// Approximate memory use in bytes, including everything that can be large.
     pub fn size_bytes(&self) -> u64 {
         match self {
             Telemetry::Profiles(profiles) => profiles.size_bytes(),

@@ -1,8 +1,8 @@
-//! What tells the threads of a process apart: the key that a thread has in Sentry's chunks.
+//! The key of a thread in Sentry's chunks, which distinguishes the threads of a process.
 //!
-//! Its id is the attribute `thread.id` (OpenTelemetry semantic conventions, `thread`), in decimal. Without one, a
-//! `thread.name` makes an id of its own: a number above every id that Linux gives out, equal wherever the name is.
-//! Whoever links a span with a chunk has to name the thread as the chunk does, so both ask here.
+//! It is the attribute `thread.id` (OpenTelemetry semantic conventions, `thread`), in decimal. Without one, an id is
+//! computed from `thread.name`: a number above every Linux thread id, equal for equal names. A span that is linked with
+//! a chunk has to name the thread as the chunk does, so both use this module.
 
 use std::num::NonZeroU64;
 
@@ -11,25 +11,25 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::dictionary::{Dictionary, Value};
 use crate::id::{AttributeSetId, StringId};
 
-/// The attribute of a sample with its thread's pointer (on x86-64 the base of FS), which the built-in sampler knows:
-/// glibc's and musl's `pthread_t`, which Python reports as a thread's ident.
+/// The sample attribute with the pointer of its thread (on x86-64 the FS base), set by the built-in sampler: the
+/// `pthread_t` of glibc and musl, which Python reports as a thread's ident.
 pub const POINTER: &str = "profbridge.thread.pointer";
 
-/// The attribute of a sample with what its thread did, `running` or `waiting`: what the built-in sampler knows of each
-/// sample where the values of a profile are time on the wall, of which OTLP says no more than that.
+/// The sample attribute with the state of its thread, `running` or `waiting`. The built-in sampler sets it in wall-time
+/// profiles, because OTLP has no field for it.
 pub const STATE: &str = "profbridge.thread.state";
 
-/// What a thread did while it was sampled.
+/// The state of a thread when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum State {
-    /// It was on a processor.
+    /// It was on a CPU.
     Running,
-    /// It was blocked, or waited for a processor.
+    /// It was blocked, or waited for a CPU.
     Waiting,
 }
 
 impl State {
-    /// What the attributes of a sample say; `None` where they say nothing that is known.
+    /// The state from the attributes of a sample; `None` if it is missing or unknown.
     pub fn of(dictionary: &Dictionary, set: Option<AttributeSetId>) -> Option<Self> {
         let Some(Value::String(name)) = dictionary.find(set, STATE) else { return None };
         [Self::Running, Self::Waiting].into_iter().find(|state| state.name() == dictionary.string(*name))
@@ -44,13 +44,13 @@ impl State {
     }
 }
 
-/// The longest id that is taken from text, in bytes: a UUID fits.
+/// The longest text accepted as an id, in bytes: a UUID fits.
 pub const MAX_ID_BYTES: usize = 64;
 
-/// Above ids of Linux (22 bits) and of names (32 bits): where ids begin that stand for no thread.
+/// Where synthetic ids begin that belong to no thread: above Linux thread ids (22 bits) and ids of names (32 bits).
 pub const SYNTHETIC_BASE: u64 = 1 << 32;
 
-/// The thread that a list of attributes names.
+/// The thread named by a list of attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Thread {
     /// Its key in chunks.
@@ -60,7 +60,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    /// The thread that the attributes of a sample or a profile name; `None` where they name none.
+    /// The thread named by the attributes of a sample or a profile; `None` if they name none.
     pub fn of(dictionary: &Dictionary, set: Option<AttributeSetId>) -> Option<Self> {
         let (mut id, mut name) = (None, None);
         for attribute in dictionary.attributes(set) {
@@ -81,7 +81,7 @@ impl Thread {
     }
 }
 
-/// The pointer of the thread that the attributes of a sample or a profile name; `None` where it is not known.
+/// The pointer of the thread, from the attributes of a sample or a profile; `None` if it is unknown.
 pub fn pointer(dictionary: &Dictionary, set: Option<AttributeSetId>) -> Option<NonZeroU64> {
     match dictionary.find(set, POINTER) {
         Some(Value::Int(pointer)) => NonZeroU64::new(*pointer as u64),
@@ -97,7 +97,7 @@ fn id_of(dictionary: &Dictionary, value: &Value) -> Option<String> {
     }
 }
 
-/// The key of a thread whose id is text; `None` where there is none.
+/// The key of a thread whose id is text; `None` for an empty text.
 pub fn id_of_text(text: &str) -> Option<String> {
     match text {
         "" => None,
@@ -106,7 +106,7 @@ pub fn id_of_text(text: &str) -> Option<String> {
     }
 }
 
-/// An id for what has a name only: a number of 32 bits with the top bit set.
+/// An id for a thread that only has a name: 32 bits with the top bit set.
 fn id_of_name(name: &[u8]) -> String {
     (xxh3_64(name) & 0x7fff_ffff | 0x8000_0000).to_string()
 }

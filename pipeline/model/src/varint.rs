@@ -1,7 +1,7 @@
-//! Protobuf's base-128 integers, which is how a batch stores its stacks and values.
+//! Protobuf's base-128 integers, the encoding of stacks and values in a batch.
 //!
-//! Stacks and values stay as they stood on the wire (protobuf encoding guide, "Base 128 Varints"): an index costs
-//! about two bytes instead of four, decoding a request copies none of them, and encoding one is a copy.
+//! Stacks and values keep their wire encoding (protobuf encoding guide, "Base 128 Varints"): an index takes about two
+//! bytes instead of four, decoding a request copies none of them, and encoding one is a plain copy.
 
 /// The longest encoding of a 64-bit integer, in bytes.
 pub const MAX_LEN: usize = 10;
@@ -9,7 +9,7 @@ pub const MAX_LEN: usize = 10;
 /// Appends the shortest encoding of `value`.
 #[inline]
 pub fn put(buffer: &mut Vec<u8>, mut value: u64) {
-    // Most integers here are indices of two bytes, for which there is room or there is not.
+    // Most integers here are two-byte indices, so they are written with one capacity check.
     if (0x80..0x4000).contains(&value) {
         return buffer.extend_from_slice(&[value as u8 | 0x80, (value >> 7) as u8]);
     }
@@ -26,12 +26,12 @@ pub const fn len(value: u64) -> usize {
     ((64 - (value | 1).leading_zeros()) as usize).div_ceil(7)
 }
 
-/// Takes one integer off the front of `bytes`; `None` where it is cut off, longer than [`MAX_LEN`], or has more than
-/// 64 bits, which some of protobuf's decoders refuse (prost, Go) and some cut (C++): what is passed on must be read the
-/// same by all.
+/// Takes one integer off the front of `bytes`; `None` if it is cut off, longer than [`MAX_LEN`], or has more than 64
+/// bits. Some protobuf decoders refuse the latter (prost, Go) and some truncate it (C++), but forwarded data must mean
+/// the same to all.
 #[inline]
 pub fn take(bytes: &mut &[u8]) -> Option<u64> {
-    // Most integers here are indices, of up to three bytes.
+    // Most integers here are indices of up to three bytes.
     match *bytes {
         [first, rest @ ..] if *first < 0x80 => {
             *bytes = rest;
@@ -51,7 +51,7 @@ pub fn take(bytes: &mut &[u8]) -> Option<u64> {
 }
 
 fn take_long(bytes: &mut &[u8]) -> Option<u64> {
-    // Up to eight bytes at once, since differences of timestamps have four to six.
+    // Up to eight bytes at once, since differences of timestamps take four to six.
     if let Some(first) = bytes.first_chunk::<8>() {
         let word = u64::from_le_bytes(*first);
         let ends = !word & CONTINUED;
@@ -75,10 +75,10 @@ fn take_long(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// The bit of each byte of a word that says that another byte follows.
+/// The continuation bit of each byte in a word.
 const CONTINUED: u64 = 0x8080_8080_8080_8080;
 
-/// Puts the lower seven bits of eight bytes side by side.
+/// Joins the lower seven bits of eight bytes.
 #[inline]
 fn squeeze(word: u64) -> u64 {
     let word = word & !CONTINUED;
@@ -95,7 +95,7 @@ fn spread(value: u64) -> u64 {
     (word & 0x007f_007f_007f_007f) | (word & 0x3f80_3f80_3f80_3f80) << 1
 }
 
-/// As [`put`], for a buffer that has room for [`MAX_LEN`] bytes: without it the buffer may grow by more than it gets.
+/// Like [`put`], for a buffer with room for [`MAX_LEN`] bytes; otherwise the buffer may grow more than needed.
 #[inline]
 pub fn put_in_room(buffer: &mut Vec<u8>, value: u64) {
     let len = len(value);
@@ -114,7 +114,7 @@ pub fn count(packed: &[u8]) -> usize {
     packed.iter().filter(|&&byte| byte < 0x80).count()
 }
 
-/// Iterates over a packed run that was checked before; ends early where it is malformed.
+/// Iterates over packed varints that were validated before; ends early if they are malformed.
 #[derive(Debug, Clone)]
 pub struct Packed<'a>(&'a [u8]);
 
@@ -141,7 +141,7 @@ mod tests {
     use proptest::prelude::*;
 
     proptest! {
-        /// Guarantees: what is put is taken again, in `len` bytes, and runs keep their order and count.
+        /// Guarantees: every integer is read back and takes `len` bytes, and packed runs keep their order and count.
         #[test]
         fn round_trip(
             values in proptest::collection::vec((any::<u64>(), 0u32..64).prop_map(|(all, bits)| all >> bits), 0..50),
@@ -160,7 +160,7 @@ mod tests {
             prop_assert_eq!(Packed::new(&buffer).collect::<Vec<_>>(), values);
         }
 
-        /// Guarantees: no bytes make the reader panic or go on for ever.
+        /// Guarantees: no input makes the reader panic or loop forever.
         #[test]
         fn arbitrary_bytes(bytes in proptest::collection::vec(any::<u8>(), 0..50)) {
             prop_assert!(Packed::new(&bytes).count() <= bytes.len());

@@ -1,21 +1,21 @@
-//! Profiles that are a chunk of Sentry's already.
+//! Recognises profiles that are complete Sentry chunks.
 //!
-//! What reads a chunk (`profbridge_wire::sentry::chunk_reader`) says in the profile how many samples it had. So whoever
-//! gets the profile later, perhaps through other programs, knows whether it is still the whole chunk: then it can
-//! become the same chunk again, and must be neither cut, nor merged, nor closed a second time. A profile of which
-//! something was taken away, or that was split on its way, has another number, and is a profile like any other.
+//! The parser of a chunk (`profbridge_wire::sentry::chunk_reader`) stores the chunk's number of samples in the profile.
+//! So a later component, perhaps behind other programs, can tell whether the profile is still the whole chunk: then it
+//! can become the same chunk again, and must not be cut, merged or put into a window a second time. A profile that was
+//! split or lost samples on its way has a different number, and is treated like any other profile.
 
 use crate::dictionary::{Attribute, Dictionary, Value};
 use crate::process::{IdentityStrength, ProcessWindow, ProfilerId};
 use crate::profiles::{Profile, Profiles, ResourceProfiles};
 
-/// The attribute of a resource that names its profiler: a UUID in Sentry's form.
+/// The resource attribute that names its profiler: a UUID in Sentry's form.
 pub const PROFILER_ID: &str = "sentry.profiler_id";
 
-/// The attribute of a profile that is a chunk: how many samples the chunk has.
+/// The attribute of a profile that is a chunk: the chunk's number of samples.
 pub const CHUNK_SAMPLES: &str = "sentry.chunk_samples";
 
-/// The profiler that attributes name, where they do.
+/// The profiler named by attributes, if any.
 pub fn profiler_id<'a>(
     dictionary: &Dictionary,
     attributes: impl IntoIterator<Item = &'a Attribute>,
@@ -25,8 +25,8 @@ pub fn profiler_id<'a>(
     uuid::Uuid::try_parse(dictionary.string(text)).ok().map(ProfilerId::from_uuid)
 }
 
-/// The profiler of a profile that is a whole chunk, and the time from its first to its last sample; `None` where it is
-/// none. The resource must be that of the profile.
+/// The profiler and the time range of a profile that is a whole chunk; `None` for other profiles. The resource must be
+/// that of the profile.
 pub fn window(profiles: &Profiles, resource: &ResourceProfiles, profile: &Profile) -> Option<ProcessWindow> {
     let dictionary = profiles.dictionary();
     let Value::Int(samples) = dictionary.find(profile.attributes, CHUNK_SAMPLES)? else { return None };
@@ -46,7 +46,7 @@ pub fn window(profiles: &Profiles, resource: &ResourceProfiles, profile: &Profil
     })
 }
 
-/// Whether one of the profiles is a whole chunk.
+/// Whether any of the profiles is a whole chunk.
 pub fn any(profiles: &Profiles) -> bool {
     profiles.resources().iter().any(|resource| {
         let mut own = resource.scopes.iter().flat_map(|scope| &scope.profiles);
@@ -71,8 +71,8 @@ mod tests {
         builder.finish().unwrap()
     }
 
-    /// Guarantees: a chunk is whole where all of its samples are there, each with its time, and its profiler is named;
-    /// a part of it is none, nor is what has more.
+    /// Guarantees: a chunk is whole if all of its samples are there, each with its time, and its profiler is named; a
+    /// profile with fewer or more samples is not a chunk.
     #[test]
     fn whole_and_parts() {
         let found =

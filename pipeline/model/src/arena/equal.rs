@@ -1,13 +1,13 @@
-//! When two attributes are the same: by value, recursively, floating-point numbers by their bits.
+//! Equality of attributes: by value, recursively, floating-point numbers by their bits.
 //!
-//! Bits, because a NaN that is not equal to itself would be added again with every batch that brings it. Byte values
-//! are interned, so that equal places are equal bytes.
+//! By bits, because a NaN that is not equal to itself would be added again with every batch that contains it. Byte
+//! values are interned, so equal ranges are equal bytes.
 
 use std::hash::{Hash, Hasher};
 
 use crate::dictionary::{Attribute, Value};
 
-/// An attribute that is compared and hashed so.
+/// An attribute that is compared and hashed by value.
 #[derive(Clone, Copy)]
 pub(super) struct ByValue<'a>(pub(super) &'a Attribute);
 

@@ -1,34 +1,34 @@
-//! How far an arena may grow, what it says when it may not, and how much it did.
+//! The limits of an arena, the error when one is reached, and counters of its work.
 
 use std::fmt;
 
-/// What an arena may become. Checked before an element is added, so a full arena stays whole.
+/// The limits of an arena. They are checked before an element is added, so a full arena stays consistent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// The memory of everything, allocated, in bytes.
+    /// Allocated memory in bytes.
     pub bytes: u64,
-    /// How many strings.
+    /// The number of strings.
     pub strings: u32,
-    /// How many stacks.
+    /// The number of stacks.
     pub stacks: u32,
 }
 
 impl Limits {
-    /// No limit but what 32-bit offsets can address.
+    /// Only the limit of 32-bit offsets.
     pub const ADDRESSABLE: Self = Self { bytes: u32::MAX as u64, strings: u32::MAX, stacks: u32::MAX };
 
-    /// A limit on the memory alone, in bytes.
+    /// Limits only the memory, in bytes.
     pub const fn bytes(bytes: u64) -> Self {
         Self { bytes, ..Self::ADDRESSABLE }
     }
 }
 
-/// An arena takes no more: the caller starts another one.
+/// The arena is full: the caller has to start another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Full {
-    /// What there is too much of.
+    /// The limit that was reached.
     pub what: &'static str,
-    /// How much of it there may be.
+    /// Its value.
     pub limit: u64,
 }
 
@@ -46,12 +46,12 @@ impl fmt::Display for Full {
 
 impl std::error::Error for Full {}
 
-/// How much work an arena did, to show that merging is linear without measuring time.
+/// The work of an arena, to show that merging is linear without measuring time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Work {
-    /// Elements that were looked up.
+    /// The number of lookups.
     pub lookups: u64,
-    /// Elements that a lookup was compared with.
+    /// The number of elements compared in lookups.
     pub comparisons: u64,
 }
 

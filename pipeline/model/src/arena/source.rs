@@ -1,4 +1,4 @@
-//! Tables to read from: a dictionary's or an arena's, which lie in memory alike but for their bytes.
+//! Tables for reading: those of a dictionary or of an arena, which only differ in how they store bytes.
 
 use crate::buffer::{Buffer, ByteRange};
 use crate::dictionary::{Dictionary, Tables};
@@ -24,7 +24,7 @@ impl<'a> From<&'a Dictionary> for Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// The bytes at a place; none where it is outside.
+    /// The bytes of a range; empty if it is outside.
     #[inline]
     pub fn bytes(&self, span: ByteRange) -> &'a [u8] {
         match self.data {

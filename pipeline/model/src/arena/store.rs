@@ -1,4 +1,4 @@
-//! Tables that grow: the one place where the values of an [`Arena`](super::Arena) or of a new batch lie.
+//! Growing tables: the only storage for the values of an [`Arena`](super::Arena) or of a new batch.
 
 use bytes::Bytes;
 
@@ -11,24 +11,24 @@ use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, Map
 
 /// The tables and the bytes behind them.
 ///
-/// Appending checks one thing only: that the bytes stay addressable by a [`ByteRange`]. Every table element needs at
-/// least one byte of memory, so no table outgrows its 32-bit ids before a memory limit is reached.
+/// Appending only checks that the bytes stay addressable by a [`ByteRange`]. Every table element needs at least one
+/// byte of memory, so no table outgrows its 32-bit ids before a memory limit is reached.
 #[derive(Debug)]
 pub(crate) struct Store {
     pub(crate) data: Vec<u8>,
     /// The columns. Their own buffer is empty until [`Store::into_tables`] gives them `data`.
     pub(crate) tables: Tables,
-    /// What nested attribute values occupy beside the columns, in bytes.
+    /// The heap memory of nested attribute values, in bytes.
     nested: usize,
 }
 
-/// Appends and grows by a quarter where there is no room: a vector that doubles is a third empty on average.
+/// Appends, and grows by a quarter if the column is full: a vector that doubles is a third empty on average.
 pub(crate) fn push<T>(column: &mut Vec<T>, value: T) {
     make_room(column, 1);
     column.push(value);
 }
 
-/// Makes room for `more` elements, at least a quarter of what is there.
+/// Reserves room for `more` elements, and at least a quarter of the current length.
 pub(crate) fn make_room<T>(column: &mut Vec<T>, more: usize) {
     if column.capacity() - column.len() < more {
         column.reserve_exact(more.max(column.len() / GROWTH).max(4));
@@ -53,7 +53,7 @@ fn nested_bytes(value: &Value) -> usize {
 }
 
 fn index(len: usize) -> u32 {
-    // A column of 2^32 elements is larger than any limit on bytes; saturating keeps the arithmetic total.
+    // A column of 2^32 elements exceeds every limit on bytes, so saturating never happens in practice.
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
@@ -71,7 +71,7 @@ impl Store {
         Ok(ByteRange { start, len })
     }
 
-    /// Appends zeros, to be written over.
+    /// Appends zeros, to be overwritten.
     pub(crate) fn put_zeros(&mut self, len: u64) -> Result<(), Full> {
         let end = (self.data.len() as u64).checked_add(len).filter(|&end| end <= u64::from(u32::MAX));
         let end = end.ok_or(Full::addressable())?;
@@ -80,7 +80,7 @@ impl Store {
         Ok(())
     }
 
-    /// The bytes at a place.
+    /// The bytes of a range.
     pub(crate) fn bytes(&self, span: ByteRange) -> &[u8] {
         self.data.get(span.start as usize..).and_then(|rest| rest.get(..span.len as usize)).unwrap_or_default()
     }
@@ -90,24 +90,24 @@ impl Store {
         self.data.capacity() + self.tables.column_bytes().1 + self.nested
     }
 
-    /// The memory of what is in the columns, without what is reserved, in bytes.
+    /// The memory of the columns' contents, without reserved capacity, in bytes.
     pub(crate) fn used(&self) -> usize {
         self.data.len() + self.tables.column_bytes().0 + self.nested
     }
 
-    /// The tables as they are read.
+    /// The tables, for reading.
     pub(crate) fn source(&self) -> Source<'_> {
         Source { data: Data::Bytes(&self.data), tables: &self.tables }
     }
 
-    /// The tables of a dictionary; nothing is copied.
+    /// Converts it into the tables of a dictionary without copying.
     pub(crate) fn into_tables(self) -> Tables {
         let buffer = Buffer::new(Bytes::from(self.data), Bytes::new());
         Tables { buffer, table_strings: index(self.tables.strings.len()), ..self.tables }
     }
 }
 
-/// Appends without looking whether an equal element is there.
+/// Appends without looking for an equal element.
 impl TableWriter for Store {
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full> {
         let span = self.put(bytes)?;

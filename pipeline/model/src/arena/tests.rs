@@ -57,7 +57,8 @@ fn attributes_are_compared_by_value() {
     assert_eq!(arena.put_attribute_set(&[None]).unwrap(), None);
 }
 
-/// Guarantees: each limit is an error that names it, what is there can still be found, and nothing else changes.
+/// Guarantees: exceeding a limit is an error that names it; existing elements are still found, and nothing else
+/// changes.
 #[test]
 fn limits_are_errors() {
     let mut arena = Arena::new(Limits { strings: 2, ..Limits::ADDRESSABLE });
@@ -73,7 +74,7 @@ fn limits_are_errors() {
     assert_eq!(full.to_string(), "the tables are full: at most 65536 bytes");
 }
 
-/// Guarantees: growth leaves little unused: what the columns reserve is a quarter of what is in them at most.
+/// Guarantees: columns reserve at most a quarter of their length.
 #[test]
 fn columns_grow_by_a_quarter() {
     let mut arena = Arena::default();
@@ -113,8 +114,8 @@ fn names(dictionary: &Dictionary, stack: Option<StackId>) -> Vec<String> {
 }
 
 proptest! {
-    /// Guarantees: what is carried out of any number of dictionaries says the same as before, and two stacks have one
-    /// id exactly where they are equal by value.
+    /// Guarantees: elements copied from any number of dictionaries keep their content, and two stacks have the same id
+    /// if and only if they are equal by value.
     /// rule: otlp-profiles#dictionary-compact
     #[test]
     fn absorbs_by_value(batches in prop::collection::vec(prop::collection::vec(prop::collection::vec(0u8..6, 1..6), 1..8), 1..5)) {
@@ -143,8 +144,8 @@ proptest! {
     }
 }
 
-/// Guarantees: merging twice as many batches is twice the work, neither more lookups nor longer searches, for batches
-/// that are equal and for batches that have nothing in common.
+/// Guarantees: merging twice as many batches is twice the work, neither more lookups nor longer searches, for equal
+/// batches and for batches without common elements.
 #[test]
 fn merging_is_linear() {
     let work = |batches: usize, distinct: bool| {
@@ -171,7 +172,7 @@ fn merging_is_linear() {
     for distinct in [false, true] {
         let (one, two) = (work(32, distinct), work(64, distinct));
         assert_eq!(two.lookups, 2 * one.lookups);
-        // Each lookup compares what it finds and, rarely, a neighbour with the same seven bits of hash.
+        // Each lookup compares its match and, rarely, a neighbour with the same seven hash bits.
         assert!(two.comparisons <= two.lookups + two.lookups / 4, "{two:?}");
     }
 }

@@ -1,8 +1,8 @@
-//! Carries elements from one set of tables into another, each once.
+//! Copies elements from one set of tables into another, each once.
 //!
-//! An element is carried when something asks for it and what it refers to comes along. Its id over there is kept in a
-//! vector beside the table, so that the next one who asks pays an array access. The vectors are stamped instead of
-//! cleared: carrying from the next dictionary costs what that dictionary is asked for and not its size.
+//! An element is copied on demand, together with the elements it refers to. Its new id is stored in a vector beside the
+//! table, so the next request for it is an array access. The vectors are stamped instead of cleared: the cost of
+//! copying from another dictionary depends on the elements requested, not on the dictionary's size.
 
 use super::Full;
 use super::source::Source;
@@ -11,33 +11,33 @@ use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Valu
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MapIds, MappingId, StackId, StringId};
 use crate::varint;
 
-/// Takes elements into tables of its own. Ids in what is handed over are ids of these tables.
-/// Called by one thread at a time, that of the [`Transfer`], so a writer needs no lock.
+/// Adds elements to its own tables. Ids inside the elements passed to it are ids of these tables. Only the thread of
+/// the [`Transfer`] calls it, so a writer needs no lock.
 pub trait TableWriter {
-    /// Takes a string, which is UTF-8.
+    /// Adds a string, which is UTF-8.
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full>;
-    /// Takes bytes that are no string.
+    /// Adds bytes that are not a string.
     fn put_blob(&mut self, bytes: &[u8]) -> Result<ByteRange, Full>;
-    /// Takes a mapping.
+    /// Adds a mapping.
     fn put_mapping(&mut self, mapping: Mapping) -> Result<Option<MappingId>, Full>;
-    /// Takes a function.
+    /// Adds a function.
     fn put_function(&mut self, function: Function) -> Result<Option<FunctionId>, Full>;
-    /// Takes a location; its own range of lines is ignored.
+    /// Adds a location; its own range of lines is ignored.
     fn put_location(&mut self, location: Location, lines: &[Line]) -> Result<Option<LocationId>, Full>;
-    /// Takes a link.
+    /// Adds a link.
     fn put_link(&mut self, link: Link) -> Result<Option<LinkId>, Full>;
-    /// Takes an attribute.
+    /// Adds an attribute.
     fn put_attribute(&mut self, attribute: Attribute) -> Result<Option<AttributeId>, Full>;
-    /// Takes a list of attributes.
+    /// Adds a list of attributes.
     fn put_attribute_set(&mut self, items: &[Option<AttributeId>]) -> Result<Option<AttributeSetId>, Full>;
-    /// Takes a stack as packed location indices.
+    /// Adds a stack as packed location indices.
     fn put_stack(&mut self, packed: &[u8]) -> Result<Option<StackId>, Full>;
 }
 
-/// The stamp of an element that was never carried.
+/// The stamp of an element that was never copied.
 const NEVER: u32 = u32::MAX;
 
-/// What became of the elements of one table: a stamp and the index over there.
+/// The state of the elements of one table: a stamp and the new index.
 #[derive(Debug, Default)]
 struct Memo(Vec<(u32, u32)>);
 
@@ -62,8 +62,8 @@ impl Memo {
     }
 }
 
-/// The memory of which elements were carried. One `Transfer` serves one source and one writer at a time;
-/// [`Transfer::begin`] makes it forget both.
+/// Remembers which elements were copied. One `Transfer` serves one source and one writer at a time; [`Transfer::begin`]
+/// resets it for others.
 #[derive(Debug, Default)]
 pub struct Transfer {
     stamp: u32,
@@ -80,7 +80,7 @@ pub struct Transfer {
     items: Vec<Option<AttributeId>>,
 }
 
-/// Carries the ids of an element, a profile or the like.
+/// Maps the ids inside an element, such as a profile, by copying what they refer to.
 pub(crate) struct Carry<'a, 'b, W> {
     pub(crate) transfer: &'a mut Transfer,
     pub(crate) from: &'a Source<'b>,
@@ -111,7 +111,7 @@ impl<W: TableWriter> MapIds for Carry<'_, '_, W> {
     }
 }
 
-/// Looks an optional id up, or carries it and remembers.
+/// Returns the new id of an optional element, copying it if this is the first time.
 macro_rules! carried {
     ($self:ident, $memo:ident, $id:ident, $type:ident, $carry:expr) => {{
         let Some(id) = $id else { return Ok(None) };
@@ -133,7 +133,7 @@ impl Transfer {
         }
     }
 
-    /// The memory that is kept from one source to the next, in bytes.
+    /// The memory kept from one source to the next, in bytes.
     pub fn bytes(&self) -> usize {
         self.strings.bytes()
             + self.mappings.bytes()
@@ -148,11 +148,11 @@ impl Transfer {
             + self.items.capacity() * size_of::<Option<AttributeId>>()
     }
 
-    /// Carries a string.
+    /// Copies a string.
     ///
     /// # Errors
     ///
-    /// As all of these: the writer is full. What was carried until then stays there.
+    /// Like all of these methods: the writer is full. Elements copied before stay in the writer.
     pub fn string<W: TableWriter>(
         &mut self,
         from: &Source<'_>,
@@ -162,7 +162,7 @@ impl Transfer {
         carried!(self, strings, id, StringId, |index: usize| to.put_string(from.bytes(from.tables.strings[index])))
     }
 
-    /// Carries a mapping.
+    /// Copies a mapping.
     ///
     /// # Errors
     ///
@@ -179,7 +179,7 @@ impl Transfer {
         })
     }
 
-    /// Carries a function.
+    /// Copies a function.
     ///
     /// # Errors
     ///
@@ -196,7 +196,7 @@ impl Transfer {
         })
     }
 
-    /// Carries a location and its lines.
+    /// Copies a location and its lines.
     ///
     /// # Errors
     ///
@@ -219,7 +219,7 @@ impl Transfer {
         })
     }
 
-    /// Carries a link.
+    /// Copies a link.
     ///
     /// # Errors
     ///
@@ -233,7 +233,7 @@ impl Transfer {
         carried!(self, links, id, LinkId, |index: usize| to.put_link(from.tables.links[index]))
     }
 
-    /// Carries an attribute of the attribute table.
+    /// Copies an attribute of the attribute table.
     ///
     /// # Errors
     ///
@@ -250,7 +250,7 @@ impl Transfer {
         })
     }
 
-    /// Carries a list of attributes.
+    /// Copies a list of attributes.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl Transfer {
         })
     }
 
-    /// Carries a list of attributes that may be no list of the source.
+    /// Copies a list of attributes that need not be a list of the source.
     ///
     /// # Errors
     ///
@@ -288,7 +288,7 @@ impl Transfer {
         set
     }
 
-    /// Carries a stack and its locations.
+    /// Copies a stack and its locations.
     ///
     /// # Errors
     ///
@@ -316,7 +316,7 @@ impl Transfer {
         })
     }
 
-    /// Carries an attribute that stands in no table, such as a resource's.
+    /// Copies an attribute that is not in the attribute table, such as a resource's.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
-//! An attribute's value as one writes it down.
+//! Attribute values as literals.
 
-/// What becomes a [`Value`](crate::Value) with its strings in the tables.
+/// A value that the builder converts into a [`Value`](crate::Value) with its strings in the tables.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Any<'a> {
     /// No value.

@@ -1,4 +1,4 @@
-//! Puts resources, scopes, profiles and samples one after the other, each into the one before.
+//! Assembles resources, scopes, profiles and samples, each inside the one before.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use crate::dictionary::{Dictionary, Invalid, Tables};
 use crate::id::{AttributeSetId, LinkId, StackId};
 use crate::profiles::{Profile, Profiles, ResourceProfiles, Samples, ScopeProfiles};
 
-/// A batch without its dictionary. What has nothing to go into gets an empty parent.
+/// A batch without its dictionary. Missing parents are created empty.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly {
     resources: Vec<ResourceProfiles>,
@@ -15,7 +15,7 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// A batch that will have so many samples.
+    /// Creates an empty batch with capacity for this many samples.
     pub(crate) fn with_samples(count: usize) -> Self {
         let mut samples = Samples::default();
         samples.stack.reserve_exact(count);
@@ -51,7 +51,7 @@ impl Assembly {
         }
     }
 
-    /// The profile that rows go into.
+    /// The current profile, which receives the rows.
     pub(crate) fn open(&mut self) -> Option<&mut Profile> {
         self.resources.last_mut()?.scopes.last_mut()?.profiles.last_mut()
     }
@@ -76,16 +76,16 @@ impl Assembly {
     }
 
     fn rows(&self) -> u32 {
-        // Each row has a byte or more in the buffer, which is shorter than 4 GiB.
+        // Each row has at least one byte in the buffer, which is shorter than 4 GiB.
         u32::try_from(self.samples.len()).unwrap_or(u32::MAX)
     }
 
-    /// Makes the batch of what was checked before, in another batch or an arena. Debug builds check again.
+    /// Returns the batch. Its parts were already validated in another batch or an arena. Debug builds validate again.
     pub(crate) fn finish_checked(self, tables: Tables) -> Profiles {
         Profiles::of_checked(Arc::new(Dictionary::of_checked(tables)), self.resources, self.samples)
     }
 
-    /// Checks everything and makes the batch.
+    /// Validates everything and returns the batch.
     pub(crate) fn finish(self, tables: Tables) -> Result<Profiles, Invalid> {
         Profiles::new(Arc::new(Dictionary::new(tables)?), self.resources, self.samples)
     }

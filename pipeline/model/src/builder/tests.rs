@@ -1,6 +1,7 @@
 use super::*;
 
-/// Guarantees: what was built is found again, in order and under its own parents, and equal elements are one.
+/// Guarantees: the batch contains everything that was added, in order and under its own parents, and equal elements
+/// once.
 #[test]
 fn builds_what_it_was_told() {
     let mut builder = Builder::new();
@@ -39,7 +40,7 @@ fn builds_what_it_was_told() {
     assert_eq!(b.scopes[0].profiles[0].samples, 1..2);
 }
 
-/// Guarantees: ids that do not belong to the batch, and samples that break a rule, are refused with their place.
+/// Guarantees: ids of other batches, and samples that break a rule, are refused with their place.
 #[test]
 fn refuses_what_breaks_a_rule() {
     let mut builder = Builder::new();

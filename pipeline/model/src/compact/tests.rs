@@ -3,7 +3,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{Builder, Value};
 
-/// What there is to see of an observation: service, scope, kind, profile's time, frames, thread, link, time, value.
+/// The properties of an observation: service, scope, kind, profile's time, frames, thread, link, time, value.
 type Seen = (String, String, String, u64, Vec<String>, Option<i64>, Option<[u8; 16]>, Option<u64>, Vec<i64>);
 
 fn seen(batch: &Profiles) -> Vec<Seen> {
@@ -70,7 +70,8 @@ fn batch(samples: &[(u8, u8, Vec<u64>, bool)]) -> Profiles {
 }
 
 proptest! {
-    /// Guarantees: parts hold together what the whole holds, in order, whole samples and cut ones alike.
+    /// Guarantees: the parts together contain everything in the batch, in order, for whole samples and split ones
+    /// alike.
     #[test]
     fn parts_make_the_whole(
         samples in prop::collection::vec((0u8..3, 0u8..5, prop::collection::vec(any::<u64>(), 0..6), any::<bool>()), 0..12),
@@ -91,7 +92,7 @@ proptest! {
     }
 }
 
-/// Guarantees: a part refers to what it needs and carries nothing else, and keeps peer, window and profile id.
+/// Guarantees: a part contains only what it refers to, and keeps peer, window and profile id.
 /// rule: otlp-profiles#dictionary-compact
 #[test]
 fn parts_are_compact() {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::{Builder, Function, Line, Location, Mapping};
 
-/// What the test batches differ in.
+/// The properties in which the test batches differ.
 #[derive(Clone)]
 struct Plan {
     service: &'static str,
@@ -17,7 +17,7 @@ struct Plan {
     values: Vec<i64>,
     time: u64,
     id: Option<[u8; 16]>,
-    /// The same written in another order: tables, attributes and samples.
+    /// The same content in another order: tables, attributes and samples.
     turned: bool,
 }
 
@@ -90,8 +90,8 @@ fn hash(plan: &Plan) -> [u8; 16] {
     hashes[0]
 }
 
-/// Guarantees: neither the order of tables, attributes and samples nor what else is in the tables changes the hash, and
-/// neither does the profile's id, which the hash is used to fill.
+/// Guarantees: the hash does not depend on the order of tables, attributes and samples, on unused table elements, or on
+/// the profile's id, which is filled from the hash.
 #[test]
 fn equal_content() {
     let plan = Plan::default();
@@ -99,7 +99,7 @@ fn equal_content() {
     assert_eq!(hash(&plan), hash(&Plan { id: Some([3; 16]), ..plan }));
 }
 
-/// Guarantees: whatever a profile, its samples, its resource or its scope say otherwise gives another hash.
+/// Guarantees: any other difference in a profile, its samples, its resource or its scope changes the hash.
 #[test]
 fn different_content() {
     let plan = Plan::default();
@@ -126,8 +126,8 @@ fn different_content() {
     assert_eq!(hashes.len(), all.len());
 }
 
-/// Guarantees: the hash stays what it is from build to build, since profile ids and resends of another replica depend
-/// on it.
+/// Guarantees: the hash is the same in every build, since profile ids and the detection of resends across replicas
+/// depend on it.
 #[test]
 fn stable() {
     let hex: String = hash(&Plan::default()).iter().map(|byte| format!("{byte:02x}")).collect();

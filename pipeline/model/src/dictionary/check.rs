@@ -1,4 +1,4 @@
-//! Whether every index of the tables refers to something that is there, each checked once.
+//! Checks that every index of the tables refers to an existing element, each once.
 
 use std::fmt;
 
@@ -10,9 +10,9 @@ use crate::varint;
 /// A rule that a dictionary or a profile broke, and where.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
-    /// The place, in the words of the protocol, such as `location_table[5].mapping_index`.
+    /// The place in the terms of the protocol, such as `location_table[5].mapping_index`.
     pub place: String,
-    /// The rule, and what broke it.
+    /// The rule, and the value that broke it.
     pub rule: String,
 }
 
@@ -39,7 +39,7 @@ fn out_of_range(index: u32, table: &str, len: usize, place: String) -> Invalid {
     Invalid { place, rule: format!("index {} is out of range, {table} has {len} elements", index as i32) }
 }
 
-/// Checks ids against the tables that they are of. `place` is what they stand in.
+/// Checks ids against their tables. `place` describes the element they are in.
 pub(crate) struct IdCheck<'a> {
     pub(crate) tables: &'a Tables,
     pub(crate) place: &'a dyn Fn() -> String,

@@ -31,45 +31,45 @@ impl Mapping {
         (self.memory_start..self.memory_limit).contains(&address)
     }
 
-    /// How far its addresses were moved when the file was loaded, in bytes; 0 where they are those that the file was
+    /// How far its addresses were moved when the file was loaded, in bytes; 0 if they are the addresses the file was
     /// linked for.
     ///
-    /// OTLP has both. The eBPF profiler sends virtual addresses of the ELF file, whatever the process has it mapped to
-    /// (open-telemetry/opentelemetry-ebpf-profiler `processmanager/manager.go`). pprof has the addresses of the
-    /// process's memory (google/pprof `proto/profile.proto`, `Mapping`): they are the file's own where it was linked
-    /// for a fixed place (`ET_EXEC`), and moved where it may lie anywhere (`ET_DYN`). Which of them was meant is not
-    /// said, but no file is linked for an address of 4 GiB or more (the medium code model ends at 2 GiB), and Linux
-    /// maps what may lie anywhere above 4 GiB on every 64-bit machine (the lowest are those of 39-bit address spaces,
-    /// at 0x2a_aaaa_a000).
+    /// OTLP profiles contain both kinds. The eBPF profiler sends virtual addresses of the ELF file, wherever the
+    /// process has it mapped (open-telemetry/opentelemetry-ebpf-profiler `processmanager/manager.go`). pprof has
+    /// addresses in the process's memory (google/pprof `proto/profile.proto`, `Mapping`): they equal the file's own if
+    /// it was linked for a fixed address (`ET_EXEC`), and are moved if it is position-independent (`ET_DYN`). The
+    /// profile does not say which kind it has, but no file is linked for an address of 4 GiB or more (the medium code
+    /// model ends at 2 GiB), and Linux maps position-independent files above 4 GiB on every 64-bit machine (the lowest,
+    /// in 39-bit address spaces, at 0x2a_aaaa_a000).
     ///
-    /// A file that may lie anywhere is linked from 0 on. So what lies at an offset of the file lies at that address,
-    /// and the difference is how far it was moved. That is exact for GNU ld and for Go. LLD links each part one page
-    /// further behind its place in the file than the part before, which nothing in a mapping tells: there it is exact
-    /// for the file's first part, and one page too much for each part before this one.
+    /// A position-independent file is linked from address 0 on. So code at an offset of the file has that address, and
+    /// the difference to the mapped address is how far it was moved. This is exact for GNU ld and for Go. LLD places
+    /// each segment one page further behind its file offset than the segment before, which a mapping does not show: for
+    /// LLD the result is exact for the first segment, and one page too much for each segment before this one.
     pub fn moved_by(&self) -> u64 {
         Some(self.memory_start.saturating_sub(self.file_offset)).filter(|&by| by >= MOVED).unwrap_or(0)
     }
 
-    /// The 4 KiB page of an address in it, as an address that the file was linked for: another process has it
-    /// elsewhere, and what is called by it shall be the same.
+    /// The 4 KiB page of an address, as an address the file was linked for: this gives the same code the same name even
+    /// if another process maps the file elsewhere.
     ///
-    /// Without the file nothing says where a function starts. By each address apart, a loop would be as many functions
-    /// as it has instructions. A page holds about ten functions, and is small enough to be looked up
+    /// Without the file it is unknown where functions start. With a name per address, a loop would look like as many
+    /// functions as it has instructions. A page contains about ten functions, and is small enough to be looked up
     /// (`objdump --start-address`).
     pub fn page_of(&self, address: u64) -> Option<u64> {
         self.contains(address).then(|| address.saturating_sub(self.moved_by()) & !(PAGE - 1))
     }
 
-    /// The place in the file of an address in it, in bytes from the file's start. Exact whichever linker made the file.
+    /// The file offset of an address in it, in bytes. Exact for every linker.
     pub fn offset_of(&self, address: u64) -> Option<u64> {
         self.contains(address).then(|| address - self.memory_start)?.checked_add(self.file_offset)
     }
 }
 
-/// How much code shares a name where nobody knows where functions start, in bytes.
+/// How much code shares a name if function boundaries are unknown, in bytes.
 const PAGE: u64 = 4096;
 
-/// From here on, mappings are of files that were moved.
+/// Mappings from this address on are of relocated files.
 const MOVED: u64 = 1 << 32;
 
 /// An element of `function_table`.
@@ -77,11 +77,11 @@ const MOVED: u64 = 1 << 32;
 pub struct Function {
     /// The name, human-readable where possible.
     pub name: Option<StringId>,
-    /// The name as the system knows it, for instance mangled.
+    /// The name in the system's form, for instance mangled.
     pub system_name: Option<StringId>,
     /// The source file.
     pub filename: Option<StringId>,
-    /// The line on which the function starts, 0 where it is not known.
+    /// The line on which the function starts; 0 if unknown.
     pub start_line: i64,
 }
 
@@ -100,9 +100,9 @@ impl Function {
 pub struct Line {
     /// The function.
     pub function: Option<FunctionId>,
-    /// The line, 1-based, 0 where it is not known.
+    /// The line, 1-based; 0 if unknown.
     pub line: i64,
-    /// The column, 1-based, 0 where it is not known.
+    /// The column, 1-based; 0 if unknown.
     pub column: i64,
 }
 
@@ -117,7 +117,7 @@ impl Line {
 /// An element of `location_table`: an instruction, or a place in an interpreted program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Location {
-    /// The mapping the address lies in.
+    /// The mapping that contains the address.
     pub mapping: Option<MappingId>,
     /// The address. For native frames of the eBPF profiler an address in the ELF file's address space.
     pub address: u64,
@@ -125,12 +125,12 @@ pub struct Location {
     pub attributes: Option<AttributeSetId>,
     /// Where its lines start in the table of lines.
     pub lines_start: u32,
-    /// How many lines it has. More than one says that functions were inlined: the first is the innermost callee.
+    /// The number of its lines. More than one means that functions were inlined: the first is the innermost callee.
     pub lines_len: u32,
 }
 
 impl Location {
-    /// Its lines are not among the ids: they are mapped by themselves.
+    /// Keeps the range of lines, which are mapped separately.
     #[inline(always)]
     pub(crate) fn map_ids<M: MapIds>(self, map: &mut M) -> Result<Self, M::Error> {
         let Self { mapping, address, attributes, lines_start, lines_len } = self;
@@ -139,7 +139,7 @@ impl Location {
     }
 }
 
-/// An element of `link_table`: the span in which time was spent.
+/// An element of `link_table`: the span that was running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub struct Link {
     /// The trace.
@@ -148,10 +148,10 @@ pub struct Link {
     pub span_id: [u8; 8],
 }
 
-/// OTLP's `AnyValue`. Strings are elements of the string table whether they stood inline or as a reference.
+/// OTLP's `AnyValue`. Strings are elements of the string table, whether they were inline or references.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub enum Value {
-    /// No value is set.
+    /// Not set.
     #[default]
     Empty,
     /// A string; `None` is the empty string.

@@ -1,9 +1,9 @@
-//! What each reason means to whoever reads it in a report, and what can be done.
+//! The meaning of each reason to the reader of a report, and the remedy.
 
 use super::{Loss, Reason};
 
 impl Reason {
-    /// What happened and what to do about it, as one or two sentences that stand behind the reason's name.
+    /// What happened and what to do about it, as one or two sentences that follow the reason's name.
     pub const fn explanation(self) -> &'static str {
         match self {
             Self::Malformed => {
@@ -116,7 +116,7 @@ impl Loss {
     /// What happened and what to do about it, see [`Reason::explanation`].
     pub const fn explanation(&self) -> &'static str {
         match self.reason {
-            // Of an envelope, exporters other than to Sentry take what was read of it.
+            // Exporters other than Sentry's export only the views of an envelope.
             Reason::Unroutable if self.quantities.observations == 0 => {
                 "no destination is configured for it, or nothing was read of it that the exporter could send; name a \
                  destination for its attribute, a default `dsn`, or an exporter that forwards envelopes"
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
     use crate::Quantities;
 
-    /// Guarantees: whoever reads that only items were unroutable learns of both reasons that there can be.
+    /// Guarantees: the report of unroutable items alone names both possible reasons.
     #[test]
     fn unroutable_items() {
         let loss = |quantities| Loss { reason: Reason::Unroutable, quantities };
@@ -143,7 +143,7 @@ mod tests {
         assert_eq!(loss(Quantities::observations(1)).explanation(), Reason::Unroutable.explanation());
     }
 
-    /// Guarantees: whoever reads that spans were resent is not told of a key that is for profiles.
+    /// Guarantees: the report of resent spans does not mention a key that applies to profiles.
     #[test]
     fn resent_spans() {
         let loss = |quantities| Loss { reason: Reason::Resent, quantities };
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(loss(Quantities::observations(1)).explanation(), Reason::Resent.explanation());
     }
 
-    /// Guarantees: each reason has words of its own, which do more than repeat its name.
+    /// Guarantees: each reason has its own explanation, which does more than repeat its name.
     #[test]
     fn every_reason_is_explained() {
         let mut all: Vec<&str> = Reason::ALL.iter().map(|reason| reason.explanation()).collect();

@@ -1,4 +1,4 @@
-//! Whether profiles keep the rules, each checked once; what breaks one can be refused by itself.
+//! Validates profiles, each once; a part that breaks a rule can be refused alone.
 
 use super::{Profile, Resource, ResourceProfiles, Samples, Scope, ScopeProfiles};
 use crate::buffer::ByteRange;
@@ -6,7 +6,7 @@ use crate::dictionary::{Dictionary, IdCheck, Invalid, check_attribute, check_ind
 use crate::id::{AttributeSetId, LinkId, StackId, StringId};
 use crate::varint;
 
-/// A part of a request that can be refused by itself; the numbers are positions in the lists of the request.
+/// A part of a request that can be refused alone. The numbers are positions in the request's lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RequestPart {
     /// `resource_profiles[0]`, with all its profiles.
@@ -20,11 +20,11 @@ pub enum RequestPart {
 /// A part of a request that was refused, and why.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
-    /// Where, and which rule it broke.
+    /// The place and the broken rule.
     pub invalid: Invalid,
-    /// How many profiles went with it.
+    /// How many profiles were refused with it.
     pub profiles: u64,
-    /// How many observations went with it.
+    /// How many observations were refused with it.
     pub observations: u64,
 }
 
@@ -49,11 +49,11 @@ pub(super) fn check_columns(samples: &Samples) -> Result<(), Invalid> {
     Ok(())
 }
 
-/// Checks what a resource and its scopes refer to.
+/// Checks the references of a resource and its scopes.
 ///
 /// # Errors
 ///
-/// Names the first place that refers to something that is not there.
+/// Names the first dangling reference.
 pub(super) fn check_resource(
     dictionary: &Dictionary,
     resource: &ResourceProfiles,
@@ -113,9 +113,9 @@ pub(super) fn check_scope(
 ///
 /// # Errors
 ///
-/// Names the first place that refers to something that is not there, or a sample that has as many values as it should
-/// not: with timestamps none or as many as those, without them at least one (opentelemetry-proto `profiles.proto`,
-/// `Sample`). Also refuses a duration that is negative if read as signed, and an end beyond 64 bits.
+/// Names the first dangling reference, or a sample with a wrong number of values: with timestamps there must be as many
+/// values or none, without timestamps at least one (opentelemetry-proto `profiles.proto`, `Sample`). Also refuses a
+/// duration that is negative when read as signed, and an end beyond 64 bits.
 pub fn check_profile(
     dictionary: &Dictionary,
     profile: &Profile,
@@ -128,7 +128,7 @@ pub fn check_profile(
     check_index(StringId::wire(original_payload_format), "string_table", tables.strings.len(), || {
         format!("{}.original_payload_format", place())
     })?;
-    // Before 1.8 the duration was a signed integer; what is negative there comes as more than half of the range.
+    // Before 1.8 the duration was a signed integer; a negative one reads as more than half of the unsigned range.
     let end = time_unix_nano.checked_add(duration_nano);
     if duration_nano > i64::MAX as u64 || end.is_none() {
         let rule = format!("{duration_nano} ns after {time_unix_nano} ns is no time");

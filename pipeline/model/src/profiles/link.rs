@@ -1,8 +1,7 @@
-//! A batch whose observations are linked with spans.
+//! Links the observations of a batch with spans.
 //!
-//! Only the samples and the table of links change, the columns one after the other, so that no two copies of all of
-//! them are there at a time. Every other table, and the bytes of times and values, are shared or moved and never looked
-//! at.
+//! Only the samples and the link table change, one column after the other, so that there are never two copies of all
+//! columns. All other tables and the bytes of times and values are shared or moved without being read.
 
 use std::sync::Arc;
 
@@ -15,28 +14,28 @@ use crate::dictionary::{Dictionary, Link};
 use crate::id::LinkId;
 use crate::varint;
 
-/// At most so many bytes of times and values are written anew for the samples of a batch that are taken apart.
+/// At most this many bytes of times and values are rewritten per batch for samples that are split.
 const MAX_TEXT: usize = 16 << 20;
 
-/// Says with which span an observation is linked.
+/// Decides which span an observation is linked with.
 pub trait Linker {
-    /// Begins a sample of the resource at a position. Whether [`Linker::observation`] is to be asked about it; a sample
-    /// that is linked already stays as it is whatever the answer.
+    /// Begins a sample of the resource at a position. Returns whether [`Linker::observation`] should be called for it;
+    /// a sample that already has a link keeps it in any case.
     fn sample(&mut self, profiles: &Profiles, resource: u32, profile: &Profile, sample: &Sample<'_>) -> bool;
 
-    /// The span of an observation of that sample, in order. The time is `None` where the sample has none.
+    /// The span of the next observation of that sample. The time is `None` if the sample has none.
     fn observation(&mut self, time: Option<u64>) -> Option<Link>;
 }
 
 impl Profiles {
-    /// Gives observations those links that `linker` names. A sample whose observations are linked with several spans
-    /// becomes several, one for each span and one for those that are linked with none: an OTLP sample has one link.
-    /// Every observation keeps its value. Where nothing is linked the batch stays what it was.
+    /// Adds the links that `linker` returns to observations. An OTLP sample has one link, so a sample whose
+    /// observations belong to several spans is split: one sample per span, and one for unlinked observations. Every
+    /// observation keeps its value. If nothing is linked, the batch is unchanged.
     ///
-    /// Returns how many observations are not linked though `linker` named their span: where samples with more than
-    /// 16 MiB in a batch would have to be taken apart, those behind stay as they are.
+    /// Returns how many observations stay unlinked although `linker` returned a span: once splitting would rewrite more
+    /// than 16 MiB of a batch, the remaining samples are not split.
     ///
-    /// `linker` is dropped before the batch is changed, so that it may share the batch without making it be copied.
+    /// `linker` is dropped before the batch is changed, so it may share the batch without forcing a copy.
     pub fn link(&mut self, linker: impl Linker) -> u64 {
         let mut linking = Linking::new(self);
         linking.all(self, linker);
@@ -49,11 +48,11 @@ impl Profiles {
         let samples = Arc::make_mut(&mut self.samples);
         samples.link = column;
         if !splits.is_empty() {
-            // Rows stand in the order of profiles, unless somebody made the batch in another way.
+            // Rows are sorted by profile unless the batch was built in another way.
             splits.sort_by_key(|split| split.row);
             splits.dedup_by_key(|split| split.row);
             take_apart(samples, &splits);
-            // How many rows more there are up to each of them.
+            // The cumulative number of added rows up to each split.
             let more: Vec<u32> = splits
                 .iter()
                 .scan(0, |sum, split| {
@@ -77,13 +76,13 @@ impl Profiles {
     }
 }
 
-/// A sample that becomes several.
+/// A sample that is split.
 struct Split {
     row: u32,
     pieces: Vec<Piece>,
 }
 
-/// A part of a sample.
+/// A part of a split sample.
 #[derive(Clone, Copy)]
 struct Piece {
     link: Option<LinkId>,
@@ -91,7 +90,7 @@ struct Piece {
     values: ByteRange,
 }
 
-/// Puts the parts of samples in their places.
+/// Replaces split samples by their parts.
 fn take_apart(samples: &mut Samples, splits: &[Split]) {
     fn column<T: Copy>(column: &mut Vec<T>, splits: &[Split], of: impl Fn(T, &Piece) -> T) {
         let more: usize = splits.iter().map(|split| split.pieces.len() - 1).sum();
@@ -112,28 +111,29 @@ fn take_apart(samples: &mut Samples, splits: &[Split]) {
     column(link, splits, |_, piece| piece.link);
     column(timestamps, splits, |_, piece| piece.timestamps);
     if !values.is_empty() {
-        // It ends with the last row that has any.
+        // The column ends with the last row that has values.
         let last = splits.last().map_or(0, |split| split.row as usize + 1);
         values.resize(values.len().max(last), ByteRange::default());
         column(values, splits, |_, piece| piece.values);
     }
 }
 
-/// What is appended to a batch's tables, and what becomes of its samples.
+/// Additions to a batch's tables, and the changes to its samples.
 struct Linking {
-    /// The links of all rows; `None` while none is new.
+    /// The links of all rows; `None` while there is no new one.
     column: Option<Vec<Option<LinkId>>>,
     splits: Vec<Split>,
-    /// What is appended to the table of links, which has so many.
+    /// Links to append to the link table, and the table's current length.
     links: Vec<Link>,
     before: usize,
     known: HashMap<Link, u32, FixedState>,
     last: Option<(Link, Option<LinkId>)>,
-    /// What is appended to the buffer, which has so many bytes.
+    /// Bytes to append to the buffer, and the buffer's current length.
     text: Vec<u8>,
     buffer: usize,
     not_linked: u64,
-    /// The links of the observations of the sample at hand, and the observations by link, in order of first appearance.
+    /// The links of the current sample's observations, and the observations grouped by link, in order of first
+    /// appearance.
     of_times: Vec<Option<LinkId>>,
     groups: Vec<Group>,
     group_of: HashMap<Option<LinkId>, usize, FixedState>,
@@ -180,7 +180,7 @@ impl Linking {
         }
     }
 
-    /// Finds the links of a row.
+    /// Determines the links of a row.
     fn row(&mut self, batch: &Profiles, row: u32, sample: &Sample<'_>, linker: &mut impl Linker) {
         let mut links = std::mem::take(&mut self.of_times);
         links.clear();
@@ -200,7 +200,7 @@ impl Linking {
         self.of_times = links;
     }
 
-    /// Makes a part of a sample for each of its links, unless there is no room.
+    /// Splits a sample by link, unless the limit is reached.
     fn take_apart(&mut self, row: u32, sample: &Sample<'_>, links: &[Option<LinkId>]) -> bool {
         let text = self.text.len() + sample.timestamps.len() + sample.values.len();
         if text > MAX_TEXT || u32::try_from(self.buffer + text).is_err() {
@@ -210,7 +210,7 @@ impl Linking {
         let (mut used, mut last) = (0, None);
         let mut values = sample.values();
         for (time, link) in sample.timestamps.chunks_exact(8).zip(links) {
-            // Times are mostly in order, so what follows is mostly of the same span.
+            // Times are mostly in order, so the next observation mostly has the same span.
             let at = match last.filter(|at: &usize| self.groups[*at].link == *link) {
                 Some(at) => at,
                 None => *self.group_of.entry(*link).or_insert_with(|| {
@@ -244,7 +244,7 @@ impl Linking {
         true
     }
 
-    /// The id of a link, which is appended where it is new. One of zeros means that there is none.
+    /// The id of a link, appended if new. An all-zero link means none.
     fn id(&mut self, link: Link) -> Option<LinkId> {
         if let Some((last, id)) = self.last
             && last == link
@@ -274,7 +274,7 @@ mod tests {
     use crate::Builder;
     use crate::dictionary::Value;
 
-    /// One observation: the profile's number, its time, its value, and the first byte of its trace's id.
+    /// One observation: the profile's number, its time, its value, and the first byte of its trace id.
     type Seen = (i64, Option<u64>, Option<i64>, Option<u8>);
 
     fn all(batch: &Profiles) -> Vec<Seen> {
@@ -297,7 +297,7 @@ mod tests {
         all
     }
 
-    /// Links a time with the span of that number modulo `spans`; 0 is none.
+    /// Links a time with the span of that number modulo `spans`; 0 means none.
     struct ByTime {
         spans: u64,
         asks: bool,
@@ -319,8 +319,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: each observation gets the link that it is to have and keeps its value, none is lost or invented,
-        /// no sample is there twice, and a link that a sample had stays.
+        /// Guarantees: each observation gets the intended link and keeps its value, none is lost or invented, no sample
+        /// is duplicated, and existing links stay.
         /// rule: otlp-profiles#sample-identity
         #[test]
         fn observations_are_linked(
@@ -374,8 +374,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a batch in which nothing is linked is the same, with the request it came as; one in which something
-    /// is linked is not, and links that it has already are not there twice.
+    /// Guarantees: a batch in which nothing is linked stays the same, including its original request bytes; otherwise
+    /// the bytes are dropped, and links that already exist are not added again.
     #[test]
     fn nothing_linked_nothing_changed() {
         let mut builder = Builder::new();
@@ -392,8 +392,8 @@ mod tests {
         assert_eq!(batch.dictionary().tables().links.len(), 2);
     }
 
-    /// Guarantees: what is written anew for samples that are taken apart is bounded; what is beyond stays unlinked, is
-    /// counted, and nothing of it is lost.
+    /// Guarantees: the rewritten bytes of split samples are bounded; beyond that observations stay unlinked and are
+    /// counted, and none is lost.
     #[test]
     fn what_is_written_anew_is_bounded() {
         let mut builder = Builder::new();

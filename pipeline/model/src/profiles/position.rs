@@ -1,15 +1,15 @@
-//! How far a batch was read by somebody who takes it in piece by piece.
+//! How far a batch was processed by code that works in steps.
 
-/// The next sample of a batch, by position in what it stands in, and how much of it is done.
+/// The next sample of a batch, by position, and how much of it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Position {
-    /// The resource, among those of the batch.
+    /// The position of the resource in the batch.
     pub resource: usize,
-    /// The scope, among those of the resource.
+    /// The position of the scope in the resource.
     pub scope: usize,
-    /// The profile, among those of the scope.
+    /// The position of the profile in the scope.
     pub profile: usize,
-    /// The sample, among those of the profile.
+    /// The position of the sample in the profile.
     pub sample: u32,
     /// How many timestamps of the sample are done.
     pub timestamps: usize,
@@ -18,7 +18,7 @@ pub struct Position {
 }
 
 impl Position {
-    /// Whether nothing of the profile is done.
+    /// Whether the profile is not started yet.
     pub fn begins_profile(self) -> bool {
         (self.sample, self.timestamps) == (0, 0)
     }

@@ -1,4 +1,4 @@
-//! A batch without some of its observations.
+//! Removes some observations from a batch.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use crate::buffer::ByteRange;
 use crate::compact::split_values;
 
 impl Profiles {
-    /// The observations for which `keep` says yes: it is given the position of the resource, the profile, the sample
-    /// and the time, which is `None` where the sample has none. `None` where none is left. The tables and the bytes of
-    /// times and values are shared with this batch; a sample of which times are left out in between becomes several.
-    /// Profiles of which something is left out are no longer what their `original_payload` says, so they lose it.
+    /// The observations for which `keep` returns true, or `None` if none is left. `keep` gets the position of the
+    /// resource, the profile, the sample and the time (`None` if the sample has none). The tables and the bytes of
+    /// times and values are shared with this batch; a sample with removed times in between becomes several. Profiles
+    /// with removed observations lose their `original_payload`, which no longer matches.
     #[must_use]
     pub fn retain(&self, mut keep: impl FnMut(u32, &Profile, &Sample<'_>, Option<u64>) -> bool) -> Option<Self> {
         let mut samples = Samples::default();
@@ -40,7 +40,7 @@ impl Profiles {
         Some(left)
     }
 
-    /// Appends what is kept of a row.
+    /// Appends the kept part of a row.
     fn retain_of(&self, row: u32, to: &mut Samples, mut keep: impl FnMut(Option<u64>) -> bool) {
         let sample = self.sample(row);
         let row = row as usize;
@@ -52,7 +52,7 @@ impl Profiles {
             }
             return;
         }
-        // Runs of times that are kept, with the values that belong to them.
+        // Runs of kept times, with their values.
         let (mut run, mut at, mut values_at, mut values_left) = (0_u32, 0_u32, values.start, sample.values);
         let mut put = |run: u32, at: u32, values_at: &mut u32, values_left: &mut &[u8], kept: bool| {
             let (taken, rest) = split_values(values_left, (at - run) as usize);
@@ -110,7 +110,8 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: what is kept is what `keep` says, in order, with its values; nothing left is nothing.
+        /// Guarantees: the observations selected by `keep` remain, in order and with their values; `None` if none
+        /// remains.
         #[test]
         fn keeps_what_it_is_told(
             samples in prop::collection::vec((prop::collection::vec(0u64..50, 0..8), any::<bool>(), 0usize..3), 0..12),
@@ -147,8 +148,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a batch of which nothing is left out is the same, with the request it came as; one that is thinned
-    /// is not.
+    /// Guarantees: a batch from which nothing is removed stays the same, including its original request bytes;
+    /// otherwise the bytes are dropped.
     #[test]
     fn nothing_left_out_nothing_changed() {
         let mut builder = Builder::new();

@@ -1,10 +1,10 @@
-//! What a batch takes.
+//! The memory of a batch.
 
 use crate::dictionary::Attribute;
 use crate::profiles::{Profiles, Resource, ResourceProfiles};
 
 impl Profiles {
-    /// The memory of this batch in bytes: roughly, with everything that can be large.
+    /// Approximate memory use in bytes, including everything that can be large.
     pub fn size_bytes(&self) -> u64 {
         let tables = self.dictionary().tables();
         let rows = tables.locations.len() + tables.lines.len() + tables.mappings.len() + tables.functions.len();

@@ -1,4 +1,4 @@
-//! Carries what profiles refer to into the arena of a [`SampleLog`](super::SampleLog).
+//! Copies the elements that profiles refer to into the arena of a [`SampleLog`](super::SampleLog).
 
 use super::{LoggedResource, LoggedScope, Series, Shape};
 use crate::arena::{Arena, Carry, Full, Source, TableWriter, Transfer};
@@ -7,23 +7,23 @@ use crate::id::AttributeSetId;
 use crate::profiles::{Profile, Resource, ResourceProfiles, Scope, ScopeProfiles};
 use crate::varint;
 
-/// From where and to where, and what was carried already.
+/// The source, the destination, and the elements copied so far.
 #[derive(Debug)]
 pub struct Carrier<'a> {
     /// The dictionary of the profiles.
     pub source: &'a Source<'a>,
-    /// What was carried from it into the arena.
+    /// The elements copied so far.
     pub transfer: &'a mut Transfer,
     /// The arena.
     pub arena: &'a mut Arena,
 }
 
 impl Carrier<'_> {
-    /// Carries a resource, with these attributes in place of its own.
+    /// Copies a resource, with these attributes instead of its own.
     ///
     /// # Errors
     ///
-    /// As all of these: the arena is full.
+    /// Like all of these methods: the arena is full.
     pub fn resource<'b>(
         &mut self,
         resource: &ResourceProfiles,
@@ -46,7 +46,7 @@ impl Carrier<'_> {
         })
     }
 
-    /// Carries a scope.
+    /// Copies a scope.
     ///
     /// # Errors
     ///
@@ -63,7 +63,7 @@ impl Carrier<'_> {
         })
     }
 
-    /// Carries what profiles must have in common to be merged.
+    /// Copies the common properties of profiles that can be merged.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Carrier<'_> {
     pub fn series(&mut self, profile: &Profile, resource: u32, scope: u32, shape: Shape) -> Result<Series, Full> {
         let mut carry = Carry { transfer: self.transfer, from: self.source, to: self.arena };
         let profile = profile.map_ids(&mut carry)?;
-        // Times and id are `SampleLog::series`'s.
+        // `SampleLog::series` gets the times and the id separately.
         let profile = Profile { time_unix_nano: 0, duration_nano: 0, profile_id: None, ..profile };
         Ok(Series { resource, scope, profile, shape })
     }

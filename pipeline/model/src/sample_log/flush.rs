@@ -1,7 +1,7 @@
-//! Makes one batch of all that is held, with only those elements of the arena that it refers to.
+//! Builds one batch of all held samples, with only the arena elements that they refer to.
 //!
-//! Two passes over the log: the first finds out which records are one sample and how long it gets, the second writes
-//! each timestamp and value to its final place. Both are linear.
+//! Two passes over the log: the first finds the records of each sample and its length, the second writes each timestamp
+//! and value to its final place. Both are linear.
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
@@ -15,7 +15,7 @@ use crate::id::{AttributeSetId, LinkId, StackId};
 use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles};
 use crate::varint;
 
-/// A sample in the making.
+/// A sample being assembled.
 #[derive(Debug)]
 struct Row {
     head: Head,
@@ -23,7 +23,7 @@ struct Row {
     values: u32,
 }
 
-/// Where the next timestamp and the next value of a row go.
+/// The write positions of a row for timestamps and values.
 #[derive(Debug, Clone, Copy, Default)]
 struct Cursor {
     times: usize,
@@ -31,11 +31,11 @@ struct Cursor {
 }
 
 impl SampleLog {
-    /// Makes a batch of what is held. Samples of equal identity are one, in order of first appearance.
+    /// Builds a batch of all held samples. Samples of equal identity are merged, in order of first appearance.
     ///
     /// # Errors
     ///
-    /// Only that the batch would be larger than 4 GiB.
+    /// The batch would be larger than 4 GiB.
     pub fn flush(&self, arena: &Arena, transfer: &mut Transfer) -> Result<Profiles, Full> {
         let (rows, row_of_record) = self.rows();
         let series = self.order();
@@ -67,11 +67,11 @@ impl SampleLog {
                 out.row(&rows[row as usize].head, timestamps, values)?;
             }
         }
-        // All of it was in the arena, whose elements were checked when they came.
+        // All elements come from the arena and were checked on arrival.
         Ok(out.assembly.finish_checked(out.store.into_tables()))
     }
 
-    /// The samples and, for each record, which of them it belongs to.
+    /// The samples, and for each record the sample it belongs to.
     fn rows(&self) -> (Vec<Row>, Vec<u32>) {
         let state = DefaultHashBuilder::default();
         let hash = |head: &Head| {
@@ -80,7 +80,7 @@ impl SampleLog {
             let (stack, attributes) = (StackId::wire(stack), AttributeSetId::wire(attributes));
             state.hash_one((wide(series, stack), wide(attributes, LinkId::wire(link))))
         };
-        // What a window holds of a stack are a few records.
+        // A window mostly has a few records per stack.
         let mut index: HashTable<u32> = HashTable::with_capacity(self.log.len() / 4);
         let mut reader = self.log.reader();
         let mut rows: Vec<Row> = Vec::new();
@@ -89,7 +89,7 @@ impl SampleLog {
             reader.skip_timestamps(&record);
             let (times, values) = (record.count as u32, reader.values(&record).len() as u32);
             let hashed = hash(&record.head);
-            // A sample without timestamps is one observation and stays one.
+            // A sample without timestamps is one observation and is never merged.
             let known = if times == 0 {
                 None
             } else {
@@ -110,7 +110,7 @@ impl SampleLog {
         (rows, row_of_record)
     }
 
-    /// The series, those of a resource and scope side by side.
+    /// The series, sorted so that those of a resource and scope are adjacent.
     fn order(&self) -> Vec<u32> {
         let mut order: Vec<u32> = (0..self.series.values().len() as u32).collect();
         order.sort_by_key(|&at| {
@@ -141,7 +141,7 @@ fn by_series(rows: &[Row], series: &[u32]) -> Vec<u32> {
 /// The timestamps and values of each row, and where to write them.
 type Places = (Vec<(ByteRange, ByteRange)>, Vec<Cursor>);
 
-/// Makes room for the timestamps and values of all rows.
+/// Reserves room for the timestamps and values of all rows.
 fn places(rows: &[Row], order: &[u32], store: &mut Store) -> Result<Places, Full> {
     let total: u64 = rows.iter().map(|row| u64::from(row.times) * 8 + u64::from(row.values)).sum();
     store.put_zeros(total)?;
@@ -206,7 +206,7 @@ impl Output<'_> {
         Ok(())
     }
 
-    /// Attributes that stand at their resource or scope and not in the attribute table.
+    /// Attributes stored with their resource or scope instead of in the attribute table.
     fn attributes(&mut self, set: Option<AttributeSetId>) -> Result<Vec<crate::Attribute>, Full> {
         let source = self.source;
         let carry = |attribute| self.transfer.key_value(&source, &mut self.store, attribute);
@@ -217,7 +217,7 @@ impl Output<'_> {
         let joined = held.joined[at as usize];
         let (time_unix_nano, duration_nano, profile_id) = match series.shape {
             Shape::Values { time_unix_nano, duration_nano, profile_id } => (time_unix_nano, duration_nano, profile_id),
-            // A duration is positive if it is read as signed.
+            // Capped, so that the duration stays positive when read as signed.
             _ => (joined.start, (joined.end - joined.start).min(i64::MAX as u64), joined.profile_id),
         };
         let mut carry = Carry { transfer: self.transfer, from: &self.source, to: &mut self.store };

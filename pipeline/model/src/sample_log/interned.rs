@@ -1,17 +1,17 @@
-//! A small table of distinct values, found by value.
+//! A small table of distinct values.
 
 use std::hash::{BuildHasher, Hash};
 
 use hashbrown::{DefaultHashBuilder, HashTable};
 
-/// So many values are looked through one by one. Few windows have more resources, scopes or series.
+/// Up to this many values are searched linearly. Few windows have more resources, scopes or series.
 const FEW: usize = 8;
 
 /// Distinct values in order of first appearance.
 #[derive(Debug)]
 pub(crate) struct Interned<T> {
     values: Vec<T>,
-    /// Empty where there are few values.
+    /// Empty while there are few values.
     index: HashTable<u32>,
 }
 
@@ -22,7 +22,7 @@ impl<T> Default for Interned<T> {
 }
 
 impl<T: Hash + Eq> Interned<T> {
-    /// The position of a value, which is added where it is not there. `state` is the same in every call.
+    /// The position of a value, which is added if missing. `state` must be the same in every call.
     pub(crate) fn get_or_add(&mut self, value: T, state: &DefaultHashBuilder) -> u32 {
         let few = self.values.len() <= FEW;
         let hash = if few { 0 } else { state.hash_one(&value) };
@@ -34,7 +34,7 @@ impl<T: Hash + Eq> Interned<T> {
         if let Some(found) = found {
             return found;
         }
-        // Each value stands for at least one record, and a window is closed long before it has 2^32 of those.
+        // Each value belongs to at least one record, and a window is closed long before it has 2^32 of those.
         let at = u32::try_from(self.values.len()).unwrap_or(u32::MAX);
         self.values.reserve_exact(if self.values.len() == self.values.capacity() {
             1 + self.values.len() / 4

@@ -1,6 +1,6 @@
-//! A byte log of observations: about seven bytes for each, and nothing of them is lost.
+//! A lossless byte log of observations, at about seven bytes each.
 //!
-//! One record is one sample's timestamps that were held together:
+//! One record holds timestamps of one sample that were added together:
 //!
 //! ```text
 //! head        1 byte: bit 0 the series follows, bit 1 the attribute set follows, bit 2 the link follows,
@@ -13,7 +13,7 @@
 //! values      with timestamps as many varints; without, a varint of their length in bytes and the bytes
 //! ```
 //!
-//! The log grows by a quarter of its length, so that at most a fifth of it is unused.
+//! The log grows by a quarter of its length, so at most a fifth of it is unused.
 
 use crate::arena::make_room;
 use crate::id::{AttributeSetId, LinkId, StackId};
@@ -26,7 +26,7 @@ const VALUES: u8 = 8;
 const COUNT_SHIFT: u32 = 4;
 const MANY: u64 = 15;
 
-/// What the samples of a record have in common with those of the record before.
+/// The fields that the next record may share with this one.
 #[derive(Debug, Clone, Copy, Default)]
 struct State {
     series: u32,
@@ -42,7 +42,7 @@ pub(crate) struct Log {
     records: u32,
 }
 
-/// What a record says beside its timestamps and values.
+/// The fields of a record beside its timestamps and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Head {
     pub(crate) series: u32,
@@ -71,7 +71,7 @@ impl Log {
         first |= if attributes == self.last.attributes { 0 } else { ATTRIBUTES };
         first |= if link == 0 { 0 } else { LINK };
         first |= if values.is_empty() { 0 } else { VALUES };
-        // The head and five varints at most; timestamps make room for themselves in runs.
+        // Room for the head and at most five varints; runs of timestamps reserve their own room.
         make_room(&mut self.bytes, 1 + 5 * varint::MAX_LEN);
         self.bytes.push(first);
         if count >= MANY {
@@ -130,11 +130,11 @@ pub(crate) struct Reader<'a> {
     last: State,
 }
 
-/// What stands before the timestamps of a record.
+/// The part of a record before its timestamps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
     pub(crate) head: Head,
-    /// How many timestamps.
+    /// The number of timestamps.
     pub(crate) count: usize,
     has_values: bool,
 }
@@ -171,13 +171,13 @@ impl<'a> Reader<'a> {
         Some(Opening { head, count: count as usize, has_values: first & VALUES != 0 })
     }
 
-    /// Passes over the timestamps of a record. Whoever skips some cannot read those that follow.
+    /// Skips the timestamps of a record. Later timestamps are relative to these, so they cannot be read any more.
     #[inline]
     pub(crate) fn skip_timestamps(&mut self, record: &Opening) {
         self.run(record.count);
     }
 
-    /// The timestamps of a record, in nanoseconds since the Unix epoch, one for each place.
+    /// Writes the timestamps of a record, in nanoseconds since the Unix epoch, one to each place.
     #[inline]
     pub(crate) fn timestamps<'b>(&mut self, places: impl Iterator<Item = &'b mut [u8; 8]>) {
         for place in places {
@@ -202,7 +202,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Takes `count` varints as they stand.
+    /// Takes the bytes of `count` varints.
     #[inline]
     fn run(&mut self, count: usize) -> &'a [u8] {
         let all = self.rest;
@@ -251,7 +251,7 @@ mod tests {
             let mut times = vec![[0; 8]; record.count];
             reader.timestamps(times.iter_mut());
             let values = reader.values(&record);
-            // Who passes over the timestamps sees the same of everything else.
+            // A reader that skips timestamps sees the same in all other fields.
             let other = skipping.head().unwrap();
             skipping.skip_timestamps(&other);
             assert_eq!((other.head, other.count, skipping.values(&other)), (record.head, record.count, values));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     proptest! {
-        /// Guarantees: what is put into the log comes out again, whatever it is.
+        /// Guarantees: every record is read back unchanged.
         #[test]
         fn lossless(records in prop::collection::vec(record(), 0..30)) {
             let mut log = Log::default();
@@ -296,8 +296,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: an observation at 101 Hz, two or three to a sample, takes at most eight bytes, and what is reserved
-    /// beyond that is a quarter at most.
+    /// Guarantees: at 101 Hz, with two or three observations per sample, an observation takes at most eight bytes, and
+    /// the reserve is at most a quarter of that.
     #[test]
     fn eight_bytes_for_an_observation() {
         let mut log = Log::default();

@@ -7,7 +7,7 @@ use crate::ValueType;
 use crate::arena::{Arena, TableWriter, Transfer};
 use crate::varint;
 
-/// (series, stack, attributes, link) and what was observed there.
+/// Maps (series, stack, attributes, link) to the times and values observed there.
 type Observed = BTreeMap<(u32, u32, u32, u32), Vec<(u64, i64)>>;
 
 fn series(kind: Option<StringId>, shape: Shape, resource: u32, scope: u32) -> Series {
@@ -30,8 +30,8 @@ fn packed(values: &[i64]) -> Vec<u8> {
 }
 
 proptest! {
-    /// Guarantees: merging is what a map from identity to observations would do: every timestamp and value is there, in
-    /// order, under its own stack, attributes, link and series, in as many samples as there are identities.
+    /// Guarantees: merging is what a map from identity to observations would do: every timestamp and value is kept, in
+    /// order, under its own stack, attributes, link and series, in one sample per identity.
     /// rule: otep-0239#aggregation, otlp-profiles#sample-identity
     #[test]
     fn merges_as_a_map_does(pushed in prop::collection::vec((0u32..3, 1u32..5, 0u32..3, 0u32..3, prop::collection::vec((any::<u64>(), any::<i64>()), 1..4)), 0..60)) {
@@ -75,7 +75,7 @@ proptest! {
     }
 }
 
-/// Guarantees: samples without timestamps stay apart, and so do their profiles where the range differs.
+/// Guarantees: samples without timestamps are not merged, and neither are their profiles if the ranges differ.
 #[test]
 fn values_without_timestamps_stay_apart() {
     let mut held = SampleLog::new();
@@ -91,8 +91,8 @@ fn values_without_timestamps_stay_apart() {
     assert_eq!(profiles, [(10, 2), (20, 1)]);
 }
 
-/// Guarantees: a merged profile covers the ranges of all that joined it, moments included and unknown ones aside, and
-/// keeps an id only where all of them had it.
+/// Guarantees: a merged profile covers the ranges of all joined profiles, including single moments but not unknown
+/// ranges, and keeps an id only if all of them had it.
 #[test]
 fn joined_profiles_share_range_and_id() {
     let mut held = SampleLog::new();
@@ -115,7 +115,7 @@ fn joined_profiles_share_range_and_id() {
     assert_eq!(flush(&held), (10, 30, None));
 }
 
-/// Guarantees: only what is referred to is in the batch, whatever else the arena holds.
+/// Guarantees: the batch contains only referenced elements, whatever else is in the arena.
 /// rule: otlp-profiles#dictionary-compact
 #[test]
 fn the_dictionary_is_compact() {
@@ -137,7 +137,7 @@ fn the_dictionary_is_compact() {
     let batch = held.flush(&arena, &mut Transfer::default()).unwrap();
     let tables = batch.dictionary().tables();
     assert_eq!((tables.strings.len(), tables.locations.len(), tables.stacks.len()), (2, 2, 2));
-    // A resource's attributes stand in the resource and nowhere else.
+    // A resource's attributes are stored in the resource and nowhere else.
     assert_eq!((tables.attributes.len(), tables.attribute_sets.len()), (1, 1));
     let resource = &batch.resources()[0];
     assert_eq!(batch.dictionary().string(resource.resource.attributes[0].key), "name");

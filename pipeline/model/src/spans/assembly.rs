@@ -1,7 +1,7 @@
-//! Makes a batch of spans that were held.
+//! Builds a batch from held spans.
 //!
-//! Everything is copied into one new buffer: the spans in the order in which they are put in, and before the first one
-//! of each what made it, so that a resource or scope is there once for all of its spans.
+//! Everything is copied into one new buffer: the spans in the order in which they are added, each resource and scope
+//! before its first span, so that both are written once for all of their spans.
 
 use std::collections::HashMap;
 
@@ -15,37 +15,36 @@ use crate::arena::make_room;
 #[cfg(test)]
 mod tests;
 
-/// A batch in the making. Everything is copied into one new buffer, and what made the spans is there once for all of
-/// them.
+/// A batch being built. Everything is copied into one new buffer, with each resource and scope once.
 #[derive(Debug, Default)]
 pub struct Assembly {
     bytes: Vec<u8>,
     resources: Vec<SpanResource>,
     scopes: Vec<SpanScope>,
     spans: Vec<Span>,
-    /// The positions of resources and scopes by their numbers among what is held.
+    /// The positions of resources and scopes in the batch, by their numbers in [`Origins`].
     resource_at: Positions,
     scope_at: Positions,
-    /// The scope of the span before, by its number and its position.
+    /// The scope of the previous span: its origin and its position.
     last: Option<(Origin, u32)>,
 }
 
-/// The keys are numbers of ours, so nobody can choose them.
+/// A fixed hash is safe, because senders cannot choose these numbers.
 type Positions = HashMap<u32, u32, FixedState>;
 
 impl Assembly {
-    /// Makes room for so many spans and so many bytes of them.
+    /// Reserves room for this many spans and bytes.
     pub fn reserve(&mut self, spans: usize, bytes: usize) {
         make_room(&mut self.spans, spans);
         make_room(&mut self.bytes, bytes);
     }
 
-    /// Puts in a span that is held: `bytes` is what it says, its scope is an [`Origin`].
+    /// Adds a held span: `bytes` is its encoding, its scope is an [`Origin`].
     ///
     /// # Errors
     ///
-    /// The batch would be larger than 4 GiB, which a place in it could not say. It is as it was, but for what made the
-    /// span.
+    /// The batch would exceed 4 GiB, the limit of its ranges. It stays unchanged, except that the span's resource and
+    /// scope may have been added.
     pub fn push(&mut self, origins: &Origins, span: Span, bytes: &[u8]) -> Result<(), BadSpans> {
         let scope = self.scope(origins, Origin::of(span.scope))?;
         let at = self.put(bytes)?;
@@ -54,22 +53,22 @@ impl Assembly {
         Ok(())
     }
 
-    /// How many spans are in it.
+    /// The number of spans.
     pub fn len(&self) -> usize {
         self.spans.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no spans.
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
 
-    /// The bytes of its spans and of what made them.
+    /// The bytes of its spans, resources and scopes.
     pub fn bytes(&self) -> usize {
         self.bytes.len()
     }
 
-    /// The batch, of OTLP's form.
+    /// The batch in OTLP form.
     pub fn finish(self) -> Spans {
         let Self { bytes, resources, scopes, spans, .. } = self;
         Spans {
@@ -84,8 +83,8 @@ impl Assembly {
         }
     }
 
-    /// A batch of the resource of an origin and no spans, for whoever asks whose spans were. `None` where it does not
-    /// fit into a batch.
+    /// A batch of the resource of an origin and no spans, for questions about the origin of spans. `None` if it does
+    /// not fit into a batch.
     pub fn resource_alone(origins: &Origins, origin: Origin) -> Option<Spans> {
         let mut batch = Self::default();
         batch.resource(origins, origins.resource_of(origin)).ok()?;

@@ -1,4 +1,4 @@
-//! The ids of traces and spans, as W3C Trace Context and OTLP have them: bytes, never all zero.
+//! Trace and span ids as in W3C Trace Context and OTLP: bytes, never all zero.
 
 use std::fmt;
 
@@ -9,14 +9,14 @@ macro_rules! ids {
         pub struct $name([u8; $len]);
 
         impl $name {
-            /// An id of these bytes; `None` where they are too many, too few, or all zero, which means that there is
-            /// none (W3C Trace Context, sections 3.2.2.3 and 3.2.2.4).
+            /// An id of these bytes; `None` if their number is wrong or they are all zero, which means no id (W3C Trace
+            /// Context, sections 3.2.2.3 and 3.2.2.4).
             pub fn new(bytes: &[u8]) -> Option<Self> {
                 let bytes: [u8; $len] = bytes.try_into().ok()?;
                 (bytes != [0; $len]).then_some(Self(bytes))
             }
 
-            /// An id in hexadecimal digits of any case, as JSON has it. Hyphens, as a UUID has them, are passed over.
+            /// Parses hexadecimal digits of any case, as in JSON. Hyphens, as in a UUID, are skipped.
             pub fn parse(text: &str) -> Option<Self> {
                 let mut bytes = [0; $len];
                 let mut digits = text.bytes().filter(|byte| *byte != b'-').map(|byte| (byte as char).to_digit(16));
@@ -36,7 +36,7 @@ macro_rules! ids {
         }
 
         impl fmt::Display for $name {
-            /// In hexadecimal digits of lower case.
+            /// Lower-case hexadecimal digits.
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
             }

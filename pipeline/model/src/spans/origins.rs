@@ -1,12 +1,11 @@
-//! What made the spans that somebody holds: resources and scopes, each there once however many batches bring it.
+//! Interns the resources and scopes of held spans, each once however many batches contain them.
 //!
-//! A process says the same resource in each request. Whoever holds spans for longer than a call, and lets their batches
-//! go, holds what made them here and the spans by themselves; [`Assembly`](super::Assembly) makes a batch of both
-//! again.
+//! A process sends the same resource in each request. To hold spans without their batches, resources and scopes are
+//! kept here and the spans separately; [`Assembly`](super::Assembly) builds a batch from both again.
 //!
-//! Equal is what says the same in the same order, byte for byte. Uses are counted: what nobody uses is forgotten. The
-//! hash is seeded at random, since resources come from outside, and with a known hash their sender could put all of
-//! them into one bucket.
+//! Resources or scopes are equal if they are byte for byte equal, order included. Uses are counted, and unused entries
+//! are forgotten. The hash is seeded at random because resources come from outside: with a known hash their sender
+//! could put all of them into one bucket.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, Hash};
@@ -16,7 +15,7 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use super::{AddedAttribute, SpanResource, SpanScope, Spans};
 use crate::ByteRange;
 
-/// A scope that is held, and with it its resource. It is [`Span::scope`](super::Span::scope) of spans that are held.
+/// A held scope together with its resource. In held spans its number is [`Span::scope`](super::Span::scope).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Origin(u32);
 
@@ -26,7 +25,7 @@ pub struct Origins {
     state: DefaultHashBuilder,
     resources: Interned<HeldResource>,
     scopes: Interned<HeldScope>,
-    /// What the resources and scopes say, in bytes.
+    /// The bytes of the encoded resources and scopes.
     contents: usize,
 }
 
@@ -44,7 +43,7 @@ struct HeldScope {
     bytes: Box<[u8]>,
 }
 
-/// Which resources and scopes of one batch are held already, so that each is looked up once. What it knows is in use
+/// Which resources and scopes of one batch are already held, so that each is looked up once. Its entries count as used
 /// until [`Origins::end`].
 #[derive(Debug, Default)]
 pub struct Intake {
@@ -53,26 +52,26 @@ pub struct Intake {
 }
 
 impl Origin {
-    /// The number that stands for it in [`Span::scope`](super::Span::scope).
+    /// Its number, stored in [`Span::scope`](super::Span::scope).
     pub const fn number(self) -> u32 {
         self.0
     }
 
-    /// The origin of a span that is held.
+    /// The origin from the scope number of a held span.
     pub const fn of(scope: u32) -> Self {
         Self(scope)
     }
 }
 
 impl Intake {
-    /// Its memory, in bytes.
+    /// Memory use in bytes.
     pub fn bytes(&self) -> usize {
         self.resources.capacity() * size_of::<Option<u32>>() + self.scopes.capacity() * size_of::<Option<Origin>>()
     }
 }
 
 impl Origins {
-    /// Holds the scope at this position of a batch, for one span more.
+    /// Holds the scope at this position of a batch for one more span.
     pub fn hold(&mut self, intake: &mut Intake, spans: &Spans, scope: u32) -> Origin {
         if intake.scopes.len() < spans.scopes().len() {
             intake.scopes.resize(spans.scopes().len(), None);
@@ -91,7 +90,7 @@ impl Origins {
         known
     }
 
-    /// Forgets what was known of a batch.
+    /// Releases the entries of a finished batch.
     pub fn end(&mut self, intake: Intake) {
         for scope in intake.scopes.into_iter().flatten() {
             self.release(scope);
@@ -101,7 +100,7 @@ impl Origins {
         }
     }
 
-    /// One span less uses it.
+    /// Counts one span less.
     pub fn release(&mut self, origin: Origin) {
         if let Some(scope) = self.scopes.release(origin.0) {
             self.contents -= scope.bytes.len();
@@ -109,27 +108,27 @@ impl Origins {
         }
     }
 
-    /// The number of its resource, which equal ones share while any is held.
+    /// The number of its resource. Equal resources have the same number while any of them is held.
     pub fn resource_of(&self, origin: Origin) -> u32 {
         self.scopes.get(origin.0).map_or(u32::MAX, |scope| scope.resource)
     }
 
-    /// A hash of its resource, which is the same whenever that comes again.
+    /// A hash of a resource, which is the same when the resource arrives again.
     pub fn resource_hash(&self, resource: u32) -> u64 {
         self.resources.hash_of(resource)
     }
 
-    /// A hash of its scope and resource, which is the same whenever they come again.
+    /// A hash of its scope and resource, which is the same when they arrive again.
     pub fn hash_of(&self, origin: Origin) -> u64 {
         self.scopes.hash_of(origin.0)
     }
 
-    /// How long the resource is where it is written, in bytes.
+    /// The encoded length of the resource in bytes.
     pub fn resource_len(&self, resource: u32) -> usize {
         self.resources.get(resource).map_or(0, HeldResource::len)
     }
 
-    /// The memory of all that is held, in bytes.
+    /// Memory use in bytes.
     pub fn bytes(&self) -> usize {
         self.contents + self.resources.bytes() + self.scopes.bytes()
     }
@@ -139,12 +138,12 @@ impl Origins {
         self.resources.is_empty()
     }
 
-    /// What a scope says, and the number of its resource. Nothing for one that is not held.
+    /// The encoded scope, and the number of its resource. Empty if the scope is not held.
     pub(super) fn scope_parts(&self, origin: Origin) -> (&[u8], u32) {
         self.scopes.get(origin.0).map_or((&[], u32::MAX), |scope| (&scope.bytes, scope.resource))
     }
 
-    /// What a resource says and was given. Nothing for one that is not held.
+    /// The encoded resource and its added attributes. Empty if the resource is not held.
     pub(super) fn resource_parts(&self, resource: u32) -> (&[u8], &[AddedAttribute]) {
         self.resources.get(resource).map_or((&[], &[]), |held| (&held.bytes, &held.added))
     }
@@ -197,7 +196,7 @@ impl HeldResource {
     }
 }
 
-/// Parts of a batch as one: a message's fields say the same wherever they stand.
+/// Concatenates parts of a batch: protobuf fields of a message may be moved without changing their meaning.
 fn joined<'a>(spans: &'a Spans, parts: &[ByteRange]) -> Cow<'a, [u8]> {
     match parts {
         [part] => Cow::Borrowed(spans.get(*part)),
@@ -205,7 +204,7 @@ fn joined<'a>(spans: &'a Spans, parts: &[ByteRange]) -> Cow<'a, [u8]> {
     }
 }
 
-/// Values of which each is there once, and how often each is used.
+/// Distinct values with their use counts.
 #[derive(Debug)]
 struct Interned<T> {
     slots: Vec<Option<Slot<T>>>,
@@ -231,7 +230,7 @@ impl<T> Interned<T> {
         self.by_hash.is_empty()
     }
 
-    /// The number of an equal value, or of a new one. Its uses stay as they are, which is none for a new one.
+    /// The number of an equal value, or of a new one. The use count is unchanged: zero for a new one.
     fn find_or_add(&mut self, hash: u64, equal: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> u32 {
         let slot = |at: u32| self.slots.get(at as usize).and_then(Option::as_ref);
         let is_equal = |at: &u32| slot(*at).is_some_and(|slot| slot.hash == hash && equal(&slot.value));
@@ -246,7 +245,7 @@ impl<T> Interned<T> {
             }
             None => {
                 self.slots.push(slot);
-                // Each has tens of bytes, so no memory has room for 2^32.
+                // Each value takes tens of bytes, so memory ends before 2^32 of them.
                 (self.slots.len() - 1) as u32
             }
         };
@@ -269,7 +268,7 @@ impl<T> Interned<T> {
         }
     }
 
-    /// One use less. The value, where that was the last.
+    /// Removes one use. Returns the value if that was the last.
     fn release(&mut self, at: u32) -> Option<T> {
         let place = self.slots.get_mut(at as usize)?;
         let slot = place.as_mut()?;
@@ -283,16 +282,16 @@ impl<T> Interned<T> {
         let slot = place.take()?;
         self.free.push(at);
         if self.by_hash.is_empty() {
-            // What a burst took is given back.
+            // Releases the memory that a burst took.
             *self = Self::default();
         }
         Some(slot.value)
     }
 
-    /// The memory beside what the values say, in bytes.
+    /// Memory beside the contents of the values, in bytes.
     fn bytes(&self) -> usize {
-        // At least 7 of 16 places of a table are in use. Its capacity would not do: what was removed from it takes
-        // places or does not, depending on the hashes, so it differs from run to run.
+        // At least 7 of 16 slots of a table are in use. The table's own capacity is not used here: whether removed
+        // entries still occupy slots depends on the hashes, so it differs from run to run.
         let table = self.slots.len() * (size_of::<u32>() + 1) * 16 / 7;
         self.slots.capacity() * size_of::<Option<Slot<T>>>() + self.free.capacity() * size_of::<u32>() + table
     }

@@ -23,7 +23,7 @@ fn batch(spans: Vec<Span>) -> Result<Spans, BadSpans> {
     Spans::new(SpanForm::Otlp, bytes, vec![SpanResource::default()], vec![SpanScope::default()], spans, true)
 }
 
-/// Guarantees: places and positions that do not belong to the batch are refused when it is made.
+/// Guarantees: ranges and positions outside the batch are refused when it is created.
 #[test]
 fn parts_belong_together() {
     assert!(batch(vec![span(1, 0), span(9, 0)]).is_ok());
@@ -34,8 +34,8 @@ fn parts_belong_together() {
     assert!(made.is_err());
 }
 
-/// Guarantees: the bytes count as the message only while nothing was left out, changed or added, and so do those that
-/// came compressed, which are part of the size.
+/// Guarantees: the bytes count as the received message only until something is removed, changed or added; the same
+/// holds for the compressed bytes, which are part of the size.
 #[test]
 fn received_until_it_is_changed() {
     let mut whole = batch(vec![span(1, 0), span(2, 0)]).unwrap();
@@ -62,7 +62,7 @@ fn received_until_it_is_changed() {
     assert!(added.received().is_none() && added.received_packed("gzip").is_none());
 }
 
-/// Guarantees: a span is the first of its process where it has no parent, a remote one, or answers another program.
+/// Guarantees: a span is the first of its process if it has no parent or a remote one, or serves another program.
 #[test]
 fn local_roots() {
     let root = |parent: Option<u8>, remote: Option<bool>, kind: SpanKind| {
@@ -78,8 +78,8 @@ fn local_roots() {
     }
 }
 
-/// Guarantees: ids are read in hexadecimal digits of any case and printed in lower case; zero and other lengths are no
-/// ids.
+/// Guarantees: ids are parsed from hexadecimal digits of any case and printed in lower case; zero and other lengths are
+/// refused.
 #[test]
 fn ids_in_text() {
     let id = TraceId::parse("4BF92F3577B34DA6A3CE929D0E0E4736").unwrap();
@@ -92,7 +92,7 @@ fn ids_in_text() {
     assert_eq!((SpanId::new(&[0; 8]), SpanId::new(&[1; 7])), (None, None));
 }
 
-/// Guarantees: spans that were put together are told apart by their segments.
+/// Guarantees: assembled spans are separated by segment.
 #[test]
 fn segments_are_runs() {
     let of = |id: u8, number: u32| Span { segment: Some(Segment { number, is_root: id == 1 }), ..span(id, 0) };
@@ -101,7 +101,7 @@ fn segments_are_runs() {
     assert_eq!(lengths, [2, 1, 1]);
 }
 
-/// Guarantees: a kind is written as the number it is read from, and no other number is a kind.
+/// Guarantees: each kind is encoded as the number it is decoded from, and all other numbers are unspecified.
 #[test]
 fn kinds_on_the_wire() {
     for number in 0..6 {

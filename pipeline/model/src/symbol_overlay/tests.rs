@@ -24,7 +24,7 @@ fn batch(count: u64) -> Profiles {
 /// Function, system name, file, line and column.
 type Said = (String, String, String, i64, i64);
 
-/// What all locations say, by address.
+/// The lines of all locations, by address.
 fn lines(profiles: &Profiles) -> BTreeMap<u64, Vec<Said>> {
     let dictionary = profiles.dictionary();
     let text = |id| dictionary.string(id).to_owned();
@@ -43,8 +43,8 @@ fn location(profiles: &Profiles, address: u64) -> LocationId {
     LocationId::new(found.unwrap() as u32).unwrap()
 }
 
-/// Guarantees: named locations say what they were given, innermost first; all else stays, the columns without a copy,
-/// and equal strings and functions are one, those of the batch included.
+/// Guarantees: named locations have the given lines, innermost first; everything else stays, the columns without a
+/// copy, and equal strings and functions are stored once, including those of the batch.
 /// rule: otlp-profiles#added-lines
 #[test]
 fn names_locations() {
@@ -77,8 +77,8 @@ fn names_locations() {
     assert_eq!(tables.functions.len(), 3, "the zero one, known and inner");
 }
 
-/// Guarantees: a batch of which nothing was named is what it was, the request it was decoded from included; a
-/// dictionary that others use is not changed for them.
+/// Guarantees: a batch in which nothing was named is unchanged, including its original request bytes; other users of a
+/// shared dictionary do not see changes.
 #[test]
 fn leaves_the_rest_alone() {
     let mut before = batch(2);
@@ -101,8 +101,8 @@ fn leaves_the_rest_alone() {
 }
 
 proptest! {
-    /// Guarantees: whatever is named, the result passes every check of a dictionary, says what a list of the same names
-    /// says, and holds no string and no function twice.
+    /// Guarantees: whatever is named, the result passes every check of a dictionary, equals a plain list of the same
+    /// names, and contains no string or function twice.
     /// rule: otlp-profiles#added-lines
     #[test]
     fn agrees_with_a_list(names in prop::collection::vec((1u64..9, prop::collection::vec(("[a-c]{0,2}", "[a-c]{0,2}", "[a-c]{0,1}", 0i64..3), 0..3)), 0..20)) {

@@ -7,11 +7,11 @@ use super::super::origins::Intake;
 use super::super::{SpanId, SpanKind, TraceId};
 use super::*;
 
-/// What one span says, with its scope and resource.
+/// The contents of one span, with its scope and resource.
 type Said = (String, String, String, Vec<(Arc<str>, Arc<str>)>);
 
-/// A batch of spans given by the texts of their resource, scope and themselves. Resources and scopes that are equal are
-/// there again for each span, in two parts each.
+/// A batch of spans given by the texts of their resource, scope and themselves. Each span has its own copy of its
+/// resource and scope, in two parts each.
 fn batch(spans: &[(String, String, String)]) -> Spans {
     let (mut bytes, mut resources, mut scopes, mut all) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let mut put = |text: &str| {
@@ -56,7 +56,7 @@ fn said(spans: &Spans) -> Vec<Said> {
     all.collect()
 }
 
-/// Holds all spans of a batch: each with what it says.
+/// Holds all spans of a batch, each with its bytes.
 fn hold(origins: &mut Origins, spans: &Spans) -> Vec<(Span, Vec<u8>)> {
     let mut intake = Intake::default();
     let mut held = Vec::new();
@@ -78,9 +78,8 @@ fn assemble(origins: &Origins, held: &[(Span, Vec<u8>)]) -> Spans {
 }
 
 proptest! {
-    /// Guarantees: spans that were held say what they said, with their resource and scope, in the order in which they
-    /// are put into the new batch; equal resources and scopes are held once and are there once; and when no span uses
-    /// them any more nothing is held.
+    /// Guarantees: held spans keep their contents, resource and scope in the order in which they are added to the new
+    /// batch; equal resources and scopes are held and written once; and once no span uses them, nothing is held.
     #[test]
     fn keeps_what_spans_say(
         batches in proptest::collection::vec(
@@ -113,8 +112,8 @@ proptest! {
     }
 }
 
-/// Guarantees: what is held of a resource does not grow with the spans and the batches that say the same, and what a
-/// resource was given on the way tells it from one that came without.
+/// Guarantees: the memory for a resource does not grow with the spans and batches that contain it, and added attributes
+/// distinguish a resource from one without them.
 #[test]
 fn equal_ones_are_held_once() {
     let mut origins = Origins::default();
@@ -133,8 +132,7 @@ fn equal_ones_are_held_once() {
     assert!(origins.resource_len(resource(&first[0].0)) >= 1000);
 }
 
-/// Guarantees: a resource by itself says what it says beside its spans, of a batch and of what is held, and has none of
-/// them.
+/// Guarantees: a resource alone, taken from a batch or from held spans, keeps its contents and has no spans.
 #[test]
 fn resources_alone() {
     let mut origins = Origins::default();
