@@ -1,27 +1,27 @@
-//! What somebody says of a process, to find out whether somebody else speaks of the same.
+//! What a source claims about a process, to find out whether two sources mean the same one.
 //!
-//! A profiler and a tracer of one process rarely say the same of it: one knows its container, the other its host; one
-//! knows when it began. So each is looked up under several names, and taken for the same where a name is equal and
-//! nothing that both say differs.
+//! The profiler and the tracer of a process rarely send the same attributes: one knows its container, the other its
+//! host; one knows when it began. So each process is looked up under several names, and two sources match if a name is
+//! equal and no attribute that both have differs.
 
 use std::num::NonZeroU64;
 
 use profbridge_model::{Attribute, Dictionary, ProfilerId, Value, whole_chunk};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_128};
 
-/// What is said of a process, as far as it tells processes apart. Texts are hashes of them.
+/// The claims about a process that distinguish processes. Texts are stored as hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct ProcessClaims {
     profiler: Option<ProfilerId>,
     pid: Option<i64>,
-    /// Its id in its own PID namespace, where that is known to be another one: `process.vpid`.
+    /// Its id in its own PID namespace, if that is known to be a different one: `process.vpid`.
     own_pid: Option<i64>,
-    /// By [`KEYS`].
+    /// The values of [`KEYS`].
     said: [Option<u64>; KEYS.len()],
 }
 
-/// What names a process together with its pid (the first four, and the pod), alone (the fifth), or tells it from others
-/// only.
+/// Attributes that name a process together with its pid (the first four, and the pod), alone (the fifth), or only
+/// distinguish it from others.
 const KEYS: [&str; 7] = [
     "container.id",
     "host.id",
@@ -35,30 +35,30 @@ const KEYS: [&str; 7] = [
 /// How many of [`KEYS`] name a process together with its pid.
 const WITH_PID: usize = 4;
 
-/// Those of [`KEYS`] that stand for processes which may share a PID namespace of their own, and a host name: what is
-/// inside says the ids and the name that it sees, a profiler outside those of the machine.
+/// Those of [`KEYS`] that indicate a possible PID namespace and host name of its own: sources inside send the ids and
+/// the name that they see there, a profiler outside those of the machine.
 const OWN_NAMESPACE: [usize; 2] = [0, 5];
 
-/// Those of [`KEYS`] that are one thing inside of a container and another one outside.
+/// Those of [`KEYS`] whose values differ between the inside and the outside of a container.
 const OF_HOST: [usize; 2] = [1, 2];
 
-/// The one of [`KEYS`] that Sentry's SDKs say (`server_name`).
+/// The one of [`KEYS`] that Sentry's SDKs send (`server_name`).
 const HOST_NAME: usize = 2;
 
-/// The one of [`KEYS`] that names a process together with its pid, behind the first four.
+/// The one of [`KEYS`] that, after the first four, names a process together with its pid.
 const POD: usize = 5;
 
-/// Stands for no process: ids of processes are positive.
+/// No process: ids of processes are positive.
 const NO_PID: i64 = -1;
 
-/// Marks the names of threads, behind all of [`KEYS`].
+/// Marks the names of threads; follows all of [`KEYS`].
 const THREAD: usize = KEYS.len();
 
 /// The one of [`KEYS`] that names a process alone.
 const INSTANCE: usize = 4;
 
 impl ProcessClaims {
-    /// What attributes say, where earlier ones come before later ones with the same key.
+    /// The claims in attributes. Of several with the same key the first counts.
     pub fn of<'a>(dictionary: &Dictionary, attributes: impl Iterator<Item = &'a Attribute> + Clone) -> Self {
         let mut claims = Self { profiler: whole_chunk::profiler_id(dictionary, attributes.clone()), ..Self::default() };
         for attribute in attributes {
@@ -85,13 +85,13 @@ impl ProcessClaims {
         claims
     }
 
-    /// The same of somebody who names the process's profiler as well.
+    /// The same claims with a profiler id.
     #[must_use]
     pub fn with_profiler(self, id: ProfilerId) -> Self {
         Self { profiler: Some(id), ..self }
     }
 
-    /// The same, with what another side says of the process and this one does not.
+    /// These claims, completed by those that only the other source has.
     #[must_use]
     pub fn or(self, other: &Self) -> Self {
         Self {
@@ -102,9 +102,9 @@ impl ProcessClaims {
         }
     }
 
-    /// The names under which the process can be found: the profiler's id, each of container, pod and host with the pid,
-    /// of container and pod also with the pid in the process's own namespace, the service's instance. None where it
-    /// cannot be told from others.
+    /// The names under which the process can be found: the profiler id; each of container, pod and host with the pid;
+    /// for container and pod also with the pid in the process's own namespace; the service instance. Empty if it cannot
+    /// be distinguished from others.
     pub fn names(&self) -> impl Iterator<Item = u128> + use<> {
         let Self { profiler, pid, own_pid, said } = *self;
         let of_profiler = profiler.map(|id| xxh3_128(id.as_bytes()));
@@ -115,22 +115,22 @@ impl ProcessClaims {
         of_profiler.into_iter().chain(with_pid).chain(with_own_pid).chain(of_instance)
     }
 
-    /// Its id as it is said, without that of its own namespace.
+    /// The claimed pid, not that of its own namespace.
     pub fn pid(&self) -> Option<i64> {
         self.pid
     }
 
-    /// Its id in its own PID namespace, where that is known to be another one.
+    /// Its id in its own PID namespace, if that is known to be a different one.
     pub fn own_pid(&self) -> Option<i64> {
         self.own_pid
     }
 
-    /// Whether it may have a PID namespace of its own, and it is not known what its id is there.
+    /// Whether it may have its own PID namespace with an unknown id in it.
     pub fn may_have_another_pid(&self) -> bool {
         self.pid.is_some() && self.own_pid.is_none() && OWN_NAMESPACE.iter().any(|at| self.said[*at].is_some())
     }
 
-    /// The same, where the process itself is known: its id and its host, whatever name its program has for that.
+    /// The same claims for a known process: its id and its host replace the program's own description.
     #[must_use]
     pub fn of_process(self, host: &str, pid: u32) -> Self {
         let mut claims = Self { pid: Some(pid.into()), ..self };
@@ -138,21 +138,21 @@ impl ProcessClaims {
         claims
     }
 
-    /// The same, where its id in its own PID namespace is known.
+    /// The same claims with its id in its own PID namespace.
     #[must_use]
     pub fn with_own_pid(self, own_pid: i64) -> Self {
         Self { own_pid: Some(own_pid), ..self }
     }
 
-    /// Where the process runs: a name for each of container, host and node that is said. Two sides that have one in
-    /// common speak of processes of one host.
+    /// Names of the places where the process runs, one for each claimed container, host and node. Two sources with a
+    /// common one are on the same host.
     pub fn hosts(&self) -> impl Iterator<Item = u128> + use<> {
         let said = self.said;
         (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, NO_PID)))
     }
 
-    /// Whether both speak of processes of one host, whichever of them: a name of container, host or node is equal, and
-    /// nothing that both say of where they run differs.
+    /// Whether both processes are on one host: a name of container, host or node is equal, and no claim about the place
+    /// differs.
     pub fn is_of_host_of(&self, other: &Self) -> bool {
         let both = |at: usize| self.said[at].zip(other.said[at]);
         let differs = |at: usize| at != INSTANCE && both(at).is_some_and(|(one, other)| one != other);
@@ -160,21 +160,21 @@ impl ProcessClaims {
         (0..WITH_PID).any(is_equal) && !(0..KEYS.len()).any(differs)
     }
 
-    /// The name under which a thread is found without the process being named: that of its host and its thread pointer.
-    /// Not of that process alone: what was forked has the same.
+    /// The name under which a thread is found without naming the process: that of its host and its thread pointer. It
+    /// is not unique: a forked child has the same one.
     pub fn thread_name(&self, pointer: NonZeroU64) -> Option<u128> {
         Some(name(THREAD, self.said[HOST_NAME]?, pointer.get() as i64))
     }
 
-    /// The names under which a thread is found by its id in the system's namespace, without the process being named:
-    /// one for each of container, host and node that is said.
+    /// The names under which a thread is found by its system id, without naming the process: one for each claimed
+    /// container, host and node.
     pub fn names_of_thread(&self, id: u32) -> impl Iterator<Item = u128> + use<> {
         let said = self.said;
         (0..WITH_PID).filter_map(move |at| Some(name(THREAD + 1 + at, said[at]?, id.into())))
     }
 
-    /// Whether both may speak of one process: nothing that both say differs. Where both name one container or pod, one
-    /// of them may be inside, so the pid may be that of either namespace, and the host's names do not count.
+    /// Whether both may describe one process: no attribute that both have differs. If both name the same container or
+    /// pod, one source may be inside, so the pid may be that of either namespace, and host names are ignored.
     pub fn agrees(&self, other: &Self) -> bool {
         if let (Some(one), Some(other)) = (self.profiler, other.profiler) {
             return one == other;
@@ -222,8 +222,7 @@ mod tests {
         named && one.agrees(&other)
     }
 
-    /// Guarantees: two who say different things of a process meet where a name is equal and nothing that both say
-    /// differs.
+    /// Guarantees: two sources match if a name is equal and no attribute that both have differs.
     #[test]
     fn sides_meet() {
         let pid = ("process.pid", 7.into());
@@ -234,7 +233,7 @@ mod tests {
         assert!(meet(&[id, host, pid], &[host, pid]));
         assert!(meet(&[host, ("process.pid", "7".into())], &[host, pid]));
         assert!(meet(&[("service.instance.id", "i".into())], &[("service.instance.id", "i".into()), pid]));
-        // An image's machine id, on machines with names of their own.
+        // Machines made from one image share a machine id, but have different names.
         assert!(!meet(&[id, host, pid], &[id, ("host.name", "other".into()), pid]));
         assert!(!meet(&[host, pid], &[host, ("process.pid", 8.into())]));
         assert!(!meet(&[host, pid, ("k8s.pod.uid", "a".into())], &[host, pid, ("k8s.pod.uid", "b".into())]));
@@ -242,7 +241,7 @@ mod tests {
         assert!(!meet(&[host], &[host]));
     }
 
-    /// Guarantees: of two sides of one process the first counts in what both say.
+    /// Guarantees: when claims are merged, the first source wins for attributes that both have.
     #[test]
     fn sides_are_joined() {
         let (container, host) = (("container.id", Any::Str("c1")), ("host.name", Any::Str("web")));
@@ -255,8 +254,7 @@ mod tests {
         assert_eq!(claims(&[pid]).or(&profiler).or(&profiler).names().next(), profiler.names().next());
     }
 
-    /// Guarantees: what two sides have in common of container, host and node is known without a process id, and is no
-    /// name of a process.
+    /// Guarantees: common containers, hosts and nodes are found without a process id, and are not names of processes.
     #[test]
     fn hosts_are_known_without_a_process() {
         let (host, node, pid) =
@@ -269,8 +267,8 @@ mod tests {
         assert!(claims(&[host, pid]).names().all(|name| !hosts(&[host, pid]).contains(&name)));
     }
 
-    /// Guarantees: processes of one host are known by what both say of it, whatever they say of themselves; not where
-    /// anything that both say of where they run differs.
+    /// Guarantees: processes of one host are recognised by claims about the host, whatever the claims about the
+    /// processes, but not if any claim about the place differs.
     #[test]
     fn processes_of_one_host() {
         let (host, pod, container) =
@@ -288,7 +286,8 @@ mod tests {
         assert!(!is(&[pid, instance], &[pid, instance]) && !is(&[pod, pid], &[pod, pid]));
     }
 
-    /// Guarantees: a profiler that names itself is found by its id, whatever else is said of it, and never by another.
+    /// Guarantees: a profiler with an explicit id is found by it, whatever the other attributes, and never by another
+    /// id.
     #[test]
     fn profilers_meet_by_their_id() {
         let profiler = |id| ("sentry.profiler_id", Any::Str(id));
@@ -300,8 +299,8 @@ mod tests {
         assert!(meet(&[profiler(one), host, pid], &[host, pid]));
     }
 
-    /// Guarantees: what is said inside of a container or pod, with the process's own pid and host name, and outside
-    /// meet; without one of them in common the pid of another namespace is another process.
+    /// Guarantees: sources inside (with the process's own pid and host name) and outside match by a common container or
+    /// pod; without one, the pid of another namespace is another process.
     #[test]
     fn sides_of_a_container_meet() {
         let (container, pod) = (("container.id", Any::Str("c1")), ("k8s.pod.uid", Any::Str("p1")));
@@ -326,8 +325,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: a thread is found by its pointer on its host, whatever is said of the process, and nowhere else; its
-    /// name is none of a process's.
+    /// Guarantees: a thread is found by its pointer on its host, whatever the claims about the process, and nowhere
+    /// else; its name never equals that of a process.
     #[test]
     fn threads_meet_on_their_host() {
         let (one, other) = (NonZeroU64::new(0x7f12_3456_7740).unwrap(), NonZeroU64::new(7).unwrap());

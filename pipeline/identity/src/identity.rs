@@ -1,34 +1,34 @@
-//! Who a process is, and the ids that are made of that.
+//! The identity of a process, and the ids computed from it.
 //!
 //! # Identity
 //!
-//! A profiler that names itself, by Sentry's id of it in `sentry.profiler_id`, is that profiler and nothing else:
-//! Sentry's spans know it by that id. Its sessions are its own affair. What names none is the first complete tuple of
+//! A profiler with an explicit id, Sentry's id in `sentry.profiler_id`, is identified by it alone: Sentry's spans refer
+//! to this id, and the profiler manages its own sessions. Otherwise the identity is the first complete tuple of
 //!
 //! 1. `container.id` and `process.pid`,
-//! 2. `host.id`, `host.name`, `k8s.node.name`, as many of them as are said, and `process.pid`,
+//! 2. `host.id`, `host.name`, `k8s.node.name`, as far as present, and `process.pid`,
 //! 3. `service.instance.id`.
 //!
-//! To the second belong `k8s.pod.uid` and `k8s.container.name` where they are said, since containers number their
-//! processes anew. To each belongs `profbridge.session.id`, by which the built-in sampler tells the programs apart
-//! that one process executes one after the other, or else `process.creation.time` where it is known. (The creation
-//! time is another after the wall clock was set; the session's id is not.)
+//! The second also includes `k8s.pod.uid` and `k8s.container.name` if present, since containers number their processes
+//! anew. Each includes `profbridge.session.id`, by which the built-in sampler distinguishes the programs that one
+//! process executes one after the other, or else `process.creation.time` if known. (The creation time changes when the
+//! wall clock is set; the session id does not.)
 //!
-//! Names of services and executables never enter it: two replicas of a service have the same. All names of a host
-//! count, since each alone may be another's: virtual machines made of one image share `/etc/machine-id`, and names
-//! like `localhost` are everywhere. A host that is renamed makes its processes others. That is rare and costs an id,
-//! while frames of two machines in one chunk could never be taken apart.
+//! Names of services and executables are never included: two replicas of a service have the same ones. All names of a
+//! host count, since a single one may also belong to another host: virtual machines made from one image share
+//! `/etc/machine-id`, and names like `localhost` are everywhere. Renaming a host changes the identity of its processes.
+//! That is rare and only costs an id, while frames of two machines in one chunk could never be separated.
 //!
-//! What has none of the tuples is *weak*: all its attributes and the peer that sent it identify it, so that it is
-//! never merged with anything that differs in either. Where that peer passes on what several machines send, not even
-//! that tells processes apart: then each resource of each request is *alone*.
+//! A process without a complete tuple is *weak*: it is identified by all its attributes and the sending peer, so it is
+//! never merged with anything that differs in either. If the peer forwards data of several machines, not even that
+//! distinguishes processes: then each resource of each request is *alone*.
 //!
 //! # Canonical encoding, version 2
 //!
-//! The text `profbridge identity 2`, a zero byte, and for each part that there is: the tag (one byte), the length (32
-//! bits, little-endian), the content. Of a strong identity first what tells host, container or instance, in the order
-//! of the tags, then the pid, then the rest in the order of the tags. Strings are as they came, without a change of
-//! case; a pid is its signed 64-bit integer, little-endian, also where it came as decimal text.
+//! The text `profbridge identity 2`, a zero byte, and for each existing part: the tag (one byte), the length (32 bits,
+//! little-endian), the content. For a strong identity the parts of host, container or instance come first, in the order
+//! of their tags, then the pid, then the rest in the order of the tags. Strings are unmodified, without a change of
+//! case; a pid is a signed 64-bit integer, little-endian, even if it was received as decimal text.
 //!
 //! | tag | part |
 //! | --- | --- |
@@ -47,9 +47,10 @@
 //! | 13 | `k8s.container.name` (with a host only) |
 //! | 14 | `sentry.profiler_id`, 16 bytes (then nothing else) |
 //!
-//! The identity's hash is XXH3-128 of that (seed 0). The profiler id is XXH3-128 of the text `profbridge profiler 1`,
-//! a zero byte, the hash (big-endian) and the session's number (64 bits, little-endian), with the version and variant
-//! bits of a random UUID. Replicas agree on it, and nothing is stored. A change of the encoding raises its version.
+//! The identity's hash is XXH3-128 of this encoding (seed 0). The profiler id is XXH3-128 of the text
+//! `profbridge profiler 1`, a zero byte, the hash (big-endian) and the session number (64 bits, little-endian), with
+//! the version and variant bits of a random UUID. All replicas compute the same id, and nothing is stored. A change of
+//! the encoding increases its version.
 
 use profbridge_model::{Attribute, Dictionary, IdentityStrength, ProfilerId, Value, whole_chunk};
 use xxhash_rust::xxh3::xxh3_128;
@@ -63,15 +64,15 @@ const ALONE: &[u8] = b"profbridge alone 1\0";
 pub enum Kind {
     /// `container.id` and `process.pid`.
     Container,
-    /// `host.id`, `host.name`, `k8s.node.name` as far as they are said, and `process.pid`.
+    /// `host.id`, `host.name`, `k8s.node.name` as far as present, and `process.pid`.
     Host,
     /// `service.instance.id`.
     Instance,
 }
 
-/// In nanoseconds. Windows begin and end at multiples of half a second since the Unix epoch, where their length is
-/// one. The receiver `ptrace` divides what it says of a waiting thread at these moments, so that no observation of it
-/// reaches into the next window.
+/// In nanoseconds. If the window length is a multiple of half a second, windows begin and end at multiples of half a
+/// second since the Unix epoch. The receiver `ptrace` splits its observations of waiting threads at these times, so
+/// that none crosses into the next window.
 const CUTS: u64 = 500_000_000;
 
 /// The identity of a process, without a session.
@@ -79,26 +80,26 @@ const CUTS: u64 = 500_000_000;
 pub struct Identity {
     /// Equal for equal processes, in every replica.
     pub hash: u128,
-    /// Whether the process is told apart by more than by all that it says of itself.
+    /// Whether the process is identified by a complete tuple.
     pub strength: IdentityStrength,
-    /// Whether nothing that comes later is of this process: it says the same as others and may be another's.
+    /// Whether no later data may be added to this process: other processes may have exactly the same attributes.
     pub alone: bool,
-    /// The id under which Sentry files the process, where a profiler named itself.
+    /// Sentry's id of the profiler, if the profiler has an explicit one.
     pub profiler: Option<ProfilerId>,
 }
 
-/// A request among all those that a processor has seen.
+/// Identifies a request within a processor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RequestId {
     /// When it arrived, in nanoseconds since the Unix epoch.
     pub arrival: u64,
-    /// Its number among those that the processor has seen.
+    /// Its sequence number in the processor.
     pub number: u64,
 }
 
 impl Identity {
-    /// The identity of what says the same as others and yet may be another process: it is made of the request and the
-    /// place in it as well, so that it is merged with nothing but itself.
+    /// The identity of a process with the same attributes as others: it includes the request and the place in it, so
+    /// that it is only merged with itself.
     pub(crate) fn alone(self, request: RequestId, place: u32) -> Self {
         let mut bytes = ALONE.to_vec();
         bytes.extend_from_slice(&self.hash.to_be_bytes());
@@ -108,7 +109,7 @@ impl Identity {
         Self { hash: xxh3_128(&bytes), alone: true, ..self }
     }
 
-    /// The id under which Sentry files the process in a session.
+    /// Sentry's id for the process in a session.
     pub fn profiler_id(&self, session: u64) -> ProfilerId {
         if let Some(profiler) = self.profiler {
             return profiler;
@@ -119,16 +120,16 @@ impl Identity {
         ProfilerId::from_hash(xxh3_128(&bytes))
     }
 
-    /// Where the windows of this process start, in nanoseconds behind the multiples of `window`, the length of a
-    /// window in nanoseconds. It differs by process, so that a thousand processes do not send in the same second.
-    /// Where the length is a multiple of half a second, it is one as well.
+    /// The offset of this process's windows, in nanoseconds after the multiples of `window`, the window length in
+    /// nanoseconds. It differs by process, so that a thousand processes do not send in the same second. If the length
+    /// is a multiple of half a second, so is the offset.
     pub fn phase(&self, window: u64) -> u64 {
         let grid = if window.is_multiple_of(CUTS) { CUTS } else { 1 };
         (self.hash as u64) % (window / grid).max(1) * grid
     }
 }
 
-/// Identifies the process that `attributes` describe, where earlier ones come before later ones with the same key.
+/// Identifies the process with these attributes. Of several with the same key the first counts.
 pub(crate) fn identify<'a>(
     dictionary: &Dictionary,
     attributes: impl Iterator<Item = &'a Attribute> + Clone,
@@ -178,14 +179,14 @@ pub(crate) fn identify<'a>(
     encoding.identity(IdentityStrength::Weak)
 }
 
-/// The identity of a profiler that names itself.
+/// The identity of a profiler with an explicit id.
 pub(crate) fn of_profiler(profiler: ProfilerId) -> Identity {
     let mut encoding = Encoding(IDENTITY.to_vec());
     encoding.put(14, profiler.as_bytes());
     Identity { profiler: Some(profiler), ..encoding.identity(IdentityStrength::Strong) }
 }
 
-/// What identifies has to be there: an empty text is missing, and a number is taken as its decimal text.
+/// The text of an identifying attribute: an empty text counts as missing, a number as its decimal text.
 fn text(dictionary: &Dictionary, value: &Value) -> Option<Vec<u8>> {
     match value {
         Value::String(id) => Some(dictionary.string_bytes(*id).to_vec()).filter(|text| !text.is_empty()),
@@ -211,12 +212,12 @@ impl Encoding {
 
     fn put(&mut self, tag: u8, content: &[u8]) {
         self.0.push(tag);
-        // A string of a batch is shorter than 4 GiB; what a value encodes to is bounded by the batch as well.
+        // A string of a batch is shorter than 4 GiB, and so is every encoded value.
         self.0.extend_from_slice(&(content.len() as u32).to_le_bytes());
         self.0.extend_from_slice(content);
     }
 
-    /// Puts the parts that there are, and the pid; nothing and `false` where there is none of them or no pid.
+    /// Adds the existing parts and the pid. Returns `false` and adds nothing without any part or without a pid.
     fn put_all(&mut self, parts: &[(u8, Option<Vec<u8>>)], pid: Option<i64>) -> bool {
         let Some(pid) = pid.filter(|_| parts.iter().any(|(_, part)| part.is_some())) else { return false };
         for (tag, part) in parts {
@@ -226,7 +227,7 @@ impl Encoding {
         true
     }
 
-    /// A value: one byte for its type, then its content; text, bytes and nested ones with their length.
+    /// Encodes a value: one byte for its type, then its content; text, bytes and nested values with their length.
     fn put_value(&mut self, dictionary: &Dictionary, value: &Value) {
         match value {
             Value::Empty => self.put(b'0', &[]),

@@ -1,8 +1,8 @@
-//! Who a process is, under which id Sentry files it, and which stretch of its time an observation belongs to.
+//! Identifies processes: which process an observation belongs to, its id in Sentry, and its range of event time.
 //!
-//! [`Rules`] are what the configuration says about this (`service.identity`). Everything that needs the profiler id
-//! or the cell of an observation computes them from one `Rules`. So the ids of what is sampled, linked and cut by
-//! process are the same in every processor and in every replica:
+//! [`Rules`] are the configuration of this (`service.identity`). All code that needs the profiler id or the cell of an
+//! observation computes them from one `Rules`. So sampling, linking and cutting by process use the same ids in every
+//! processor and in every replica:
 //!
 //! ```
 //! use profbridge_identity::{Processes, RequestId, Rules};
@@ -22,15 +22,15 @@
 //! # Ok::<(), profbridge_model::dictionary::Invalid>(())
 //! ```
 //!
-//! * [`Identity`]: the hash of what tells a process apart, and how good that is. `identity.rs` says what enters it.
-//! * [`Processes`]: the processes of one request. What samples say about their process counts as its resource's.
-//! * [`Cell`]: the stretches of event time that windows are made of.
-//! * [`Rules::names`]: by what those who see a process from different sides find each other.
-//! * [`ProcessClaims`]: whether two who see a process from different sides speak of the same.
-//! * [`sampling`]: decisions that all replicas make alike.
+//! * [`Identity`]: the hash that identifies a process, and how reliable it is. `identity.rs` lists the attributes used.
+//! * [`Processes`]: the processes of one request. Process attributes of samples count as their resource's.
+//! * [`Cell`]: the ranges of event time that windows consist of.
+//! * [`Rules::names`]: the names by which sources with different knowledge find the same process.
+//! * [`ProcessClaims`]: whether two such sources describe the same process.
+//! * [`sampling`]: decisions that are the same in all replicas.
 //! * [`skew`]: observations whose time is far from their arrival.
 //!
-//! Pure: neither clock nor network nor disk; what arrives when is handed in.
+//! Pure: no clock, network or disk; arrival times are passed in.
 
 mod cell;
 mod claims;

@@ -1,4 +1,4 @@
-//! Which attributes of a sample say what its process is, and are moved up to the resource.
+//! Decides which sample attributes describe the process and move to the resource.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -10,7 +10,7 @@ use profbridge_model::{AttributeId, AttributeSetId, Dictionary};
 /// Namespaces that describe a process or what it runs in (OpenTelemetry semantic conventions 1.44, registry).
 const MOVED: [&str; 5] = ["process.", "container.", "service.", "host.", "k8s."];
 
-/// What lies in these namespaces and yet describes a thread, a moment or a file: custom labels of the eBPF profiler
+/// Keys in these namespaces that nevertheless describe a thread, a moment or a file: custom labels of the eBPF profiler
 /// (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`), build ids of mappings, attributes of metrics.
 const KEPT: [&str; 7] = [
     "process.context.",
@@ -22,23 +22,23 @@ const KEPT: [&str; 7] = [
     "container.cpu.",
 ];
 
-/// Whether an attribute with this key is moved from samples to the resource.
+/// Whether an attribute with this key moves from samples to the resource.
 pub(crate) fn is_moved(key: &str) -> bool {
     MOVED.iter().any(|prefix| key.starts_with(prefix)) && !KEPT.iter().any(|prefix| key.starts_with(prefix))
 }
 
-/// What is moved out of each attribute set of one dictionary. Each set is looked at once, when it is first asked for;
-/// none is where no attribute of the dictionary is one that moves, which is the usual case.
+/// The moving attributes of each attribute set in a dictionary. Each set is examined once, on first use; none at all if
+/// no attribute of the dictionary moves, which is the usual case.
 #[derive(Debug)]
 pub(crate) struct Moves {
     dictionary: Arc<Dictionary>,
-    /// By attribute; empty where none moves.
+    /// By attribute; empty if none moves.
     moved: Vec<bool>,
-    /// By attribute set: 0 where it was not looked at, else one more than the list's position.
+    /// By attribute set: 0 if not examined yet, else the list's position plus one.
     memo: Vec<u32>,
-    /// The distinct lists of attributes that move, one behind the other; the first is empty.
+    /// The distinct lists of moving attributes, one after the other; the first is empty.
     items: Vec<AttributeId>,
-    /// Where each list ends in `items`.
+    /// The end of each list in `items`.
     ends: Vec<u32>,
     index: HashTable<u32>,
     state: RandomState,
@@ -68,23 +68,23 @@ impl Moves {
         }
     }
 
-    /// Whether anything can move at all.
+    /// Whether any attribute can move.
     pub(crate) fn any(&self) -> bool {
         !self.moved.is_empty()
     }
 
-    /// How many lists are known.
+    /// The number of distinct lists.
     pub(crate) fn lists(&self) -> usize {
         self.ends.len()
     }
 
-    /// Forgets all lists.
+    /// Drops all lists.
     pub(crate) fn forget(&mut self) {
         self.memo.fill(0);
         (self.items, self.ends, self.index) = (Vec::new(), vec![0], HashTable::new());
     }
 
-    /// The memory that is allocated, in bytes.
+    /// Allocated memory in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.moved.capacity()
             + (self.memo.capacity() + self.ends.capacity()) * size_of::<u32>()
@@ -92,7 +92,7 @@ impl Moves {
             + self.index.allocation_size()
     }
 
-    /// The list of attributes that is moved out of a set; 0 is none.
+    /// The list of attributes that move out of a set; 0 for none.
     #[inline]
     pub(crate) fn of(&mut self, set: Option<AttributeSetId>) -> u32 {
         let Some(id) = set else { return 0 };
@@ -133,7 +133,7 @@ impl Moves {
         part(&self.items, &self.ends, at)
     }
 
-    /// What stays in a set.
+    /// The attributes that stay in a set.
     pub(crate) fn stays(&self, set: Option<AttributeSetId>) -> impl Iterator<Item = Option<AttributeId>> + '_ {
         let stays = |id: &AttributeId| !self.moved.get(id.index()).copied().unwrap_or(false);
         self.dictionary.attribute_set(set).iter().flatten().copied().filter(stays).map(Some)
@@ -150,7 +150,7 @@ fn part<'a>(items: &'a [AttributeId], ends: &[u32], at: u32) -> &'a [AttributeId
 mod tests {
     use super::*;
 
-    /// Guarantees: what describes the process moves, what describes a thread, a moment, a file or a label stays.
+    /// Guarantees: attributes of the process move; those of a thread, a moment or a file, and labels, stay.
     #[test]
     fn keys() {
         let process = ["process.pid", "process.executable.name", "container.id", "service.name"];

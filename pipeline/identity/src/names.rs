@@ -1,21 +1,21 @@
-//! The names under which a process is known to those who see it from different sides.
+//! The names under which sources with different knowledge find the same process.
 //!
-//! A profiler and a tracer of one process rarely say the same of it: one knows when it was started, the other does not;
-//! one knows its container, the other its host. So they do not compute the same [`Identity`](crate::Identity). They
-//! find each other where one of the names that either knows is equal.
+//! The profiler and the tracer of a process rarely send the same attributes: one knows when it was started, the other
+//! does not; one knows its container, the other its host. So they do not compute the same
+//! [`Identity`](crate::Identity). They match if one of their names is equal.
 
 use profbridge_model::{Attribute, Dictionary, IdentityStrength, ProfilerId};
 
 use crate::identity::{identify, of_profiler};
 use crate::rules::Rules;
 
-/// What one of the two does not know: a process is found again by its time then.
+/// Attributes that only one of the two sources has: the process is then found by its time instead.
 const OF_ONE_LIFE: [&str; 2] = ["process.creation.time", "profbridge.session.id"];
 
 impl Rules {
-    /// The names of the process that `attributes` describe, each a hash: one for each of the configured tuples
-    /// (`service.identity.attributes`) that is complete, without the start of the process. Those of a profiler that
-    /// names itself are [`profiler_name`] alone. None where the process cannot be told from others.
+    /// The names of the process with these attributes, as hashes: one for each complete tuple of the configuration
+    /// (`service.identity.attributes`), without the start of the process. A profiler with an explicit id only has its
+    /// [`profiler_name`]. Empty if the process cannot be distinguished from others.
     pub fn names<'a>(
         &self,
         dictionary: &Dictionary,
@@ -33,7 +33,7 @@ impl Rules {
     }
 }
 
-/// The name of a profiler that spans or profiles name by its id.
+/// The name of a profiler with this explicit id.
 pub fn profiler_name(profiler_id: ProfilerId) -> u128 {
     of_profiler(profiler_id).hash
 }
@@ -52,8 +52,8 @@ mod tests {
         Rules::default().names(batch.dictionary(), batch.resources()[0].resource.attributes.iter())
     }
 
-    /// Guarantees: two who know different things of a process find each other where one complete tuple is equal,
-    /// whoever knows when it started; other processes are not found, and who cannot be told has no name.
+    /// Guarantees: two sources match if one complete tuple is equal, whether or not they know the start time; other
+    /// processes do not match, and a process that cannot be distinguished has no name.
     #[test]
     fn sides_find_each_other() {
         let (pid, start) = (("process.pid", 7.into()), ("process.creation.time", "2026-01-01T00:00:00Z".into()));
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(names(&[("service.name", "shop".into())]), [0; 0]);
     }
 
-    /// Guarantees: a profiler that names itself is found by its id and by nothing else.
+    /// Guarantees: a profiler with an explicit id is found by it and by nothing else.
     #[test]
     fn profilers_have_one_name() {
         let id = "00112233445546778899aabbccddeeff";

@@ -1,5 +1,4 @@
-//! The processes of one request: one for each resource, and for each set of process attributes that its samples
-//! carry.
+//! The processes of one request: one for each resource, and for each distinct set of process attributes in its samples.
 
 use std::collections::HashMap;
 
@@ -9,25 +8,25 @@ use crate::identity::{Identity, RequestId};
 use crate::moves::Moves;
 use crate::rules::Rules;
 
-/// The attributes that all processes of a request may have together beyond [`USUAL`] each, where they are told apart
-/// by what samples carry: a resource is written for each of them, so that a hundred thousand attributes and as many
-/// processes would keep the pipeline busy for an hour.
+/// The total number of attributes that all processes of a request may have beyond [`USUAL`] each, if sample attributes
+/// distinguish them: a resource is written for each process, so a hundred thousand attributes and as many processes
+/// would keep the pipeline busy for an hour.
 const MAX_ATTRIBUTES: usize = 2_000_000;
 
-/// So many attributes of a process are not counted. Profilers send up to thirty.
+/// This many attributes per process are not counted. Profilers send up to thirty.
 const USUAL: usize = 64;
 
-/// So many processes are remembered. What there is to know of one is found again.
+/// At most this many processes are remembered. Forgotten ones can be computed again.
 const MOST: usize = 32_768;
 
-/// A process in a request: a resource, and what is moved up into it.
+/// A process in a request: a resource, and the sample attributes that move into it.
 #[derive(Debug, Clone, Copy)]
 pub struct Process {
     /// The resource's position.
     pub resource: u32,
-    /// Which attributes of samples the resource gets, as a number: 0 is none.
+    /// The list of sample attributes that move to the resource; 0 for none.
     pub moved: u32,
-    /// Who it is.
+    /// Its identity.
     pub identity: Identity,
 }
 
@@ -37,11 +36,11 @@ pub struct Processes {
     profiles: Profiles,
     rules: Rules,
     request: RequestId,
-    /// How many processes were found, those among them that were forgotten.
+    /// The number of processes found, including forgotten ones.
     found: u32,
     moves: Moves,
     all: Vec<Process>,
-    /// The process of each resource whose samples carry nothing to be moved, one more than its position in `all`.
+    /// For each resource, the process of samples without moving attributes: its position in `all` plus one.
     plain: Vec<u32>,
     index: HashMap<(u32, u32), u32>,
     /// How many attributes are left of [`MAX_ATTRIBUTES`].
@@ -49,7 +48,7 @@ pub struct Processes {
 }
 
 impl Processes {
-    /// Of a request; nothing is looked at yet. `request` tells it from all others.
+    /// Prepares a request without examining it yet. `request` identifies it among all others.
     pub fn new(profiles: &Profiles, rules: &Rules, request: RequestId) -> Self {
         Self {
             profiles: profiles.clone(),
@@ -64,19 +63,19 @@ impl Processes {
         }
     }
 
-    /// Whether there are so many processes that they are better forgotten.
+    /// Whether there are so many processes that they should be forgotten.
     pub fn are_many(&self) -> bool {
         self.all.len() >= MOST || self.moves.lists() >= MOST
     }
 
-    /// Forgets all processes: what was found is not valid any more.
+    /// Forgets all processes: earlier positions become invalid.
     pub fn forget(&mut self) {
         (self.all, self.index) = (Vec::new(), HashMap::new());
         self.plain.fill(0);
         self.moves.forget();
     }
 
-    /// The memory that is allocated, in bytes.
+    /// Allocated memory in bytes.
     pub fn bytes(&self) -> usize {
         self.all.capacity() * size_of::<Process>()
             + self.plain.capacity() * size_of::<u32>()
@@ -84,13 +83,13 @@ impl Processes {
             + self.moves.bytes()
     }
 
-    /// Whether samples can carry something to be moved.
+    /// Whether samples may have attributes that move.
     pub fn any_moves(&self) -> bool {
         self.moves.any()
     }
 
-    /// The process of a sample, given its resource's position and its attributes: a position for [`Processes::get`].
-    /// `None` where what samples carry makes more processes than are told apart.
+    /// The process of a sample, from its resource's position and its attributes: a position for [`Processes::get`].
+    /// `None` if the samples would make too many processes.
     #[inline]
     pub fn of(&mut self, resource: u32, attributes: Option<AttributeSetId>) -> Option<u32> {
         match (self.moves.of(attributes), self.plain[resource as usize]) {
@@ -128,21 +127,21 @@ impl Processes {
         self.all[at as usize]
     }
 
-    /// What is said of a process, in order of precedence: the first attribute with a key counts. As
-    /// [`Processes::merged`], without a list of them.
+    /// The attributes of a process in order of precedence: the first one with a key counts. Like [`Processes::merged`],
+    /// but without allocating a list.
     pub fn said(&self, process: Process) -> impl Iterator<Item = &Attribute> + Clone {
         self.attributes(process.resource, process.moved)
     }
 
-    /// Attributes in order of precedence: a sample's are nearer to the truth than its resource's.
+    /// Attributes in order of precedence: a sample's attributes are more specific than its resource's.
     fn attributes(&self, resource: u32, moved: u32) -> impl Iterator<Item = &Attribute> + Clone {
         let (dictionary, resources) = (self.profiles.dictionary(), self.profiles.resources());
         let moved = self.moves.list(moved).iter().map(move |&id| dictionary.attribute(id));
         moved.chain(&resources[resource as usize].resource.attributes)
     }
 
-    /// The attributes of a process's resource: those of the resource in their order, with what samples say in place
-    /// of what it says, and then what it does not say.
+    /// The attributes for a process's resource: those of the resource in their order, replaced by sample attributes
+    /// with the same key, followed by the remaining sample attributes.
     pub fn merged(&self, process: Process) -> Vec<&Attribute> {
         let dictionary = self.profiles.dictionary();
         let resource = &self.profiles.resources()[process.resource as usize].resource;
@@ -163,7 +162,7 @@ impl Processes {
         merged
     }
 
-    /// What stays in a sample's attribute set when the attributes of its process are moved up.
+    /// The attributes that stay in a sample's set when those of its process move.
     pub fn stays(&self, set: Option<AttributeSetId>) -> impl Iterator<Item = Option<AttributeId>> + '_ {
         self.moves.stays(set)
     }

@@ -1,4 +1,4 @@
-//! What the configuration says about identity, and what follows from it for an observation.
+//! The configuration of identity, and the ids and cells that follow from it.
 
 use profbridge_model::{Attribute, Dictionary, ProcessWindow, ProfilerId};
 
@@ -9,13 +9,14 @@ use crate::identity::{Identity, Kind, identify};
 /// (getsentry/relay `relay-profiling/src/sample/v2.rs`).
 pub const MAX_WINDOW: u64 = 60 * 1_000_000_000;
 
-/// Which attributes identify a process, and how its time is divided. Checked by whoever reads the configuration.
+/// Which attributes identify a process, and how its time is divided. The configuration is validated elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rules {
-    /// The length of a window in nanoseconds of event time, at most [`MAX_WINDOW`]. 0: each request is on its own,
-    /// and what is longer than [`MAX_WINDOW`] in it is divided.
+    /// The window length in nanoseconds of event time, at most [`MAX_WINDOW`]. With 0 each request is handled alone,
+    /// and split if it is longer than [`MAX_WINDOW`].
     pub window: u64,
-    /// The length of a session in nanoseconds: a process has another profiler id in each. 0 is one session for ever.
+    /// The session length in nanoseconds: each session of a process has a different profiler id. 0 is one endless
+    /// session.
     pub session: u64,
     /// Which attributes identify a process, best first.
     pub kinds: Vec<Kind>,
@@ -28,13 +29,13 @@ impl Default for Rules {
 }
 
 impl Rules {
-    /// The length of a cell in nanoseconds, also where requests are on their own.
+    /// The cell length in nanoseconds, also if requests are handled alone.
     pub fn cell_width(&self) -> u64 {
         if self.window == 0 { MAX_WINDOW } else { self.window }
     }
 
-    /// Identifies the process that `attributes` describe, where earlier ones come before later ones with the same
-    /// key. `peer` is who sent them.
+    /// Identifies the process with these attributes. Of several with the same key the first counts. `peer` is the
+    /// sender.
     pub fn identify<'a>(
         &self,
         dictionary: &Dictionary,
@@ -44,14 +45,14 @@ impl Rules {
         identify(dictionary, attributes, peer, &self.kinds)
     }
 
-    /// The cell of a process in which a time lies, in nanoseconds since the Unix epoch.
+    /// The cell of a process that contains a time, in nanoseconds since the Unix epoch.
     #[inline]
     pub fn cell(&self, identity: Identity, time_unix_nano: u64) -> Cell {
         let width = self.cell_width();
         Cell::of(time_unix_nano, width, identity.phase(width))
     }
 
-    /// The id under which Sentry files what a process did in a cell: that of the session in which the cell starts.
+    /// Sentry's id for a process in a cell: that of the session in which the cell starts.
     pub fn profiler_id(&self, identity: Identity, cell: Cell) -> ProfilerId {
         identity.profiler_id(cell.start.checked_div(self.session).unwrap_or(0))
     }
@@ -75,8 +76,8 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// Guarantees: a session is that in which the window starts, so all of a window has one id; without sessions a
-    /// process has one id for ever; and where requests are on their own, cells are as long as the longest window.
+    /// Guarantees: the session is that in which the window starts, so a whole window has one id; without sessions a
+    /// process always has the same id; and if requests are handled alone, cells are as long as the longest window.
     #[test]
     fn ids_follow_from_the_cell() {
         let identity =

@@ -1,23 +1,24 @@
-//! Decisions that every replica makes in the same way: drawn from what a trace or a profiler is called, not by chance.
+//! Sampling decisions that are the same in every replica: computed from the id of a trace or profiler instead of at
+//! random.
 
 use profbridge_model::{ProfilerId, TraceId};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Where an id stands between 0, inclusive, and 1, exclusive. Evenly spread over all ids.
+/// Maps an id to a position from 0 (inclusive) to 1 (exclusive), evenly distributed over all ids.
 #[must_use]
 pub fn position(draw: u64) -> f64 {
     // A float represents integers of 53 bits exactly.
     (draw >> 11) as f64 / (1_u64 << 53) as f64
 }
 
-/// Where a trace stands. A hash of its own, so that it is independent of what others draw from the same id:
-/// OpenTelemetry's SDKs take the last bytes of it as they are, and of what they have kept these are not evenly spread.
+/// The position of a trace. It uses a separate hash, so that it is independent of other samplers: OpenTelemetry's SDKs
+/// use the last bytes of the id directly, so these are not evenly distributed among the traces they kept.
 #[must_use]
 pub fn trace(trace_id: TraceId) -> f64 {
     position(drawn(b"profbridge trace 1\0", trace_id.bytes()))
 }
 
-/// Where a profiling session stands, by the id that its profiler has in it.
+/// The position of a profiling session, from the profiler id in it.
 #[must_use]
 pub fn session(profiler_id: ProfilerId) -> f64 {
     position(drawn(b"profbridge session 1\0", profiler_id.as_bytes()))
@@ -31,15 +32,15 @@ fn drawn(purpose: &[u8], id: &[u8; 16]) -> u64 {
 mod tests {
     use super::*;
 
-    /// Guarantees: positions lie in [0, 1), in the order of the draws; so the rate 0 keeps nothing and 1 everything.
+    /// Guarantees: positions lie in [0, 1), in the order of the inputs; so rate 0 keeps nothing and rate 1 everything.
     #[test]
     fn ends_of_the_scale() {
         assert_eq!((position(0), position(1 << 63)), (0.0, 0.5));
         assert!(position(u64::MAX) < 1.0 && position(u64::MAX) > 0.999_999);
     }
 
-    /// Guarantees: ids that differ in one bit are spread evenly, each tenth with a tenth of them within four standard
-    /// deviations, and a trace stands elsewhere than a profiler of the same id.
+    /// Guarantees: ids that differ in one bit are distributed evenly, a tenth of them in each tenth within four
+    /// standard deviations, and a trace has a different position than a profiler with the same id.
     /// rule: tracing-sdk#sample-rate
     #[test]
     fn ids_are_spread_evenly() {
@@ -59,7 +60,7 @@ mod tests {
         assert_ne!(trace(TraceId::new(&id).unwrap()), session(ProfilerId::from_hash(7)));
     }
 
-    /// Guarantees: decisions do not change with a release of profbridge: replicas of two releases agree.
+    /// Guarantees: decisions are the same in every release of profbridge, so replicas of two releases agree.
     #[test]
     fn positions_are_pinned() {
         let id = TraceId::parse("4bf92f3577b34da6a3ce929d0e0e4736").unwrap();

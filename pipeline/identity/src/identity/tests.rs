@@ -18,7 +18,7 @@ fn strong(attributes: &[(&str, Any<'_>)]) -> u128 {
     identity.hash
 }
 
-/// Guarantees: the first complete tuple wins, whatever else is known and whoever sent it.
+/// Guarantees: the first complete tuple decides, whatever else is known and whoever sent it.
 #[test]
 fn the_first_complete_tuple() {
     let container = strong(&[("container.id", "c".into()), ("process.pid", 7.into())]);
@@ -43,9 +43,8 @@ fn the_first_complete_tuple() {
     assert_eq!(strong(&[("container.id", "c".into()), ("process.pid", "7".into())]), container);
 }
 
-/// Guarantees: hosts are told apart by each of their names, so that machines with one id (copies of an image), one
-/// name or one node are not taken for one, and so are the pods and containers of a host, which number their processes
-/// anew.
+/// Guarantees: hosts are distinguished by each of their names, so machines with one id (copies of an image), one name
+/// or one node are not confused, nor are the pods and containers of a host, which number their processes anew.
 #[test]
 fn every_name_of_a_host_counts() {
     let keys = ["host.id", "host.name", "k8s.node.name", "k8s.pod.uid", "k8s.container.name"];
@@ -62,12 +61,12 @@ fn every_name_of_a_host_counts() {
         assert_ne!(of(same), of(unsaid), "{}", keys[at]);
     }
     strong(&[("k8s.node.name", "n".into()), ("process.pid", 7.into())]);
-    // A pod is no host: its containers may have a process of this number each.
+    // A pod is no host: each of its containers may have a process with this number.
     let pod = [("k8s.pod.uid", "p".into()), ("k8s.container.name", "c".into()), ("process.pid", 7.into())];
     assert_eq!(self::of(&pod, None, &ALL).strength, IdentityStrength::Weak);
 }
 
-/// Guarantees: names of services and executables do not enter a strong identity, the start time does.
+/// Guarantees: names of services and executables are not part of a strong identity, but the start time is.
 #[test]
 fn names_do_not_identify() {
     let plain = strong(&[("host.id", "h".into()), ("process.pid", 7.into())]);
@@ -85,8 +84,8 @@ fn names_do_not_identify() {
     assert_ne!(start("2026-01-01T00:00:00Z"), start("2026-01-01T00:00:01Z"));
 }
 
-/// Guarantees: programs that one process executes one after the other are told apart where the sampler says so, and
-/// then by nothing else.
+/// Guarantees: programs that one process executes one after the other are distinguished if the sampler provides a
+/// session, and then by nothing else.
 #[test]
 fn sessions_of_one_process() {
     let session =
@@ -94,7 +93,7 @@ fn sessions_of_one_process() {
     assert_ne!(session("a"), session("b"));
     assert_ne!(session("a"), strong(&[("host.id", "h".into()), ("process.pid", 7.into())]));
     assert_eq!(session("a"), session("a"));
-    // The wall clock may be set between two looks at a process.
+    // The wall clock may be set between two readings of a process's start time.
     let started = |time: &str| {
         strong(&[
             ("host.id", "h".into()),
@@ -106,7 +105,7 @@ fn sessions_of_one_process() {
     assert_eq!(started("2026-01-01T00:00:00Z"), started("2026-01-01T00:00:01Z"));
 }
 
-/// Guarantees: anything less is weak, scoped to its peer, and differs where any attribute differs.
+/// Guarantees: anything less is weak, scoped to its peer, and differs if any attribute differs.
 #[test]
 fn weak_ones_are_never_merged() {
     let weak = |attributes: &[(&str, Any<'_>)], peer| {
@@ -126,7 +125,7 @@ fn weak_ones_are_never_merged() {
     );
 }
 
-/// Guarantees: only the tuples that are switched on count, in the order in which they are written.
+/// Guarantees: only the configured tuples count, in their configured order.
 #[test]
 fn tuples_can_be_chosen() {
     let attributes = [("container.id", "c".into()), ("host.id", "h".into()), ("process.pid", 7.into())];
@@ -135,8 +134,8 @@ fn tuples_can_be_chosen() {
     assert_eq!(of(&attributes, None, &[Kind::Instance]).strength, IdentityStrength::Weak);
 }
 
-/// Guarantees: the encoding does not change: these ids are in Sentry, and another version of profbridge beside this
-/// one has to make the same. Whoever changes it raises its version.
+/// Guarantees: the encoding does not change: these ids are stored in Sentry, and another version of profbridge running
+/// beside this one has to compute the same. A change must increase the version.
 /// rule: sample-format-v2#profiler-id
 #[test]
 fn ids_are_pinned() {
@@ -148,8 +147,8 @@ fn ids_are_pinned() {
     assert_eq!(identity.profiler_id(1).to_string(), "ab2f127d4f55440080bd7c8c8eae76de");
 }
 
-/// Guarantees: a profiler that names itself comes before every tuple, keeps its id in every session, is one whatever
-/// else is said, and is told from others; what is no id names nobody.
+/// Guarantees: an explicit profiler id precedes every tuple, stays the same in every session and with any other
+/// attributes, and differs from other ids; an invalid id is ignored.
 /// rule: round-trip#profiler
 #[test]
 fn a_profiler_that_names_itself() {
