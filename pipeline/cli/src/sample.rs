@@ -1,7 +1,7 @@
-//! `profbridge sample`: where one process spends its time, or a command from start to end.
+//! `profbridge sample`: shows where a process spends its time, or a command from start to end.
 //!
-//! The sampler process does the sampling ([`profbridge_sampler`]); here its samples are put together ([`collect`]),
-//! named, added up ([`shares`]), written ([`writer`]) and shown ([`report`]).
+//! The sampler process takes the samples ([`profbridge_sampler`]); this module collects ([`collect`]), names, sums up
+//! ([`shares`]), writes ([`writer`]) and shows ([`report`]) them.
 
 mod collect;
 mod course;
@@ -45,22 +45,22 @@ use sampler::Sampler;
 pub(crate) use shares::{Function, Functions, Shares, printable, times};
 pub(crate) use signals::Interrupt;
 
-/// The command, or the first of the processes. What a command is found to wait for has other numbers.
+/// The command, or the first of the processes. Processes that a command waits for have other numbers.
 const TARGET: TargetId = TargetId(0);
 
-/// The status where the command line is wrong, as clap has it.
+/// The exit status for a wrong command line, as with clap.
 const WRONG_COMMAND_LINE: u8 = 2;
 
-/// What a run is for.
+/// The purpose of a run.
 pub(crate) enum Purpose {
-    /// Its result is written and shown.
+    /// Writing and showing its result.
     Result {
-        /// The file; without one it is a flame graph that is named for its first process.
+        /// The file; without one, a flame graph named after the first process.
         output: Option<Destination>,
-        /// How that is drawn.
+        /// The layout of the flame graph.
         layout: Layout,
     },
-    /// It is shown as it goes.
+    /// A live view.
     View(Box<Top>),
 }
 
@@ -76,29 +76,30 @@ pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
     start(&arguments.subject, |_| Ok(Purpose::Result { output, layout: arguments.graph }))
 }
 
-/// Samples, and writes or shows. What it is for is made once signals are taken, and before anything is started.
+/// Samples, and writes or shows the result. The purpose is created after signals are handled, and before any process is
+/// started.
 pub(crate) fn start(
     subject: &Subject,
     purpose: impl FnOnce(&Interrupt) -> Result<Purpose, Failure>,
 ) -> Result<ExitCode, Failure> {
-    // The command gets what profbridge was given, and not what is changed from here on.
+    // The command inherits profbridge's original limits, not those changed below.
     let inherited =
         Inherited::now().map_err(|error| Failure::new("the system does not tell this process its limits", &error))?;
     let interrupt = Interrupt::listen()?;
     logging::start(LevelFilter::WARN);
     let mut purpose = purpose(&interrupt)?;
-    // A long run must not end with the news that its file cannot be written.
+    // Checked first, so that a long run does not fail at its end because the file cannot be written.
     if let Purpose::Result { output, .. } = &purpose {
         let pid = subject.pid.first().copied().unwrap_or_else(std::process::id);
         output.clone().unwrap_or_else(|| Destination::of_process(pid)).check()?;
     }
-    // The result waits for symbols that come, since there is no later one.
+    // The result waits for symbols as long as needed, since there is no later result.
     let settings = profbridge_symbolizer::Settings { patience: Duration::MAX, ..Default::default() };
     let symbolizer = profbridge_debuginfod::start(&profbridge_debuginfod::Config::default())
         .and_then(|server| Symbolizer::with_server(settings, server))
         .map_err(|error| Failure::new("threads cannot be started", &error))?;
     let sampler = Sampler::start().map_err(|error| Failure::new("nothing can be sampled", &error))?;
-    // Each file that the process has mapped is opened here.
+    // Every file mapped by the process is opened here.
     crate::limits::raise_open_files();
     let command = match &subject.command[..] {
         [] => None,
@@ -109,7 +110,7 @@ pub(crate) fn start(
     };
     let pids = command.as_ref().map_or_else(|| distinct(&subject.pid), |command| vec![command.pid()]);
     if let (Purpose::Result { output: None, .. }, Some(command)) = (&purpose, &command) {
-        // Nothing of the command has run: it ends with this if its file cannot be written.
+        // The command has not run yet: if its file cannot be written, it ends here.
         Destination::of_process(command.pid()).check()?;
     }
     if let Some(command) = &command {
@@ -140,13 +141,13 @@ fn supervised(
     Ok(started)
 }
 
-/// Process ids without those that were given before.
+/// Process ids without duplicates.
 fn distinct(pids: &[u32]) -> Vec<u32> {
     let mut seen = HashSet::new();
     pids.iter().copied().filter(|pid| seen.insert(*pid)).collect()
 }
 
-/// Says why there is no command. The status is what a shell would have.
+/// Reports why the command was not started. The exit status is that of a shell.
 fn not_started(error: &SuperviseError) -> ExitCode {
     terminal::say(format!("error: {error}"));
     ExitCode::from(u8::try_from(error.shell_code()).unwrap_or(u8::MAX))

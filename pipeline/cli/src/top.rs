@@ -1,7 +1,7 @@
-//! `profbridge top`: where processes spend their time, drawn anew each second.
+//! `profbridge top`: shows where processes spend their time, updated each second.
 //!
-//! [`State`] is what is known and how it is to be shown, [`screen`] makes lines of it, [`keys`] tells what was pressed,
-//! [`console`] is the terminal. What is sampled and for how long is a run's business, as for `sample`.
+//! [`State`] is the data and the display settings, [`screen`] renders lines from it, [`keys`] decodes keys, [`console`]
+//! is the terminal. A run decides what is sampled and for how long, as for `sample`.
 
 mod console;
 mod keys;
@@ -21,10 +21,10 @@ use crate::args::sampling::TopArgs;
 use crate::sample::{Halves, Look, Purpose, start};
 use crate::{Failure, terminal};
 
-/// How often the screen is drawn anew.
+/// How often the screen is redrawn.
 const REDRAW: Duration = Duration::from_secs(1);
 
-/// Watches until the end.
+/// Shows a live view until the end.
 pub(crate) fn run(arguments: &TopArgs) -> Result<ExitCode, Failure> {
     start(&arguments.subject, |interrupt| {
         let mut view = Top { state: State::default(), next: Instant::now() + REDRAW, lost: false, screen: None };
@@ -39,12 +39,12 @@ pub(crate) fn run(arguments: &TopArgs) -> Result<ExitCode, Failure> {
     })
 }
 
-/// What shows a run as it goes: on a terminal, or as lines where there is none.
+/// A live view of a run: on a terminal, or as lines without one.
 pub(crate) struct Top {
     state: State,
     /// When it is drawn next.
     next: Instant,
-    /// Nobody reads the lines any more.
+    /// Set when the reader of the lines is gone.
     lost: bool,
     screen: Option<Screen>,
 }
@@ -52,13 +52,13 @@ pub(crate) struct Top {
 /// The terminal.
 struct Screen {
     console: Console,
-    /// What a command writes.
+    /// The output of the command.
     output: Option<CommandOutput>,
     size: (usize, usize),
 }
 
 impl Top {
-    /// A command is about to be started, and what it inherits can be changed for it.
+    /// Called before a command is started, to change the streams that it inherits.
     pub(crate) fn before_command(&mut self) -> Result<(), Failure> {
         if let Some(screen) = &mut self.screen {
             screen.output = Some(CommandOutput::redirect()?);
@@ -66,13 +66,13 @@ impl Top {
         Ok(())
     }
 
-    /// It was started, or could not be.
+    /// Called after it was started, or failed to start.
     pub(crate) fn after_command(&mut self) -> Result<(), Failure> {
         let output = self.screen.as_mut().and_then(|screen| screen.output.as_mut());
         output.map_or(Ok(()), CommandOutput::give_back)
     }
 
-    /// A line that is said to a person. Nothing in it commands the terminal.
+    /// Shows a message to the user, without terminal control characters.
     pub(crate) fn say(&mut self, text: &str) {
         if self.screen.as_ref().is_some_and(|screen| screen.console.is_open()) {
             self.state.say(text);
@@ -81,12 +81,12 @@ impl Top {
         }
     }
 
-    /// More samples. `until` is how long the run had gone on where they end.
+    /// Adds samples. `until` is their end, relative to the start of the run.
     pub(crate) fn take(&mut self, halves: &Halves, until: Duration) {
         self.state.take(halves, until);
     }
 
-    /// How the run goes now. Called many times a second; returns whether somebody wants the end.
+    /// Updates the state of the run. Called many times a second; returns whether the user wants to quit.
     pub(crate) fn look(&mut self, look: &Look<'_>) -> bool {
         self.state.look(look);
         let mut is_due = Instant::now() >= self.next;
@@ -113,24 +113,23 @@ impl Top {
         false
     }
 
-    /// The view ends, and the terminal is what it was before.
+    /// Closes the view and restores the terminal.
     pub(crate) fn close(&mut self) {
         let Some(screen) = self.screen.as_mut().filter(|screen| screen.console.is_open()) else { return };
         screen.console.close();
-        // What was said on a screen that is gone.
+        // Messages that were only on the closed screen.
         self.state.said().for_each(terminal::say);
         if let Some(output) = &mut screen.output {
             output.show();
         }
     }
 
-    /// Whether the end of a run is shown as well: the last samples, which come once the view is closed. A screen is gone
-    /// by then.
+    /// Whether the view also shows the last samples, which arrive after it was closed. A screen is gone by then.
     pub(crate) fn shows_the_end(&self) -> bool {
         self.screen.is_none() && !self.lost
     }
 
-    /// The end of the run, behind its last samples.
+    /// Shows the end of the run, after its last samples.
     pub(crate) fn end(&mut self, look: &Look<'_>) {
         self.state.look(look);
         self.write();
@@ -144,7 +143,7 @@ impl Top {
 impl Drop for Top {
     fn drop(&mut self) {
         self.close();
-        // What a command wrote since.
+        // Output of the command since then.
         if let Some(output) = self.screen.as_mut().and_then(|screen| screen.output.as_mut()) {
             output.show();
         }

@@ -1,7 +1,7 @@
-//! What the sampler said, put together: processes, their files, and the samples of a stretch of time.
+//! Collects the sampler's events: processes, their files, and the samples of each time range.
 //!
-//! Files are read for names after the samples were taken, so that reading them takes no time from what is measured. A
-//! long run is cut into parts that fit a chunk of Sentry each; a part waits for its names while sampling goes on.
+//! Symbols are read after sampling, so that reading does not disturb the measurement. A long run is split into parts
+//! that fit one Sentry chunk each; a part waits for its names while sampling continues.
 
 mod part;
 #[cfg(test)]
@@ -24,10 +24,11 @@ use super::shares::printable;
 pub(crate) use part::OfProcess;
 pub(crate) use part::{Halves, Part};
 
-/// How long a part is. Sentry takes chunks of up to 66 seconds; what is blocked at the end of a part reaches beyond it.
+/// The length of a part. Sentry takes chunks of up to 66 seconds; samples of blocked threads reach beyond the part's
+/// end.
 const PART: Duration = Duration::from_secs(45);
 
-/// A part with so many samples is long enough, however short its time is.
+/// A part with this many samples ends early.
 const MOST_SAMPLES: usize = 1 << 19;
 
 /// One process, from when it was found.
@@ -38,13 +39,13 @@ struct Tracked {
     record: ProcessRecord,
 }
 
-/// What a process is called where there may be several: by its program and its id.
+/// The label of a process if there may be several: its program and its id.
 pub(crate) fn label(process: &Process) -> String {
     let name = process.executable.rsplit('/').next().unwrap_or_default();
     printable(&format!("{name} (pid {})", process.pid)).into()
 }
 
-/// Everything that is known of the processes of a run.
+/// Everything known about the processes of a run.
 #[derive(Debug)]
 pub(crate) struct Collector {
     symbolizer: Symbolizer,
@@ -52,17 +53,17 @@ pub(crate) struct Collector {
     processes: Vec<Tracked>,
     places: HashMap<ProcessId, usize>,
     open: BTreeMap<usize, Vec<Batch>>,
-    /// The first sample of the open part, in nanoseconds since the Unix epoch.
+    /// The time of the first sample in the open part, in nanoseconds since the Unix epoch.
     begins: Option<u64>,
-    /// How many samples are in it.
+    /// The number of samples in it.
     samples: usize,
-    /// When the last batch came.
+    /// When the last batch arrived.
     heard: Instant,
     waiting: Vec<Part>,
 }
 
 impl Collector {
-    /// Nothing yet.
+    /// Creates an empty collector.
     pub(crate) fn new(symbolizer: Symbolizer) -> Self {
         Self {
             symbolizer,
@@ -77,7 +78,7 @@ impl Collector {
         }
     }
 
-    /// A process was found. Returns what is wrong with its environment.
+    /// Adds a process. Returns a complaint about its environment, if any.
     pub(crate) fn attached(&mut self, process: Process) -> Option<String> {
         let session = Session::of(&self.host, &process, 1.0);
         let described = describe(&self.host, &process, &ServiceNames::default(), session, &[]);
@@ -93,17 +94,17 @@ impl Collector {
         described.complaint
     }
 
-    /// The sampler process ended: the next one numbers processes anew.
+    /// The sampler process ended, and its successor numbers processes anew.
     pub(crate) fn sampler_ended(&mut self) {
         self.places.clear();
     }
 
-    /// The id that a process has outside of here.
+    /// The system's id of a process.
     pub(crate) fn pid_of(&self, id: ProcessId) -> Option<u32> {
         self.processes.get(*self.places.get(&id)?).map(|process| process.pid)
     }
 
-    /// The sampler process describes a process.
+    /// Adds a description of a process from the sampler.
     pub(crate) fn learn(&mut self, event: Event) {
         let place = ProcessRecord::described_by(&event).and_then(|process| self.places.get(&process));
         if let Some(process) = place.and_then(|&place| self.processes.get_mut(place)) {
@@ -111,10 +112,10 @@ impl Collector {
         }
     }
 
-    /// Samples were taken. Cuts off a part where the samples so far are long enough for one.
+    /// Adds samples. Ends the open part first if it is long enough.
     pub(crate) fn batch(&mut self, batch: Batch) {
         let begins = batch.samples.iter().map(|sample| sample.time_unix_nano).min();
-        // Of another process nothing is known.
+        // The process is unknown.
         let (Some(begins), Some(&place)) = (begins, self.places.get(&batch.process)) else { return };
         let long = |start: u64| u128::from(begins.saturating_sub(start)) >= PART.as_nanos();
         if self.begins.is_some_and(long) || self.samples >= MOST_SAMPLES {
@@ -126,12 +127,12 @@ impl Collector {
         self.open.entry(place).or_default().push(batch);
     }
 
-    /// Whether there is any sample that was not handed out.
+    /// Whether no samples are left to return.
     pub(crate) fn is_empty(&self) -> bool {
         self.open.is_empty() && self.waiting.is_empty()
     }
 
-    /// Ends the open part and asks for its names.
+    /// Ends the open part and requests its names.
     pub(crate) fn cut(&mut self) {
         if self.open.is_empty() {
             return;
@@ -144,16 +145,16 @@ impl Collector {
         self.waiting.push(Part { of, heard: self.heard });
     }
 
-    /// Whether all the names that there are have been found for the parts that were cut off.
+    /// Whether all available names were found for the finished parts.
     pub(crate) fn are_named(&mut self) -> bool {
-        // Each is asked.
+        // No short circuit: every part is asked.
         !self.waiting.iter().fold(false, |late, part| is_late(&mut self.processes, part) | late)
     }
 
-    /// The parts that have all the names that there are, in order. `give_up` takes all that were cut off.
+    /// The finished parts that have all available names, in order. `give_up` returns all finished parts.
     pub(crate) fn ready(&mut self, give_up: bool) -> Vec<Part> {
         let mut ready = 0;
-        // Most looks are in vain: nothing is asked about each address while others are known to wait.
+        // Most calls find nothing ready, so single addresses are not checked while any request is pending.
         while let Some(part) = self.waiting.get(ready)
             && (give_up || self.symbolizer.waiting() == 0 && !is_late(&mut self.processes, part))
         {
@@ -162,7 +163,7 @@ impl Collector {
         self.waiting.drain(..ready).collect()
     }
 
-    /// Puts a part together.
+    /// Assembles a part.
     ///
     /// # Errors
     ///
@@ -172,9 +173,9 @@ impl Collector {
     }
 }
 
-/// Asks once more for what was refused while too much was waiting; returns whether a name may still come.
+/// Repeats requests that were refused because too many were pending. Returns whether a name may still arrive.
 fn is_late(processes: &mut [Tracked], part: &Part) -> bool {
     let batches = part.of.iter().flat_map(|(&place, batches)| batches.iter().map(move |batch| (place, batch)));
-    // Each is asked.
+    // No short circuit: every batch is asked.
     batches.fold(false, |late, (place, batch)| processes[place].record.is_late(batch) | late)
 }

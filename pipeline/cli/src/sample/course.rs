@@ -1,28 +1,28 @@
-//! How a run goes: from what the sampler says to whether it is over.
+//! The progress of a run: derives from the sampler's events whether it is over.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use profbridge_sampler::message::{Detached, Event, Problem, ProblemKind, Process, ProcessId, TargetId};
 
-/// The course of a run.
+/// The progress of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Course {
-    /// Whether a command was started for it.
+    /// Whether the run started a command.
     with_command: bool,
-    /// What was asked for, by the number of its target. What a command is found to wait for has later numbers.
+    /// The requested processes, by target number. Processes that a command waits for have higher numbers.
     roots: Vec<Root>,
     attached: HashSet<ProcessId>,
-    /// Those of them that belong to the roots, by their ids.
+    /// The attached processes that belong to the roots, by id.
     own: HashMap<ProcessId, u32>,
     ever: bool,
-    /// The processes that executed another program and were not found again yet, and since when.
+    /// Processes that executed another program and are not found again yet, with the time of it.
     executing: HashMap<u32, Instant>,
     code: Option<i32>,
     refused: Option<String>,
 }
 
-/// A process that was asked for, or all of a name.
+/// A requested process, or all processes of a name.
 #[derive(Debug)]
 struct Root {
     /// `None` for a name.
@@ -32,16 +32,16 @@ struct Root {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// It is looked for.
+    /// Being looked for.
     Awaited,
-    /// It was found.
+    /// Found.
     Met,
-    /// It cannot be sampled, or has ended.
+    /// Ended, or cannot be sampled.
     Gone,
 }
 
 impl Course {
-    /// A run that has not begun, of these processes, or of a name without any.
+    /// A run, not started yet, of these processes; without any, of a name.
     pub(crate) fn new(with_command: bool, pids: &[u32]) -> Self {
         let root = |pid| Root { pid, state: State::Awaited };
         let mut roots: Vec<Root> = pids.iter().map(|pid| root(Some(*pid))).collect();
@@ -51,7 +51,7 @@ impl Course {
         Self { with_command, roots, ..Self::default() }
     }
 
-    /// Takes note of what the sampler said.
+    /// Handles an event of the sampler.
     pub(crate) fn hear(&mut self, event: &Event, now: Instant) {
         match event {
             Event::Attached(process) => self.found(process),
@@ -62,7 +62,7 @@ impl Course {
                     self.executing.insert(pid, now);
                 }
             }
-            // Its end is known better by the one who started it. Of a name there may be others later.
+            // The parent of the command knows its end better. Processes of a name may still appear later.
             Event::Problem(problem) if (self.with_command || self.is_of_a_name()) && is_end(problem.kind) => {}
             Event::Problem(problem) if refuses(problem.kind) => self.refuse(problem),
             _ => {}
@@ -77,7 +77,7 @@ impl Course {
         }
         self.own.insert(process.id, process.pid);
         self.executing.remove(&process.pid);
-        // It may have been found as what another one started.
+        // It may have been found as a descendant of another one.
         for (number, root) in self.roots.iter_mut().enumerate() {
             let named = root.pid.is_none() && process.target.0 as usize == number;
             if named || root.pid == Some(process.pid) {
@@ -99,23 +99,23 @@ impl Course {
         }
     }
 
-    /// Whether a target is what was asked for, and not what a command was found to wait for.
+    /// Whether a target was requested, in contrast to a process that a command waits for.
     pub(crate) fn is_root(&self, target: TargetId) -> bool {
         (target.0 as usize) < self.roots.len()
     }
 
-    /// The targets that were asked for, and the processes that they are, as far as they have not ended.
+    /// The requested targets with their processes, unless they have ended.
     pub(crate) fn roots(&self) -> impl Iterator<Item = (TargetId, Option<u32>)> {
         let living = (0..).zip(&self.roots).filter(|(_, root)| root.state != State::Gone);
         living.map(|(number, root)| (TargetId(number), root.pid))
     }
 
-    /// Whether a single process or a command was asked for.
+    /// Whether a single process or a command was requested.
     pub(crate) fn is_of_one(&self) -> bool {
         matches!(self.roots[..], [Root { pid: Some(_), .. }])
     }
 
-    /// Whether processes of a name were asked for.
+    /// Whether processes of a name were requested.
     fn is_of_a_name(&self) -> bool {
         matches!(self.roots[..], [Root { pid: None, .. }])
     }
@@ -125,7 +125,7 @@ impl Course {
         self.code = Some(code);
     }
 
-    /// The sampler process ended, and another one will look for the processes that have not.
+    /// The sampler process ended, and its successor will look for the remaining processes.
     pub(crate) fn lose(&mut self) {
         for root in &mut self.roots {
             let there = |pid: u32| self.executing.contains_key(&pid) || self.own.values().any(|own| *own == pid);
@@ -150,12 +150,12 @@ impl Course {
         self.ever
     }
 
-    /// Gives up those that have been executing another program for so long: they ended meanwhile.
+    /// Gives up processes that have been executing another program for too long: they ended meanwhile.
     pub(crate) fn give_up_executing(&mut self, now: Instant, patience: Duration) {
         self.executing.retain(|_, since| now.saturating_duration_since(*since) < patience);
     }
 
-    /// Gives up what was not found. The first process of a name may come at any time.
+    /// Gives up processes that were not found. The first process of a name may appear at any time.
     pub(crate) fn give_up_finding(&mut self) {
         let ever = self.ever;
         let given_up = |root: &&mut Root| root.state == State::Awaited && (root.pid.is_some() || ever);
@@ -175,8 +175,8 @@ impl Course {
     /// Whether there is nothing left to sample, now and later.
     pub(crate) fn is_over(&self) -> bool {
         if self.with_command {
-            // A command that must not be sampled runs on all the same, and may execute another program that may be.
-            // What it started and left behind is not waited for.
+            // A command that must not be sampled runs anyway, and may execute another program that can be. Its
+            // background processes are not waited for.
             let own = self.roots[0].pid;
             return self.code.is_some() && !self.own.values().any(|pid| Some(*pid) == own);
         }
@@ -185,12 +185,12 @@ impl Course {
     }
 }
 
-/// Whether a process with such a problem has ended.
+/// Whether this problem means that the process has ended.
 pub(crate) fn is_end(kind: ProblemKind) -> bool {
     matches!(kind, ProblemKind::Missing | ProblemKind::Zombie)
 }
 
-/// Whether a process with such a problem is not sampled at all.
+/// Whether this problem means that the process is not sampled at all.
 fn refuses(kind: ProblemKind) -> bool {
     match kind {
         ProblemKind::Missing

@@ -1,6 +1,6 @@
-//! What a command started to do the work: `timeout`, `time`, or a shell with a script, wait for the one process that
-//! they start, and that one is sampled as well, under its own name. Whoever has several children, or does something
-//! beside waiting, is no such wrapper.
+//! Finds the process that does the work for a command: `timeout`, `time`, or a shell with a script, wait for the one
+//! process that they start, so this process is sampled as well, under its own name. A process with several children, or
+//! one that does more than wait, is not such a wrapper.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use profbridge_sampler::awaited_children;
 use profbridge_sampler::message::TargetId;
 
-/// So many processes of a run are followed: a script that starts a thousand programs one after the other is not worth
-/// as many readings of unwind tables.
+/// At most this many processes of a run are followed: for a script that starts a thousand programs one after the other,
+/// it is not worth reading as many unwind tables.
 const MOST: u32 = 64;
 
-/// So long may a chain of wrappers be.
+/// The maximum length of a chain of wrappers.
 const DEPTH: usize = 8;
 
-/// How often is looked, at first and later. Work that takes less is not worth it.
+/// The polling interval, at first and later. Shorter work is not worth following.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(100));
 
-/// For how long it is the first of them.
+/// How long the first interval applies.
 const EARLY: Duration = Duration::from_secs(2);
 
-/// Who has waited for several children for so long does nothing else.
+/// A process that waited this long for several children does nothing else.
 const SEVERAL: Duration = Duration::from_secs(1);
 
 /// The processes that are followed.
@@ -32,13 +32,13 @@ pub(super) struct Follow {
     followed: u32,
     sampled: bool,
     targets: HashMap<u32, TargetId>,
-    /// The last of the chain waits for several children: how many, and since when it was met so at every look.
+    /// The last process of the chain waits for several children: their number, and since when every poll found it so.
     several: Option<(usize, Instant)>,
     hinted: bool,
 }
 
 impl Follow {
-    /// None yet.
+    /// Starts with no process.
     pub(super) fn new(now: Instant) -> Self {
         Self {
             started: now,
@@ -51,12 +51,12 @@ impl Follow {
         }
     }
 
-    /// When is looked next.
+    /// The time until the next poll.
     pub(super) fn pause(&self, now: Instant) -> Duration {
         if now.saturating_duration_since(self.started) < EARLY { PAUSES.0 } else { PAUSES.1 }
     }
 
-    /// Looks at what a command does, if it is time to. Returns the processes that are to be sampled from now on.
+    /// Polls the state of a command if it is time to. Returns the processes to sample from now on.
     pub(super) fn look(&mut self, command: u32, now: Instant) -> Vec<(TargetId, u32)> {
         if now < self.next_look {
             return Vec::new();
@@ -65,7 +65,8 @@ impl Follow {
         self.find(command, now, awaited_children)
     }
 
-    /// For how many children the command, or what it started, has been waiting for long enough to say so. Once.
+    /// Returns once the number of children that the command, or its descendant, has waited for long enough to report
+    /// it.
     pub(super) fn several(&mut self, now: Instant) -> Option<usize> {
         let (count, since) = self.several?;
         let long = now.saturating_duration_since(since) >= SEVERAL && !self.hinted;
@@ -91,7 +92,7 @@ impl Follow {
                     break;
                 }
                 self.followed += 1;
-                // The command itself is the first target.
+                // Target 0 is the command itself.
                 let target = TargetId(self.followed);
                 self.targets.insert(child, target);
                 found.push((target, child));
@@ -101,7 +102,7 @@ impl Follow {
         found
     }
 
-    /// One of them is sampled: the others may be refused, as by Yama.
+    /// Marks that one of them is sampled: the others may be refused, for example by Yama.
     pub(super) fn found(&mut self) {
         self.sampled = true;
     }
@@ -111,17 +112,17 @@ impl Follow {
         self.sampled
     }
 
-    /// The targets that the sampler process may know.
+    /// The targets that the sampler process may have.
     pub(super) fn targets(&self) -> impl Iterator<Item = TargetId> + use<> {
         (1..=self.followed).map(TargetId)
     }
 
-    /// A process ended: its id may come again.
+    /// A process ended, so its id may be reused.
     pub(super) fn ended(&mut self, process: u32) {
         self.targets.remove(&process);
     }
 
-    /// The sampler process knows none of them any more.
+    /// The sampler process was restarted and knows none of them.
     pub(super) fn start_over(&mut self) {
         self.targets.clear();
     }
@@ -131,8 +132,8 @@ impl Follow {
 mod tests {
     use super::*;
 
-    /// Guarantees: what a chain of wrappers leads to is followed, each process once, and again when its id comes again;
-    /// a chain that leads back to itself ends.
+    /// Guarantees: a chain of wrappers is followed to its end, each process once, and again when its id is reused; a
+    /// chain that leads back to itself ends.
     #[test]
     fn chains() {
         let now = Instant::now();
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(follow.find(1, now, |_| vec![1]), [(TargetId(6), 1)]);
     }
 
-    /// Guarantees: of a script that starts programs without end only the first ones are followed.
+    /// Guarantees: of a script that starts programs endlessly only the first ones are followed.
     #[test]
     fn no_more_than_so_many() {
         let now = Instant::now();
@@ -164,8 +165,8 @@ mod tests {
         assert_eq!(found, MOST as usize);
     }
 
-    /// Guarantees: who waits for several children for a second is named once, also behind a wrapper; who does so now
-    /// and then is not.
+    /// Guarantees: a process that waits for several children for a second is reported once, also behind a wrapper; one
+    /// that does so only now and then is not.
     #[test]
     fn several_children() {
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! The processes of a run, each with its time: a command that starts another one is not what does the work.
+//! The processes of a run with their times: a command that only starts another one does not do the work.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use super::shares::Side;
 use crate::terminal;
 
-/// So many processes have their functions told apart: a run may start any number.
+/// At most this many processes have separate functions: a run may start any number.
 const MOST_WITH_FUNCTIONS: usize = 64;
 
 /// The time of one process.
@@ -16,20 +16,20 @@ pub(crate) struct ProcessShare {
     pub(crate) pid: u32,
     /// Its name and its id.
     pub(crate) label: String,
-    /// For how long its threads ran, in nanoseconds.
+    /// How long its threads ran, in nanoseconds.
     pub(crate) running_nano: u64,
-    /// For how long its threads were blocked, in nanoseconds.
+    /// How long its threads were blocked, in nanoseconds.
     pub(crate) waiting_nano: u64,
-    /// Where they ran; `None` where there are too many processes.
+    /// The functions in which they ran; `None` if there are too many processes.
     pub(crate) running: Option<Side>,
 }
 
-/// All of them, in the order in which they were met.
+/// All processes, in the order of their discovery.
 #[derive(Debug, Default)]
 pub(crate) struct ProcessShares(Vec<ProcessShare>);
 
 impl ProcessShares {
-    /// Where the running time of a process is added as well, by function.
+    /// The sums by function for the running time of one process.
     pub(crate) fn running(&mut self, pid: u32, label: &str) -> Option<&mut Side> {
         self.of(pid, label).running.as_mut()
     }
@@ -50,8 +50,8 @@ impl ProcessShares {
         share.waiting_nano = share.waiting_nano.saturating_add(waiting_nano);
     }
 
-    /// The one that ran longest comes first, and of those that did not run the one that waited longest. The programs
-    /// that one process executed stand together, the last of them first: the others led to it.
+    /// The processes by running time, then by waiting time, both descending. Programs that one process executed stay
+    /// together, the last one first, since the others only led to it.
     pub(crate) fn sorted(&self) -> Vec<&ProcessShare> {
         let mut of_pid = HashMap::<u32, (u64, u64)>::new();
         for share in &self.0 {
@@ -64,7 +64,7 @@ impl ProcessShares {
         shares.into_iter().map(|(_, share)| share).collect()
     }
 
-    /// What a graph of all of them is called: the one that did the work, and how many there are beside it.
+    /// The title of a graph of all processes: the one that did the work, and the number of others.
     pub(crate) fn title(&self) -> Option<String> {
         let sorted = self.sorted();
         let first = &sorted.first()?.label;
@@ -77,7 +77,7 @@ impl ProcessShares {
 mod tests {
     use super::*;
 
-    /// Guarantees: the process that ran is named first, however long another one waited for it.
+    /// Guarantees: the process that ran comes first, however long another one waited for it.
     #[test]
     fn the_one_that_works() {
         let mut shares = ProcessShares::default();
@@ -94,8 +94,8 @@ mod tests {
         assert_eq!((shares.sorted()[0].running_nano, shares.sorted()[0].waiting_nano), (800, 1));
     }
 
-    /// Guarantees: a program that a process became is named before the wrappers that executed it, however long these
-    /// ran, and they are no further processes; another process that ran longer comes first all the same.
+    /// Guarantees: the last program that a process executed comes before its wrappers, however long these ran, and they
+    /// do not count as further processes; a different process that ran longer still comes first.
     #[test]
     fn the_program_before_its_wrappers() {
         let mut shares = ProcessShares::default();

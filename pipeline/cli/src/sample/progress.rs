@@ -1,4 +1,4 @@
-//! What is said while sampling goes on.
+//! The progress of a run.
 
 use std::time::Duration;
 
@@ -7,20 +7,20 @@ use profbridge_sampler::message::Status;
 use super::shares::printable;
 use super::stats::complete_percent;
 
-/// One look at a run.
+/// A snapshot of a run.
 #[derive(Debug)]
 pub(crate) struct Look<'a> {
-    /// What is sampled.
+    /// The target.
     pub(crate) title: &'a str,
-    /// For how long so far.
+    /// The time so far.
     pub(crate) elapsed: Duration,
-    /// For how long in all, if that is known.
+    /// The requested time, if any.
     pub(crate) duration: Option<Duration>,
-    /// What the sampler counted.
+    /// The sampler's counters.
     pub(crate) status: Status,
-    /// The threads at the moment.
+    /// The current number of threads.
     pub(crate) threads: u64,
-    /// The rate at the moment.
+    /// The current rate.
     pub(crate) rate_hertz: Option<f64>,
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Display for Look<'_> {
 mod tests {
     use super::*;
 
-    /// Guarantees: what is not known yet is left out, and a process cannot send commands to the terminal by its name.
+    /// Guarantees: unknown figures are left out, and a process name cannot send control sequences to the terminal.
     #[test]
     fn looks() {
         let mut look = Look {

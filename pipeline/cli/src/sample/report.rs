@@ -1,4 +1,4 @@
-//! What a person reads at the end: where the time went, and how far it can be trusted.
+//! The text at the end of a run: where the time went, and how reliable this is.
 
 #[cfg(test)]
 mod tests;
@@ -22,28 +22,28 @@ const MOST_FUNCTIONS: usize = 12;
 /// How many processes are listed.
 const MOST_PROCESSES: usize = 8;
 
-/// How many functions are listed of each process, where there are several.
+/// How many functions are listed per process if there are several.
 const MOST_OF_PROCESS: usize = 3;
 
 /// How many places of waiting are listed.
 const MOST_WAITS: usize = 5;
 
-/// A program that waits for its children for more than one of so many parts of its time does its work in them.
+/// A program that waits for its children for more than one part in this many of its time does its work in them.
 const CHILDREN_PARTS: u32 = 4;
 
-/// Processes that it started are busy from one of so many parts of the time on.
+/// Descendants count as busy from one part in this many of the time on.
 const BUSY_PARTS: u32 = 10;
 
-/// Processor time that was not sampled is said where it is more than one of so many parts of the time that went by.
+/// Processor time that was not sampled is mentioned above one part in this many of the elapsed time.
 const NOT_SAMPLED_PARTS: u128 = 100;
 
-/// The frame that stands for callers that are not known.
+/// The frame shown in place of unknown callers.
 const CALLERS_NOT_KNOWN: &str = "[callers not known]";
 
-/// The share of complete stacks below which it is explained what is missing.
+/// Below this share of complete stacks, in percent, the report explains what is missing.
 const TRUSTED_PERCENT: f64 = 99.0;
 
-/// What is missing is said if it is more than this share of the samples, in percent.
+/// Missed samples are mentioned above this share, in percent.
 const MISSED_PERCENT: f64 = 2.0;
 
 /// The result of a run.
@@ -51,43 +51,43 @@ const MISSED_PERCENT: f64 = 2.0;
 pub(crate) struct Report<'a> {
     /// The time by function.
     pub(crate) shares: &'a Shares,
-    /// The time by process, most first.
+    /// The time by process, largest first.
     pub(crate) processes: Vec<&'a ProcessShare>,
-    /// Whether processes were sampled that the command, or a process, started.
+    /// Whether descendants of the command or process were sampled.
     pub(crate) followed: bool,
-    /// The processor time of what they started and is not sampled, and who used it, most first.
+    /// The processor time of descendants that were not sampled, and who used it, largest first.
     pub(crate) children: (Duration, Vec<(u32, String)>),
-    /// What would name more functions.
+    /// How more functions could get names.
     pub(crate) hints: Vec<String>,
-    /// How well the functions of Node programs are told.
+    /// How well the functions of Node programs could be named.
     pub(crate) told: Option<String>,
-    /// The time for which there was no sampler process, where one ended by itself.
+    /// The time without a sampler process, if one ended unexpectedly.
     pub(crate) missing: Option<Missing>,
-    /// What the sampler counted.
+    /// The sampler's counters.
     pub(crate) status: Status,
-    /// What was sampled.
+    /// The sampling mode.
     pub(crate) mode: Mode,
-    /// Which threads were stopped.
+    /// Which threads were stopped for sampling.
     pub(crate) stops: Stops,
-    /// Whether something was used up that perf events need, which has been said.
+    /// Whether a resource that perf events need was exhausted; this was already reported.
     pub(crate) lacked: bool,
-    /// For how long.
+    /// The length of the run.
     pub(crate) elapsed: Duration,
-    /// The most threads there were at a time.
+    /// The highest number of threads at one time.
     pub(crate) most_threads: u64,
 }
 
-/// Time of which nothing is known.
+/// Time without any data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Missing {
-    /// How long it was, in nanoseconds.
+    /// Its length in nanoseconds.
     pub(crate) nano: u64,
     /// How often the sampler process ended.
     pub(crate) count: u32,
 }
 
 impl Report<'_> {
-    /// The functions, and in wall mode where threads waited.
+    /// Lists the functions, and in wall mode the places where threads waited.
     pub(crate) fn functions(&self) -> String {
         let mut out = String::new();
         self.list_processes(&mut out);
@@ -105,7 +105,7 @@ impl Report<'_> {
         out
     }
 
-    /// The processes, where there are several: which of them did the work.
+    /// Lists the processes if there are several, to show which did the work.
     fn list_processes(&self, out: &mut String) {
         let processes = &self.processes;
         if processes.len() < 2 {
@@ -169,7 +169,7 @@ impl Report<'_> {
         }
     }
 
-    /// Whether what is sampled does its work in processes that it started.
+    /// Whether the target does its work in processes that it started.
     fn has_busy_children(&self) -> bool {
         let (time, _) = self.children;
         let running = Duration::from_nanos(self.shares.running.nano());
@@ -196,7 +196,7 @@ impl Report<'_> {
         self.shares.functions.get(number)
     }
 
-    /// How far the figures can be trusted, a line for each thing worth knowing.
+    /// How reliable the figures are, one line for each noteworthy fact.
     pub(crate) fn trust(&self) -> String {
         let status = &self.status;
         let stacks = complete_percent(status).map_or_else(
@@ -298,19 +298,19 @@ impl Report<'_> {
             say(format!("rate: lowered, {lowered:.1} % of the samples were left out so that sampling costs no more"));
         }
         if missed > MISSED_PERCENT {
-            // Events are the kernel's, and come all the same.
+            // Events come from the kernel and are not missed.
             let what = if status.level <= Level::None { "samples" } else { "looks at waiting threads" };
             say(format!("late: {missed:.1} % of the {what} were missed, since the sampler had no processor"));
         }
     }
 }
 
-/// A part of a whole in percent.
+/// The percentage of a part.
 fn of(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole.max(1) as f64
 }
 
-/// A function with the file it lies in, unless its name says it already.
+/// A function with its file, unless its name already contains it.
 fn named(function: &Function) -> String {
     let name = text::shortened(&function.name);
     match function.place() {

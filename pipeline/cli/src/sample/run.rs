@@ -1,4 +1,4 @@
-//! A run from its start to what is shown at its end.
+//! A run, from its start to the output at its end.
 
 mod finish;
 mod show;
@@ -36,28 +36,28 @@ use crate::terminal::{self, Progress};
 use crate::top::Top;
 use crate::views::flamegraph::Layout;
 
-/// How often a run looks at the clock while nothing happens.
+/// The longest pause of a run while nothing happens.
 const TICK: Duration = Duration::from_millis(100);
 
-/// How long a process may take to be found.
+/// How long finding a process may take.
 const FINDING: Duration = Duration::from_secs(10);
 
-/// How long a process may take to be found again after it executed another program.
+/// How long finding a process again may take after it executed another program.
 const EXECUTING: Duration = Duration::from_secs(2);
 
-/// How long the sampler may take to hand over its last samples.
+/// How long the sampler may take to return its last samples.
 const LAST_SAMPLES: Duration = Duration::from_secs(5);
 
-/// How soon it is seen that all is said of a command that has ended.
+/// How soon a run notices that the sampler is finished with a command that has ended.
 const ENDING: Duration = Duration::from_millis(5);
 
-/// What a run stands on.
+/// What a run is based on.
 pub(super) struct Sampling {
     pub(super) sampler: Sampler,
     pub(super) interrupt: Interrupt,
-    /// The command, if it is one that is sampled, held at its first instruction.
+    /// The command to sample, if any, held at its first instruction.
     pub(super) command: Option<Arc<Supervised>>,
-    /// The processes, or the command's; none where a name says which.
+    /// The processes to sample, or that of the command; empty if they are selected by name.
     pub(super) pids: Vec<u32>,
 }
 
@@ -70,7 +70,7 @@ pub(super) struct Run<'a> {
     course: Course,
     follow: Follow,
     gaps: Gaps,
-    /// Whether something was used up that perf events need.
+    /// Whether a resource that perf events need was exhausted.
     lacked: bool,
     stats: Stats,
     collector: Collector,
@@ -78,26 +78,25 @@ pub(super) struct Run<'a> {
     processes: ProcessShares,
     runtimes: Runtimes,
     destination: Option<Destination>,
-    /// How a flame graph is drawn that nobody named a file for.
+    /// The layout of a flame graph without a file name.
     layout: Layout,
     writer: Option<Writer>,
-    /// What shows the run as it goes; without it there is a result at the end.
+    /// The live view; without it the result is shown at the end.
     view: Option<Box<Top>>,
-    /// When the view gets the samples so far.
+    /// When the view gets the next samples.
     next_part: Instant,
     progress: Option<Progress>,
     title: String,
-    /// The processes that were named on the way.
+    /// The processes that were announced so far.
     named: show::Named,
-    /// What is known of the processes that were asked for, by their ids, so that others with these ids are not taken
-    /// for them.
+    /// Identifies the processes asked for, by id, so that others that reuse these ids are not mistaken for them.
     identities: HashMap<u32, Life>,
-    /// The processor time of what they had started when they were found, and what is known of it at the end.
+    /// The processor time of the descendants when the processes were found, and their additional time at the end.
     children: HashMap<u32, DescendantsTime>,
     busy_children: (Duration, Vec<(u32, String)>),
     /// When the run began to look for its target.
     started: Instant,
-    /// When the sampler was told of the target.
+    /// When the sampler got the target.
     told: Instant,
     /// The command, held until the sampler process is ready for it.
     prepared: Option<ProcessId>,
@@ -106,8 +105,7 @@ pub(super) struct Run<'a> {
     /// The same, in nanoseconds since the Unix epoch.
     begun_unix_nano: u64,
     rights: Rights,
-    /// The problems that were said: those of the process or the command itself by their text, those of what it started
-    /// by their kind.
+    /// The problems reported so far: those of the process or command itself by text, those of its descendants by kind.
     said: HashSet<(ProblemKind, Option<String>)>,
 }
 
@@ -116,21 +114,21 @@ pub(super) struct Run<'a> {
 enum Finish {
     /// There is nothing left to sample.
     Over,
-    /// The time that was asked for has passed.
+    /// The requested time has passed.
     Duration,
-    /// Somebody pressed Ctrl-C.
+    /// The user pressed Ctrl-C.
     Interrupt,
     /// The sampler process is gone.
     Sampler,
 }
 
 impl<'a> Run<'a> {
-    /// Which running threads are stopped.
+    /// Which running threads are stopped for sampling.
     pub(super) fn stops(&self) -> Stops {
         self.settings.stops
     }
 
-    /// A run whose target the sampler process does not know yet.
+    /// Creates a run; the sampler process does not know its target yet.
     pub(super) fn new(subject: &'a Subject, sampling: Sampling, symbolizer: Symbolizer, purpose: Purpose) -> Self {
         let now = Instant::now();
         let (destination, layout, view) = match purpose {
@@ -172,16 +170,16 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Samples, writes, shows, and waits for the command.
+    /// Samples, writes the result, shows it, and waits for the command.
     pub(super) fn go(mut self) -> Result<ExitCode, Failure> {
         self.watch()?;
         let finish = self.sample();
-        // What is said from here on is said on the terminal as it was.
+        // Messages from here on go to the restored terminal.
         if let Some(view) = &mut self.view {
             view.close();
         }
         let elapsed = self.begun.map(|begun| begun.elapsed()).unwrap_or_default();
-        // What goes wrong with the result is said before the command is waited for: it is not ended for that.
+        // Problems with the result are reported before waiting for the command: they are no reason to end it.
         let shown = finish.and_then(|finish| {
             self.stop_sampling(finish)?;
             self.finish(finish, elapsed)
@@ -209,7 +207,7 @@ impl<'a> Run<'a> {
             if self.sampling.interrupt.is_wanted() {
                 return Ok(Finish::Interrupt);
             }
-            // The first process of a name is waited for no longer than it would be sampled.
+            // Waiting for the first process of a name takes at most as long as sampling would.
             let since = self.begun.or(self.subject.name.as_ref().map(|_| self.started));
             let left = match (since, self.subject.duration) {
                 (Some(since), Some(duration)) => duration.saturating_sub(since.elapsed()),
@@ -230,18 +228,18 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// How long may be waited for what the sampler process says.
+    /// The longest wait for the next message of the sampler process.
     fn pause(&self) -> Duration {
         match &self.sampling.command {
             None => TICK,
-            // Its status is known in a moment, and its last samples soon.
+            // Its exit status is available in a moment, and its last samples soon after.
             Some(command) if command.ended_within(Duration::ZERO) => ENDING,
             Some(_) => TICK.min(self.follow.pause(Instant::now())),
         }
     }
 
-    /// Gives up the processes that ended without being seen to. With a command its end is the end; it may well execute
-    /// something that cannot be sampled.
+    /// Gives up on processes that ended without a message. Not for a command: it may well execute a program that cannot
+    /// be sampled, and its end ends the run anyway.
     fn lose_patience(&mut self) {
         if self.sampling.command.is_none() {
             self.course.give_up_executing(Instant::now(), EXECUTING);
@@ -251,7 +249,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Hears what the sampler process says next, for some time; returns whether there is one, or will be.
+    /// Handles the next message of the sampler process, waiting at most `time`. Returns whether more can follow.
     fn hear(&mut self, time: Duration) -> Result<bool, Failure> {
         match self.sampling.sampler.hear(time) {
             Heard::Event(event) => self.take(event)?,
@@ -265,7 +263,7 @@ impl<'a> Run<'a> {
     fn take(&mut self, event: Event) -> Result<(), Failure> {
         self.course.hear(&event, Instant::now());
         match event {
-            // What it may do is no other than what the first one might.
+            // A restarted sampler process has the same rights as the first.
             Event::Ready(rights) => {
                 if self.begun.is_none() {
                     self.rights = rights;
@@ -341,7 +339,7 @@ impl<'a> Run<'a> {
             if self.view.is_none() {
                 terminal::say(format!("sampling {title} at {rate} Hz {until}; Ctrl-C ends it and writes the result"));
             }
-            // A command writes on the same terminal, which leaves no line to write over.
+            // A command writes to the same terminal, so a progress line cannot be overwritten.
             self.progress = (self.sampling.command.is_none() && self.view.is_none()).then(Progress::new);
         }
         if let Some(complaint) = self.collector.attached(process) {
@@ -367,26 +365,26 @@ impl<'a> Run<'a> {
         self.stats.forget(process);
     }
 
-    /// Problems that leave nothing to sample are said at the end, as the reason of a failure; they say themselves
-    /// what right is missing.
+    /// Reports a problem. If it leaves nothing to sample, it is reported at the end as the reason of the failure, with
+    /// the missing right.
     fn problem(&mut self, problem: &Problem) {
         if self.sampling.command.is_some() && is_end(problem.kind) {
-            // The command, or what it started, has ended before it could be looked at.
+            // The command, or one of its descendants, ended before it could be examined.
             problem.pid.into_iter().for_each(|pid| self.follow.ended(pid));
             return;
         }
         let sampled_for = problem.pid.and_then(|pid| self.named.targets.get(&pid));
         if problem.kind == ProblemKind::Traced && sampled_for.is_some_and(|target| *target != problem.target) {
-            // By this run, as what another of its processes started.
+            // This run already traces it, as a descendant of another of its processes.
             return;
         }
         if self.course.refusal() == Some(&problem.message) && self.course.is_of_one() {
-            // It runs all the same.
+            // The command runs anyway.
             self.release();
             return;
         }
         self.lacked |= problem.kind == ProblemKind::Lack;
-        // Each sampler process says it anew, and of each process that a command starts.
+        // Each restarted sampler process reports it again, and so it is for each process that a command starts.
         let asked_for = problem.pid.is_none_or(|pid| self.sampling.pids.contains(&pid));
         let news = (self.course.is_root(problem.target) && asked_for).then(|| problem.message.clone());
         if !self.said.insert((problem.kind, news)) {
@@ -399,7 +397,6 @@ impl<'a> Run<'a> {
     }
 }
 
-/// The wall clock, in nanoseconds since the Unix epoch.
 fn unix_nano() -> u64 {
     Clock::system().now().unix_nano
 }

@@ -1,4 +1,4 @@
-//! How much of the time has no names or guessed callers, by the runtime that is behind it, and what would change that.
+//! How much of the time has nameless functions or guessed callers, by the runtime responsible, and the remedy.
 
 mod kind;
 #[cfg(test)]
@@ -14,68 +14,68 @@ use super::shares::times;
 use crate::terminal;
 pub(crate) use kind::Runtime;
 
-/// It is said from more than one of so many parts of the time on.
+/// Hints appear above one part in this many of the time.
 const PARTS: u64 = 10;
 
-/// Less time than this says nothing, in nanoseconds.
+/// Times below this are not significant, in nanoseconds.
 const LEAST: u64 = 100_000_000;
 
-/// The same of functions that an interpreter runs: it starts and ends, and has threads of its own, where it runs none.
+/// The same for interpreted functions: at start, at exit and in its own threads an interpreter runs none.
 const LEAST_OF_INTERPRETERS: u64 = 500_000_000;
 
-/// What a stack may lack.
+/// The defects of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lack {
-    /// A function has no name, since it is code that was made at run time.
+    /// A function has no name because its code was generated at run time.
     Generated,
-    /// A function has no name, since an interpreter runs, and nothing says what.
+    /// A function has no name because an unreadable interpreter runs it.
     Interpreted,
-    /// A function has no name, since the program's own file has no symbols.
+    /// A function has no name because the program's own file has no symbols.
     Own,
-    /// Callers are guessed, behind code that was made at run time.
+    /// Callers are guessed, behind code generated at run time.
     CallersOfGenerated,
     /// Callers are guessed, behind other code.
     Callers,
-    /// It is not known which of the functions that are inlined into each other it was.
+    /// It is unknown which of several inlined functions it was.
     Inlined,
-    /// A function was not told, for lack of a name or since it was moved meanwhile.
+    /// A function is unknown, because it has no name or was moved meanwhile.
     Untold,
 }
 
-/// What is known of the stacks of some time.
+/// The quality of the stacks of some time.
 #[derive(Debug, Clone, Copy, Default)]
 struct Quality {
     nano: u64,
-    /// The part of it with each [`Lack`].
+    /// The part of the time with each [`Lack`].
     lacks: [u64; 7],
 }
 
-/// What is known of a stack.
+/// The assessment of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Judged {
     /// Why a function of the program has no name.
     nameless: Option<Lack>,
-    /// Whether it passes through machine code that was made at run time.
+    /// Whether it passes through machine code generated at run time.
     generated: bool,
 }
 
-/// The processes with a runtime.
+/// The processes of one runtime.
 #[derive(Debug, Default)]
 struct Processes {
-    /// Their names, each with its time.
+    /// Their names, with the time of each.
     labels: HashMap<Box<str>, u64>,
     running: Quality,
     waiting: Quality,
 }
 
-/// What was met in a run.
+/// The runtimes in a run.
 #[derive(Debug, Default)]
 pub(crate) struct Runtimes {
     of: HashMap<Runtime, Processes>,
 }
 
 impl Runtimes {
-    /// Adds the running part of a process's profiles, or the waiting one.
+    /// Adds the running or the waiting part of a process's profiles.
     pub(crate) fn add(&mut self, label: &str, runtime: Runtime, batch: &Profiles, waiting: bool) {
         let mut known: HashMap<Option<StackId>, Judged> = HashMap::new();
         let processes = self.of.entry(runtime).or_default();
@@ -103,7 +103,7 @@ impl Runtimes {
         }
     }
 
-    /// How well the functions of Node programs are told, by running time; `None` without such.
+    /// How well the functions of Node programs are known, by running time; `None` without Node programs.
     pub(crate) fn told(&self) -> Option<String> {
         let Quality { nano, lacks } = self.of.get(&Runtime::Node)?.running;
         let [inlined, untold] = [Lack::Inlined, Lack::Untold].map(|lack| lacks[lack as usize]);
@@ -117,8 +117,8 @@ impl Runtimes {
         })
     }
 
-    /// What to say of each runtime of which more than a tenth is missing, most time first. `notes` were shown, of which
-    /// one may be the reason.
+    /// The hints for each runtime with a defect in more than a tenth of the time, largest time first. `notes` were
+    /// shown before; one of them may be the reason.
     pub(crate) fn hints<'a>(&self, notes: impl Iterator<Item = &'a str> + Clone) -> Vec<String> {
         let mut all: Vec<_> = self.of.iter().collect();
         all.sort_by_key(|(runtime, processes)| (std::cmp::Reverse(processes.running.nano), **runtime));
@@ -139,7 +139,7 @@ impl Processes {
             (Lack::Own, LEAST, Some(runtime.naming_own())),
         ] {
             let Some((percent, of)) = self.worst(least, lack) else { continue };
-            // While it waits an interpreter may as well run no function, as at its start and in idle servers.
+            // A waiting interpreter may run no function at all, as at its start and in idle servers.
             let Some(naming) = naming.or((of == RUNNING).then_some("it is not known why")) else { continue };
             parts.push(format!("{percent:.0} % of {of} time is in functions without names: {naming}"));
         }
@@ -162,7 +162,8 @@ impl Processes {
         (!parts.is_empty()).then(|| format!("{who} {run} {}; {}", runtime.what(), parts.join("; ")))
     }
 
-    /// The share of running time, or else of waiting time, in percent, where it is more than a tenth and `least`.
+    /// The affected share of running time, or else of waiting time, in percent, if it is above a tenth and above
+    /// `least`.
     fn worst(&self, least: u64, lack: Lack) -> Option<(f64, &'static str)> {
         let sides = [(&self.running, RUNNING), (&self.waiting, "waiting")];
         sides.into_iter().find_map(|(quality, of)| {
@@ -175,15 +176,15 @@ impl Processes {
 
 const RUNNING: &str = "running";
 
-/// Whether a function of a stack has such a name: one stands for others as well, or cannot be told
+/// Whether a function of a stack has such a name, which marks it as standing for others as well, or as unknown
 /// (`receivers/ptrace/sampler/README.md`).
 fn has(batch: &Profiles, stack: Option<StackId>, is_it: impl Fn(&str) -> bool) -> bool {
     let mut locations = batch.dictionary().stack(stack).flatten().map(|id| batch.dictionary().location(id));
     locations.any(|location| name(batch, location).is_some_and(&is_it))
 }
 
-/// Judges whether a stack passes through a function of the program that has no name: code that was made at run time, a
-/// program's own file without symbols, or an interpreter that stands for the functions of the program.
+/// Checks whether a stack passes through a nameless function of the program: code generated at run time, a program file
+/// without symbols, or an interpreter that stands for the program's functions.
 fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
     let dictionary = batch.dictionary();
     let (mut interprets, mut named, mut generated, mut nameless) = (false, false, false, None);
@@ -200,7 +201,7 @@ fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
             if name.is_none() && location.address != 0 {
                 nameless = nameless.or(Some(Lack::Generated));
             }
-            // WebAssembly, for one.
+            // For example WebAssembly.
             if runtime == Runtime::Node && name == Some(UNKNOWN_FUNCTION) {
                 nameless = nameless.or(Some(Lack::Generated));
             }
@@ -208,7 +209,7 @@ fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
             continue;
         };
         match (name, Runtime::of_file(file)) {
-            // The entry into V8's interpreter, which stands for the function that it runs.
+            // The entry of V8's interpreter, which stands for the function that it runs.
             (Some(name), Some(Runtime::Node | Runtime::Deno)) if name.starts_with("Builtins_Interpreter") => {
                 interprets = true;
             }
@@ -225,14 +226,14 @@ fn judge(runtime: Runtime, batch: &Profiles, stack: Option<StackId>) -> Judged {
     Judged { nameless, generated }
 }
 
-/// Whether what is mapped is no file but memory under a name, as JITs have for their code: `/dev/zero (deleted)`,
+/// Whether a mapping is no file but named memory, as JITs use for their code: `/dev/zero (deleted)`,
 /// `/memfd:doublemapper (deleted)`.
 fn is_memory(file: &str) -> bool {
     ["/dev/zero", "/memfd:", "/SYSV", "//anon"].iter().any(|memory| file.starts_with(memory))
 }
 
-/// Whether a name is what PHP's JIT calls a function, or a part of one, in a perf map (`opcache.jit_debug=0x10`;
-/// php-src `ext/opcache/jit/zend_jit.c`, `zend_jit_trace.c`).
+/// Whether PHP's JIT gave this name to a function, or a part of one, in a perf map (`opcache.jit_debug=0x10`; php-src
+/// `ext/opcache/jit/zend_jit.c`, `zend_jit_trace.c`).
 fn is_compiled_php(name: &str) -> bool {
     name.starts_with("JIT$") || name.starts_with("TRACE-")
 }

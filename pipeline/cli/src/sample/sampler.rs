@@ -1,4 +1,4 @@
-//! The sampler process of a run, and those that take its place.
+//! The sampler process of a run, and its successors.
 
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
@@ -8,24 +8,24 @@ use profbridge_sampler::message::{Command, Event};
 use profbridge_sampler::owner::{Ending, Events, Notice, SamplerProcess, SendError, StartError, StartOptions};
 use tokio::time::Instant;
 
-/// A sampler process, while there is one.
+/// A sampler process, which may be missing for a while.
 #[derive(Debug)]
 pub(super) struct Sampler {
     link: Option<(SamplerProcess, Events)>,
     restarts: Restarts,
 }
 
-/// What was heard.
+/// The result of waiting for the sampler process.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "one is alive at a time")]
 pub(super) enum Heard {
-    /// The sampler process said something.
+    /// It sent an event.
     Event(Event),
-    /// Nothing, for the time that was given.
+    /// Nothing happened in the given time.
     Nothing,
-    /// It ended. Said once for each.
+    /// It ended. Returned once for each process.
     Ended(Ending),
-    /// Another one took its place, and knows of no target so far.
+    /// A new one was started, which has no targets yet.
     Started,
 }
 
@@ -47,17 +47,17 @@ impl Sampler {
         Ok(())
     }
 
-    /// Says something to it.
+    /// Sends a command to it.
     ///
     /// # Errors
     ///
-    /// There is none, or it does not listen.
+    /// There is no sampler process, or it does not accept the command.
     pub(super) fn send(&self, command: Command) -> Result<(), SendError> {
         let (process, _) = self.link.as_ref().ok_or(SendError::Gone)?;
         process.send(command)
     }
 
-    /// Hears what it says next, for some time.
+    /// Waits at most `time` for its next event.
     pub(super) fn hear(&mut self, time: Duration) -> Heard {
         let Some((_, events)) = &self.link else { return self.start_again(time) };
         let ending = match events.next_within(time) {
@@ -71,7 +71,7 @@ impl Sampler {
         Heard::Ended(ending)
     }
 
-    /// Whether there is a sampler process, or will be one.
+    /// Whether there is a sampler process, or one will be started.
     pub(super) fn is_hopeful(&self) -> bool {
         self.link.is_some() || self.restarts.due().is_some()
     }

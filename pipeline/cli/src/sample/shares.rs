@@ -1,7 +1,7 @@
 //! Where the time goes: which functions ran, and where threads waited.
 //!
-//! Running and waiting are kept apart. A thread that sleeps is found asleep at every look, so in one list a handful of
-//! idle threads would stand in front of the one function that keeps a processor busy.
+//! Running and waiting are separate. A sleeping thread is found asleep in every sample, so in a single list a handful
+//! of idle threads would come before the one function that keeps a CPU busy.
 
 mod functions;
 mod side;
@@ -16,24 +16,24 @@ use profbridge_wire::folded::choice::nanoseconds;
 pub(crate) use functions::{Function, Functions, printable};
 pub(crate) use side::Side;
 
-/// The time of all samples that were added, by function.
+/// The time of all added samples, by function.
 #[derive(Debug, Default)]
 pub(crate) struct Shares {
-    /// Every function that was seen.
+    /// All functions so far.
     pub(crate) functions: Functions,
-    /// The time for which threads ran.
+    /// The running time of threads.
     pub(crate) running: Side,
-    /// The time for which threads were blocked.
+    /// The blocked time of threads.
     pub(crate) waiting: Side,
 }
 
 impl Shares {
-    /// Adds the running part of a batch, or the waiting one.
+    /// Adds the running or the waiting part of a batch.
     pub(crate) fn add(&mut self, batch: &Profiles, waiting: bool) {
         self.add_to(batch, waiting, None);
     }
 
-    /// The same, and to the sums of a part of what is sampled. Returns the time, in nanoseconds.
+    /// The same, but also adds the time to `part`. Returns the time in nanoseconds.
     pub(crate) fn add_to(&mut self, batch: &Profiles, waiting: bool, mut part: Option<&mut Side>) -> u64 {
         let side = if waiting { &mut self.waiting } else { &mut self.running };
         let (before, lines) = (side.nano(), self.functions.intern(batch));
@@ -55,14 +55,14 @@ impl Shares {
         side.nano() - before
     }
 
-    /// The time of a side in stacks with a frame of this name, in nanoseconds.
+    /// The time of stacks with a frame of this name, in nanoseconds.
     pub(crate) fn nano_with(&self, side: &Side, name: &str) -> u64 {
         let costs = side.by_own().into_iter().filter(|cost| &*self.functions.get(cost.function).name == name);
         costs.map(|cost| cost.total_nano).sum()
     }
 }
 
-/// The samples of a batch whose values are times, with their nanoseconds.
+/// The samples of a batch whose values are durations, in nanoseconds.
 pub(crate) fn times(batch: &Profiles) -> impl Iterator<Item = (Sample<'_>, u64)> {
     let timed = batch.profiles().filter_map(|profile| Some((profile, nanoseconds(batch, profile)?)));
     timed.flat_map(|(profile, scale)| {

@@ -1,10 +1,10 @@
-//! The signals that ask for the end, and the command that is told of them.
+//! The signals that ask for the end, and their forwarding to the command.
 //!
-//! The first one ends sampling and is passed on to the command, the second one ends both. A signal that the terminal
-//! sent has reached the command already, since a terminal sends to its whole foreground process group. Which those are
-//! is said by `si_code` (sigaction(2)): `SI_KERNEL` for what the terminal sends, `SI_USER` for kill(2). It cannot be
-//! seen whether kill(2) was told one process or a group, so its signals are always passed on, as `sudo` does; but for
-//! the command's own, which knows what it does.
+//! The first signal ends sampling and is forwarded to the command, the second one ends both. A signal from the terminal
+//! has already reached the command, because a terminal signals its whole foreground process group. These signals are
+//! recognised by `si_code` (sigaction(2)): `SI_KERNEL` for the terminal, `SI_USER` for kill(2). Whether kill(2) was
+//! sent to one process or to a group cannot be seen, so its signals are always forwarded, as `sudo` does. The only
+//! exception are signals from the command itself, which knows what it does.
 
 mod escalation;
 
@@ -25,35 +25,34 @@ use escalation::{Answer, Escalation, GRACE};
 /// `SI_KERNEL`: sent by the kernel itself (sigaction(2); Linux, `include/uapi/asm-generic/siginfo.h`).
 const FROM_KERNEL: i32 = 0x80;
 
-/// How long a command that was killed may take to be gone. One that waits for a disk takes as long as that.
+/// How long a killed command may take to disappear. One that waits for a disk takes as long as that.
 const DYING: Duration = Duration::from_secs(5);
 
-/// Whether somebody asked for the end.
+/// Whether the end was requested.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
     wanted: AtomicBool,
-    /// The program ends at once, by the thread that hears the signals.
+    /// Set when the thread that handles signals ends the program.
     ending: AtomicBool,
     told: Mutex<Told>,
 }
 
-/// What is passed on to whom.
+/// Where signals are forwarded.
 #[derive(Default)]
 struct Told {
     command: Option<Arc<Supervised>>,
-    /// What came before there was a command.
+    /// The signals that arrived before there was a command.
     missed: Vec<Signal>,
-    /// What is done before the program ends at once.
+    /// A callback to run before the program ends immediately.
     last: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Interrupt {
-    /// Takes SIGINT, SIGTERM and SIGHUP from now on, on a thread of its own. Has to be called before any other thread
-    /// is started, since they are blocked for all of them. The second one ends the program at once, whatever it is
-    /// doing.
+    /// Handles SIGINT, SIGTERM and SIGHUP from now on, on its own thread. Must be called before any other thread is
+    /// started, because the signals have to be blocked in all of them. The second signal ends the program immediately.
     ///
     /// # Errors
     ///
@@ -64,7 +63,7 @@ impl Interrupt {
         let mut set = SigSet::empty();
         set.add(Signal::SIGINT);
         set.add(Signal::SIGTERM);
-        // A signal that is blocked is not ignored any more.
+        // Blocking an ignored SIGHUP would no longer ignore it.
         if !hangup_is_ignored() {
             set.add(Signal::SIGHUP);
         }
@@ -78,24 +77,24 @@ impl Interrupt {
         Ok(this)
     }
 
-    /// Whether somebody asked for the end by now.
+    /// Whether the end was requested.
     pub(super) fn is_wanted(&self) -> bool {
         self.0.wanted.load(Ordering::Relaxed)
     }
 
-    /// Returns unless the program is being ended by a second signal, which has a status of its own: then never.
+    /// Returns, unless a second signal is ending the program with its own exit status: then it blocks.
     pub(super) fn stay_if_ending(&self) {
         while self.0.ending.load(Ordering::SeqCst) {
             std::thread::park();
         }
     }
 
-    /// Has something done where a second signal ends the program at once: a terminal is given back.
+    /// Sets a callback for a second signal, which ends the program immediately: to restore the terminal.
     pub(crate) fn before_the_end(&self, last: impl FnOnce() + Send + 'static) {
         self.0.told().last = Some(Box::new(last));
     }
 
-    /// From now on signals are passed on to a command, those included that came before it was started.
+    /// Forwards signals to a command from now on, including those that arrived before it was started.
     pub(super) fn pass_on_to(&self, command: &Arc<Supervised>) {
         let mut told = self.0.told();
         told.command = Some(Arc::clone(command));
@@ -116,10 +115,10 @@ impl Shared {
         loop {
             let left = escalation.deadline().map(|deadline| deadline.saturating_duration_since(Instant::now()));
             let timeout = left.map_or(PollTimeout::NONE, |left| {
-                // Rounded up, so that what is due then is due.
+                // Rounded up, so that the deadline has passed afterwards.
                 PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
             });
-            // Whatever this says, the next lines find out what there is.
+            // The result does not matter: the next lines read whatever has arrived.
             poll(&mut [PollFd::new(signals.as_fd(), PollFlags::POLLIN)], timeout).ok();
             while let Ok(Some(information)) = signals.read_signal() {
                 self.hear(&mut escalation, &information);
@@ -144,7 +143,7 @@ impl Shared {
         }
     }
 
-    /// Passes a signal on, unless the command has it.
+    /// Forwards a signal, unless the command already has it.
     fn tell(&self, signal: Signal, from_terminal: bool, sender: u32, loud: bool) {
         let mut told = self.told();
         let Some(command) = &told.command else {
@@ -171,7 +170,7 @@ impl Shared {
         }
     }
 
-    /// The command did not end in time.
+    /// Escalates because the command did not end in time.
     fn lose_patience(&self) {
         let told = self.told();
         let Some(command) = told.command.as_ref().filter(|command| command.exit_code().is_none()) else { return };
@@ -183,7 +182,7 @@ impl Shared {
         pass_on(command, Signal::SIGKILL);
     }
 
-    /// Somebody asked for the second time.
+    /// Ends the program after a second request.
     fn end(&self) {
         self.ending.store(true, Ordering::SeqCst);
         let mut told = self.told();
@@ -207,9 +206,9 @@ impl Shared {
     }
 }
 
-/// Sends the command a signal; whether it was there to get it.
+/// Sends the command a signal. Returns whether the command still existed.
 fn pass_on(command: &Supervised, signal: Signal) -> bool {
-    // It gets it now, and not when it is let run.
+    // So that it receives the signal now, not when it would have been started.
     command.let_run();
     match command.signal(signal) {
         Ok(()) => true,

@@ -1,4 +1,4 @@
-//! What the sampler said about its own work.
+//! The sampler's own counters.
 
 use std::collections::HashMap;
 
@@ -14,40 +14,40 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// Takes the newest counters of a process. They are totals, so they replace the older ones.
+    /// Stores the newest counters of a process. They are totals, so they replace the previous ones.
     pub(crate) fn update(&mut self, status: Status) {
         self.of.insert(status.process, status);
         self.most_threads = self.most_threads.max(self.threads());
     }
 
-    /// A process is gone: its counters are final, and its threads are no more.
+    /// A process ended: its counters are final, and its threads no longer count.
     pub(crate) fn forget(&mut self, process: ProcessId) {
         if let Some(last) = self.of.remove(&process) {
             add(&mut self.gone, last);
         }
     }
 
-    /// The sampler process ended, and with it all that it knew.
+    /// The sampler process ended, so the counters of all processes are final.
     pub(crate) fn forget_all(&mut self) {
         (self.gone, self.of) = (self.total(), HashMap::new());
     }
 
-    /// The threads at the moment.
+    /// The current number of threads.
     pub(crate) fn threads(&self) -> u64 {
         self.of.values().map(|status| status.threads).sum()
     }
 
-    /// The processes at the moment.
+    /// The current number of processes.
     pub(crate) fn processes(&self) -> usize {
         self.of.len()
     }
 
-    /// The most threads there were at a time.
+    /// The highest number of threads at one time.
     pub(crate) fn most_threads(&self) -> u64 {
         self.most_threads
     }
 
-    /// The rate at the moment: that of the slowest process, since each has its budget. `None` while nothing is sampled.
+    /// The current rate: that of the slowest process, since each has its budget. `None` while nothing is sampled.
     pub(crate) fn rate_hertz(&self) -> Option<f64> {
         self.of.values().map(|status| status.rate_hertz).filter(|rate| *rate > 0.0).reduce(f64::min)
     }
@@ -60,10 +60,9 @@ impl Stats {
     }
 }
 
-/// What one process's counters add to those of others. The sampler's processor time is one figure for all processes.
+/// Adds the counters of one process. The sampler's processor time is a single figure for all processes.
 fn add(total: &mut Status, mut status: Status) {
-    // The result of all is what the least of them is. A process may end, or execute another program, before it is known
-    // what the kernel permits of it.
+    // The total has the lowest level of all. A process may end, or execute another program, before its level is known.
     total.level = match (total.level, status.level) {
         (Level::Undecided, level) | (level, Level::Undecided) => level,
         (total, level) => total.min(level),
@@ -77,7 +76,7 @@ fn add(total: &mut Status, mut status: Status) {
     total.sampler_cpu_nano = total.sampler_cpu_nano.max(status.sampler_cpu_nano);
 }
 
-/// The share of complete stacks, in percent; `None` where there is no stack yet.
+/// The share of complete stacks, in percent; `None` without stacks.
 pub(crate) fn complete_percent(status: &Status) -> Option<f64> {
     let stacks = status.complete + status.truncated + status.guessed;
     (stacks > 0).then(|| status.complete as f64 * 100.0 / stacks as f64)
@@ -100,8 +99,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: totals of one process replace each other, those of several add up, and a process that is gone keeps
-    /// what it has counted but has no thread and no rate.
+    /// Guarantees: totals of one process replace each other, those of several add up, and an ended process keeps its
+    /// counters but has no threads and no rate.
     #[test]
     fn totals() {
         let mut stats = Stats::default();
@@ -117,8 +116,8 @@ mod tests {
         assert_eq!((stats.threads(), stats.most_threads(), stats.rate_hertz()), (2, 9, Some(99.0)));
     }
 
-    /// Guarantees: how threads were sampled is what the least of the processes permitted, in any order, but not one of
-    /// which that was not known when it ended, however long it ran.
+    /// Guarantees: the level of the total is the lowest of all processes, in any order, ignoring processes whose level
+    /// was unknown when they ended.
     #[test]
     fn levels() {
         let with = |process, level| Status { level, ..status(process, 5, 1) };
@@ -143,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Guarantees: the share of complete stacks is of stacks, and unknown where there is none.
+    /// Guarantees: the share of complete stacks refers to stacks, and is unknown without any.
     #[test]
     fn complete() {
         assert_eq!(complete_percent(&Status::default()), None);

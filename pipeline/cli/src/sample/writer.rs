@@ -1,4 +1,4 @@
-//! What is written, in each of the formats.
+//! Writes the result in each of the formats.
 
 #[cfg(test)]
 mod tests;
@@ -18,21 +18,21 @@ use crate::destination::{Destination, Format};
 use crate::output::{EnvelopeDestination, Envelopes, Otlp, Output, Pprof, Stacks, View};
 use crate::terminal::shown;
 
-/// How the parts of a run become one: a file has all of it, and the bounds of a pipeline's windows would divide a run
-/// of some minutes with a few busy threads. An observation takes 28 bytes, so 1 GiB is a day of four threads; the batch
-/// that a window becomes is smaller than 4 GiB.
+/// How the parts of a run are merged. A file must contain the whole run, but the usual limits of a pipeline's windows
+/// would split a run of some minutes with a few busy threads. An observation takes 28 bytes, so 1 GiB is a day of four
+/// threads; a window becomes a batch below 4 GiB.
 const MERGE: &str = "{window: 10m, resends: drop, max_observations: 1000000000000, max_bytes: 1GiB}";
 
-/// Takes the profiles of a run, part by part, and makes files of them.
+/// Writes the profiles of a run to files, part by part.
 pub(crate) struct Writer {
     destination: Destination,
     output: Output,
-    /// What did not get into the files, and what else is known of them.
+    /// The losses, and other facts about the files.
     pub(crate) report: Report,
 }
 
 impl Writer {
-    /// A writer for a destination. Nothing is written before its end, but for envelopes.
+    /// Creates a writer for a destination. Only envelopes are written before the end.
     pub(crate) fn open(destination: Destination) -> Result<Self, Failure> {
         let (path, merge) = (destination.path.clone(), Section::from_yaml(MERGE));
         let merge = merge.map_err(|problems| Failure(problems.to_string()))?;
@@ -46,7 +46,7 @@ impl Writer {
             Format::Pprof => Output::Pprof(Box::new(Pprof::merging(destination.clone(), &merge)?)),
             Format::Sentry => {
                 let files = EnvelopeDestination::Files(destination.clone());
-                // Each part is cut on its own: parts are no longer than a chunk may be.
+                // Each part is cut separately: parts are no longer than a chunk may be.
                 let identity = Rules { window: 0, ..Rules::default() };
                 let envelopes = Envelopes::open(files, &Section::defaults(), &identity, Settings::default())?;
                 Output::Sentry(Box::new(envelopes))
@@ -55,12 +55,12 @@ impl Writer {
         Ok(Self { destination, output, report: Report::default() })
     }
 
-    /// Takes a part of the profiles.
+    /// Adds a part of the profiles.
     pub(crate) fn take(&mut self, part: &Profiles) -> Result<(), Failure> {
         self.output.take(part.clone().into(), &mut self.report, &mut Quantities::default())
     }
 
-    /// Writes what is left, and says what was written. `title` is what a graph is called.
+    /// Writes the rest. Returns the files with their sizes. `title` is the title of a graph.
     pub(crate) fn close(&mut self, title: &str) -> Result<Vec<(PathBuf, u64)>, Failure> {
         let files = self.output.close(Some(title), &mut self.report)?;
         if files.is_empty() {

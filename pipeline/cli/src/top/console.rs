@@ -1,6 +1,6 @@
-//! The terminal while a view is on it: another screen, no cursor, and keys one by one.
+//! The terminal while a view is shown: alternate screen, hidden cursor, and unbuffered keys.
 //!
-//! Sequences are those of XTerm (ctlseqs, "Private Modes"), which all terminals of today know.
+//! The sequences are XTerm's (ctlseqs, "Private Modes"), which all current terminals support.
 
 use std::io::{IsTerminal, Write, stdin, stdout};
 use std::os::fd::AsFd;
@@ -13,22 +13,22 @@ use super::keys::{Key, decode, whole};
 use super::screen::{Row, Style};
 use crate::{Failure, terminal};
 
-/// The other screen, no cursor on it, and no line that goes on in the next one: how many columns a character takes,
-/// terminals do not agree on.
+/// Alternate screen, hidden cursor, and no line wrapping, since terminals disagree on how many columns a character
+/// takes.
 const ENTER: &str = "\u{1b}[?1049h\u{1b}[?25l\u{1b}[?7l";
 
-/// Lines that go on, the cursor, and the screen from before.
+/// Line wrapping, the cursor, and the original screen.
 const LEAVE: &str = "\u{1b}[?7h\u{1b}[?25h\u{1b}[?1049l";
 
-/// What a terminal has that does not say its size.
+/// The size assumed if the terminal does not report it.
 const USUAL: (usize, usize) = (80, 24);
 
-/// Gives the terminal back, once, whoever asks first.
+/// Restores the terminal once, on the first request.
 #[derive(Debug, Clone)]
 pub(super) struct Restorer(Arc<Mutex<Option<Termios>>>);
 
 impl Restorer {
-    /// Gives it back, if it was not given back yet.
+    /// Restores the terminal if that was not done yet.
     pub(super) fn restore(&self) {
         let saved = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(saved) = saved {
@@ -47,20 +47,20 @@ impl Restorer {
 pub(super) struct Console {
     restorer: Restorer,
     keys: bool,
-    /// The beginning of a key, of which the rest is still to come.
+    /// The first bytes of an incomplete key.
     begun: Vec<u8>,
 }
 
 impl Console {
-    /// Takes the terminal that standard output is. Keys come from standard input, if that is a terminal as well. Ctrl-C
-    /// remains a signal, for a command too.
+    /// Takes over the terminal of standard output. Keys are read from standard input if it is a terminal too. Ctrl-C
+    /// stays a signal, also for a command.
     pub(super) fn open() -> Result<Self, Failure> {
         let failed = |error: rustix::io::Errno| Failure::new("standard output", &std::io::Error::from(error));
         let saved = tcgetattr(stdout()).map_err(failed)?;
         let mut single = saved.clone();
         single.local_modes.remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::IEXTEN);
-        // Whoever is suspended, or ended by SIGQUIT, leaves the terminal as it is; 0 is no character (termios(3),
-        // `_POSIX_VDISABLE`).
+        // A program suspended, or ended by SIGQUIT, would not restore the terminal, so these keys are disabled: 0 is no
+        // character (termios(3), `_POSIX_VDISABLE`).
         for key in [SpecialCodeIndex::VSUSP, SpecialCodeIndex::VQUIT] {
             single.special_codes[key] = 0;
         }
@@ -70,22 +70,22 @@ impl Console {
         Ok(Self { restorer, keys, begun: Vec::new() })
     }
 
-    /// What gives it back.
+    /// The object that restores it.
     pub(super) fn restorer(&self) -> Restorer {
         self.restorer.clone()
     }
 
-    /// Whether it is taken still.
+    /// Whether it is still taken over.
     pub(super) fn is_open(&self) -> bool {
         self.restorer.is_taken()
     }
 
-    /// Gives it back.
+    /// Restores it.
     pub(super) fn close(&self) {
         self.restorer.restore();
     }
 
-    /// Its columns and lines now.
+    /// Its current columns and lines.
     pub(super) fn size(&self) -> (usize, usize) {
         match tcgetwinsize(stdout()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => (size.ws_col.into(), size.ws_row.into()),
@@ -93,7 +93,7 @@ impl Console {
         }
     }
 
-    /// What was pressed since the last call.
+    /// The keys pressed since the last call.
     pub(super) fn pressed(&mut self) -> Vec<Key> {
         if !self.keys {
             return Vec::new();
@@ -118,7 +118,7 @@ impl Console {
         }
     }
 
-    /// Shows lines from the top, in one piece, so that nothing flickers.
+    /// Draws lines from the top in a single write, so that nothing flickers.
     pub(super) fn draw(&self, rows: &[Row], width: usize) {
         let mut text = String::from("\u{1b}[H");
         for (number, Row { text: line, style }) in rows.iter().enumerate() {
@@ -131,7 +131,7 @@ impl Console {
                 Style::Own => "\u{1b}[1m",
                 Style::Other => "\u{1b}[2m",
             });
-            // Names come from the target. They were made printable, and are once more.
+            // Names come from the target. They were made printable before; escaping again is a safeguard.
             text.push_str(&terminal::escaped(line));
             if *style == Style::Heading {
                 text.extend(std::iter::repeat_n(' ', width.saturating_sub(super::screen::columns(line))));
@@ -152,7 +152,7 @@ impl Drop for Console {
     }
 }
 
-/// A terminal that takes nothing any more is noticed by what it sends: a hangup.
+/// Errors are ignored: a terminal that disappears sends a hangup.
 fn write(text: &str) {
     let mut out = stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();

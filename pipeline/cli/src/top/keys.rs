@@ -1,5 +1,5 @@
-//! What was pressed, from what a terminal sends: characters, and the sequences of XTerm's keys (ctlseqs, "PC-Style
-//! Function Keys"), which begin with ESC.
+//! Decodes keys from the terminal's input: characters, and the sequences of XTerm's keys (ctlseqs, "PC-Style Function
+//! Keys"), which begin with ESC.
 
 /// A key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,11 +24,11 @@ pub(super) enum Key {
     Home,
 }
 
-/// The longest sequence that is waited for, in bytes. Those of keys have up to eight.
+/// The longest sequence to wait for, in bytes. Those of keys have up to eight.
 const LONGEST_SEQUENCE: usize = 32;
 
-/// How many of some bytes are whole: what a terminal sends may come in pieces, and behind these stands the beginning of
-/// a character or a sequence. Escape alone is a key.
+/// How many bytes are complete. Input may arrive in pieces, so the rest is the start of a character or a sequence.
+/// Escape alone is a key.
 pub(super) fn whole(bytes: &[u8]) -> usize {
     let begun = bytes.iter().rposition(|&byte| byte == 0x1b).filter(|&at| match &bytes[at + 1..] {
         [b'[' | b'O', rest @ ..] => {
@@ -44,7 +44,7 @@ pub(super) fn whole(bytes: &[u8]) -> usize {
     begun.or_else(character).unwrap_or(bytes.len())
 }
 
-/// The keys of some bytes. What is no key that is known is left out.
+/// The keys in some bytes. Unknown sequences are skipped.
 pub(super) fn decode(bytes: &[u8]) -> Vec<Key> {
     let text = String::from_utf8_lossy(bytes);
     let mut keys = Vec::new();
@@ -89,7 +89,7 @@ fn known(sequence: &str) -> Option<Key> {
 mod tests {
     use super::*;
 
-    /// Guarantees: characters and the keys that are used are told apart, in whatever way a terminal sends them.
+    /// Guarantees: characters and the supported keys are recognised in all forms that terminals send.
     #[test]
     fn known_keys() {
         let keys = decode("sé\r\u{7f}\u{1b}[A\u{1b}OB\u{1b}[5~\u{1b}[6~\u{1b}[H\u{1b}[1~".as_bytes());
@@ -110,8 +110,8 @@ mod tests {
         assert_eq!(decode(b"\x1bq"), [Key::Escape, Key::Character('q')]);
     }
 
-    /// Guarantees: wherever what a terminal sends is divided, but for between Escape and what follows, the keys are the
-    /// same; a sequence that has no end is not waited for.
+    /// Guarantees: the keys are the same wherever the input is split, except right after Escape; an endless sequence is
+    /// not waited for.
     #[test]
     fn pieces() {
         let sent = "sé漢🦀\u{1b}[A\u{1b}OB\u{1b}[5~q".as_bytes();
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(whole(&[0x80; 9]), 9);
     }
 
-    /// Guarantees: a terminal that sends anything else, or a part of something, is not taken for keys and does no harm.
+    /// Guarantees: other or partial input is not taken for keys and does no harm.
     #[test]
     fn attack_other_bytes() {
         assert_eq!(decode(b"\x1b[1;5C\x1b[200~\x00\x01\xff\xfe"), []);

@@ -1,4 +1,4 @@
-//! What a command writes while a view is on its terminal: kept in a file, and shown when the view is closed.
+//! The output of a command while a view uses its terminal: kept in a file, and shown when the view is closed.
 
 use std::fs::{File, OpenOptions};
 use std::io::{IsTerminal, Write, stderr, stdin, stdout};
@@ -13,27 +13,27 @@ use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 
 use crate::{Failure, terminal};
 
-/// So much of it is shown, the last of it.
+/// The maximum size shown: the end of the output.
 const SHOWN: u64 = 1 << 20;
 
-/// How often it is looked at whether the file holds more than that.
+/// How often the file is checked for exceeding that.
 const TRIMMED: Duration = Duration::from_secs(1);
 
-/// What a file system gives back is a number of blocks, of at most this size.
+/// File systems free whole blocks of at most this size.
 const BLOCK: u64 = 64 << 10;
 
-/// What a command wrote, and for a moment the standard streams that it is to inherit in place of ours.
+/// The output of a command, and, while the command is started, the original standard streams.
 #[derive(Debug)]
 pub(super) struct CommandOutput {
-    /// It has no name any more, and is gone with its last user.
+    /// It is unlinked, so it disappears with its last user.
     file: File,
     shown: u64,
     ours: Option<Streams>,
-    /// Ends what trims the file.
+    /// Ends the trimming thread.
     _trimming: Option<Sender<()>>,
 }
 
-/// Our own streams; `None` of those that are no terminal and were left as they are.
+/// The original streams; `None` for streams that are no terminal and were not changed.
 #[derive(Debug)]
 struct Streams {
     input: OwnedFd,
@@ -42,8 +42,8 @@ struct Streams {
 }
 
 impl CommandOutput {
-    /// Has the streams that are the terminal lead elsewhere until [`Self::give_back`]: input to nothing, since keys are
-    /// the view's, output into a file.
+    /// Redirects the streams that are the terminal until [`Self::give_back`]: input to nothing, since keys belong to
+    /// the view, output into a file.
     pub(super) fn redirect() -> Result<Self, Failure> {
         let failed = |error: &std::io::Error| Failure::new("what the command writes cannot be kept", error);
         let file = unnamed().map_err(|error| failed(&error))?;
@@ -63,12 +63,12 @@ impl CommandOutput {
             Ok(streams)
         };
         let ours = Some(streams().map_err(|error| failed(&error))?);
-        // A command may go on for long after the view, so it is not the view that does it.
+        // A command may outlive the view, so a thread of its own does the trimming.
         let trimming = file.try_clone().ok().map(trim_always);
         Ok(Self { file, shown: 0, ours, _trimming: trimming })
     }
 
-    /// Takes our streams back.
+    /// Restores the original streams.
     pub(super) fn give_back(&mut self) -> Result<(), Failure> {
         let Some(Streams { input, output, error }) = self.ours.take() else { return Ok(()) };
         crate::logging::flush();
@@ -79,8 +79,7 @@ impl CommandOutput {
         result.map_err(|error| Failure::new("the terminal is lost", &std::io::Error::from(error)))
     }
 
-    /// Shows what was written since the last time, as the command wrote it, the last MiB of it; how much is before that
-    /// is said.
+    /// Shows the last MiB of output written since the last call, unmodified, and reports the size of the omitted part.
     pub(super) fn show(&mut self) {
         let Ok(length) = self.file.metadata().map(|file| file.len()) else { return };
         let mut at = self.shown.max(never_shown(length));
@@ -106,12 +105,12 @@ impl CommandOutput {
     }
 }
 
-/// How much of the beginning of a file of some length is never shown, however long it becomes.
+/// How many bytes at the start of a file of this length will never be shown, however long it gets.
 fn never_shown(length: u64) -> u64 {
     length.saturating_sub(SHOWN)
 }
 
-/// Trims a file until what is returned is dropped.
+/// Trims a file until the returned sender is dropped.
 fn trim_always(file: File) -> Sender<()> {
     let (ends, end) = mpsc::channel();
     thread::spawn(move || {
@@ -123,8 +122,8 @@ fn trim_always(file: File) -> Sender<()> {
     ends
 }
 
-/// Gives the space back of what is never shown, once there is as much of that as of what is: `/tmp` may be memory. What
-/// remains keeps its place. Not every file system can do that, and then the file is as long as it is.
+/// Frees the space of output that will never be shown, once it exceeds the rest: `/tmp` may be in memory. The remaining
+/// bytes keep their offsets. On file systems that cannot do this the file keeps its size.
 fn trim(file: &File, trimmed: &mut u64) {
     let Ok(length) = file.metadata().map(|file| file.len()) else { return };
     let until = never_shown(length) / BLOCK * BLOCK;
@@ -137,7 +136,7 @@ fn trim(file: &File, trimmed: &mut u64) {
     }
 }
 
-/// A file that nobody else can open.
+/// Creates a file that nobody else can open.
 fn unnamed() -> std::io::Result<File> {
     let path = std::env::temp_dir().join(format!("profbridge-top-{}-{:016x}", std::process::id(), fastrand::u64(..)));
     let file = OpenOptions::new().read(true).append(true).create_new(true).mode(0o600).open(&path)?;
@@ -151,8 +150,7 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: a file does not hold much more than what is shown of it, which is as it was written and where it
-    /// was.
+    /// Guarantees: a file takes little more space than the part that is shown, which keeps its contents and offsets.
     #[test]
     fn trimmed() {
         let mut file = unnamed().unwrap();
@@ -170,7 +168,7 @@ mod tests {
         let mut shown = vec![0; SHOWN as usize];
         file.read_exact_at(&mut shown, from).unwrap();
         assert!(shown == written[from as usize..]);
-        // Only where the file system of the temporary folder can do it, of which most can.
+        // Only if the file system of the temporary folder supports it, as most do.
         let held = metadata.blocks() * 512;
         let mut first = [1; 4];
         file.read_exact_at(&mut first, 4).unwrap();

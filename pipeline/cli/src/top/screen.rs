@@ -1,4 +1,4 @@
-//! The lines of a view: a function of what is known and of the size of the terminal.
+//! The lines of a view, computed from its state and the size of the terminal.
 
 #[cfg(test)]
 mod tests;
@@ -11,13 +11,13 @@ use super::state::{LATELY, Sort, State, ThreadTimes, Totals};
 use crate::sample::Function;
 use crate::terminal::{cut, shortened};
 
-/// From so many columns on times stand beside shares.
+/// From this many columns on, times are shown beside shares.
 const WIDE: usize = 100;
 
-/// So many functions are in the lines that are written where there is no terminal.
+/// The number of functions in the output without a terminal.
 const PLAIN: usize = 10;
 
-/// A line.
+/// A line of the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     /// No wider than the terminal.
@@ -25,25 +25,25 @@ pub(super) struct Row {
     pub(super) style: Style,
 }
 
-/// How a line looks.
+/// The style of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Style {
-    /// As any text.
+    /// Normal text.
     Plain,
-    /// Above a table.
+    /// A table heading.
     Heading,
-    /// Of the program itself.
+    /// Program code.
     Own,
-    /// Of a library or the system.
+    /// A library or the system.
     Other,
 }
 
-/// How many columns a text takes.
+/// The display width of a text in columns.
 pub(super) fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// The lines of a terminal, as many as it has.
+/// All lines of the terminal.
 pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
     let (totals, time) = state.totals();
     let mut rows = vec![
@@ -52,11 +52,11 @@ pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
         row(state.said().next_back().cloned().unwrap_or_default(), Style::Plain),
     ];
     if !state.hide_threads {
-        // The functions have at least two thirds of what is left.
+        // The functions get at least two thirds of the remaining lines.
         threads(state, &totals, time, width, height.saturating_sub(5) / 3, &mut rows);
     }
     let functions = state.sorted(&totals);
-    // The heading of the table, and the last line.
+    // The heading of the table and the last line.
     let room = height.saturating_sub(rows.len() + 2);
     state.page = room.max(1);
     state.scroll = state.scroll.min(functions.len().saturating_sub(room.max(1)));
@@ -79,7 +79,7 @@ pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
     rows
 }
 
-/// The lines that are written where there is no terminal.
+/// The lines written without a terminal.
 pub(super) fn plain(state: &State) -> Vec<String> {
     let (totals, time) = state.totals();
     let mut lines = vec![state.course.text.clone(), summary(state, &totals, time)];
@@ -101,7 +101,7 @@ fn row(text: String, style: Style) -> Row {
 
 fn summary(state: &State, totals: &Totals, time: Duration) -> String {
     let of = |nano: u64| nano as f64 / (time.as_nanos() as f64).max(1.0);
-    // Parts are half a second long, so what they cover may be somewhat longer.
+    // Parts are half a second long, so they may cover a little more than the range.
     let lately = time.min(LATELY).as_secs_f64();
     let span = if state.since_start { "all time".to_owned() } else { format!("last {lately:.0} s") };
     let mut text =
@@ -114,10 +114,10 @@ fn summary(state: &State, totals: &Totals, time: Duration) -> String {
 
 fn threads(state: &State, totals: &Totals, time: Duration, width: usize, most: usize, rows: &mut Vec<Row>) {
     let mut threads: Vec<_> = totals.threads.iter().collect();
-    // What runs comes first, then what waited longest.
+    // Running threads come first, then those that waited longest.
     threads.sort_by_key(|(key, times)| (std::cmp::Reverse((times.running, times.waiting)), (*key).clone()));
     let several = threads.iter().any(|((label, _), _)| *label != threads[0].0.0);
-    // The heading takes a line, and how many more there are another one.
+    // The heading takes a line, and the number of omitted threads another one.
     let shown = most.saturating_sub(1);
     let shown = if threads.len() > shown { shown.saturating_sub(1) } else { shown };
     if shown == 0 || threads.is_empty() {
@@ -138,7 +138,7 @@ fn threads(state: &State, totals: &Totals, time: Duration, width: usize, most: u
     }
 }
 
-/// Where a thread was most of the time.
+/// The function where a thread spent most of its time.
 fn place<'a>(state: &'a State, times: &ThreadTimes) -> Option<&'a Function> {
     let most = times.places.iter().max_by_key(|(number, nano)| (**nano, std::cmp::Reverse(**number)))?;
     Some(state.functions().get(*most.0))
@@ -180,8 +180,8 @@ fn whole_name(function: &Function) -> String {
     }
 }
 
-/// A function's name in what is left of a line: its file goes before any of its own name does, of which both ends tell
-/// functions apart.
+/// A function's name in the rest of a line: its file is dropped before the name is shortened, and the name keeps both
+/// ends, because both distinguish functions.
 fn named(function: &Function, width: usize, taken: usize) -> String {
     let room = width.saturating_sub(taken);
     let whole = whole_name(function);

@@ -1,4 +1,4 @@
-//! What a view knows, and how it is to be shown. Pure: samples, keys and looks at the run come in.
+//! The state of a view and its settings. Pure: samples, keys and the state of the run are passed in.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
@@ -8,34 +8,34 @@ use profbridge_model::{Profiles, Sample, Value};
 use super::keys::Key;
 use crate::sample::{Functions, Halves, Look, Shares, times};
 
-/// What "lately" is.
+/// The time range shown by default.
 pub(super) const LATELY: Duration = Duration::from_secs(10);
 
-/// How far what is known may lie behind: threads that ran are heard of every half second, and their names take a
-/// moment. Where nothing was heard for longer, nothing ran.
+/// How far the data may lag: running threads are reported every half second, and names take a moment longer. If nothing
+/// arrived for longer, nothing ran.
 const BEHIND: Duration = Duration::from_secs(2);
 
-/// How long a part is at most, about.
+/// The approximate maximum length of a part.
 const PART: Duration = Duration::from_secs(1);
 
-/// So many lines that were said are kept.
+/// At most this many messages are kept.
 const MOST_SAID: usize = 200;
 
-/// So many bytes of a filter are taken: somebody may paste a file.
+/// The maximum length of a filter in bytes, in case a file is pasted.
 const LONGEST_FILTER: usize = 256;
 
-/// So many threads are told apart; a program may start any number.
+/// At most this many threads are distinguished; a program may start any number.
 const MOST_THREADS: usize = 10_000;
 
-/// What the functions are sorted by.
+/// The sort key of the functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) enum Sort {
-    /// Running time of their own.
+    /// Own running time.
     #[default]
     Own,
-    /// Running time with all that they called.
+    /// Running time including callees.
     Total,
-    /// Time for which threads waited in them or what they called.
+    /// Time that threads waited in them or their callees.
     Waiting,
 }
 
@@ -57,7 +57,7 @@ impl Times {
     }
 }
 
-/// A thread: its process, where there are several, and its id.
+/// A thread: its process, if there are several, and its id.
 type ThreadKey = (Box<str>, i64);
 
 /// The time of a thread.
@@ -66,11 +66,11 @@ pub(super) struct ThreadTimes {
     pub(super) name: Box<str>,
     pub(super) running: u64,
     pub(super) waiting: u64,
-    /// Where it was, by the innermost function of the program.
+    /// Its time by the innermost function of the program.
     pub(super) places: HashMap<u32, u64>,
 }
 
-/// The sums over some time.
+/// The sums of a time range.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Totals {
     pub(super) running: u64,
@@ -104,52 +104,52 @@ impl Totals {
         }
     }
 
-    /// The time that the samples cover, at least: what one thread did. It is known when samples came and not when they
-    /// end, which may be some milliseconds more than the time between them; no thread has more than all of it.
+    /// The time covered by the samples, at least: that of the busiest thread. Only the arrival of samples is known, not
+    /// their end, so they may cover some milliseconds more than the time between arrivals; no thread may exceed 100 %.
     fn covered(&self) -> Duration {
-        // Samples that name no thread are of any number of them.
+        // Samples without a thread may belong to any number of threads.
         let named = self.threads.iter().filter(|((_, id), _)| *id != 0);
         let longest = named.map(|(_, times)| times.running.saturating_add(times.waiting)).max();
         Duration::from_nanos(longest.unwrap_or_default())
     }
 }
 
-/// How the run goes.
+/// The state of the run.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Course {
     pub(super) elapsed: Duration,
     pub(super) text: String,
 }
 
-/// What a view knows.
+/// The state of a view.
 #[derive(Debug, Default)]
 pub(super) struct State {
     shares: Shares,
-    /// The parts of the last seconds, each with where in the run it ends.
+    /// The parts of the last seconds, each with its end, relative to the start of the run.
     lately: VecDeque<(Duration, Totals)>,
-    /// Where the last part ended that is not among them any more.
+    /// The end of the last part that was dropped from `lately`.
     left: Duration,
-    /// Where the last part ended.
+    /// The end of the last part.
     heard: Duration,
     all: Totals,
     pub(super) course: Course,
     said: VecDeque<String>,
     pub(super) sort: Sort,
-    /// Whether functions of the program do not come before others.
+    /// Whether program functions are not listed first.
     pub(super) mixed: bool,
     pub(super) since_start: bool,
     pub(super) hide_threads: bool,
     pub(super) filter: String,
-    /// Whether the filter is being typed.
+    /// Whether the user is typing the filter.
     pub(super) typing: bool,
-    /// How many functions are above the first one that is shown.
+    /// The number of functions scrolled past.
     pub(super) scroll: usize,
-    /// How many fit, as far as that is known.
+    /// The number of functions that fit on the screen, if known.
     pub(super) page: usize,
 }
 
 impl State {
-    /// Adds samples, up to some time since the run began.
+    /// Adds samples up to a time since the start of the run.
     pub(super) fn take(&mut self, halves: &Halves, until: Duration) {
         let mut part = Totals::default();
         for each in &halves.each {
@@ -194,7 +194,7 @@ impl State {
         }
     }
 
-    /// Takes note of how the run goes.
+    /// Updates the state of the run.
     pub(super) fn look(&mut self, look: &Look<'_>) {
         let text = look.to_string();
         let text = text.strip_prefix("sampling ").unwrap_or(&text).to_owned();
@@ -208,7 +208,7 @@ impl State {
         }
     }
 
-    /// Takes note of what is said to a person.
+    /// Stores a message to the user.
     pub(super) fn say(&mut self, text: &str) {
         if self.said.len() == MOST_SAID {
             self.said.pop_front();
@@ -216,7 +216,7 @@ impl State {
         self.said.push_back(text.to_owned());
     }
 
-    /// What was said.
+    /// The stored messages.
     pub(super) fn said(&self) -> impl DoubleEndedIterator<Item = &String> {
         self.said.iter()
     }
@@ -226,13 +226,13 @@ impl State {
         &self.shares.functions
     }
 
-    /// Until when it is known what threads did.
+    /// Until when the activity of threads is known.
     fn end(&self) -> Duration {
         self.heard.max(self.course.elapsed.saturating_sub(BEHIND))
     }
 
-    /// The sums that are shown, and for how long a time they are: what is known of that, and not what has passed, since
-    /// the last samples are still to come.
+    /// The sums to show, and the length of the time they cover: not the elapsed time, since the last samples are still
+    /// to arrive.
     pub(super) fn totals(&self) -> (Totals, Duration) {
         let end = self.end();
         if self.since_start {
@@ -241,14 +241,14 @@ impl State {
         }
         let mut totals = Totals::default();
         self.lately.iter().for_each(|(_, part)| totals.add(part));
-        // The first of them begins where the one before it ended, unless nothing was heard for a while.
+        // The first part begins where the one before it ended, unless nothing arrived for a while.
         let first = self.lately.front().map_or(end, |(ended, _)| ended.saturating_sub(PART));
         let start = first.min(end.saturating_sub(LATELY)).max(self.left);
         let time = totals.covered().max(end.saturating_sub(start));
         (totals, time)
     }
 
-    /// The functions that are shown, in their order.
+    /// The functions to show, sorted.
     pub(super) fn sorted(&self, totals: &Totals) -> Vec<(u32, Times)> {
         let wanted = self.filter.to_lowercase();
         let shown = |number: u32| {
@@ -262,14 +262,14 @@ impl State {
         let mut rows: Vec<_> = functions.map(|(number, times)| (*number, *times)).collect();
         rows.sort_by_key(|(number, times)| {
             let by = times.by(self.sort);
-            // Functions of the program that did not take any of it are not worth the first places.
+            // Program functions without any time do not deserve the first places.
             let behind = !(self.mixed || self.functions().get(*number).own && by > 0);
             (behind, std::cmp::Reverse((by, times.total, times.waiting)), *number)
         });
         rows
     }
 
-    /// Does what a key means; returns whether it means the end.
+    /// Handles a key. Returns whether it ends the view.
     pub(super) fn press(&mut self, key: Key) -> bool {
         if self.typing {
             match key {

@@ -1,4 +1,4 @@
-//! A stretch of time, as batches of profiles.
+//! The profiles of one time range, grouped by process.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -11,25 +11,25 @@ use profbridge_sampler::message::{Batch, Mode, Sample};
 use super::Tracked;
 use crate::sample::runtimes::Runtime;
 
-/// The samples of a stretch of time, as the sampler said them.
+/// The samples of a time range as received from the sampler.
 #[derive(Debug)]
 pub(crate) struct Part {
-    /// Of each process that has any, by its place among all that were seen: a build starts thousands, of which few are
-    /// there in any part.
+    /// The batches by process, as an index into the list of all processes: a build starts thousands, but few are in any
+    /// one part.
     pub(super) of: BTreeMap<usize, Vec<Batch>>,
-    /// When the last batch came: it is about then that their samples end. A part waits for its names, so when it is
-    /// shown says nothing of that.
+    /// When the last batch arrived, which is about the end of its samples. The part is shown later, after waiting for
+    /// its names.
     pub(crate) heard: Instant,
 }
 
-/// The profiles of a stretch of time: all, and those of running and of blocked threads of each process.
+/// The profiles of a time range: all together, and for each process those of running and of blocked threads.
 #[derive(Debug)]
 pub(crate) struct Halves {
-    /// All of them.
+    /// All of them in one batch.
     pub(crate) whole: Profiles,
-    /// By process; none without samples.
+    /// By process; processes without samples are left out.
     pub(crate) each: Vec<OfProcess>,
-    /// Observations that made no sense and are in none of them.
+    /// Malformed observations, which are left out.
     pub(crate) malformed: u64,
 }
 
@@ -38,13 +38,13 @@ pub(crate) struct Halves {
 pub(crate) struct OfProcess {
     /// Its id.
     pub(crate) pid: u32,
-    /// What it is called.
+    /// Its label.
     pub(crate) label: String,
-    /// What runs its code.
+    /// Its runtime.
     pub(crate) runtime: Runtime,
-    /// Of threads that ran; `None` where none did.
+    /// Those of running threads; `None` if there are none.
     pub(crate) running: Option<Profiles>,
-    /// Of threads that were blocked; `None` where none was.
+    /// Those of blocked threads; `None` if there are none.
     pub(crate) waiting: Option<Profiles>,
 }
 
@@ -78,8 +78,8 @@ fn assemble<'a>(of: impl Iterator<Item = (&'a Tracked, &'a [Batch])>) -> Result<
     Ok((assembled.profiles, assembled.malformed))
 }
 
-/// A batch with the samples of either blocked or running threads; `None` where it has none. In cpu mode a sample says
-/// for how long its thread ran, even if it is found blocked by then.
+/// The samples of either blocked or running threads; `None` if there are none. In cpu mode a sample is CPU time of its
+/// thread, even if the thread is found blocked.
 fn some(batch: &Batch, blocked: bool) -> Option<Batch> {
     let is_blocked = |sample: &Sample| sample.blocked && batch.mode == Mode::Wall;
     let samples: Vec<_> = batch.samples.iter().filter(|sample| is_blocked(sample) == blocked).copied().collect();

@@ -29,7 +29,7 @@ fn process(id: u64) -> Process {
     }
 }
 
-/// A thread that runs for a second and one that is blocked for two, at a second of the run.
+/// A thread that runs for a second and one that is blocked for two, at this second of the run.
 fn batch(id: u64, second: u64) -> Batch {
     let sample = |thread, weight: u64, blocked| Sample {
         thread,
@@ -66,8 +66,8 @@ fn halves(collector: &mut Collector) -> Vec<Halves> {
     collector.ready(true).iter().map(|part| collector.assemble(part).unwrap()).collect()
 }
 
-/// Guarantees: what ran and what was blocked are told apart, for each process by itself, and add up to the whole, in
-/// which each process has its own resource.
+/// Guarantees: running and blocked time are separate, for each process, and add up to the whole, in which each process
+/// has its own resource.
 #[test]
 fn running_and_waiting() {
     let mut collector = collector();
@@ -77,7 +77,7 @@ fn running_and_waiting() {
         assert!(complaint.contains("OTEL_RESOURCE_ATTRIBUTES"), "{complaint}");
         collector.batch(batch(id, 0));
     }
-    // Nothing is known of this one, so nothing can be said of it.
+    // An unknown process, whose samples are ignored.
     collector.batch(Batch { process: ProcessId(9), ..batch(1, 0) });
     collector.cut();
     assert!(!collector.is_empty());
@@ -100,8 +100,8 @@ fn running_and_waiting() {
     assert_eq!(executables, ["app1", "app2"]);
 }
 
-/// Guarantees: in a part are the processes that have samples in it, each once with all of them, in the order in which
-/// they were found, however the samples came and however many processes there were before.
+/// Guarantees: a part contains the processes with samples in it, each once with all of them, in the order of their
+/// discovery, in whatever order the samples arrive and however many processes there were before.
 #[test]
 fn many_processes() {
     let mut collector = collector();
@@ -120,7 +120,7 @@ fn many_processes() {
     assert_eq!((seconds(&parts[0].whole), parts[0].whole.resources().len()), (27, 3));
 }
 
-/// Guarantees: time on the processor is running time, whatever its thread does by then.
+/// Guarantees: CPU time is running time, whatever the state of its thread by then.
 #[test]
 fn on_the_processor() {
     let mut collector = collector();
@@ -132,7 +132,7 @@ fn on_the_processor() {
     assert!(of.running.as_ref().is_some_and(|running| seconds(running) == 3) && of.waiting.is_none());
 }
 
-/// Guarantees: a half without samples is none.
+/// Guarantees: a half without samples is `None`.
 #[test]
 fn only_running() {
     let mut collector = collector();
@@ -145,7 +145,7 @@ fn only_running() {
     assert!(parts[0].each[0].running.is_some() && parts[0].each[0].waiting.is_none());
 }
 
-/// Guarantees: a long run comes in parts that Sentry takes as chunks, and no sample is in two of them or in none.
+/// Guarantees: a long run is split into parts that Sentry accepts as chunks, and each sample is in exactly one.
 #[test]
 fn long_run() {
     let mut collector = collector();
@@ -159,7 +159,7 @@ fn long_run() {
     assert_eq!(lengths, [45, 45, 10]);
 }
 
-/// Guarantees: what two sampler processes say of processes with the same number is told apart.
+/// Guarantees: equal process numbers of two sampler processes are not confused.
 #[test]
 fn numbers() {
     let mut collector = collector();

@@ -47,8 +47,8 @@ fn course(with_command: bool, events: &[Event]) -> Course {
     heard(Course::new(with_command, &[7]), events)
 }
 
-/// Guarantees: a run of a process ends with the process, and not where it executes another program, unless that is
-/// never found.
+/// Guarantees: the run of a process ends with the process, but not when it executes another program, unless it is never
+/// found again.
 #[test]
 fn a_process() {
     assert!(!course(false, &[]).is_over());
@@ -66,8 +66,7 @@ fn a_process() {
     assert!(course(false, &lost).is_over());
 }
 
-/// Guarantees: what makes sampling impossible ends a run of a process, with the reason; what only makes it worse does
-/// not.
+/// Guarantees: problems that make sampling impossible end the run of a process, with the reason; others do not.
 #[test]
 fn problems() {
     let missing = course(false, &[problem(ProblemKind::Missing)]);
@@ -78,8 +77,8 @@ fn problems() {
     assert_eq!(course(false, &[attached(1), problem(ProblemKind::Internal)]).refusal(), None);
 }
 
-/// Guarantees: a run of several processes ends when each has ended or cannot be sampled, and not before all were looked
-/// for; one that was found as the child of another is looked for no longer.
+/// Guarantees: the run of several processes ends when each has ended or cannot be sampled, and not before all were
+/// looked for; one found as the child of another is no longer looked for.
 #[test]
 fn several_processes() {
     let two = || Course::new(false, &[7, 8]);
@@ -101,7 +100,7 @@ fn several_processes() {
     assert!(course.is_over());
 }
 
-/// Guarantees: a run ends only when what its process started has ended as well, where that is sampled.
+/// Guarantees: if descendants are sampled, a run only ends when they have ended as well.
 #[test]
 fn subprocesses() {
     let mut course = course(false, &[attached(1), attached_for(TARGET, 9, 2), detached(1, Detached::Exited)]);
@@ -115,8 +114,8 @@ fn subprocesses() {
     assert!(course.is_over());
 }
 
-/// Guarantees: a run of a name goes on while any process has it, also where others cannot be sampled; where none can,
-/// it ends with the reason.
+/// Guarantees: the run of a name continues while any process has the name, even if others cannot be sampled; if none
+/// can, it ends with the reason.
 #[test]
 fn a_name() {
     let named = || Course::new(false, &[]);
@@ -135,8 +134,8 @@ fn a_name() {
     assert!(course.is_over());
 }
 
-/// Guarantees: a run of a name waits for the first process that has it, however long, also where one ended before it
-/// could be sampled; once there was one, others are looked for as long as any process is.
+/// Guarantees: the run of a name waits for its first process without limit, even if one ended before it could be
+/// sampled; afterwards it looks for others as long as any process is sampled.
 #[test]
 fn a_name_that_comes_later() {
     let mut course = heard(Course::new(false, &[]), &[problem_of(TARGET, Some(5), ProblemKind::Missing)]);
@@ -149,8 +148,8 @@ fn a_name_that_comes_later() {
     assert!(course.is_over());
 }
 
-/// Guarantees: a run of a command ends when the command has ended and all its samples have arrived; a command that must
-/// not be sampled is waited for, and what the command started and left behind is not.
+/// Guarantees: the run of a command ends when the command has ended and all its samples have arrived; a command that
+/// must not be sampled is waited for, but its background processes are not.
 #[test]
 fn a_command() {
     let now = Instant::now();
@@ -171,7 +170,7 @@ fn a_command() {
     assert_eq!(ended.refusal(), None, "a command that ends before it is looked at is no failure");
 }
 
-/// Guarantees: what becomes of a process that a command was found to wait for says nothing about the command.
+/// Guarantees: events of a process that a command waits for do not affect the state of the command.
 #[test]
 fn what_a_command_started() {
     let missing = problem_of(TargetId(1), None, ProblemKind::Missing);
@@ -180,8 +179,8 @@ fn what_a_command_started() {
     assert_eq!(course(true, &[permission]).refusal(), None);
 }
 
-/// Guarantees: a run of a process goes on when the sampler process ended, until another one says that the process is
-/// gone.
+/// Guarantees: the run of a process continues when the sampler process ends, until its successor reports that the
+/// process is gone.
 #[test]
 fn without_a_sampler_process() {
     let mut lost = course(false, &[attached(1)]);

@@ -12,7 +12,7 @@ fn batch(stacks: &[(&[&str], i64)]) -> Profiles {
     batch_of("/srv/app", stacks)
 }
 
-/// Stacks of a file.
+/// Stacks in a file.
 fn batch_of(file: &str, stacks: &[(&[&str], i64)]) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");
@@ -52,7 +52,7 @@ fn report(shares: &Shares, status: Status) -> Report<'_> {
     }
 }
 
-/// Guarantees: the hot function leads although sixty times as much time was spent waiting, and the shares are those of
+/// Guarantees: the hottest function is first although sixty times as much time was spent waiting, and shares refer to
 /// running time.
 #[test]
 fn running_before_waiting() {
@@ -73,7 +73,7 @@ waiting: 60.01 s (64 threads)
     assert_eq!(text, expected, "\n{text}");
 }
 
-/// Guarantees: what is left out of the list is summed up, and time on the processor has no list of waits.
+/// Guarantees: functions left out of the list are summed up, and CPU time has no list of waits.
 #[test]
 fn many_functions() {
     let names: Vec<String> = (0..20).map(|number| format!("f{number:02}")).collect();
@@ -88,7 +88,7 @@ fn many_functions() {
     assert!(!text.contains("waiting"));
 }
 
-/// Guarantees: a program that does its work in processes of its own says where the work is to be looked for.
+/// Guarantees: for a program that does its work in child processes, the report says where to look for the work.
 #[test]
 fn children() {
     let report_of = |milliseconds| {
@@ -105,8 +105,8 @@ fn children() {
     assert!(!followed.functions().contains("children"), "what was waited for is there");
 }
 
-/// Guarantees: a process that hardly runs itself while processes that it started are busy names them; one that runs as
-/// much as they do, or has them sampled as well, does not.
+/// Guarantees: a process that hardly runs while its descendants are busy names them; one that runs as much as they do,
+/// or whose descendants are sampled, does not.
 #[test]
 fn busy_children() {
     let mut shares = Shares::default();
@@ -125,8 +125,7 @@ fn busy_children() {
     assert!(!text(290, false).contains("children") && !text(1_900, true).contains("children"));
 }
 
-/// Guarantees: where several processes were sampled it is said which of them did the work; one by itself is not talked
-/// about.
+/// Guarantees: with several sampled processes the report shows which did the work; a single one is not listed.
 #[test]
 fn processes() {
     let shares = Shares::default();
@@ -164,7 +163,7 @@ running: 11.00 s";
     assert!(one.functions().starts_with("running: "));
 }
 
-/// Guarantees: time without a sampler process is said, with how often that was so.
+/// Guarantees: the time without a sampler process is reported, with the number of gaps.
 #[test]
 fn missing() {
     let shares = Shares::default();
@@ -177,7 +176,7 @@ fn missing() {
     );
 }
 
-/// Guarantees: a run without a sample says so.
+/// Guarantees: a run without samples is reported as such.
 #[test]
 fn nothing() {
     let shares = Shares::default();
@@ -186,7 +185,7 @@ fn nothing() {
     assert!(report.trust().starts_with("stacks: none\n"));
 }
 
-/// Guarantees: incomplete stacks are counted and explained, complete ones are not talked about.
+/// Guarantees: incomplete stacks are counted and explained, complete ones are not mentioned.
 #[test]
 fn trust() {
     let shares = Shares::default();
@@ -232,8 +231,8 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
     assert!(text.contains("late: 2.6 % of the samples"), "{text}");
 }
 
-/// Guarantees: how much processor time was not sampled is said with what would show it, and so are calls that came back
-/// early; what is a matter of chance is not.
+/// Guarantees: unsampled processor time is reported with a way to see it, and so are calls that returned early; random
+/// deviations are not.
 #[test]
 fn what_is_missing() {
     let shares = Shares::default();

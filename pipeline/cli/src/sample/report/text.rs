@@ -1,21 +1,21 @@
-//! Figures and names as a person reads them.
+//! Formats figures and names.
 
 use crate::terminal;
 
-/// The longest name that is shown, in columns.
+/// The longest name shown, in columns.
 const LONGEST: usize = 90;
 
-/// Nanoseconds in seconds.
+/// Formats nanoseconds as seconds.
 pub(super) fn seconds(nano: u64) -> String {
     format!("{:.2} s", nano as f64 / 1e9)
 }
 
-/// A part of a whole, in percent; the width is always the same.
+/// A percentage with a fixed width.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     format!("{:>5.1} %", if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 })
 }
 
-/// A name that fits a line.
+/// A name shortened to fit a line.
 pub(super) fn shortened(name: &str) -> String {
     terminal::shortened(name, LONGEST)
 }
@@ -24,7 +24,7 @@ pub(super) fn shortened(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Guarantees: figures have one form, and nothing divides by zero.
+    /// Guarantees: figures have one format, and nothing divides by zero.
     #[test]
     fn figures() {
         assert_eq!([0, 1_500_000_000].map(seconds), ["0.00 s", "1.50 s"]);
@@ -34,7 +34,7 @@ mod tests {
         );
     }
 
-    /// Guarantees: a long name keeps both ends and no character is cut.
+    /// Guarantees: a long name keeps both ends and no character is cut in half.
     #[test]
     fn names() {
         assert_eq!(shortened("short"), "short");

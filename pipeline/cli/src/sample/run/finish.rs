@@ -1,4 +1,4 @@
-//! The end of a run: names, files, what is shown, and the command's status.
+//! The end of a run: names, files, output, and the command's status.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -16,24 +16,24 @@ use crate::{Failure, terminal};
 /// How long reading symbols may take.
 const NAMES: Duration = Duration::from_secs(120);
 
-/// How long it may take where nothing but the last lines of a view waits for it.
+/// The same limit for a view, where only its last lines depend on it.
 const NAMES_OF_VIEW: Duration = Duration::from_secs(5);
 
 impl Run<'_> {
-    /// Lets go of what is sampled, hears the last samples of it, and lets the sampler process end by itself.
+    /// Detaches from the target, receives its last samples, and lets the sampler process end normally.
     pub(super) fn stop_sampling(&mut self, finish: Finish) -> Result<(), Failure> {
-        // A command that was never found is not held any longer.
+        // A command that was never found is released.
         self.release();
         for (pid, before) in &self.children {
             let (time, busy) = DescendantsTime::read(*pid).since(before);
             self.busy_children.0 += time;
-            // Those that are asked for as well are sampled.
+            // Processes that were requested themselves are sampled.
             self.busy_children.1.extend(busy.into_iter().filter(|(pid, _)| !self.children.contains_key(pid)));
         }
         if matches!(finish, Finish::Duration | Finish::Interrupt) {
             let roots: Vec<_> = self.course.roots().map(|(target, _)| target).collect();
             for target in self.follow.targets().chain(roots) {
-                // One that is gone has nothing more to say.
+                // If it is gone, there is nothing to detach.
                 self.sampling.sampler.send(Command::Unwatch(target)).ok();
             }
             let deadline = Instant::now() + LAST_SAMPLES;
@@ -44,7 +44,7 @@ impl Run<'_> {
         if self.sampling.sampler.send(Command::Stop).is_err() {
             return Ok(());
         }
-        // It is ended by force where it takes longer than it may.
+        // It is killed after the deadline.
         while self.sampling.sampler.is_there() {
             match self.sampling.sampler.hear(TICK) {
                 Heard::Event(event) => self.take(event)?,
@@ -54,7 +54,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Reads the last names, writes the result and shows it.
+    /// Waits for the last names, writes the result and shows it.
     pub(super) fn finish(&mut self, finish: Finish, elapsed: Duration) -> Result<(), Failure> {
         let viewed = self.view.is_some();
         let ends_shown = self.view.as_ref().is_none_or(|view| view.shows_the_end());
@@ -98,7 +98,7 @@ impl Run<'_> {
         self.write()
     }
 
-    /// A command is free to end before anything can be seen of it; a process is expected to be seen.
+    /// Handles a run without samples. A command may end before it can be sampled; for a process it is an error.
     fn nothing(&mut self, elapsed: Duration) -> Result<(), Failure> {
         if let Some(refusal) = self.course.refusal() {
             return Err(Failure(format!("error: {refusal}")));
@@ -118,7 +118,7 @@ impl Run<'_> {
         Err(Failure(format!("error: {why}")))
     }
 
-    /// Waits until the symbolizer has read what it was asked for.
+    /// Waits until the symbolizer has finished all requests.
     fn read_names(&mut self, most: Duration) {
         let deadline = Instant::now() + most;
         while !self.collector.is_empty() && Instant::now() < deadline {
@@ -147,7 +147,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Shows a result: on standard output, unless that belongs to the command, or is where the file goes.
+    /// Shows a result on standard output, unless the command uses it or the file goes there.
     fn show(&self, text: &str) {
         let is_taken = self.destination.as_ref().is_some_and(Destination::is_standard);
         if self.sampling.command.is_some() || is_taken {
@@ -175,7 +175,7 @@ impl Run<'_> {
                 return Some(code);
             }
             if command.ended_within(TICK) {
-                // Its status is being taken.
+                // Its status is being collected.
                 std::thread::yield_now();
             }
         }

@@ -1,4 +1,4 @@
-//! What a run says and shows while it goes on.
+//! The messages and the progress of a run.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,25 +12,25 @@ use crate::sample::collect::Halves;
 use crate::sample::shares::printable;
 use crate::terminal::{self, Progress};
 
-/// So many processes that others started are named when they are found; the result has all.
+/// At most this many descendant processes are announced when they are found; the result lists all.
 const MOST_NAMED: usize = 8;
 
-/// How often a view gets what was sampled.
+/// How often a view gets new samples.
 const VIEWED: Duration = Duration::from_millis(500);
 
-/// The processes that are sampled, as far as they are told to the person who waits.
+/// The processes that were announced to the user.
 #[derive(Debug, Default)]
 pub(super) struct Named {
-    /// Their names by their ids.
+    /// Their names by id.
     pub(super) of: HashMap<u32, String>,
     /// The targets that they are sampled for.
     pub(super) targets: HashMap<u32, TargetId>,
-    /// How many were named that were found in passing.
+    /// How many descendants were announced.
     said: usize,
 }
 
 impl Named {
-    /// Whether a process is named that was started by another one: a build starts thousands.
+    /// Whether to announce a process started by another one: a build starts thousands.
     pub(super) fn is_worth_saying(&mut self, pid: u32) -> bool {
         let worth = self.said < MOST_NAMED && !self.of.contains_key(&pid);
         self.said += usize::from(worth);
@@ -45,7 +45,7 @@ impl Run<'_> {
         }
     }
 
-    /// Says something on a line of its own. Part of it may have been made up by the target.
+    /// Prints a message on its own line. The target may have chosen part of the text.
     pub(in crate::sample) fn say(&mut self, text: &str) {
         if let Some(view) = &mut self.view {
             text.lines().for_each(|line| view.say(&printable(line)));
@@ -56,7 +56,7 @@ impl Run<'_> {
         self.progress = shown.then(Progress::new);
     }
 
-    /// Shows how the run goes; returns whether somebody wants the end.
+    /// Shows the progress of the run. Returns whether the user wants to quit.
     pub(super) fn show_progress(&mut self) -> bool {
         if self.view.is_none() && self.progress.is_none() {
             return false;
@@ -69,10 +69,10 @@ impl Run<'_> {
         self.view.as_mut().is_some_and(|view| view.look(&look))
     }
 
-    /// Has a view show what was sampled until the end.
+    /// Shows everything up to the end in a view.
     pub(super) fn show_end(&mut self, elapsed: Duration) {
         let title = self.title_of_all();
-        // By now there may be none left.
+        // By now all threads may have ended.
         let look = Look { threads: self.stats.most_threads(), ..self.look(&title, elapsed) };
         if let Some(view) = &mut self.view {
             view.end(&look);
@@ -100,7 +100,7 @@ impl Run<'_> {
         }
     }
 
-    /// Has the view show what was sampled so far.
+    /// Passes the samples so far to the view.
     pub(super) fn cut_for_view(&mut self) {
         if self.view.is_some() && self.next_part <= Instant::now() {
             self.next_part = Instant::now() + VIEWED;
@@ -108,7 +108,7 @@ impl Run<'_> {
         }
     }
 
-    /// Adds up and writes the parts that have their names; all of them where `give_up`.
+    /// Sums up and writes the parts whose names are complete, or all parts if `give_up` is set.
     pub(super) fn take_parts(&mut self, give_up: bool) -> Result<(), Failure> {
         for part in self.collector.ready(give_up) {
             let halves = self.collector.assemble(&part).map_err(|error| Failure::new("the samples", &error))?;

@@ -1,4 +1,4 @@
-//! What the sampler process is told to look at, and what becomes of the run when it ends.
+//! The targets for the sampler process, and how a run reacts to its end.
 
 use std::time::Instant;
 
@@ -12,10 +12,10 @@ use crate::Failure;
 use crate::args::sampling::{self, Subject};
 use crate::sample::TARGET;
 
-/// So many processes of each that was asked for are sampled at the same time.
+/// At most this many processes per target are sampled at the same time.
 const MOST_PROCESSES: usize = 512;
 
-/// How a run samples.
+/// The sampler settings of a run.
 pub(super) fn settings(arguments: &Subject) -> Settings {
     let mode = match arguments.mode {
         sampling::Mode::Wall => Mode::Wall,
@@ -31,7 +31,7 @@ pub(super) fn settings(arguments: &Subject) -> Settings {
 }
 
 impl Run<'_> {
-    /// Tells the sampler process of the targets.
+    /// Sends the targets to the sampler process.
     pub(super) fn watch(&mut self) -> Result<(), Failure> {
         self.told = Instant::now();
         let name = self.subject.name.clone().unwrap_or_default();
@@ -48,24 +48,24 @@ impl Run<'_> {
             settings: self.settings,
             environment: ENVIRONMENT.map(str::to_owned).to_vec(),
             thread_attributes: Vec::new(),
-            // A command is held until it was attached to, and sampled when it runs.
+            // A command is held until it is attached, and sampled once it runs.
             sample_at_once: id != TARGET || self.sampling.command.is_none(),
         };
         match self.sampling.sampler.send(Command::Watch(target)) {
-            // Its end is heard of, and another one told again.
+            // Its end will be reported, and its successor gets the targets.
             Ok(()) | Err(profbridge_sampler::SendError::Gone) => Ok(()),
             Err(error) => Err(Failure::new("nothing can be sampled", &error)),
         }
     }
 
-    /// Has a command sampled that was attached to, also after it executed another program. It runs as soon as it is.
+    /// Samples an attached command, also after it executed another program. It is released as soon as it is sampled.
     pub(super) fn sample_command(&mut self, process: &Process) {
         let Some(command) = &self.sampling.command else { return };
         if process.target != TARGET {
             return;
         }
         if process.pid != command.pid() {
-            // The command started it, and its end is heard of.
+            // The process is a descendant of the command. If the sampler is gone, its end will be reported.
             self.sampling.sampler.send(Command::Sample { process: process.id, on: true }).ok();
             return;
         }
@@ -74,29 +74,29 @@ impl Run<'_> {
             self.prepared = Some(process.id);
             Command::SampleFromStart(process.id)
         } else {
-            // Before it can be stopped it has to be let go.
+            // It has to be released before it can be stopped.
             self.release();
             Command::Sample { process: process.id, on: true }
         };
-        // Its end is heard of.
+        // If the sampler is gone, its end will be reported.
         self.sampling.sampler.send(command).ok();
     }
 
-    /// The sampler process said something of a process: from then on the command may run, if it is that.
+    /// The sampler process reported on a process: if it is the command, the command may run now.
     pub(super) fn is_sampled(&mut self, process: ProcessId) {
         if self.prepared.take_if(|prepared| *prepared == process).is_some() {
             self.release();
         }
     }
 
-    /// Lets the command run, if it does not yet.
+    /// Releases the command if it is still held.
     pub(super) fn release(&self) {
         if let Some(command) = &self.sampling.command {
             command.let_run();
         }
     }
 
-    /// Has what a command started sampled as well, where it does nothing but wait for that.
+    /// Also samples the process that a command started and only waits for.
     pub(super) fn look_at_command(&mut self) {
         if self.sampling.command.is_none() || self.course.exit_code().is_some() {
             return;
@@ -110,7 +110,7 @@ impl Run<'_> {
         }
         let now = Instant::now();
         for (target, pid) in self.follow.look(*command, now) {
-            // One that does not take it is about to end, which is heard of.
+            // If the sampler refuses it, it is about to end, which will be reported.
             self.watch_target(target, Select::Pid(pid)).ok();
         }
         if let Some(count) = self.follow.several(now) {
@@ -120,17 +120,17 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a process is one of those that were asked for by their ids, or the command, or has the name; and not one
-    /// that these started. Of a name all count.
+    /// Whether a process was requested by id, is the command, or has the requested name, and is not a descendant of
+    /// those. With a name all processes count.
     pub(super) fn is_asked_for(&self, process: &Process) -> bool {
         self.course.is_root(process.target)
             && (self.sampling.pids.is_empty() || self.sampling.pids.contains(&process.pid))
     }
 
-    /// Whether a process that was attached to is the one that was before. If not, the run is over.
+    /// Whether an attached process is still the one that was found before. If not, the run is over.
     pub(super) fn is_the_same(&mut self, process: &Process) -> bool {
         let is = Life::of(process);
-        // A later process with the name is as good as the first one.
+        // With a name, any later process is as good as the first one.
         if self.sampling.pids.is_empty() {
             return true;
         }
@@ -145,9 +145,9 @@ impl Run<'_> {
         same
     }
 
-    /// The sampler process ended by itself. What it sampled runs on.
+    /// Handles an unexpected end of the sampler process. The sampled processes continue.
     pub(super) fn sampler_ended(&mut self, ending: Ending) {
-        // A command that it did not find yet runs without being sampled until it is found again.
+        // A command that was not found yet is released, and runs without being sampled until it is found.
         self.release();
         self.course.lose();
         self.collector.sampler_ended();

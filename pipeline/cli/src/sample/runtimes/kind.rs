@@ -1,10 +1,10 @@
-//! Which runtimes there are, how they are told by their files, and what has them name their code.
+//! The known runtimes, how their files are recognised, and how they can be made to name their code.
 //!
-//! What each of them writes goes into the perf map of its process, `/tmp/perf-PID.map`, which the sampler reads.
+//! Each of them writes names to the perf map of its process, `/tmp/perf-PID.map`, which the sampler reads.
 
 use profbridge_sampler::message::Mapping;
 
-/// What runs a program's code.
+/// The runtime of a program's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Runtime {
     /// OpenJDK's virtual machine.
@@ -19,7 +19,7 @@ pub(crate) enum Runtime {
     DotNet,
     /// Erlang and Elixir.
     Beam,
-    /// CPython, with its major and minor version where the file's name tells them.
+    /// CPython, with major and minor version if the file name contains them.
     Python(Option<(u32, u32)>),
     /// CRuby.
     Ruby,
@@ -27,20 +27,20 @@ pub(crate) enum Runtime {
     Php,
     /// Perl.
     Perl,
-    /// Go's compiler.
+    /// Go.
     Go,
-    /// Machine code, of no runtime that is known.
+    /// Machine code without a known runtime.
     Native,
 }
 
-/// The versions of CPython whose functions are read from memory.
+/// The CPython versions whose functions the sampler can read from memory.
 const PYTHON: std::ops::RangeInclusive<(u32, u32)> = (3, 8)..=(3, 14);
 
 impl Runtime {
-    /// The runtime that is mapped into a process; of several (Python in a JVM) the one that compiles code comes first.
+    /// The runtime mapped into a process; of several (Python in a JVM) one that compiles code is preferred.
     pub(crate) fn of(files: &[Mapping]) -> Self {
         let known = files.iter().filter_map(|file| Self::of_file(&file.path));
-        // A file that tells its version says more than one that does not (`libpython3.so`).
+        // A file name with a version is better than one without (`libpython3.so`).
         let known = known.reduce(|known, other| match (known, other) {
             (Self::Python(known), Self::Python(other)) => Self::Python(known.max(other)),
             (known, other) => known.min(other),
@@ -49,7 +49,7 @@ impl Runtime {
         known.or_else(go).unwrap_or(Self::Native)
     }
 
-    /// The runtime that a file is.
+    /// The runtime that a file belongs to.
     pub(super) fn of_file(path: &str) -> Option<Self> {
         let name = path.rsplit('/').next().unwrap_or(path);
         let name = name.strip_suffix(" (deleted)").unwrap_or(name);
@@ -72,7 +72,7 @@ impl Runtime {
         })
     }
 
-    /// What it is, in a sentence.
+    /// Its name in a sentence.
     pub(super) fn what(self) -> String {
         match self {
             Self::HotSpot => "Java (HotSpot)".to_owned(),
@@ -91,17 +91,17 @@ impl Runtime {
         }
     }
 
-    /// Whether both are the same, in any version.
+    /// Whether both are the same, ignoring versions.
     pub(super) fn is_same_kind(self, other: Self) -> bool {
         std::mem::discriminant(&self) == std::mem::discriminant(&other)
     }
 
-    /// Whether its programs are data of one function of its own, whose name says nothing of them.
+    /// Whether its programs are data of one interpreter function, whose name tells nothing about them.
     pub(super) fn is_interpreter(self) -> bool {
         matches!(self, Self::Python(_) | Self::Ruby | Self::Php | Self::Perl)
     }
 
-    /// What names code that it makes at run time.
+    /// How to get names for code that it generates at run time.
     ///
     /// Sources: OpenJDK, `src/hotspot/share/runtime/globals.hpp` and `jcmd`'s help; OpenJ9's page of `-XX:+PerfTool`;
     /// `node --v8-options`; .NET's page of `DOTNET_PerfMapEnabled`; Erlang's BeamAsm chapter; Ruby's
@@ -131,8 +131,8 @@ impl Runtime {
         }
     }
 
-    /// What names the functions of a program that it interprets, as far as the reason is known why they are not read
-    /// from memory: its version, or a note about it.
+    /// How to get names for interpreted functions, if it is known why they are not read from memory: because of the
+    /// version, or for a reason given in a note.
     ///
     /// Source: `Doc/howto/perf_profiling.rst` of CPython.
     pub(super) fn naming_interpreted(self, noted: bool) -> Option<&'static str> {
@@ -150,7 +150,7 @@ impl Runtime {
         }
     }
 
-    /// What names functions of its own file.
+    /// How to get names for functions of its own file.
     pub(super) fn naming_own(self) -> &'static str {
         match self {
             Self::Go => "build it without -ldflags=-s",
@@ -158,7 +158,7 @@ impl Runtime {
         }
     }
 
-    /// Whether a note is about it.
+    /// Whether a note is about this runtime.
     pub(super) fn is_named_in(self, note: &str) -> bool {
         let name = match self {
             Self::Python(_) => "Python ",
@@ -169,8 +169,7 @@ impl Runtime {
         note.contains(name)
     }
 
-    /// What makes its stacks complete, where callers are guessed behind code that it made at run time (`generated`), or
-    /// behind other code.
+    /// How to get complete stacks, if callers are guessed behind generated code (`generated`) or behind other code.
     pub(super) fn callers(self, generated: bool) -> &'static str {
         match self {
             Self::HotSpot => "start it with -XX:+PreserveFramePointer",
@@ -186,7 +185,7 @@ impl Runtime {
     }
 }
 
-/// Whether a name is this one, with or without a version behind it: `php`, `php8.2`, `php-fpm8.2`, `ruby3.1`.
+/// Whether a name is this one, with or without a version suffix: `php`, `php8.2`, `php-fpm8.2`, `ruby3.1`.
 fn versioned(name: &str, base: &str) -> bool {
     let rest = name.strip_prefix(base);
     rest.is_some_and(|rest| rest.chars().all(|c| c.is_ascii_digit() || c == '.'))
@@ -197,7 +196,7 @@ fn library(name: &str, base: &str) -> bool {
     name.starts_with(base) && (name.ends_with(".so") || name.contains(".so."))
 }
 
-/// The major and the minor version in what stands behind `python` or `libpython`: `3.11`, `3.11.so.1.0`.
+/// The major and minor version in the text after `python` or `libpython`: `3.11`, `3.11.so.1.0`.
 fn version(rest: &str) -> Option<(u32, u32)> {
     let (major, rest) = rest.split_once('.')?;
     let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
@@ -213,7 +212,7 @@ mod tests {
         paths.iter().map(file).collect()
     }
 
-    /// Guarantees: each runtime is told by the files that distributions call it by, and no other file is taken for one.
+    /// Guarantees: each runtime is recognised by its file names in distributions, and no other file is.
     #[test]
     fn files_of_runtimes() {
         for (path, runtime) in [
@@ -249,8 +248,8 @@ mod tests {
         }
     }
 
-    /// Guarantees: of several runtimes in a process the one that compiles is meant; Go is told by its compiler's marks,
-    /// and what is left is machine code.
+    /// Guarantees: of several runtimes in a process one that compiles is chosen; Go is recognised by its compiler's
+    /// marks, and everything else is machine code.
     #[test]
     fn processes() {
         assert_eq!(Runtime::of(&files(&["/a/libpython3.11.so", "/a/libjvm.so"], false)), Runtime::HotSpot);

@@ -2,13 +2,13 @@ use profbridge_model::{Builder, Function, Line, Mapping, Profile};
 
 use super::*;
 
-/// A frame: its file (empty for code that was made at run time), name and type.
+/// A frame: its file (empty for code generated at run time), name and type.
 type Frame<'a> = (&'a str, &'a str, &'a str);
 
 /// A stack, leaf first, with its trust and its milliseconds.
 type Stack<'a> = (&'a [Frame<'a>], &'a str, i64);
 
-/// Such stacks.
+/// A batch of these stacks.
 fn batch(stacks: &[Stack<'_>]) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");
@@ -51,8 +51,8 @@ const JAVA: Frame<'_> = ("", "", "jvm");
 const NAMED_JAVA: Frame<'_> = ("", "void shop.Search.rank()", "jvm");
 const VM: Frame<'_> = ("/usr/lib/jvm/lib/server/libjvm.so", "JavaMain", "native");
 
-/// Guarantees: a Java program whose stacks are guessed and without names is told what would name them, with the share
-/// that it is of running time; from a tenth on, and not below.
+/// Guarantees: a Java program with guessed and nameless stacks gets advice on names, with the affected share of running
+/// time; from a tenth on, and not below.
 #[test]
 fn java() {
     let all = hints(Runtime::HotSpot, &[(&[JAVA, VM], "guessed", 900), (&[NAMED_JAVA, VM], "", 100)]);
@@ -76,8 +76,8 @@ fn java() {
     assert_eq!((tenth(101), tenth(100), tenth(0)), (1, 0, 0));
 }
 
-/// Guarantees: the result says for which parts of a Node program's running time all functions are told, one stands for
-/// inlined ones as well, or one is not told, which together are all of it; waiting time is not part of that.
+/// Guarantees: the report splits a Node program's running time into parts whose functions are all known, include
+/// inlined ones under one name, or are unknown; the parts sum up to all of it. Waiting time is not included.
 #[test]
 fn told() {
     let (outer, several) = (("", "main", "v8js"), ("", "hot [with inlined functions]", "v8js"));
@@ -103,8 +103,8 @@ fn told() {
     assert_eq!(others.told(), None);
 }
 
-/// Guarantees: the share in the hint is that of all functions of Node that are not told, WebAssembly's among them, and
-/// is that of the line above it.
+/// Guarantees: the share in the hint covers all unknown functions of Node, including WebAssembly, and equals that of
+/// the line above it.
 #[test]
 fn web_assembly() {
     let (outer, unknown, nameless) = (("", "main", "v8js"), ("", "[unknown function]", "v8js"), ("", "", "native"));
@@ -119,8 +119,7 @@ fn web_assembly() {
     assert!(runtimes.told().unwrap().contains("98.0 % with a function that is not told"));
 }
 
-/// Guarantees: idle threads of a runtime do not hide that what runs has no names, and time that is not worth a word
-/// brings none.
+/// Guarantees: idle threads of a runtime do not hide nameless running code, and negligible time gives no hint.
 #[test]
 fn running_by_itself() {
     let mut runtimes = Runtimes::default();
@@ -133,8 +132,8 @@ fn running_by_itself() {
     assert!(super::tests::hints(Runtime::HotSpot, &[(&[JAVA], "guessed", 99)]).is_empty());
 }
 
-/// Guarantees: an interpreter's own functions, named as they are, say nothing of the program: only functions of the
-/// program in the same stack do, wherever their names come from.
+/// Guarantees: the named functions of an interpreter itself do not count as names of the program: only program
+/// functions in the same stack do, wherever their names come from.
 #[test]
 fn interpreters() {
     let cases: [(Runtime, &str, &str, &str, &str); 6] = [
@@ -162,9 +161,9 @@ fn interpreters() {
     }
 }
 
-/// Guarantees: that an interpreter waits and runs no function, as at its start and in an idle pool of workers, is no
-/// reason for a hint, nor is half a second of running so. Where the reason is not known nothing is advised, and nobody
-/// is sent to a note that is about something else.
+/// Guarantees: an interpreter that waits without running a function, as at its start or in an idle pool of workers,
+/// gives no hint, nor does half a second of running like this. If the reason is unknown there is no advice, and no
+/// reference to a note about something else.
 #[test]
 fn interpreters_that_run_nothing() {
     for (runtime, file, name) in [
@@ -192,8 +191,8 @@ fn interpreters_that_run_nothing() {
     }
 }
 
-/// Guarantees: a JIT is named as the reason only where code that was made at run time is on the stack, which may lie in
-/// shared memory with a name.
+/// Guarantees: a JIT is named as the reason only if generated code is on the stack, which may be in named shared
+/// memory.
 #[test]
 fn compilers_of_interpreters() {
     for (runtime, file, evaluation, advice, of_callers) in [
@@ -213,7 +212,7 @@ fn compilers_of_interpreters() {
     assert!(dot_net[0].contains("DOTNET_PerfMapEnabled=1"), "{dot_net:?}");
 }
 
-/// Guarantees: functions that PHP's JIT has written into a perf map have names, other code of a JIT has none.
+/// Guarantees: functions that PHP's JIT wrote into a perf map have names, other JIT code has none.
 #[test]
 fn compiled_php() {
     let evaluation = ("/usr/bin/php8.2", "zend_execute", "native");
@@ -226,8 +225,8 @@ fn compiled_php() {
     }
 }
 
-/// Guarantees: programs of machine code are told of symbols where their own functions have none, and not where those of
-/// a library have none, nor for the kernel's.
+/// Guarantees: programs of machine code get a hint about symbols if their own functions have no names, but not for
+/// nameless functions of libraries or the kernel.
 #[test]
 fn machine_code() {
     let own = ("/srv/app", "", "native");
@@ -244,7 +243,7 @@ fn machine_code() {
     assert!(all[0].contains("perf map") && !all[0].contains("symbols"), "{all:?}");
 }
 
-/// Guarantees: each other runtime that compiles has its own advice.
+/// Guarantees: each other compiling runtime has its own advice.
 #[test]
 fn compilers() {
     for (runtime, flag) in [

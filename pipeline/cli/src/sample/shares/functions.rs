@@ -1,4 +1,4 @@
-//! The functions of all batches, each once.
+//! Interns the functions of all batches.
 
 use std::collections::HashMap;
 
@@ -7,36 +7,36 @@ use profbridge_model::{Dictionary, Line, Location, LocationId, Profiles};
 use crate::terminal::is_unprintable;
 use crate::views::kind::Kind;
 
-/// The most functions that are told apart. Code that is compiled at run time may bring any number of names; beyond this
-/// one they share one entry.
+/// At most this many functions are distinguished. Code compiled at run time may add any number of names; further
+/// functions share one entry.
 const MOST_FUNCTIONS: usize = 200_000;
 
-/// The longest name that is kept, in bytes.
+/// The longest name kept, in bytes.
 const LONGEST_NAME: usize = 1024;
 
-/// What code is called that lies in no file and has no name.
+/// The name of code without file and name.
 const UNKNOWN: &str = "[unknown]";
 
-/// A function as a person knows it.
+/// A function as shown to the user.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Function {
-    /// Its name, or the file it lies in, in brackets, where it has none. Nothing in it moves a terminal's cursor.
+    /// Its name, or else its file in brackets. Contains no terminal control characters.
     pub(crate) name: Box<str>,
-    /// The base name of the file it lies in: of machine code, or of the source of what an interpreter runs; empty for
-    /// code outside of any file.
+    /// The base name of its file: of machine code, or of the source of interpreted code; empty for code outside of any
+    /// file.
     pub(crate) module: Box<str>,
-    /// The source file of what lies in no file of machine code, since names such as `run`, `<module>` and `<lambda>`
-    /// are in many of them; empty for all else.
+    /// The source file of interpreted code, since names such as `run`, `<module>` and `<lambda>` occur in many; empty
+    /// for other code.
     pub(crate) source: Box<str>,
-    /// The line where it begins, of what has no name of its own: there are many of them in a file. 0 of all else.
+    /// The first line of an anonymous function, since a file may have many; 0 for others.
     pub(crate) line: u64,
-    /// Whether it belongs to the program and not to the kernel, an interpreter or a library, as graphs tell it.
+    /// Whether it belongs to the program, and not to the kernel, an interpreter or a library; graphs use this too.
     pub(crate) own: bool,
 }
 
 impl Function {
-    /// What is shown behind its name: the file that it lies in, and where in it where the name does not tell. `None`
-    /// where there is no file, or the name is the file's.
+    /// The text after its name: its file, and its position there if the name is not unique. `None` if there is no file,
+    /// or the name is the file's.
     pub(crate) fn place(&self) -> Option<String> {
         if self.module.is_empty() || self.name.starts_with('[') {
             return None;
@@ -44,20 +44,20 @@ impl Function {
         Some(if self.line > 0 { format!("{}:{}", self.module, self.line) } else { self.module.to_string() })
     }
 
-    /// Whether it says more about why a thread waits than the function it called, which is one of another file:
-    /// `futex` may be called for anything, a queue of an interpreter's library for one thing. The C library starts
-    /// threads and programs, so it calls everything, and explains nothing.
+    /// Whether it explains better why a thread waits than the function it called in another file: `futex` may be called
+    /// for anything, a queue of an interpreter's library for one purpose. The C library starts threads and programs, so
+    /// it calls everything and explains nothing.
     pub(crate) fn explains(&self, called: &Function) -> bool {
         let c_library = ["libc.", "libc-", "libpthread", "ld-"].iter().any(|prefix| self.module.starts_with(prefix));
         !self.module.is_empty() && self.module != called.module && !c_library
     }
 
-    /// Whether nothing at all is known of it: code that was made at run time, without a perf map.
+    /// Whether nothing is known about it: generated code without a perf map.
     pub(crate) fn is_unknown(&self) -> bool {
         self.module.is_empty() && &*self.name == UNKNOWN
     }
 
-    /// Whether it waits for a process that the program started: `wait4`, under any of glibc's names for it.
+    /// Whether it waits for a child process: `wait4`, under any of glibc's names for it.
     pub(crate) fn waits_for_a_child(&self) -> bool {
         const NAMES: [&str; 5] = ["wait", "wait3", "wait4", "waitid", "waitpid"];
         let name = self.name.trim_start_matches('_');
@@ -67,7 +67,7 @@ impl Function {
     }
 }
 
-/// The functions that were seen, by number.
+/// All functions so far, by number.
 #[derive(Debug, Default)]
 pub(crate) struct Functions {
     all: Vec<Function>,
@@ -82,7 +82,7 @@ pub(crate) struct Lines {
 }
 
 impl Lines {
-    /// The functions at a location: more than one where functions were inlined.
+    /// The functions at a location: several if functions were inlined.
     pub(crate) fn of(&self, location: LocationId) -> &[u32] {
         let at = location.index();
         &self.numbers[self.starts[at] as usize..self.starts[at + 1] as usize]
@@ -141,7 +141,7 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
     });
     let name = match name.filter(|name| !name.trim().is_empty()) {
         Some(name) => printable(name),
-        // The vDSO has brackets of its own.
+        // The vDSO's name already has brackets.
         None if module.starts_with('[') => printable(module),
         None if module.is_empty() => UNKNOWN.into(),
         None => printable(&format!("[{module}]")),
@@ -153,13 +153,13 @@ fn function(dictionary: &Dictionary, location: &Location, line: Option<&Line>) -
     Function { name, module: printable(module), source, line, own }
 }
 
-/// Whether a name stands for functions without one, with their class or outer function in front: of JavaScript, Python
-/// and PHP.
+/// Whether a name is that of an anonymous function, possibly prefixed by its class or outer function, in JavaScript,
+/// Python or PHP.
 fn is_anonymous(name: &str) -> bool {
     ["<anonymous>", "<lambda>", "{closure}"].iter().any(|anonymous| name.ends_with(anonymous))
 }
 
-/// Text of a target as it may be shown: it must not be able to send commands to the terminal.
+/// Makes text of the target safe to show: it must not send control sequences to the terminal.
 pub(crate) fn printable(text: &str) -> Box<str> {
     let end = (0..=LONGEST_NAME.min(text.len())).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
     text[..end].chars().map(|c| if is_unprintable(c) { ' ' } else { c }).collect()

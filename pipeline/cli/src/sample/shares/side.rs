@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::Functions;
 
-/// The most places of waiting that are told apart.
+/// At most this many places of waiting are distinguished.
 const MOST_HOTSPOTS: usize = 100_000;
 
 /// The time of one function.
@@ -14,7 +14,7 @@ pub(crate) struct Cost {
     pub(crate) function: u32,
     /// In the function itself, in nanoseconds.
     pub(crate) own_nano: u64,
-    /// In it and all that it called, in nanoseconds. A function that calls itself counts once.
+    /// In it and its callees, in nanoseconds. Recursion counts once.
     pub(crate) total_nano: u64,
 }
 
@@ -23,8 +23,8 @@ pub(crate) struct Cost {
 pub(crate) struct Hotspot {
     /// The innermost function.
     pub(crate) leaf: u32,
-    /// The first function of the program itself among its callers, where the innermost is none; where there is none at
-    /// all (an interpreter's library), the first of another library than the innermost one's.
+    /// If the innermost function is not the program's, the first caller that is; without any (an interpreter's
+    /// library), the first caller from another library than the innermost function's.
     pub(crate) within: Option<u32>,
     /// The time, in nanoseconds.
     pub(crate) nano: u64,
@@ -34,7 +34,7 @@ pub(crate) struct Hotspot {
 #[derive(Debug, Default)]
 pub(crate) struct Side {
     costs: Vec<Cost>,
-    /// The stack at which a function was last counted, so that recursion counts once.
+    /// The stack in which a function was last counted, so that recursion counts once.
     last: Vec<u64>,
     hotspots: HashMap<(u32, Option<u32>), u64>,
     stacks: u64,
@@ -43,12 +43,10 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    /// Adds a stack and the time for which it stood: the functions at its leaf and those that called them, innermost
-    /// first.
+    /// Adds a stack and its time: the functions at its leaf and their callers, innermost first.
     ///
-    /// Of several functions at the leaf all but the last were inlined. Those of libraries are no place where a person
-    /// would look for time (`u64::wrapping_add`), so it is the innermost of the program's that has it, where there is
-    /// one.
+    /// Of several functions at the leaf all but the last were inlined. Nobody looks for time in inlined library
+    /// functions (`u64::wrapping_add`), so the time counts for the innermost function of the program, if there is one.
     pub(super) fn add(
         &mut self,
         functions: &Functions,
@@ -102,19 +100,19 @@ impl Side {
         self.nano
     }
 
-    /// How many observations there were.
+    /// The number of observations.
     pub(crate) fn observations(&self) -> u64 {
         self.observations
     }
 
-    /// The functions with time, most time in themselves first, then most in total, then by number.
+    /// The functions with any time, by own time, then total time (both descending), then number.
     pub(crate) fn by_own(&self) -> Vec<Cost> {
         let mut costs: Vec<_> = self.costs.iter().filter(|cost| cost.total_nano > 0).copied().collect();
         costs.sort_by_key(|cost| (std::cmp::Reverse((cost.own_nano, cost.total_nano)), cost.function));
         costs
     }
 
-    /// The places, most time first.
+    /// The places, largest time first.
     pub(crate) fn hotspots(&self) -> Vec<Hotspot> {
         let hotspots = self.hotspots.iter().filter(|&(_, &nano)| nano > 0);
         let mut hotspots: Vec<_> = hotspots.map(|(&(leaf, within), &nano)| Hotspot { leaf, within, nano }).collect();

@@ -4,7 +4,7 @@ use super::Shares;
 
 const MS: i64 = 1_000_000;
 
-/// A batch of wall time.
+/// A batch of wall-time samples.
 fn batch(build: impl FnOnce(&mut Builder)) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");
@@ -32,14 +32,14 @@ fn sample(builder: &mut Builder, stack: &[Option<LocationId>], milliseconds: i64
     builder.sample(stack, None, None, &[1], &[milliseconds * MS]);
 }
 
-/// The functions with their own and total time in milliseconds, most first.
+/// The functions with their own and total time in milliseconds, largest first.
 fn running(shares: &Shares) -> Vec<(&str, u64, u64)> {
     let ms = |nano: u64| nano / MS as u64;
     let costs = shares.running.by_own();
     costs.iter().map(|c| (&*shares.functions.get(c.function).name, ms(c.own_nano), ms(c.total_nano))).collect()
 }
 
-/// Guarantees: own time is the leaf's, total time is everybody's on the stack, and batches add up.
+/// Guarantees: own time belongs to the leaf, total time to every function on the stack, and batches add up.
 #[test]
 fn own_and_total() {
     let mut shares = Shares::default();
@@ -57,7 +57,7 @@ fn own_and_total() {
     assert_eq!(shares.running.observations(), 6);
 }
 
-/// Guarantees: a function that calls itself has its time once, however deep it is.
+/// Guarantees: the time of a recursive function counts once, however deep the recursion.
 #[test]
 fn recursion() {
     let mut shares = Shares::default();
@@ -72,7 +72,7 @@ fn recursion() {
     assert_eq!(running(&shares), [("walk", 40, 40), ("main", 0, 40)]);
 }
 
-/// Guarantees: of inlined functions the innermost has the time, those around it have it in total.
+/// Guarantees: of inlined functions the innermost has the own time, the outer ones have it in their total.
 #[test]
 fn inlined() {
     let mut shares = Shares::default();
@@ -87,8 +87,8 @@ fn inlined() {
     assert_eq!(running(&shares), [("inner", 30, 30), ("main", 0, 30), ("middle", 0, 30), ("outer", 0, 30)]);
 }
 
-/// Guarantees: what a library's inlined functions take is the time of the program's function that uses them; a
-/// library's function that was called keeps its own.
+/// Guarantees: the time of a library's inlined functions counts as own time of the program's function around them; a
+/// library function that was called keeps its own time.
 #[test]
 fn inlined_from_a_library() {
     let mut shares = Shares::default();
@@ -107,7 +107,7 @@ fn inlined_from_a_library() {
     assert!(running(&shares).contains(&("core::ops::add", 0, 30)));
 }
 
-/// Guarantees: a function without a name is called by its file, and the same name in two files is two functions.
+/// Guarantees: a function without a name is shown by its file, and the same name in two files is two functions.
 #[test]
 fn names() {
     let mut shares = Shares::default();
@@ -128,8 +128,8 @@ fn names() {
     assert_eq!(names, ["[libcrypto.so.3]", "[vdso]", "[unknown]", "init", "init"]);
 }
 
-/// Guarantees: functions of one name that an interpreter runs are told apart by their source files, each of which is
-/// shown by its last name; one that calls another is no recursion; one without a name is called by its file.
+/// Guarantees: interpreted functions of one name are distinguished by their source files, shown by their base names;
+/// one calling another is not recursion; a function without a name is shown by its file.
 #[test]
 fn interpreted() {
     let mut shares = Shares::default();
@@ -164,8 +164,8 @@ fn interpreted() {
     assert_eq!(told, expected);
 }
 
-/// Guarantees: functions without a name of their own are told apart by the line where they begin, which shows; others
-/// are one wherever they begin, and so is one in whatever line it is.
+/// Guarantees: anonymous functions are distinguished by the line where they begin, which is shown; named functions are
+/// one wherever they begin, and the current line never matters.
 #[test]
 fn anonymous_functions() {
     let mut shares = Shares::default();
@@ -205,8 +205,8 @@ fn anonymous_functions() {
     assert_eq!(told, expected.map(|(name, time)| (name.to_owned(), time)));
 }
 
-/// Guarantees: functions of an interpreter, and of extensions that come with it, are no code of the program, wherever
-/// the interpreter's code lies; what it runs is.
+/// Guarantees: functions of an interpreter and of its bundled extensions do not count as program code, wherever the
+/// interpreter's code is; the code that it runs does.
 #[test]
 fn own_code() {
     let mut shares = Shares::default();
@@ -235,8 +235,8 @@ fn own_code() {
     assert_eq!((costs.len(), own), (9, vec!["nodeship", "shop.py"]));
 }
 
-/// Attack: a function's name that holds commands for the terminal.
-/// Guarantees: nothing but what can be seen is shown.
+/// Attack: a function name with terminal control sequences.
+/// Guarantees: only visible characters are shown.
 #[test]
 fn attack_terminal_commands() {
     let mut shares = Shares::default();
@@ -253,8 +253,8 @@ fn attack_terminal_commands() {
     assert!(function.name.contains("gone"));
 }
 
-/// Guarantees: waiting time is apart from running time, and each wait names the program's function that led to it,
-/// through libraries and the language's own.
+/// Guarantees: waiting time is separate from running time, and each wait is attributed to the program's function that
+/// led to it, through libraries and the language runtime.
 #[test]
 fn waiting() {
     let mut shares = Shares::default();
@@ -275,9 +275,8 @@ fn waiting() {
     assert_eq!(hotspots, [("syscall", Some("app::worker"), 90), ("syscall", None, 5), ("app::main", None, 3)]);
 }
 
-/// Guarantees: where no function of the program led to a wait, as in an interpreter whose code is a library, the first
-/// function of another library says what is waited for; the C library's own start of a thread says nothing, nor does
-/// compiled code without a name.
+/// Guarantees: if no function of the program led to a wait, as in an interpreter whose code is a library, the first
+/// function of another library is shown; the C library's thread start, and compiled code without a name, are skipped.
 #[test]
 fn waits_in_libraries() {
     let mut shares = Shares::default();
@@ -304,7 +303,8 @@ fn waits_in_libraries() {
     assert_eq!(hotspots, expected);
 }
 
-/// Guarantees: waiting for children is known under each name that glibc has for it, and a program's own `wait` is none.
+/// Guarantees: waiting for children is recognised under each name that glibc has for it, but not a program's own
+/// `wait`.
 #[test]
 fn waits_for_children() {
     let function =
@@ -317,7 +317,7 @@ fn waits_for_children() {
     }
 }
 
-/// Guarantees: counts are worth their period, and what is no time is left out.
+/// Guarantees: counts are multiplied by their period, and values that are not time are left out.
 #[test]
 fn units() {
     let mut shares = Shares::default();

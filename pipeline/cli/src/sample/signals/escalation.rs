@@ -1,25 +1,25 @@
-//! What a signal means after those before it.
+//! Decides the meaning of a signal from those before it.
 
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
-/// How long a command may take to end after a signal that a process sent: about what container runtimes and service
-/// managers grant. They cannot be asked, and end profbridge, and the command with it, where they grant less.
+/// How long a command may take to end after a signal from a process: about the grace period of container runtimes and
+/// service managers. Theirs cannot be queried; if it is shorter, they kill profbridge and with it the command.
 pub(super) const GRACE: Duration = Duration::from_secs(30);
 
-/// Signals so shortly after the first belong to it: `timeout` sends one to the process and another to its group,
-/// service managers SIGTERM and SIGHUP, and no person presses a key twice so fast.
+/// Signals this shortly after the first belong to it: `timeout` signals both the process and its group, service
+/// managers send SIGTERM and SIGHUP, and no person presses a key twice so fast.
 const TOGETHER: Duration = Duration::from_millis(200);
 
-/// What is to be done about a signal.
+/// The reaction to a signal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// The first one: sampling ends, and the command is told.
+    /// The first one: sampling ends, and the command gets it.
     Begin,
-    /// Another one that belongs to the first: the command is told.
+    /// A different one that belongs to the first: the command gets it.
     AsWell,
-    /// The same once more, which belongs to the first: nothing.
+    /// The same one again, which belongs to the first: ignored.
     Again,
     /// The second one: everything ends.
     End,
@@ -34,8 +34,8 @@ pub(super) struct Escalation {
 }
 
 impl Escalation {
-    /// Takes a signal. One from the terminal sets no deadline: a person who sits there sees that the command goes on,
-    /// and may wish it.
+    /// Handles a signal. One from the terminal sets no deadline: the user sees that the command continues, and may want
+    /// that.
     pub(super) fn hear(&mut self, signal: Signal, from_terminal: bool, now: Instant) -> Answer {
         let Some(first) = self.first else {
             self.first = Some(now);
@@ -53,12 +53,12 @@ impl Escalation {
         Answer::AsWell
     }
 
-    /// When the command is to be killed.
+    /// When the command must be killed.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// Whether the command is to be killed now: said once.
+    /// Returns once that the command must be killed now.
     pub(super) fn is_due(&mut self, now: Instant) -> bool {
         self.deadline.take_if(|deadline| *deadline <= now).is_some()
     }
@@ -68,8 +68,8 @@ impl Escalation {
 mod tests {
     use super::*;
 
-    /// Guarantees: the first signal begins the end, the second one ends everything, and what comes together is one
-    /// request, of which the command is told each signal once.
+    /// Guarantees: the first signal starts the end, the second one ends everything, and signals that arrive together
+    /// are one request; each is forwarded to the command once.
     #[test]
     fn requests() {
         let start = Instant::now();
@@ -81,8 +81,8 @@ mod tests {
         assert_eq!(escalation.hear(Signal::SIGINT, true, start + TOGETHER), Answer::End);
     }
 
-    /// Guarantees: a command that was told by a process is killed after the time that it was granted, once; one that
-    /// somebody at a terminal interrupted is not.
+    /// Guarantees: after a signal from a process the command is killed once when its grace period ends; after a signal
+    /// from the terminal it is not.
     #[test]
     fn deadlines() {
         let start = Instant::now();

@@ -13,7 +13,7 @@ use crate::views::flamegraph::Layout;
 
 const T0: u64 = 1_790_000_000_000_000_000;
 
-/// Two seconds of a process: a thread that runs, and another that waits.
+/// Two seconds of a process: a running thread and a waiting one.
 fn process(builder: &mut Builder, (pid, name): (i64, &str), start: u64, running: bool) {
     builder.resource(&[
         ("host.name", "h".into()),
@@ -42,7 +42,7 @@ fn part(start: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// The same where another process did nothing but wait for it.
+/// The same with another process that only waited for it.
 fn part_with_wrapper(name: &str) -> Profiles {
     let mut builder = Builder::new();
     process(&mut builder, (6, "timeout"), T0, false);
@@ -50,7 +50,7 @@ fn part_with_wrapper(name: &str) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Time on the processor.
+/// CPU time.
 fn part_on_cpu() -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("process.pid", 7.into()), ("process.executable.name", "app".into())]);
@@ -62,7 +62,7 @@ fn part_on_cpu() -> Profiles {
     builder.finish().unwrap()
 }
 
-/// A file, as what its ending says.
+/// A destination with the format of its file extension.
 fn destination(path: PathBuf) -> Destination {
     let format = destination::format_of(&path).unwrap();
     Destination { path, format, layout: Layout::default() }
@@ -81,8 +81,8 @@ fn write(folder: &Path, name: &str, parts: &[Profiles]) -> Vec<PathBuf> {
     files.into_iter().map(|(path, _)| path).collect()
 }
 
-/// Guarantees: on the wall clock running and waiting stacks have roots of their own, then the thread; on the
-/// processor there is nothing to tell apart.
+/// Guarantees: for wall time, running and waiting stacks have separate roots, then the thread; CPU time needs no such
+/// roots.
 #[test]
 fn folded() {
     let folder = tempfile::tempdir().unwrap();
@@ -93,8 +93,7 @@ fn folded() {
     assert_eq!(fs::read_to_string(&written[0]).unwrap(), "runner;hot 2000000000\n");
 }
 
-/// Guarantees: where there are several processes each stack stands below its own, and a process's name cannot end a
-/// frame.
+/// Guarantees: with several processes each stack is below its own, and a process name cannot end a frame.
 #[test]
 fn several_processes() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,7 +110,7 @@ fn several_processes() {
     assert!(["timeout (pid 6)", "app (pid 7)"].iter().all(|name| svg.contains(name)), "{svg}");
 }
 
-/// Guarantees: a flame graph shows the functions under what their threads did, and says of what it is.
+/// Guarantees: a flame graph shows the functions below the state of their threads, and names its subject.
 #[test]
 fn svg() {
     let folder = tempfile::tempdir().unwrap();
@@ -123,7 +122,7 @@ fn svg() {
     );
 }
 
-/// Guarantees: of several processes the one with the most samples is in the file that was named, and none is lost.
+/// Guarantees: of several processes the one with the most samples is in the named file, and none is lost.
 #[test]
 fn pprof() {
     let folder = tempfile::tempdir().unwrap();
@@ -155,7 +154,7 @@ fn pprof() {
     assert_eq!(functions.collect::<Vec<_>>(), [["worker"], ["wrapper"]]);
 }
 
-/// Guarantees: parts become one OTLP message with every observation in it.
+/// Guarantees: parts become one OTLP message that contains every observation.
 #[test]
 fn otlp() {
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +165,7 @@ fn otlp() {
     assert_eq!(decoded.profiles.observations(), 2 * 202);
 }
 
-/// Guarantees: however long a run is, a process is one pprof profile, and all of it one OTLP message.
+/// Guarantees: however long a run is, each process is one pprof profile, and all of them one OTLP message.
 #[test]
 fn long_run() {
     let folder = tempfile::tempdir().unwrap();
@@ -190,7 +189,7 @@ fn long_run() {
     assert_eq!(decoded.profiles.observations(), 2_100_000);
 }
 
-/// Guarantees: each part is an envelope of its own beside the first, and each passes Relay's rules.
+/// Guarantees: each part is a separate envelope beside the first, and each satisfies Relay's rules.
 #[test]
 fn envelopes() {
     let folder = tempfile::tempdir().unwrap();
@@ -204,7 +203,7 @@ fn envelopes() {
     }
 }
 
-/// Guarantees: where nothing was sampled no empty file is left, and it is said which one was not written.
+/// Guarantees: without samples no empty file is left, and the message names the file that was not written.
 #[test]
 fn nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -7,7 +7,7 @@ use crate::top::keys::Key;
 /// A stack, leaf first, as (file, name), with its thread and its milliseconds.
 type Stack<'a> = (&'a [(&'a str, &'a str)], (i64, &'a str), i64);
 
-/// Profiles of such stacks.
+/// Profiles of these stacks.
 fn batch(stacks: &[Stack<'_>]) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");
@@ -56,7 +56,7 @@ fn halves(running: &Profiles, waiting: Option<&Profiles>) -> Halves {
     Halves { whole: running.clone(), each: vec![each], malformed: 0 }
 }
 
-/// Two seconds: 1.2 s in `rank`, 0.6 s in `memcpy` that it called, 0.2 s in `parse`, and a thread that waited.
+/// Two seconds: 1.2 s in `rank`, 0.6 s in `memcpy` that it called, 0.2 s in `parse`, and a waiting thread.
 fn state() -> State {
     let mut state = State::default();
     let main = (7, "app");
@@ -75,7 +75,7 @@ fn text(rows: &[Row]) -> String {
     rows.iter().map(|row| format!("{}\n", row.text.trim_end())).collect()
 }
 
-/// Guarantees: at 80 columns the whole of a view is what is written here: running beside waiting, threads, own code
+/// Guarantees: at 80 columns the view looks exactly as written here: running beside waiting, threads, program code
 /// first.
 #[test]
 fn eighty_columns() {
@@ -103,7 +103,7 @@ q quit  s t w sort  / filter  o own first  h threads  a all time  7 functions
     assert_eq!(text(&drawn), expected, "\n{}", text(&drawn));
 }
 
-/// Guarantees: at 120 columns there are seconds as well.
+/// Guarantees: at 120 columns seconds are shown as well.
 #[test]
 fn a_hundred_and_twenty_columns() {
     let drawn = text(&draw(&mut state(), 120, 14));
@@ -117,8 +117,8 @@ fn a_hundred_and_twenty_columns() {
     }
 }
 
-/// Guarantees: whatever the size, there are as many lines as the terminal has, none is wider than it, however long or
-/// wide names are, and nothing panics.
+/// Guarantees: at any size there are exactly as many lines as the terminal has, none is too wide, however long or wide
+/// the names, and nothing panics.
 #[test]
 fn any_size() {
     let mut state = state();
@@ -141,7 +141,7 @@ fn any_size() {
     assert!(line.ends_with("::rank<漢字漢字>"), "both ends of a name are there: {line}");
 }
 
-/// Guarantees: keys sort, filter, scroll and switch, and say the end; letters belong to the filter while it is typed.
+/// Guarantees: keys sort, filter, scroll, switch and quit; while the filter is typed, letters belong to it.
 #[test]
 fn keys() {
     let mut state = state();
@@ -182,7 +182,7 @@ fn keys() {
     assert!(press(&mut state, "q"));
 }
 
-/// Guarantees: what is shown is of the last ten seconds, or on demand of all time; what was said last is shown.
+/// Guarantees: the last ten seconds are shown, or on demand the whole run; the latest message is shown.
 #[test]
 fn lately() {
     let mut state = state();
@@ -200,15 +200,15 @@ fn lately() {
     assert!(drawn.contains("all time: running 0.08 processors"), "{drawn}");
 }
 
-/// Guarantees: what is known is divided by the time that it is of, however far that lies behind, from the first samples
-/// on and when older ones are left out.
+/// Guarantees: sums are divided by the time they cover, however far the data lags, from the first samples on and after
+/// old parts are dropped.
 #[test]
 fn behind() {
     let mut state = State::default();
     let summary = |state: &State| plain(state)[1].clone();
     let busy = |milliseconds| halves(&batch(&[(&[(APP, "work")], (7, "app"), milliseconds)]), None);
     let at = |milliseconds: u64| Look { elapsed: Duration::from_millis(milliseconds), ..look(0) };
-    // A thread that is always busy is heard of each half second, and its names come another half second later.
+    // A busy thread is reported each half second, and its names arrive another half second later.
     for part in 1..=60 {
         let until = part * 500;
         state.look(&at(until + 500));
@@ -222,7 +222,7 @@ fn behind() {
         state.since_start = false;
     }
     assert!(summary(&state).starts_with("last 10 s: "), "{}", summary(&state));
-    // Nothing is heard of threads that do not run, in cpu mode. What is known ends two seconds ago then.
+    // In cpu mode idle threads are not reported. Then the data counts as known up to two seconds ago.
     state.look(&at(37_000));
     assert!(summary(&state).contains("running 0.50 processors"), "{}", summary(&state));
     state.look(&at(100_000));
@@ -231,8 +231,8 @@ fn behind() {
     assert!(summary(&state).starts_with("last 10 s: running 0.05 processors"), "{}", summary(&state));
 }
 
-/// Guarantees: no thread has more than all of the time, though its samples may cover more than the time between their
-/// arrivals, and no more threads wait than there are.
+/// Guarantees: no thread exceeds 100 %, though its samples may cover more than the time between their arrivals, and no
+/// more threads wait than there are.
 #[test]
 fn no_more_than_all() {
     let mut state = State::default();
@@ -254,8 +254,8 @@ fn no_more_than_all() {
     }
 }
 
-/// Guarantees: functions of the kernel are no code of the program, and a thread that waits in one is shown where the
-/// program called it.
+/// Guarantees: kernel functions are not program code, and a thread that waits in one is shown where the program called
+/// it.
 #[test]
 fn the_kernel() {
     let mut builder = Builder::new();
@@ -280,8 +280,8 @@ fn the_kernel() {
     assert!(drawn.iter().any(|row| row.text.ends_with("  serve") && row.text.starts_with(" 90.0 %")), "{drawn:?}");
 }
 
-/// Guarantees: more threads than there is room for are counted, those that run come first, and where there are several
-/// processes each thread says its own.
+/// Guarantees: threads that do not fit are counted, running ones come first, and with several processes each thread
+/// shows its own.
 #[test]
 fn many_threads() {
     let mut state = State::default();
@@ -290,7 +290,7 @@ fn many_threads() {
     state.take(&halves(&batch(&stacks), None), Duration::from_secs(2));
     let drawn = text(&draw(&mut state, 80, 24));
     assert!(drawn.contains("pool (40)") && drawn.contains("and 36 more"), "{drawn}");
-    // A heading without a thread below it says nothing.
+    // A heading without a thread below it would be useless.
     for height in 0..24 {
         let drawn = text(&draw(&mut state, 80, height));
         assert_eq!(drawn.contains("wait  thread"), drawn.contains("pool ("), "{height}: {drawn}");
@@ -302,7 +302,7 @@ fn many_threads() {
     assert!(drawn.contains("job (pid 9) other (41)") && drawn.contains("app (pid 7) pool (40)"), "{drawn}");
 }
 
-/// Guarantees: without a terminal the same is written in lines, the ten functions with most time, names in full.
+/// Guarantees: without a terminal the same is written as lines: the ten most expensive functions, with full names.
 #[test]
 fn lines() {
     let lines = plain(&state());
