@@ -1,4 +1,4 @@
-//! The machine: which core runs what, what Linux knows of a process, and whether the machine keeps its speed.
+//! The machine: assigns cores, reads Linux's data about processes, and checks whether the machine's speed is constant.
 
 use std::io::Write;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use super::Error;
 /// The core that the load generator and the sink share.
 pub(crate) const HELPERS_CORE: usize = 0;
 
-/// The core of what is measured.
+/// The core of the measured process.
 pub(crate) const TARGET_CORE: usize = 1;
 
-/// Keeps this thread, and whatever it starts from now on, on one core.
+/// Pins this thread, and all threads and processes that it starts from now on, to one core.
 pub(crate) fn pin(core: usize) -> Result<(), Error> {
     let mut cores = CpuSet::new();
     cores.set(core)?;
     Ok(sched_setaffinity(Pid::from_raw(0), &cores)?)
 }
 
-/// Runs `work` on a thread that has its home on `core`.
+/// Runs `work` on a thread pinned to `core`.
 pub(crate) fn on<T: Send + 'static>(
     core: usize,
     work: impl FnOnce() -> Result<T, Error> + Send + 'static,
@@ -33,8 +33,8 @@ pub(crate) fn on<T: Send + 'static>(
     thread.join().map_err(|_| "a thread panicked")?
 }
 
-/// The calibrator: the CPU time of a piece of work that never changes, in nanoseconds, the least of some repetitions.
-/// When it takes longer, the machine is slower.
+/// The calibrator: the minimum CPU time of a constant piece of work over several repetitions, in nanoseconds. If it
+/// increases, the machine has become slower.
 pub(crate) fn calibrate() -> Result<f64, Error> {
     let mut least = Duration::MAX;
     for _ in 0..12 {
@@ -50,7 +50,7 @@ fn calibrator() -> usize {
     let mut rng = fastrand::Rng::with_seed(1);
     let text: Vec<u8> = (0..1 << 20).map(|_| b"profiles of threads"[rng.usize(..19)]).collect();
     let mut encoder = ZlibEncoder::new(Vec::new(), Compression::new(1));
-    // A vector takes every write.
+    // Writing to a vector cannot fail.
     encoder.write_all(&text).and_then(|()| encoder.finish()).map_or(0, |out| out.len())
 }
 
@@ -61,14 +61,14 @@ fn odd(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("cannot read {what}"))
 }
 
-/// The CPU time of all threads of a process, ended ones included, to 10 ms. The kernel scales it to the exact run
-/// time, so it does not depend on what happened to run at a tick (`kernel/sched/cputime.c`).
+/// The CPU time of all threads of a process, including ended ones, to 10 ms. The kernel scales it to the exact run
+/// time, so it does not depend on which thread ran at a tick (`kernel/sched/cputime.c`).
 pub(crate) fn cpu(pid: u32) -> io::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     ticks(&stat).map(|ticks| TICK * ticks).ok_or_else(|| odd("/proc/PID/stat"))
 }
 
-/// The user and system time in a line of `/proc/PID/stat`, in ticks. The name in it may hold anything.
+/// The user and system time in a line of `/proc/PID/stat`, in ticks. The name in it may contain anything.
 fn ticks(stat: &str) -> Option<u32> {
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_ascii_whitespace().skip(11);
@@ -76,13 +76,13 @@ fn ticks(stat: &str) -> Option<u32> {
     Some(next()? + next()?)
 }
 
-/// The CPU time of the threads of a process and of the processes that it has started, to the nanosecond, as of the last
-/// time each thread gave up its core. The kernel must count it (`CONFIG_SCHED_INFO`).
+/// The CPU time of the threads of a process and of its descendants, to the nanosecond, as of the last time each thread
+/// yielded its core. The kernel must measure it (`CONFIG_SCHED_INFO`).
 pub(crate) fn exact_cpu(pid: u32) -> io::Result<Duration> {
     let mut all = Duration::ZERO;
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         let thread = thread?.path();
-        // A thread that ends meanwhile takes its time with it.
+        // The time of a thread that ends meanwhile is lost.
         let Ok(text) = fs::read_to_string(thread.join("schedstat")) else { continue };
         let nanos = text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok());
         all += nanos.map(Duration::from_nanos).ok_or_else(|| odd("/proc/PID/task/TID/schedstat"))?;
@@ -97,9 +97,9 @@ pub(crate) fn exact_cpu(pid: u32) -> io::Result<Duration> {
 /// The memory of a process, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Memory {
-    /// What is resident now.
+    /// The current resident memory.
     pub(crate) resident: u64,
-    /// The most that ever was.
+    /// The peak resident memory.
     pub(crate) peak: u64,
 }
 
@@ -128,7 +128,7 @@ mod tests {
         assert_eq!(ticks("7 (a) R 1"), None);
     }
 
-    /// Guarantees: what is read of this process is plausible: memory that is touched shows, and work takes time.
+    /// Guarantees: the values of this process are plausible: touched memory shows, and work takes time.
     #[test]
     fn this_process() {
         let pid = std::process::id();

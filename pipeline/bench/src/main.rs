@@ -1,13 +1,13 @@
-//! `profbridge-bench`: the figures of profbridge. Never shipped. It runs from a checkout.
+//! `profbridge-bench`: measures the figures of profbridge. It is never shipped, and runs from a checkout.
 //!
 //! The rules of measuring, which the README explains:
 //!
-//! * Only ratios of runs that lie next to each other in time are reported ([`pairs`]); a pair during which the machine
-//!   changed its speed is thrown away.
+//! * Only ratios of adjacent runs are reported ([`pairs`]); a pair during which the machine's speed changed is
+//!   discarded.
 //! * CPU time counts, not wall time ([`machine`]), per observation that arrived.
-//! * End to end, what is measured is a process with a core of its own ([`end_to_end`]); what sends and what takes are in
-//!   this one, on another core.
-//! * Each figure is printed beside what it must reach, and written as JSON ([`report`]).
+//! * In end-to-end tests, the measured process has its own core ([`end_to_end`]); sender and sink are in this process,
+//!   on another core.
+//! * Each figure is printed with its goal, and written as JSON ([`report`]).
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -29,7 +29,7 @@ mod sampler;
 mod statistics;
 mod traces;
 
-/// Whatever can go wrong: the harness has nobody to tell but its user.
+/// Any error: the harness only reports it to its user.
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The figures of profbridge.
@@ -87,7 +87,7 @@ fn run(command: Command) -> Result<(), Error> {
         Command::WriteLayouts { out } => {
             std::fs::create_dir_all(&out)?;
             let mut request = plain(fixture::request());
-            // Where each profile has tables of its own, one is as large as all others are together.
+            // In layouts with tables per profile, each profile is as large as all others together.
             request.resource_profiles.truncate(1);
             for (number, (layout, bytes)) in (0_u8..).zip(earlier(&request)) {
                 write(&out.join(layout), &[&[number], &bytes[..]].concat())?;

@@ -1,7 +1,7 @@
-//! The most memory that the hard moments take, beside the limit that was configured: a shutdown with thousands of open
-//! windows, the same behind a limit that is too small for them, a request of a few hundred kilobytes that names
-//! hundreds of thousands of processes, several of its kind at the same time, and many that unpack to nothing but zeros;
-//! for traces, requests of a million spans and of a hundred thousand traces.
+//! Measures the peak memory under stress, compared with the configured limit: a shutdown with thousands of open
+//! windows, the same with a limit that is too small for them, a request of a few hundred kilobytes that names hundreds
+//! of thousands of processes, several of these at the same time, and many that decompress to zeros; for traces,
+//! requests with a million spans and with a hundred thousand traces.
 
 mod spans;
 
@@ -59,42 +59,42 @@ const MOST_SPANS: u64 = 1_000_000;
 /// Traces in one request.
 const MOST_TRACES: u64 = 100_000;
 
-/// Where profiles are sent to.
+/// The path for profiles.
 const PROFILES: &str = "/v1development/profiles";
 
-/// What may be resident beyond the limit: the program itself, a batch under way, and what the allocator keeps.
+/// The resident bytes allowed beyond the limit: the program itself, a batch in progress, and the allocator's reserve.
 const BEYOND: u64 = 32 << 20;
 
-/// Samples of a process.
+/// Samples per process.
 const SAMPLES: u64 = 40;
 
-/// Processes of a request.
+/// Processes per request.
 const TOGETHER: i64 = 250;
 
-/// Functions of all processes, and frames of a stack.
+/// The number of functions in all processes, and of frames per stack.
 const FUNCTIONS: u64 = 4000;
 const DEPTH: u64 = 30;
 
-/// A sender whose request was refused for now waits so long.
+/// How long a sender waits after a temporary refusal.
 const LATER: Duration = Duration::from_millis(200);
 
-/// How long a request, or the end of the process, may take.
+/// The maximum duration of a request, or of the process's shutdown.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// After so long without work what is resident is looked at.
+/// How long the process must be idle before its resident memory is measured.
 const REST: Duration = Duration::from_secs(3);
 
-/// So many requests of zeros come at the same time, and unpack to so many bytes each.
+/// The number of concurrent requests of zeros, and the decompressed size of each.
 const ZEROS: (usize, usize) = (32, 30 << 20);
 
 /// Requests, and how they are sent.
 struct Load {
     name: &'static str,
-    /// Where they are sent to.
+    /// Their path.
     path: &'static str,
     requests: Vec<Vec<u8>>,
     gzipped: bool,
-    /// How many are on their way at the same time.
+    /// How many are sent concurrently.
     at_once: usize,
     /// The window of `dedup`.
     dedup_window: &'static str,
@@ -106,19 +106,19 @@ impl Default for Load {
     }
 }
 
-/// What one run came to, in bytes.
+/// The results of one run, in bytes.
 #[derive(Clone, Copy, Debug)]
 struct Outcome {
     peak: u64,
-    /// What was resident when everything was taken in and nothing was under way.
+    /// Resident memory when everything was taken in and nothing was in progress.
     at_rest: u64,
-    /// Observations or spans that the process said were dropped.
+    /// The observations or spans that the process reported as dropped.
     dropped: u64,
-    /// Requests that it took. The others were refused for good.
+    /// The number of accepted requests. The others were refused permanently.
     taken: usize,
 }
 
-/// Measures, and reports.
+/// Measures and reports.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let mut report = Report::new("memory-bounds");
     let (loads, noun) = match options.spans {
@@ -156,12 +156,12 @@ fn of_profiles(options: &Options, report: &mut Report) -> Result<Vec<Load>, Erro
     let merged: Result<Vec<Vec<u8>>, Error> = requests.iter().map(|request| gzip(request)).collect();
     let merged = merged.map(|merged| [merged, zeros.clone()].concat());
     Ok(vec![
-        // At the smallest limit most of it is put out for want of memory, before the end.
+        // At the smallest limit most windows are flushed because memory is short, before the end.
         Load { name: "flush and relief", requests, gzipped: false, ..Load::default() },
         Load { name: "hostile request", requests: vec![hostile], ..Load::default() },
         Load { name: "8 hostile requests at once", requests: together?, at_once: 8, ..Load::default() },
         Load { name: "32 requests of zeros at once", requests: zeros, at_once: ZEROS.0, ..Load::default() },
-        // What was merged is put out for want of memory while there is more to take in.
+        // Merged profiles are flushed because memory is short while more requests arrive.
         Load {
             name: "zeros beside a window of dedup",
             requests: merged?,
@@ -172,7 +172,7 @@ fn of_profiles(options: &Options, report: &mut Report) -> Result<Vec<Load>, Erro
     ])
 }
 
-/// Sends requests to a fresh process, ends it, and says what it took.
+/// Sends requests to a new process, stops it, and returns its results.
 fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error> {
     let folder = end_to_end::begin()?;
     let sink = Sink::start(true)?;
@@ -206,7 +206,7 @@ fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error
     }
     let begin = Instant::now();
     while target.process.runs() {
-        // Gone between the two questions: what was seen last holds.
+        // The process ended between the two queries, so the last value counts.
         memory = machine::memory(pid).unwrap_or(memory);
         if begin.elapsed() > PATIENCE {
             return Err("the process does not end".into());
@@ -218,7 +218,7 @@ fn measured(options: &Options, limit: u64, load: &Load) -> Result<Outcome, Error
     Ok(Outcome { peak: memory.peak, at_rest, dropped, taken: taken.into_inner() })
 }
 
-/// The observations that a line of the final report calls dropped: `dropped 3 queue_full, 5 shutdown`.
+/// The observations that a line of the final report lists as dropped: `dropped 3 queue_full, 5 shutdown`.
 fn dropped(line: &str) -> u64 {
     let totals = [" pipeline profiles: ", " pipeline traces: ", " exporter sentry: ", " exporter otlp: "];
     let is_total = totals.iter().any(|total| line.contains(total));
@@ -227,7 +227,7 @@ fn dropped(line: &str) -> u64 {
     losses.split(", ").map_while(loss).sum()
 }
 
-/// Processes as a profiler sends them: 40 samples each, of stacks that have functions in common.
+/// Typical processes: 40 samples each, whose stacks have common functions.
 fn usual(processes: std::ops::Range<i64>, now: u64) -> Vec<u8> {
     let names: Vec<String> =
         (0..FUNCTIONS).map(|n| format!("go!module_{}.subsystem.a_function_with_number_{n}", n % 50)).collect();
@@ -236,7 +236,7 @@ fn usual(processes: std::ops::Range<i64>, now: u64) -> Vec<u8> {
     for pid in processes {
         builder = builder.process("fleet", pid).on_cpu(20);
         for sample in 0..SAMPLES {
-            // The leaves differ, the callers are those of one of a hundred threads.
+            // Leaves differ, callers are those of one of a hundred threads.
             let thread = random.u64(0..100);
             let leaf = random.u64(0..FUNCTIONS);
             let stack: Vec<&str> = std::iter::once(leaf)
@@ -249,7 +249,7 @@ fn usual(processes: std::ops::Range<i64>, now: u64) -> Vec<u8> {
     builder.build().encode_to_vec()
 }
 
-/// A request that says as little as it can of as many processes as it can.
+/// A request with as many processes, and as little data for each, as possible.
 fn many_processes(processes: i64, host: &str, now: u64) -> Vec<u8> {
     let mut builder = RequestBuilder::new();
     for pid in 0..processes {
@@ -265,8 +265,8 @@ fn gzip(bytes: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(encoder.finish()?)
 }
 
-/// Posts a request, again and again while it is told to come later, and says whether it was taken. One that is refused
-/// for good is an answer too.
+/// Posts a request, and retries while the answer is to come later. Returns whether it was accepted; a permanent refusal
+/// is no error.
 fn post(address: SocketAddr, path: &str, body: &[u8], gzipped: bool) -> Result<bool, Error> {
     let encoding = if gzipped { "Content-Encoding: gzip\r\n" } else { "" };
     let begin = Instant::now();
@@ -279,7 +279,7 @@ fn post(address: SocketAddr, path: &str, body: &[u8], gzipped: bool) -> Result<b
             "POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
              Content-Type: application/x-protobuf\r\n{encoding}Content-Length: {length}\r\n\r\n"
         )?;
-        // Refused early, the connection is closed while the body is on its way: what was answered counts.
+        // After an early refusal the connection is closed during the body; only the answer matters.
         stream.write_all(body).ok();
         let mut answer = Vec::new();
         stream.read_to_end(&mut answer).ok();
@@ -297,7 +297,7 @@ fn post(address: SocketAddr, path: &str, body: &[u8], gzipped: bool) -> Result<b
 mod tests {
     use super::*;
 
-    /// Guarantees: losses are read from the lines that sum up a pipeline and an exporter, and from no other.
+    /// Guarantees: losses are only read from the summary lines of pipelines and exporters.
     #[test]
     fn losses_in_the_report() {
         let line = "2026 INFO pipeline profiles: 9 in, 1 out, dropped 3 limit_exceeded, 5 shutdown";

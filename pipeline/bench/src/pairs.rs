@@ -1,28 +1,28 @@
-//! Two things measured in turns: A B B A A B B A ..., so that whatever drifts, drifts for both.
+//! Measures two sides alternately: A B B A A B B A ..., so that any drift affects both.
 
 use serde::Serialize;
 
 use super::{Error, statistics};
 
-/// A pair is thrown away where the calibrator moved further than this from its median over the run.
+/// A pair is discarded if the calibrator deviates by more than this from its median over the run.
 const DRIFT: f64 = 0.10;
 
-/// What the pairs said.
+/// The result of the pairs.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// B's cost by A's, pair by pair.
+    /// B's cost divided by A's, for each pair.
     pub(crate) ratios: Vec<f64>,
     /// Their median.
     pub(crate) ratio: f64,
-    /// The bootstrap's 95 % interval of the median.
+    /// The bootstrapped 95 % confidence interval of the median.
     pub(crate) interval: (f64, f64),
     /// The median cost of A.
     pub(crate) a: f64,
     /// The median cost of B.
     pub(crate) b: f64,
-    /// Pairs that were thrown away.
+    /// The number of discarded pairs.
     pub(crate) rejected: usize,
-    /// The calibrator's spread over the run, highest by lowest.
+    /// The calibrator's highest value in the run divided by its lowest.
     pub(crate) calibrator_spread: f64,
 }
 
@@ -36,7 +36,7 @@ struct Pair {
 /// Measures `wanted` pairs. `calibrate` returns the calibrator's time; `a` and `b` return a cost.
 ///
 /// # Errors
-/// Whatever the measurements fail with, or most pairs had to be thrown away.
+/// Any error of the measurements, or if most pairs had to be discarded.
 pub(crate) fn measure(
     wanted: usize,
     mut calibrate: impl FnMut() -> Result<f64, Error>,
@@ -81,7 +81,7 @@ pub(crate) fn measure(
     })
 }
 
-/// The pairs during which the machine kept its speed, and the calibrator's spread over all.
+/// The pairs during which the machine's speed was constant, and the calibrator's spread over all.
 fn kept(pairs: &[Pair]) -> (Vec<&Pair>, f64) {
     let all: Vec<f64> = pairs.iter().flat_map(|pair| pair.calibrations.iter().copied()).collect();
     let usual = statistics::median(&all);
@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: the order is A B B A, and the ratio is B's cost by A's.
+    /// Guarantees: the order is A B B A, and the ratio is B's cost divided by A's.
     #[test]
     fn order_and_ratio() {
         let order = RefCell::new(String::new());
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!((outcome.ratio, outcome.interval, outcome.rejected), (6.0, (6.0, 6.0), 0));
     }
 
-    /// Guarantees: a pair during which the calibrator moved is thrown away and another one measured.
+    /// Guarantees: a pair during which the calibrator deviated is discarded and replaced.
     #[test]
     fn drift() {
         let calls = RefCell::new(0);
@@ -121,7 +121,7 @@ mod tests {
         assert_eq!((outcome.ratios.len(), outcome.rejected), (4, 1));
     }
 
-    /// Guarantees: a machine that never keeps its speed gives no figure.
+    /// Guarantees: a machine whose speed is never constant gives no figure.
     #[test]
     fn restless() {
         let calls = RefCell::new(0);

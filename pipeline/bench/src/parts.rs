@@ -1,4 +1,5 @@
-//! CPU per observation in one process: an encoded request to compressed chunks, profbridge against the control.
+//! CPU time per observation in one process, from an encoded request to compressed chunks: profbridge compared with the
+//! control.
 
 mod ours;
 
@@ -48,7 +49,7 @@ fn goal(shape: Shape) -> Option<Goal> {
     }
 }
 
-/// Repeats `work` for at least `seconds` of CPU time, once at least. Returns nanoseconds per run.
+/// Repeats `work` for at least `seconds` of CPU time, and at least once. Returns nanoseconds per run.
 fn time(seconds: f64, mut work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
     let start = thread_cpu()?;
     let mut runs = 0;
@@ -62,13 +63,13 @@ fn time(seconds: f64, mut work: impl FnMut() -> Result<(), Error>) -> Result<f64
         if took >= Duration::from_secs_f64(seconds) {
             return Ok(took.as_nanos() as f64 / f64::from(runs));
         }
-        // So that the clock is read a few times only.
+        // So that the clock is read only a few times.
         let share = seconds / took.as_secs_f64().max(1e-6) / 4.0;
         batch = ((f64::from(runs) * share) as u32).clamp(1, 1 << 20);
     }
 }
 
-/// Measures, and reports.
+/// Measures and reports.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     machine::pin(TARGET_CORE)?;
     let mut report = Report::new("parts");
@@ -128,7 +129,7 @@ fn measure(options: &Options, shape: Shape, report: &mut Report) -> Result<(), E
     Ok(())
 }
 
-/// Nanoseconds per observation of each stage. The compressor works while the JSON is written, so its share is the
+/// Nanoseconds per observation of each stage. The compressor runs while the JSON is written, so its share is the
 /// difference to writing without one.
 fn stages(
     options: &Options,

@@ -1,4 +1,4 @@
-//! CPU per observation through real processes: gRPC in, HTTP out, profbridge's binary against the control's.
+//! CPU time per observation with real processes, gRPC in and HTTP out: profbridge's binary compared with the control's.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -36,13 +36,13 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// profbridge with a pipeline of profiles from OTLP to Sentry. The pipeline waits where the queue is full.
+/// A profbridge with a pipeline of profiles from OTLP to Sentry. The pipeline waits while the queue is full.
 pub(crate) struct Setting<'a> {
     /// The length of windows, such as `0s`.
     pub(crate) window: &'a str,
     /// The window of `dedup`.
     pub(crate) dedup_window: &'a str,
-    /// The codec of what leaves.
+    /// The codec of the output.
     pub(crate) compression: &'a str,
     /// The exporter's queue, in MiB.
     pub(crate) queue_mib: u64,
@@ -69,7 +69,7 @@ impl Setting<'_> {
     }
 }
 
-/// Measures, and reports.
+/// Measures and reports.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let Options { shape, window, compression, blocks, .. } = options;
     let folder = end_to_end::begin()?;
@@ -77,20 +77,21 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let now = u64::try_from(std::time::UNIX_EPOCH.elapsed()?.as_nanos())?;
     let mut host = Host::new(*shape, SEED).starting_at(now);
     let requests = (0..reports).map(|n| host.report(n).encode_to_vec()).collect();
-    // A window must be filled by a host's successive reports. Without windows it is enough that no two are equal.
+    // A window must be filled with a host's successive reports. Without windows it is enough that all requests differ.
     let holds = window != "0s";
     let load = Load::profiles(requests, if holds { host.window() } else { 1_000_000 })?;
     let sink = Sink::start(false)?;
     let control = Side { target: Target::control(&sink)?, sink };
     let sink = Sink::start(false)?;
-    // The queue is so small that what waits is no part of a block: the pipeline waits for the sink, as the control's.
+    // A small queue, so that the queued part does not matter in a block: the pipeline waits for the sink, like the
+    // control's.
     let yaml = Setting { window, dedup_window: "0s", compression, queue_mib: 4, limits: "{}" }.yaml(sink.address);
     let ours = Side { target: Target::profbridge(&options.binary, folder.path(), &yaml)?, sink };
 
     let mut report = Report::new("process");
     let name = format!("{shape}, window {window}, {compression}");
     if !holds {
-        // Both must say the same of the same input, before any figure means anything.
+        // Figures are only comparable if both give the same result for the same input.
         let (mine, other) = (ours.once(&load)?, control.once(&load)?);
         if mine.observations != other.observations || mine.observations == 0 {
             return Err(format!("profbridge delivers {mine:?}, the control {other:?}").into());

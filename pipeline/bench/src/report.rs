@@ -1,4 +1,4 @@
-//! Figures beside what they must reach, as a table for people and as JSON for machines.
+//! Prints figures with their goals as a table, and writes them as JSON.
 
 use std::{fs, io::Write, path::Path};
 
@@ -6,18 +6,18 @@ use serde::Serialize;
 
 use super::{Error, pairs::Outcome, statistics};
 
-/// What a figure must reach.
+/// The goal of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Goal {
-    /// Not less.
+    /// At least this value.
     AtLeast(f64),
-    /// Not more.
+    /// At most this value.
     AtMost(f64),
 }
 
 impl Goal {
-    /// Whether a figure with this interval reaches it: the whole interval must.
+    /// Whether a figure with this interval reaches the goal: the whole interval must.
     fn holds(self, (low, high): (f64, f64)) -> bool {
         match self {
             Self::AtLeast(least) => low >= least,
@@ -35,21 +35,21 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
     /// Its unit; `x` for ratios.
     pub(crate) unit: &'static str,
-    /// Where the value lies with 95 % confidence, for ratios of pairs.
+    /// The 95 % confidence interval, for ratios of pairs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) interval: Option<(f64, f64)>,
-    /// The least and the most of several turns, of which the value is the median.
+    /// The minimum and maximum of several turns, whose median is the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) turns: Option<(f64, f64)>,
-    /// What it must reach.
+    /// Its goal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) goal: Option<Goal>,
-    /// Whether it does.
+    /// Whether the goal is reached.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) reached: Option<bool>,
 }
 
-/// What a command measured.
+/// The results of a command.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Report {
     command: String,
@@ -58,7 +58,7 @@ pub(crate) struct Report {
     details: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Where it was measured.
+/// The machine of the measurement.
 #[derive(Clone, Debug, Serialize)]
 struct Machine {
     processor: String,
@@ -83,23 +83,23 @@ impl Machine {
 }
 
 impl Report {
-    /// An empty report of a command.
+    /// Creates an empty report for a command.
     pub(crate) fn new(command: impl Into<String>) -> Self {
         Self { command: command.into(), machine: Machine::this(), figures: Vec::new(), details: serde_json::Map::new() }
     }
 
-    /// Adds a figure, with what it must reach.
+    /// Adds a figure with its goal.
     pub(crate) fn figure(&mut self, name: impl Into<String>, value: f64, unit: &'static str, goal: Option<Goal>) {
         let reached = goal.map(|goal| goal.holds((value, value)));
         self.figures.push(Figure { name: name.into(), value, unit, interval: None, turns: None, goal, reached });
     }
 
-    /// Adds the median of several turns, which reaches its goal or not, with the least and the most of them.
+    /// Adds the median of several turns, with their minimum and maximum. The median is compared with the goal.
     pub(crate) fn turns(&mut self, name: impl Into<String>, turns: &[f64], unit: &'static str, goal: Option<Goal>) {
         self.spread(name, statistics::median(turns), turns, unit, goal);
     }
 
-    /// Adds a figure of all turns together, with the least and the most of them.
+    /// Adds a figure computed from all turns, with their minimum and maximum.
     pub(crate) fn spread(
         &mut self,
         name: impl Into<String>,
@@ -115,7 +115,7 @@ impl Report {
         }
     }
 
-    /// Adds a ratio of pairs, which reaches its goal only with its whole interval.
+    /// Adds a ratio of pairs, which must reach its goal with its whole interval.
     pub(crate) fn ratio(&mut self, name: impl Into<String>, outcome: &Outcome, goal: Option<Goal>) {
         let name = name.into();
         self.detail(&name, outcome);
@@ -124,13 +124,13 @@ impl Report {
         self.figures.push(Figure { name, value: outcome.ratio, unit: "x", interval, turns: None, goal, reached });
     }
 
-    /// Adds what stands behind a figure; it goes into the JSON only.
+    /// Adds the data behind a figure, only to the JSON.
     pub(crate) fn detail(&mut self, name: &str, detail: impl Serialize) {
-        // Only a map with odd keys cannot be written, and none is.
+        // Serialisation only fails for maps with unusual keys, which do not occur.
         self.details.insert(name.to_owned(), serde_json::to_value(detail).unwrap_or_default());
     }
 
-    /// Prints the table, and writes the JSON where a path is given.
+    /// Prints the table, and writes the JSON if a path is given.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -145,7 +145,7 @@ impl Report {
 
     fn print(&self, out: &mut impl Write) -> Result<(), Error> {
         let width = self.figures.iter().map(|figure| figure.name.chars().count()).max().unwrap_or(0).max(6);
-        // A command has one or the other.
+        // A command has only one of the two kinds.
         let range =
             if self.figures.iter().any(|figure| figure.turns.is_some()) { "least, most turn" } else { "95 % interval" };
         writeln!(out, "{:<width$}  {:>14}  {range:>18}  {:>12}", self.command, "measured", "goal")?;
@@ -183,7 +183,7 @@ fn short(value: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Guarantees: a ratio whose interval reaches beyond its goal has not reached it, and the table says so.
+    /// Guarantees: a ratio whose interval crosses its goal has not reached it, and the table shows this.
     #[test]
     fn goals() {
         let outcome = |interval| Outcome {

@@ -1,16 +1,16 @@
-//! Medians and how far to trust them.
+//! Medians and their confidence intervals.
 
 use fastrand::Rng;
 
-/// Resamples of a bootstrap.
+/// The number of resamples in a bootstrap.
 const RESAMPLES: usize = 10_000;
 
-/// The median; 0 of nothing.
+/// The median; 0 for no values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// A quantile, interpolated; 0 of nothing.
+/// A quantile, interpolated; 0 for no values.
 pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -21,7 +21,7 @@ pub(crate) fn quantile(values: &[f64], q: f64) -> f64 {
     sorted[below] + (sorted[above] - sorted[below]) * (place - below as f64)
 }
 
-/// The bootstrap's 95 % interval of the median.
+/// The bootstrapped 95 % confidence interval of the median.
 pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
     if values.is_empty() {
         return (0.0, 0.0);
@@ -40,7 +40,7 @@ pub(crate) fn interval(values: &[f64]) -> (f64, f64) {
 mod tests {
     use super::*;
 
-    /// Guarantees: medians of even and odd counts, in any order.
+    /// Guarantees: medians are right for even and odd counts, in any order.
     #[test]
     fn medians() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(quantile(&[0.0, 10.0], 0.25), 2.5);
     }
 
-    /// Guarantees: the interval holds the median, lies within the values, and shrinks with what they agree on.
+    /// Guarantees: the interval contains the median, lies within the values, and is smaller for values that agree.
     #[test]
     fn intervals() {
         let wide = interval(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]);

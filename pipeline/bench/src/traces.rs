@@ -1,4 +1,4 @@
-//! CPU per span through real processes: OTLP in, OTLP out, profbridge's binary against a Collector's.
+//! CPU time per span with real processes, OTLP in and OTLP out: profbridge's binary compared with a Collector's.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -37,22 +37,23 @@ pub(crate) struct Options {
     json: Option<PathBuf>,
 }
 
-/// Different requests, which are sent one after the other, again and again.
+/// The number of different requests, which are sent repeatedly in rotation.
 const REQUESTS: u64 = 12;
 
-/// Traces in a request: its spans are about the 512 that a batch processor of an SDK hands over at once
+/// Traces per request, for about the 512 spans that an SDK's batch processor exports at once
 /// (`OTEL_BSP_MAX_EXPORT_BATCH_SIZE`).
 const TRACES: usize = 512 / traces::SPANS;
 
-/// Requests that wait for the sink at most. profbridge takes spans faster than the sink, which shares a core with the
-/// load: the default's thousand requests would fill up with 250 MB, which nothing finds in a cache any more.
+/// The maximum number of requests waiting for the sink. profbridge accepts spans faster than the sink, which shares a
+/// core with the load generator: the default of a thousand requests would queue 250 MB, which no longer fits into any
+/// cache.
 const QUEUE: &str = ", queue_size: 16";
 
-/// Of the Collector's CPU time.
+/// Relative to the Collector's CPU time.
 const GOAL: Goal = Goal::AtMost(0.25);
 
-/// The configuration of profbridge with one pipeline of traces without processors: the receiver and the exporter as they
-/// are by default, but for these keys, and but that a full queue makes senders wait.
+/// The configuration of profbridge with one pipeline of traces without processors: receiver and exporter with their
+/// defaults except for these keys; a full queue makes senders wait.
 pub(crate) fn yaml(receiver: &str, compression: Compression, queue: &str, limits: &str, sink: SocketAddr) -> String {
     let any = "endpoint: '127.0.0.1:0'";
     format!(
@@ -72,7 +73,7 @@ fn profbridge(options: &Options, folder: &Path, receiver: &str) -> Result<Side, 
     Ok(Side { target: Target::profbridge(&options.binary, folder, &yaml)?, sink })
 }
 
-/// Measures, and reports.
+/// Measures and reports.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let Options { protocol, compression, blocks, .. } = options;
     let folder = end_to_end::begin()?;
@@ -98,11 +99,11 @@ pub(crate) fn run(options: &Options) -> Result<(), Error> {
     };
     let sink = Sink::start(false)?;
     let collector = Side { target: Target::collector(collector, folder.path(), *compression, &sink)?, sink };
-    // Requests are written anew for an attribute of each resource.
+    // Inserting an attribute into each resource forces requests to be encoded again.
     let writes = profbridge(options, folder.path(), ", resource: {insert: {deployment.region: eu-central}}")?;
     let theirs = collector.once(&load)?;
     for (what, ours) in [("forwarded", &forwards), ("written anew", &writes)] {
-        // Both must deliver the same spans, before any figure means anything.
+        // Figures are only comparable if both deliver the same spans.
         let mine = ours.once(&load)?;
         if mine.spans != theirs.spans || mine.spans != spans {
             return Err(format!("profbridge delivers {mine:?}, the Collector {theirs:?}").into());

@@ -1,8 +1,8 @@
-//! Small requests, written tersely.
+//! Builds small requests with little code.
 //!
-//! A request is written from the outside in: [`RequestBuilder::resource`] (or [`RequestBuilder::process`]) opens a
+//! A request is built from the outside in: [`RequestBuilder::resource`] (or [`RequestBuilder::process`]) opens a
 //! resource, [`RequestBuilder::on_cpu`] and its siblings open a profile in it, [`RequestBuilder::sample`] adds samples
-//! to that. [`RequestBuilder::attr`] and [`RequestBuilder::link`] decorate what was written last. All tables are
+//! to the profile. [`RequestBuilder::attr`] and [`RequestBuilder::link`] extend the last element added. All tables are
 //! interned.
 //!
 //! ```
@@ -39,7 +39,7 @@ mod frame;
 
 pub use frame::{FRAME_TYPES, Frame};
 
-/// Where builders' profiles start: 2025-10-09T08:53:20Z, in nanoseconds since the epoch.
+/// The start of the builders' profiles: 2025-10-09T08:53:20Z, in nanoseconds since the epoch.
 pub const T0: u64 = 1_760_000_000_000_000_000;
 
 /// Milliseconds after [`T0`] as nanoseconds since the epoch.
@@ -47,7 +47,7 @@ pub fn ms<const N: usize>(offsets: [u64; N]) -> [u64; N] {
     offsets.map(|offset| T0 + offset * 1_000_000)
 }
 
-/// What [`RequestBuilder::attr`] decorates.
+/// The element that [`RequestBuilder::attr`] extends.
 #[derive(Clone, Copy, Debug)]
 enum Last {
     Resource,
@@ -55,7 +55,7 @@ enum Last {
     Sample,
 }
 
-/// Makes a request; see the module's documentation for an example.
+/// Builds a request; the module's documentation has an example.
 #[derive(Clone, Debug)]
 pub struct RequestBuilder {
     dictionary: Dictionary,
@@ -87,7 +87,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Names the scope of the open resource; it is the eBPF profiler's otherwise.
+    /// Sets the scope of the open resource, which is the eBPF profiler's by default.
     pub fn scope(mut self, name: &str, version: &str) -> Self {
         let scope = InstrumentationScope { name: name.to_owned(), version: version.to_owned(), ..Default::default() };
         self.open_scope().scope = Some(scope);
@@ -95,7 +95,7 @@ impl RequestBuilder {
     }
 
     /// Opens the resource of a process with a complete identity: `service.name`, `process.pid`, and a `container.id`
-    /// that depends on the service's name only.
+    /// that only depends on the service name.
     pub fn process(self, service: &str, pid: i64) -> Self {
         let container: String = service.bytes().cycle().take(32).map(|byte| format!("{byte:02x}")).collect();
         self.resource().attr("service.name", service).attr("process.pid", pid).attr("container.id", container)
@@ -161,7 +161,7 @@ impl RequestBuilder {
         self.raw_sample(stack, &values, &timestamps).attr("thread.id", thread)
     }
 
-    /// Adds a sample with one value and neither timestamps nor attributes, as pprof has it.
+    /// Adds a sample with one value, without timestamps and attributes, as in pprof.
     pub fn value<F: Into<Frame> + Clone>(self, stack: &[F], value: i64) -> Self {
         self.raw_sample(stack, &[value], &[])
     }
@@ -196,7 +196,7 @@ impl RequestBuilder {
         self
     }
 
-    /// Adds an attribute to what was written last: the resource, the profile or the sample.
+    /// Adds an attribute to the last element added: the resource, the profile or the sample.
     pub fn attr(mut self, key: &str, value: impl Into<Value>) -> Self {
         let value = value.into();
         if let Last::Resource = self.last {
@@ -220,12 +220,12 @@ impl RequestBuilder {
         ExportProfilesServiceRequest { resource_profiles: self.resources, dictionary: Some(self.dictionary.finish()) }
     }
 
-    /// The finished request, as its bytes on the wire.
+    /// The finished request, encoded.
     pub fn encode(self) -> Vec<u8> {
         self.build().encode_to_vec()
     }
 
-    /// The open resource; opens one where there is none.
+    /// The open resource; opens one if there is none.
     fn open(&mut self) -> &mut ResourceProfiles {
         if self.resources.is_empty() {
             *self = std::mem::take(self).resource();
@@ -243,7 +243,7 @@ impl RequestBuilder {
         &mut resource.scope_profiles[last]
     }
 
-    /// The last profile of the open resource. Decorating a profile that is not there does nothing.
+    /// The last profile of the open resource. Without a profile, methods that extend it do nothing.
     fn last_profile(&mut self) -> Option<&mut Profile> {
         self.open_scope().profiles.last_mut()
     }

@@ -13,10 +13,10 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message;
 
-/// The value of an attribute, in the types that profilers use.
+/// The value of an attribute, in the types used by profilers.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
-    /// A string, written inline as the eBPF profiler writes it.
+    /// A string, encoded inline as by the eBPF profiler.
     Text(String),
     /// An integer.
     Int(i64),
@@ -89,7 +89,7 @@ fn index_of(len: usize) -> i32 {
     i32::try_from(len).unwrap_or(i32::MAX)
 }
 
-/// The tables of a request while it is made.
+/// The tables of a request under construction.
 #[derive(Clone, Debug)]
 pub struct Dictionary {
     strings: Vec<String>,
@@ -118,7 +118,7 @@ impl Default for Dictionary {
 }
 
 impl Dictionary {
-    /// Tables that hold their zero elements only.
+    /// Tables with only their zero elements.
     pub fn new() -> Self {
         Self::default()
     }
@@ -147,7 +147,7 @@ impl Dictionary {
         self.attributes.intern(KeyValueAndUnit { key_strindex, value, unit_strindex: 0 })
     }
 
-    /// The index of a mapping, interned as it stands.
+    /// The index of a mapping, interned unchanged.
     pub fn mapping(&mut self, mapping: Mapping) -> i32 {
         self.mappings.intern(mapping)
     }

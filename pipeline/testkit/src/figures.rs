@@ -1,11 +1,11 @@
-//! What a request consists of, in the words of the table of workloads.
+//! The contents of a request in the figures of the table of workloads.
 
 use opentelemetry_proto::tonic::profiles::v1development::Sample;
 use prost::Message;
 
 use crate::ExportProfilesServiceRequest;
 
-/// Counts over one request. Tables are counted with their zero element, as they stand on the wire.
+/// Counts over one request. Tables are counted with their zero element, as on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Figures {
     /// Bytes of the encoded request.

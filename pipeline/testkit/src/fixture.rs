@@ -1,13 +1,13 @@
-//! One request with the shapes of real producers' data, for tests in every clone. The same bytes each time.
+//! One request with the shapes of real producers' data, for tests in every clone. The bytes are always the same.
 //!
 //! - [`ebpf`]: the eBPF profiler (opentelemetry-ebpf-profiler `reporter/internal/pdata/generate.go`): a resource per
-//!   container with `process.*` on samples, as releases before 2026 wrote it; a resource per process for each
-//!   interpreter; a profile of blocked time.
-//! - [`pprof`]: what the Collector's pprof receiver makes of a Go CPU profile: values only, one profile per sample
+//!   container with `process.*` on samples, as in releases before 2026; a resource per process for each interpreter; a
+//!   profile of blocked time.
+//! - [`pprof`]: a Go CPU profile as converted by the Collector's pprof receiver: values only, one profile per sample
 //!   type.
 //! - [`async_profiler`]: Java, with values and timestamps, class names in the function's name, no mappings.
 //!
-//! [`request`] is all of them in one; each function also extends any builder.
+//! [`request`] combines all of them; each function also extends any builder.
 
 use crate::naive::basename;
 use crate::{ExportProfilesServiceRequest, Frame, RequestBuilder, T0};
@@ -212,7 +212,7 @@ pub fn ebpf(builder: RequestBuilder) -> RequestBuilder {
     builder
 }
 
-/// Two native processes in one container, told apart by `process.*` on their samples.
+/// Two native processes in one container, distinguished by `process.*` on their samples.
 fn shared_container(builder: RequestBuilder) -> RequestBuilder {
     let sort = [
         Frame::inlined([
@@ -258,8 +258,8 @@ fn shared_container(builder: RequestBuilder) -> RequestBuilder {
     process(builder, 610, "/usr/local/bin/agent")
 }
 
-/// The frames of a stack with the places that the eBPF profiler gives them: Go's and the kernel's in their binaries,
-/// interpreted ones at a small bytecode index.
+/// The frames of a stack with the positions that the eBPF profiler reports: Go and kernel frames have addresses in
+/// their binaries, interpreted ones a small bytecode index.
 fn placed(executable: &str, stack: &[&str]) -> Vec<Frame> {
     let place = |(position, text): (usize, &&str)| {
         let number: u64 = text.bytes().map(u64::from).sum();
@@ -275,7 +275,7 @@ fn placed(executable: &str, stack: &[&str]) -> Vec<Frame> {
 }
 
 /// A process with an on-CPU and an off-CPU profile: two threads, one of them busy in bursts, one observation in ten
-/// linked.
+/// with a link.
 fn interpreter(builder: RequestBuilder, number: u64, process: Interpreter) -> RequestBuilder {
     let (service, pid, executable, stacks) = process;
     let [first, second, third] = stacks.map(|stack| placed(executable, stack));
@@ -360,7 +360,7 @@ pub fn async_profiler(builder: RequestBuilder) -> RequestBuilder {
         .thread_name("G1 Conc#0")
 }
 
-/// Times at 20 Hz, each CPU with a phase of its own and some jitter.
+/// Times at 20 Hz; each CPU has its own phase and some jitter.
 fn ticks(cpu: u64, ticks: std::ops::Range<u64>) -> Vec<u64> {
     ticks.map(|tick| T0 + cpu * 2_700_000 + tick * PERIOD + tick * 7_919 % 31 * 1_000).collect()
 }

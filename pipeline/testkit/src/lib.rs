@@ -1,19 +1,18 @@
-//! What tests of several crates need, and nothing else uses: requests to feed, a second opinion on what becomes of them,
-//! and what drives components.
+//! Shared test helpers of several crates: input requests, an independent implementation of the expected results, and
+//! drivers for components.
 //!
-//! Requests are made of `opentelemetry-proto` types and chunks of plain serde structs, without any of profbridge's code.
-//! That is what makes [`naive`] an oracle: where it and profbridge agree, two independent readings of the same rules
-//! agree.
+//! Requests use `opentelemetry-proto` types and chunks are plain serde structs, without any code of profbridge. That
+//! makes [`naive`] an oracle: if it and profbridge agree, two independent implementations of the same rules agree.
 //!
-//! - [`builder`]: small requests, written tersely.
+//! - [`builder`]: builds small requests with little code.
 //! - [`fixture`]: requests with the shapes of real producers' data.
-//! - [`workload`]: seeded requests of known size and shape; [`figures`]: what a request consists of.
-//! - [`releases`]: requests as earlier releases of OTLP profiles write them.
+//! - [`workload`]: seeded requests of known size and shape; [`figures`]: the contents of a request in numbers.
+//! - [`releases`]: requests in the layouts of earlier OTLP releases.
 //! - [`naive`]: the straightforward conversion to Sentry chunks, and helpers that compare chunks.
-//! - [`owned`]: whose time is whose, in a request and in chunks, by brute force.
-//! - [`profcheck`]: the rules of OTLP that the official checker knows, for every test that makes OTLP.
-//! - With the feature `components`: random telemetry, a consumer for receivers, and checkers that drive any processor or
-//!   exporter and hold it against its contract.
+//! - [`owned`]: compares by brute force the time in a request with the time in its chunks.
+//! - [`profcheck`]: the OTLP rules of the official checker, for every test that creates OTLP.
+//! - With the feature `components`: random telemetry, a consumer for receivers, and checkers of the contract of any
+//!   processor or exporter.
 
 pub mod builder;
 #[cfg(feature = "components")]

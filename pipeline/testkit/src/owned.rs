@@ -1,9 +1,9 @@
-//! Whose time is whose, by brute force: what a request says was sampled, and what its chunks show in Sentry.
+//! Compares by brute force the time sampled in a request with the time that its chunks show in Sentry.
 //!
-//! [`sampled`] adds up what each observation of a request stands for, by thread and innermost function. [`shown`] reads
-//! finished chunks as Sentry does: a sample owns the time until the next sample of its thread in its chunk, the last
-//! owns nothing, and one without frames is nobody's (observed with `vroomrs` 0.1.24). [`compare`] says where the two
-//! are apart. Nothing here knows how a chunk is made.
+//! [`sampled`] sums up the time of each observation of a request, by thread and innermost function. [`shown`]
+//! interprets finished chunks as Sentry does: a sample lasts until the next sample of its thread in its chunk, the last
+//! one has no duration, and one without frames does not count (observed with `vroomrs` 0.1.24). [`compare`] reports
+//! where the two differ. Nothing here depends on how a chunk is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,30 +15,30 @@ use opentelemetry_proto::tonic::{
 use crate::ExportProfilesServiceRequest;
 use crate::naive::Chunk;
 
-/// A thread where the producer names one, and a function.
+/// A thread, if the producer names one, and a function.
 type Key = (Option<String>, String);
 
-/// What was sampled.
+/// The sampled time.
 #[derive(Clone, Debug, Default)]
 pub struct Sampled {
     /// Nanoseconds by thread and innermost function.
     pub times: BTreeMap<Key, u64>,
-    /// The largest time that one observation of a thread stands for.
+    /// The longest time of a single observation of each thread.
     pub weights: BTreeMap<Option<String>, u64>,
 }
 
-/// What is shown.
+/// The time shown in Sentry.
 #[derive(Clone, Debug, Default)]
 pub struct Shown {
-    /// Nanoseconds by thread and innermost function; threads that no request names are one.
+    /// Nanoseconds by thread and innermost function; threads not named in the request are combined.
     pub times: BTreeMap<Key, u64>,
-    /// In how many chunks a thread is; for those that no request names, how many times any of them is in one.
+    /// The number of chunks that contain a thread; for threads not named in the request the total of all.
     pub parts: BTreeMap<Option<String>, u64>,
-    /// How many samples there are, whose timestamps are rounded to microseconds.
+    /// The number of samples, whose timestamps are rounded to microseconds.
     pub samples: u64,
 }
 
-/// The times of all profiles of a request that have a unit of time or a period.
+/// The times of all profiles in a request with a unit of time or a period.
 pub fn sampled(request: &ExportProfilesServiceRequest) -> Sampled {
     let mut sampled = Sampled::default();
     let Some(dictionary) = &request.dictionary else { return sampled };
@@ -63,8 +63,7 @@ pub fn sampled(request: &ExportProfilesServiceRequest) -> Sampled {
     sampled
 }
 
-/// The times of chunks. `named` are the threads that have a name of their own; all others are threads that were made
-/// up.
+/// The times of chunks. `named` contains the threads with their own names; all others were made up by the converter.
 pub fn shown<'a>(chunks: impl IntoIterator<Item = &'a Chunk>, named: &Sampled) -> Shown {
     let mut shown = Shown::default();
     for chunk in chunks {
@@ -88,8 +87,8 @@ pub fn shown<'a>(chunks: impl IntoIterator<Item = &'a Chunk>, named: &Sampled) -
     shown
 }
 
-/// Says which thread's function owns more or less than was sampled: by more than 2 % of the thread's time and one
-/// weight for each chunk that the thread is in. `clipped` nanoseconds, which a converter counted as not shown, may be
+/// Reports a thread's function whose time differs from the sampled time: by more than 2 % of the thread's time plus one
+/// weight for each chunk with the thread. `clipped` nanoseconds, which a converter counted as not shown, may be
 /// missing.
 ///
 /// # Errors
@@ -119,11 +118,11 @@ pub fn compare(sampled: &Sampled, shown: &Shown, clipped: u64) -> Result<(), Str
     Ok(())
 }
 
-/// The functions of own code whose time Sentry does not list: those that own the time of only one sample of a chunk
-/// (observed with `vroomrs` 0.1.24). Functions are told apart by module, else by the file of the code; the root frame
-/// is none.
+/// The in-app functions whose time Sentry does not list, because they have only one sample in a chunk (observed with
+/// `vroomrs` 0.1.24). Functions are distinguished by module, else by the file of the code; the root frame does not
+/// count.
 pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
-    // Samples, and microseconds.
+    // The number of samples, and the microseconds.
     let mut seen: BTreeMap<(String, String), (u64, u64)> = BTreeMap::new();
     let mut threads: BTreeMap<&str, Vec<(u64, usize)>> = BTreeMap::new();
     for sample in &chunk.profile.samples {
@@ -143,14 +142,14 @@ pub fn unlisted(chunk: &Chunk) -> BTreeSet<String> {
             *function = (function.0 + 1, function.1 + pair[1].0 - pair[0].0);
         }
     }
-    // What owns no more than a rounded microsecond is missed by nobody.
+    // A function with at most a microsecond is irrelevant.
     seen.into_iter()
         .filter(|&(_, (samples, micros))| samples < 2 && micros > 1)
         .map(|((_, function), _)| function)
         .collect()
 }
 
-/// The nanoseconds of one unit of a value, or of a timestamp without one. Only what counts samples stands for periods.
+/// The nanoseconds per unit of a value, or of a timestamp without one. Only sample counts are multiplied by the period.
 fn unit(dictionary: &ProfilesDictionary, profile: &Profile) -> Option<u64> {
     let nanoseconds = |of: &Option<ValueType>| -> Option<u64> {
         match string(dictionary, of.as_ref()?.unit_strindex) {
@@ -178,7 +177,7 @@ fn thread(dictionary: &ProfilesDictionary, sample: &Sample) -> Option<String> {
     }
 }
 
-/// The name of a sample's innermost function; the name of its file in brackets where it has none.
+/// The name of a sample's innermost function, or else of its file in brackets.
 fn leaf(dictionary: &ProfilesDictionary, sample: &Sample) -> String {
     let stack = dictionary.stack_table.get(sample.stack_index as usize);
     let location = stack.and_then(|stack| stack.location_indices.first());
@@ -194,8 +193,8 @@ fn leaf(dictionary: &ProfilesDictionary, sample: &Sample) -> String {
     format!("[{}]", crate::naive::basename(path))
 }
 
-/// The last word of a name, without its arguments: what is left of it where module and function are told apart. Of code
-/// without a name the file, in brackets.
+/// The last word of a name without arguments, which is the function once the module is split off. For code without a
+/// name the file, in brackets.
 fn tail(name: &str) -> String {
     if let Some((file, _)) = name.strip_prefix('[').and_then(|name| name.split_once(']')) {
         return format!("[{file}]");

@@ -1,8 +1,8 @@
-//! What OTLP asks of profiles, as the official checker asks it.
+//! The OTLP rules for profiles, as the official checker applies them.
 //!
-//! The rules are those of `profcheck` (open-telemetry/sig-profiling, `profcheck/check.go`) with all of its options but
-//! the search for orphans, which OTLP only advises against: read there, written anew here, on prost's types and
-//! independently of profbridge's own codec. Tests hand every OTLP output to [`assert_valid`].
+//! The rules are those of `profcheck` (open-telemetry/sig-profiling, `profcheck/check.go`) with all of its options
+//! except the search for orphans, which OTLP only advises against. They are reimplemented here on prost's types,
+//! independently of profbridge's own codec. Tests pass every OTLP output to [`assert_valid`].
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Debug;
@@ -11,14 +11,14 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfil
 use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesDictionary, Sample, ValueType};
 use prost::Message;
 
-/// The most violations that are named.
+/// The maximum number of violations reported.
 const MOST: usize = 100;
 
-/// Fails with every rule that a request breaks.
+/// Panics with all rules that a request breaks.
 ///
 /// # Panics
 ///
-/// It is no request, or breaks a rule.
+/// If the bytes are no request, or break a rule.
 #[track_caller]
 pub fn assert_valid(request: &[u8]) {
     if let Err(violations) = check(request) {
@@ -26,11 +26,11 @@ pub fn assert_valid(request: &[u8]) {
     }
 }
 
-/// Checks the bytes of a request, which are those of `ProfilesData` as well.
+/// Checks an encoded request, which has the same encoding as `ProfilesData`.
 ///
 /// # Errors
 ///
-/// Every rule that it breaks, with its place, at most a hundred.
+/// All broken rules with their places, at most a hundred.
 pub fn check(request: &[u8]) -> Result<(), Vec<String>> {
     match ExportProfilesServiceRequest::decode(request) {
         Ok(request) => check_request(&request),
@@ -42,7 +42,7 @@ pub fn check(request: &[u8]) -> Result<(), Vec<String>> {
 ///
 /// # Errors
 ///
-/// As [`check`].
+/// Like [`check`].
 pub fn check_request(request: &ExportProfilesServiceRequest) -> Result<(), Vec<String>> {
     let nothing = ProfilesDictionary::default();
     let mut checker = Checker { dictionary: request.dictionary.as_ref().unwrap_or(&nothing), violations: Vec::new() };
@@ -68,7 +68,7 @@ pub fn check_request(request: &ExportProfilesServiceRequest) -> Result<(), Vec<S
     if checker.violations.is_empty() { Ok(()) } else { Err(checker.violations) }
 }
 
-/// What a sample consists of. All samples of a profile have the same.
+/// Which fields a sample has. All samples of a profile must have the same ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Shape {
     Values,
@@ -100,7 +100,7 @@ impl Checker<'_> {
         self.index(index, self.dictionary.string_table.len(), place);
     }
 
-    /// Indices of attributes, of which no two have the same key.
+    /// Checks indices of attributes, which must have different keys.
     fn attributes(&mut self, indices: &[i32], place: &str) {
         let mut keys = HashSet::new();
         for &index in indices {
@@ -166,7 +166,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The first element of a table must be there and be zero.
+    /// Checks that the first element of a table exists and is zero.
     fn zero<T: Default + PartialEq + Debug>(&mut self, table: &[T], name: &str) {
         match table.first() {
             None => self.add(name, "is empty: its first element must be zero"),

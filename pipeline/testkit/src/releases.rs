@@ -1,8 +1,8 @@
-//! Requests as earlier releases of OTLP profiles write them, from 1.3 (`v1experimental`) to 1.9.
+//! Requests in the layouts of earlier releases of OTLP profiles, from 1.3 (`v1experimental`) to 1.9.
 //!
-//! [`messages`] are the messages with the fields of all releases, `fields` has the number of each field in each release,
-//! and [`Release::write`] says the data of a 1.10 request in another release. What has not changed (resources, scopes,
-//! attribute values, lines, links) is that of the crate `opentelemetry-proto`.
+//! [`messages`] are the messages with the fields of all releases, `fields` has the number of each field in each
+//! release, and [`Release::write`] encodes the data of a 1.10 request in another release. Unchanged messages
+//! (resources, scopes, attribute values, lines, links) are those of the crate `opentelemetry-proto`.
 
 mod fields;
 pub mod messages;

@@ -1,4 +1,4 @@
-//! The processor time of a thread: what else runs on the machine does not count.
+//! Measures the processor time of a thread, which other programs on the machine do not affect.
 
 use std::time::Duration;
 use std::{fs, io, thread};
@@ -6,9 +6,9 @@ use std::{fs, io, thread};
 /// The CPU time of this thread, to the microsecond.
 ///
 /// # Errors
-/// The kernel does not count it (`CONFIG_SCHED_INFO`).
+/// If the kernel does not measure it (`CONFIG_SCHED_INFO`).
 pub fn thread_cpu() -> io::Result<Duration> {
-    // The kernel brings the figure up to date when the thread gives up its core.
+    // The kernel updates the value when the thread yields its core.
     thread::sleep(Duration::from_nanos(1));
     let text = fs::read_to_string("/proc/thread-self/schedstat")?;
     let nanos = text.split_ascii_whitespace().next().and_then(|nanos| nanos.parse().ok());

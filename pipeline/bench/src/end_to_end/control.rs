@@ -1,7 +1,8 @@
-//! The control as a server: what a competent programmer writes in an afternoon with tonic, prost, serde and flate2.
+//! The control as a server: a simple implementation with tonic, prost, serde and flate2.
 //!
-//! One worker: a request is decoded by the generated code, converted by [`naive`], compressed with gzip 6 and put into
-//! a bounded queue before it is acknowledged. Four consumers post what waits there, each over a connection of its own.
+//! A single worker decodes a request with the generated code, converts it with [`naive`], compresses it with gzip 6,
+//! and puts it into a bounded queue before acknowledging it. Four consumers post from the queue, each over its own
+//! connection.
 
 use std::{io::Write, net::SocketAddr, sync::Arc};
 
@@ -28,13 +29,13 @@ use tonic::{Response, Status, codec::CompressionEncoding};
 
 use crate::Error;
 
-/// Envelopes that may wait.
+/// The maximum number of queued envelopes.
 const QUEUE: usize = 16;
 
-/// Posts at the same time.
+/// The number of concurrent posts.
 const CONSUMERS: usize = 4;
 
-/// The largest request, in bytes: 64 MiB, as profbridge's default.
+/// The largest request in bytes: 64 MiB, like profbridge's default.
 const LARGEST: usize = 64 << 20;
 
 /// How the control runs.
@@ -85,7 +86,7 @@ pub(crate) async fn run(options: Options) -> Result<(), Error> {
         let service = TowerToHyperService::new(service.clone());
         tokio::spawn(async move {
             let builder = auto::Builder::new(TokioExecutor::new()).http2_only();
-            // A peer that goes away is none of the control's business.
+            // A closed connection does not concern the control.
             builder.serve_connection(TokioIo::new(stream), service).await.ok();
         });
     }
@@ -100,7 +101,7 @@ async fn connect(sink: SocketAddr) -> Result<http1::SendRequest<Full<Bytes>>, Er
     Ok(sender)
 }
 
-/// Posts what waits, one after the other. What cannot be posted over a connection that was open is lost.
+/// Posts queued envelopes one after the other. An envelope that fails on an open connection is lost.
 async fn consume(waiting: Arc<Mutex<mpsc::Receiver<Bytes>>>, sink: SocketAddr) -> Result<(), Error> {
     let mut sender = connect(sink).await?;
     loop {

@@ -1,5 +1,5 @@
-//! Counts what is in a body, without building what it says: in an envelope the observations, which are samples whose
-//! stack is not empty; in a call of a trace service the spans.
+//! Counts the contents of a body without parsing it completely: for an envelope the observations, which are samples
+//! with a non-empty stack; for a call of a trace service the spans.
 
 use std::borrow::Cow;
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::io::{self, Read};
 use memchr::{memchr_iter, memmem};
 use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 
-/// Counts samples with a stack in the JSON of chunks. Keys are looked for as JSON writes them; in a name their quotes
+/// Counts samples with a stack in the JSON of chunks. Keys are searched in their JSON form; inside a name their quotes
 /// would be escaped.
 pub(crate) fn active_samples(json: &[u8]) -> u64 {
     let mut uses: Vec<u64> = Vec::new();
@@ -15,7 +15,7 @@ pub(crate) fn active_samples(json: &[u8]) -> u64 {
         let digits = json[at + 11..].iter().take_while(|byte| byte.is_ascii_digit());
         let stack =
             digits.fold(0_usize, |number, digit| number.saturating_mul(10).saturating_add(usize::from(digit - b'0')));
-        // A number of that size is no stack of any chunk.
+        // No chunk has that many stacks.
         let stack = stack.min(1 << 26);
         if stack >= uses.len() {
             uses.resize(stack + 1, 0);
@@ -34,11 +34,11 @@ fn idle_stacks(json: &[u8]) -> impl Iterator<Item = usize> {
     ends.enumerate().filter(|&(_, end)| stacks[end - 1] == b'[').map(|(stack, _)| stack)
 }
 
-/// The fields that lead from an `ExportTraceServiceRequest` to its spans, by their numbers (opentelemetry-proto
+/// The path of field numbers from an `ExportTraceServiceRequest` to its spans (opentelemetry-proto
 /// `trace/v1/trace.proto`): `resource_spans`, `scope_spans`, `spans`.
 const SPANS: [u32; 3] = [1, 2, 2];
 
-/// The spans in a call over gRPC with this `grpc-encoding`; `None` of what is no call with one request.
+/// The spans in a gRPC call with this `grpc-encoding`; `None` if it is not a call with one request.
 pub(super) fn spans_of_call(encoding: Option<&str>, call: &[u8]) -> Option<u64> {
     let (prefix, message) = call.split_first_chunk::<5>()?;
     let [flag, length @ ..] = *prefix;
@@ -54,7 +54,7 @@ pub(super) fn spans_of_call(encoding: Option<&str>, call: &[u8]) -> Option<u64> 
     Some(count)
 }
 
-/// Hands over each message, text or `fixed64` at the end of a path of field numbers. Returns nothing of what is no
+/// Passes each message, text or `fixed64` at the end of a path of field numbers to `found`. Returns `None` for invalid
 /// protobuf.
 pub(super) fn visit<'a>(mut message: &'a [u8], path: &[u32], found: &mut dyn FnMut(&'a [u8])) -> Option<()> {
     let (field, deeper) = path.split_first()?;
@@ -79,7 +79,7 @@ pub(super) fn visit<'a>(mut message: &'a [u8], path: &[u32], found: &mut dyn FnM
     Some(())
 }
 
-/// What is inside a body with this `Content-Encoding`.
+/// Decompresses a body with this `Content-Encoding`.
 pub(crate) fn decompress(encoding: Option<&str>, body: &[u8]) -> io::Result<Vec<u8>> {
     let mut out = Vec::with_capacity(body.len() * 8);
     match encoding {
@@ -103,8 +103,8 @@ mod tests {
     use profbridge_testkit::naive;
     use profbridge_testkit::workload::{self, traces};
 
-    /// Guarantees: the quick count is the count of a parser, also where the empty stack is not the first, and where
-    /// names look like keys.
+    /// Guarantees: the fast count equals that of a parser, even if the empty stack is not the first, and if names look
+    /// like keys.
     #[test]
     fn agrees_with_a_parser() {
         for shape in [workload::Shape::Tiny, workload::Shape::Avg, workload::Shape::Adversarial] {
@@ -120,7 +120,8 @@ mod tests {
         assert_eq!(active_samples(br#"{"samples":[],"stacks":[]}"#), 0);
     }
 
-    /// Guarantees: the spans of a call are counted, compressed or not, and what is no call with one request is not.
+    /// Guarantees: the spans of a call are counted, compressed or not, and anything but a call with one request is
+    /// rejected.
     #[test]
     fn spans_of_calls() {
         let request = traces::request(4, workload::SEED).encode_to_vec();
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(spans_of_call(None, &call(0, &request)[..100]), None);
     }
 
-    /// Guarantees: every encoding that a sender may use is undone; others are refused.
+    /// Guarantees: every encoding that a sender may use is supported; others are refused.
     #[test]
     fn encodings() {
         let text = b"a chunk".repeat(100);

@@ -1,4 +1,4 @@
-//! The load generator: encoded requests, the times of profiles moved with each send, nothing encoded twice.
+//! The load generator: sends encoded requests, shifting the times of profiles with each send, without encoding again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -45,10 +45,10 @@ impl Compression {
     }
 }
 
-/// Requests under way at the same time.
+/// The number of concurrent requests.
 const CONCURRENCY: usize = 4;
 
-/// Requests that are sent one after the other, again and again.
+/// Requests that are sent repeatedly in rotation.
 pub(crate) struct Load {
     pub(crate) protocol: Protocol,
     compression: Compression,
@@ -58,14 +58,14 @@ pub(crate) struct Load {
 }
 
 enum Body {
-    /// A request that is so many nanoseconds later in each round.
+    /// A request whose times are shifted by this many nanoseconds in each round.
     Moving(Template, u64),
-    /// As it is: nobody looks for resends among spans.
+    /// Unchanged, because spans are not checked for resends.
     Fixed(Bytes),
 }
 
 impl Load {
-    /// Profiles over gRPC, successive reports of one host, each of which covers `window` nanoseconds.
+    /// Profiles over gRPC: successive reports of one host, each of which covers `window` nanoseconds.
     pub(crate) fn profiles(requests: Vec<Vec<u8>>, window: u64) -> Result<Arc<Self>, Error> {
         let round = requests.len() as u64 * window;
         let body = |request| Ok(Body::Moving(Template::new(request)?, round));
@@ -96,12 +96,12 @@ impl Load {
         Ok(Arc::new(load))
     }
 
-    /// How many different requests there are.
+    /// The number of different requests.
     pub(crate) fn len(&self) -> u64 {
         self.bodies.len() as u64
     }
 
-    /// Sends as fast as the target takes it, until the time is over or there were `most` requests.
+    /// Sends as fast as the target accepts, until the time is over or `most` requests were sent.
     pub(super) async fn send(self: Arc<Self>, target: SocketAddr, until: Instant, most: u64) -> Result<(), Error> {
         let first = self.next.load(Ordering::Relaxed);
         let mut tasks = tokio::task::JoinSet::new();
@@ -137,12 +137,12 @@ impl Load {
         }
     }
 
-    /// What is sent of a message, compressed or not: over gRPC there is a flag and its length in front of it.
+    /// The body for a message, compressed or not: gRPC adds a flag and the length before it.
     fn framed(&self, message: &[u8]) -> Bytes {
         let mut body = Vec::with_capacity(message.len() + 5);
         if self.protocol == Protocol::Grpc {
             body.put_u8(u8::from(self.compression != Compression::None));
-            // No request is as large as 4 GiB.
+            // Requests are smaller than 4 GiB.
             body.put_u32(message.len() as u32);
         }
         body.extend_from_slice(message);
@@ -212,7 +212,7 @@ impl Connection {
         };
         let (head, body) = response.into_parts();
         let body = body.collect().await?;
-        // A refusal over gRPC stands in the head, where there is no message.
+        // A refusal over gRPC is in the head if there is no message.
         let status = |headers: &HeaderMap| headers.get("grpc-status").map(|status| status == "0");
         let is_taken = head.status == StatusCode::OK
             && status(&head.headers).or_else(|| status(body.trailers()?)).unwrap_or(matches!(self, Self::Http(_)));
@@ -220,15 +220,15 @@ impl Connection {
     }
 }
 
-/// An encoded `ExportProfilesServiceRequest` whose times can be moved without encoding it anew. A load generator that
-/// sent the same bytes again and again would measure how fast resends are dropped.
+/// An encoded `ExportProfilesServiceRequest` whose times can be shifted without encoding it again. Sending the same
+/// bytes repeatedly would only measure how fast resends are dropped.
 struct Template {
     bytes: Vec<u8>,
-    /// Where its times stand.
+    /// The offsets of its times.
     times: Vec<usize>,
 }
 
-/// The fields that lead from a request to `Profile.time_unix_nano` and `Sample.timestamps_unix_nano`, by their numbers
+/// The paths of field numbers from a request to `Profile.time_unix_nano` and `Sample.timestamps_unix_nano`
 /// (opentelemetry-proto `profiles/v1development/profiles.proto`).
 const TIMES: [&[u32]; 2] = [&[1, 2, 2, 3], &[1, 2, 2, 2, 5]];
 
@@ -245,7 +245,7 @@ impl Template {
         Ok(Self { bytes, times })
     }
 
-    /// The request with every time `nanos` later.
+    /// The request with all times shifted by `nanos`.
     fn later(&self, nanos: u64) -> Vec<u8> {
         let mut bytes = self.bytes.clone();
         for time in &self.times {
@@ -264,7 +264,7 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: every time of a request moves, and nothing else; what is no protobuf is refused.
+    /// Guarantees: all times of a request are shifted, and nothing else; invalid protobuf is refused.
     #[test]
     fn all_times_move() {
         for shape in [workload::Shape::Tiny, workload::Shape::Avg, workload::Shape::Adversarial] {

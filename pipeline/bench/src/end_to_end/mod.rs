@@ -1,4 +1,4 @@
-//! A target under load for some seconds, and what arrived behind it for how much of its CPU time.
+//! Puts a target under load for some seconds, and measures its CPU time per observation or span that arrived.
 
 pub(crate) mod control;
 mod count;
@@ -41,17 +41,17 @@ pub(crate) struct Side {
     pub(crate) sink: Sink,
 }
 
-/// How long requests may take that are sent once.
+/// How long sending each request once may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Blocks {
-    /// The cost of B by that of A, pair by pair.
+    /// The cost of B divided by that of A, pair by pair.
     pub(crate) fn pairs(&self, pairs: usize, load: &Arc<Load>, a: &Side, b: &Side) -> Result<Outcome, Error> {
         let calibrate = || machine::on(TARGET_CORE, machine::calibrate);
         pairs::measure(pairs, calibrate, || self.block(load, a), || self.block(load, b))
     }
 
-    /// One block: the CPU time for each observation or span that arrived, in nanoseconds.
+    /// One block: the CPU time per observation or span that arrived, in nanoseconds.
     fn block(&self, load: &Arc<Load>, side: &Side) -> Result<f64, Error> {
         let length = Duration::from_secs_f64(self.seconds + self.warm_up + 1.0);
         let sent = side.send(load, length, u64::MAX)?;
@@ -71,7 +71,7 @@ impl Blocks {
 }
 
 impl Side {
-    /// Sends each request of a load once, and returns what came out.
+    /// Sends each request of a load once, and returns the amounts that arrived.
     pub(crate) fn once(&self, load: &Arc<Load>) -> Result<Stats, Error> {
         let before = self.sink.stats();
         let sent = self.send(load, PATIENCE, load.len())?;
@@ -79,7 +79,7 @@ impl Side {
         Ok(self.sink.settle(Duration::from_secs(1), PATIENCE)?.since(before))
     }
 
-    /// Starts to send a load for so long, or until there were `most` requests. It ends in an error if one is refused.
+    /// Starts to send a load for this time, or until `most` requests were sent. It fails if one is refused.
     fn send(
         &self,
         load: &Arc<Load>,
@@ -95,7 +95,7 @@ impl Side {
     }
 }
 
-/// Gives this thread, with the load and the sinks that it starts, the helpers' core.
+/// Pins this thread, with the load and the sinks that it starts, to the helpers' core.
 pub(crate) fn begin() -> Result<tempfile::TempDir, Error> {
     machine::pin(HELPERS_CORE)?;
     Ok(tempfile::tempdir()?)

@@ -1,6 +1,6 @@
 //! The sink: an HTTP server that counts what arrives.
 //!
-//! A call over gRPC is one of spans, whatever its service, and everything else is an envelope. A chunk's observations,
+//! Every gRPC call, whatever its service, counts as spans, and everything else as an envelope. A chunk's observations,
 //! and a call's spans, are counted before it is acknowledged.
 
 use std::convert::Infallible;
@@ -25,12 +25,12 @@ use tokio::runtime::{Builder, Runtime};
 use super::count;
 use crate::Error;
 
-/// What arrived.
+/// The amounts received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct Stats {
-    /// Envelopes, or calls over gRPC.
+    /// Envelopes, or gRPC calls.
     pub(crate) requests: u64,
-    /// Bytes of their bodies, as they came.
+    /// Bytes of their bodies, as received.
     pub(crate) bytes: u64,
     /// Samples with a stack.
     pub(crate) observations: u64,
@@ -41,7 +41,7 @@ pub(crate) struct Stats {
 }
 
 impl Stats {
-    /// What arrived after what had arrived before.
+    /// The difference to an earlier state.
     pub(crate) fn since(self, before: Self) -> Self {
         Self {
             requests: self.requests - before.requests,
@@ -53,23 +53,23 @@ impl Stats {
     }
 }
 
-/// A sink that listens until it is dropped, on a thread of its own.
+/// A sink that listens on its own thread until it is dropped.
 pub(crate) struct Sink {
     pub(crate) runtime: Runtime,
-    /// Where it listens.
+    /// Its address.
     pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
 }
 
 #[derive(Debug, Default)]
 struct Shared {
-    /// Count bytes only.
+    /// Whether to count bytes only.
     blind: bool,
     stats: Mutex<Stats>,
 }
 
 impl Sink {
-    /// Starts it. A blind one counts bytes only.
+    /// Starts it. A blind one only counts bytes.
     pub(crate) fn start(blind: bool) -> Result<Self, Error> {
         let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
@@ -79,12 +79,12 @@ impl Sink {
         Ok(Self { runtime, address, shared })
     }
 
-    /// What arrived so far.
+    /// The amounts received so far.
     pub(crate) fn stats(&self) -> Stats {
         *self.shared.stats.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nothing has arrived for `quiet`. Fails if something still comes after `most`.
+    /// Waits until nothing has arrived for `quiet`. Fails if data still arrives after `most`.
     pub(crate) fn settle(&self, quiet: Duration, most: Duration) -> Result<Stats, Error> {
         let end = Instant::now() + most;
         let (mut stats, mut since) = (self.stats(), Instant::now());
@@ -109,8 +109,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>) {
             let shared = Arc::clone(&shared);
             async move { Ok::<_, Infallible>(shared.answer(request).await) }
         });
-        // Senders may idle for as long as the other side is measured; one that goes away is none of the sink's
-        // business.
+        // Senders may idle while the other side is measured; a closed connection does not concern the sink.
         tokio::spawn(async move {
             stream.set_nodelay(true).ok();
             let builder = auto::Builder::new(TokioExecutor::new());
@@ -124,7 +123,7 @@ type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
 impl Shared {
     async fn answer(&self, request: Request<Incoming>) -> Answer {
         let (head, body) = request.into_parts();
-        // What ends early is counted as what cannot be read.
+        // An incomplete body counts as unreadable.
         let bytes = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
         let is_call = text(&head, CONTENT_TYPE).is_some_and(|kind| kind.starts_with("application/grpc"));
         let found = match (self.blind, is_call) {
@@ -157,10 +156,10 @@ fn text(head: &request::Parts, name: HeaderName) -> Option<&str> {
     head.headers.get(name).and_then(|value| value.to_str().ok())
 }
 
-/// A call over gRPC that was taken (gRPC `doc/PROTOCOL-HTTP2.md`).
+/// The answer to an accepted gRPC call (gRPC `doc/PROTOCOL-HTTP2.md`).
 fn taken() -> Answer {
     let trailers = HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("0"))]);
-    // A message without fields: full success.
+    // A message without fields means full success.
     let message = Full::new(Bytes::from_static(&[0; 5]));
     let mut response = Response::new(message.with_trailers(std::future::ready(Some(Ok(trailers)))).boxed_unsync());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));

@@ -1,4 +1,4 @@
-//! What is measured, in a process that ends with the harness: the binary of profbridge, the control, a Collector.
+//! The measured process, which ends with the harness: profbridge's binary, the control, or a Collector.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -13,7 +13,7 @@ use super::{Compression, Sink};
 use crate::Error;
 use crate::machine::{self, TARGET_CORE};
 
-/// How long a process may take to say that it listens.
+/// How long a process may take until it listens.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A process that runs until this is dropped.
@@ -24,9 +24,9 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    /// Starts a process on the target's core and reads what it says, on both outputs.
+    /// Starts a process on the target's core and reads both of its outputs.
     fn start(mut command: Command) -> Result<Self, Error> {
-        // What the machine has set must not reach what is measured.
+        // Settings of the machine must not affect the measurement.
         for name in ["SENTRY_DSN", "http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"] {
             command.env_remove(name);
         }
@@ -52,8 +52,8 @@ impl Running {
         self.child.id()
     }
 
-    /// Waits for a line with this text, and returns the addresses that were said to be listened on: behind the end of
-    /// what stands before each.
+    /// Waits for a line with this text, and returns the listening addresses printed so far, each with the text before
+    /// it.
     fn wait_for(&self, text: &str) -> Result<Vec<(String, SocketAddr)>, Error> {
         let until = Instant::now() + PATIENCE;
         let (mut said, mut addresses) = (Vec::new(), Vec::new());
@@ -62,7 +62,7 @@ impl Running {
                 return Err(format!("`{text}` did not appear; the process said:\n{}", said.join("\n")).into());
             };
             if let Some((name, place)) = line.split_once("listening on ") {
-                // The scheme and the path of a URL are left out.
+                // Without the scheme and the path of a URL.
                 let place = place.trim().trim_start_matches("http://").split('/').next();
                 let address = place.and_then(|place| place.parse().ok());
                 addresses.extend(address.map(|address| (name.trim_end().to_owned(), address)));
@@ -74,12 +74,12 @@ impl Running {
         }
     }
 
-    /// What it has said since it listens.
+    /// The lines it has printed since it listens.
     pub(crate) fn said(&mut self) -> Vec<String> {
         self.lines.try_iter().collect()
     }
 
-    /// Whether it still runs.
+    /// Whether it is still running.
     pub(crate) fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -87,7 +87,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // Errors mean that it has already ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -97,14 +97,14 @@ impl Drop for Running {
 #[derive(Debug)]
 pub(crate) struct Target {
     pub(crate) process: Running,
-    /// Where it takes OTLP over gRPC.
+    /// Its address for OTLP over gRPC.
     pub(crate) grpc: SocketAddr,
-    /// Where it takes OTLP over HTTP; the control does not.
+    /// Its address for OTLP over HTTP, which the control does not support.
     pub(crate) http: Option<SocketAddr>,
 }
 
 impl Target {
-    /// Starts profbridge with a configuration file of this content, which is written into `folder`.
+    /// Starts profbridge with this configuration, which is written to a file in `folder`.
     pub(crate) fn profbridge(binary: &Path, folder: &Path, yaml: &str) -> Result<Self, Error> {
         let config = folder.join("config.yaml");
         fs::write(&config, yaml)?;
@@ -128,14 +128,14 @@ impl Target {
     }
 
     /// Starts a Collector with one pipeline of traces in front of a sink: the receiver `otlp` and the exporter `otlp`
-    /// as they are by default, with this compression of what leaves.
+    /// with their defaults, except for the compression of the output.
     pub(crate) fn collector(
         binary: &Path,
         folder: &Path,
         compression: Compression,
         sink: &Sink,
     ) -> Result<Self, Error> {
-        // It does not say which ports it got, so it is given free ones.
+        // It does not print its ports, so it gets free ones.
         let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
         let (grpc, http) = (free()?, free()?);
         let config = folder.join("collector.yaml");

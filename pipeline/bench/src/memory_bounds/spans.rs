@@ -1,17 +1,17 @@
-//! Requests of many spans: of one trace, of as many traces, and as small as spans can be.
+//! Requests with many spans: of one trace, of as many traces, and with the smallest possible spans.
 
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::encoding::{WireType, encode_key, encode_varint, message};
 
 use super::{Error, Load, gzip};
 
-/// So many requests of many traces come at the same time.
+/// The number of concurrent requests with many traces.
 const TOGETHER: usize = 8;
 
-/// The loads: a trace of so many `spans`, twice as many of the smallest spans, which are half as long, and so many
-/// `traces` of one span each.
+/// The loads: one trace with `spans` spans, twice as many of the smallest spans, which are half as long, and `traces`
+/// traces of one span each.
 pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<Load>, Error> {
-    // A million of them are just below the 64 MiB that a request may have.
+    // A million of them are just below the limit of 64 MiB per request.
     let one_trace = request((0..spans).map(|number| Span {
         name: "GET /".to_owned(),
         parent_span_id: if number == 0 { Vec::new() } else { 1_u64.to_be_bytes().to_vec() },
@@ -43,7 +43,7 @@ pub(super) fn loads(spans: u64, traces: u64) -> Result<Vec<Load>, Error> {
     ])
 }
 
-/// A span that says when it was, and whose it is.
+/// A span with only its ids and times.
 fn span(trace: u64, number: u64) -> Span {
     Span {
         trace_id: u128::from(trace).to_be_bytes().to_vec(),
@@ -54,7 +54,7 @@ fn span(trace: u64, number: u64) -> Span {
     }
 }
 
-/// An `ExportTraceServiceRequest` of one resource and one scope, which is written without holding all spans at once.
+/// An `ExportTraceServiceRequest` of one resource and one scope, encoded without holding all spans at once.
 fn request(spans: impl Iterator<Item = Span>) -> Vec<u8> {
     let mut scope_spans = Vec::new();
     for span in spans {
@@ -65,7 +65,7 @@ fn request(spans: impl Iterator<Item = Span>) -> Vec<u8> {
     within(1, &resource_spans)
 }
 
-/// A message as a field of another one.
+/// Encodes a message as a field of another one.
 fn within(field: u32, inner: &[u8]) -> Vec<u8> {
     let mut outer = Vec::with_capacity(inner.len() + 16);
     encode_key(field, WireType::LengthDelimited, &mut outer);
@@ -81,8 +81,8 @@ mod tests {
 
     use super::*;
 
-    /// Guarantees: the requests are what they are called: the spans of the first have one trace, those of the third one
-    /// each, and one sent at the same time has other traces.
+    /// Guarantees: the requests match their names: the spans of the first have one trace, those of the third one each,
+    /// and a concurrent one has different traces.
     #[test]
     fn what_they_hold() {
         let spans = |body: &[u8]| -> Vec<Span> {

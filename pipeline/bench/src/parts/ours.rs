@@ -1,5 +1,5 @@
-//! profbridge's path in this process: what its binary does between a request's body and an envelope's body, with the
-//! real components, and without sockets, queues and threads.
+//! profbridge's path in this process: the work of its binary from a request's body to an envelope's body, with the real
+//! components, but without sockets, queues and threads.
 
 use bytes::Bytes;
 use profbridge_engine::component::{Exporter, Now, Outbox, Processor, process_all};
@@ -11,19 +11,19 @@ use profbridge_wire::otlp::{self, Limits};
 
 use crate::Error;
 
-/// Decoder, `chunk` without windows, and the exporter's preparation.
+/// The decoder, `chunk` without windows, and the exporter's preparation.
 pub(crate) struct Ours {
     limits: Limits,
     chunk: Box<dyn Processor>,
     exporter: sentry::SentryExporter,
 }
 
-/// What came of a request.
+/// The result for a request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Prepared {
     /// The envelopes as they would be sent.
     pub(crate) bodies: Vec<Bytes>,
-    /// Observations that are in none of them.
+    /// Observations that are in no envelope.
     pub(crate) lost: u64,
 }
 
@@ -35,7 +35,7 @@ impl Prepared {
 }
 
 impl Ours {
-    /// The path with a codec: `zstd`, `gzip` or `none`.
+    /// Creates the path with a codec: `zstd`, `gzip` or `none`.
     pub(crate) fn new(compression: &str) -> Result<Self, Error> {
         let identity = Rules { window: 0, ..Rules::default() };
         let chunk = (profbridge_processor_chunk::FACTORY.create)(&Section::defaults(), &identity)
@@ -48,7 +48,7 @@ impl Ours {
         Ok(Self { limits: Limits::default(), chunk, exporter: sentry::SentryExporter::new(settings) })
     }
 
-    /// A request's body to envelopes.
+    /// Converts a request's body to envelopes.
     pub(crate) fn run(&mut self, request: Bytes, now: Now) -> Result<Prepared, Error> {
         let profiles = self.decode(request)?;
         let out = self.cut(profiles, now);
@@ -59,19 +59,19 @@ impl Ours {
         Ok(prepared)
     }
 
-    /// A request's body to a batch.
+    /// Decodes a request's body to a batch.
     pub(crate) fn decode(&self, request: Bytes) -> Result<Profiles, Error> {
         Ok(otlp::decode(request, &self.limits)?.profiles)
     }
 
-    /// A batch to windows of one process each.
+    /// Cuts a batch into windows of one process each.
     pub(crate) fn cut(&mut self, profiles: Profiles, now: Now) -> Outbox {
         let mut out = Outbox::default();
         process_all(&mut *self.chunk, profiles.into(), now, &mut out);
         out
     }
 
-    /// A window to envelopes.
+    /// Converts a window to envelopes.
     pub(crate) fn prepare(&self, telemetry: &Telemetry, now: Now, prepared: &mut Prepared) {
         let ready = self.exporter.prepare(telemetry, now);
         prepared.lost += ready.losses.total().total();
@@ -92,7 +92,7 @@ mod tests {
     use crate::end_to_end::{active_samples, decompress};
     use profbridge_testkit::{naive, workload};
 
-    /// Guarantees: what is measured is the same work: both paths deliver the same observations of the same request.
+    /// Guarantees: the measured work is the same: both paths deliver the same observations for the same request.
     #[test]
     fn as_much_as_the_control() {
         for shape in [workload::Shape::Tiny, workload::Shape::Avg, workload::Shape::Adversarial] {

@@ -1,4 +1,4 @@
-//! Functions of interpreted programs: how many are named, whether those are right, and what naming them costs.
+//! Functions of interpreted programs: how many have names, whether these are right, and the cost of naming them.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,18 +16,18 @@ use super::turns::{self, Condition};
 use crate::Error;
 use crate::report::{Goal, Report};
 
-/// How often as long as others the measurements last that count observations.
+/// How many times longer measurements last that count observations.
 const LONG: f64 = 3.0;
 
-/// How many bytes the native functions of `functions.py` are called with, and how long a call of a Python function is
-/// then.
+/// The number of bytes that the native functions of `functions.py` process, and the resulting duration of a call of a
+/// Python function.
 const LENGTHS: [(&str, &str); 3] = [("24000", "15 to 40 us"), ("120000", "75 to 200 us"), ("1200000", "0.7 to 2 ms")];
 
-/// Functions of 70, 20 and 10 % of the time.
+/// Functions with 70, 20 and 10 % of the time.
 const FUNCTIONS: [&str; 3] = ["seventy", "twenty", "ten"];
 
-/// Fast, for as many observations as possible. Ten times as many take ten times as much of the sampled thread's
-/// processor as at the default rate, which here ends neither.
+/// A fast rate, for many observations. Ten times as many take ten times as much of the sampled thread's CPU time as at
+/// the default rate, so the limits on this are raised.
 fn fast() -> Settings {
     Settings { rate_hertz: 997.0, max_stopped: 0.5, max_cpu: 1.0, ..Settings::default() }
 }
@@ -50,7 +50,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
         results.push((program.clone(), parts.shares(&program, script, &[], report)));
     }
     for (program, result) in results {
-        // Said among the figures that could be measured.
+        // Listed among the measured figures.
         if let Err(error) = result {
             let row = format!("{}: NOT MEASURED: {error}", program.display());
             report.figure(row, f64::NAN, "", Some(Goal::AtLeast(0.0)));
@@ -64,8 +64,8 @@ struct Parts<'a> {
     programs: &'a Programs,
 }
 
-/// How many stacks of a program that always runs interpreted code have no frame of the evaluation function left: at
-/// least so many, since a stack may have several.
+/// How many stacks of a program that always runs interpreted code have no frame of the evaluation function left: a
+/// lower bound, since a stack may have several.
 fn named(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), Error> {
     let target = parts.programs.interpret(python, "functions.py", &["mixed"])?;
     let settings = Settings { rate_hertz: 499.0, ..Settings::default() };
@@ -100,7 +100,7 @@ fn callers(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), 
                         None => no_callers += count,
                     }
                 }
-                // No other one calls the native function.
+                // No other function calls the native function.
                 None => wrong_leaves += count,
             }
         }
@@ -114,7 +114,7 @@ fn callers(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), 
     Ok(())
 }
 
-/// The one of the two native functions of `functions.py pairs` that each stack is in.
+/// The one of the two native functions of `functions.py pairs` in each stack.
 fn native_functions(session: &Session) -> Result<HashMap<&[Location], &'static str>, Error> {
     let symbolizer = Symbolizer::start(Default::default())?;
     let mut objects: HashMap<u32, ObjectId> = HashMap::new();
@@ -147,8 +147,8 @@ fn native_functions(session: &Session) -> Result<HashMap<&[Location], &'static s
     Ok(found)
 }
 
-/// The sampler's processor time with names over that without any, ten functions deep, one busy and three waiting
-/// threads.
+/// The sampler's processor time with names, relative to that without, ten functions deep, with one busy and three
+/// waiting threads.
 fn over_native(parts: &Parts<'_>, python: &Path, report: &mut Report) -> Result<(), Error> {
     let target = parts.programs.interpret(python, "deep.py", &[])?;
     let start = |interpreters| Session::start(target.pid(), Settings { interpreters, ..Settings::default() }, false);
@@ -178,7 +178,8 @@ impl Parts<'_> {
         Duration::from_secs_f64(LONG * self.options.seconds)
     }
 
-    /// The greatest difference between the sampled shares of three functions and those by the program's own clock.
+    /// The greatest difference between the sampled shares of three functions and those measured by the program's own
+    /// clock.
     fn shares(&self, program: &Path, script: &str, arguments: &[&str], report: &mut Report) -> Result<(), Error> {
         let mut target = self.programs.interpret(program, script, arguments)?;
         let mut session = Session::start(target.pid(), fast(), true)?;
@@ -191,7 +192,7 @@ impl Parts<'_> {
         for (stack, (_, running)) in &session.stacks {
             let of = |name: &str| {
                 let name = name.strip_suffix(" [with inlined functions]").unwrap_or(name);
-                // Ruby has the class in front of a method.
+                // Ruby methods have their class as a prefix.
                 FUNCTIONS.iter().position(|function| name.rsplit(['#', '.']).next() == Some(*function))
             };
             if let Some(place) = session.functions(stack).find_map(of) {

@@ -1,8 +1,8 @@
-//! Measures the sampler: what it costs beside other profilers, and whether it tells interpreted functions right.
+//! Measures the sampler: its cost compared with other profilers, and whether interpreted functions are right.
 //!
 //! Targets are the programs of the sampler's own tests (`receivers/ptrace/sampler/tests/targets`). The sampler is the
-//! real one: its own process, this program being its owner. Every figure that depends on the machine stands beside one
-//! that was measured in turns with it: an attached sampler that does not sample, or another profiler.
+//! real one: a separate process whose owner is this program. Every figure that depends on the machine is compared with
+//! one measured in alternation with it: of an attached sampler that does not sample, or of another profiler.
 
 mod interpreters;
 mod peers;
@@ -61,7 +61,7 @@ enum Which {
     Interpreters,
 }
 
-/// Measures, and reports.
+/// Measures and reports.
 pub(crate) fn run(options: &Options) -> Result<(), Error> {
     let figures = if options.figures.is_empty() { Which::value_variants() } else { &options.figures };
     let programs = targets::Programs::new()?;

@@ -1,4 +1,5 @@
-//! Beside other profilers: how much slower the same target gets, and the profilers' processor time, in turns.
+//! Comparison with other profilers: the slowdown of the same target, and the profilers' processor time, in alternating
+//! turns.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -17,13 +18,13 @@ use super::turns::{self, Condition};
 use crate::report::{Goal, Report};
 use crate::{Error, statistics};
 
-/// How long a profiler may take to write what it has.
+/// How long a profiler may take to write its data.
 const END: Duration = Duration::from_secs(20);
 
-/// What the turns share: the target, and profbridge's sampler, which is attached all the time.
+/// The state shared by the turns: the target, and profbridge's sampler, which stays attached.
 type State = (Target, Session);
 
-/// Its name, the command that starts it on a process, and, from the turns, its processor time in percent of a core.
+/// Its name, the command that starts it on a process, and the processor times of the turns, in percent of a core.
 struct Peer<'a> {
     name: &'a str,
     command: RefCell<Command>,
@@ -90,14 +91,14 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
     Ok(())
 }
 
-/// A `perf record` of a process at 101 Hz, but for the name of its file.
+/// A `perf record` of a process at 101 Hz, without the name of its file.
 fn perf(pid: &str) -> Command {
     let mut command = Command::new("perf");
     command.args(["record", "-q", "-e", "cpu-clock", "-F", "101", "--call-graph", "dwarf,16384", "-p", pid, "-o"]);
     command
 }
 
-/// The processor time of `perf record` for some time, in percent of a core; `None` where there is none.
+/// The processor time of `perf record` over some time, in percent of a core; `None` if it is not installed.
 pub(super) fn perf_cpu(programs: &Programs, pid: u32, time: Duration) -> Result<Option<f64>, Error> {
     if !works(Path::new("perf")) {
         return Ok(None);
@@ -118,7 +119,7 @@ pub(super) fn works(program: &Path) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// The seconds that a round of the target's work takes while `work` runs.
+/// The seconds that a round of the target's work takes during `work`.
 fn cost(target: &mut Target, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
     let ([before], started) = (target.numbers(["work"])?, Instant::now());
     work()?;
@@ -127,7 +128,7 @@ fn cost(target: &mut Target, work: impl FnOnce() -> Result<(), Error>) -> Result
 }
 
 impl Peer<'_> {
-    /// A turn under this profiler.
+    /// A turn with this profiler.
     fn turn(&self, (target, session): &mut State, time: Duration) -> Result<f64, Error> {
         let running = Running::start(&mut self.command.borrow_mut())?;
         let pid = running.0.id();
@@ -140,11 +141,11 @@ impl Peer<'_> {
     }
 }
 
-/// A profiler that ends with this.
+/// A profiler that is killed when this is dropped.
 struct Running(Child);
 
 impl Running {
-    /// Starts it, and waits until it should record.
+    /// Starts it, and waits until it should be recording.
     fn start(command: &mut Command) -> Result<Self, Error> {
         let mut running = Self(command.spawn().map_err(|error| format!("{command:?}: {error}"))?);
         thread::sleep(WARM_UP);
@@ -154,7 +155,7 @@ impl Running {
         }
     }
 
-    /// Lets it write what it has.
+    /// Lets it write its data.
     fn finish(mut self) -> Result<(), Error> {
         kill(Pid::from_raw(i32::try_from(self.0.id())?), Signal::SIGINT)?;
         let end = Instant::now() + END;
@@ -170,7 +171,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // Errors mean that it has already ended.
         self.0.kill().ok();
         self.0.wait().ok();
     }

@@ -1,4 +1,4 @@
-//! The sampler's processor time beside that of `perf record`, and the ticks that it missed.
+//! The sampler's processor time compared with that of `perf record`, and its missed ticks.
 
 use std::time::Duration;
 
@@ -12,8 +12,8 @@ use crate::Error;
 use crate::report::{Goal, Report};
 use crate::statistics::median;
 
-/// What is measured: the name, the arguments of `busy` (threads that run and that wait), and the share of a core that
-/// the sampler may take beyond its looks, in percent.
+/// The cases: the name, the arguments of `busy` (running and waiting threads), and the share of a core that the sampler
+/// may take beyond its polling of waiting threads, in percent.
 const CASES: [(&str, [u32; 2], f64); 4] = [
     ("1 busy", [1, 0], 0.5),
     ("8 busy on 2 CPUs", [8, 0], 0.6),
@@ -21,7 +21,7 @@ const CASES: [(&str, [u32; 2], f64); 4] = [
     ("8 busy of 2000 threads", [8, 1992], 1.0),
 ];
 
-/// Sampling, resting and the others take turns, since a machine that is shared with others changes within seconds.
+/// Sampling, resting and the other profilers alternate, since the load of a shared machine changes within seconds.
 const TURNS: u32 = 5;
 
 pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Report) -> Result<(), Error> {
@@ -60,7 +60,7 @@ pub(super) fn measure(options: &Options, programs: &Programs, report: &mut Repor
     Ok(())
 }
 
-/// What the sampler takes where there are as many threads, none of which runs: it looks at each of them at each tick.
+/// The sampler's processor time for this many waiting threads: it polls each of them at each tick.
 fn looks(programs: &Programs, threads: u32, turn: Duration) -> Result<f64, Error> {
     let target = programs.start("busy", &["0", &threads.to_string()])?;
     let mut session = Session::start(target.pid(), Settings::default(), true)?;

@@ -1,4 +1,4 @@
-//! A sampler process that samples one process, and what it says.
+//! A sampler process attached to one process, and its events.
 
 use std::collections::HashMap;
 use std::thread;
@@ -14,8 +14,8 @@ use crate::{Error, machine};
 /// How long the sampler may take to attach.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a session runs before it counts, so that what comes once (unwind tables, the first stacks, each function for
-/// the first time) does not.
+/// How long a session runs before it is measured, to exclude one-time work (unwind tables, the first stacks, the first
+/// use of each function).
 pub(super) const WARM_UP: Duration = Duration::from_millis(1500);
 
 /// A sampler process, attached to one process.
@@ -66,7 +66,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Samples a process for so long, behind a warm-up. Returns the counters at the beginning as well.
+    /// Samples a process for this time, after a warm-up. Also returns the counters at the beginning.
     pub(super) fn sampled(pid: u32, settings: Settings, time: Duration) -> Result<(Self, Status), Error> {
         let mut session = Self::start(pid, settings, true)?;
         session.listen(WARM_UP)?;
@@ -82,7 +82,7 @@ impl Session {
         Ok(())
     }
 
-    /// Takes what the sampler says for so long, and sleeps in between.
+    /// Handles the sampler's events for this time, sleeping in between.
     pub(super) fn listen(&mut self, time: Duration) -> Result<(), Error> {
         let end = Instant::now() + time;
         while let Some(left) = end.checked_duration_since(Instant::now()) {
@@ -95,7 +95,7 @@ impl Session {
         Ok(())
     }
 
-    /// The processor time of the sampler while it listens for so long, in percent of a core.
+    /// The processor time of the sampler during [`Self::listen`], in percent of a core.
     pub(super) fn cpu(&mut self, time: Duration) -> Result<f64, Error> {
         cpu(self.process.pid(), || self.listen(time))
     }

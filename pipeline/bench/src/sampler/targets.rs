@@ -1,4 +1,4 @@
-//! Starts the sampler's targets; those in C are compiled when they are started for the first time.
+//! Starts the sampler's targets; those in C are compiled on first use.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -6,10 +6,10 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::Error;
 
-/// Where the programs are.
+/// The folder of the programs.
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../receivers/ptrace/sampler/tests/targets");
 
-/// The programs, with a folder that goes with this.
+/// The programs, with a folder that is removed on drop.
 #[derive(Debug)]
 pub(super) struct Programs {
     folder: tempfile::TempDir,
@@ -20,7 +20,7 @@ impl Programs {
         Ok(Self { folder: tempfile::tempdir()? })
     }
 
-    /// Starts the program that is made of `NAME.c`.
+    /// Starts the program compiled from `NAME.c`.
     pub(super) fn start(&self, name: &str, arguments: &[&str]) -> Result<Target, Error> {
         let program = self.folder.path().join(name);
         if !program.exists() {
@@ -40,7 +40,7 @@ impl Programs {
         Target::start(Command::new(interpreter).arg(format!("{SOURCES}/{name}")).args(arguments))
     }
 
-    /// A file for what a tool writes.
+    /// A file for the output of a tool.
     pub(super) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
@@ -55,7 +55,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Starts a command that says "ready".
+    /// Starts a command and waits until it prints "ready".
     fn start(command: &mut Command) -> Result<Self, Error> {
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("cannot start {command:?}: {error}"))?;
@@ -80,7 +80,7 @@ impl Target {
         Ok(line.trim_end().to_owned())
     }
 
-    /// Asks for its counters: the numbers behind these words of its answer.
+    /// Requests its counters: the numbers after these words in its answer.
     pub(super) fn numbers<const N: usize>(&mut self, names: [&str; N]) -> Result<[f64; N], Error> {
         writeln!(self.input)?;
         let answer = self.line()?;
@@ -95,7 +95,7 @@ impl Target {
 
 impl Drop for Target {
     fn drop(&mut self) {
-        // Errors mean that it has ended already.
+        // Errors mean that it has already ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }

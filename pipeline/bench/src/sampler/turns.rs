@@ -1,4 +1,4 @@
-//! Several conditions measured in turns: A B C, C B A, ..., each against the first.
+//! Measures several conditions in alternating order: A B C, C B A, ..., each compared with the first.
 
 use serde::Serialize;
 
@@ -7,10 +7,10 @@ use crate::{Error, pairs::Outcome, statistics};
 /// One condition: its name, and a measurement of its cost.
 pub(crate) type Condition<'a, State> = (&'a str, &'a dyn Fn(&mut State) -> Result<f64, Error>);
 
-/// What turns said of the conditions behind the first.
+/// The results for the conditions after the first.
 #[derive(Debug, Serialize)]
 pub(crate) struct Turns {
-    /// By condition: its cost by the first one's.
+    /// By condition: its cost relative to the first one's.
     pub(crate) outcomes: Vec<(String, Outcome)>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn costs<State>(
         if turn % 2 == 1 {
             order.reverse();
         }
-        // Each condition takes each place, since the one behind a heavy one finds the machine as that one left it.
+        // Each condition takes each position, because a heavy condition affects the one after it.
         order.rotate_left(turn / 2 % conditions.len());
         for place in order {
             costs[place].push((conditions[place].1)(state)?);
@@ -62,7 +62,7 @@ pub(crate) fn measure<State>(
 mod tests {
     use super::*;
 
-    /// Guarantees: each condition is measured as often as the others, in changing places, and compared with the first.
+    /// Guarantees: each condition is measured equally often, in changing positions, and compared with the first.
     #[test]
     fn in_turns() {
         let mut order = String::new();

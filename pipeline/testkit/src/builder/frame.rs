@@ -92,13 +92,13 @@ impl Frame {
         Self { lines: lines.into_iter().map(NamedLine::from).collect(), ..Self::default() }
     }
 
-    /// A function in a file, without reading any text form: for names that contain `@`, `!` or `:`. Either may be
-    /// empty, and the line 0.
+    /// A function in a file, without parsing the text form: for names with `@`, `!` or `:`. Either may be empty, and
+    /// the line 0.
     pub fn exact(name: &str, filename: &str, line: i64) -> Self {
         Self::default().called_by(name, filename, line)
     }
 
-    /// Adds the function into which the location's functions so far are inlined, again without reading a text form.
+    /// Adds the function into which the previous functions of the location are inlined, without parsing the text form.
     pub fn called_by(mut self, name: &str, filename: &str, line: i64) -> Self {
         self.lines.push(NamedLine { name: name.to_owned(), filename: filename.to_owned(), line, column: 0 });
         self
@@ -110,8 +110,8 @@ impl Frame {
         self
     }
 
-    /// Places the frame at an ELF address of a file. Without [`Frame::build_id`] the build ids derive from the file's
-    /// name.
+    /// Places the frame at an ELF address of a file. Without [`Frame::build_id`] the build ids are derived from the
+    /// file name.
     pub fn mapping(mut self, file: &str, address: u64) -> Self {
         self.mapping = Some((file.to_owned(), None));
         self.address = address;

@@ -1,12 +1,12 @@
-//! A batch whose size the test says.
+//! A batch of a given size.
 
 use profbridge_model::{Builder, Profiles};
 
-/// A batch with so many observations in each of its profiles, all of one stack of two functions.
+/// A batch with this many observations in each of its profiles, all with one stack of two functions.
 ///
 /// # Panics
 ///
-/// Never: nothing in it is near a limit.
+/// Never: the batch is far below all limits.
 #[allow(clippy::unwrap_used, reason = "it is for tests")]
 pub fn batch(observations: &[u64]) -> Profiles {
     let mut builder = Builder::new();

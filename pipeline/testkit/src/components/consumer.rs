@@ -1,4 +1,4 @@
-//! A consumer that stands in for the pipelines behind a receiver.
+//! A consumer that replaces the pipelines behind a receiver.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ pub struct Consumer {
     budget: Budget,
     edge: Edge,
     gate: Arc<Gate>,
-    /// Ends the intake's waiting when it is dropped.
+    /// Ends the waiting of the intake when it is dropped.
     _stop: Trigger,
     last_call: Trigger,
 }
 
-/// An exporter whose queue is full when a test says so.
+/// An exporter whose queue a test can mark as full.
 #[derive(Debug)]
 struct Gate {
     /// What happens while it is full; `None` while there is room.
@@ -48,7 +48,7 @@ impl Sink for Gate {
 
     fn room(&self) -> BoxFuture<'_, ()> {
         Box::pin(async move {
-            // Its sender lives as long as this.
+            // The sender lives as long as `self`.
             drop(self.full.subscribe().wait_for(Option::is_none).await);
         })
     }
@@ -56,14 +56,15 @@ impl Sink for Gate {
     fn accept(&self, _telemetry: &Telemetry, _now: Now) {}
 }
 
-/// An intake for a receiver under test, and what consumes from it. `memory` is the budget, in bytes.
+/// Creates an intake for a receiver under test, and its consumer. `memory` is the budget in bytes.
 ///
-/// Nothing is taken until [`Consumer::take`] or [`Consumer::reject`] is awaited, and four requests may wait until then.
+/// Nothing is accepted until [`Consumer::take`] or [`Consumer::reject`] is awaited; up to four requests may wait until
+/// then.
 pub fn intake(memory: u64) -> (Intake, Consumer) {
     intake_of(Carries::Everything, memory)
 }
 
-/// The same with a pipeline that carries only this.
+/// The same with a pipeline that only carries this kind.
 pub fn intake_of(carries: Carries, memory: u64) -> (Intake, Consumer) {
     let budget = Budget::new(memory);
     let metrics = Metrics::new(budget.clone());
@@ -81,18 +82,18 @@ pub fn intake_of(carries: Carries, memory: u64) -> (Intake, Consumer) {
 }
 
 impl Consumer {
-    /// Waits for telemetry and takes it; `None` where no intake is left. Its memory is given back.
+    /// Waits for telemetry and accepts it; `None` if no intake is left. Its memory is released.
     pub async fn take(&mut self) -> Option<Telemetry> {
         let arrival = self.arrivals.recv().await?;
         self.edge.add_in(arrival.telemetry.quantities());
         self.edge.add_out(arrival.telemetry.quantities());
         drop(arrival.permit);
-        // A receiver that no longer waits for the answer does not hinder that it was taken.
+        // The telemetry is accepted even if the receiver no longer waits for the answer.
         arrival.taken.send(Ok(())).ok();
         Some(arrival.telemetry)
     }
 
-    /// Waits for telemetry and refuses it; `None` where no intake is left.
+    /// Waits for telemetry and refuses it; `None` if no intake is left.
     pub async fn reject(&mut self, why: Rejected) -> Option<Telemetry> {
         let arrival = self.arrivals.recv().await?;
         drop(arrival.permit);
@@ -100,22 +101,22 @@ impl Consumer {
         Some(arrival.telemetry)
     }
 
-    /// From here on the queue of the exporter behind it is full, and that is what happens then; `None`: there is room.
+    /// Sets whether the queue of the exporter behind it is full, and what happens then; `None` means there is room.
     pub fn set_full(&self, overflow: Option<Overflow>) {
         self.gate.full.send_replace(overflow);
     }
 
-    /// How many requests wait for room in that queue.
+    /// The number of requests waiting for room in that queue.
     pub fn waiting(&self) -> usize {
         self.gate.full.receiver_count()
     }
 
-    /// Says that the receiver is soon cut off, as in a shutdown in which requests are under way for long.
+    /// Signals that the receiver will be cut off soon, as in a long shutdown.
     pub fn last_call(&self) {
         self.last_call.trigger();
     }
 
-    /// Takes nothing more, as in a shutdown.
+    /// Accepts nothing more, as in a shutdown.
     pub fn close(&mut self) {
         self.arrivals.close();
     }
@@ -125,7 +126,7 @@ impl Consumer {
         self.edge.totals()
     }
 
-    /// The memory that the receiver's requests take at the moment, in bytes.
+    /// The current memory of the receiver's requests, in bytes.
     pub fn memory_used(&self) -> u64 {
         self.budget.used()
     }

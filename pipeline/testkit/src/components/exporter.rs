@@ -1,4 +1,4 @@
-//! Drives an exporter's `prepare` with random telemetry and holds it against its contract.
+//! Drives an exporter's `prepare` with random telemetry and checks its contract.
 
 use profbridge_model::Telemetry;
 
@@ -9,10 +9,10 @@ use profbridge_engine::component::{Exporter, Now};
 /// Batches in one stream.
 const BATCHES: usize = 40;
 
-/// Lets `exporter` prepare random telemetry that `seed` determines, and checks conservation:
+/// Lets `exporter` prepare random telemetry determined by `seed`, and checks conservation:
 /// `in + synthesized = quantities of the requests + losses` in each unit, and that no request has an empty body.
 ///
-/// `make` makes the telemetry, for instance [`super::telemetry`].
+/// `make` creates the telemetry, for instance [`super::telemetry`].
 ///
 /// # Panics
 ///

@@ -1,4 +1,4 @@
-//! Helpers for the tests of components. The checkers panic with what they saw, as assertions do.
+//! Helpers for the tests of components. The checkers panic with their findings, like assertions.
 
 mod batch;
 mod consumer;
@@ -27,14 +27,14 @@ use profbridge_engine::via::Via;
 /// The time at which a [`ManualClock`] starts: 2026-01-01 00:00:00 UTC, in nanoseconds since the Unix epoch.
 pub const START_UNIX_NANO: u64 = 1_767_225_600_000_000_000;
 
-/// A clock that stands until it is moved. Cheap to clone; clones tell the same time.
+/// A clock that only moves when told to. Cheap to clone; clones share the time.
 #[derive(Debug, Clone, Default)]
 pub struct ManualClock {
     elapsed_nano: Arc<AtomicU64>,
 }
 
 impl ManualClock {
-    /// The time.
+    /// The current time.
     pub fn now(&self) -> Now {
         let elapsed = self.elapsed_nano.load(Ordering::Relaxed);
         Now { monotonic_nano: elapsed, unix_nano: START_UNIX_NANO + elapsed }
@@ -45,14 +45,14 @@ impl ManualClock {
         self.elapsed_nano.fetch_add(nanos(by), Ordering::Relaxed);
     }
 
-    /// The same as the engine's clock.
+    /// The same clock in the engine's type.
     pub fn clock(&self) -> Clock {
         let this = self.clone();
         Clock::from_fn(move || this.now())
     }
 }
 
-/// What an exporter with this id needs of the engine.
+/// The context that the engine gives to an exporter with this id.
 pub fn exporter_context(id: &str) -> ExporterContext {
     let budget = Budget::new(64 << 20);
     let telemetry = Metrics::new(budget.clone()).exporter(id);

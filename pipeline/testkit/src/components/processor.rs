@@ -1,4 +1,4 @@
-//! Drives a processor with random telemetry at random times and holds it against its contract.
+//! Drives a processor with random telemetry at random times and checks its contract.
 
 use std::time::Duration;
 
@@ -11,19 +11,19 @@ use profbridge_engine::component::{Now, Outbox, Processor};
 /// Calls in one stream.
 const STEPS: usize = 60;
 
-/// So many calls in a row come to an end.
+/// More calls in a row than this count as an endless loop.
 const MOST: usize = 100_000;
 
 /// Drives `processor` with a random stream that `seed` determines, and flushes it.
 ///
-/// `make` makes the telemetry, for instance [`super::telemetry`]. Checked are:
+/// `make` creates the telemetry, for instance [`super::telemetry`]. The checks are:
 ///
 /// * conservation on every call, in each unit: `in + synthesized + held before = out + dropped + held after`;
-/// * that a call puts out one batch at most;
-/// * that nothing is due in the past after some calls of [`Processor::advance`], which would keep the thread busy for
-///   ever, and that telemetry is taken in as a whole then;
-/// * that bytes are held where anything is, and that [`Processor::flush`] leaves nothing held and nothing due;
-/// * that a processor that was flushed can be flushed again and then does nothing.
+/// * a call outputs at most one batch;
+/// * nothing is due in the past after some calls of [`Processor::advance`], which would keep the thread busy forever,
+///   and by then telemetry is completely taken in;
+/// * held bytes are not zero while anything is held, and after [`Processor::flush`] nothing is held or due;
+/// * a flushed processor can be flushed again, which does nothing.
 ///
 /// # Panics
 ///
@@ -63,7 +63,7 @@ pub fn check_processor(
                 let telemetry = make(&mut random, now);
                 let inbound = telemetry.quantities();
                 checked(processor, inbound, &place("process"), |p, out| p.process(telemetry, now, out));
-                // What is due stays due for a while at times, but what was handed in is taken in.
+                // Due work sometimes stays undone for a while, but telemetry must be completely taken in.
                 if processor.is_absorbing() || random.bool() {
                     advance(processor, now, &place("advance"));
                 }
@@ -90,13 +90,13 @@ pub fn check_processor(
     assert!(!flush(&place).2, "{place}: a second flush puts something out");
 }
 
-/// Calls until there is no more to do.
+/// Repeats a call until there is nothing left to do.
 fn until_done(place: &str, mut call: impl FnMut(&str) -> bool) {
     let calls = (0..MOST).take_while(|_| call(place)).count();
     assert!(calls < MOST, "{place}: it does not come to an end");
 }
 
-/// Lets the processor do all that is due.
+/// Lets the processor do everything that is due.
 fn advance(processor: &mut dyn Processor, now: Now, place: &str) {
     until_done(place, |place| {
         let is_due = processor.due().is_some_and(|due| due <= now.monotonic_nano);

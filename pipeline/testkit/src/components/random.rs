@@ -1,4 +1,4 @@
-//! Random telemetry: small, valid, and with everything in it that makes counting hard.
+//! Random telemetry: small, valid, and with everything that makes counting difficult.
 
 use bytes::Bytes;
 use profbridge_model::buffer::ByteRange;
@@ -9,12 +9,12 @@ use profbridge_model::{
 
 use profbridge_engine::component::Now;
 
-/// A batch with up to `max_samples` samples, of random processes and stacks, around the time `now`. Some samples have
-/// many timestamps, some one, some none; some profiles have no samples.
+/// A batch with up to `max_samples` samples, of random processes and stacks, around the time `now`. Samples have many
+/// timestamps, one or none; some profiles have no samples.
 ///
 /// # Panics
 ///
-/// When the model refuses what was built, a defect of this helper.
+/// If the model refuses the batch, which is a bug in this helper.
 pub fn profiles(random: &mut fastrand::Rng, max_samples: usize, now: Now) -> Profiles {
     let mut builder = Builder::new();
     let names: Vec<String> = (0..6).map(|n| format!("function_{n}")).collect();
@@ -53,11 +53,11 @@ pub fn profiles(random: &mut fastrand::Rng, max_samples: usize, now: Now) -> Pro
     }
 }
 
-/// A batch as [`profiles`] makes it, or now and then an envelope with some, and with items that nothing was read of.
+/// A batch like that of [`profiles`], or sometimes an envelope with some, and with items without a view.
 ///
 /// # Panics
 ///
-/// As [`profiles`].
+/// Like [`profiles`].
 pub fn telemetry(random: &mut fastrand::Rng, max_samples: usize, now: Now) -> Telemetry {
     if random.u8(0..8) > 0 {
         return profiles(random, max_samples, now).into();
@@ -75,7 +75,7 @@ fn process_attributes(builder: &mut Builder, random: &mut fastrand::Rng) -> Vec<
     let mut attributes = Vec::new();
     let host = format!("host-{}", random.u8(0..2));
     for (key, value) in [("host.name", host.as_str()), ("service.name", "checkout")] {
-        // Now and then a process cannot be told.
+        // Sometimes the process is unknown.
         if random.u8(0..5) > 0 {
             let (key, value) = (builder.string(key), builder.string(value));
             attributes.push(Attribute { key, value: Value::String(value), unit: None });

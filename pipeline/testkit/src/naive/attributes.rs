@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::{
     profiles::v1development::ProfilesDictionary,
 };
 
-/// The attributes that hold for one sample.
+/// The attributes that apply to one sample.
 #[derive(Clone, Copy)]
 pub(super) struct Attributes<'a> {
     pub(super) dictionary: &'a ProfilesDictionary,
@@ -34,7 +34,7 @@ impl<'a> Attributes<'a> {
         }
     }
 
-    /// Whether the sample itself has attributes that may name another process than its resource does.
+    /// Whether the sample itself has attributes that may name another process than its resource.
     pub(super) fn sample_names_process(&self) -> bool {
         let process = ["process.pid", "container.id", "service.instance.id", "k8s.pod.uid", "k8s.container.name"];
         let mut keys = process.iter().chain(&["host.id", "host.name", "k8s.node.name"]);
@@ -58,7 +58,7 @@ fn in_resource<'a>(dictionary: &'a ProfilesDictionary, resource: &'a [KeyValue],
         .and_then(|pair| pair.value.as_ref())
 }
 
-/// A value as text, where it has one.
+/// A value as text, if it has one.
 pub(super) fn text_of(dictionary: &ProfilesDictionary, value: &AnyValue) -> Option<String> {
     match value.value.as_ref()? {
         Value::StringValue(text) => Some(text.clone()),

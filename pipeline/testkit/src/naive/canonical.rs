@@ -1,4 +1,4 @@
-//! Chunks compared by what they mean: tables may be ordered in any way, equal samples may swap places.
+//! Compares chunks by content: tables may be in any order, and equal samples may swap places.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,7 +15,7 @@ pub struct CanonicalSample {
     pub stack: Vec<Frame>,
 }
 
-/// What identifies a frame to a reader: all but its place in memory and its language.
+/// The properties that identify a frame to a reader: everything but its address and its language.
 fn identifying(frame: &Frame) -> Frame {
     Frame { instruction_addr: None, platform: None, ..frame.clone() }
 }
@@ -25,7 +25,7 @@ pub fn debug_ids(chunk: &Chunk) -> BTreeSet<&str> {
     chunk.debug_meta.images.iter().map(|image| &*image.debug_id).collect()
 }
 
-/// The samples of `chunk` as a sorted multiset. A broken index stands as an empty stack or a missing frame.
+/// The samples of `chunk` as a sorted multiset. An invalid index becomes an empty stack or a missing frame.
 pub fn canonical(chunk: &Chunk) -> Vec<CanonicalSample> {
     let stack = |id: usize| -> Vec<Frame> {
         let indices = chunk.profile.stacks.get(id).map_or(&[][..], Vec::as_slice);
@@ -45,7 +45,7 @@ pub fn canonical(chunk: &Chunk) -> Vec<CanonicalSample> {
     samples
 }
 
-/// The first difference between two chunks' samples and images in words, or nothing where they are equal.
+/// The first difference between the samples and images of two chunks as text; `None` if they are equal.
 pub fn difference(left: &Chunk, right: &Chunk) -> Option<String> {
     if debug_ids(left) != debug_ids(right) {
         return Some(format!("images:\n  left  {:?}\n  right {:?}", debug_ids(left), debug_ids(right)));
@@ -57,8 +57,8 @@ pub fn difference(left: &Chunk, right: &Chunk) -> Option<String> {
     (left.len() != right.len()).then(|| format!("{} samples on the left, {} on the right", left.len(), right.len()))
 }
 
-/// The microseconds that Sentry attributes to each thread's stacks: a non-idle sample owns the time until the next
-/// sample of its thread, and the last owns nothing.
+/// The microseconds that Sentry assigns to each thread's stacks: a non-idle sample lasts until the next sample of its
+/// thread, and the last one has no duration.
 pub fn attributed_us(chunk: &Chunk) -> BTreeMap<String, i64> {
     let mut threads: BTreeMap<String, Vec<(i64, bool)>> = BTreeMap::new();
     for sample in &chunk.profile.samples {

@@ -1,7 +1,7 @@
 //! Sentry's Sample Format V2 as owned serde structs.
 //!
 //! Keys and types: Sentry's profiles specification 2.5.0 and getsentry/relay `relay-profiling/src/sample/v2.rs`.
-//! Unknown keys are ignored when parsing, so that any chunk can be read into these structs and compared.
+//! Unknown keys are ignored when parsing, so that any chunk can be parsed into these structs and compared.
 
 use std::collections::BTreeMap;
 
@@ -22,11 +22,11 @@ pub struct Chunk {
     /// The deployment environment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub environment: Option<String>,
-    /// Who made the chunk.
+    /// The SDK that made the chunk.
     pub client_sdk: ClientSdk,
     /// Always `"2"`.
     pub version: String,
-    /// The binaries that frames point into; left out where there are none.
+    /// The binaries with addresses of frames; omitted if there are none.
     #[serde(default, skip_serializing_if = "DebugMeta::is_empty")]
     pub debug_meta: DebugMeta,
     /// Samples and their tables.
@@ -59,7 +59,7 @@ impl DebugMeta {
 /// One binary in the chunk's synthetic address space.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Image {
-    /// Always `symbolic`: the one type that Relay and Sentry take for Linux.
+    /// Always `symbolic`: the only type that Relay and Sentry accept for Linux.
     #[serde(rename = "type")]
     pub kind: String,
     /// The GNU build id's first 16 bytes as a little-endian GUID.
@@ -68,7 +68,7 @@ pub struct Image {
     pub code_file: String,
     /// Where the image starts, `0x` hex.
     pub image_addr: String,
-    /// The ELF address that lies at `image_addr`, `0x` hex.
+    /// The ELF address of `image_addr`, `0x` hex.
     pub image_vmaddr: String,
     /// Bytes.
     pub image_size: u64,
@@ -99,7 +99,7 @@ pub struct Sample {
     pub stack_id: usize,
 }
 
-/// What is known of a thread.
+/// The known properties of a thread.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadMetadata {
     /// The name.
@@ -119,7 +119,7 @@ pub struct Frame {
     /// The source file as the producer wrote it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub filename: Option<String>,
-    /// The source file, where it is an absolute path.
+    /// The source file, if it is an absolute path.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub abs_path: Option<String>,
     /// 1-based.
@@ -134,7 +134,7 @@ pub struct Frame {
     /// The mapping's file.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub package: Option<String>,
-    /// The frame's platform, where it differs from the chunk's.
+    /// The frame's platform, if it differs from the chunk's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<String>,
     /// Whether it is the application's own code.

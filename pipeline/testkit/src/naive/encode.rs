@@ -1,4 +1,4 @@
-//! Chunks to bytes: JSON, an envelope around it, gzip.
+//! Encodes chunks: JSON, an envelope around it, gzip.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Locations become frames: one function per rule (DESIGN.md 5.7).
+//! Converts locations to frames: one function per rule (DESIGN.md 5.7).
 
 use opentelemetry_proto::tonic::profiles::v1development::{Line, Location, ProfilesDictionary};
 
@@ -9,7 +9,7 @@ use super::{
     modules::module,
 };
 
-/// The frames of one location, innermost first: one per line, or one without a name.
+/// The frames of one location, innermost first: one per line, or a single one without a name.
 pub(super) fn frames(
     dictionary: &ProfilesDictionary,
     images: &Images,
@@ -47,7 +47,7 @@ fn frame(
         filename.as_deref(),
         (module.as_deref().or(name.as_deref()), module.is_some()),
     );
-    // Sentry lists own code where a frame names no other platform, and Java's where the module has a dot.
+    // Sentry shows the module of in-app frames without a different platform, and for Java only if it contains a dot.
     let names_none = platform == root_platform || (own && !matches!(platform, "native" | "go"));
     let module = module.map(|module| match kind {
         "jvm" if !module.contains('.') => format!("(default).{module}"),
@@ -72,7 +72,7 @@ fn frame(
     }
 }
 
-/// The file of a module of Python, from the folder of its outermost package on.
+/// The file of a Python module, starting at the folder of its outermost package.
 fn file_of_module(path: &str, module: &str) -> String {
     let below = format!("{}.py", module.replace('.', "/"));
     if module == path {
@@ -86,7 +86,7 @@ fn file_of_module(path: &str, module: &str) -> String {
     }
 }
 
-/// What a location's code is.
+/// The kind of a location's code.
 pub(super) struct Kind {
     pub(super) frame_type: String,
     pub(super) platform: &'static str,
@@ -101,7 +101,7 @@ pub(super) fn kinds(dictionary: &ProfilesDictionary) -> Vec<Kind> {
     dictionary.location_table.iter().map(kind).collect()
 }
 
-/// `profile.frame.type`, or `native` where a producer names a mapping only, or nothing.
+/// `profile.frame.type`, or `native` if the producer gives only a mapping, or nothing.
 fn frame_type(dictionary: &ProfilesDictionary, location: &Location) -> String {
     let attribute = indexed(dictionary, &location.attribute_indices, "profile.frame.type");
     match attribute.and_then(|value| text_of(dictionary, value)) {
@@ -128,15 +128,15 @@ fn platform(frame_type: &str) -> &'static str {
     }
 }
 
-/// Whether an address of this frame type is one of a binary, and not a bytecode index.
+/// Whether addresses of this frame type are machine addresses instead of bytecode indices.
 pub(super) fn has_machine_address(frame_type: &str) -> bool {
     matches!(frame_type, "native" | "kernel" | "go" | "rust")
 }
 
-/// The class of a Java frame is its module, and the method its name; a Go frame's is its package; other names stay
+/// Splits a name: a Java frame into class (module) and method, a Go frame into package and function; other names stay
 /// whole.
 ///
-/// HotSpot frames read `void java.lang.Thread.run()` (capture of the eBPF profiler), async-profiler's
+/// HotSpot frames look like `void java.lang.Thread.run()` (capture of the eBPF profiler), async-profiler's like
 /// `java.lang.Thread.run`.
 fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<String>) {
     let split = match frame_type {
@@ -144,14 +144,14 @@ fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<Stri
             let qualified = name.split('(').next().unwrap_or(name);
             qualified.rsplit(' ').next().unwrap_or(qualified).rsplit_once('.')
         }
-        // The package ends at the first dot behind the last slash; type parameters may hold slashes.
+        // The package ends at the first dot after the last slash; type parameters may contain slashes.
         "go" => {
             let plain = name.split('[').next().unwrap_or(name);
             let slash = plain.rfind('/').map_or(0, |slash| slash + 1);
             name[slash..].find('.').map(|dot| (&name[..slash + dot], &name[slash + dot + 1..]))
         }
         "ruby" => name.rsplit_once("::").filter(|(_, function)| !function.contains(')')),
-        // The class stays in the name.
+        // The class is also kept in the name.
         "php" => name.rsplit_once("::").map(|(class, _)| (class, name)),
         _ => None,
     };
@@ -163,8 +163,8 @@ fn module_and_name(frame_type: &str, name: &str) -> (Option<String>, Option<Stri
     }
 }
 
-/// `[basename]` of the mapping, and the page of 4 KiB where the mapping has the address. The workloads have addresses
-/// of files only.
+/// `[basename]` of the mapping, and the 4 KiB page if the mapping contains the address. The workloads only have file
+/// addresses.
 fn unnamed(dictionary: &ProfilesDictionary, location: &Location, package: Option<&str>) -> Option<String> {
     let name = format!("[{}]", basename(package?));
     let inside = mapping(dictionary, location.mapping_index)
@@ -172,7 +172,7 @@ fn unnamed(dictionary: &ProfilesDictionary, location: &Location, package: Option
     Some(if inside { format!("{name}+{:#x}", location.address / 4096 * 4096) } else { name })
 }
 
-/// The mapping's file, for frames whose code lies in it.
+/// The mapping's file, for frames with code in it.
 fn package(dictionary: &ProfilesDictionary, location: &Location, frame_type: &str) -> Option<String> {
     let mapping = mapping(dictionary, location.mapping_index).filter(|_| has_machine_address(frame_type))?;
     non_empty(string(dictionary, mapping.filename_strindex))
@@ -185,8 +185,8 @@ fn instruction_addr(images: &Images, location: &Location, frame_type: &str) -> O
     images.absolute(location.mapping_index, location.address).map(|address| format!("{address:#x}"))
 }
 
-/// Own code: neither the kernel's, nor a system library's, nor a package's or the standard library's. `name` is the
-/// module where there is one, else the function.
+/// Whether code is the program's own: not the kernel's, a system library's, a package's or the standard library's.
+/// `name` is the module if there is one, else the function.
 fn in_app(
     frame_type: &str,
     package: Option<&str>,
@@ -197,11 +197,11 @@ fn in_app(
         && !package.is_some_and(|package| is_system_library(package) || is_interpreter(package))
         && !filename.is_some_and(is_library_path)
         && !match frame_type {
-            // What has no package is the runtime's assembly.
+            // Go functions without a package are the runtime's assembly.
             "go" => name.is_some_and(|name| is_go_standard_library(name) || !has_module),
-            // What has no class is the virtual machine's.
+            // Java functions without a class are the virtual machine's.
             "jvm" => name.is_none_or(|name| is_library_class(name) || !has_module),
-            // Functions that come with the interpreter have no file.
+            // Functions bundled with the interpreter have no file.
             "cpython" | "v8js" | "php" | "ruby" | "perl" | "luajit" => filename.is_none(),
             "dotnet" => name.is_none_or(|name| {
                 !name.contains('.') || name.starts_with("System.") || name.starts_with("Microsoft.")
@@ -211,7 +211,7 @@ fn in_app(
         }
 }
 
-/// What a compiler brings into every program: its start, and the standard libraries of C++ and Rust.
+/// Code that a compiler adds to every program: the start-up code, and the standard libraries of C++ and Rust.
 fn is_linked_in(frame_type: &str, name: &str) -> bool {
     let start = ["_start", "start_thread", "clone", "__clone", "__clone3", "clone3", "__restore_rt"].contains(&name);
     let prefixes: &[&str] = match frame_type {
@@ -221,7 +221,7 @@ fn is_linked_in(frame_type: &str, name: &str) -> bool {
     (start && frame_type != "rust") || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// `go list std`, the first elements of it: module paths of others begin with a host or a name of their own.
+/// The first path elements of `go list std`: other module paths begin with a host or a different name.
 fn is_go_standard_library(package: &str) -> bool {
     const ROOTS: &str = " archive bufio bytes cmp compress container context crypto database debug embed encoding errors \
                          expvar flag fmt go hash html image index internal io iter log maps math mime net os path plugin \
@@ -236,7 +236,7 @@ fn is_system_library(package: &str) -> bool {
     shared_object || name.starts_with("ld-") || name.contains("vdso") || name == "vmlinux"
 }
 
-/// The code of `python3.12` is nobody's own.
+/// Whether a file is an interpreter, like `python3.12`, whose code is never in-app.
 fn is_interpreter(package: &str) -> bool {
     const NAMES: [&str; 16] = [
         "python", "pypy", "node", "nodejs", "deno", "bun", "ruby", "perl", "php", "php-fpm", "php-cgi", "java",
@@ -270,12 +270,13 @@ fn is_absolute(path: &str) -> bool {
     path.starts_with('/')
 }
 
-/// The last part of a path. The control's own: it shares nothing with the conversion that it is compared with.
+/// The last part of a path. A separate implementation: the control shares nothing with the conversion it is compared
+/// with.
 pub(crate) fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Relay takes lines and columns as `u32` and rejects the whole chunk otherwise.
+/// Relay accepts lines and columns only as `u32`, and otherwise rejects the whole chunk.
 fn positive(number: i64) -> Option<u32> {
     u32::try_from(number).ok().filter(|&number| number > 0)
 }

@@ -1,21 +1,21 @@
-//! Which process a sample belongs to, and the ids that follow from it (DESIGN.md 5.1, 5.2).
+//! The process of a sample, and the ids that follow from it (DESIGN.md 5.1, 5.2).
 
 use super::attributes::Attributes;
 
-/// What tells two processes apart. Service and executable names never enter it.
+/// The identity of a process. Service and executable names are never part of it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Identity {
     /// `container.id` and `process.pid`.
     Container(String, i64),
-    /// What is said of the host, the pod and the container, and `process.pid`.
+    /// The attributes of the host, the pod and the container, and `process.pid`.
     Host([Option<String>; 5], i64),
     /// `service.instance.id`.
     Instance(String),
-    /// Nothing complete: the number of the resource in the request.
+    /// No complete tuple: the number of the resource in the request.
     Weak(usize),
 }
 
-/// The first complete tuple.
+/// The identity from the first complete tuple.
 pub(super) fn identity(attributes: &Attributes<'_>, resource_number: usize) -> Identity {
     let pid = attributes.int("process.pid");
     let host = ["host.id", "host.name", "k8s.node.name", "k8s.pod.uid", "k8s.container.name"];
@@ -33,12 +33,12 @@ pub(super) fn identity(attributes: &Attributes<'_>, resource_number: usize) -> I
     }
 }
 
-/// The same for every chunk of a process.
+/// An id that is the same for every chunk of a process.
 pub(super) fn profiler_id(identity: &Identity) -> String {
     uuid_from(format!("{identity:?}").as_bytes())
 }
 
-/// The same whenever the same request is converted again.
+/// An id that is the same whenever the same request is converted again.
 pub(super) fn chunk_id(profiler_id: &str, first_timestamp: u64, samples: usize) -> String {
     uuid_from(format!("{profiler_id}/{first_timestamp}/{samples}").as_bytes())
 }

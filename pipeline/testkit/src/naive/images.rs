@@ -1,4 +1,4 @@
-//! Mappings become images in disjoint synthetic ranges (DESIGN.md 5.8).
+//! Converts mappings to images in disjoint synthetic ranges (DESIGN.md 5.8).
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use super::{
 
 const PAGE: u64 = 4096;
 
-/// Where the first image lies.
+/// The address of the first image.
 const BASE: u64 = 0x1_0000_0000;
 
 /// The synthetic address space of one chunk.
@@ -28,13 +28,13 @@ struct Placed {
 }
 
 impl Images {
-    /// Places every used mapping, in order of its index. `used` holds the highest address seen in each.
+    /// Places every used mapping, in order of its index. `used` contains the highest address in each.
     pub(super) fn place(dictionary: &ProfilesDictionary, used: &BTreeMap<i32, u64>) -> Self {
         let mut next = BASE;
         let mut placed = BTreeMap::new();
         for (&index, &highest) in used {
             let Some(mapping) = mapping(dictionary, index) else { continue };
-            // The kernel's has no range, and its frames have names already.
+            // The kernel's mapping has no range, and its frames already have names.
             if mapping.memory_limit <= mapping.memory_start {
                 continue;
             }
@@ -46,7 +46,7 @@ impl Images {
         Self { placed }
     }
 
-    /// `image_addr + (address - image_vmaddr)`, where the address lies in the mapping.
+    /// `image_addr + (address - image_vmaddr)`, if the address is in the mapping.
     pub(super) fn absolute(&self, mapping: i32, address: u64) -> Option<u64> {
         let placed = self.placed.get(&mapping)?;
         placed.image_addr.checked_add(address.checked_sub(placed.image_vmaddr)?)

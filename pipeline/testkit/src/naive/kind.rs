@@ -1,10 +1,10 @@
-//! What a profile's numbers mean in time (DESIGN.md 5.6).
+//! How a profile's numbers measure time (DESIGN.md 5.6).
 
 use opentelemetry_proto::tonic::profiles::v1development::{Profile, ProfilesDictionary, Sample, ValueType};
 
 use super::attributes::string;
 
-/// How a profile tells time; the greatest that a process has is the one that is converted.
+/// The way a profile measures time; of all profiles of a process only the highest kind is converted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     /// Values count samples of a known period.
@@ -15,11 +15,11 @@ pub(super) enum Kind {
     WallTime,
     /// Samples have timestamps.
     Timestamped,
-    /// Samples have timestamps and are taken on wall-clock time.
+    /// Samples have timestamps and measure wall-clock time.
     TimestampedWall,
 }
 
-/// A profile's kind and the nanoseconds of one unit of its values (or of one timestamp, without values).
+/// A profile's kind and the nanoseconds per unit of its values (or per timestamp, without values).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meaning {
     pub(super) kind: Kind,
@@ -34,7 +34,7 @@ impl Meaning {
     }
 }
 
-/// The meaning of `profile`, or nothing where it bears no time, or off-CPU time that is not wanted.
+/// The meaning of `profile`; `None` if it measures no time, or off-CPU time that is not enabled.
 pub(super) fn meaning(dictionary: &ProfilesDictionary, profile: &Profile, off_cpu: bool) -> Option<Meaning> {
     let (kind, unit) = names(dictionary, profile.sample_type.as_ref());
     if kind == "off_cpu" && !off_cpu {
@@ -55,7 +55,7 @@ pub(super) fn meaning(dictionary: &ProfilesDictionary, profile: &Profile, off_cp
     Some(Meaning { kind, unit })
 }
 
-/// The period in nanoseconds, where it is one of time.
+/// The period in nanoseconds, if it is a duration.
 fn period(dictionary: &ProfilesDictionary, profile: &Profile) -> Option<u64> {
     let unit = nanoseconds(names(dictionary, profile.period_type.as_ref()).1)?;
     let period = u64::try_from(profile.period).ok().filter(|&period| period > 0)?;

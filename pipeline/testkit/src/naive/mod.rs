@@ -1,11 +1,11 @@
-//! The control: OTLP profiles to Sentry chunks as a competent engineer writes it who does not think of speed.
+//! The naive control: converts OTLP profiles to Sentry chunks in a straightforward way, without regard to speed.
 //!
-//! prost decodes the request, owned serde structs hold the chunks, `serde_json::to_vec` writes them, flate2 compresses
-//! them at level 6. It follows the rules of profbridge's own converter for the eBPF profiler's and pprof's shapes, one
-//! function per rule, so its chunks serve as an oracle: compare with [`difference`]. It counts nothing, merges nothing
-//! across requests, and skips what is broken.
+//! prost decodes the request, owned serde structs represent the chunks, `serde_json::to_vec` writes them, flate2
+//! compresses them at level 6. It follows the rules of profbridge's own converter for the data of the eBPF profiler and
+//! pprof, one function per rule, so its chunks serve as an oracle: compare with [`difference`]. It counts nothing,
+//! merges nothing across requests, and skips invalid data.
 //!
-//! Left out on purpose: cutting a chunk where its process idles, run-length writing in wall mode, and every limit.
+//! Intentionally omitted: cutting a chunk where its process idles, run-length encoding in wall mode, and all limits.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -43,13 +43,13 @@ use timeline::{Observation, WINDOW};
 /// What a caller may choose.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Whether off-CPU profiles are converted.
+    /// Whether to convert off-CPU profiles.
     pub off_cpu: bool,
     /// The end of the window in nanoseconds since the epoch; by default the end of the process's last profile.
     pub window_end: Option<u64>,
 }
 
-/// Everything that can go wrong in [`run`].
+/// Any error of [`run`].
 pub type Error = Box<dyn std::error::Error + Send + Sync>;
 
 /// The whole control: an encoded request to gzipped envelopes, one per chunk.
@@ -97,7 +97,7 @@ struct Source<'a> {
     kinds: Vec<frames::Kind>,
 }
 
-/// What all chunks of a process share.
+/// The common properties of all chunks of a process.
 struct About {
     profiler_id: String,
     release: Option<String>,
@@ -140,7 +140,7 @@ fn chunk(source: &Source<'_>, about: &About, observations: Vec<Observation>, win
 }
 
 impl Source<'_> {
-    /// The platform of most observations, native ones aside; `native` where there is no other.
+    /// The platform of most non-native observations; `native` if there are none.
     fn root_platform(&self, observations: &[Observation]) -> String {
         let mut per_stack: HashMap<i32, Option<&'static str>> = HashMap::new();
         let mut votes: BTreeMap<&'static str, usize> = BTreeMap::new();
@@ -154,12 +154,12 @@ impl Source<'_> {
         winner.map_or("native", |(platform, _)| platform).to_owned()
     }
 
-    /// The platform of a stack's first frame, from the leaf on, that is not native.
+    /// The platform of a stack's innermost non-native frame.
     fn stack_platform(&self, stack: i32) -> Option<&'static str> {
         self.locations(stack).map(|(index, _)| self.kinds[index].platform).find(|&platform| platform != "native")
     }
 
-    /// The mappings that machine addresses of these observations lie in, with the highest address in each.
+    /// The mappings of machine addresses in these observations, with the highest address in each.
     fn used_mappings(&self, observations: &[Observation]) -> BTreeMap<i32, u64> {
         let stacks: HashSet<i32> = observations.iter().map(|observation| observation.stack).collect();
         let mut used: BTreeMap<i32, u64> = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! The module of a source file, for the languages and layouts that workloads have.
+//! The module of a source file, for the languages and layouts in the workloads.
 
-/// The module of a function in a file, where the function's name has none.
+/// The module of a function in a file, if the function's name has none.
 pub(super) fn module(frame_type: &str, function: &str, path: &str) -> Option<String> {
     if path.is_empty() {
         return None;
@@ -8,7 +8,7 @@ pub(super) fn module(frame_type: &str, function: &str, path: &str) -> Option<Str
     match frame_type {
         "cpython" => Some(python(path)),
         "v8js" => Some(node(path)),
-        // A class is one, wherever its parts lie.
+        // A class is a single module, wherever its parts are.
         "ruby" if function.split(' ').next_back().is_some_and(|last| last.contains(['#', '.'])) => None,
         "ruby" => Some(match after(path, "/gems/").and_then(|rest| rest.split_once('/')) {
             Some((gem, rest)) => format!("gems/{}/{rest}", gem.rsplit_once('-').map_or(gem, |(name, _)| name)),
@@ -23,7 +23,7 @@ pub(super) fn module(frame_type: &str, function: &str, path: &str) -> Option<Str
     }
 }
 
-/// What Python imports the file as.
+/// The name under which Python imports the file.
 fn python(path: &str) -> String {
     let standard = || path.split_once("/lib/python3.").and_then(|(_, rest)| rest.split_once('/')).map(|(_, rest)| rest);
     let found = after(path, "/site-packages/").or_else(standard).unwrap_or_else(|| below_root(path));
@@ -33,7 +33,7 @@ fn python(path: &str) -> String {
     }
 }
 
-/// `@acme/shop/dist/cart.js` is `@acme.shop.dist:cart`.
+/// Node modules: `@acme/shop/dist/cart.js` is `@acme.shop.dist:cart`.
 fn node(path: &str) -> String {
     let stem = path.strip_suffix(".js").unwrap_or(path);
     let rest = after(stem, "node_modules/").unwrap_or(stem);
@@ -44,7 +44,7 @@ fn node(path: &str) -> String {
     dots.strip_prefix('.').unwrap_or(&dots).to_owned()
 }
 
-/// Images keep what Python imports here.
+/// The path below a folder where container images keep modules that Python imports.
 fn below_root(path: &str) -> &str {
     let roots = ["/app/", "/usr/src/app/", "/code/", "/workspace/", "/var/task/"];
     roots.iter().find_map(|root| path.strip_prefix(root)).unwrap_or(path)

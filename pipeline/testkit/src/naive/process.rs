@@ -16,7 +16,7 @@ use super::{
 };
 use crate::ExportProfilesServiceRequest;
 
-/// What one request says of one process.
+/// The contents of a request for one process.
 #[derive(Default)]
 pub(super) struct Process {
     pub(super) release: Option<String>,
@@ -35,7 +35,7 @@ struct Part {
 }
 
 impl Process {
-    /// The observations of the greatest kind, and where they may begin and end.
+    /// The observations of the highest kind, and the earliest start and latest end.
     pub(super) fn observations(self) -> (Vec<Observation>, u64, u64) {
         let best = self.parts.iter().map(|part| part.kind).max();
         let mut observations = Vec::new();
@@ -99,7 +99,7 @@ struct Found {
 }
 
 impl Found {
-    /// The number of the process that these attributes name.
+    /// The number of the process with these attributes.
     fn process(&mut self, attributes: &Attributes<'_>, resource_number: usize) -> usize {
         let identity = identity(attributes, resource_number);
         *self.numbers.entry(identity.clone()).or_insert_with(|| {

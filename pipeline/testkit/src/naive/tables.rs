@@ -1,4 +1,4 @@
-//! Samples, stacks, frames and threads of one chunk, each stack and frame once.
+//! The tables of one chunk: samples, stacks, frames and threads, each stack and frame once.
 
 use std::{collections::HashMap, rc::Rc};
 
@@ -51,8 +51,8 @@ pub(super) fn tables(
     profile
 }
 
-/// Sentry lists a function that owns the time of two samples of a chunk at least (observed with `vroomrs` 0.1.24): the
-/// only sample of another one becomes two halves.
+/// Sentry lists a function only if at least two samples of a chunk have its time (observed with `vroomrs` 0.1.24), so
+/// the only sample of a function is split in half.
 fn halve_unlisted(profile: &Profile, samples: &mut Vec<(u64, Rc<str>, usize)>) {
     let owner = |stack: usize| owner(profile, stack);
     let mut counts: HashMap<(&str, &str), usize> = HashMap::new();
@@ -73,8 +73,7 @@ fn halve_unlisted(profile: &Profile, samples: &mut Vec<(u64, Rc<str>, usize)>) {
     samples.sort_by_key(|&(timestamp, ..)| timestamp);
 }
 
-/// The function of a stack's innermost frame of own code, as Sentry groups functions; nothing where that is the root
-/// frame.
+/// The function of a stack's innermost in-app frame, as Sentry groups functions; `None` if that is the root frame.
 fn owner(profile: &Profile, stack: usize) -> Option<(&str, &str)> {
     let frames: Vec<&Frame> = profile.stacks[stack].iter().map(|&frame| &profile.frames[frame]).collect();
     let own = |frame: &&&Frame| frame.in_app == Some(true) && frame.platform.is_none();

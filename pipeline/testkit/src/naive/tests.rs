@@ -1,4 +1,4 @@
-//! The control's own rules, each once: an oracle that is wrong is worse than none.
+//! Tests each rule of the control: a wrong oracle is worse than none.
 
 use super::*;
 use crate::{Frame, RequestBuilder, T0, fixture, ms};
@@ -9,27 +9,27 @@ fn only_chunk(builder: RequestBuilder) -> Chunk {
     chunks.remove(0)
 }
 
-/// Milliseconds after `T0`, and whether the thread is idle from then on.
+/// The times in milliseconds after `T0`, and whether the thread is idle from then on.
 fn marks(chunk: &Chunk) -> Vec<(i64, bool)> {
     let start = (T0 / 1_000) as i64;
     canonical(chunk).iter().map(|sample| ((sample.timestamp_us - start) / 1_000, sample.stack.is_empty())).collect()
 }
 
-/// Guarantees: gaps up to one and a half weights stay open, longer ones and the end are closed after one weight.
+/// Guarantees: gaps up to one and a half weights stay open; longer gaps and the end are closed after one weight.
 #[test]
 fn gaps_are_closed() {
     let chunk = only_chunk(RequestBuilder::new().process("a", 1).on_cpu(20).sample(&["f"], 7, &ms([0, 75, 151])));
     assert_eq!(marks(&chunk), [(0, false), (75, false), (125, true), (151, false), (201, true)]);
 }
 
-/// Guarantees: nothing lies behind the end of the window.
+/// Guarantees: no sample is after the end of the window.
 #[test]
 fn the_window_clips() {
     let chunk = only_chunk(RequestBuilder::new().process("a", 1).on_cpu(20).sample(&["f"], 7, &ms([4_930, 4_980])));
     assert_eq!(marks(&chunk), [(4_930, false), (4_980, false), (5_000, true)]);
 }
 
-/// Guarantees: a lone observation is written twice and closed, and owns its weight.
+/// Guarantees: a single observation is written twice and closed, and lasts for its weight.
 #[test]
 fn a_lone_observation_is_split() {
     let chunk = only_chunk(RequestBuilder::new().process("a", 1).on_cpu(20).sample(&["f"], 7, &ms([100])));
@@ -37,8 +37,8 @@ fn a_lone_observation_is_split() {
     assert_eq!(attributed_us(&chunk), BTreeMap::from([("7".to_owned(), 50_000)]));
 }
 
-/// Guarantees: frames are leaf first, one per line, inlined functions innermost first, with the fields that the text
-/// form gives.
+/// Guarantees: frames are leaf first, one per line, inlined functions innermost first, with the fields of the text
+/// form.
 #[test]
 fn frames_are_spelled_out() {
     let stack = [
@@ -57,7 +57,7 @@ fn frames_are_spelled_out() {
     assert_eq!(own, [true, true, false, false]);
     assert_eq!(chunk.platform, "native");
     let number = |text: &str| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap();
-    // The kernel's mapping has no range, so there is no image for it.
+    // The kernel's mapping has no range, so it has no image.
     assert_eq!(chunk.debug_meta.images.len(), 2);
     assert_eq!(frames[3].instruction_addr, None);
     for (frame, image) in [(&frames[0], 0), (&frames[2], 1)] {
@@ -68,7 +68,7 @@ fn frames_are_spelled_out() {
     }
 }
 
-/// Guarantees: Java's class and method are told apart in both producers' spellings, and a bytecode index is no address.
+/// Guarantees: Java's class and method are split in both producers' notations, and a bytecode index is not an address.
 #[test]
 fn java_names_are_taken_apart() {
     let stack = [
@@ -90,8 +90,8 @@ fn java_names_are_taken_apart() {
     assert!(chunk.profile.frames.iter().all(|frame| frame.instruction_addr.is_none() && frame.platform.is_none()));
 }
 
-/// Guarantees: the GNU build id becomes Sentry's debug id in little-endian field order (getsentry/relay's vector),
-/// short ids are padded.
+/// Guarantees: the GNU build id becomes Sentry's debug id in little-endian field order (getsentry/relay's test vector),
+/// and short ids are padded.
 #[test]
 fn build_ids_become_debug_ids() {
     let id = images::debug_id("b03e4a7f5e884c8da04b05fa32cc4cbd69faff51");
@@ -100,7 +100,7 @@ fn build_ids_become_debug_ids() {
     assert_eq!(images::debug_id("not hex"), None);
 }
 
-/// Guarantees: processes named by samples are told apart; samples of one process under two resources meet in one chunk.
+/// Guarantees: processes named by samples are separated; samples of one process under two resources go into one chunk.
 #[test]
 fn one_chunk_per_process() {
     let request = RequestBuilder::new()
@@ -123,7 +123,8 @@ fn one_chunk_per_process() {
     assert_ne!(chunks[0].profiler_id, chunks[1].profiler_id);
 }
 
-/// Guarantees: of counts and nanoseconds only the nanoseconds count, and lanes hold all of them without overlap.
+/// Guarantees: if there are both counts and nanoseconds, only the nanoseconds count, and lanes contain all of them
+/// without overlap.
 #[test]
 fn values_are_laid_on_lanes() {
     let chunk = only_chunk(
@@ -140,7 +141,7 @@ fn values_are_laid_on_lanes() {
     assert_eq!(attributed, BTreeMap::from([("0".to_owned(), 5_000_000), ("1".to_owned(), 4_000_000)]));
 }
 
-/// Guarantees: off-CPU time stays out unless it is wanted; it then owns its values.
+/// Guarantees: off-CPU time is left out by default; if enabled, its samples last for their values.
 #[test]
 fn off_cpu_is_off() {
     let request = RequestBuilder::new().process("a", 1).off_cpu().blocked(&["f"], 7, &[(T0, 30_000_000)]).build();
@@ -149,7 +150,7 @@ fn off_cpu_is_off() {
     assert_eq!(attributed_us(&chunks[0]), BTreeMap::from([("7".to_owned(), 30_000)]));
 }
 
-/// Guarantees: the time that Sentry attributes to the fixture is what its producers measured, within 2 % per process.
+/// Guarantees: the time that Sentry assigns to the fixture equals the measured time, within 2 % per process.
 #[test]
 fn the_fixture_keeps_its_time() {
     let chunks = convert(&fixture::request(), &Options::default());
@@ -167,7 +168,7 @@ fn the_fixture_keeps_its_time() {
     }
 }
 
-/// Guarantees: chunks survive JSON, and `difference` sees a sample that differs and only that.
+/// Guarantees: chunks are unchanged by a JSON round trip, and `difference` detects a changed sample and nothing else.
 #[test]
 fn chunks_are_comparable() {
     let mut chunks = convert(&fixture::request(), &Options::default());

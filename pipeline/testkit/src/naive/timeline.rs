@@ -1,24 +1,24 @@
-//! Observations of one process become samples whose time Sentry attributes as it was measured (DESIGN.md 5.4 to 5.6).
+//! Converts observations of one process to samples, so that Sentry assigns the measured time (DESIGN.md 5.4 to 5.6).
 //!
-//! In Sentry a sample owns the time until the next sample of its thread, and the last owns nothing (observed with
+//! In Sentry a sample lasts until the next sample of its thread, and the last one has no duration (observed with
 //! `vroomrs` 0.1.24).
 
 use std::{collections::BTreeMap, rc::Rc};
 
-/// One stack of one thread, with the time it stands for.
+/// One stack of one thread, with its duration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Observation {
     /// Nanoseconds since the epoch.
     pub(super) timestamp: u64,
     /// Nanoseconds.
     pub(super) weight: u64,
-    /// The thread, where the producer names it.
+    /// The thread, if the producer names it.
     pub(super) thread: Option<Rc<str>>,
     /// An index into the dictionary's stack table.
     pub(super) stack: i32,
 }
 
-/// A sample to be written; without a stack it says that the thread is idle from here on.
+/// A sample to be written; without a stack the thread is idle from here on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) timestamp: u64,
@@ -29,9 +29,8 @@ pub(super) struct Entry {
 /// The longest chunk: Relay rejects more than 66.0 s (getsentry/relay `relay-profiling/src/sample/v2.rs`).
 pub(super) const WINDOW: u64 = 60_000_000_000;
 
-/// Lays values without timestamps on the time from `start` on: end to end per thread, and without thread ids on as many
-/// lanes as are needed so that nothing overlaps and nothing lies behind `duration`. A value that crosses a minute is
-/// split there.
+/// Places values without timestamps on the time from `start` on: end to end per thread; without thread ids on as many
+/// lanes as needed so that nothing overlaps or exceeds `duration`. A value that crosses a minute is split there.
 pub(super) fn spread(values: &[(i32, Option<Rc<str>>, u64)], start: u64, duration: u64) -> Vec<Observation> {
     let mut totals: BTreeMap<&Option<Rc<str>>, u64> = BTreeMap::new();
     for (_, thread, weight) in values {
@@ -61,7 +60,7 @@ pub(super) fn spread(values: &[(i32, Option<Rc<str>>, u64)], start: u64, duratio
     observations
 }
 
-/// A thread's time fits the profile's range: a producer's rounding must not push samples behind it.
+/// Scales a thread's time to the profile's range: rounding by the producer must not push samples past its end.
 fn scaled(weight: u64, total: u64, duration: u64) -> u64 {
     if duration == 0 || total <= duration {
         return weight;
@@ -69,7 +68,8 @@ fn scaled(weight: u64, total: u64, duration: u64) -> u64 {
     (u128::from(weight) * u128::from(duration) / u128::from(total)) as u64
 }
 
-/// Gives observations without thread the first lane that is free at their time, half a weight of jitter allowed.
+/// Assigns observations without a thread to the first lane that is free at their time, allowing half a weight of
+/// jitter.
 pub(super) fn assign_lanes(observations: &mut [Observation]) {
     observations.sort_by_key(|observation| observation.timestamp);
     let mut lanes: Vec<u64> = Vec::new();
@@ -113,7 +113,7 @@ pub(super) fn entries(mut observations: Vec<Observation>, window_end: u64) -> Ve
     entries
 }
 
-/// Relay drops a thread with fewer than two non-idle samples: a lone one is written as two halves.
+/// Relay drops a thread with fewer than two non-idle samples, so a single one is written as two halves.
 fn lone_entries(thread: &Rc<str>, lone: &Observation, window_end: u64) -> Vec<Entry> {
     let entry = |timestamp, stack| Entry { timestamp, thread: Rc::clone(thread), stack };
     let end = closing_time(lone, 0, window_end);
@@ -123,18 +123,18 @@ fn lone_entries(thread: &Rc<str>, lone: &Observation, window_end: u64) -> Vec<En
 
 fn thread_entries(thread: &Rc<str>, observations: &[Observation], window_end: u64) -> Vec<Entry> {
     let mut entries = Vec::with_capacity(observations.len() + 1);
-    // How much more than was sampled the thread is shown to have, and the most that it may be: its largest weight.
-    // Below zero it is owed time, and what it was owed an observation earlier says how much has come to that.
+    // By how much the shown time of the thread exceeds its sampled time, and the allowed maximum: its largest weight. A
+    // negative excess is missing time; its value one observation earlier shows how long it has been missing.
     let (mut excess, mut earlier, mut most) = (0_i128, 0_i128, 0_i128);
     for (position, observation) in observations.iter().enumerate() {
         let stack = Some(observation.stack);
         entries.push(Entry { timestamp: observation.timestamp, thread: Rc::clone(thread), stack });
         let weight = i128::from(observation.weight);
         most = most.max(weight);
-        // One observation leaves no more than a weight to the next, and all of them no more than 64.
+        // One observation passes on at most one weight to the next, and all of them at most 64.
         excess = excess.max(earlier.min(0) - weight).max(-64 * weight);
         earlier = excess;
-        // Each makes good a weight at most. Half of one is worth a later end.
+        // Each observation makes up for at most one weight. From half a weight on, its end is moved.
         let owed = (-excess).clamp(0, weight);
         let later = if 2 * owed >= weight - weight % 2 { owed } else { 0 };
         let distance = observations.get(position + 1).map(|next| i128::from(next.timestamp - observation.timestamp));
@@ -154,8 +154,8 @@ fn thread_entries(thread: &Rc<str>, observations: &[Observation], window_end: u6
     entries
 }
 
-/// The end of an observation's weight and of what its thread is owed, not later than the window's end and not earlier
-/// than the observation.
+/// The end of an observation's weight and of its thread's missing time, not after the window's end and not before the
+/// observation.
 fn closing_time(observation: &Observation, owed: u64, window_end: u64) -> u64 {
     let end = observation.timestamp.saturating_add(observation.weight).saturating_add(owed);
     end.min(window_end.max(observation.timestamp))

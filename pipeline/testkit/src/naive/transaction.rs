@@ -1,6 +1,6 @@
-//! The control for spans: OTLP traces to Sentry's transactions as a competent engineer writes it who does not think of
-//! speed. prost decodes, traces are grouped by a map, owned serde structs hold the events, `serde_json::to_vec` writes
-//! them. Of the conventions it knows those that the workload has ([`traces`](crate::workload::traces)), and no limit.
+//! The naive control for spans: converts OTLP traces to Sentry transactions in a straightforward way, without regard to
+//! speed. prost decodes, a map groups traces, owned serde structs represent the events, `serde_json::to_vec` writes
+//! them. It only knows the conventions used in the workload ([`traces`](crate::workload::traces)), and has no limits.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -48,7 +48,7 @@ struct Child {
     data: Map<String, Value>,
 }
 
-/// The transactions of an encoded request, each its JSON, in the order of their roots.
+/// The transactions of an encoded request as JSON, in the order of their roots.
 ///
 /// # Errors
 ///

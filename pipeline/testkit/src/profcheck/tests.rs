@@ -5,7 +5,7 @@ use opentelemetry_proto::tonic::profiles::v1development::{
 
 use super::*;
 
-/// A request that keeps all rules, with something in each table.
+/// A request that satisfies all rules, with an entry in each table.
 fn valid() -> ExportProfilesServiceRequest {
     let strings = ["", "thread.id", "main", "a.out"].map(str::to_owned).to_vec();
     let value = AnyValue { value: Some(any_value::Value::IntValue(7)) };
@@ -41,10 +41,10 @@ fn valid() -> ExportProfilesServiceRequest {
     ExportProfilesServiceRequest { resource_profiles: vec![resource], dictionary: Some(dictionary) }
 }
 
-/// What breaks a valid request, and the rule that it breaks.
+/// A change that makes a valid request invalid, and the rule it breaks.
 type Broken = (fn(&mut Profile, &mut ProfilesDictionary), &'static str);
 
-/// Guarantees: a request that keeps all rules passes, and each rule is found broken by itself.
+/// Guarantees: a valid request passes, and each broken rule is detected on its own.
 /// rule: round-trip#profcheck
 #[test]
 fn each_rule() {

@@ -1,7 +1,7 @@
 //! The fields of each message, and their numbers in the releases.
 //!
-//! Numbers stand in the order 1.3; 1.4 and 1.5; 1.6 and 1.7; 1.8; 1.9. It is 0 where a release has no such field, and
-//! the last ones are left out where no later release has the message or the field.
+//! Numbers are listed in the order 1.3; 1.4 and 1.5; 1.6 and 1.7; 1.8; 1.9. A number is 0 if the release has no such
+//! field; trailing ones are omitted if no later release has the message or the field.
 
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message as _;
@@ -21,7 +21,7 @@ impl Release {
         Fields { release: self, bytes: Vec::new() }
     }
 
-    /// Where the numbers of this release stand.
+    /// The position of this release's numbers.
     fn column(self) -> usize {
         match self {
             Self::V1_3 => 0,
@@ -32,7 +32,7 @@ impl Release {
         }
     }
 
-    /// A profile's message; in 1.3 its container's.
+    /// A profile's message; in 1.3 that of its container.
     pub fn profile(self, of: &Profile) -> Vec<u8> {
         let mut out = self.fields();
         out.messages(&[1, 1, 1, 1, 1], &of.sample_type, |of| self.value_type(of));
@@ -62,7 +62,7 @@ impl Release {
         };
         let [id, attributes, dropped, format, payload] = container;
         match self {
-            // Go's Collector writes it, empty or not.
+            // Go's Collector writes it even if it is empty.
             Self::V1_8 => out.message(&[0, 0, 0, 8], &of.profile_id),
             _ => out.text(&[id, 17, 10, 0, 7], &of.profile_id),
         }
@@ -149,7 +149,7 @@ impl Release {
         out.bytes
     }
 
-    /// A request of 1.3 to 1.5, which have their tables in profiles, with these profiles of one resource.
+    /// A request of 1.3 to 1.5, which store their tables in profiles, with these profiles of one resource.
     pub fn request(self, resource: &Resource, profiles: &[Profile]) -> Vec<u8> {
         let mut scope = self.fields();
         scope.messages(&[2, 2], profiles, |of| self.profile(of));
@@ -161,7 +161,7 @@ impl Release {
         out.bytes
     }
 
-    /// The tables as 1.7 has them in its dictionary.
+    /// The tables as encoded in the dictionary of 1.7.
     pub fn dictionary(self, tables: &Tables) -> Vec<u8> {
         let mut out = self.fields();
         out.tables([1, 2, 3, 4, 5, 6, 7], tables);
@@ -180,7 +180,7 @@ impl Fields {
         self.present(numbers, Some(value).filter(|&value| value != 0));
     }
 
-    /// An index that 1.4 to 1.7 write also where it is 0, if there is one.
+    /// An optional index, which 1.4 to 1.7 write even if it is 0.
     fn optional(&mut self, numbers: &[u32], value: Option<i64>) {
         let has_presence = (Release::V1_4..=Release::V1_7).contains(&self.release);
         self.present(numbers, value.filter(|&value| value != 0 || has_presence));
@@ -217,7 +217,7 @@ impl Fields {
         }
     }
 
-    /// A string or bytes, left out where there are none.
+    /// A string or bytes, omitted if empty.
     pub(super) fn text(&mut self, numbers: &[u32], value: &[u8]) {
         if !value.is_empty() {
             self.message(numbers, value);
@@ -235,7 +235,7 @@ impl Fields {
         all.iter().for_each(|one| self.message(numbers, &encode(one)));
     }
 
-    /// The tables, by the numbers that they have in the message around them.
+    /// The tables, with their field numbers in the enclosing message.
     pub(super) fn tables(&mut self, numbers: [u32; 7], of: &Tables) {
         let release = self.release;
         let [mapping, location, function, link, string, attribute, unit] = numbers.map(|number| [number; 5]);

@@ -1,12 +1,12 @@
-//! The messages of `profiles.proto` with the fields of all releases from 1.3 to 1.9 under one name each: that of the
-//! latest release that has the field. A release writes the fields that it has.
+//! The messages of `profiles.proto` with the fields of all releases from 1.3 to 1.9, named as in the latest release
+//! with the field. A release writes only the fields that it has.
 
 #![allow(missing_docs, reason = "the names are those of the releases' definitions, which say what they mean")]
 
 use opentelemetry_proto::tonic::common::v1::KeyValue;
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 
-/// `Profile`; in 1.3 also its `ProfileContainer`, which has the times, the id, the attributes and the payload.
+/// `Profile`; for 1.3 also its `ProfileContainer`, which contains the times, the id, the attributes and the payload.
 #[derive(Clone, Debug, Default)]
 pub struct Profile {
     pub sample_type: Vec<ValueType>,
@@ -25,9 +25,9 @@ pub struct Profile {
     pub original_payload_format: String,
     pub original_payload: Vec<u8>,
     pub attribute_indices: Vec<i64>,
-    /// The same in place, in 1.3 and 1.4.
+    /// The same inline, in 1.3 and 1.4.
     pub attributes: Vec<KeyValue>,
-    /// Up to 1.5; later releases have them outside of profiles.
+    /// Up to 1.5; later releases have tables outside of profiles.
     pub tables: Tables,
 }
 
@@ -57,7 +57,7 @@ pub struct Sample {
     /// Up to 1.7.
     pub locations_start_index: i64,
     pub locations_length: i64,
-    /// The same one by one, in 1.3.
+    /// The same individually, in 1.3.
     pub location_index: Vec<i64>,
     pub values: Vec<i64>,
     pub labels: Vec<Label>,

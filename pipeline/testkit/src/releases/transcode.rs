@@ -1,4 +1,4 @@
-//! Requests of 1.10 as earlier releases write the same data.
+//! Encodes 1.10 requests in the layouts of earlier releases.
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
 use opentelemetry_proto::tonic::common::v1::KeyValue;
@@ -8,34 +8,34 @@ use prost::Message;
 use super::Release;
 use super::messages::*;
 
-/// How the same data can be said in different ways up to 1.7.
+/// Alternative encodings of the same data in releases up to 1.7.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Way {
-    /// The tables have no zero element in front, as far as nothing refers to it. 1.3 always has them: there index 0 is
-    /// none.
+    /// The tables have no leading zero element, unless it is referenced. In 1.3 they always have it, since index 0
+    /// means none.
     pub bare: bool,
-    /// The value beside times that count 1 is left out, or else their number.
+    /// Omits the value beside timestamps that count 1 each; otherwise it is their number.
     pub no_totals: bool,
-    /// Samples of 1.3 have their locations one by one, not as a range.
+    /// Samples of 1.3 list their locations individually instead of as a range.
     pub one_by_one: bool,
-    /// Times of samples of 1.3 are milliseconds.
+    /// Timestamps of 1.3 samples are milliseconds.
     pub milliseconds: bool,
 }
 
 impl Way {
-    /// Without zero elements: what can be told apart best.
+    /// Without zero elements, which makes layouts easiest to distinguish.
     pub const BARE: Self = Self { bare: true, no_totals: false, one_by_one: false, milliseconds: false };
 }
 
-/// The same data in each earlier layout, the oldest first, with the versions that have it.
+/// The same data in each earlier layout, oldest first, with the versions that use it.
 pub fn earlier(request: &ExportProfilesServiceRequest) -> [(&'static str, Vec<u8>); 6] {
     use Release::*;
     [("1.3", V1_3), ("1.4", V1_5), ("1.6", V1_6), ("1.7", V1_7), ("1.8", V1_8), ("1.9", V1_9)]
         .map(|(name, release)| (name, release.write(request)))
 }
 
-/// The data as an earlier release can say it: nothing refers to what is all zero, the unit of an attribute is that of
-/// all with its key, a single time has no value of 1 beside it.
+/// Reduces the data to what an earlier release can express: no references to all-zero elements, one unit for all
+/// attributes with the same key, and no value of 1 beside a single timestamp.
 pub fn plain(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     let dictionary = request.dictionary.get_or_insert_default();
     let mut units: Vec<(i32, i32)> = Vec::new();
@@ -94,17 +94,17 @@ pub fn plain(mut request: ExportProfilesServiceRequest) -> ExportProfilesService
 }
 
 impl Release {
-    /// The same data as this release writes it, in the way [`Way::BARE`].
+    /// Encodes the data in this release's layout, with [`Way::BARE`].
     pub fn write(self, request: &ExportProfilesServiceRequest) -> Vec<u8> {
         self.write_as(request, Way::BARE)
     }
 
-    /// The same data as this release writes it.
+    /// Encodes the data in this release's layout.
     pub fn write_as(self, request: &ExportProfilesServiceRequest, way: Way) -> Vec<u8> {
         self.write_with(request, way, &|_| {})
     }
 
-    /// The same data as this release writes it, each profile changed.
+    /// Encodes the data in this release's layout, after changing each profile.
     pub fn write_with(
         self,
         request: &ExportProfilesServiceRequest,
@@ -146,7 +146,7 @@ impl Release {
         out.bytes
     }
 
-    /// A profile as releases up to 1.7 have it.
+    /// Converts a profile to the form of releases up to 1.7.
     fn profile_of(
         self,
         tables: &Tables,
@@ -186,7 +186,7 @@ impl Release {
     }
 }
 
-/// A profile of 1.10 as it is. Its values are changes, which was said up to 1.8.
+/// Keeps a 1.10 profile, and marks its values as deltas, a field that existed up to 1.8.
 fn current(of: &proto::Profile) -> Profile {
     let value_type = |of: &proto::ValueType| ValueType {
         type_strindex: of.type_strindex.into(),
@@ -217,12 +217,12 @@ fn current(of: &proto::Profile) -> Profile {
     }
 }
 
-/// Indices, moved by the zero elements that are left out.
+/// Indices, shifted by the omitted zero elements.
 fn indices(list: &[i32], skip: i64) -> Vec<i64> {
     list.iter().map(|&index| i64::from(index) - skip).collect()
 }
 
-/// The tables as releases up to 1.7 have them.
+/// Converts the tables to the form of releases up to 1.7.
 fn tables(of: &proto::ProfilesDictionary, way: Way) -> Tables {
     let skip = usize::from(way.bare);
     let moved = |list: &[i32]| indices(list, skip as i64);

@@ -1,6 +1,5 @@
-//! Legal requests that are as hard as legal requests can be: every observation has a stack of its own, locations inline
-//! up to sixty functions, and names need every escape that JSON has. Illegal requests are the business of the decoder's
-//! tests.
+//! Valid requests that are as difficult as possible: every observation has a unique stack, locations inline up to sixty
+//! functions, and names need every JSON escape. Invalid requests are left to the decoder's tests.
 
 use fastrand::Rng;
 
@@ -9,12 +8,12 @@ use crate::{ExportProfilesServiceRequest, Frame, RequestBuilder};
 /// Observations.
 const OBSERVATIONS: u64 = 4_000;
 
-/// Threads that take turns.
+/// Threads in rotation.
 const THREADS: u64 = 8;
 
-/// What writers of JSON stumble over: escapes, control characters, the separators that JavaScript rejects, characters
-/// of each UTF-8 length, a right-to-left override, a combining mark, a character outside the BMP, and what HTML or a
-/// shell would take for its own.
+/// Text that is difficult for JSON writers: escapes, control characters, the separators that JavaScript rejects,
+/// characters of each UTF-8 length, a right-to-left override, a combining mark, a character outside the BMP, and text
+/// with a meaning in HTML or a shell.
 const PIECES: [&str; 24] = [
     "\"",
     "\\",
@@ -51,7 +50,7 @@ pub(super) fn request(rng: &mut Rng, start: u64, period: u64) -> ExportProfilesS
         .range(start, OBSERVATIONS / THREADS * period);
     for number in 0..OBSERVATIONS {
         let mut stack: Vec<&Frame> = (0..rng.usize(20..100)).map(|_| &frames[rng.usize(..frames.len())]).collect();
-        // The two leaf frames count up, so that no two stacks are equal.
+        // The two leaf frames count up, so that all stacks differ.
         stack.insert(0, &frames[number as usize % frames.len()]);
         stack.insert(0, &frames[number as usize / frames.len()]);
         let (tick, thread) = (number / THREADS, number % THREADS);
@@ -76,7 +75,7 @@ fn frame(rng: &mut Rng, number: usize) -> Frame {
     }
 }
 
-/// A name of some pieces; one in fifty is 4 KB long.
+/// A name of several pieces; one in fifty is 4 KB long.
 fn name(rng: &mut Rng, number: usize) -> String {
     let pieces = if number.is_multiple_of(50) { 1_500 } else { rng.usize(2..12) };
     let mut name = format!("f{number}");

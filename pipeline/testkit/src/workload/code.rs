@@ -1,8 +1,7 @@
 //! The code of one process: functions, locations, a call graph, and the stacks that occur in it.
 //!
-//! The call graph grows with the stacks: a stack keeps the root side of an earlier one and walks on from there, mostly
-//! along calls already seen. So stacks look like those of a program, and the tables come out as large as the recipe
-//! asks.
+//! The call graph grows with the stacks: a stack keeps the root part of an earlier one and continues from there, mostly
+//! along existing calls. So stacks look like those of a real program, and the tables get the sizes of the recipe.
 
 use std::collections::HashSet;
 
@@ -10,7 +9,7 @@ use fastrand::Rng;
 
 use super::{names, shape::Recipe};
 
-/// What a process is written in.
+/// The language of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Runtime {
     Cxx,
@@ -85,7 +84,7 @@ pub(super) struct Location {
     pub(super) lines: Vec<(usize, i64)>,
 }
 
-/// Libraries that every process maps, after its executable; the kernel is the last.
+/// Libraries mapped by every process, after its executable; the kernel is the last.
 const LIBRARIES: [&str; 8] = [
     "libc.so.6",
     "libm.so.6",
@@ -115,7 +114,7 @@ pub(super) struct Code {
     known_names: HashSet<String>,
     pub(super) locations: Vec<Location>,
     callees: Vec<Vec<usize>>,
-    /// Leaf first.
+    /// Each with its leaf first.
     pub(super) stacks: Vec<Vec<usize>>,
     known_stacks: HashSet<Vec<usize>>,
 }
@@ -142,7 +141,7 @@ impl Code {
         code
     }
 
-    /// Adds stacks until there are `count`. Those beyond the recipe bring few locations of their own.
+    /// Adds stacks until there are `count`. Stacks beyond the recipe have few new locations.
     pub(super) fn grow(&mut self, count: usize) {
         while self.stacks.len() < count {
             let stack = self.stack();
@@ -152,7 +151,7 @@ impl Code {
         }
     }
 
-    /// A stack that shares 70 to 85 % of its root side with an earlier one.
+    /// A new stack that shares 70 to 85 % of its root part with an earlier one.
     fn stack(&mut self) -> Vec<usize> {
         let deviation = self.recipe.spread * (2.0 * self.rng.f64() - 1.0);
         let length = (self.recipe.depth as f64 * (1.0 + deviation)).round() as usize;
@@ -172,8 +171,8 @@ impl Code {
         root_first
     }
 
-    /// A location called from `caller`: new ones as often as is needed to reach the recipe's number with its last
-    /// stack.
+    /// A location called from `caller`: a new one with the probability needed to reach the recipe's number with the
+    /// last stack.
     fn call(&mut self, caller: Option<usize>) -> usize {
         let frames_left =
             self.recipe.stacks.saturating_sub(self.stacks.len()) as f64 * self.recipe.depth as f64 * 0.225;
@@ -226,7 +225,8 @@ impl Code {
         Location { frame_type, binary, address, lines }
     }
 
-    /// A line in a function: new functions as often as is needed to have the recipe's number with its last location.
+    /// A line in a function: a new function with the probability needed to reach the recipe's number with the last
+    /// location.
     fn line(&mut self, frame_type: &str) -> (usize, i64) {
         let missing = (self.recipe.functions - 1).saturating_sub(self.functions.len()) as f64;
         // About 4 % of the locations have no symbol.
@@ -272,7 +272,7 @@ fn binaries(rng: &mut Rng, executable: &str) -> Vec<Binary> {
     binaries
 }
 
-/// An index below `len`, small ones preferred the more the greater `skew` (1 prefers none). 0 where `len` is 0.
+/// An index below `len`; the greater `skew`, the more small ones are preferred (1 for none). 0 if `len` is 0.
 pub(super) fn skewed(rng: &mut Rng, len: usize, skew: f64) -> usize {
     ((rng.f64().powf(skew) * len as f64) as usize).min(len.saturating_sub(1))
 }

@@ -20,16 +20,16 @@ use crate::{
     dictionary::{Dictionary, Value},
 };
 
-/// Observations of a thread inside one span.
+/// Observations of a thread inside each span.
 const PER_SPAN: usize = 5;
 
 /// Observations between two spans: one observation in twenty is linked.
 const BETWEEN_SPANS: usize = 95;
 
-/// One stack in ten changes between reports.
+/// One part in this many of the stacks (a tenth) changes between reports.
 const CHANGING: usize = 10;
 
-/// One stack in fifty is replaced from a report to the next.
+/// One part in this many of the stacks (a fiftieth) is replaced from one report to the next.
 const CHANGED: usize = 50;
 
 /// A machine whose profiler reports.
@@ -61,7 +61,7 @@ struct Thread {
     phase: u64,
 }
 
-/// One observation: when, on which thread (its number), which stack, and in which span.
+/// One observation: the time, the number of its thread, its stack, and its span.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     at: u64,
@@ -71,7 +71,7 @@ struct Seen {
 }
 
 impl Host {
-    /// The machine of a shape and a seed, whose first report starts at [`T0`].
+    /// Creates a machine of this shape; its first report starts at [`T0`].
     pub fn new(shape: Shape, seed: u64) -> Self {
         let mut rng = Rng::with_seed(seed);
         let recipe = shape.recipe();
@@ -82,7 +82,7 @@ impl Host {
         Self { shape, recipe, seed, start: T0, name: format!("ip-10-{}-{}", rng.u8(..), rng.u8(..)), processes }
     }
 
-    /// The same machine, its first report starting at `start` (nanoseconds since the epoch).
+    /// The same machine with its first report starting at `start` (nanoseconds since the epoch).
     pub fn starting_at(mut self, start: u64) -> Self {
         self.start = start;
         self
@@ -98,8 +98,7 @@ impl Host {
         self.recipe.period()
     }
 
-    /// The n-th report. It starts n windows after the host does, and nine tenths of its stacks are those of every other
-    /// report.
+    /// The n-th report. It starts n windows after the host, and nine tenths of its stacks occur in every report.
     pub fn report(&mut self, n: usize) -> ExportProfilesServiceRequest {
         let mut rng = Rng::with_seed(self.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_add(n as u64 + 1));
         let begin = n as u64 * self.recipe.window;
@@ -153,8 +152,8 @@ impl Process {
         (0..stable).chain(stable + shift..recipe.stacks + shift).collect()
     }
 
-    /// What the profiler sees of the process from `begin` (nanoseconds from the host's start) on. Every active stack is
-    /// seen once at least.
+    /// The observations of the process from `begin` (nanoseconds from the host's start) on. Every active stack is
+    /// observed at least once.
     fn observe(&self, rng: &mut Rng, recipe: &Recipe, begin: u64, stacks: &[usize]) -> Vec<Seen> {
         let window = begin..begin + recipe.window;
         let times: Vec<Vec<u64>> = self
@@ -185,7 +184,7 @@ impl Process {
         seen
     }
 
-    /// Observations of equal stack, thread and span as one sample, in order of their first.
+    /// Merges observations of equal stack, thread and span into one sample, in order of their first.
     fn samples(&self, rng: &mut Rng, dictionary: &mut Dictionary, start: u64, seen: &[Seen]) -> Vec<Sample> {
         let mut tables = Tables { process: self, dictionary, locations: HashMap::new(), stacks: HashMap::new() };
         let mut links: HashMap<usize, i32> = HashMap::new();
@@ -308,7 +307,8 @@ impl Tables<'_> {
     }
 }
 
-/// Which observations lie in a span: [`PER_SPAN`] in a row of one thread after every [`BETWEEN_SPANS`].
+/// Decides which observations are inside a span: [`PER_SPAN`] consecutive ones of a thread after every
+/// [`BETWEEN_SPANS`].
 #[derive(Default)]
 struct Spans {
     number: usize,
@@ -330,7 +330,7 @@ impl Spans {
         Some(span)
     }
 
-    /// No span reaches from one thread into another.
+    /// Ends the current span, because no span continues in another thread.
     fn end(&mut self) {
         if self.inside > 0 {
             (self.number, self.inside, self.outside) = (self.number + 1, 0, 0);
@@ -338,7 +338,7 @@ impl Spans {
     }
 }
 
-/// A rank below `len` whose probability falls as rank^-skew (skew other than 1).
+/// A rank below `len` with a probability proportional to rank^-skew (skew other than 1).
 fn popular(rng: &mut Rng, len: usize, skew: f64) -> usize {
     if (skew - 1.0).abs() < 1e-9 {
         return skewed(rng, len, 2.0);

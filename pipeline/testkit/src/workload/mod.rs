@@ -1,20 +1,20 @@
 //! Seeded requests of known size, shaped like the eBPF profiler's.
 //!
-//! [`Host::new`] makes a machine with its processes; [`Host::report`] makes its n-th report. A report depends on the
-//! host's shape and seed and on n alone, so that successive reports (mostly the same dictionary) need not be made in
-//! order.
+//! [`Host::new`] creates a machine with its processes; [`Host::report`] returns its n-th report. A report only depends
+//! on the host's shape and seed and on n, so successive reports (mostly with the same dictionary) need not be created
+//! in order.
 //!
 //! All shapes but [`Shape::Adversarial`] have: timestamps only, one profile per resource, `thread.id` and `thread.name`
 //! on samples, samples of equal stack, thread and link merged into one message, one observation in twenty linked to a
-//! span (about five observations per span), stacks that share 70 to 85 % of their root side with an earlier stack,
+//! span (about five observations per span), stacks that share 70 to 85 % of their root part with an earlier stack,
 //! Zipf-like popularity, every tenth location with an inlined line, `profile.frame.type` on locations, build ids on
-//! mappings, names built from words as compilers and people build them.
+//! mappings, and names built from words as compilers and people do.
 //!
-//! Timing: threads run on a CPU in bursts of 40 ticks on average and are away for 8 on average (both geometric).
-//! Observations of a burst are one period apart, give or take 40 µs; a gap ends a burst. [`crate::figures`] does not
-//! know time; a converter closes gaps behind about 2 % of the observations, one at the end of each thread included.
+//! Timing: threads run on a CPU in bursts of 40 ticks on average and pause for 8 on average (both geometric).
+//! Observations of a burst are one period apart, give or take 40 µs; a gap ends a burst. [`crate::figures`] ignores
+//! time; a converter closes gaps after about 2 % of the observations, including one at the end of each thread.
 //!
-//! Requests of spans are [`traces`].
+//! Requests of spans are in [`traces`].
 
 mod adversarial;
 mod code;

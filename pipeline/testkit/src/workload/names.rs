@@ -1,6 +1,6 @@
-//! Symbol names and paths as people and compilers make them: words in the order and case of each language.
+//! Realistic symbol names and paths: words in the order and case of each language.
 //!
-//! Random letters would compress unlike real symbols, and with them every figure about bytes and compressors.
+//! Random letters would not compress like real symbols, which would distort all figures about bytes and compressors.
 
 use fastrand::Rng;
 
@@ -57,7 +57,7 @@ pub(super) fn path(rng: &mut Rng, runtime: Runtime) -> String {
     }
 }
 
-/// A function's name as a profiler of this runtime writes it.
+/// A function name as in a profiler's output for this runtime.
 pub(super) fn function(rng: &mut Rng, runtime: Runtime) -> String {
     let (verb, noun, other) = (pick(rng, VERBS), pick(rng, NOUNS), pick(rng, NOUNS));
     let (package, sub) = (pick(rng, PACKAGES), pick(rng, PACKAGES));

@@ -1,22 +1,23 @@
-//! When threads are on a CPU.
+//! When threads run on a CPU.
 
 use fastrand::Rng;
 
-/// Ticks that a thread stays on a CPU, on average.
+/// Average number of ticks that a thread runs on a CPU.
 const BURST: f64 = 40.0;
 
-/// Ticks that a thread is away, on average.
+/// Average number of ticks that a thread pauses.
 const PAUSE: f64 = 8.0;
 
-/// How far an observation may lie behind its tick, in nanoseconds.
+/// The maximum delay of an observation after its tick, in nanoseconds.
 const JITTER: u64 = 40_000;
 
-/// The share of ticks at which a thread is on a CPU.
+/// The share of ticks at which a thread runs on a CPU.
 const DUTY: f64 = BURST / (BURST + PAUSE);
 
-/// The times in `window` (nanoseconds from the host's start) at which one thread is seen, in order.
+/// The times in `window` (nanoseconds from the host's start) at which one thread is observed, in order.
 ///
-/// `phase` is where the thread's CPU ticks within a period. The thread starts running with the probability [`DUTY`].
+/// `phase` is the offset of the CPU's ticks within a period. The thread is initially running with the probability
+/// [`DUTY`].
 pub(super) fn observations(rng: &mut Rng, window: std::ops::Range<u64>, period: u64, phase: u64) -> Vec<u64> {
     let mut running = rng.f64() < DUTY;
     let mut times = Vec::new();

@@ -1,4 +1,4 @@
-//! The shapes, and what each is made of.
+//! The shapes, and the recipe of each.
 
 use std::{fmt, str::FromStr};
 
@@ -7,7 +7,7 @@ use super::code::Runtime;
 /// A kind of request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
-    /// 8 KB, as large as the "average" profile of OTEP 0239: shows the cost per request.
+    /// 8 KB, like the "average" profile of OTEP 0239: shows the cost per request.
     Tiny,
     /// One busy Go process: 10,000 observations in 5 s at 101 Hz.
     Avg,
@@ -20,7 +20,7 @@ pub enum Shape {
 }
 
 impl Shape {
-    /// All of them, smallest first.
+    /// All shapes, smallest first.
     pub const ALL: [Self; 5] = [Self::Tiny, Self::Adversarial, Self::Avg, Self::RubyDeep, Self::Large];
 
     /// The shape's name on the command line and in reports.
@@ -108,26 +108,26 @@ impl FromStr for Shape {
     }
 }
 
-/// What a host is made of. Counts are per process.
+/// The recipe of a host. Counts are per process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Recipe {
-    /// Taken in turn by the processes.
+    /// Assigned to the processes in rotation.
     pub(super) runtimes: &'static [Runtime],
     pub(super) processes: usize,
     pub(super) stacks: usize,
     /// Frames per stack on average.
     pub(super) depth: usize,
-    /// How far a stack's depth may lie from that, as a share of it.
+    /// The maximum deviation of a stack's depth from the average, as a fraction.
     pub(super) spread: f64,
     pub(super) locations: usize,
     pub(super) functions: usize,
     pub(super) files: usize,
     pub(super) threads: usize,
-    /// The probability that a thread's next observation has the stack of its last.
+    /// The probability that a thread's next observation has the same stack.
     pub(super) repeats: f64,
     /// The exponent of the stacks' popularity.
     pub(super) skew: f64,
-    /// How much a new stack prefers the oldest stacks as its parent (1 = all alike).
+    /// How much a new stack prefers the oldest stacks as its parent (1 for no preference).
     pub(super) elders: f64,
     /// Entry points of threads: stacks that share nothing with each other.
     pub(super) roots: usize,

@@ -1,4 +1,4 @@
-//! That the workloads are what the table of figures says, and stay so.
+//! Tests that the workloads have the figures of the table.
 
 use std::collections::HashSet;
 
@@ -27,8 +27,8 @@ fn figures(figures: Figures) -> [usize; 11] {
     ]
 }
 
-/// What the table of workloads asks for; each figure is met within 10 %. Nothing is asked of `adversarial`, and only the
-/// size of `tiny` (other figures are zero).
+/// The figures required by the table of workloads, each to be met within 10 %. Nothing is required of `adversarial`,
+/// and only the size of `tiny` (other figures are zero).
 fn wanted(shape: Shape) -> Option<Figures> {
     let figures = |wire_bytes, observations, samples, stacks, stack_indices| Figures {
         wire_bytes,
@@ -80,8 +80,8 @@ fn assert_as_wanted(shape: Shape) {
     }
 }
 
-/// Guarantees: `tiny`, `avg` and `ruby-deep` are within 10 % of every figure asked for. (`large` takes a minute in
-/// a debug build.)
+/// Guarantees: `tiny`, `avg` and `ruby-deep` are within 10 % of all required figures. (`large` takes a minute in a
+/// debug build.)
 #[test]
 fn shapes_are_as_wanted() {
     for shape in [Shape::Tiny, Shape::Avg, Shape::RubyDeep] {
@@ -89,7 +89,7 @@ fn shapes_are_as_wanted() {
     }
 }
 
-/// Guarantees: a report depends on shape, seed and number alone, not on what was asked before.
+/// Guarantees: a report only depends on shape, seed and number, not on earlier reports.
 #[test]
 fn reports_are_reproducible() {
     let mut forward = Host::new(Shape::Tiny, 7);
@@ -101,7 +101,7 @@ fn reports_are_reproducible() {
     assert_ne!(Host::new(Shape::Tiny, 8).report(0).encode_to_vec(), reports[0]);
 }
 
-/// Guarantees: reports follow each other in time, and every observation lies in its report's range.
+/// Guarantees: reports are consecutive in time, and every observation lies in its report's range.
 #[test]
 fn reports_are_successive() {
     let mut host = Host::new(Shape::Avg, SEED).starting_at(T0 + 1);
@@ -113,7 +113,7 @@ fn reports_are_successive() {
     }
 }
 
-/// Guarantees: successive reports of a host share nine tenths of their functions' names, and not all of them.
+/// Guarantees: successive reports of a host share nine tenths of their function names, but not all.
 #[test]
 fn reports_share_their_dictionary() {
     let mut host = Host::new(Shape::Avg, SEED);
@@ -160,7 +160,7 @@ fn adversarial_stacks_are_unique() {
     assert_eq!(figures.stacks - 1, figures.observations);
 }
 
-/// Guarantees: Sentry attributes to `avg` what its observations stand for, within 2 %.
+/// Guarantees: the time that Sentry assigns to `avg` equals that of its observations, within 2 %.
 #[test]
 fn bursts_own_their_time() {
     let mut host = Host::new(Shape::Avg, SEED);

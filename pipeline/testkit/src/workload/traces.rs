@@ -1,5 +1,5 @@
-//! Seeded traces of a web service: each an answered request, with queries, calls, a message and now and then an
-//! exception, as OpenTelemetry's instrumentation of Python writes them.
+//! Seeded traces of a web service: each is a served request with queries, calls, a message and sometimes an exception,
+//! as written by OpenTelemetry's Python instrumentation.
 
 use fastrand::Rng;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -11,10 +11,10 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Sta
 
 use crate::T0;
 
-/// How many spans each trace has, its root included.
+/// The number of spans per trace, including its root.
 pub const SPANS: usize = 12;
 
-/// What a span is made by, as its scope is called.
+/// The scope names: the libraries that make spans.
 const SCOPES: [&str; 4] = ["fastapi", "psycopg", "httpx", "kafka"];
 
 fn text(key: &str, value: &str) -> KeyValue {
@@ -29,8 +29,7 @@ fn pair(key: &str, value: Value) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
-/// A request of a service with so many traces of [`SPANS`] spans each, those of one scope together as exporters write
-/// them.
+/// A request of a service with this many traces of [`SPANS`] spans each, grouped by scope as exporters do.
 pub fn request(traces: usize, seed: u64) -> ExportTraceServiceRequest {
     let mut random = Rng::with_seed(seed);
     let mut by_scope: [Vec<Span>; 4] = Default::default();
