@@ -1,5 +1,5 @@
-//! Holds `ARCHITECTURE.md` and the links of all pages against the tree: files, tests and sections that are named exist,
-//! and crates depend on each other as it says.
+//! Compares `ARCHITECTURE.md` and the links of all pages with the source tree: files, tests and sections that are named
+//! exist, and crates depend on each other as documented.
 
 #![allow(clippy::unwrap_used, reason = "a test may fail like one")]
 
@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 /// A text in backquotes that begins with one of these is a file or a folder, or `file::name` for a function in it.
 const FOLDERS: [&str; 6] = ["pipeline/", "receivers/", "processors/", "exporters/", "tests/", "examples/"];
 
-/// The most bytes that somebody reads to the end: `ARCHITECTURE.md`, all decisions together, and one of them.
+/// The maximum size in bytes that people read to the end: of `ARCHITECTURE.md`, of all decisions, and of one decision.
 const MOST_BYTES: (usize, usize, usize) = (15 << 10, 15 << 10, 2 << 10);
 
-/// The most bytes of all pages.
+/// The maximum size of all pages in bytes.
 const MOST_BYTES_OF_PAGES: usize = 250_000;
 
-/// The crates of ours that some may know. Components may know all of these, and no component.
+/// The crates on which other crates may depend, with their own dependencies. Components may depend on all of these, but
+/// not on components.
 const KNOWN: [(&str, &[&str]); 11] = [
     ("pipeline/model", &[]),
     ("pipeline/heap", &[]),
@@ -29,10 +30,10 @@ const KNOWN: [(&str, &[&str]); 11] = [
     ("pipeline/debuginfod", &["engine", "net", "symbolizer"]),
 ];
 
-/// These compute, and touch nothing of the world.
+/// Crates that only compute, without side effects.
 const PURE: [&str; 4] = ["pipeline/model", "pipeline/identity", "pipeline/windows", "pipeline/wire"];
 
-/// What touches the world.
+/// Dependencies with side effects.
 const WORLD: [&str; 7] = ["tokio", "hyper", "tonic", "rustls", "rustix", "nix", "libc"];
 
 /// The crates with `unsafe`.
@@ -46,7 +47,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(root().join(path)).unwrap()
 }
 
-/// The pages below a folder, by their paths from the root.
+/// The pages below a folder, by path from the root.
 fn pages(folder: &Path, found: &mut Vec<String>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
@@ -65,7 +66,7 @@ fn decisions() -> Vec<String> {
     found
 }
 
-/// The names of a page's sections, as links have them.
+/// The anchors of a page's sections.
 fn sections(page: &str) -> Vec<String> {
     let outside_of_code = page.split("```").step_by(2);
     let titles = outside_of_code.flat_map(str::lines).filter(|line| line.starts_with('#'));
@@ -77,8 +78,8 @@ fn sections(page: &str) -> Vec<String> {
     titles.map(name).collect()
 }
 
-/// Guarantees: it can be read to its end, and so can the decisions; every file, test and function that they name is
-/// there.
+/// Guarantees: the page and the decisions are short enough to read; every file, test and function that they name
+/// exists.
 #[test]
 fn short_and_true() {
     let decisions = decisions();
@@ -101,7 +102,7 @@ fn short_and_true() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// Guarantees: all pages together can be read in a day, and none has lines that do not fit into an editor.
+/// Guarantees: all pages together can be read in a day, and none has lines too long for an editor.
 #[test]
 fn pages_are_short() {
     let mut all = Vec::new();
@@ -116,7 +117,7 @@ fn pages_are_short() {
     assert!(long.is_empty(), "{long:#?}");
 }
 
-/// Guarantees: every link from a page to the tree leads to a file or folder, and to a section that the page has.
+/// Guarantees: every link from a page into the tree leads to an existing file or folder, and to an existing section.
 #[test]
 fn links_lead_somewhere() {
     let mut all = Vec::new();
@@ -140,8 +141,8 @@ fn links_lead_somewhere() {
     assert!(all.len() > 30 && broken.is_empty(), "{broken:#?}");
 }
 
-/// Guarantees: crates know of each other what the table of crates says; those that compute depend on nothing that
-/// touches the world; and two crates alone may have `unsafe`.
+/// Guarantees: crates only depend on each other as in the table of crates; those that only compute have no dependency
+/// with side effects; and only two crates may have `unsafe`.
 #[test]
 fn crates_know_what_they_may() {
     let workspace = read("Cargo.toml");

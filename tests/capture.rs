@@ -1,5 +1,5 @@
 //! The real capture of an eBPF profiler (189 observations, four containers, `process.*` on samples), read from the
-//! folder of shared data beside the project; skipped, and said so, where that is absent.
+//! folder of shared data beside the project. Skipped with a note if that is missing.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::backend::sentry::split_envelope;
 use crate::process::run;
 
-/// A chunk as a person reads it.
+/// A readable summary of a chunk.
 fn describe(chunk: &Value) -> String {
     let profile = &chunk["profile"];
     let (frames, stacks) = (&profile["frames"], &profile["stacks"]);
@@ -49,8 +49,8 @@ fn describe(chunk: &Value) -> String {
     text
 }
 
-/// Guarantees: the capture becomes one chunk per process, each passes Relay's rules, and they say what the snapshot
-/// beside this file shows.
+/// Guarantees: the capture becomes one chunk per process, each satisfies Relay's rules, and their contents equal the
+/// snapshot beside this file.
 /// rule: otlp-profiles#timestamps-only
 #[test]
 fn the_real_capture() {
@@ -65,8 +65,8 @@ fn the_real_capture() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // The capture's processes are weakly identified: their ids, and so where their windows start, depend on the path
-    // that `convert` is given. It is the same one wherever this project lies.
+    // The capture's processes are weakly identified: their ids, and so the start of their windows, depend on the path
+    // given to `convert`. This path is the same wherever the project is.
     std::fs::copy(&input, folder.path().join("capture.otlp")).unwrap();
     let finished = run(folder.path(), &["convert", "capture.otlp", "-o", "out"]);
     assert!(finished.status.success(), "{}", finished.stderr);
@@ -79,7 +79,7 @@ fn the_real_capture() {
             serde_json::from_slice(&items[0].1).unwrap()
         })
         .collect();
-    // Files are listed in no order.
+    // Files are listed in random order.
     let mut text: Vec<String> = chunks.iter().map(describe).collect();
     text.sort();
     let summary = finished.stderr.lines().filter(|line| !line.contains(" s")).collect::<Vec<_>>().join("\n");

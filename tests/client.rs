@@ -1,4 +1,4 @@
-//! A client as profilers have it: tonic's generated one, and bare HTTP.
+//! Clients like those of profilers: tonic's generated one, and plain HTTP.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -28,7 +28,7 @@ pub(crate) fn export(
     })
 }
 
-/// Posts a body over HTTP/1.1 and returns the whole answer, head and body.
+/// Posts a body over HTTP/1.1 and returns the whole response, head and body.
 pub(crate) fn post(address: SocketAddr, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -38,14 +38,14 @@ pub(crate) fn post(address: SocketAddr, path: &str, headers: &[(&str, &str)], bo
     }
     head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
     stream.write_all(head.as_bytes()).unwrap();
-    // A server that refuses early closes while the body is on its way: what it answered is what counts.
+    // A server that refuses early closes the connection during the body; its response is what matters.
     stream.write_all(body).ok();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).ok();
     answer
 }
 
-/// Gets a path over HTTP/1.1 and returns the whole answer, head and body.
+/// Gets a path over HTTP/1.1 and returns the whole response, head and body.
 pub(crate) fn get(address: SocketAddr, path: &str) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -55,7 +55,7 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> Vec<u8> {
     answer
 }
 
-/// The status of an answer.
+/// The status of a response.
 pub(crate) fn status(answer: &[u8]) -> u16 {
     let head = String::from_utf8_lossy(answer);
     head.split_whitespace().nth(1).and_then(|code| code.parse().ok()).unwrap_or_else(|| panic!("no status: {head}"))

@@ -1,4 +1,4 @@
-//! The command line beside `run`: validate, config, components, convert, demo.
+//! The commands other than `run`: validate, config, components, convert, demo.
 
 use std::io::{BufRead as _, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ fn captured(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(name)
 }
 
-/// The payloads in a folder of envelope files, of one item each, but for transactions.
+/// The payloads in a folder of envelope files, which have one item each except for transactions.
 fn payloads(folder: &Path) -> Vec<Vec<u8>> {
     let mut files: Vec<_> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.sort();
@@ -25,7 +25,7 @@ fn payloads(folder: &Path) -> Vec<Vec<u8>> {
     items.filter(|(header, _)| header["type"] != "transaction").map(|(_, payload)| payload).collect()
 }
 
-/// Guarantees: help names every command, and each has help of its own, in which no line is wider than 100 columns.
+/// Guarantees: help lists every command, and each has its own help, without lines wider than 100 columns.
 #[test]
 fn help() {
     let folder = tempfile::tempdir().unwrap();
@@ -46,7 +46,7 @@ fn help() {
     assert!(!unknown.status.success() && unknown.stderr.contains("convert"), "{}", unknown.stderr);
 }
 
-/// Guarantees: components are listed as YAML, each with what it does.
+/// Guarantees: components are listed as YAML, each with a description.
 #[test]
 fn components() {
     let folder = tempfile::tempdir().unwrap();
@@ -56,7 +56,7 @@ fn components() {
     }
 }
 
-/// Guarantees: without a configuration the first command says how to get one.
+/// Guarantees: without a configuration, the error tells how to get one.
 #[test]
 fn no_configuration() {
     let folder = tempfile::tempdir().unwrap();
@@ -65,7 +65,7 @@ fn no_configuration() {
     assert!(finished.stderr.contains("config.yaml") && finished.stderr.contains("hint"), "{}", finished.stderr);
 }
 
-/// Guarantees: a valid file is called valid; `config` shows the merged result without the secret.
+/// Guarantees: a valid file is reported as valid; `config` shows the merged result without the secret.
 #[test]
 fn validate_and_config() {
     let folder = tempfile::tempdir().unwrap();
@@ -86,8 +86,8 @@ service:
     assert!(shown.contains("30s") && !shown.contains(KEY), "{shown}");
 }
 
-/// Guarantees: every input format is told by its content, gzipped or not, and becomes envelopes that pass Relay's
-/// rules; what was read is what was written.
+/// Guarantees: every input format is recognised by its content, gzipped or not, and becomes envelopes that satisfy
+/// Relay's rules; everything that was read is written.
 /// rule: otep-0239#gzip-on-disk, otep-0239#same-layout
 #[test]
 fn convert_to_sentry() {
@@ -117,7 +117,7 @@ fn convert_to_sentry() {
     assert_eq!(raw, payloads(&folder.path().join("gzip-out")), "gzip makes no difference");
 }
 
-/// Guarantees: OTLP becomes JSON, which is read as what it was made of.
+/// Guarantees: OTLP becomes JSON, which reads back as the same profiles.
 #[test]
 fn convert_json() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,8 +133,8 @@ fn convert_json() {
     assert!(finished.stdout.ends_with("}\n") && finished.stdout.lines().count() == 1);
 }
 
-/// Guarantees: collapsed stacks become OTLP and come back as they were, in the unit that was said; a line that is
-/// refused is named and the others are there.
+/// Guarantees: collapsed stacks become OTLP and convert back unchanged, in the given unit; an invalid line is reported
+/// and the others are kept.
 #[test]
 fn convert_collapsed_stacks() {
     let folder = tempfile::tempdir().unwrap();
@@ -148,7 +148,8 @@ fn convert_collapsed_stacks() {
     }
 }
 
-/// Guarantees: real SDKs' envelopes and bare chunks become OTLP, and OTLP becomes stacks; the hot functions are in it.
+/// Guarantees: envelopes of real SDKs and bare chunks become OTLP, and OTLP becomes stacks, with the hot functions in
+/// it.
 #[test]
 fn convert_from_sentry() {
     let folder = tempfile::tempdir().unwrap();
@@ -170,8 +171,8 @@ fn convert_from_sentry() {
     assert!(stacks[0].contains("ContinuousScheduler.run"), "{}", stacks[0]);
 }
 
-/// Guarantees: a chunk of an SDK that went through OTLP is that chunk again, of the same profiler, with each of its
-/// samples; an envelope with a V1 profile becomes OTLP, and a chunk and its transaction as well.
+/// Guarantees: an SDK's chunk that was converted to OTLP and back is the same chunk, of the same profiler, with each of
+/// its samples; an envelope with a V1 profile becomes OTLP, and then a chunk with its transaction.
 /// rule: round-trip#content
 #[test]
 fn convert_there_and_back() {
@@ -208,7 +209,7 @@ fn convert_there_and_back() {
     }
 }
 
-/// Guarantees: OTLP becomes a pprof profile for each process, told by both endings, and these become stacks and
+/// Guarantees: OTLP becomes one pprof profile per process, for both file extensions, and these become stacks and
 /// envelopes again; several of them cannot go to standard output.
 /// rule: otep-0239#pprof
 #[test]
@@ -235,7 +236,7 @@ fn convert_pprof() {
     for part in ["hot", "cold", "p (pid 1);", "p (pid 2);"] {
         assert!(before.contains(part), "no `{part}`: {before}");
     }
-    // pprof does not say the process, and the thread in other words.
+    // pprof has no process, and names the thread differently.
     let behind = |text: &str, roots: usize| {
         let mut lines: Vec<String> =
             text.lines().map(|line| line.splitn(roots + 1, ';').last().unwrap_or_default().to_owned()).collect();
@@ -258,8 +259,8 @@ fn convert_pprof() {
     assert_eq!(finished.status.code(), Some(1));
 }
 
-/// Guarantees: an envelope goes out byte for byte as it came in, is counted as such and not as one that was made, and
-/// the last line says which of the two there were.
+/// Guarantees: a converted envelope is unchanged byte for byte, is not counted as a created one, and the last line
+/// shows both counts.
 #[test]
 fn convert_counts_what_it_made() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,12 +284,12 @@ fn convert_counts_what_it_made() {
     assert_eq!(std::fs::read_dir(folder.path().join("both")).unwrap().count(), 2);
 }
 
-/// Guarantees: time that was sampled and is not shown is said, however little it is, in a unit that fits; where all is
-/// shown nothing is.
+/// Guarantees: sampled time that is not shown is reported, however little it is, in a fitting unit; if everything is
+/// shown there is no such report.
 #[test]
 fn convert_says_what_time_is_missing() {
     let folder = tempfile::tempdir().unwrap();
-    // A period of 10 ms, looked at every so often.
+    // The period is 10 ms, but samples are taken at these distances, in nanoseconds.
     for (spacing, said) in [(5_000_000, Some("ms of time are not shown")), (9_999_000, None), (10_000_000, None)] {
         let times: Vec<u64> = (0..100).map(|n| T0 + n * spacing).collect();
         let request = RequestBuilder::new().process("p", 1).on_cpu(100).sample(&["go!f", "go!main"], 7, &times);
@@ -300,8 +301,8 @@ fn convert_says_what_time_is_missing() {
     }
 }
 
-/// Guarantees: `--set` changes what is converted as it does what is run: how chunks are made, where windows end, and
-/// what becomes of resends in OTLP; all observations are in what a window that reached its bounds was written as.
+/// Guarantees: `--set` affects a conversion like `run`: how chunks are made, where windows end, and how resends in OTLP
+/// are handled; a window that reached its bounds is written with all its observations.
 #[test]
 fn convert_follows_set() {
     let folder = tempfile::tempdir().unwrap();
@@ -334,8 +335,8 @@ fn convert_follows_set() {
     assert!(finished.stderr.contains("read 8 observations"), "{}", finished.stderr);
 }
 
-/// Guarantees: what `--set` cannot set for a conversion is refused with its place and what can be set, a DSN without
-/// its key, and nothing is written.
+/// Guarantees: a key that `--set` cannot change in a conversion is refused with its place and the allowed keys, a DSN
+/// is shown without its key, and nothing is written.
 #[test]
 fn convert_refuses_what_it_cannot_set() {
     let folder = tempfile::tempdir().unwrap();
@@ -369,8 +370,8 @@ fn convert_to_svg() {
     assert!(svg.contains("<svg") && svg.contains("hot"), "{svg}");
 }
 
-/// Guarantees: the endings of speedscope and of the Firefox Profiler decide, and `--to` where there is none; every
-/// observation is in both, and so is blocked time, apart from what ran.
+/// Guarantees: the file extensions of speedscope and of the Firefox Profiler select the format, and `--to` without one;
+/// both contain every observation, and blocked time separately from running time.
 #[test]
 fn convert_to_viewers() {
     let folder = tempfile::tempdir().unwrap();
@@ -412,8 +413,7 @@ fn convert_to_viewers() {
     assert!(svg.contains("<title>running\n150.0 ms, 100.00 %") && svg.contains("<title>waiting\n40.0 ms, 100.00 %"));
 }
 
-/// Guarantees: a file that is nothing we know is named, the others are converted all the same, and the status says
-/// that not all went well.
+/// Guarantees: an unknown file is named, the others are still converted, and the exit status shows the failure.
 #[test]
 fn convert_goes_on_after_a_bad_file() {
     let folder = tempfile::tempdir().unwrap();
@@ -425,8 +425,8 @@ fn convert_goes_on_after_a_bad_file() {
     assert!(!payloads(&folder.path().join("out")).is_empty());
 }
 
-/// Guarantees: the demo needs nothing but the binary and ends with the paths of an envelope that passes Relay's rules
-/// and of a flame graph that shows its functions.
+/// Guarantees: the demo needs only the binary, and prints the paths of an envelope that satisfies Relay's rules and of
+/// a flame graph that shows its functions.
 #[test]
 fn demo() {
     let folder = tempfile::tempdir().unwrap();
@@ -441,7 +441,7 @@ fn demo() {
     assert!(std::fs::read_to_string(path("flame graph:")).unwrap().contains("Rule.matches"));
 }
 
-/// Guarantees: what a conversion changes is said: strings that were not UTF-8, how many.
+/// Guarantees: a conversion reports its changes: the number of strings that were not UTF-8.
 #[test]
 fn convert_says_what_it_replaced() {
     let folder = tempfile::tempdir().unwrap();
@@ -458,8 +458,8 @@ fn convert_says_what_it_replaced() {
     }
 }
 
-/// Guarantees: files in every layout of OTLP are read by their content and become the same, and earlier layouts are
-/// named.
+/// Guarantees: files in every OTLP layout are recognised by their content and give the same result, and earlier layouts
+/// are reported.
 #[test]
 fn convert_reads_every_layout() {
     let folder = tempfile::tempdir().unwrap();
@@ -476,7 +476,8 @@ fn convert_reads_every_layout() {
     }
 }
 
-/// Guarantees: a result for a pipe that nobody reads yet says that it waits, and for what; with a reader it is written.
+/// Guarantees: when a conversion waits for the reader of a pipe, it says so and names the pipe; once there is a reader
+/// the result is written.
 #[test]
 fn convert_says_that_it_waits_for_a_reader() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,14 +1,14 @@
-//! What is said of configurations that are wrong, by each component: one snapshot with a section for each, the input
-//! above the message as `validate` prints it. What the loader itself says is in `pipeline/engine/testdata/config/bad`.
+//! The error messages for wrong configurations, by component: one snapshot with a section for each, the input above the
+//! message as printed by `validate`. The messages of the loader are in `pipeline/engine/testdata/config/bad`.
 //!
-//! `INSTA_UPDATE=always` writes the snapshot anew.
+//! `INSTA_UPDATE=always` rewrites the snapshot.
 
 use crate::process::{Finished, run};
 
-/// One of these stands in every secret of the inputs, and none in a message.
+/// Every secret in the inputs contains one of these, and no message does.
 const SECRETS: [&str; 2] = ["hush", "abad1dea"];
 
-/// What is written for each component, as one line behind its name.
+/// The wrong configurations of each component, as one line after its name.
 const WRONG: &[(&str, &[&str])] = &[
     (
         "receivers.otlp",
@@ -206,8 +206,8 @@ const WRONG: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// Guarantees: what cannot work, or would have no effect, is refused at its position with the rule and what to do,
-/// every problem of a section at once, and no secret is shown.
+/// Guarantees: a setting that cannot work, or would have no effect, is refused at its position with the rule and the
+/// remedy; all problems of a section are reported at once, and no secret is shown.
 /// rule: profiles-sdk#session-sample-rate
 #[test]
 fn of_components() {
@@ -231,14 +231,14 @@ fn of_components() {
     insta::assert_snapshot!(text);
 }
 
-/// What `validate` says, without what is only of no use. No secret is in it.
+/// The output of `validate` without warnings. Asserts that it contains no secret.
 fn without_warnings(said: &str) -> String {
     assert!(SECRETS.iter().all(|secret| !said.contains(secret)), "{said}");
     said.split("\n\n").filter(|paragraph| !paragraph.starts_with("warning: ")).collect::<Vec<_>>().join("\n\n")
 }
 
-/// Guarantees: what is wrong between components is said at its position as well, each problem once and all in the order
-/// of the file; what is only of no use is a warning, and a configuration with warnings is valid.
+/// Guarantees: problems between components are also reported at their position, each once and in the order of the file;
+/// something merely useless is a warning, and a configuration with warnings is valid.
 #[test]
 fn of_pipelines() {
     const COMPONENTS: &str = "\
@@ -268,7 +268,7 @@ service:
         std::fs::write(folder.path().join("config.yaml"), format!("{COMPONENTS}    {pipelines}\n")).unwrap();
         let Finished { status, stdout, stderr } = run(folder.path(), &["validate"]);
         let code = status.code().unwrap();
-        // What no pipeline names is shown once.
+        // Components that no pipeline uses are shown once.
         let stderr = if position == 0 { stderr } else { without_warnings(&stderr) };
         text += &format!("=== {pipelines}\n\n{stderr}{stdout}(exit status {code})\n\n");
     }

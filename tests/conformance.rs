@@ -1,5 +1,5 @@
-//! Holds the rules of the specifications (`tests/conformance/rules.txt`) against the tests of all crates: every rule
-//! has a test, or says why it needs none, and every test that names a rule names one that exists.
+//! Compares the rules of the specifications (`tests/conformance/rules.txt`) with the tests of all crates: every rule
+//! has a test or a reason why it needs none, and every rule named by a test exists.
 //!
 //! A test names its rules in lines of its doc comment: `/// rule: otlp#http-json, otlp#http-type`. The sources are read
 //! as text, so that tests of other systems and tests in macros such as `proptest!` are found too.
@@ -179,7 +179,7 @@ fn table_of(specifications: &[Specification], tests: &BTreeMap<String, Vec<Strin
     table
 }
 
-/// Guarantees: every rule has a test or says why it needs none, and tests name existing rules only.
+/// Guarantees: every rule has a test or a reason why it needs none, and tests only name existing rules.
 #[test]
 fn every_rule_has_its_test() {
     let (specifications, tests, faults) = everything();
@@ -188,15 +188,15 @@ fn every_rule_has_its_test() {
     assert!(rules > 400 && tests.len() > 300, "{rules} rules, {} of them tested", tests.len());
 }
 
-/// Guarantees: prints each rule with its tests.
+/// Guarantees: each rule is printed with its tests.
 #[test]
 fn table() {
     let (specifications, tests, _) = everything();
     println!("{}", table_of(&specifications, &tests));
 }
 
-/// Guarantees: the page names existing rules only, every specification, and each difference between a specification
-/// and the observed behaviour.
+/// Guarantees: the page only names existing rules, and names every specification and each difference between a
+/// specification and the observed behaviour.
 #[test]
 fn the_page_names_rules() {
     let page = read("CONFORMANCE.md");

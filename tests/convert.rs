@@ -1,4 +1,4 @@
-//! `convert` with spans, alone and beside profiles, and what it has to keep of what it is given.
+//! `convert` with spans, alone and beside profiles, and what it must preserve of its input.
 
 use std::path::{Path, PathBuf};
 
@@ -50,7 +50,7 @@ fn request(spans: Vec<Span>) -> ExportTraceServiceRequest {
     ExportTraceServiceRequest { resource_spans: vec![ResourceSpans { scope_spans, ..ResourceSpans::default() }] }
 }
 
-/// A job with two spans, one below the other, and a request that it makes, which another process serves.
+/// A job with two nested spans, and a request that it makes to another process.
 fn traces() -> ExportTraceServiceRequest {
     request(vec![
         span(1, 3, 2, SpanKind::Client),
@@ -64,7 +64,7 @@ fn profiles() -> Vec<u8> {
     RequestBuilder::new().process("p", 1).on_cpu(20).sample(&["go!hot", "go!main"], 1, &ms([0, 50])).encode()
 }
 
-/// Runs a conversion that has to succeed.
+/// Runs a conversion that must succeed.
 fn convert(folder: &Path, arguments: &[&str]) -> Finished {
     let finished = run(folder, &[&["convert"], arguments].concat());
     assert!(finished.status.success(), "{arguments:?}: {}{}", finished.stdout, finished.stderr);
@@ -89,8 +89,8 @@ fn transactions(folder: &Path) -> Vec<Value> {
     transactions
 }
 
-/// Guarantees: OTLP spans go from protobuf to JSON, to lines and back as they were; several files become one message;
-/// and for Sentry they are put together by local root, over all files.
+/// Guarantees: OTLP spans are converted from protobuf to JSON, to lines and back without change; several files become
+/// one message; and for Sentry spans are grouped by local root across all files.
 /// rule: tracing-sdk#envelope
 #[test]
 fn spans_to_all_formats() {
@@ -141,8 +141,8 @@ fn spans_to_all_formats() {
     assert!(finished.stdout.starts_with("wrote envelopes of 4 transactions"), "{}", finished.stdout);
 }
 
-/// Guarantees: lines and frames with profiles and spans mixed are read; OTLP of both is frames, or lines, of a message
-/// for each signal; Sentry gets chunks and transactions; and stacks are made of the profiles, with the spans counted.
+/// Guarantees: lines and frames with both profiles and spans are read; as OTLP each signal has its own messages, in
+/// frames or lines; Sentry gets chunks and transactions; stacks contain only the profiles, and the spans are counted.
 #[test]
 fn profiles_and_spans() {
     let folder = tempfile::tempdir().unwrap();
@@ -175,8 +175,8 @@ fn profiles_and_spans() {
     }
 }
 
-/// Guarantees: transactions and containers of Sentry's SDKs become OTLP spans, and these a transaction of the same name
-/// with the same spans, or a container; where Sentry's form is asked for an envelope stays as it is.
+/// Guarantees: transactions and span containers of Sentry's SDKs become OTLP spans, and these become a transaction with
+/// the same name and spans, or a container; converting to Sentry's form leaves an envelope unchanged.
 #[test]
 fn sentry_there_and_back() {
     let folder = tempfile::tempdir().unwrap();
@@ -203,7 +203,7 @@ fn sentry_there_and_back() {
     assert_eq!((items.len(), items[0].0["type"].as_str()), (1, Some("span")));
 }
 
-/// The name of a transaction, and what its trace context and its spans say. One without a status is `ok` in OTLP.
+/// The name of a transaction, its trace context and its spans. A missing status is `ok` in OTLP.
 fn said(transaction: &Value) -> Vec<Value> {
     let keys = ["trace_id", "span_id", "parent_span_id", "op", "description"];
     let spans = transaction["spans"].as_array().unwrap().iter();
@@ -214,8 +214,8 @@ fn said(transaction: &Value) -> Vec<Value> {
     std::iter::once(transaction["transaction"].clone()).chain(of_spans).collect()
 }
 
-/// Guarantees: what could be profiles or spans is refused with both names, and of a file with lines nothing else is
-/// lost with one; a span that breaks a rule is named with its place and counted.
+/// Guarantees: input that could be profiles or spans is refused with both names; one such line does not affect the
+/// other lines of its file; an invalid span is reported with its place and counted.
 #[test]
 fn refused_alone() {
     let folder = tempfile::tempdir().unwrap();
@@ -244,8 +244,8 @@ fn refused_alone() {
     assert!(finished.stdout.starts_with("wrote 7 spans to out.otlp"), "{}", finished.stdout);
 }
 
-/// Guarantees: spans that come over OTLP are written by the exporter `file` in each of its formats, which `convert`
-/// reads as what was sent; where its format is Sentry's, `validate` asks for the processor that puts them together.
+/// Guarantees: the exporter `file` writes OTLP spans in each of its formats, and `convert` reads them back unchanged;
+/// for Sentry's format `validate` asks for the processor that assembles transactions.
 #[test]
 fn files_of_the_exporter() {
     let out = tempfile::tempdir().unwrap();
@@ -316,7 +316,7 @@ proptest! {
     // Each case runs the binary several times.
     #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: any spans that go from OTLP in protobuf to JSON and back are equal, and so are those that stay
+    /// Guarantees: any spans converted from OTLP protobuf to JSON and back are unchanged, and so are spans that stay
     /// protobuf.
     #[test]
     fn spans_come_out_as_they_went_in(request in any_spans::requests()) {
@@ -330,23 +330,23 @@ proptest! {
             convert(folder, &[arguments[0], "-o", arguments[1]]);
         }
         prop_assert_eq!(&read(folder, "same.otlp"), &sent);
-        // Bytes, since a number may be none and is not equal to itself then.
+        // Compared as bytes, because a NaN is not equal to itself.
         let back = ExportTraceServiceRequest::decode(&*read(folder, "back.otlp")).unwrap();
         prop_assert_eq!(back.encode_to_vec(), sent);
     }
 
-    /// Guarantees: any pprof profile that becomes OTLP, in either encoding, and pprof again says the same: also its
-    /// mappings, locations and functions that nothing refers to.
+    /// Guarantees: any pprof profile converted to OTLP, in either encoding, and back is unchanged, including
+    /// unreferenced mappings, locations and functions.
     /// rule: otep-0239#pprof
     #[test]
     fn pprof_comes_back(profile in any_pprof::profile()) {
-        // Content without a single value type of a name is not known to be pprof.
+        // A profile without any named value type is not recognised as pprof.
         let is_typed = profile.sample_type.iter().any(|of| of.r#type != 0 || of.unit != 0);
         prop_assume!(!profile.sample.is_empty() && is_typed);
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         std::fs::write(folder.join("in"), profile.encode_to_vec()).unwrap();
-        // Profiles of any content break rules of OTLP that nobody enforces, so these are not checked.
+        // Random profiles may break OTLP rules that nothing enforces, so the rules are not checked.
         for arguments in
             [["in", "x.otlp"], ["x.otlp", "back.pprof"], ["in", "x.json"], ["x.json", "json.pprof"], ["in", "same.pprof"]]
         {
@@ -361,8 +361,8 @@ proptest! {
     }
 }
 
-/// Guarantees: of what is written beside the file that was named, nothing takes the place of an input, and where one of
-/// several files cannot be written none is.
+/// Guarantees: additional files beside the named output never replace an input, and if one of several files cannot be
+/// written, none is.
 #[test]
 fn parts_spare_inputs_and_each_other() {
     let folder = tempfile::tempdir().unwrap();
@@ -373,7 +373,7 @@ fn parts_spare_inputs_and_each_other() {
         assert!(made.status.success(), "{}", made.stderr);
     }
     let before = ["a.pprof", "a-2.pprof"].map(|name| std::fs::read(path(name)).unwrap());
-    // A unit of their own keeps them from being one profile.
+    // A separate unit prevents merging them into one profile.
     let inputs = ["convert", "a-2.pprof", "b.pprof", "a.folded", "--folded-unit", "bytes", "-o", "a.pprof"];
     let finished = run(folder.path(), &inputs);
     assert_eq!(finished.status.code(), Some(1), "{}", finished.stderr);
@@ -381,8 +381,8 @@ fn parts_spare_inputs_and_each_other() {
     assert_eq!(before, ["a.pprof", "a-2.pprof"].map(|name| std::fs::read(path(name)).unwrap()));
 }
 
-/// Guarantees: a weight that a format has no place for is counted and costs nothing else, and where nothing else is
-/// there no file is written; weights of zero are said to be that.
+/// Guarantees: a weight that does not fit a format is counted and affects nothing else; if there is nothing else, no
+/// file is written; weights of zero are reported as such.
 #[test]
 fn weights_at_the_ends() {
     let folder = tempfile::tempdir().unwrap();
@@ -397,7 +397,7 @@ fn weights_at_the_ends() {
     assert!(finished.stderr.contains("1 observation dropped as limit_exceeded"), "{}", finished.stderr);
     let file: Value = serde_json::from_slice(&read(folder.path(), "huge.firefox.json")).unwrap();
     assert_eq!(file["threads"][0]["samples"]["weight"], Value::from(vec![5]));
-    // What is no integer of 64 bits is refused as its line, and the file is what it is.
+    // A line whose number is no 64-bit integer is refused, but the file is still recognised.
     std::fs::write(path("huge.folded"), "a;b 99999999999999999999\na;c 5\n").unwrap();
     let finished = convert(folder.path(), &["huge.folded", "-o", "huge.speedscope.json"]);
     assert!(finished.stderr.contains("huge.folded: line 1: its number is too large"), "{}", finished.stderr);

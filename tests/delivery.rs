@@ -1,5 +1,5 @@
-//! What arrives when a destination is slow, away or refuses, and what is said of it: concurrency, what a stop leaves,
-//! circles, health and the exit status.
+//! What arrives when a destination is slow, down or refuses, and how it is reported: concurrency, data left at
+//! shutdown, loops, health and the exit status.
 
 use std::net::TcpListener;
 use std::path::Path;
@@ -18,12 +18,12 @@ fn request(
     RequestBuilder::new().process(service, 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100])).build()
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The envelopes in a folder that `on_shutdown` named, and the DSN files beside them.
+/// The number of envelopes in the folder of `on_shutdown`, and of the DSN files beside them.
 fn kept(folder: &Path) -> (usize, usize) {
     let projects = std::fs::read_dir(folder).unwrap().map(|project| project.unwrap().path());
     let names: Vec<String> = projects
@@ -33,8 +33,8 @@ fn kept(folder: &Path) -> (usize, usize) {
     (names.iter().filter(|name| name.contains(".envelope")).count(), names.iter().filter(|name| *name == "dsn").count())
 }
 
-/// Guarantees: what Sentry does not take before the end lies in files, which is no failure and is said with what to do;
-/// `send` delivers them once Sentry is back, and no sooner says so.
+/// Guarantees: data that Sentry does not accept before shutdown is written to files, which is no failure and is
+/// reported with the remedy; `send` delivers the files once Sentry is back, and reports success only then.
 #[test]
 fn kept_and_sent() {
     let sentry = Sentry::start();
@@ -61,7 +61,8 @@ fn kept_and_sent() {
     assert_eq!(sentry.wait_for_chunks(3).len(), 3);
 }
 
-/// Guarantees: `send` names what it cannot send and why, sends the rest, and ends with 1; a DSN that is given decides.
+/// Guarantees: `send` reports which files it cannot send and why, sends the rest, and exits with 1; an explicit DSN
+/// takes precedence.
 #[test]
 fn files_that_cannot_be_sent() {
     let sentry = Sentry::start();
@@ -82,8 +83,7 @@ fn files_that_cannot_be_sent() {
     assert!(!finished.status.success() && finished.stderr.contains("it names no DSN"), "{}", finished.stderr);
 }
 
-/// Guarantees: a DSN or an endpoint that names a receiver of the same process is an error of `validate` and of the
-/// start.
+/// Guarantees: a DSN or an endpoint that is a receiver of the same process is an error in `validate` and at the start.
 #[test]
 fn own_listener() {
     let folder = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn own_listener() {
     }
 }
 
-/// Guarantees: one message in a circle of two processes comes round once and no further; both say so.
+/// Guarantees: a message in a loop of two processes passes each once and no more; both report the loop.
 #[test]
 fn circle_of_two() {
     let [first, second] = [free_port(), free_port()];
@@ -138,8 +138,8 @@ service: {{pipelines: {{envelopes: {{receivers: [sentry], exporters: [sentry]}}}
     assert!(log.contains("receiver sentry: 1 item in 1 requests\n"), "{log}");
 }
 
-/// Guarantees: while Sentry refuses everything health says so, with the error and the remedy, and is well again once
-/// something is taken; a run of which one exporter got nothing through does not end with 0.
+/// Guarantees: while Sentry refuses everything, health reports it with the error and the remedy, and recovers once
+/// something is accepted; if one exporter of a run delivered nothing, the exit status is not 0.
 #[test]
 fn health_and_status() {
     let (good, bad) = (Sentry::start(), Sentry::start());
@@ -175,7 +175,7 @@ fn health_and_status() {
     assert!(log.contains("exporter sentry/b sent nothing of what it was given"), "{log}");
 }
 
-/// Guarantees: a run that kept no profile, since none was to be kept, ends with 0.
+/// Guarantees: a run that sent no profile because none was to be sent exits with 0.
 #[test]
 fn nothing_was_to_be_sent() {
     let sentry = Sentry::start();
@@ -190,8 +190,8 @@ fn nothing_was_to_be_sent() {
     assert!(status.success() && log.contains("no_sampled_span"), "{status}: {log}");
 }
 
-/// Guarantees: with 300 ms for an answer, what waits at SIGTERM leaves within the deadline: the answers are waited for
-/// at the same time, and not one after the other.
+/// Guarantees: with 300 ms per answer, everything held at SIGTERM is sent within the deadline, because requests are
+/// sent concurrently.
 #[test]
 fn slow_answers_at_the_end() {
     const REQUESTS: usize = 300;

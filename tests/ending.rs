@@ -1,4 +1,4 @@
-//! How a run ends: which signals ask for it, and that nothing holds it up.
+//! How a run ends: which signals end it, and that nothing delays it.
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,7 +9,7 @@ use profbridge_testkit::{RequestBuilder, ms};
 use crate::client::export;
 use crate::process::{Profbridge, command};
 
-/// A pipeline from OTLP into a file exporter.
+/// A pipeline from OTLP to a file exporter.
 fn to_file(exporter: &str, identity: &str, shutdown_timeout: &str) -> String {
     format!(
         "receivers:
@@ -30,24 +30,24 @@ fn request(service: &str) -> RequestBuilder {
     RequestBuilder::new().process(service, 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100]))
 }
 
-/// A named pipe, and an end of it that nobody reads from.
+/// Creates a named pipe, and a read end that is never read.
 fn unread_pipe(path: &Path) -> File {
     nix::unistd::mkfifo(path, nix::sys::stat::Mode::S_IRWXU).unwrap();
     File::options().read(true).custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits()).open(path).unwrap()
 }
 
-/// A run whose file exporter is blocked within a write, or will be before anything else can happen to the request.
+/// A run whose file exporter blocks in a write, or will do so before anything else can happen to the request.
 fn blocked(pipe: &Path, shutdown_timeout: &str) -> Profbridge {
     let exporter = format!("{{path: '{}', format: otlp}}", pipe.display());
     let profbridge = Profbridge::start(&to_file(&exporter, "{window: 0s}", shutdown_timeout));
-    // More than a pipe holds.
+    // More than the capacity of a pipe.
     let large = RequestBuilder::new().process("large", 1).attr("padding", "x".repeat(1 << 20).as_str());
     let large = large.on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100]));
     export(profbridge.address("otlp/grpc"), large.build()).unwrap();
     profbridge
 }
 
-/// Guarantees: a write that blocks holds up neither the deadline nor the report, which counts what was not written.
+/// Guarantees: a blocked write delays neither the deadline nor the report, which counts what was not written.
 #[test]
 fn a_write_that_blocks() {
     let folder = tempfile::tempdir().unwrap();
@@ -60,7 +60,7 @@ fn a_write_that_blocks() {
     assert!(!log.contains("unaccounted"), "{log}");
 }
 
-/// Guarantees: a second signal ends it at once, whatever it waits for.
+/// Guarantees: a second signal ends the process immediately, whatever it waits for.
 #[test]
 fn a_second_signal() {
     let folder = tempfile::tempdir().unwrap();
@@ -74,8 +74,8 @@ fn a_second_signal() {
     assert_eq!(status.code(), Some(130), "{log}");
 }
 
-/// Guarantees: SIGHUP, which is sent where a terminal closes, ends nothing: it is noted, and requests are taken and
-/// written as before.
+/// Guarantees: SIGHUP, which is sent when a terminal closes, does not end the process: it is logged, and requests are
+/// served and written as before.
 #[test]
 fn hangup() {
     let mut profbridge = Profbridge::start(&to_file("{path: envelopes}", "{window: 60s}", "25s"));
@@ -87,7 +87,7 @@ fn hangup() {
     assert_eq!(std::fs::read_dir(path.join("envelopes")).unwrap().count(), 1, "{log}");
 }
 
-/// Guarantees: what cannot be rotated is found out at the start, with the way out, and stays what it is.
+/// Guarantees: a file that cannot be rotated is detected at the start, with the remedy, and is not changed.
 #[test]
 fn rotation_of_a_pipe() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The configurations in `examples/`: each is valid as it stands, and each takes a profile where it says it does.
+//! The configurations in `examples/`: each is valid unchanged, and sends profiles where its walk-through says.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ fn examples() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples")
 }
 
-/// The folders of the stories.
+/// The folders of the examples.
 fn stories() -> BTreeSet<String> {
     let entries = std::fs::read_dir(examples()).unwrap().map(Result::unwrap);
     entries.filter(|entry| entry.path().is_dir()).map(|entry| entry.file_name().into_string().unwrap()).collect()
@@ -29,7 +29,7 @@ fn text(path: &str) -> String {
     std::fs::read_to_string(examples().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// An example's configuration with some of its text replaced, which must be there.
+/// An example's configuration with some of its text replaced; the old text must exist.
 fn adapted(path: &str, replaced: &[(&str, &str)]) -> String {
     replaced.iter().fold(text(path), |text, (old, new)| {
         assert!(text.contains(old), "{path} has no {old}");
@@ -37,7 +37,7 @@ fn adapted(path: &str, replaced: &[(&str, &str)]) -> String {
     })
 }
 
-/// Ports that the system chooses.
+/// Replaces fixed ports by ports that the system chooses.
 const PORTS: [(&str, &str); 1] = [("127.0.0.1:4317", "127.0.0.1:0")];
 const BOTH_PORTS: [(&str, &str); 2] = [PORTS[0], ("127.0.0.1:4318", "127.0.0.1:0")];
 
@@ -48,11 +48,11 @@ fn two_services() -> RequestBuilder {
     checkout.process("batch", 43).on_cpu(20).sample(&["work", "main"], 8, &times)
 }
 
-/// Sends a profile through a configuration with Sentry at its end, and returns where each release went.
+/// Sends a profile through a configuration that ends in Sentry. Returns the destination of each release.
 fn through_sentry(config: &str, sentry: &Sentry, environment: &[(&str, &str)]) -> BTreeSet<(String, String)> {
     let profbridge = Profbridge::start_with(config, environment);
     export(profbridge.address("otlp/grpc"), two_services().build()).unwrap();
-    // The window ends with the process.
+    // The window is flushed at exit.
     let (exit, log) = profbridge.stop();
     assert!(exit.success() && !log.contains(KEY), "{log}");
     for chunk in sentry.wait_for_chunks(2) {
@@ -69,8 +69,8 @@ fn went(places: [(&str, &str); 2]) -> BTreeSet<(String, String)> {
     places.map(|(path, release)| (path.to_owned(), release.to_owned())).into()
 }
 
-/// Guarantees: no example sends every signal of a service to a profbridge that takes profiles only: its traces would be
-/// lost.
+/// Guarantees: no example sends every signal of a service to a profbridge that only accepts profiles, which would lose
+/// its traces.
 #[test]
 fn no_example_breaks_tracing() {
     let mut profiles = 0;
@@ -88,7 +88,7 @@ fn no_example_breaks_tracing() {
     assert!(profiles > 0, "no example says where profiles go");
 }
 
-/// Guarantees: every story has a walk-through and is listed, and nothing is listed that is not there.
+/// Guarantees: every example has a walk-through and is listed, and everything listed exists.
 #[test]
 fn all_are_listed() {
     let list = text("README.md");
@@ -99,7 +99,7 @@ fn all_are_listed() {
         for file in ["README.md", "config.yaml"] {
             assert!(examples().join(&story).join(file).is_file(), "{story} has no {file}");
         }
-        // Files that a walk-through links to are there.
+        // Files linked from a walk-through exist.
         for link in text(&format!("{story}/README.md")).split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
             let file = link.split('#').next().unwrap();
             assert!(link.contains("://") || examples().join(&story).join(file).exists(), "{story} links to {link}");
@@ -107,8 +107,8 @@ fn all_are_listed() {
     }
 }
 
-/// Guarantees: every configuration, those of agents included, is valid without a change as soon as the variables that
-/// it asks for are set, and says so without one warning.
+/// Guarantees: every configuration, including those of agents, is valid unchanged once its variables are set, and gives
+/// no warning.
 #[test]
 fn all_are_valid() {
     let dsn = format!("https://{KEY}@sentry.example/1");
@@ -131,7 +131,7 @@ fn all_are_valid() {
     }
 }
 
-/// Guarantees: the sidecar sends what it is given to the project of its DSN.
+/// Guarantees: the sidecar sends profiles to the project of its DSN.
 #[test]
 fn sidecar() {
     let sentry = Sentry::start();
@@ -140,7 +140,7 @@ fn sidecar() {
     assert_eq!(went_to, went([("/api/1/envelope/", "checkout"), ("/api/1/envelope/", "batch")]));
 }
 
-/// Guarantees: the node agent sends a service that has a project to that, and others to the default.
+/// Guarantees: the node agent sends a service with its own project there, and all others to the default.
 #[test]
 fn node_agent() {
     let sentry = Sentry::start();
@@ -151,8 +151,8 @@ fn node_agent() {
     assert_eq!(went_to, went([("/api/2/envelope/", "checkout"), ("/api/1/envelope/", "batch")]));
 }
 
-/// Guarantees: what an agent sends reaches both of the gateway's destinations. TLS is left out, since it needs
-/// certificates; the receiver's and the exporter's own tests have it.
+/// Guarantees: profiles from an agent reach both destinations of the gateway. TLS needs certificates, so it is left to
+/// the tests of receiver and exporter.
 #[test]
 fn gateway() {
     let (sentry, backend) = (Sentry::start(), Otlp::start());
@@ -239,8 +239,8 @@ fn files() {
     assert!(folder.join("out/profiles.otlp").is_file());
 }
 
-/// Guarantees: what an SDK sends to the sidecar arrives in Sentry as it came, under its own project, and its profile at
-/// the OTLP backend.
+/// Guarantees: SDK envelopes sent to the sidecar arrive in Sentry unchanged, in their own project, and their profiles
+/// at the OTLP backend.
 #[test]
 fn sentry_sidecar() {
     let (sentry, backend) = (Sentry::start(), Otlp::start());
@@ -260,7 +260,8 @@ fn sentry_sidecar() {
     assert_eq!(backend.received.wait(1).len(), 1);
 }
 
-/// Guarantees: a Go service is asked for its profile, and another sends one; both arrive in Sentry under their names.
+/// Guarantees: profiles of a Go service are fetched and those of another are received; both arrive in Sentry under
+/// their names.
 #[test]
 fn go_pprof() {
     let sentry = Sentry::start();
@@ -286,7 +287,7 @@ fn go_pprof() {
     }
 }
 
-/// Guarantees: behind a Collector it listens where the Collector's configuration sends to, and takes it to Sentry.
+/// Guarantees: profbridge listens where the Collector's configuration sends to, and sends the profiles to Sentry.
 #[test]
 fn collector() {
     assert!(text("collector/collector.yaml").contains("endpoint: profbridge:14317"));
@@ -296,8 +297,8 @@ fn collector() {
     assert_eq!(went_to, went([("/api/1/envelope/", "checkout"), ("/api/1/envelope/", "batch")]));
 }
 
-/// When the threads of some chunks had frames, joined where the pause is less than a tenth of a second, in seconds. A
-/// sample owns the time until the next of its thread.
+/// The times in seconds in which threads of these chunks had frames, joined across pauses of less than a tenth of a
+/// second. A sample lasts until the next one of its thread.
 #[cfg(target_os = "linux")]
 fn busy_times(chunks: &[serde_json::Value]) -> Vec<(f64, f64)> {
     let mut busy = Vec::new();
@@ -322,8 +323,8 @@ fn busy_times(chunks: &[serde_json::Value]) -> Vec<(f64, f64)> {
     busy
 }
 
-/// Runs the example's program, and says of each of its root spans whether it is sampled, when it began, and when
-/// profbridge had heard of its end.
+/// Runs the example's program, and prints for each of its root spans whether it is sampled, its start, and when
+/// profbridge had received its end.
 #[cfg(target_os = "linux")]
 const TIMED: &str = r#"
 import contextlib, runpy, sys, time
@@ -342,22 +343,23 @@ profbridge_spans.Announcer.root_span = root_span
 runpy.run_path(sys.path[0] + "/app.py", run_name="__main__")
 "#;
 
-/// Guarantees: the sampler's program is found while it runs, and the chunks under `out/` hold its sampled root spans,
-/// and neither the others nor the pauses, with the names that the configuration gives.
+/// Guarantees: the sampler finds its running program, and the chunks under `out/` contain its sampled root spans, but
+/// neither the others nor the pauses, with the names from the configuration.
 #[cfg(target_os = "linux")]
 #[test]
 fn sampler() {
-    // How soon an end is heard, and so whether sampling has stopped when the next span begins, is the machine's.
+    // The delay after the end of a span, and so whether sampling has stopped before the next one, depends on the
+    // machine.
     by_some_run(sample_spans);
 }
 
-/// Runs the sampler's program under a profbridge of its own.
+/// Runs the sampler's program with its own profbridge.
 #[cfg(target_os = "linux")]
 fn sample_spans() -> Result<(), String> {
     let runtime = tempfile::tempdir().unwrap();
     let environment = ("XDG_RUNTIME_DIR", runtime.path().to_str().unwrap());
     let profbridge = Profbridge::start_with(&text("sampler/config.yaml"), &[environment]);
-    // Every second span is sampled; it takes up to two seconds until the program is found.
+    // Every second span is sampled; finding the program takes up to two seconds.
     let app = runtime.path().join("app.py");
     std::fs::write(&app, TIMED).unwrap();
     let mut command = std::process::Command::new("python3");
@@ -382,8 +384,8 @@ fn sample_spans() -> Result<(), String> {
         assert_eq!((&chunk["release"], &chunk["environment"]), (&"sampler-example@1.0".into(), &"development".into()));
     }
     let busy = busy_times(&chunks);
-    // That a span ended is heard late on a busy machine, so a part of the pause behind it may be there as well; but it
-    // is not part of what is sampled, so where the machine is in time it is not there.
+    // On a busy machine the end of a span arrives late, so part of the following pause may be sampled. Normally it is
+    // not.
     let (mut whole, mut without_pause) = (0, 0);
     for (start, end) in &busy {
         let of = spans.windows(3).find(|near| near[0][2] < start + 0.05 && *end < near[2][1]);

@@ -1,4 +1,4 @@
-//! What happens when something is wrong: with the peer, with the input, with the configuration.
+//! Failures of the peer, the input and the configuration.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -18,14 +18,14 @@ fn request(
     RequestBuilder::new().process(service, 1).on_cpu(20).sample(&["go!f", "go!main"], 1, &ms([0, 50, 100])).build()
 }
 
-/// What [`request`] becomes in Sentry: three observations, and the sample that closes them.
+/// How many Sentry samples [`request`] becomes: three observations, and the sample that ends them.
 const SAMPLES: f64 = 4.0;
 
-/// Retries that come at once, so that a test need not wait for them.
+/// Immediate retries, so that tests do not wait for them.
 const SOON: &str = ", retry_on_failure: {initial_interval: 10ms, max_interval: 10ms, randomization_factor: 0}";
 
-/// Guarantees: an outage (no answer, a closed connection, 500, 502, 503, 504) is retried until Sentry takes the chunk, and
-/// the retry carries the same chunk id, so it overwrites itself.
+/// Guarantees: after an outage (no answer, a closed connection, 500, 502, 503, 504) a chunk is retried until Sentry
+/// accepts it, with the same chunk id, so it overwrites itself.
 /// rule: differences#retry-5xx
 #[test]
 fn an_outage_is_retried() {
@@ -48,11 +48,11 @@ fn an_outage_is_retried() {
     }
 }
 
-/// What [`an_outage_loses_nothing`] sends: so many requests of so many observations, a second each.
+/// The load of [`an_outage_loses_nothing`]: the number of requests, and the observations in each, which take a second.
 const OUTAGE: (u64, u64) = (160, 1000);
 
-/// Sends a request as the Collector's exporter does: again, after a pause, for as long as the answer is UNAVAILABLE
-/// with RetryInfo, each time counted. The pause is shorter than what the answer asks for, so that a test need not wait.
+/// Exports a request like the Collector's exporter: it retries after a pause while the answer is UNAVAILABLE with
+/// RetryInfo, and counts these answers. The pause is shorter than the answer asks for, so that tests do not wait.
 fn export_patiently(
     address: std::net::SocketAddr,
     request: &opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest,
@@ -69,9 +69,8 @@ fn export_patiently(
     }
 }
 
-/// Guarantees: while Sentry is away, senders are told to come back as soon as the queue is full, with windows and
-/// without; when it returns everything has arrived in the end: of many times what queue and windows hold, nothing is
-/// lost.
+/// Guarantees: while Sentry is down, senders are asked to retry as soon as the queue is full, with windows and without;
+/// after it returns everything arrives, though it is many times what queue and windows can hold.
 #[test]
 fn an_outage_loses_nothing() {
     for (identity, chunk) in [("{window: 0s}", ""), ("{window: 60s}", "{max_observations: 3000}")] {
@@ -98,7 +97,7 @@ fn an_outage_loses_nothing() {
                     }
                 });
             }
-            // More refusals than senders: each came back at least once and was refused again.
+            // More refusals than senders: at least one sender retried and was refused again.
             crate::process::eventually("senders are refused", || (refused.load(Ordering::Relaxed) > 20).then_some(()));
             assert!(next.load(Ordering::Relaxed) < requests, "the total does not exceed what fits");
             sentry.always(Behaviour::Answer(200, vec![]));
@@ -122,9 +121,8 @@ fn an_outage_loses_nothing() {
     }
 }
 
-/// Guarantees: a shutdown that finds a request being taken in piece by piece, because Sentry is away and the queue is
-/// full, tells its sender that it is taken, over gRPC and over HTTP: all of it is delivered, so it must not be sent
-/// again.
+/// Guarantees: if shutdown finds a request partly taken in, because Sentry is down and the queue is full, the sender
+/// gets success, over gRPC and over HTTP: all of it is delivered, so it must not be sent again.
 #[test]
 fn a_request_that_is_being_taken_in_is_taken() {
     let times: Vec<u64> = (0..40).map(|n| T0 + n * 100_000_000).collect();
@@ -136,7 +134,7 @@ fn a_request_that_is_being_taken_in_is_taken() {
         let exporter = format!(", sending_queue: {{queue_size: 1}}{SOON}");
         let config =
             to_sentry(&sentry.dsn(1), "{window: 0s}", &exporter).replace("chunk: }", "chunk: {max_observations: 2}}");
-        // After a tenth of it the sender is answered, and after another one what is not taken in is cut: that is long
+        // The sender is answered after a tenth of this time, and the rest of the request is cut after another tenth:
         // enough for a busy machine.
         let config = config.replace("service:\n", "service:\n  shutdown_timeout: 40s\n");
         let profbridge = Profbridge::start(&config);
@@ -172,7 +170,7 @@ fn a_hanging_sentry_is_retried() {
     assert_eq!(sentry.wait_for_chunks(1).len(), 1);
 }
 
-/// Guarantees: every other failure is final: sent once, counted, explained without the key, and the next goes through.
+/// Guarantees: every other failure is final: sent once, counted, explained without the key, and the next chunk is sent.
 /// rule: differences#retry-5xx
 #[test]
 fn a_refusal_is_final() {
@@ -181,7 +179,7 @@ fn a_refusal_is_final() {
     {
         let sentry = Sentry::start();
         sentry.next(Behaviour::Answer(code, vec![]));
-        // A first 400 to zstd may mean that the server does not know it, so the plain refusal is shown with gzip.
+        // A first 400 for zstd may mean that the server does not support it, so gzip is used to test a real refusal.
         let exporter = format!(", compression: gzip{SOON}");
         let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", &exporter));
         export(profbridge.address("otlp/grpc"), request("refused")).unwrap();
@@ -197,8 +195,8 @@ fn a_refusal_is_final() {
     }
 }
 
-/// Guarantees: after a 429 nothing is sent while the limit holds, what comes meanwhile is dropped and counted, and
-/// the client report does not speak of what the server itself limited.
+/// Guarantees: after a 429 nothing is sent until the limit expires, data that arrives meanwhile is dropped and counted,
+/// and client reports do not include what the server itself dropped.
 #[test]
 fn rate_limits_hold() {
     let sentry = Sentry::start();
@@ -216,8 +214,8 @@ fn rate_limits_hold() {
     assert_eq!(profbridge.stop().0.code(), Some(1));
 }
 
-/// Guarantees: a run in which everything that was taken was lost does not end as if all were well; one that took
-/// nothing does, and so does one that sent something.
+/// Guarantees: a run that lost everything it accepted ends with an error status; a run that accepted nothing, or sent
+/// anything, does not.
 #[test]
 fn losing_everything_is_an_exit_status() {
     for (answers, requests, expected) in [(vec![], 0, 0), (vec![401], 1, 1), (vec![401, 200], 2, 0)] {
@@ -235,9 +233,9 @@ fn losing_everything_is_an_exit_status() {
     }
 }
 
-/// Guarantees: requests that are not taken are not silent: the first of each reason has a line with the sender and what
-/// it was told, the others of that minute have none of their own. Traces that come here by a variable that means every
-/// signal are told which one to set.
+/// Guarantees: refused requests are logged: the first of each reason per minute with its sender and the answer, the
+/// others not. If traces are sent here because of a variable that applies to every signal, the answer names the right
+/// variable.
 #[test]
 fn what_is_not_taken_is_in_the_log() {
     let sentry = Sentry::start();
@@ -256,7 +254,7 @@ fn what_is_not_taken_is_in_the_log() {
     assert!(exit.success(), "{log}");
     for (reason, says) in [("malformed", "request: "), ("other_signal", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")] {
         let lines: Vec<&str> = log.lines().filter(|line| line.contains(&format!("({reason})"))).collect();
-        // One, on a machine that needs less than a minute for this.
+        // Just one on a machine that needs less than a minute for this.
         assert!((1..=1 + began.elapsed().as_secs() / 60).contains(&(lines.len() as u64)), "{log}");
         let line = lines[0];
         assert!(
@@ -268,7 +266,7 @@ fn what_is_not_taken_is_in_the_log() {
     assert!(log.contains("20 requests failed"), "{log}");
 }
 
-/// Guarantees: a server that does not know zstd gets the same chunk as gzip, and everything after it too.
+/// Guarantees: a server without zstd support gets the same chunk as gzip, and all later ones too.
 #[test]
 fn falls_back_to_gzip() {
     let sentry = Sentry::start();
@@ -287,8 +285,8 @@ fn falls_back_to_gzip() {
     assert_eq!(encodings, ["zstd", "gzip", "gzip"]);
 }
 
-/// Guarantees: with a Sentry that is down, SIGTERM still ends the process within its deadline, and the exit report
-/// says what was left.
+/// Guarantees: while Sentry is down, SIGTERM still ends the process within its deadline, and the exit report shows what
+/// was not sent.
 #[test]
 fn shutdown_has_a_deadline() {
     let sentry = Sentry::start();
@@ -302,7 +300,7 @@ fn shutdown_has_a_deadline() {
     assert!(!log.contains("unaccounted"), "{log}");
 }
 
-/// Guarantees: what breaks a rule is refused in the protocol's words, and the next request is served.
+/// Guarantees: invalid requests are refused as the protocol defines it, and the next request is served.
 #[test]
 fn bad_requests_are_answered() {
     let sentry = Sentry::start();
@@ -346,8 +344,8 @@ fn bad_requests_are_answered() {
     assert!(profbridge.stop().0.success());
 }
 
-/// Guarantees: a full disk loses what could not be written and nothing else: the other exporter of the pipeline gets
-/// everything, and the loss has its reason.
+/// Guarantees: a full disk only loses what could not be written: the pipeline's other exporter gets everything, and the
+/// loss has its reason.
 #[test]
 fn a_full_disk_hurts_nobody_else() {
     let sentry = Sentry::start();
@@ -366,7 +364,7 @@ fn a_full_disk_hurts_nobody_else() {
     assert!(log.contains("No space left on device"), "{log}");
 }
 
-/// Guarantees: a port that is taken ends the start with the address and what to do.
+/// Guarantees: if a port is in use, the start fails with the address and the remedy.
 #[test]
 fn a_taken_port_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -383,7 +381,8 @@ fn a_taken_port_is_named() {
     assert!(!stderr.contains(KEY));
 }
 
-/// Guarantees: a DSN that is none is refused before anything starts, at its place and without its content.
+/// Guarantees: an invalid DSN is refused before anything starts, with its place in the configuration but not its
+/// content.
 #[test]
 fn a_wrong_dsn_is_explained() {
     let folder = tempfile::tempdir().unwrap();
@@ -400,7 +399,7 @@ fn a_wrong_dsn_is_explained() {
     }
 }
 
-/// Guarantees: an empty DSN switches the exporter off with one line, and the others of the pipeline run.
+/// Guarantees: an empty DSN disables the exporter with one log line, and the pipeline's other exporters run.
 #[test]
 fn an_empty_dsn_switches_sentry_off() {
     let config = to_sentry("", "{window: 0s}", "")
@@ -414,7 +413,7 @@ fn an_empty_dsn_switches_sentry_off() {
     assert_eq!(std::fs::read_dir(path.join("envelopes")).unwrap().count(), 1);
 }
 
-/// Guarantees: a real request in an older layout arrives at Sentry, as one chunk for each of its processes.
+/// Guarantees: a real request in an older layout arrives at Sentry, as one chunk per process.
 /// rule: otlp#layouts
 #[test]
 fn an_older_layout_is_delivered() {
@@ -438,8 +437,8 @@ fn an_older_layout_is_delivered() {
     assert!(sentry.received.all().iter().any(|received| !received.chunks().is_empty()));
 }
 
-/// Guarantees: clients that open more connections than the process may have files take no descriptor that health,
-/// metrics and exporters need: these answer, and what comes over a connection that was there before reaches Sentry.
+/// Guarantees: if clients open more connections than the limit of open files, health, metrics and exporters still have
+/// their descriptors: they respond, and data from an earlier connection reaches Sentry.
 #[cfg(target_os = "linux")]
 #[test]
 fn descriptors_are_reserved() {

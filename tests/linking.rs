@@ -1,4 +1,4 @@
-//! Spans and profiles of one process, through the real binary: as Sentry joins them, and as OTLP links them.
+//! Spans and profiles of one process, through the real binary: linked as Sentry joins them, and by OTLP links.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +35,7 @@ fn post_spans(profbridge: &Profbridge, request: &[u8]) {
     assert_eq!(status(&post(profbridge.address("otlp/http"), "/v1/traces", &[protobuf], request)), 200);
 }
 
-/// A request that the thread 7 of a service answered, and a query that it asked meanwhile.
+/// A request served by thread 7 of a service, and a query that it made meanwhile.
 fn traced(pid: i64) -> Vec<u8> {
     let text = |text: &str| Any::StringValue(text.to_owned());
     let span = |id: u8, parent: &[u8], [start, end]: [u64; 2], kind: i32, name: &str| Span {
@@ -63,9 +63,9 @@ fn traced(pid: i64) -> Vec<u8> {
     ExportTraceServiceRequest { resource_spans: vec![resource_spans] }.encode_to_vec()
 }
 
-/// Guarantees: with the example's configuration, what OpenTelemetry traced and what a profiler saw of one process
-/// arrive in Sentry as a transaction and a chunk that name the same profiler, and the transaction and its span name the
-/// thread that has their time in the chunk. A process that nobody profiled has a transaction without a profiler.
+/// Guarantees: with the example's configuration, a process's OpenTelemetry spans and profiles arrive in Sentry as a
+/// transaction and a chunk with the same profiler id, and the transaction and its span name the thread that has their
+/// time in the chunk. The transaction of an unprofiled process has no profiler.
 /// rule: profiles-sdk#linking-profiler, profiles-sdk#linking-thread
 #[test]
 fn transactions_name_the_profile_of_their_time() {
@@ -103,7 +103,7 @@ fn transactions_name_the_profile_of_their_time() {
     for data in [&linked["contexts"]["trace"]["data"], &span["data"]] {
         assert_eq!(data["thread.id"], json!("7"), "{data}");
     }
-    // The function that the thread spent the span's time in is what the chunk shows there.
+    // The chunk shows the function in which the thread spent the span's time.
     let profile = &chunk["profile"];
     let [from, to] = ["start_timestamp", "timestamp"].map(|key| span[key].as_f64().unwrap());
     let during: Vec<&Value> = profile["samples"]
@@ -136,7 +136,7 @@ service:
     )
 }
 
-/// The span of each observation, by its thread and time in milliseconds: the byte of its id, 0 where there is none.
+/// The span of each observation, by thread and time in milliseconds: the byte of its id, or 0 without a span.
 fn linked(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<(i64, u64), u8> {
     let mut all = BTreeMap::new();
     for request in requests {
@@ -164,9 +164,9 @@ fn linked(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<(i64, u64), u8>
     all
 }
 
-/// Guarantees: to an OTLP backend samples leave with links to the innermost span that their thread ran, and to no
-/// other: of spans that came before them where profiles do not wait, and of those that came behind them where they do.
-/// Nothing is lost, and the counts say what became of all.
+/// Guarantees: samples exported to an OTLP backend are linked to the innermost span that their thread was running, and
+/// to no other: if profiles do not wait, to spans that arrived before them, and if they wait, also to spans that
+/// arrived later. Nothing is lost, and the counts cover all observations.
 /// rule: otep-0239#links
 #[test]
 fn samples_name_the_span_of_their_time() {

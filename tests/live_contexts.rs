@@ -1,4 +1,4 @@
-//! Spans and a resource that a program shows in its memory: from there to OTLP, although no span passes.
+//! Spans and a resource that a program exposes in its memory: they reach OTLP although no span is sent.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -12,10 +12,10 @@ use crate::linking::send_spans;
 use crate::process::{Profbridge, eventually};
 use crate::targets::{self, TargetProgram};
 
-/// What a thread says of itself: trace, span and name.
+/// What a thread exposes: trace, span and name.
 pub(crate) type Said = (String, String, String);
 
-/// The threads of the program, by their ids, once all have said what they work on.
+/// The program's threads by id, once all have printed what they work on.
 pub(crate) fn threads(program: &mut TargetProgram) -> BTreeMap<String, Said> {
     let mut threads = BTreeMap::new();
     loop {
@@ -38,7 +38,7 @@ fn text<'a>(request: &'a Value, attributes: &'a Value, key: &str) -> Option<&'a 
     Some(&attribute["value"])
 }
 
-/// A sample: its thread, its trace and span, and the attribute that was asked for.
+/// A sample: its thread, its trace and span, and the requested attribute.
 type Sampled = (String, Option<(String, String)>, Option<String>);
 
 fn samples(request: &Value) -> Vec<Sampled> {
@@ -65,9 +65,8 @@ fn resource<'a>(request: &'a Value, key: &str) -> Option<&'a Value> {
     Some(&attributes.iter().find(|attribute| attribute["key"] == key)?["value"])
 }
 
-/// Guarantees: samples leave with the trace and the span that their thread said, with none but the attributes that were
-/// asked for, and with the service that the program shows; what it shows does not choose the DSN; and what was read is
-/// counted.
+/// Guarantees: exported samples have the trace and the span that their thread exposed, only the requested attributes,
+/// and the service that the program exposed; exposed data does not select the DSN; and the data read is counted.
 /// rule: otlp-profiles#thread-context
 #[test]
 fn to_otlp() {
@@ -99,14 +98,14 @@ service:
     let path = profbridge.folder().join("profiles.json");
     let requests = || -> Vec<Value> {
         let text = std::fs::read_to_string(&path).unwrap_or_default();
-        // The last line may not be written to its end yet.
+        // The last line may be incomplete.
         text.lines().map_while(|line| serde_json::from_str(line).ok()).collect()
     };
     let requests = eventually("samples of all threads, with their spans", || {
         let requests = requests();
         let all: Vec<Sampled> = requests.iter().flat_map(samples).collect();
         let count = |id: &String| all.iter().filter(|(thread, link, _)| thread == id && link.is_some()).count();
-        // One that runs has its span where the kernel permits events.
+        // A running thread only has its span if the kernel permits events.
         let seen = |(id, said): (&String, &Said)| said.2 == "spinner" || count(id) >= 3;
         threads.iter().all(seen).then_some(requests)
     });
@@ -142,7 +141,7 @@ fn bytes(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(|at| u8::from_str_radix(&digits[at..at + 2], 16).unwrap()).collect()
 }
 
-/// A span of a thread, which says nothing of its process and its thread.
+/// A span of a thread, without any attribute of its process or thread.
 pub(crate) fn span_of((trace, span, name): &Said, [start, end]: [u64; 2]) -> ResourceSpans {
     let span = Span {
         trace_id: bytes(trace),
@@ -156,9 +155,9 @@ pub(crate) fn span_of((trace, span, name): &Said, [start, end]: [u64; 2]) -> Res
     ResourceSpans { scope_spans, ..ResourceSpans::default() }
 }
 
-/// Guarantees: spans that say neither of which process nor of which thread they are arrive in Sentry as transactions
-/// with the profiler of the chunks and the thread that worked on them, by the links of the sampler's samples alone, and
-/// are counted as such. A span that no thread worked on has no profiler.
+/// Guarantees: spans without process and thread arrive in Sentry as transactions with the profiler of the chunks and
+/// the thread that worked on them, only by the links of the sampler's samples, and are counted as such. A span that no
+/// thread worked on has no profiler.
 #[test]
 fn to_sentry() {
     let mut program = TargetProgram::start(&mut Command::new(targets::contexts()));
@@ -180,17 +179,17 @@ service:
         program.pid(),
         sentry.dsn(1)
     ));
-    // The one that runs is seen with its span only where the kernel permits events.
+    // The running thread only has its span if the kernel permits events.
     let waiting: Vec<(&String, &Said)> = threads.iter().filter(|(_, said)| said.2 != "spinner").collect();
     let note = |name: &str| profbridge.metric("profbridge_notes_total", &format!("note=\"{name}\""));
-    // Spans that name no process are waited for once samples come that name spans. Links are counted since a file has
+    // Once samples name spans, spans without a process are waited for. Links are counted because a file exporter writes
     // them.
     eventually("samples name spans", || (note("observations_with_link") >= 20.0).then_some(()));
     let nobody = ("ab".repeat(16), "cd".repeat(8), "nobody".to_owned());
     let spans = waiting.iter().map(|(_, said)| *said).chain([&nobody]);
     send_spans(&profbridge, spans.map(|said| span_of(said, [start, unix_nano()])).collect());
     eventually("the spans are linked", || (note("spans_linked_by_live_context") == 2.0).then_some(()));
-    // What nobody names waits as long as it may be named, or until the end.
+    // A span that no sample names waits until its limit or the end.
     let (exit, log) = profbridge.stop();
     assert!(exit.success(), "{log}");
     program.end();

@@ -1,4 +1,4 @@
-//! The log of the real binary, when somebody tries to fill it.
+//! The log of the real binary when a client tries to flood it.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -28,8 +28,8 @@ fn frame(kind: u8, flags: u8, payload: &[u8]) -> Vec<u8> {
     [&[0, 0, u8::try_from(payload.len()).unwrap(), kind, flags, 0, 0, 0, 0][..], payload].concat()
 }
 
-/// Guarantees: a peer that makes a library complain about each of its frames gets some lines into the log, and one that
-/// says how many there were.
+/// Guarantees: if a peer makes a library complain about each of its frames, the log gets a few lines, and one with the
+/// total.
 #[test]
 fn a_flood_is_summed_up() {
     const FLOOD: usize = 20_000;
@@ -42,12 +42,12 @@ fn a_flood_is_summed_up() {
     peer.set_read_timeout(Some(PATIENCE)).unwrap();
     peer.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
     peer.write_all(&frame(SETTINGS, 0, &[])).unwrap();
-    // Answers to pings that nobody sent, and at last a ping, whose answer says that they were all read.
+    // Unrequested ping answers, and finally a ping, whose answer shows that all were read.
     peer.write_all(&frame(PING, ACK, b"nobody's").repeat(FLOOD)).unwrap();
     peer.write_all(&frame(PING, 0, b"the last")).unwrap();
     let answer = frame(PING, ACK, b"the last");
     let mut read: Vec<u8> = Vec::new();
-    // Other frames may come right behind it.
+    // Other frames may follow it.
     while !read.windows(answer.len()).any(|frame| frame == answer) {
         let mut piece = [0; 1024];
         let length = peer.read(&mut piece).unwrap();
@@ -57,7 +57,8 @@ fn a_flood_is_summed_up() {
     let (status, log) = profbridge.stop();
     assert!(status.success(), "{log}");
     let lines: Vec<&str> = log.lines().filter(|line| line.contains("PING ack")).collect();
-    // Five and the one that sums up, on a machine that needs less than a minute for this; none is forgotten on any.
+    // Five lines and the summary if this takes less than a minute; on a slower machine some more. None is missing in
+    // the total.
     let minutes = 1 + usize::try_from(began.elapsed().as_secs() / 60).unwrap();
     assert!((6..=6 * minutes).contains(&lines.len()), "{log}");
     let summed_up = |line: &&str| -> Option<usize> {
@@ -68,12 +69,12 @@ fn a_flood_is_summed_up() {
     assert_eq!(more.iter().sum::<usize>() + lines.len() - more.len(), FLOOD, "{log}");
 }
 
-/// `O_NONBLOCK` of Linux (fcntl.h), on every platform that profbridge runs on.
+/// `O_NONBLOCK` of Linux (fcntl.h) on the supported platforms.
 #[cfg(target_os = "linux")]
 const O_NONBLOCK: i32 = 0o4000;
 
-/// Attack: standard error is a full pipe that nobody reads. Requests are answered all the same, health and metrics are
-/// there, and SIGTERM ends the process.
+/// Attack: standard error is a full pipe without a reader. Requests are still served, health and metrics respond, and
+/// SIGTERM ends the process.
 #[cfg(target_os = "linux")]
 #[test]
 fn nobody_reads() {
@@ -93,7 +94,7 @@ fn nobody_reads() {
             addresses.insert(name, address.trim().parse::<SocketAddr>().unwrap());
         }
     }
-    // Opened anew, so that only this end does not block.
+    // Opened again, so that only this descriptor is non-blocking.
     let path = format!("/proc/self/fd/{}", log.get_ref().as_raw_fd());
     let mut pipe = std::fs::File::options().write(true).custom_flags(O_NONBLOCK).open(path).unwrap();
     [4096, 1].into_iter().for_each(|length| while pipe.write(&vec![b'x'; length]).is_ok() {});

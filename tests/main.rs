@@ -1,5 +1,5 @@
-//! End-to-end tests: the real binary between real clients and backends in this process, on ports that the system
-//! chooses, without a sleep.
+//! End-to-end tests: the real binary between real clients and fake backends in this process, on ports that the system
+//! chooses, without sleeping.
 
 #![allow(
     clippy::unwrap_used,

@@ -14,7 +14,7 @@ use crate::backend::sentry::{KEY, Sentry};
 use crate::client::{export, post, status};
 use crate::process::{Profbridge, eventually};
 
-/// A configuration with one pipeline from the OTLP receiver to a Sentry, with what `service.identity` says.
+/// A configuration with one pipeline from the OTLP receiver to Sentry, and this `service.identity`.
 pub(crate) fn to_sentry(dsn: &str, identity: &str, exporter: &str) -> String {
     format!(
         "receivers:
@@ -40,7 +40,7 @@ fn checkout() -> RequestBuilder {
         .sample(&["cpython!render@/srv/app/views.py:40", "cpython!main@/srv/app/main.py:3"], 7, &ms([150, 200]))
 }
 
-/// The non-idle samples of a chunk by value: (thread, microseconds, functions from the leaf).
+/// The non-idle samples of a chunk, resolved: (thread, microseconds, functions from the leaf).
 fn observed(chunk: &Value) -> Vec<(String, i64, Vec<String>)> {
     let profile = &chunk["profile"];
     let mut all = Vec::new();
@@ -60,8 +60,8 @@ fn observed(chunk: &Value) -> Vec<(String, i64, Vec<String>)> {
     all
 }
 
-/// Guarantees: what a profiler sends over gRPC arrives in Sentry as a chunk that Relay's rules accept, with every
-/// observation in it, and the books balance.
+/// Guarantees: profiles sent over gRPC arrive in Sentry as a chunk that satisfies Relay's rules, with every
+/// observation, and all counts are consistent.
 /// rule: differences#rejections, sample-format-v2#stack-order, sample-format-v2#envelope, profiles-sdk#stack-order
 /// rule: profiles-sdk#v2-item-platform
 #[test]
@@ -106,8 +106,8 @@ fn otlp_to_sentry() {
     assert!(!log.contains(KEY) && !log.contains("unaccounted"), "{log}");
 }
 
-/// Guarantees: a profile that says its time and no duration is shown at its time, as wide as its values, in a window of a
-/// minute as without windows, whatever came first.
+/// Guarantees: a profile with a time but no duration is shown at its time, as long as its values, with windows of a
+/// minute as without windows, whatever arrived before.
 #[test]
 fn moments_stand_at_their_time() {
     for window in ["0s", "60s"] {
@@ -140,8 +140,8 @@ fn moments_stand_at_their_time() {
     }
 }
 
-/// Guarantees: on the fixture with the shapes of real data, the chunks that reach Sentry are those that a second,
-/// independent implementation of the rules makes.
+/// Guarantees: for the fixture with the shapes of real data, the chunks in Sentry equal those of a second, independent
+/// implementation of the rules.
 #[test]
 fn agrees_with_the_control() {
     let request = fixture::request();
@@ -151,15 +151,15 @@ fn agrees_with_the_control() {
     let wanted = naive::convert(&request, &naive::Options::default());
     let chunks = sentry.wait_for_chunks(wanted.len());
     let chunks: Vec<Chunk> = chunks.into_iter().map(|chunk| serde_json::from_value(chunk).unwrap()).collect();
-    // Ids are made differently, so chunks are matched by what they say. How a name is told apart into module and
-    // function is tested where it is done; here a frame is its place and whose code it is.
+    // Ids are generated differently, so chunks are compared by content. How a name is split into module and function is
+    // tested elsewhere; here a frame is its place and whether it is the program's code.
     let by_content = |chunks: &[Chunk]| -> BTreeMap<String, usize> {
         let mut all = BTreeMap::new();
         for chunk in chunks {
             let mut samples = naive::canonical(chunk);
             for frame in samples.iter_mut().flat_map(|sample| &mut sample.stack) {
                 (frame.function, frame.module) = (None, None);
-                // Shortened by what is known of the module.
+                // The file name is shortened by the module.
                 if frame.abs_path.is_some() {
                     frame.filename = None;
                 }
@@ -172,7 +172,7 @@ fn agrees_with_the_control() {
     assert!(profbridge.stop().0.success());
 }
 
-/// Guarantees: over HTTP, plain or gzipped, the same arrives, and the answer is in the request's type.
+/// Guarantees: the same arrives over HTTP, plain or gzipped, and the answer has the content type of the request.
 /// rule: otlp#http-answer-type
 #[test]
 fn over_http() {
@@ -195,8 +195,8 @@ fn over_http() {
     assert_eq!(sentry.wait_for_chunks(2).len(), 2);
 }
 
-/// Guarantees: with a window, reports of one process become one chunk, a resend is dropped and counted, and SIGTERM
-/// puts out what the window holds.
+/// Guarantees: with a window, requests of one process become one chunk, a resend is dropped and counted, and SIGTERM
+/// flushes the window.
 #[test]
 fn windows_and_resends() {
     let sentry = Sentry::start();
@@ -206,7 +206,7 @@ fn windows_and_resends() {
         let builder = RequestBuilder::new().process("checkout", 42).on_cpu(20).range(start, 1_000_000_000);
         builder.sample(&["f", "main"], 7, &times).build()
     };
-    // Start of a window that no phase shift can cut: the whole is two seconds of sixty.
+    // All requests lie within two of sixty seconds.
     for start in [T0, T0 + 1_000_000_000, T0 + 1_000_000_000] {
         export(profbridge.address("otlp/grpc"), report(start)).unwrap();
     }
@@ -221,7 +221,7 @@ fn windows_and_resends() {
     assert!(log.contains("20 resent"), "{log}");
 }
 
-/// Guarantees: profiles of different services go to the projects that the routing names, the others to the default.
+/// Guarantees: profiles are routed to projects by service, and all others to the default project.
 #[test]
 fn routes_by_service() {
     let sentry = Sentry::start();
@@ -240,9 +240,9 @@ fn routes_by_service() {
     assert_eq!(projects, wanted.map(|(path, release)| (path.to_owned(), release.to_owned())).into());
 }
 
-/// Guarantees: profiles that name no host and come from this machine are of one process of this machine, over several
-/// requests; those that a peer passes on for several machines are not put together though all that they say is equal,
-/// and the log says what to set.
+/// Guarantees: local profiles without a host belong to one process of this machine across requests; those that a peer
+/// forwards for several machines are not merged even if all their attributes are equal, and the log names the setting
+/// for it.
 #[test]
 fn hosts_are_not_mixed_up() {
     let unnamed = |start: u64| {
@@ -270,7 +270,7 @@ fn hosts_are_not_mixed_up() {
     for request in [named.build(), unnamed(T0 + 1).build()] {
         export(profbridge.address("otlp/grpc"), request).unwrap();
     }
-    // Those of the two that are named, and two that are not: each request's own.
+    // Two with a host, and two without: one per request.
     let (exit, log) = profbridge.stop();
     let chunks = sentry.wait_for_chunks(4);
     assert_eq!(ids(&chunks).len(), 4, "{log}");
@@ -278,9 +278,9 @@ fn hosts_are_not_mixed_up() {
     assert!(log.contains("127.0.0.1 passes on the profiles of several machines") && log.contains("host.id"), "{log}");
 }
 
-/// Guarantees: processes behind the loopback that are equal but for one word that says that they are of two machines
-/// are two chunks: nodes of a cluster, copies of one machine's image with names of their own, and services. Only where
-/// nothing said names the machine the log says what to set.
+/// Guarantees: processes from loopback that only differ in an attribute of their machine become two chunks: nodes of a
+/// cluster, copies of one machine image with different names, and services. Only if no attribute names the machine does
+/// the log name the setting for it.
 #[test]
 fn one_process_id_on_two_machines() {
     let image = [("host.id", "f00d")];
@@ -305,8 +305,8 @@ fn one_process_id_on_two_machines() {
     }
 }
 
-/// Guarantees: a process without a service's name is called what its environment calls it, else by its executable, and
-/// is routed by that name.
+/// Guarantees: a process without a service name is named by its environment, else by its executable, and is routed by
+/// that name.
 #[test]
 fn services_are_named_by_their_environment() {
     let sentry = Sentry::start();
@@ -342,8 +342,8 @@ fn services_are_named_by_their_environment() {
     assert_eq!(chunks, wanted.map(owned).into());
 }
 
-/// Guarantees: what goes on to an OTLP backend is what came in, with the missing profile ids filled in, although the
-/// backend was busy at first.
+/// Guarantees: an OTLP backend gets the received profiles unchanged except for added profile ids, even if it was busy
+/// at first.
 /// rule: otlp#send-grpc
 #[test]
 fn otlp_to_otlp() {
@@ -362,7 +362,7 @@ service:
 ",
         backend.address()
     );
-    // An overloaded backend says when to come back; what it could not take arrives all the same.
+    // An overloaded backend tells when to retry, and then gets the refused data.
     backend.next(Err(tonic::Status::unavailable("busy")));
     let profbridge = Profbridge::start(&config);
     let request = workload::request(Shape::Tiny);
@@ -380,7 +380,7 @@ service:
     assert!(profbridge.stop().0.success());
 }
 
-/// Guarantees: a request of a thousand processes gives each process a chunk of its own, and nothing is mixed up.
+/// Guarantees: in a request with a thousand processes each process gets its own chunk, without mixing them up.
 #[test]
 fn many_processes() {
     let sentry = Sentry::start();

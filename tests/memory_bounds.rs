@@ -1,4 +1,4 @@
-//! The memory that the real binary takes in its hard moments, beside the limit that was configured.
+//! The memory use of the real binary under stress, compared with the configured limit.
 
 use std::fs;
 use std::io::Write as _;
@@ -11,7 +11,7 @@ use crate::client::export;
 use crate::process::{Profbridge, eventually};
 use crate::sentry_envelopes::Sent;
 
-/// `service.limits.memory`, and what may be resident beyond it and what the idle program has, in bytes.
+/// `service.limits.memory`, and the resident bytes allowed beyond it and beyond the idle program.
 const LIMIT: u64 = 24 << 20;
 const BEYOND: u64 = 32 << 20;
 
@@ -34,16 +34,15 @@ service:
     )
 }
 
-/// What a process has had resident at most, in bytes; `None` where it has ended.
+/// The peak resident memory of a process in bytes; `None` if it has ended.
 fn peak(pid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
     Some(line.trim().trim_end_matches("kB").trim().parse::<u64>().ok()? << 10)
 }
 
-/// Guarantees: thousands of open windows with a dictionary in common, behind a limit that is too small for them, are
-/// put out without a loss, and neither that nor the end takes more memory than the limit and 32 MiB beside what the
-/// idle program has.
+/// Guarantees: thousands of open windows with a common dictionary, and a limit too small for them, are flushed without
+/// loss; at no time, including shutdown, is more memory used than the limit and 32 MiB beyond the idle program.
 #[test]
 fn a_small_limit_holds() {
     let sentry = Sentry::start();
@@ -63,7 +62,7 @@ fn a_small_limit_holds() {
             }
         }
         let request = builder.build();
-        // While memory is short senders are told to come later.
+        // While memory is short, senders are asked to retry.
         eventually("the request is taken", || export(profbridge.address("otlp/grpc"), request.clone()).ok());
     }
     let ended = AtomicBool::new(false);
@@ -87,10 +86,10 @@ fn a_small_limit_holds() {
     assert!(highest <= idle + LIMIT + BEYOND, "{} MiB, idle {} MiB", highest >> 20, idle >> 20);
 }
 
-/// Attack: an SDK's envelope with an attachment that is a thousandth of its size while it is compressed, of which the
-/// header has to change on the way.
-/// Guarantees: it is written anew without being unpacked as a whole: no more memory is taken than the limit, which the
-/// receiver needs to look at it, and 32 MiB beside what the idle program has; all else of it arrives as it was.
+/// Attack: an SDK's envelope with an attachment that compresses to a thousandth of its size, whose header has to be
+/// changed.
+/// Guarantees: it is rewritten without decompressing it as a whole: no more memory is used than the limit, which the
+/// receiver needs to parse it, and 32 MiB beyond the idle program; all its other data arrives unchanged.
 #[test]
 fn changed_envelopes_stay_compressed() {
     const ATTACHMENT: usize = 64 << 20;

@@ -1,5 +1,4 @@
-//! Mistakes that are easily made with `convert`, `sample` and `demo`: what is said, what is left behind, and the exit
-//! status.
+//! Common mistakes with `convert`, `sample` and `demo`: the messages, the files left behind, and the exit status.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -36,12 +35,12 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-/// That a command failed with status 1 and said all of this.
+/// Asserts that a command failed with status 1 and printed all of these parts.
 fn refused(finished: &Finished, parts: &[&str]) {
     ended(finished, 1, parts);
 }
 
-/// The command line is wrong.
+/// Asserts that the command line was refused with all of these parts.
 fn wrong(finished: &Finished, parts: &[&str]) {
     ended(finished, 2, parts);
 }
@@ -54,8 +53,8 @@ fn ended(finished: &Finished, code: i32, parts: &[&str]) {
     assert_eq!(finished.stdout, "", "nothing is a result");
 }
 
-/// Guarantees: a format that is not supported is called by its name, gzipped or not, with a way to go; it is not
-/// taken for another, and nothing is written.
+/// Guarantees: an unsupported format is named, gzipped or not, with an alternative; it is not mistaken for another
+/// format, and nothing is written.
 #[test]
 fn other_formats() {
     let otlp_json = br#"{"resourceLogs":[{"scopeLogs":[]}]}"#;
@@ -78,7 +77,7 @@ fn other_formats() {
         }
     }
     let folder = tempfile::tempdir().unwrap();
-    // Begins as a request does.
+    // Starts with the same byte as a request.
     std::fs::write(folder.path().join("in"), "\nname,value\n").unwrap();
     refused(
         &run(folder.path(), &["convert", "in", "-o", "out"]),
@@ -91,7 +90,7 @@ fn other_formats() {
     );
 }
 
-/// Guarantees: a missing file, a folder and an empty file are called that, and a result from before stays as it was.
+/// Guarantees: a missing file, a folder and an empty file are reported as such, and an earlier result stays unchanged.
 #[test]
 fn nothing_to_read() {
     let folder = tempfile::tempdir().unwrap();
@@ -111,12 +110,12 @@ fn nothing_to_read() {
     assert_eq!(names(folder.path()), ["empty", "folder", "out.svg"]);
 }
 
-/// Guarantees: where everything was dropped, the reason comes with what it means and what to do, and the status says
-/// that there is nothing; a format that can show it takes the same file.
+/// Guarantees: if everything was dropped, the reason is explained with the remedy, and the exit status shows that there
+/// is no result; a format that supports the data accepts the same file.
 #[test]
 fn everything_dropped() {
     let folder = tempfile::tempdir().unwrap();
-    // Allocations: neither times nor a unit of time.
+    // Allocations have neither timestamps nor a unit of time.
     let request = RequestBuilder::new().process("p", 1).profile("alloc_space", "bytes").value(&["go!f"], 7);
     let request = request.period("cpu", "nanoseconds", 10_000_000);
     std::fs::write(folder.path().join("heap"), request.encode()).unwrap();
@@ -134,8 +133,8 @@ fn everything_dropped() {
     assert!(finished.status.success(), "{}", finished.stderr);
 }
 
-/// Guarantees: of results that are several files there are all or none: where one has no place, those before it are not
-/// written, and what was there stays.
+/// Guarantees: a result of several files is written completely or not at all: if one cannot be created, the others are
+/// not written, and existing files stay.
 #[test]
 fn all_files_or_none() {
     let folder = tempfile::tempdir().unwrap();
@@ -158,8 +157,8 @@ fn all_files_or_none() {
     assert_eq!(names(folder.path()), ["one", "x-2.envelope", "x-2.pprof", "x.envelope", "x.pprof"]);
 }
 
-/// Guarantees: an envelope of which nothing is read is not written as an empty result: it is said what is in it, and
-/// how to get one that has profiles or spans; nor are spans, where the format has no place for them.
+/// Guarantees: an envelope without readable items gives no empty result; instead its items are listed, with a way to
+/// get one that has profiles or spans. The same holds for spans in a format that does not support them.
 #[test]
 fn envelopes_without_a_profile() {
     let folder = tempfile::tempdir().unwrap();
@@ -185,8 +184,8 @@ fn envelopes_without_a_profile() {
     assert_eq!(names(folder.path()), [""; 0]);
 }
 
-/// Guarantees: without `--to` the ending decides, as in `sample`; a name without one is a folder; an ending that says
-/// nothing, or something else than `--to sentry`, is refused with the endings.
+/// Guarantees: without `--to` the file extension selects the format, as in `sample`; a name without one is a folder; an
+/// unknown extension, or one that contradicts `--to sentry`, is refused with a list of extensions.
 #[test]
 fn endings() {
     let folder = tempfile::tempdir().unwrap();
@@ -214,12 +213,12 @@ fn endings() {
     wrong(&run(folder.path(), &["convert", "in", "-o", "y.svg", "--to", "sentry"]), &["`--to sentry`", ".envelope"]);
     std::fs::write(path("file"), "mine").unwrap();
     refused(&run(folder.path(), &["convert", "in", "-o", "file"]), &["file is no folder", "hint: "]);
-    // Under another name, too.
+    // The same file under another name.
     std::fs::hard_link(path("x.otlp"), path("same.otlp")).unwrap();
     let both = run(folder.path(), &["convert", "in", "x.otlp", "-o", "same.otlp"]);
     refused(&both, &["same.otlp: it is one of the inputs", "name another output"]);
     assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("same.otlp")).unwrap());
-    // Through a folder that is made for the output.
+    // Through a folder that is created for the output.
     refused(&run(folder.path(), &["convert", "x.otlp", "-o", "made/../x.otlp", "--to", "svg"]), &["one of the inputs"]);
     assert_eq!(std::fs::read(path("x.otlp")).unwrap(), std::fs::read(path("same.otlp")).unwrap());
     for path in ["z.svg/", "z.svg/."] {
@@ -228,12 +227,12 @@ fn endings() {
     assert!(!path("y.svg").exists() && !path("x.txt").exists());
 }
 
-/// Guarantees: a device is written to and stays a device, with every format; a full one is a failure.
+/// Guarantees: a device can be written in every format and stays a device; a full one is an error.
 #[test]
 fn devices() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("in"), good()).unwrap();
-    // Links of our own, so that a mistake of the code under test can only harm those.
+    // Own symlinks, so that a bug in the code under test can only damage those.
     for device in ["null", "full"] {
         std::os::unix::fs::symlink(format!("/dev/{device}"), folder.path().join(device)).unwrap();
     }
@@ -247,14 +246,14 @@ fn devices() {
     assert_eq!(names(folder.path()), ["full", "in", "null"]);
 }
 
-/// Guarantees: `-` is standard input and standard output, in which nothing but the result stands.
+/// Guarantees: `-` is standard input and standard output, and standard output contains only the result.
 #[test]
 fn standard_streams() {
     let folder = tempfile::tempdir().unwrap();
     let piped = |arguments: &[&str]| {
         let mut command = command(folder.path(), arguments);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // Whoever refuses its arguments reads nothing.
+        // If the command refuses its arguments, it does not read its input.
         child.stdin.take().unwrap().write_all(&good()).ok();
         let output = child.wait_with_output().unwrap();
         (output.status.code(), String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap())
@@ -269,7 +268,7 @@ fn standard_streams() {
     assert_eq!(names(folder.path()), [""; 0]);
 }
 
-/// Guarantees: a result that standard output does not take is a failure, unless its reader has seen enough.
+/// Guarantees: a result that cannot be written to standard output is an error, unless the reader closed it early.
 #[test]
 fn full_standard_output() {
     let folder = tempfile::tempdir().unwrap();
@@ -283,7 +282,7 @@ fn full_standard_output() {
     assert_eq!((output.status.code(), output.stderr.len()), (Some(0), 0));
 }
 
-/// Guarantees: what a reader of standard output did not want is not said to be written, and is no failure.
+/// Guarantees: output after the reader closed the pipe is not reported as written, and is no error.
 #[test]
 fn early_reader() {
     let folder = tempfile::tempdir().unwrap();
@@ -300,8 +299,7 @@ fn early_reader() {
     assert!(stderr.contains("the reader closed it after ") && !stderr.contains("wrote"), "{stderr}");
 }
 
-/// Guarantees: a file's name neither commands the terminal nor turns the message about it around, nor makes a line of
-/// its own.
+/// Guarantees: a file name cannot send terminal control sequences, reverse the text of a message, or start a new line.
 #[test]
 fn names_cannot_command_the_terminal() {
     let folder = tempfile::tempdir().unwrap();
@@ -312,8 +310,8 @@ fn names_cannot_command_the_terminal() {
     assert!(!finished.stderr.contains(['\u{1b}', '\u{202e}']), "{:?}", finished.stderr);
 }
 
-/// Guarantees: a configuration without `--config` in front of it, and a file as the demo's folder, are answered with
-/// the way to write it.
+/// Guarantees: a configuration without `--config` before it, and a file as the demo's folder, get an error with the
+/// right syntax.
 #[test]
 fn misplaced_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -330,7 +328,7 @@ fn misplaced_files() {
     assert_eq!(std::fs::read_to_string(folder.path().join("my.yaml")).unwrap(), "mine");
 }
 
-/// Guarantees: help has the table of exit statuses, and so has the page of the command line, with the same words.
+/// Guarantees: the help has the table of exit statuses, and the command-line page has the same text.
 #[test]
 fn exit_statuses_are_documented() {
     let folder = tempfile::tempdir().unwrap();
@@ -365,8 +363,7 @@ fn demo(profbridge: &Profbridge, config: &str) -> (Finished, tempfile::TempDir) 
     (run(folder.path(), &arguments), folder)
 }
 
-/// Guarantees: the demo has succeeded where Sentry took the profile, and failed where it did not, with the answer's
-/// meaning.
+/// Guarantees: the demo succeeds if Sentry accepted the profile, and otherwise fails with the meaning of the answer.
 #[test]
 fn demo_says_what_sentry_said() {
     let sentry = Sentry::start();
@@ -384,7 +381,7 @@ fn demo_says_what_sentry_said() {
     }
 }
 
-/// Guarantees: the fixture of the other tests can be converted, so that none of them fails for another reason.
+/// Guarantees: the fixture of the other tests can be converted, so that they do not fail for another reason.
 #[test]
 fn good_ones_are_good() {
     let folder = tempfile::tempdir().unwrap();
@@ -395,7 +392,7 @@ fn good_ones_are_good() {
     }
 }
 
-/// Guarantees: who copies a Collector's configuration with `memory_limiter` is told which setting there is instead.
+/// Guarantees: a Collector configuration with `memory_limiter` gets an error that names the corresponding setting.
 #[test]
 fn memory_limiter_names_its_setting() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! A process in a PID namespace of its own, whose spans say the ids that it has there.
+//! A process in its own PID namespace, whose spans have the ids inside it.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,17 +16,17 @@ use crate::live_contexts::{Said, span_of, threads, unix_nano};
 use crate::process::{Profbridge, eventually};
 use crate::targets::{self, TargetProgram};
 
-/// A control group that is named as a container's. Removed when dropped.
+/// A cgroup named like a container's. Removed when dropped.
 struct Container {
     id: String,
     group: PathBuf,
 }
 
 impl Container {
-    /// `None` where the test may not make one.
+    /// `None` if the test has no permission to create one.
     fn new() -> Option<Self> {
         let id = format!("{:032x}{:032x}", std::process::id(), unix_nano());
-        // The unified hierarchy, alone or beside the older one.
+        // The cgroup v2 hierarchy, alone or beside v1.
         let root = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(Path::new);
         let root = root.into_iter().find(|root| root.join("cgroup.procs").exists())?;
         let group = root.join(format!("docker-{id}.scope"));
@@ -34,7 +34,7 @@ impl Container {
         Some(Self { id, group })
     }
 
-    /// A command in it that executes a program in a PID namespace of its own.
+    /// A command in this cgroup that executes a program in its own PID namespace.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new("sh");
         let script = "echo $$ > \"$0/cgroup.procs\" && exec unshare --pid --fork --kill-child --mount-proc \"$@\"";
@@ -45,7 +45,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        // Its processes end in a moment.
+        // Its processes end soon.
         for _ in 0..1000 {
             if std::fs::remove_dir(&self.group).is_ok() {
                 return;
@@ -55,13 +55,13 @@ impl Drop for Container {
     }
 }
 
-/// The child of a process that has one.
+/// The child of a process.
 fn child_of(pid: &str) -> String {
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap();
     children.split_whitespace().next().unwrap().to_owned()
 }
 
-/// The threads of a process: the id that each has in its own namespace, and outside.
+/// The threads of a process: the id of each inside its namespace and outside.
 fn ids(pid: &str) -> BTreeMap<String, String> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let both = threads.map(|thread| {
@@ -74,7 +74,7 @@ fn ids(pid: &str) -> BTreeMap<String, String> {
     both.collect()
 }
 
-/// The program, in a container of its own; `None` where that cannot be made.
+/// The program in its own container; `None` if that cannot be created.
 fn contained() -> Option<(Container, TargetProgram, BTreeMap<String, Said>)> {
     let made = Container::new().filter(|container| {
         let status = container.command(Path::new("true")).status();
@@ -93,7 +93,7 @@ fn contained() -> Option<(Container, TargetProgram, BTreeMap<String, Said>)> {
     Some((container, program, threads))
 }
 
-/// Sends a span for each thread, which names the ids inside, and another host; returns when all are linked.
+/// Sends a span for each thread, with the inner ids and another host name. Returns when all are linked.
 fn send(profbridge: &Profbridge, container: &Container, threads: &BTreeMap<String, Said>, during: [u64; 2]) {
     let text = |text: &str| Any::StringValue(text.to_owned());
     let attributes = pairs(&[
@@ -103,7 +103,7 @@ fn send(profbridge: &Profbridge, container: &Container, threads: &BTreeMap<Strin
         ("process.pid", Any::IntValue(1)),
     ]);
     let of = |(at, (id, (_, _, name))): (usize, (&String, &Said))| {
-        // Not what its thread shows in memory, which would tell as well.
+        // Different from the span exposed in its thread's memory, which would also identify the thread.
         let ids = (format!("{:032x}", at + 1), format!("{:016x}", at + 1), name.clone());
         let mut spans = span_of(&ids, during);
         spans.resource = Some(Resource { attributes: attributes.clone(), ..Resource::default() });
@@ -118,7 +118,7 @@ fn send(profbridge: &Profbridge, container: &Container, threads: &BTreeMap<Strin
     });
 }
 
-/// Each transaction names the profiler of a chunk that has its thread, and the thread by this id.
+/// Asserts that each transaction names the profiler of a chunk with its thread, and the thread by this id.
 fn assert_linked(sentry: &Sentry, threads: impl Iterator<Item = (String, String)>) {
     let chunks = sentry.received.all().iter().flat_map(|request| request.chunks()).collect::<Vec<_>>();
     let transactions = sentry.transactions();
@@ -130,8 +130,8 @@ fn assert_linked(sentry: &Sentry, threads: impl Iterator<Item = (String, String)
     }
 }
 
-/// Guarantees: spans of a process in a PID namespace of its own, which name its ids there, get the profiler of the
-/// sampler outside and the right thread of its chunks.
+/// Guarantees: spans of a process in its own PID namespace, with the ids inside, get the profiler of the sampler
+/// outside and the right thread of its chunks.
 #[test]
 fn the_sampler_outside() {
     let Some((container, program, threads)) = contained() else { return };
@@ -158,8 +158,8 @@ service:
     assert_linked(&sentry, threads.into_iter().map(|(id, (_, _, name))| (name, id)));
 }
 
-/// Guarantees: the same where profiles say the machine's ids only, as those of the eBPF profiler do: what the process
-/// calls itself and its threads is read from `/proc`.
+/// Guarantees: the same if profiles only have the host's ids, as from the eBPF profiler: the ids inside are read from
+/// `/proc`.
 #[test]
 fn a_profiler_that_says_the_machines_ids() {
     let Some((container, program, threads)) = contained() else { return };

@@ -1,4 +1,4 @@
-//! pprof from programs to Sentry and to an OTLP backend.
+//! pprof profiles, from programs to Sentry and to an OTLP backend.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,7 +13,7 @@ use crate::backend::sentry::Sentry;
 use crate::client::status;
 use crate::process::{PATIENCE, Profbridge};
 
-/// The functions of a stack of a Go program, innermost first, each with its file.
+/// The functions of a Go stack with their files, innermost first.
 const STACK: [(&str, &str); 4] = [
     ("example.com/shop/v2/cart.(*Cart).Total", "/src/shop/cart/cart.go"),
     ("main.main.func1", "/src/shop/main.go"),
@@ -21,7 +21,7 @@ const STACK: [(&str, &str); 4] = [
     ("github.com/go-chi/chi/v5.(*Mux).ServeHTTP", "/go/pkg/mod/github.com/go-chi/chi/v5@v5.0.1/mux.go"),
 ];
 
-/// A CPU profile of two seconds that ended just now, as Go writes it, but for its compression.
+/// A CPU profile of two seconds that ended just now, as written by Go, but not compressed.
 pub(crate) fn go_cpu() -> Vec<u8> {
     let mut builder = Builder::new();
     builder.scope("", "");
@@ -70,7 +70,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
     gzip.finish().unwrap()
 }
 
-/// A program that answers every request with this profile, gzipped as Go's `net/http/pprof` does it.
+/// A server that answers every request with this profile, gzipped like Go's `net/http/pprof`.
 pub(crate) fn serve(profile: Vec<u8>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -83,7 +83,7 @@ pub(crate) fn serve(profile: Vec<u8>) -> SocketAddr {
             }
             let body = gzip(&profile);
             let head = format!("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: {}\r\n\r\n", body.len());
-            // Whoever asked may have gone.
+            // The client may have disconnected.
             drop(stream.write_all(&[head.as_bytes(), &body].concat()));
         }
     });
@@ -104,8 +104,9 @@ pub(crate) fn post(address: SocketAddr, path: &str, body: &[u8]) -> u16 {
     status(&answer)
 }
 
-/// Guarantees: a Go program's CPU profile becomes a chunk with the time that it spent, whose functions have the names
-/// and modules that Go's SDK gives them, with its own code in-app; an OTLP backend gets both types with their labels.
+/// Guarantees: a Go program's CPU profile becomes a chunk with the right time, whose functions have the names and
+/// modules of Sentry's Go SDK, with the program's own code in-app; an OTLP backend gets both value types with their
+/// labels.
 #[test]
 fn go_to_sentry_and_otlp() {
     let (sentry, backend) = (Sentry::start(), Otlp::start());

@@ -1,4 +1,4 @@
-//! The real binary as a child process, in a folder of its own, with a configuration of its own.
+//! Runs the real binary as a child process, with its own folder and configuration.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader};
@@ -18,7 +18,8 @@ use prost::Message as _;
 /// How long a test waits for something that must happen. Only a failing test ever waits this long.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits until `what` gives a value. Polls, because what it asks (a file, another process) cannot wake it.
+/// Waits until `what` returns a value. It polls, because the awaited event (in a file or another process) cannot wake
+/// it.
 pub(crate) fn eventually<T>(description: &str, mut what: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
@@ -39,7 +40,7 @@ pub(crate) fn command(folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// As [`command`], with a limit on open files, as the shell's `ulimit` takes it.
+/// Like [`command`], with a limit on open files in the notation of the shell's `ulimit`.
 #[cfg(target_os = "linux")]
 pub(crate) fn command_with_files(folder: &Path, limit: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new("sh");
@@ -51,7 +52,7 @@ pub(crate) fn command_with_files(folder: &Path, limit: &str, arguments: &[&str])
 
 fn prepare(command: &mut Command, folder: &Path) {
     command.current_dir(folder).stdin(Stdio::null());
-    // What the machine has set must not reach a test.
+    // Settings of the machine must not affect a test.
     for name in [
         "SENTRY_DSN",
         "DEBUGINFOD_URLS",
@@ -66,13 +67,13 @@ fn prepare(command: &mut Command, folder: &Path) {
     }
 }
 
-/// The words that start profbridge. A shell has what it starts in the background ignore SIGINT, and `nohup` SIGHUP:
-/// what the tests start is not to ignore them.
+/// The command line that starts profbridge. Background jobs of a shell ignore SIGINT, and those of `nohup` ignore
+/// SIGHUP; this resets both for the programs under test.
 pub(crate) fn program() -> &'static [&'static str] {
     static IGNORED: std::sync::LazyLock<bool> = std::sync::LazyLock::new(|| {
         let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap_or("0").trim();
-        // Bits from the lowest on are signals from 1 on: SIGHUP, SIGINT, SIGQUIT and SIGTERM (proc(5), signal(7)).
+        // The lowest bit is signal 1: SIGHUP, SIGINT, SIGQUIT and SIGTERM (proc(5), signal(7)).
         u64::from_str_radix(ignored, 16).unwrap_or(0) & 0x4007 != 0
     });
     let words = &["env", "--default-signal=HUP,INT,QUIT,TERM", env!("CARGO_BIN_EXE_profbridge")];
@@ -86,7 +87,7 @@ pub(crate) struct Finished {
     pub(crate) stderr: String,
 }
 
-/// Runs a command of the binary to its end. What it writes as OTLP must keep OTLP's rules.
+/// Runs a command of the binary to its end. OTLP that it writes must satisfy the OTLP rules.
 pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Finished {
     let finished = finished(&mut command(folder, arguments));
     if finished.status.success() {
@@ -95,8 +96,8 @@ pub(crate) fn run(folder: &Path, arguments: &[&str]) -> Finished {
     finished
 }
 
-/// Checks the OTLP that a command was told to write: a message, or frames of several. Of spans it has to be a message
-/// that protobuf's own reader takes.
+/// Checks the OTLP output of a command: a message, or frames of several. Spans must be a message that the official
+/// protobuf decoder accepts.
 fn check_otlp(folder: &Path, arguments: &[&str]) {
     let output = arguments.windows(2).find(|pair| pair[0] == "-o").map(|pair| folder.join(pair[1]));
     let is_otlp = |path: &PathBuf| path.extension().is_some_and(|ending| ending == "otlp" || ending == "pb");
@@ -122,7 +123,7 @@ pub(crate) fn finished(command: &mut Command) -> Finished {
     }
 }
 
-/// The binary as it runs pipelines.
+/// The binary running pipelines.
 pub(crate) struct Profbridge {
     child: Child,
     lines: Receiver<String>,
@@ -134,17 +135,17 @@ pub(crate) struct Profbridge {
 impl Profbridge {
     /// Starts the binary with a configuration and waits until it listens.
     ///
-    /// The configuration should use port 0; the telemetry endpoints are put on port 0 by the harness.
+    /// The configuration should use port 0; the harness sets the telemetry endpoints to port 0.
     pub(crate) fn start(config: &str) -> Self {
         Self::start_with(config, &[])
     }
 
-    /// As [`Profbridge::start`], with environment variables.
+    /// Like [`Profbridge::start`], with environment variables.
     pub(crate) fn start_with(config: &str, environment: &[(&str, &str)]) -> Self {
         Self::launch(config, environment, |folder| command(folder, &["run"]))
     }
 
-    /// As [`Profbridge::start`], with a limit on open files, as the shell's `ulimit` takes it.
+    /// Like [`Profbridge::start`], with a limit on open files in the notation of the shell's `ulimit`.
     #[cfg(target_os = "linux")]
     pub(crate) fn start_with_files(config: &str, limit: &str) -> Self {
         Self::launch(config, &[], |folder| command_with_files(folder, limit, &["run"]))
@@ -196,17 +197,17 @@ impl Profbridge {
         self.child.id()
     }
 
-    /// The folder it runs in, with its `config.yaml`.
+    /// Its working directory, with its `config.yaml`.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// The address that a part of it listens on: `otlp/grpc`, `otlp/http`, `metrics`, `health`.
+    /// The address of one of its listeners: `otlp/grpc`, `otlp/http`, `metrics`, `health`.
     pub(crate) fn address(&self, name: &str) -> SocketAddr {
         *self.addresses.get(name).unwrap_or_else(|| panic!("no {name} among {:?}:\n{}", self.addresses, self.log()))
     }
 
-    /// All that it logged so far.
+    /// The log so far.
     pub(crate) fn log(&self) -> String {
         self.log.lock().unwrap().clone()
     }
@@ -218,14 +219,14 @@ impl Profbridge {
         }
     }
 
-    /// Waits for a log line that holds `text`.
+    /// Waits for a log line that contains `text`.
     pub(crate) fn wait_for_log(&mut self, text: &str) {
         while !self.log().contains(text) {
             self.next_line(text);
         }
     }
 
-    /// What one of its HTTP endpoints answers to a GET: status line, then body.
+    /// The response of one of its HTTP endpoints to a GET: status line, then body.
     pub(crate) fn get(&self, name: &str, path: &str) -> String {
         String::from_utf8(crate::client::get(self.address(name), path)).unwrap()
     }
@@ -247,20 +248,20 @@ impl Profbridge {
         assert!(killed.success());
     }
 
-    /// Asks it to stop, as a service manager does, and waits until it has: its exit status and all that it logged.
+    /// Stops it as a service manager does, and waits. Returns its exit status and its log.
     pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         self.signal("TERM");
         let status = self.wait();
         (status, self.log())
     }
 
-    /// As [`Profbridge::stop`], and hands over the folder.
+    /// Like [`Profbridge::stop`], and also returns the folder.
     pub(crate) fn stop_and_keep(self) -> (ExitStatus, String, PathBuf, tempfile::TempDir) {
         self.signal("TERM");
         self.ended()
     }
 
-    /// Waits for an end that was asked for: the exit status, all that it logged, and the folder.
+    /// Waits for a requested end. Returns the exit status, the log and the folder.
     pub(crate) fn ended(mut self) -> (ExitStatus, String, PathBuf, tempfile::TempDir) {
         let status = self.wait();
         let log = self.log();
@@ -268,7 +269,7 @@ impl Profbridge {
         (status, log, folder.path().to_owned(), folder)
     }
 
-    /// Waits until it has ended, and until its last line was read.
+    /// Waits until it has ended and its last line was read.
     fn wait(&mut self) -> ExitStatus {
         let status = eventually("the process ends", || self.child.try_wait().unwrap());
         while self.lines.recv_timeout(PATIENCE).is_ok() {}
@@ -278,7 +279,7 @@ impl Profbridge {
 
 impl Drop for Profbridge {
     fn drop(&mut self) {
-        // A test that failed must not leave a process behind. It has ended already in any other case.
+        // A failed test must not leave a process behind. Otherwise it has already ended.
         self.child.kill().ok();
         self.child.wait().ok();
     }

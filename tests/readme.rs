@@ -1,5 +1,4 @@
-//! The README: its commands are taken out of it and run, what it links to is there, and its picture is what the demo
-//! draws.
+//! The README: its commands are extracted and run, its links work, and its picture shows what the demo draws.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -12,10 +11,10 @@ use crate::process::{Profbridge, command};
 #[cfg(target_os = "linux")]
 use crate::{process::finished, sample::until_met};
 
-/// The first command for a newcomer: needs neither an account nor a server, nor any right.
+/// The first command for a newcomer: it needs no account, no server and no special permission.
 const TRY_IT: &str = "cargo run --release -- demo --own";
 
-/// Longer than this is more than a newcomer reads.
+/// More words than this are more than a newcomer reads.
 const MOST_WORDS: usize = 900;
 
 fn root() -> PathBuf {
@@ -33,14 +32,14 @@ fn commands() -> Vec<String> {
     blocks.flat_map(str::lines).map(|line| line.trim().to_owned()).filter(|line| !line.is_empty()).collect()
 }
 
-/// The one command that begins with `start`.
+/// The only command that begins with `start`.
 fn the_command(start: &str) -> String {
     let mut found: Vec<_> = commands().into_iter().filter(|command| command.starts_with(start)).collect();
     assert_eq!(found.len(), 1, "{start}: {found:?}");
     found.remove(0)
 }
 
-/// A command line of the README, in a shell that finds this build's `profbridge`.
+/// A command line of the README, in a shell whose `profbridge` is this build.
 fn shell(folder: &Path, line: &str) -> Command {
     let mut shell = command(folder, &[]);
     let binary = Path::new(env!("CARGO_BIN_EXE_profbridge"));
@@ -58,14 +57,14 @@ fn shell(folder: &Path, line: &str) -> Command {
     shell
 }
 
-/// The functions that a flame graph shows.
+/// The functions in a flame graph.
 fn functions(svg: &str) -> BTreeSet<String> {
     let titles = svg.split("<title>").skip(1).filter_map(|rest| rest.lines().next());
     titles.map(str::to_owned).collect()
 }
 
-/// Guarantees: the tests below know every command that the README gives, so none is untested. What is installed is the
-/// binary `profbridge`, with the Rust that is named; the gate runs that command itself.
+/// Guarantees: the tests below cover every command of the README. The installation command installs the binary
+/// `profbridge` with the documented Rust version; the release check runs it.
 #[test]
 fn every_command_is_known() {
     let known = [
@@ -90,7 +89,7 @@ fn every_command_is_known() {
     assert!(workspace.contains("default-members = [\"pipeline/cli\"]"), "`cargo run` runs another binary");
 }
 
-/// Guarantees: a process and a command can be profiled with the commands as they stand.
+/// Guarantees: the commands work unchanged to profile a process and a command.
 #[cfg(target_os = "linux")]
 #[test]
 fn profile_a_process() {
@@ -108,8 +107,8 @@ fn profile_a_process() {
     assert!(met.status.success() && met.stderr.contains("wrote profile-"), "{}", met.stderr);
 }
 
-/// Guarantees: the three steps to Sentry work with the configuration beside the README: what the demo sends arrives in
-/// the DSN's project, and the profiler's command names a port on which profbridge listens.
+/// Guarantees: the three steps to Sentry work with the configuration beside the README: the demo's profile arrives in
+/// the project of the DSN, and the profiler's command names a port on which profbridge listens.
 #[test]
 fn send_to_sentry() {
     let sentry = Sentry::start();
@@ -122,7 +121,7 @@ fn send_to_sentry() {
     let any_port = config.replace("127.0.0.1:4317", "127.0.0.1:0").replace("127.0.0.1:4318", "127.0.0.1:0");
     let profbridge = Profbridge::start_with(&any_port, &[("SENTRY_DSN", &sentry.dsn(1))]);
     let (grpc, http) = (profbridge.address("otlp/grpc").to_string(), profbridge.address("otlp/http").to_string());
-    // Where the demo looks for the running pipeline.
+    // The addresses where the demo looks for the running pipeline.
     let found = config.replace("127.0.0.1:4317", &grpc).replace("127.0.0.1:4318", &http);
     let [health, metrics] =
         ["health", "metrics"].map(|name| profbridge.address(&format!("{name}/telemetry")).to_string());
@@ -138,8 +137,8 @@ fn send_to_sentry() {
     assert!(!log.contains(KEY), "{log}");
 }
 
-/// Guarantees: the first command of the README writes what the README says, and the picture there shows what it draws:
-/// the same functions, none more and none less.
+/// Guarantees: the README's first command writes the documented files, and the picture shows exactly the functions that
+/// it draws.
 #[test]
 fn the_picture_is_what_the_demo_draws() {
     let folder = tempfile::tempdir().unwrap();
@@ -161,7 +160,7 @@ fn the_picture_is_what_the_demo_draws() {
     assert!(readme().contains("](examples/demo.svg)"));
 }
 
-/// Guarantees: the README can be read in three minutes, and all that it links to in the tree is there.
+/// Guarantees: the README can be read in three minutes, and everything it links to in the tree exists.
 #[test]
 fn short_and_linked() {
     let readme = readme();

@@ -1,4 +1,4 @@
-//! Holds `config.yaml` at the top of the tree against the code: every key is in it, and every value is the default.
+//! Compares `config.yaml` in the root folder with the code: it contains every key, and every value is the default.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -40,7 +40,7 @@ fn unused_processors() -> String {
     block.lines().filter_map(|line| line.strip_prefix("#  ")).map(|line| format!("{line}\n")).collect()
 }
 
-/// The keys that are valid under a path, as the refusal of another one names them; `None` where no map stands there.
+/// The valid keys under a path, taken from the error for an invalid one; `None` if the path is not a map.
 fn valid_keys(folder: &Path, path: &str) -> Option<Vec<String>> {
     let key = format!("{path}.zzz");
     let finished = run(folder, &["validate", "--set", &format!("{key}=1")]);
@@ -60,7 +60,7 @@ fn every_key(folder: &Path, path: &str, found: &mut Vec<String>) {
     }
 }
 
-/// What has a page of its keys, each with the page's folder: the components, without further names of one.
+/// Everything with a reference page of its keys, and the folder of the page: the components, each under one name.
 pub(crate) fn components() -> Vec<(String, String)> {
     let listed = run(tempfile::tempdir().unwrap().path(), &["components"]).stdout;
     let mut components = vec![("service.identity".to_owned(), "pipeline/identity".to_owned())];
@@ -76,7 +76,8 @@ pub(crate) fn components() -> Vec<(String, String)> {
     components
 }
 
-/// Maps with keys of the code: the components, the parts of `service`, and a target, which has a name in between.
+/// Maps whose keys are defined by the code: the components, the parts of `service`, and targets, which have a name in
+/// between.
 fn sections() -> Vec<String> {
     let others =
         ["receivers.pprof.scrape.targets.app", "receivers.ptrace.targets.app", "service.limits", "service.telemetry"]
@@ -84,14 +85,14 @@ fn sections() -> Vec<String> {
     components().into_iter().map(|(component, _)| component).chain(others).collect()
 }
 
-/// The reference configuration with the components that it only shows.
+/// The reference configuration with the components that it shows but does not use.
 fn with_unused() -> String {
     let config = text().replace("\nexporters:\n", &format!("\nexporters:\n{}", indent(&unused_exporters())));
     let config = config.replace("\nprocessors:\n", &format!("\nprocessors:\n{}", indent(&unused_processors())));
     config.replace("\nreceivers:\n", &format!("\nreceivers:\n{}", indent(&unused_receivers())))
 }
 
-/// The paths of all keys that the code knows, as the binary names them.
+/// The paths of all keys that the code accepts, as reported by the binary.
 pub(crate) fn keys_of_code() -> &'static BTreeSet<String> {
     static KEYS: OnceLock<BTreeSet<String>> = OnceLock::new();
     KEYS.get_or_init(|| {
@@ -107,8 +108,7 @@ pub(crate) fn keys_of_code() -> &'static BTreeSet<String> {
     })
 }
 
-/// The values of a configuration by their paths, empty for maps and lists with something in them, as `print-config`
-/// writes them.
+/// The values of a configuration by path, as written by `print-config`; empty for maps and lists that are not empty.
 pub(crate) fn values(yaml: String) -> BTreeMap<String, String> {
     let source = Source::Text { name: "yaml".to_owned(), text: yaml };
     let config = config::load(&[source], &|_| None).unwrap_or_else(|problems| panic!("{problems}"));
@@ -135,7 +135,7 @@ pub(crate) fn defaults() -> BTreeMap<String, String> {
     values(with_unused())
 }
 
-/// All that it shows, with the keys that are commented out: they have no default, or stand for an example.
+/// Everything shown, including the commented-out keys: they have no default, or are examples.
 pub(crate) fn shown() -> BTreeMap<String, String> {
     let uncommented = |line: &str| {
         let comment = line.trim_start().strip_prefix("# ")?;
@@ -149,9 +149,8 @@ pub(crate) fn shown() -> BTreeMap<String, String> {
     values(lines.lines().map(|line| uncommented(line).unwrap_or_else(|| line.to_owned()) + "\n").collect())
 }
 
-/// Guarantees: there is no key in the code that the reference configuration does not show, and none in it that the code
-/// does not know, among those that are commented out either. The keys of what several components have in common, such
-/// as `tls`, stand at one of them.
+/// Guarantees: the reference configuration shows every key that the code accepts and no other, even commented out. Keys
+/// shared by several components, such as `tls`, are shown at one of them.
 #[test]
 fn shows_every_key() {
     let shown = shown();
@@ -170,15 +169,15 @@ fn shows_every_key() {
     }
 }
 
-/// Targets, whose names are anything.
+/// Targets, whose names are arbitrary.
 const TARGETS: [&str; 2] = ["receivers.pprof.scrape.targets.app", "receivers.ptrace.targets.app"];
 
 fn indent(yaml: &str) -> String {
     yaml.lines().map(|line| format!("  {line}\n")).collect()
 }
 
-/// Guarantees: every value in the reference configuration is what holds without it, in the components that are only
-/// shown too, and there is nothing in it to warn of.
+/// Guarantees: every value in the reference configuration equals its default, also in components that it does not use,
+/// and it gives no warning.
 #[test]
 fn shows_the_defaults() {
     let source = Source::Text { name: "config.yaml".to_owned(), text: with_unused() };
@@ -206,7 +205,7 @@ fn shows_the_defaults() {
     assert_eq!(transactions, profbridge_processor_transactions::Config::default());
     let sample: profbridge_processor_sample::Config = of("processors.sample").extract().unwrap();
     assert_eq!(sample, profbridge_processor_sample::Config::default());
-    // Secrets cannot be compared, and show nothing.
+    // Secrets cannot be compared, so the debug output is, which hides them.
     let sentry = profbridge_exporter_sentry::Config::read(&of("exporters.sentry")).unwrap();
     assert_eq!(format!("{sentry:?}"), format!("{:?}", profbridge_exporter_sentry::Config::default()));
     let file = profbridge_exporter_file::Config::read(&of("exporters.file")).unwrap();

@@ -1,4 +1,4 @@
-//! Holds the components' pages against the code and against `config.yaml`: the same keys with the same defaults.
+//! Compares the components' pages with the code and with `config.yaml`: the same keys with the same defaults.
 
 use std::path::PathBuf;
 
@@ -9,21 +9,21 @@ fn page(folder: &str) -> String {
     std::fs::read_to_string(root.join(folder).join("README.md")).unwrap()
 }
 
-/// What stands in backticks.
+/// The texts in backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
 /// A row of a table of keys.
 struct Row {
-    /// The paths of its keys, in its component.
+    /// The paths of its keys in the component.
     keys: Vec<String>,
-    /// The cell of the default, in tables that have one.
+    /// The cell with the default, if the table has one.
     default: Option<String>,
     text: String,
 }
 
-/// The rows of all tables of keys. The head of a table says what its keys stand under.
+/// The rows of all tables of keys. The heading of a table names the parent of its keys.
 fn rows(page: &str) -> Vec<Row> {
     let mut rows = Vec::new();
     let mut table: Option<(String, bool)> = None;
@@ -50,15 +50,15 @@ fn rows(page: &str) -> Vec<Row> {
     rows
 }
 
-/// Guarantees: each key on a component's page is one of the code, each key of the code is on the page (or named in the
-/// row of what it belongs to, or said to be another page's), and a default on the page is the one in `config.yaml`,
-/// which other tests hold against the code.
+/// Guarantees: each key on a component's page exists in the code, each key of the code is on the page (or in the row of
+/// its parent, or on a page that is named), and each default equals the one in `config.yaml`, which other tests compare
+/// with the code.
 #[test]
 fn tables_have_every_key_and_its_default() {
     let mut wrong = Vec::new();
     for (component, folder) in components() {
         let rows = rows(&page(&folder));
-        // Its keys stand in a configuration, see below.
+        // Its keys are in a configuration, see below.
         if rows.is_empty() {
             continue;
         }
@@ -82,7 +82,7 @@ fn tables_have_every_key_and_its_default() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Guarantees: the page of what all exporters have in common has their keys, with the defaults in `config.yaml`.
+/// Guarantees: the page on common settings of exporters has all their keys, with the defaults in `config.yaml`.
 #[test]
 fn keys_of_all_exporters() {
     let rows = rows(&page("exporters"));
@@ -96,7 +96,7 @@ fn keys_of_all_exporters() {
     }
 }
 
-/// What is wrong with the rows of a page: keys that the code does not know, and defaults that are others.
+/// The errors in the rows of a page: unknown keys and wrong defaults.
 fn wrong_rows(component: &str, folder: &str, rows: &[Row]) -> Vec<String> {
     let (shown, by_default) = (shown(), defaults());
     let mut wrong = Vec::new();
@@ -116,14 +116,14 @@ fn wrong_rows(component: &str, folder: &str, rows: &[Row]) -> Vec<String> {
             }
             let defaults = quoted(default);
             let agrees = match defaults.len() {
-                // Said in words: required, empty, by something else. Then no value can stand there.
+                // A default in words (required, empty, depends on something else) allows no value.
                 0 => {
                     value.is_empty()
                         || is_nothing(value)
                         || default == "required"
                         || !by_default.contains_key(&path(key))
                 }
-                // Several keys and one default for each, or one key whose default depends on another.
+                // Several keys with one default each, or one key whose default depends on another.
                 count if count == row.keys.len() && count > 1 => defaults[position].trim_matches(['[', ']']) == *value,
                 _ => defaults.iter().any(|default| default.trim_matches(['[', ']']) == *value),
             };
@@ -135,13 +135,13 @@ fn wrong_rows(component: &str, folder: &str, rows: &[Row]) -> Vec<String> {
     wrong
 }
 
-/// Whether a value is as good as none.
+/// Whether a value means nothing.
 fn is_nothing(value: &str) -> bool {
     matches!(value, "[]" | "{}") || value.starts_with("${env:")
 }
 
-/// Guarantees: the configuration on the page of a component without a table of keys has every key with the default that
-/// `config.yaml` shows.
+/// Guarantees: if a component's page has no table of keys, the configuration on it has every key with the default of
+/// `config.yaml`.
 #[test]
 fn configurations_have_every_key_and_its_default() {
     let shown = shown();

@@ -1,4 +1,4 @@
-//! `profbridge sample` on programs whose times are known, and what it says where it cannot sample.
+//! `profbridge sample` on programs with known times, and its messages if it cannot sample.
 
 mod answers;
 mod ends;
@@ -41,21 +41,20 @@ impl Stacks {
         Self(text.lines().map(line).collect())
     }
 
-    /// The stacks under a root, without it.
+    /// The stacks below a root, without it.
     fn under(&self, root: &str) -> Self {
         let inside = self.0.iter().filter(|(stack, _)| stack[0] == root);
         Self(inside.map(|(stack, nano)| (stack[1..].to_vec(), *nano)).collect())
     }
 
-    /// Those that say where the time went, and not only how much it was: on a busy machine some of it is sampled by
-    /// chance only.
+    /// The stacks that show where the time went, not only its amount: on a busy machine some time is not sampled.
     fn sampled(&self) -> Self {
         let sampled =
             self.0.iter().filter(|(stack, _)| stack.iter().all(|name| name != "[processor time not sampled]"));
         Self(sampled.cloned().collect())
     }
 
-    /// All time.
+    /// The total time.
     fn nano(&self) -> u64 {
         self.0.iter().map(|(_, nano)| nano).sum()
     }
@@ -74,7 +73,8 @@ impl Stacks {
         leaves
     }
 
-    /// The innermost function with most time. What is inlined from Rust's library counts for the function that uses it.
+    /// The innermost function with the most time. Functions inlined from Rust's library count for the function that
+    /// uses them.
     fn hottest(&self) -> &str {
         let mut leaves: HashMap<&str, u64> = HashMap::new();
         for (stack, nano) in &self.0 {
@@ -85,15 +85,15 @@ impl Stacks {
         leaves.into_iter().max_by_key(|&(_, nano)| nano).unwrap_or_else(|| panic!("no stacks")).0
     }
 
-    /// A part of all time, in percent.
+    /// A percentage of the total time.
     fn percent(&self, nano: u64) -> f64 {
         nano as f64 * 100.0 / self.nano() as f64
     }
 }
 
-/// Runs what measures times until they are right, three times at most: a machine that gives its processors to others
-/// for a while shifts times at random, and what is wrong in the sampler is wrong each time. What is never right to be
-/// wrong, such as a function's callers, a run asserts by itself.
+/// Repeats a time measurement until it is right, at most three times: a machine that gives its CPUs to others for a
+/// while shifts times at random, while a bug in the sampler shows each time. Properties that must always hold, such as
+/// a function's callers, are asserted in each run.
 pub(crate) fn by_some_run(mut run: impl FnMut() -> Result<(), String>) {
     let mut said = Vec::new();
     for _ in 0..3 {
@@ -105,7 +105,7 @@ pub(crate) fn by_some_run(mut run: impl FnMut() -> Result<(), String>) {
     panic!("in no run: {said:#?}");
 }
 
-/// What a time has to be in some run ([`by_some_run`]), and else what was measured.
+/// Checks a measured value that must be right in some run ([`by_some_run`]); otherwise returns the measurement.
 macro_rules! measured {
     ($is_right:expr, $($said:tt)+) => {
         let is_right: bool = $is_right;
@@ -116,8 +116,8 @@ macro_rules! measured {
 }
 pub(crate) use measured;
 
-/// What has a program's running threads sampled on this machine: where the kernel permits no perf events, they have to
-/// be stopped.
+/// The options needed to sample running threads on this machine: if the kernel permits no perf events, threads must be
+/// stopped.
 pub(crate) fn stops() -> &'static [&'static str] {
     if permitted() { &[] } else { &["--stops", "always"] }
 }
@@ -131,14 +131,14 @@ fn permitted() -> bool {
     *PERMITTED
 }
 
-/// Runs a test of known answers while no other does: what several hot programs share is not what each of them needs.
+/// Runs a test with known answers while no other runs: several hot programs would compete for the CPUs.
 fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    // A test that failed has said so.
+    // A failed test poisons the lock, but has already reported its failure.
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Threads that keep processors busy until this is dropped.
+/// Threads that keep CPUs busy until this is dropped.
 pub(crate) struct Neighbours {
     end: std::sync::Arc<std::sync::atomic::AtomicBool>,
     threads: Vec<std::thread::JoinHandle<()>>,
@@ -179,8 +179,8 @@ fn sample_known(folder: &Path, options: &[&str], what: &str, seconds: &str) -> (
     (finished, stacks)
 }
 
-/// Runs something that samples for a time of its own until it met the process: on a machine that has no time for it
-/// there may be not a single sample, which it says.
+/// Repeats a timed run until it has sampled the process: on a very busy machine there may be no sample at all, which
+/// the run reports.
 pub(crate) fn until_met(mut sample: impl FnMut() -> Finished) -> Finished {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -191,7 +191,7 @@ pub(crate) fn until_met(mut sample: impl FnMut() -> Finished) -> Finished {
     }
 }
 
-/// A run of `profbridge sample` that goes on.
+/// A running `profbridge sample`.
 struct Sampling {
     child: Child,
     stdin: Option<ChildStdin>,
@@ -214,7 +214,7 @@ impl Sampling {
         sampling
     }
 
-    /// Waits for a line with a text.
+    /// Waits for a line that contains a text.
     fn wait_for(&mut self, text: &str) {
         loop {
             let from = self.said.len();
@@ -225,7 +225,7 @@ impl Sampling {
         }
     }
 
-    /// Reads the next line of its standard output, which is its command's.
+    /// Reads the next line of its standard output, which belongs to its command.
     fn line(&mut self) -> String {
         let mut line = Vec::new();
         let stdout = self.child.stdout.as_mut().unwrap();
@@ -237,26 +237,26 @@ impl Sampling {
         String::from_utf8(line).unwrap()
     }
 
-    /// Sends it a signal, and no other process.
+    /// Sends a signal to this process only.
     fn signal(&self, signal: &str) {
         assert!(Command::new("kill").args([signal, &self.child.id().to_string()]).status().unwrap().success());
     }
 
-    /// Sends it a signal, and waits for its end, which has no other reason.
+    /// Sends it a signal and waits for its end, which must be caused by the signal.
     fn end(mut self, signal: &str) -> Finished {
         self.signal(signal);
         eventually("the run ends", || self.child.try_wait().unwrap());
         self.ended()
     }
 
-    /// Closes the standard input that it shares with its command, and waits for its end.
+    /// Closes the standard input shared with its command, and waits for its end.
     fn ended(mut self) -> Finished {
         drop(self.stdin.take());
         self.ended_by_itself()
     }
 
-    /// Waits for its end, and for that of all who hold its standard output, with the standard input that it shares with
-    /// its command open.
+    /// Waits for its end and for that of all processes with its standard output, while the standard input shared with
+    /// its command stays open.
     fn ended_by_itself(&mut self) -> Finished {
         let status = eventually("the run ends", || self.child.try_wait().unwrap());
         let mut stdout = String::new();
@@ -268,7 +268,7 @@ impl Sampling {
 
 impl Drop for Sampling {
     fn drop(&mut self) {
-        // It has ended already unless the test failed.
+        // It has already ended unless the test failed.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -1,5 +1,5 @@
-//! From a program that knows of nothing to a chunk in Sentry: the receiver `ptrace`, the processor `chunk`, the
-//! exporter `sentry`, and the commands that start and stop the profiler meanwhile.
+//! From an unmodified program to a chunk in Sentry: the receiver `ptrace`, the processor `chunk`, the exporter
+//! `sentry`, and the commands that start and stop the profiler meanwhile.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -13,7 +13,7 @@ use crate::process::{Finished, Profbridge, run};
 use crate::sample::{by_some_run, measured};
 use crate::targets::TargetProgram;
 
-/// Samples one process into a Sentry, in windows of a second. The control socket lies in `folder`.
+/// Samples one process and sends it to Sentry, in windows of a second. The control socket is in `folder`.
 fn configuration(dsn: &str, folder: &std::path::Path, target: &str) -> String {
     let socket = folder.join("control.sock");
     format!(
@@ -32,8 +32,8 @@ service:
     )
 }
 
-/// The microseconds that Sentry gives to the innermost function of the program's own in each sample of a chunk's
-/// running thread: a sample owns the time until the next of its thread.
+/// The microseconds that Sentry assigns to the program's innermost function in each sample of a chunk's running thread:
+/// a sample lasts until the next one of its thread.
 fn by_own_function(chunk: &Value) -> HashMap<String, f64> {
     let profile = &chunk["profile"];
     let mut threads: HashMap<&str, Vec<(f64, usize)>> = HashMap::new();
@@ -43,14 +43,14 @@ fn by_own_function(chunk: &Value) -> HashMap<String, f64> {
     }
     let mut leaves = HashMap::new();
     for (thread, samples) in &threads {
-        // The other thread of the program sleeps.
+        // The program's other thread sleeps.
         if profile["thread_metadata"][thread]["name"] == "waiter" {
             continue;
         }
         for pair in samples.windows(2) {
             let stack = profile["stacks"][pair[0].1].as_array().unwrap();
             let mut frames = stack.iter().map(|frame| &profile["frames"][frame.as_u64().unwrap() as usize]).peekable();
-            // For how long, and where, it waits for its turn is the machine's.
+            // How long, and where, it waits for a CPU depends on the machine.
             if frames.peek().is_some_and(|innermost| innermost["function"] == "[waiting for a processor]") {
                 continue;
             }
@@ -62,11 +62,10 @@ fn by_own_function(chunk: &Value) -> HashMap<String, f64> {
     leaves
 }
 
-/// How often the program has to be seen to compute: nine of ten are in one function, and chance must not make that less
-/// than eight.
+/// How many samples the program needs: nine of ten are in one function, and this should not drop below eight by chance.
 const SEEN: usize = 400;
 
-/// Asks the control socket in a folder.
+/// Sends a request to the control socket in a folder.
 fn ask(folder: &std::path::Path, request: &Value) -> Value {
     let mut stream = UnixStream::connect(folder.join("control.sock")).unwrap();
     stream.write_all(format!("{request}\n").as_bytes()).unwrap();
@@ -75,9 +74,9 @@ fn ask(folder: &std::path::Path, request: &Value) -> Value {
     serde_json::from_str(&answer).unwrap()
 }
 
-/// Guarantees: a Rust program that runs already is sampled without its knowledge, each chunk passes Relay's rules,
-/// names the service, and the hot function leads with its share, as the program's own code. The control socket and
-/// `profiler status` name the profiler and the thread as the chunks do, for the program's own transactions.
+/// Guarantees: a running Rust program is sampled without its cooperation, each chunk satisfies Relay's rules and names
+/// the service, and the hot function is first with its share, as program code. The control socket and `profiler status`
+/// give the profiler and thread ids of the chunks, for the program's own transactions.
 #[test]
 fn a_process() {
     by_some_run(sample_a_process);
@@ -123,7 +122,7 @@ fn sample_a_process() -> Result<(), String> {
         for (name, time) in by_own_function(chunk) {
             *leaves.entry(name).or_default() += time;
         }
-        // A chunk of a moment, such as the first one, may have others only.
+        // A very short chunk, such as the first one, may have only other frames.
         let frames = chunk["profile"]["frames"].as_array().unwrap();
         let hot = frames.iter().filter(|frame| frame["function"].as_str().unwrap().contains("hot_function"));
         for frame in hot {
@@ -137,7 +136,7 @@ fn sample_a_process() -> Result<(), String> {
     Ok(())
 }
 
-/// A number that the kernel says of each thread of a process in `/proc/PID/task/TID/status` (proc(5)).
+/// A number from `/proc/PID/task/TID/status` for each thread of a process (proc(5)).
 fn of_threads(pid: &str, name: &str) -> Vec<u64> {
     let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let of = |thread: std::path::PathBuf| {
@@ -148,12 +147,12 @@ fn of_threads(pid: &str, name: &str) -> Vec<u64> {
     threads.map(|thread| of(thread.unwrap().path())).collect()
 }
 
-/// Whether each thread of a process may trace processes of others (capabilities(7)).
+/// Whether each thread of a process may trace other users' processes (capabilities(7)).
 fn may_trace(pid: &str) -> Vec<bool> {
     of_threads(pid, "CapEff").iter().map(|mask| mask & 1 << 19 != 0).collect()
 }
 
-/// Whether there is a right to be given up; says so where not.
+/// Whether the test has the capability that is to be dropped; prints a note if not.
 fn tests_may_trace() -> bool {
     let may = may_trace(&std::process::id().to_string()).iter().all(|may| *may);
     if !may {
@@ -166,9 +165,9 @@ fn tests_may_trace() -> bool {
     may
 }
 
-/// Guarantees: neither process keeps rights that it does not use, in any of its threads: the sampler has that to trace,
-/// and is under a filter of system calls and `no_new_privs` unless it starts commands; the one with the pipeline is
-/// where it has no sampler.
+/// Guarantees: no thread of either process keeps capabilities it does not use: the sampler has the one to trace, and
+/// runs under a system call filter and `no_new_privs` unless it starts commands; without a sampler the pipeline process
+/// is restricted like this.
 #[test]
 fn only_the_sampler_may_trace() {
     if !tests_may_trace() {
@@ -210,8 +209,8 @@ service: {pipelines: {profiles: {receivers: [otlp], exporters: [debug]}}}
     assert!(profbridge.stop().0.success());
 }
 
-/// Guarantees: a processor keeps the right for the process with the pipeline only where a pipeline uses it and it opens
-/// files of processes; that is said once, with the reason.
+/// Guarantees: a processor keeps the capability for the pipeline process only if a pipeline uses it and it opens files
+/// of processes; this is logged once, with the reason.
 #[test]
 fn who_else_may_trace() {
     if !tests_may_trace() {
@@ -233,7 +232,7 @@ fn who_else_may_trace() {
         let config = config.replace("processors: [chunk]", &format!("processors: {used}"));
         let profbridge = Profbridge::start(&config);
         let may = may_trace(&profbridge.pid().to_string());
-        // The thread that hears the sampler process never has it.
+        // The thread that reads from the sampler process never has it.
         assert_eq!(may.contains(&true), kept, "{defined} {used}: {may:?}");
         let (status, log) = profbridge.stop();
         assert!(status.success(), "{log}");
@@ -251,8 +250,8 @@ fn open_files(pid: u32) -> (String, String) {
     (words.next().unwrap(), words.next().unwrap())
 }
 
-/// Guarantees: the process with the pipeline may open as many files as the system allows, and a command that its
-/// sampler starts has the limit that profbridge was started with.
+/// Guarantees: the pipeline process may open as many files as the system allows, and a command started by its sampler
+/// gets the limit with which profbridge was started.
 #[test]
 fn open_files_of_a_command() {
     let folder = tempfile::tempdir().unwrap();
@@ -268,8 +267,8 @@ fn open_files_of_a_command() {
     assert!(profbridge.stop().0.success());
 }
 
-/// Guarantees: the profiler of a running profbridge is stopped and started by command, what changes nothing says why,
-/// and the status follows.
+/// Guarantees: commands stop and start the profiler of a running profbridge, a command without effect says why, and the
+/// status is updated.
 #[test]
 fn control() {
     let folder = tempfile::tempdir().unwrap();

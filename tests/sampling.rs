@@ -6,9 +6,9 @@ use crate::backend::sentry::{KEY, Sentry};
 use crate::process::Profbridge;
 use crate::sentry_envelopes::Sent;
 
-/// Guarantees: with rates of 0 the chunks of profiles are gone, and of transactions those that nobody had decided to
-/// keep, with their V1 profile; an SDK's own decision keeps what it sends, byte for byte. What is gone is counted by
-/// its reason, and reported to the client's project as an SDK would report it: the transaction, its spans and itself,
+/// Guarantees: with rates of 0, profile chunks are dropped, and so are transactions without a sampling decision, with
+/// their V1 profile; an SDK's own decision keeps its transactions, byte for byte. Dropped data is counted by its
+/// reason, and reported to the client's project as an SDK would report it: the transaction, its spans including itself,
 /// its profile and its attachment. An envelope's other items arrive.
 /// rule: transport#client-reports-sample-rate, transport#attachments
 #[test]
@@ -39,7 +39,7 @@ service: {{pipelines: {{envelopes: {{receivers: [sentry], processors: [sample], 
     let more = "{\"type\":\"attachment\"}\nsecret\n{\"type\":\"user_report\"}\nok";
     let body = format!("{}\n{more}\n", undecided.trim_end());
     assert_eq!(Sent::plain(42, KEY, body).to(address).status(), 200);
-    // Several requests are on their way at a time.
+    // Several requests are sent concurrently.
     let mut received = sentry.received.wait(decided.len() + 2).split_off(decided.len());
     received.sort_by_key(|received| received.kinds().concat());
     let [report, rest] = &received[..] else { panic!("{} envelopes", received.len()) };

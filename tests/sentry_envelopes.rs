@@ -1,4 +1,4 @@
-//! Envelopes of Sentry's SDKs through the binary, as they were captured on their way to Sentry.
+//! Envelopes of Sentry's SDKs, as captured on their way to Sentry, sent through the binary.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,7 +12,7 @@ use crate::backend::otlp::Otlp;
 use crate::backend::sentry::{Behaviour, KEY, Received, Sentry, split_envelope};
 use crate::process::{PATIENCE, Profbridge, eventually};
 
-/// The captures, and what each holds: its items, and whether one of them is a chunk.
+/// The captures with their items, and whether one of them is a chunk.
 const CAPTURES: [(&str, &[&str]); 7] = [
     ("python-2.75-profile_chunk", &["profile_chunk"]),
     ("python-2.75-transaction", &["transaction"]),
@@ -23,13 +23,13 @@ const CAPTURES: [(&str, &[&str]); 7] = [
     ("node-11.1-span", &["span"]),
 ];
 
-/// A key of somebody else's.
+/// The key of another client.
 const OTHER_KEY: &str = "fedcba9876543210fedcba9876543210";
 
-/// Attempts that come at once, so that a test need not wait for them.
+/// Immediate retries, so that tests do not wait for them.
 const SOON: &str = "retry_on_failure: {initial_interval: 10ms, max_interval: 10ms, randomization_factor: 0}";
 
-/// From the receiver to a Sentry, which `exporter` says.
+/// A pipeline from the receiver to Sentry, with this exporter.
 fn configuration(exporter: &str, more: &str) -> String {
     format!(
         "receivers: {{sentry: {{endpoint: '127.0.0.1:0', cors_origins: ['https://shop.example']}}}}
@@ -45,7 +45,7 @@ fn to_upstream(sentry: &Sentry) -> Profbridge {
     Profbridge::start(&configuration(&format!("upstream: '{}'", sentry.url()), ""))
 }
 
-/// Ends profbridge, and makes sure that neither key is in its log.
+/// Stops profbridge and checks that its log contains neither key.
 fn stop(profbridge: Profbridge) -> String {
     let (status, log) = profbridge.stop();
     assert!(status.success(), "{log}");
@@ -53,16 +53,16 @@ fn stop(profbridge: Profbridge) -> String {
     log
 }
 
-/// What an SDK sent.
+/// A request of an SDK.
 pub(crate) struct Sent {
-    /// The request's line and headers, but for those that only say how this one is transported.
+    /// The request line and headers, without those that only describe this transfer.
     head: Vec<String>,
     chunked: bool,
     pub(crate) body: Vec<u8>,
 }
 
 impl Sent {
-    /// A capture, compressed as its SDK compressed it.
+    /// A capture, with the compression of its SDK.
     pub(crate) fn capture(name: &str) -> Self {
         let path = |ending| {
             PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../wire/testdata/sentry").join(format!("{name}.{ending}"))
@@ -83,7 +83,7 @@ impl Sent {
         Self { head: lines.filter(|line| !of_transport(line)).collect(), chunked, body }
     }
 
-    /// An envelope for a project, by a key.
+    /// An envelope for a project with a key.
     pub(crate) fn plain(project: u64, key: &str, body: impl Into<Vec<u8>>) -> Self {
         let head = [
             format!("POST /api/{project}/envelope/ HTTP/1.1"),
@@ -92,7 +92,7 @@ impl Sent {
         Self { head: head.into(), chunked: false, body: body.into() }
     }
 
-    /// With a further header.
+    /// Adds a header.
     pub(crate) fn with(mut self, header: &str) -> Self {
         self.head.push(header.to_owned());
         self
@@ -122,7 +122,7 @@ impl Sent {
     }
 }
 
-/// An answer, head and body.
+/// An answer with head and body.
 #[derive(Debug)]
 pub(crate) struct Answer(String);
 
@@ -152,8 +152,8 @@ fn accepted(all: &[Received]) -> Vec<u64> {
     ids
 }
 
-/// Guarantees: what SDKs send arrives byte for byte, compressed as it was, at their own project and by their own key,
-/// with what they and those before them say of themselves; each is answered as Sentry answers it.
+/// Guarantees: SDK requests arrive byte for byte, with the same compression, at their own project and with their own
+/// key, with the headers that describe the client and its proxies; each gets the answer that Sentry gives.
 /// rule: transport#envelope, transport#header-others, transport#auth-client, transport#chunked, transport#proxy-headers
 #[test]
 fn captures_arrive_as_they_came() {
@@ -191,8 +191,8 @@ fn captures_arrive_as_they_came() {
     assert_eq!(sentry.received.all().len(), CAPTURES.len());
 }
 
-/// Guarantees: where a DSN is configured, envelopes go to its project by its key, and a header that names another DSN
-/// names that one instead; all else of the envelope stays, its trace included.
+/// Guarantees: with a configured DSN, envelopes are sent to its project with its key, and a DSN in the envelope header
+/// is replaced by it; everything else in the envelope is unchanged, including its trace.
 /// rule: transport#header-dsn-replaced, transport#header-others
 #[test]
 fn a_dsn_readdresses() {
@@ -215,8 +215,8 @@ fn a_dsn_readdresses() {
     stop(profbridge);
 }
 
-/// Guarantees: an exporter that speaks OTLP takes the profiles of the same envelopes, every observation of theirs,
-/// while Sentry gets the envelopes; it passes over what holds no profile.
+/// Guarantees: an OTLP exporter sends all profiles in these envelopes, with every observation, while Sentry gets the
+/// envelopes; it skips envelopes without profiles.
 #[test]
 fn profiles_leave_as_otlp() {
     let (sentry, otlp) = (Sentry::start(), Otlp::start());
@@ -253,8 +253,8 @@ service: {{pipelines: {{envelopes: {{receivers: [sentry], exporters: [sentry, ot
     assert_eq!(samples.map(|sample| sample.timestamps_unix_nano.len()).sum::<usize>(), observations);
 }
 
-/// Guarantees: limits that Sentry sets are told to the client that they are for, with 429 where nothing of an envelope
-/// would be taken; other projects and keys hear nothing, and what a limit drops is reported to Sentry.
+/// Guarantees: Sentry's rate limits are returned to the affected client, with 429 if nothing of an envelope would be
+/// accepted; other projects and keys are not affected, and data dropped by a limit is reported to Sentry.
 /// rule: transport#rate-limits, transport#client-reports
 #[test]
 fn limits_are_handed_back() {
@@ -264,7 +264,7 @@ fn limits_are_handed_back() {
     let limits = vec![("x-sentry-rate-limits", "2700:error:organization:quota")];
     sentry.next(Behaviour::Answer(429, limits));
     assert_eq!(Sent::plain(42, KEY, event(1)).to(address).status(), 200);
-    // That it was answered is not yet that the answer was read.
+    // Profbridge may not have read the answer yet when the request was answered.
     let mut tries = 0;
     let answer = eventually("the limit is told", || {
         let answer = Sent::plain(42, KEY, event(2)).to(address);
@@ -291,7 +291,7 @@ fn limits_are_handed_back() {
         let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
         report["discarded_events"].as_array().unwrap().clone()
     });
-    // One was refused by Sentry itself, which has counted it: the first, or one that was sent beside it.
+    // Sentry itself refused and counted one: the first, or one sent at the same time.
     let delivered = ids.iter().filter(|id| **id <= 2).count();
     let discarded: Vec<_> = discarded.collect();
     for report in &discarded {
@@ -301,7 +301,7 @@ fn limits_are_handed_back() {
     assert_eq!(discarded as usize, tries - delivered);
 }
 
-/// Guarantees: an outage of Sentry is retried until it is over, and loses nothing.
+/// Guarantees: during an outage of Sentry envelopes are retried until it is over, and none is lost.
 /// rule: transport#retry
 #[test]
 fn an_outage_loses_nothing() {
@@ -318,8 +318,8 @@ fn an_outage_loses_nothing() {
     stop(profbridge);
 }
 
-/// Guarantees: SIGTERM while clients send and Sentry is away loses nothing of what was acknowledged: it is sent when
-/// Sentry comes back within the time for the shutdown, once.
+/// Guarantees: SIGTERM while clients send and Sentry is down loses no acknowledged data: everything is sent exactly
+/// once when Sentry returns within the shutdown time.
 /// rule: transport#retry
 #[test]
 fn a_shutdown_in_the_midst() {
@@ -333,7 +333,7 @@ fn a_shutdown_in_the_midst() {
                 let mut acknowledged = Vec::new();
                 for number in (client * 1_000_000 + 1)..(client + 1) * 1_000_000 {
                     let sent = Sent::plain(42, KEY, event(number));
-                    // Once profbridge has ended nobody listens.
+                    // After profbridge has ended, connections fail.
                     let Ok(answer) = std::panic::catch_unwind(|| sent.to(address).status()) else { break };
                     match answer {
                         200 => acknowledged.push(number),
@@ -356,8 +356,8 @@ fn a_shutdown_in_the_midst() {
     assert_eq!(accepted(&sentry.received.all()), acknowledged, "{log}");
 }
 
-/// Guarantees: an envelope that memory would never hold goes on as it comes, and so does one that unpacks to more than
-/// memory holds; what comes after them is taken.
+/// Guarantees: an envelope too large for the memory limit is forwarded as a stream, and so is one whose decompressed
+/// size exceeds it; later envelopes are accepted.
 #[test]
 fn larger_than_memory() {
     let sentry = Sentry::start();
@@ -380,8 +380,8 @@ fn larger_than_memory() {
     stop(profbridge);
 }
 
-/// Guarantees: a request that is complete is delivered although its sender closes the connection behind it, or its side
-/// of it, which browsers do together with their page.
+/// Guarantees: a complete request is delivered even if its sender closes the connection, or its half of it, as browsers
+/// do when their page is closed.
 #[test]
 fn senders_that_close() {
     let sentry = Sentry::start();
@@ -408,7 +408,8 @@ fn senders_that_close() {
     stop(profbridge);
 }
 
-/// Guarantees: what is no envelope's goes on to the upstream unread, with its query, and its answer comes back.
+/// Guarantees: requests to other paths are forwarded unread to the upstream, with their query, and its answer is
+/// returned.
 /// rule: transport#path-others
 #[test]
 fn other_addresses() {
@@ -427,8 +428,8 @@ fn other_addresses() {
     stop(profbridge);
 }
 
-/// Guarantees: what is refused is said in the log and in the answer by its reason, and no key is in either, whatever
-/// form of it is wrong; nothing of it reaches Sentry.
+/// Guarantees: a refusal is logged and answered with its reason, without the key, whichever form of the key is wrong;
+/// none of the request reaches Sentry.
 #[test]
 fn keys_are_never_shown() {
     let sentry = Sentry::start();

@@ -1,4 +1,4 @@
-//! Containers of spans of a Sentry SDK on a way through OTLP, in the binary.
+//! Span containers of a Sentry SDK on a route through OTLP, in the binary.
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ fn item(received: &Received) -> (Value, Value) {
     (header.clone(), serde_json::from_slice(payload).unwrap())
 }
 
-/// A value without the last digits of its times.
+/// A value with rounded times.
 fn rounded(mut container: Value) -> Value {
     for span in container["items"].as_array_mut().unwrap() {
         for key in ["start_timestamp", "end_timestamp"] {
@@ -22,9 +22,9 @@ fn rounded(mut container: Value) -> Value {
     container
 }
 
-/// Guarantees: what Node's SDK streams to one profbridge leaves that as OTLP, and leaves the next one, behind the
-/// processor `transactions`, as the container that it was, at once and in the name of its trace; no transaction is made
-/// of it.
+/// Guarantees: spans streamed by the Node SDK to one profbridge are exported as OTLP, and a second profbridge, behind
+/// the processor `transactions`, exports the original container, immediately and with its trace header; no transaction
+/// is made of it.
 /// rule: transport#span-containers
 #[test]
 fn containers_come_back() {

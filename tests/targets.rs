@@ -1,17 +1,17 @@
-//! Programs that are sampled: built by the tests, from `targets/`, with the compilers of this machine.
+//! The programs to sample: the tests build them from `targets/` with the compilers of this machine.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 
-/// The C program whose times are known.
+/// The C program with known times.
 pub(crate) fn known() -> &'static Path {
     static KNOWN: OnceLock<PathBuf> = OnceLock::new();
     KNOWN.get_or_init(|| build("known.c", "cc", &["-O2", "-g", "-pthread"]))
 }
 
-/// The C program whose threads take short turns at computing and waiting.
+/// The C program whose threads alternately compute and wait for short times.
 pub(crate) fn turns() -> &'static Path {
     static TURNS: OnceLock<PathBuf> = OnceLock::new();
     TURNS.get_or_init(|| build("turns.c", "cc", &["-O2", "-g", "-pthread"]))
@@ -23,7 +23,7 @@ pub(crate) fn worker() -> &'static Path {
     WORKER.get_or_init(|| build("worker.c", "cc", &["-O2", "-g"]))
 }
 
-/// The C program that shows what its threads work on; one of the sampler's own targets.
+/// The C program that exposes what its threads work on; one of the sampler's own targets.
 pub(crate) fn contexts() -> &'static Path {
     static CONTEXTS: OnceLock<PathBuf> = OnceLock::new();
     let source = "../../receivers/ptrace/sampler/tests/targets/contexts.c";
@@ -31,7 +31,7 @@ pub(crate) fn contexts() -> &'static Path {
     CONTEXTS.get_or_init(|| build(source, "cc", &options))
 }
 
-/// The C program that runs Pythons whose libraries it loads late.
+/// The C program that embeds Pythons whose libraries it loads late.
 pub(crate) fn embedded() -> &'static Path {
     static EMBEDDED: OnceLock<PathBuf> = OnceLock::new();
     EMBEDDED.get_or_init(|| build("embedded.c", "cc", &["-O2", "-g", "-pthread", "-Wl,--no-as-needed", "-ldl"]))
@@ -43,13 +43,13 @@ pub(crate) fn hot() -> &'static Path {
     HOT.get_or_init(|| build("hot.rs", "rustc", &["--edition", "2024", "-O", "-g"]))
 }
 
-/// The C program that replaces its code.
+/// The C program that replaces its own code.
 pub(crate) fn replaced() -> &'static Path {
     static REPLACED: OnceLock<PathBuf> = OnceLock::new();
     REPLACED.get_or_init(|| build("replaced.c", "cc", &["-O2", "-g", "-ldl"]))
 }
 
-/// A library for it, whose function has this name.
+/// A library for it with a function of this name.
 pub(crate) fn replacing(name: &str) -> PathBuf {
     let library = build("replacing.c", "cc", &["-O2", "-g", "-shared", "-fPIC", &format!("-DNAME={name}")]);
     let named = library.with_file_name(format!("lib{name}.so"));
@@ -59,7 +59,7 @@ pub(crate) fn replacing(name: &str) -> PathBuf {
 
 fn build(source: &str, compiler: &str, options: &[&str]) -> PathBuf {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/targets").join(source);
-    // Beside the tests and not in a temporary folder, so that debuggers find it again; each run builds its own.
+    // Beside the tests instead of in a temporary folder, so that debuggers find it; each run builds its own.
     let name = source.file_stem().unwrap().to_str().unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     std::fs::create_dir_all(folder).unwrap();
@@ -70,7 +70,7 @@ fn build(source: &str, compiler: &str, options: &[&str]) -> PathBuf {
     target
 }
 
-/// A program that runs until the test is done with it.
+/// A program that runs until the test ends it.
 pub(crate) struct TargetProgram {
     child: Child,
     lines: BufReader<ChildStdout>,
@@ -84,8 +84,8 @@ impl TargetProgram {
         Self { child, lines }
     }
 
-    /// Starts the Rust program with so many seconds of processor time to use, and waits until it is there. It computes
-    /// once it is [told to](Self::tell).
+    /// Starts the Rust program with this many seconds of processor time to use, and waits until it is ready. It starts
+    /// to compute after [`tell`](Self::tell).
     pub(crate) fn hot(seconds: &str) -> Self {
         let mut program = Self::start(Command::new(hot()).arg(seconds));
         assert_eq!(program.line(), "started\n");
@@ -102,14 +102,14 @@ impl TargetProgram {
         self.child.id().to_string()
     }
 
-    /// Waits for its next line: a sign that it has done something.
+    /// Waits for its next line, which signals progress.
     pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         assert_ne!(self.lines.read_line(&mut line).unwrap(), 0, "the program ended");
         line
     }
 
-    /// Whether it runs still.
+    /// Whether it is still running.
     pub(crate) fn is_alive(&mut self) -> bool {
         self.child.try_wait().unwrap().is_none()
     }
@@ -119,7 +119,7 @@ impl TargetProgram {
         drop(self.child.stdin.take());
     }
 
-    /// Ends it.
+    /// Kills it.
     pub(crate) fn end(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -128,7 +128,7 @@ impl TargetProgram {
 
 impl Drop for TargetProgram {
     fn drop(&mut self) {
-        // It has ended already unless the test failed.
+        // It has already ended unless the test failed.
         self.child.kill().ok();
         self.child.wait().ok();
     }

@@ -1,5 +1,5 @@
-//! The time that Sentry gives to a thread is the time for which it was sampled: from the sampler's batches over the
-//! receiver's assembler, windows of a minute and the conversion to chunks.
+//! The time that Sentry assigns to a thread equals its sampled time: from the sampler's batches through the receiver's
+//! assembler, windows of a minute and the conversion to chunks.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ use crate::process::run;
 use crate::sample::stops;
 use crate::targets::turns;
 
-/// An odd moment, so that nothing fits by chance.
+/// An odd start time, so that nothing fits by chance.
 const START: u64 = 1_790_000_000_123_456_789;
 const SECOND: u64 = 1_000_000_000;
 const LENGTH: u64 = 180 * SECOND;
@@ -29,8 +29,8 @@ const PERIOD: u64 = SECOND / 101;
 const BLOCKED: &str = "1";
 const BUSY: &str = "2";
 
-/// What the sampler says of half a second from a tick on: a run of the thread that waits, and each tick of the one that
-/// runs.
+/// The sampler's batch of half a second from a tick on: one sample of the waiting thread, and one per tick of the
+/// running thread.
 fn batch(ticks: std::ops::Range<u64>) -> Batch {
     let sample = |thread: u32, stack: u32, tick: u64, ticks: u64| Sample {
         thread,
@@ -54,7 +54,7 @@ fn batch(ticks: std::ops::Range<u64>) -> Batch {
     }
 }
 
-/// Batches of a process as profiles.
+/// The profiles of these batches of a process.
 fn assembled(pid: i64, batches: &[Batch]) -> Profiles {
     let text = |key: &'static str, text: &str| Attribute { key: key.into(), value: Value::Text(text.to_owned()) };
     let resource = [text("host.name", "h"), Attribute { key: "process.pid".into(), value: Value::Int(pid) }];
@@ -66,7 +66,7 @@ fn assembled(pid: i64, batches: &[Batch]) -> Profiles {
     assembler.finish().unwrap().profiles
 }
 
-/// What the receiver sends every five seconds for a process.
+/// The exports of the receiver for a process, one every five seconds.
 fn exports(pid: i64) -> Vec<Profiles> {
     let mut batches = Vec::new();
     let mut tick = 0;
@@ -77,8 +77,7 @@ fn exports(pid: i64) -> Vec<Profiles> {
     batches.chunks(10).map(|batches| assembled(pid, batches)).collect()
 }
 
-/// What Sentry shows of profiles, by thread, once the windows of their process were cut by these rules; and in how many
-/// chunks.
+/// The time that Sentry shows by thread, after cutting windows by these rules, and the number of chunks.
 fn shown(identity: &Rules, exports: Vec<Profiles>) -> (HashMap<String, f64>, usize) {
     let mut chunk = (profbridge_processor_chunk::FACTORY.create)(&Section::defaults(), identity).unwrap();
     let mut converter = Converter::new(Settings::default());
@@ -104,13 +103,13 @@ fn shown(identity: &Rules, exports: Vec<Profiles>) -> (HashMap<String, f64>, usi
     (threads, chunks)
 }
 
-/// When the last of profiles ends.
+/// The end of the last profile.
 fn ends(profiles: &Profiles) -> Option<u64> {
     profiles.profiles().map(|profile| profile.time_unix_nano + profile.duration_nano).max()
 }
 
-/// The nanoseconds that each thread of a chunk owns: a sample owns the time until the next of its thread (`vroomrs`
-/// 0.1.24), and that without frames is nobody's.
+/// The nanoseconds that Sentry assigns to each thread of a chunk: a sample lasts until the next one of its thread
+/// (`vroomrs` 0.1.24), and one without frames does not count.
 fn owned(chunk: &serde_json::Value, threads: &mut HashMap<String, f64>) {
     let profile = &chunk["profile"];
     let mut samples: HashMap<&str, Vec<(f64, bool)>> = HashMap::new();
@@ -125,9 +124,9 @@ fn owned(chunk: &serde_json::Value, threads: &mut HashMap<String, f64>) {
     }
 }
 
-/// Guarantees: of a thread that waits for three minutes and one that runs meanwhile, Sentry shows all of the time for
-/// which they were sampled, wherever the windows of their process end: within 2 in 10,000, and the ends of windows cost
-/// a thread that waits nothing.
+/// Guarantees: for a thread that waits for three minutes and one that runs meanwhile, Sentry shows all of their sampled
+/// time, wherever the windows of their process end: within 2 in 10,000, and without any loss for the waiting thread at
+/// window ends.
 #[test]
 fn time_owned_is_time_sampled() {
     for pid in 1..=20 {
@@ -142,15 +141,15 @@ fn time_owned_is_time_sampled() {
     }
 }
 
-/// Guarantees: of a thread that sleeps in a loop, and between two sleeps runs for a moment that is shorter than the
-/// distance at which the parts of one run are joined, Sentry shows all of the time, to a period: as `sample` writes it,
-/// 45 seconds in one chunk, and as it is converted from OTLP, in windows of a minute.
+/// Guarantees: for a thread that sleeps in a loop, and between two sleeps runs for less than the gap across which
+/// samples are joined, Sentry shows all of the time to within a period: as written by `sample`, 45 seconds in one
+/// chunk, and as converted from OTLP, in windows of a minute.
 #[test]
 fn a_loop_that_sleeps() {
     const MILLI: u64 = 1_000_000;
     let mut batches = Vec::new();
     let mut at = START;
-    // Sleeps of 100 to 450 ms, of which the sampler says 250 ms at a time.
+    // Sleeps of 100 to 450 ms, which the sampler reports in parts of 250 ms.
     let (mut asleep, mut step) = (0, 0);
     while at < START + 45 * SECOND {
         let mut samples = Vec::new();
@@ -182,8 +181,8 @@ fn a_loop_that_sleeps() {
     }
 }
 
-/// Guarantees: of threads that compute and wait in turns of a few milliseconds, Sentry shows each function of each thread
-/// with the time that the sampler said: what moves from one to another is at most one in 1,000 of a thread's time.
+/// Guarantees: for threads that alternately compute and wait for a few milliseconds, Sentry shows each function of each
+/// thread with its sampled time: at most one in 1,000 of a thread's time is assigned to another function.
 #[test]
 fn short_turns() {
     let folder = tempfile::tempdir().unwrap();
@@ -205,7 +204,7 @@ fn short_turns() {
     assert!(functions("compute") >= 4 && functions("clock_nanosleep") >= 4, "{:?}", sampled.times);
     for thread in sampled.weights.keys() {
         let of = |times: &std::collections::BTreeMap<(Option<String>, String), u64>| -> HashMap<String, u64> {
-            // Code that lies in no file has a name in a chunk only.
+            // Only chunks have a name for code outside of any file.
             let name = |name: &String| if name == "[]" { "[unknown]".to_owned() } else { name.clone() };
             times.iter().filter(|((of, _), _)| of == thread).map(|((_, of), time)| (name(of), *time)).collect()
         };
@@ -214,7 +213,7 @@ fn short_turns() {
         for name in before.keys().chain(after.keys()) {
             let [before, after] = [&before, &after].map(|times| times.get(name).copied().unwrap_or(0));
             let moved = before.abs_diff(after);
-            // Chunks count in microseconds.
+            // Chunks have a resolution of microseconds.
             assert!(
                 moved <= all / 1_000 + 1_000,
                 "{name} of thread {thread:?}: {after} ns are shown of {before}, of {all} in all"

@@ -1,4 +1,4 @@
-//! `profbridge top` on terminals of its own, made by tmux.
+//! `profbridge top` in separate terminals, created by tmux.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
@@ -8,13 +8,13 @@ use crate::process::{command, eventually, program, run};
 use crate::sample::stops;
 use crate::targets::{TargetProgram, worker};
 
-/// A shell on a terminal. Its tmux has a socket of its own, so that nobody else's is met.
+/// A shell in a terminal. Its tmux has a separate socket, so that it does not affect other sessions.
 struct Terminal {
     folder: tempfile::TempDir,
 }
 
 impl Terminal {
-    /// `None` where there is no tmux, which is said.
+    /// `None`, with a note, if there is no tmux.
     fn start(columns: u32, lines: u32) -> Option<Self> {
         if Command::new("tmux").arg("-V").stdout(Stdio::null()).status().is_err() {
             writeln!(std::io::stderr(), "untested here: there is no `tmux`").ok();
@@ -38,7 +38,7 @@ impl Terminal {
         self.tmux(&["capture-pane", "-p"])
     }
 
-    /// What is shown, once it has a text.
+    /// The screen contents, once they contain a text.
     fn wait_for(&self, text: &str) -> String {
         let mut last = String::new();
         let shown = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -54,26 +54,26 @@ impl Terminal {
         self.tmux(&["send-keys", keys]);
     }
 
-    /// Has the shell execute a line.
+    /// Runs a line in the shell.
     fn line(&self, line: &str) {
         self.tmux(&["send-keys", "-l", line]);
         self.press("Enter");
     }
 
-    /// Has the shell start a view, and say its status at the end.
+    /// Starts a view in the shell, which prints its exit status at the end.
     fn top(&self, arguments: &str) {
         let stops = stops().join(" ");
         self.line(&format!("{} top {stops} {arguments}; echo status $?", program().join(" ")));
     }
 
-    /// The settings of the terminal, and what the shell had written before.
+    /// The terminal settings, read by a shell command that writes them to this file.
     fn settings(&self, name: &str) -> String {
         let path: PathBuf = self.folder.path().join(name);
         self.line(&format!("stty -g > {0}.part; mv {0}.part {0}", path.display()));
         eventually("settings", || std::fs::read_to_string(&path).ok())
     }
 
-    /// Whether a view is on it: the other screen, without a cursor and without lines that go on in the next one.
+    /// Whether a view is shown: alternate screen, no cursor, no line wrapping.
     fn is_viewed(&self) -> bool {
         match self.tmux(&["display-message", "-p", "#{alternate_on} #{cursor_flag} #{wrap_flag}"]).trim() {
             "1 0 0" => true,
@@ -90,21 +90,21 @@ impl Drop for Terminal {
     }
 }
 
-/// A worker that computes by now.
+/// Starts a worker and waits until it computes.
 fn working() -> TargetProgram {
     let mut program = TargetProgram::start(&mut Command::new(worker()));
     assert_eq!(program.line(), "ready\n");
     program
 }
 
-/// The seconds that a view says have passed.
+/// The elapsed seconds that a view shows.
 fn seconds(shown: &str) -> u32 {
     let rest = shown.lines().next().unwrap().split_once("): ").unwrap_or_else(|| panic!("{shown}")).1;
     rest.split_once(" s").unwrap().0.parse().unwrap()
 }
 
-/// Guarantees: at 80 columns and at 120 a process is shown with its hot function first, and drawn anew as time passes;
-/// keys sort, filter and quit; the terminal is then what it was, and the process is left alone.
+/// Guarantees: at 80 and 120 columns a process is shown with its hot function first, and updated over time; keys sort,
+/// filter and quit; afterwards the terminal is restored, and the process continues.
 #[test]
 fn on_a_terminal() {
     for columns in [80, 120] {
@@ -113,7 +113,7 @@ fn on_a_terminal() {
         let before = terminal.settings("before");
         terminal.top(&format!("--pid {}", target.pid()));
         terminal.wait_for("toil (worker)");
-        // On a busy machine the program may not have run yet when it is shown for the first time.
+        // On a busy machine the program may not have run yet when the first screen is drawn.
         let first = eventually("its hot function comes first", || {
             let shown = terminal.shown();
             let row = shown.lines().skip_while(|line| !line.contains("  function")).nth(1);
@@ -143,7 +143,7 @@ fn on_a_terminal() {
     }
 }
 
-/// Guarantees: another width is drawn for as soon as the terminal has it, also the smallest.
+/// Guarantees: the view is redrawn as soon as the terminal changes its size, down to the smallest.
 #[test]
 fn another_size() {
     let Some(terminal) = Terminal::start(80, 24) else { return };
@@ -161,8 +161,8 @@ fn another_size() {
     eventually("the end", || (!terminal.is_viewed()).then_some(()));
 }
 
-/// Guarantees: Ctrl-C ends a view as `q` does, and so does the end of the process; each time the terminal is given
-/// back. Ctrl-Z and Ctrl-\, which would leave it as it is, do nothing.
+/// Guarantees: Ctrl-C ends a view like `q`, and so does the end of the process; each time the terminal is restored.
+/// Ctrl-Z and Ctrl-\, which would not restore it, do nothing.
 #[test]
 fn ends() {
     let Some(terminal) = Terminal::start(80, 24) else { return };
@@ -172,7 +172,7 @@ fn ends() {
     terminal.wait_for("toil (worker)");
     terminal.press("C-z");
     terminal.press("C-\\");
-    // Keys come in their order.
+    // Keys are handled in order.
     terminal.press("t");
     terminal.wait_for(">total");
     terminal.press("C-c");
@@ -194,8 +194,8 @@ fn ends() {
     assert!(!terminal.is_viewed());
 }
 
-/// Guarantees: a command's own output does not disturb the view and is there when it is closed, and its status is that
-/// of profbridge; keys are the view's, also where the command reads.
+/// Guarantees: the output of a command does not disturb the view and is shown after it is closed, and the command's
+/// exit status is profbridge's; keys belong to the view, even if the command reads input.
 #[test]
 fn a_command() {
     let Some(terminal) = Terminal::start(80, 24) else { return };
@@ -205,15 +205,15 @@ fn a_command() {
     let shown = terminal.wait_for("  function");
     assert!(!shown.contains("said by the command"), "{shown}");
     eventually("a whole second", || (terminal.shown().contains("processors")).then_some(()));
-    // The command goes on, and is waited for.
+    // The command continues, and profbridge waits for it.
     terminal.press("q");
     let after = terminal.wait_for("status 3");
     assert_eq!(after.matches("said by the command").count(), 1, "{after}");
     assert!(!terminal.is_viewed());
 }
 
-/// Guarantees: where standard output is no terminal, lines are written each second, without any sequence of a terminal;
-/// a reader that goes away ends it.
+/// Guarantees: if standard output is no terminal, lines are written each second, without control sequences; when the
+/// reader disappears, the run ends.
 #[test]
 fn lines() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,15 +238,15 @@ fn lines() {
     assert!(none.stderr.contains("there is no process named pb-no-such-name"), "{}", none.stderr);
 }
 
-/// Guarantees: where standard output is no terminal the end of a run is written as well, also of a command that ends
-/// before the first line was due, and its status is that of profbridge.
+/// Guarantees: if standard output is no terminal, the end of a run is written too, also for a command that ends before
+/// the first line was due, and its exit status is profbridge's.
 #[test]
 fn lines_of_a_short_command() {
     let folder = tempfile::tempdir().unwrap();
     let script = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done; exit 3";
     let ended = run(folder.path(), &[&["top"], stops(), &["--", "sh", "-c", script]].concat());
     assert_eq!(ended.status.code(), Some(3), "{}", ended.stderr);
-    // A busy machine may take longer than a second for it, and has shown the beginning by then.
+    // On a busy machine this may take longer than a second, and then the beginning was written before.
     let shown = ended.stdout.trim_end().split("\n\n").last().unwrap();
     let mut lines = shown.lines();
     assert!(lines.next().is_some_and(|line| line.contains(" samples, 1 threads")), "{}", ended.stdout);
@@ -254,7 +254,7 @@ fn lines_of_a_short_command() {
     assert_eq!(lines.next(), Some("   self   total    wait  function"), "{}", ended.stdout);
 }
 
-/// Guarantees: lines that are lost are an error.
+/// Guarantees: lines that cannot be written are an error.
 #[test]
 fn lost_lines() {
     let folder = tempfile::tempdir().unwrap();
@@ -269,7 +269,7 @@ fn lost_lines() {
     assert_eq!(said.matches("error: standard output: ").count(), 1, "{said}");
 }
 
-/// Guarantees: help says the keys, and what is asked for has the same rules as that of `sample`.
+/// Guarantees: the help lists the keys, and the options follow the same rules as for `sample`.
 #[test]
 fn help() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Backends in this process that record what they were sent and can misbehave on purpose.
+//! Fake backends in this process that record requests and can misbehave on purpose.
 
 pub(crate) mod otlp;
 pub(crate) mod sentry;
@@ -12,14 +12,14 @@ use tokio::runtime::Runtime;
 
 use crate::process::PATIENCE;
 
-/// Accepts connections on a port of its own until it is dropped.
+/// Accepts connections on its own port until it is dropped.
 struct Listening {
     address: SocketAddr,
     _runtime: Runtime,
 }
 
 impl Listening {
-    /// Gives each connection to `serve`, in a task of its own.
+    /// Passes each connection to `serve` in a separate task.
     fn start<F>(mut serve: impl FnMut(TcpStream) -> F + Send + 'static) -> Self
     where
         F: Future<Output = ()> + Send + 'static,
@@ -36,7 +36,7 @@ impl Listening {
     }
 }
 
-/// A list that one side fills and a test waits on.
+/// A list that one side appends to while a test waits for entries.
 #[derive(Debug)]
 pub(crate) struct Recorded<T>(Arc<(Mutex<Vec<T>>, Condvar)>);
 
@@ -58,17 +58,17 @@ impl<T: Clone> Recorded<T> {
         self.0.1.notify_all();
     }
 
-    /// All that was recorded so far.
+    /// All entries so far.
     pub(crate) fn all(&self) -> Vec<T> {
         self.0.0.lock().unwrap().clone()
     }
 
-    /// Waits until at least `count` were recorded.
+    /// Waits for at least `count` entries.
     pub(crate) fn wait(&self, count: usize) -> Vec<T> {
         self.wait_until(|all| all.len() >= count)
     }
 
-    /// Waits until what was recorded satisfies `enough`.
+    /// Waits until the entries satisfy `enough`.
     pub(crate) fn wait_until(&self, enough: impl Fn(&[T]) -> bool) -> Vec<T> {
         let guard = self.0.0.lock().unwrap();
         let (guard, timeout) = self.0.1.wait_timeout_while(guard, PATIENCE, |all| !enough(all)).unwrap();

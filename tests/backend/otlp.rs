@@ -1,4 +1,5 @@
-//! An OTLP backend in this process: takes profiles over gRPC with tonic's generated server, and answers as told.
+//! A fake OTLP backend in this process: receives profiles over gRPC with tonic's generated server, and answers as
+//! configured.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -18,7 +19,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Listening, Recorded};
 
-/// The backend. Stops when dropped; then all that it got must have kept the rules of OTLP.
+/// The backend. Stops when dropped, and then asserts that all received data satisfied the OTLP rules.
 pub(crate) struct Otlp {
     pub(crate) received: Recorded<ExportProfilesServiceRequest>,
     broken: Arc<Mutex<Vec<String>>>,
@@ -27,7 +28,7 @@ pub(crate) struct Otlp {
 }
 
 impl Otlp {
-    /// Starts a backend that accepts all.
+    /// Starts a backend that accepts everything.
     pub(crate) fn start() -> Self {
         let received = Recorded::default();
         let script = Arc::new(Mutex::new(VecDeque::new()));
@@ -47,12 +48,12 @@ impl Otlp {
         Self { received, broken, script, listening }
     }
 
-    /// Where it listens.
+    /// Its address.
     pub(crate) fn address(&self) -> SocketAddr {
         self.listening.address
     }
 
-    /// What it answers to the next request that has not been told otherwise.
+    /// Sets the answer to the next request without one.
     pub(crate) fn next(&self, answer: Result<ExportProfilesServiceResponse, Status>) {
         self.script.lock().unwrap().push_back(answer);
     }

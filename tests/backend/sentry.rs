@@ -1,4 +1,4 @@
-//! A Sentry in this process: takes envelopes, decompresses them, and answers as it was told to.
+//! A fake Sentry in this process: receives envelopes, decompresses them, and answers as configured.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
@@ -17,7 +17,7 @@ use super::{Listening, Recorded};
 /// The public key in the DSNs of tests. It must never appear in a log.
 pub(crate) const KEY: &str = "0123456789abcdef0123456789abcdef";
 
-/// What the backend does with a request.
+/// The backend's reaction to a request.
 #[derive(Debug, Clone)]
 pub(crate) enum Behaviour {
     /// Answers with a status and headers.
@@ -30,18 +30,18 @@ pub(crate) enum Behaviour {
     Close,
 }
 
-/// One envelope as it arrived.
+/// One received envelope.
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) path: String,
     pub(crate) headers: HeaderMap,
-    /// The body as it came.
+    /// The body as received.
     pub(crate) body: Bytes,
     /// The envelope's header.
     pub(crate) header: Value,
     /// Each item's header and payload.
     pub(crate) items: Vec<(Value, Vec<u8>)>,
-    /// The status it was answered with, 0 where it was not.
+    /// The status of the answer, or 0 without one.
     pub(crate) status: u16,
 }
 
@@ -91,14 +91,14 @@ impl Sentry {
             async move {
                 let service = service_fn(move |request| answer(request, state.clone()));
                 let connection = hyper::server::conn::http1::Builder::new();
-                // An error here is a connection that one of the two ended on purpose.
+                // Errors only come from connections that were closed on purpose.
                 connection.serve_connection(TokioIo::new(stream), service).await.ok();
             }
         });
         Self { received, script, otherwise, listening }
     }
 
-    /// Where it is, without a project.
+    /// Its URL, without a project.
     pub(crate) fn url(&self) -> String {
         format!("http://{}", self.listening.address)
     }
@@ -108,12 +108,12 @@ impl Sentry {
         format!("http://{KEY}@{}/{project}", self.listening.address)
     }
 
-    /// What it does with the next request that has not been told otherwise.
+    /// Sets the reaction to the next request without one.
     pub(crate) fn next(&self, behaviour: Behaviour) {
         self.script.lock().unwrap().push_back(behaviour);
     }
 
-    /// What it does with every request that has not been told otherwise.
+    /// Sets the reaction to every request without one.
     pub(crate) fn always(&self, behaviour: Behaviour) {
         *self.otherwise.lock().unwrap() = behaviour;
     }
@@ -131,7 +131,7 @@ impl Sentry {
         accepted(&self.received.wait_until(|all| enough(&accepted(all))))
     }
 
-    /// The transactions that came, by their names, of which each is there once.
+    /// The received transactions by name. Each name must occur once.
     pub(crate) fn transactions(&self) -> BTreeMap<String, Value> {
         let mut transactions = BTreeMap::new();
         for item in self.received.all().iter().flat_map(|received| received.items_of("transaction")) {

@@ -1,4 +1,4 @@
-//! Programs whose answers are known.
+//! Programs with known results.
 
 use std::collections::HashMap;
 
@@ -6,18 +6,18 @@ use super::{Sampling, Stacks, by_some_run, measured, permitted, sample_known, st
 use crate::process::{Finished, run};
 use crate::targets::{TargetProgram, known};
 
-/// What a program measured of itself: by function or thread, in nanoseconds of processor time.
+/// The program's own measurement: nanoseconds of processor time by function or thread.
 fn own_times(finished: &Finished) -> HashMap<&str, u64> {
     let entry = |(name, nano): (_, &str)| (name, nano.parse().unwrap());
     finished.stdout.lines().map(|line| line.split_once(' ').map(entry).unwrap()).collect()
 }
 
-/// Guarantees: a program that spends 70 %, 20 % and 10 % of its processor time in three functions, and measures it
-/// itself, is measured within two points.
+/// Guarantees: for a program that spends 70 %, 20 % and 10 % of its processor time in three functions and measures this
+/// itself, the result is within two percentage points.
 #[test]
 fn shares() {
     let folder = tempfile::tempdir().unwrap();
-    // Where threads have to be stopped, a saturated machine gives fewer samples for the same time.
+    // If threads have to be stopped, a saturated machine gives fewer samples in the same time.
     let seconds = if permitted() { "8" } else { "25" };
     by_some_run(|| {
         let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "shares", seconds);
@@ -37,7 +37,7 @@ fn shares() {
     });
 }
 
-/// Guarantees: one sample in a second says as much running time as the program used, up to its end.
+/// Guarantees: at one sample per second the result has as much running time as the program used, up to its end.
 #[test]
 fn one_sample_in_a_second() {
     let folder = tempfile::tempdir().unwrap();
@@ -50,14 +50,12 @@ fn one_sample_in_a_second() {
     });
 }
 
-/// Guarantees: each call of a function by itself is a frame, down to the root, and counts once in the list of
-/// functions.
+/// Guarantees: each recursive call is a frame, down to the root, and the function counts once in the list of functions.
 #[test]
 fn recursion() {
     let folder = tempfile::tempdir().unwrap();
     by_some_run(|| {
-        // By processor time: how long the program takes to start, on a machine that has no time for it, is not a matter
-        // of its calls.
+        // Processor time, because the program's start-up time on a busy machine has nothing to do with its calls.
         let (finished, stacks) = sample_known(folder.path(), &["--mode", "cpu"], "recursion", "4");
         let deep = |stack: &[String]| stack.iter().filter(|name| *name == "descend").count() == 20;
         let stacks = stacks.sampled();
@@ -72,7 +70,7 @@ fn recursion() {
     });
 }
 
-/// Guarantees: functions that were inlined are frames of their own, in the order of their calls.
+/// Guarantees: inlined functions have their own frames, in the order of their calls.
 #[test]
 fn inlined() {
     let folder = tempfile::tempdir().unwrap();
@@ -88,9 +86,9 @@ fn inlined() {
     });
 }
 
-/// Guarantees: each thread's time is under its own name and in its own function, and is the processor time that the
-/// thread measured of itself, but for what it used after it was last looked at. A hundred samples, each for a time that
-/// varies by a third, scatter by some of them for one thread, and less for all together.
+/// Guarantees: each thread's time has its name and its function, and equals the processor time that the thread measured
+/// itself, except for the time after its last sample. With a hundred samples, each of a duration that varies by a
+/// third, a single thread may be off by a few of them, and all threads together by less.
 #[test]
 fn threads() {
     let folder = tempfile::tempdir().unwrap();
@@ -112,9 +110,9 @@ fn threads() {
     });
 }
 
-/// Guarantees: eight threads that sleep do not hide the one that runs: it leads the list, and the sleepers are listed
-/// by where they wait, with all of their time: eight times that of the one, which runs or waits for a processor
-/// meanwhile.
+/// Guarantees: eight sleeping threads do not hide the running one: it is first in the list, and the sleepers are listed
+/// by the places where they wait, with all of their time: eight times that of the running thread, which runs or waits
+/// for a CPU meanwhile.
 #[test]
 fn sleep_and_spin() {
     let folder = tempfile::tempdir().unwrap();
@@ -145,8 +143,8 @@ fn sleep_and_spin() {
     });
 }
 
-/// Guarantees: a Python program that hashes is seen to hash, although Python 3.11 says nothing about its own functions.
-/// `python3` may be a script that executes the interpreter: the run follows.
+/// Guarantees: a Python program that computes hashes is shown doing so, although Python 3.11 does not reveal its own
+/// functions to a native profiler. `python3` may be a script that executes the interpreter: the run follows it.
 #[test]
 fn python_hashes() {
     let folder = tempfile::tempdir().unwrap();
@@ -169,7 +167,7 @@ while time.process_time() < end:
         assert!(finished.status.success(), "{}", finished.stderr);
         let stacks = Stacks::read(&folder.path().join("out.folded")).sampled();
         let hottest = stacks.hottest().to_lowercase();
-        // Distributions strip OpenSSL of the names of its assembler functions; its file has one.
+        // Distributions strip the names of OpenSSL's assembler functions; then its file name is shown.
         assert!(hottest.contains("sha256") || hottest.contains("libcrypto"), "{hottest}\n{}", finished.stderr);
         let inside: u64 = stacks
             .0
@@ -177,14 +175,13 @@ while time.process_time() < end:
             .filter(|(stack, _)| stack.iter().any(|name| name.starts_with("EVP_") || name.starts_with("Py")))
             .map(|(_, nano)| nano)
             .sum();
-        // What the interpreter needs to start has other callers, and how much that is depends on the machine.
+        // The interpreter's start-up has other callers, and its share depends on the machine.
         measured!(stacks.percent(inside) > 90.0, "callers are known: {:.1} %", stacks.percent(inside));
         Ok(())
     });
 }
 
-/// Guarantees: functions of a Rust program are named as they are written, of a process that runs already; nothing is
-/// written that was not asked for.
+/// Guarantees: functions of a running Rust program are shown as written in the source; no unrequested file is written.
 #[test]
 fn rust_by_pid() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,16 +197,15 @@ fn rust_by_pid() {
         assert_eq!(files, [format!("profile-{pid}.svg").as_str()]);
         let path = folder.path().join(&files[0]);
         let svg = std::fs::read_to_string(&path).unwrap();
-        // Each run begins with an empty folder.
+        // Each run starts with an empty folder.
         std::fs::remove_file(&path).unwrap();
         let list: Vec<&str> = finished.stdout.lines().collect();
         assert!(list[0].starts_with("running: "), "{list:?}");
         assert!(list.last().unwrap().contains(&format!("profile-{pid}.svg")), "{list:?}");
-        // A thread that is parked waits in the kernel; where the program parked it is what a person can do something
-        // about.
+        // A parked thread waits in the kernel; the useful information is where the program parked it.
         assert!(list.iter().any(|line| line.contains("called by hot::main")), "{list:?}");
         assert!(svg.contains("<title>waiting\n"), "{list:?}");
-        // In two seconds in which others had the processors the program may hardly have run.
+        // If other programs used the CPUs for two seconds, the program may hardly have run.
         let first = list[2..].iter().find(|line| !line.contains("[processor time not sampled]"));
         let is_first = first.is_some_and(|line| line.contains("hot::crunch::hot_function"));
         measured!(is_first && svg.contains("hot::crunch::hot_function"), "{list:?}");

@@ -9,8 +9,8 @@ use crate::backend::sentry::split_envelope;
 use crate::process::{command_with_files, run};
 use crate::targets::{TargetProgram, hot, known};
 
-/// Guarantees: the command's exit status is handed on, a signal's as shells have it; a command too short to be seen is
-/// no failure; standard output is the command's alone.
+/// Guarantees: the command's exit status is returned, for a signal as in a shell; a command too short to be sampled is
+/// no error; standard output belongs to the command alone.
 #[test]
 fn exit_status() {
     let folder = tempfile::tempdir().unwrap();
@@ -22,8 +22,8 @@ fn exit_status() {
     }
 }
 
-/// Guarantees: profbridge may open as many files as the system allows, and a command has the limit that profbridge was
-/// started with.
+/// Guarantees: profbridge may open as many files as the system allows, and a command gets the limit with which
+/// profbridge was started.
 #[test]
 fn open_files() {
     let folder = tempfile::tempdir().unwrap();
@@ -37,7 +37,8 @@ fn open_files() {
     assert!(soft == hard && soft != "400", "{stdout}");
 }
 
-/// Guarantees: the result is written when its time is over, and the command is waited for and not harmed.
+/// Guarantees: the result is written when the requested time is over; the command continues, and profbridge waits for
+/// it.
 #[test]
 fn duration_before_the_command_ends() {
     let folder = tempfile::tempdir().unwrap();
@@ -47,7 +48,7 @@ fn duration_before_the_command_ends() {
         let finished = until_met(|| {
             let arguments = ["-d", "500ms", "-o", "out.folded", "--", program, "held", "0"];
             let mut sampling = Sampling::start(folder.path(), &arguments);
-            // The command computes until then, however long the result takes.
+            // The command computes until then, however long writing the result takes.
             sampling.wait_for("waiting for the command to end");
             sampling.ended()
         });
@@ -55,20 +56,20 @@ fn duration_before_the_command_ends() {
         assert!(finished.stdout.starts_with("seventy "), "it went on to its end: {}", finished.stdout);
         let at = |text: &str| finished.stderr.find(text).unwrap_or_else(|| panic!("no `{text}`:\n{}", finished.stderr));
         assert!(at("wrote out.folded") < at("waiting for the command to end"));
-        // Others may have had the processors for half a second.
+        // Other programs may have used the CPUs for half a second.
         let stacks = Stacks::read(&folder.path().join("out.folded"));
         measured!(stacks.under("[running]").nano() > 0, "{:?}", stacks.0);
         Ok(())
     });
 }
 
-/// Guarantees: Ctrl-C ends sampling and writes what there is; the process that was sampled goes on.
+/// Guarantees: Ctrl-C ends sampling and writes the result so far; the sampled process continues.
 #[test]
 fn interrupt() {
     ends_by("-INT");
 }
 
-/// Guarantees: a terminal that is closed does the same, so that what was sampled is not lost with it.
+/// Guarantees: closing the terminal does the same, so that no samples are lost.
 #[test]
 fn hangup() {
     ends_by("-HUP");
@@ -101,8 +102,8 @@ fn the_process_ends() {
     assert_eq!(running.sampled().hottest(), "hot::crunch::hot_function");
 }
 
-/// Guarantees: each ending has its format: an envelope passes Relay's rules and its hottest function is the program's,
-/// OTLP and pprof are read back by `convert`, and what is made for people to look at shows that function as running.
+/// Guarantees: each file extension selects its format: an envelope satisfies Relay's rules and its hottest function is
+/// the program's, `convert` reads OTLP and pprof back, and formats for people show that function as running.
 #[test]
 fn formats() {
     let folder = tempfile::tempdir().unwrap();
@@ -143,8 +144,8 @@ fn formats() {
     assert!(hot * 2 > all - not_sampled, "{hot} of {all} and {not_sampled}");
 }
 
-/// The nanoseconds that each thread of a chunk has in Sentry, where a sample owns the time until the next of its thread
-/// and one without frames is nobody's.
+/// The nanoseconds that Sentry assigns to the threads of a chunk: a sample lasts until the next one of its thread, and
+/// one without frames does not count.
 fn owned(envelope: &[u8]) -> f64 {
     let (_, items) = split_envelope(envelope);
     let chunk: serde_json::Value = serde_json::from_slice(&items[0].1).unwrap();
@@ -159,9 +160,9 @@ fn owned(envelope: &[u8]) -> f64 {
     pairs.filter(|pair| pair[0].1).map(|pair| (pair[1].0 - pair[0].0) * 1e9).sum()
 }
 
-/// Guarantees: of a program that sleeps in a loop the envelope that `sample` writes, and the one that `convert` makes
-/// of its OTLP, have all of the time that was sampled; and stacks that are made of OTLP say which of it was waiting, as
-/// those that `sample` writes.
+/// Guarantees: for a program that sleeps in a loop, the envelope written by `sample`, and the one that `convert` makes
+/// from its OTLP, contain all of the sampled time; and stacks converted from OTLP separate waiting time like those
+/// written by `sample`.
 #[test]
 fn naps() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,7 +173,7 @@ fn naps() {
         assert!(finished.status.success(), "{name}: {}", finished.stderr);
         finished.stderr
     };
-    // What the machine took from the sampler is sampled by nobody, which the run says where it is much.
+    // Time in which the sampler got no CPU is not sampled; the run reports it if there is much of it.
     let close = |owned: f64, sampled: f64, said: &str| {
         let late = said.split("\nlate: ").nth(1).and_then(|rest| rest.split(" %").next()?.parse::<f64>().ok());
         (owned - sampled).abs() < (0.02 + late.unwrap_or(0.0) / 100.0) * sampled
@@ -199,7 +200,7 @@ fn naps() {
         let (running, waiting) = (stacks.under("[running]").nano(), stacks.under("[waiting]"));
         assert_eq!(running + waiting.nano(), stacks.nano());
         assert!(waiting.total("nap") > 3_000_000_000, "{:?}", stacks.by_leaf());
-        // The end of one of Sentry's windows may lie in the run.
+        // A Sentry window may end during the run.
         let parts = ["y.envelope", "y-2.envelope"].map(|name| {
             let part = std::fs::read(inside(name)).map_or(0.0, |part| owned(&part));
             std::fs::remove_file(inside(name)).ok();
@@ -211,7 +212,7 @@ fn naps() {
     });
 }
 
-/// Guarantees: on standard output stands the file and nothing else; what is said to a person is on standard error.
+/// Guarantees: standard output only contains the file; messages to the user are on standard error.
 #[test]
 fn standard_output() {
     let folder = tempfile::tempdir().unwrap();
@@ -227,7 +228,7 @@ fn standard_output() {
         for said in ["running: ", "wrote `-` ("] {
             assert!(finished.stderr.contains(said), "no `{said}`: {}", finished.stderr);
         }
-        // Others may have had the processors for a second.
+        // Other programs may have used the CPUs for a second.
         measured!(finished.stderr.contains("hot_function"), "{}", finished.stderr);
         Ok(())
     });

@@ -1,4 +1,4 @@
-//! What is said where nothing can be sampled.
+//! Messages if nothing can be sampled.
 
 use std::fs::Permissions;
 use std::io;
@@ -12,7 +12,7 @@ use super::permitted;
 use crate::process::{finished, program, run};
 use crate::targets::TargetProgram;
 
-/// Guarantees: what to sample is either a process or a command, and a mistake is explained.
+/// Guarantees: the target is either a process or a command, and a mistake is explained.
 #[test]
 fn arguments() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,8 +45,8 @@ fn arguments() {
     refused(&["true"], &["--"]);
 }
 
-/// Guarantees: where perf events find no file descriptor, nobody is stopped in their place, and what is said to help is
-/// that limit and no right.
+/// Guarantees: if there are too few file descriptors for perf events, threads are not stopped instead, and the remedy
+/// names that limit instead of a capability.
 #[test]
 fn few_descriptors() {
     if !permitted() {
@@ -62,7 +62,7 @@ fn few_descriptors() {
     assert!(!finished.stderr.contains("CAP_PERFMON"), "{}", finished.stderr);
 }
 
-/// Guarantees: help explains which runtimes have names, and what the exit status is.
+/// Guarantees: the help explains which runtimes have names, and the exit statuses.
 #[test]
 fn help() {
     let folder = tempfile::tempdir().unwrap();
@@ -77,8 +77,7 @@ fn help() {
     assert!(["start", "stop", "status"].iter().all(|action| help.contains(action)), "{help}");
 }
 
-/// Guarantees: whoever has all running threads stopped is warned of what that does to long system calls, and nobody
-/// else is.
+/// Guarantees: stopping all running threads gives a warning about its effect on long system calls, and only then.
 #[test]
 fn stops() {
     let folder = tempfile::tempdir().unwrap();
@@ -90,7 +89,7 @@ fn stops() {
     }
 }
 
-/// Guarantees: no such process, and no such command, is said in words, and nothing is written.
+/// Guarantees: a missing process or command is reported, and nothing is written.
 #[test]
 fn missing() {
     let folder = tempfile::tempdir().unwrap();
@@ -104,8 +103,7 @@ fn missing() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
-/// Guarantees: a file that cannot be written is found out before anything is sampled, and it is said how to write
-/// elsewhere.
+/// Guarantees: an unwritable file is detected before sampling, with a hint how to write elsewhere.
 #[test]
 fn unwritable() {
     let folder = tempfile::tempdir().unwrap();
@@ -118,8 +116,8 @@ fn unwritable() {
     assert!(!std::fs::exists(marker).unwrap(), "the command was not started");
 }
 
-/// Guarantees: whatever stands where the file should be is found out before the command is started, also what a link
-/// leads to, and so is a folder that is not there.
+/// Guarantees: anything that blocks the output file is detected before the command is started, also behind a link, and
+/// so is a missing folder.
 #[test]
 fn in_the_way() {
     let folder = tempfile::tempdir().unwrap();
@@ -136,7 +134,7 @@ fn in_the_way() {
     assert!(!folder.path().join("new").exists());
 }
 
-/// Guarantees: so is a file of another user's that only that one may replace, and a pipe that may not be written to.
+/// Guarantees: the same holds for a file that only another user may replace, and a pipe without write permission.
 #[test]
 fn in_the_way_of_somebody_else() {
     let Some(folder) = folder_for_nobody(0o1777) else { return };
@@ -151,13 +149,13 @@ fn in_the_way_of_somebody_else() {
     assert_eq!(std::fs::read_to_string(folder.path().join("out.svg")).unwrap(), "from before");
 }
 
-/// Runs profbridge as the user that may do nothing.
+/// Runs profbridge as an unprivileged user.
 fn as_nobody(folder: &Path, arguments: &[&str]) -> io::Result<Output> {
     let nobody = ["--reuid=65534", "--regid=65534", "--clear-groups", "--bounding-set=-all", "--inh-caps=-all"];
     Command::new("setpriv").args(nobody).args(program()).args(arguments).current_dir(folder).output()
 }
 
-/// A folder with these permissions, for that user. `None` where it cannot be taken on, which is said.
+/// A folder with these permissions, for that user. `None`, with a note, if the test cannot switch to this user.
 fn folder_for_nobody(mode: u32) -> Option<TempDir> {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), Permissions::from_mode(mode)).unwrap();
@@ -174,8 +172,8 @@ fn folder_for_nobody(mode: u32) -> Option<TempDir> {
     }
 }
 
-/// Guarantees: where the current folder is not ours to write to, the result that goes there by default is missed before
-/// anything is sampled, and it is said how to write elsewhere.
+/// Guarantees: if the default output in the current folder is not writable, this is detected before sampling, with a
+/// hint how to write elsewhere.
 #[test]
 fn unwritable_folder() {
     let Some(folder) = folder_for_nobody(0o555) else { return };
@@ -186,11 +184,11 @@ fn unwritable_folder() {
     assert!(output.stdout.is_empty(), "the command was not started");
 }
 
-/// Guarantees: without the right to trace a process it is said which one is missing and how to get it, and the process
-/// goes on.
+/// Guarantees: without the capability to trace a process, the message names it and how to get it, and the process
+/// continues.
 #[test]
 fn no_rights() {
-    // The user that may do nothing has to write its result somewhere.
+    // The unprivileged user must be able to write its result.
     let Some(folder) = folder_for_nobody(0o777) else { return };
     let mut program = TargetProgram::hot("600");
     program.tell();
@@ -202,7 +200,7 @@ fn no_rights() {
     program.end();
 }
 
-/// Guarantees: where no profbridge listens, its profiler cannot be asked, and the place that was tried is named.
+/// Guarantees: if no profbridge listens, the command fails and names the address that was tried.
 #[test]
 fn nobody_listens() {
     let folder = tempfile::tempdir().unwrap();

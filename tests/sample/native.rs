@@ -1,4 +1,4 @@
-//! Names of native code that stand in no symbol table of the program.
+//! Names of native code that is in no symbol table of the program.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -9,13 +9,13 @@ use std::process::Command;
 use super::{Stacks, alone, stops};
 use crate::process::{command, finished};
 
-/// Runs for as many rounds as take about a second, and longer where the machine is busy.
+/// Runs for as many rounds as normally take about a second, and longer on a busy machine.
 const HEAD: &str = "
 #include <time.h>
 static double now(void) { struct timespec t; clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t); return t.tv_sec + t.tv_nsec * 1e-9; }
 ";
 
-/// Builds a program in a folder. `None` where there is no compiler for it.
+/// Builds a program in a folder. `None` if there is no compiler for it.
 fn build(folder: &Path, compiler: &str, file: &str, source: &str, options: &[&str]) -> Option<()> {
     fs::write(folder.join(file), format!("{HEAD}{source}")).unwrap();
     match Command::new(compiler).current_dir(folder).arg(file).args(options).status() {
@@ -28,7 +28,7 @@ fn build(folder: &Path, compiler: &str, file: &str, source: &str, options: &[&st
     Some(())
 }
 
-/// Samples `./program` from start to end, with variables.
+/// Samples `./program` from start to end, with environment variables.
 fn sample(folder: &Path, variables: &[(&str, &str)]) -> Stacks {
     let arguments = [&["sample", "-o", "out.folded"], stops(), &["--", "./program"]].concat();
     let alone = alone();
@@ -38,7 +38,7 @@ fn sample(folder: &Path, variables: &[(&str, &str)]) -> Stacks {
     Stacks::read(&folder.join("out.folded")).under("[running]")
 }
 
-/// Guarantees: time in the stubs of a program is shown as that of calls of the functions that they are for.
+/// Guarantees: time in the stubs of a program is shown as calls of the functions that they belong to.
 #[test]
 fn stubs() {
     let folder = tempfile::tempdir().unwrap();
@@ -58,7 +58,7 @@ fn stubs() {
     assert!(stacks.by_leaf().keys().all(|name| !name.starts_with("[program]")), "{:?}", stacks.by_leaf());
 }
 
-/// Guarantees: each inlined lambda has a row of its own, which says where it stands.
+/// Guarantees: each inlined lambda has its own row with its source position.
 #[test]
 fn lambdas() {
     let folder = tempfile::tempdir().unwrap();
@@ -76,8 +76,8 @@ fn lambdas() {
     assert_eq!(lambdas.count(), 3, "{leaves:?}");
 }
 
-/// Guarantees: a stripped program has the names of the debug file that a server has, of which the environment says
-/// where it is; with a server that only listens, the run comes to an end as well.
+/// Guarantees: a stripped program gets names from the debug file on a server configured in the environment; if the
+/// server never answers, the run still ends.
 #[test]
 fn symbols_of_a_server() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Node programs, on every Node that is found, in each tier of V8.
+//! Node programs, on every Node version found, in each tier of V8.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::{Stacks, alone, by_some_run, measured, stops};
 use crate::process::{Finished, run};
 
-/// Functions with known parts of the time, and callers of every kind: it prints what its own clock says of each.
+/// Functions with known shares of time, and callers of every kind; it prints the shares measured by its own clock.
 const SHARES: &str = r#"
 'use strict';
 class Shop {
@@ -41,7 +41,7 @@ async function main(end) {
 main(Number(process.argv[2]) * 1000000);
 "#;
 
-/// Threads: one that computes, and the first one, which waits.
+/// Two threads: one computes, and the main thread waits.
 const THREADS: &str = r#"
 'use strict';
 const { Worker, isMainThread, workerData } = require('worker_threads');
@@ -58,7 +58,7 @@ if (isMainThread) {
 }
 "#;
 
-/// Functions that are compiled, run once and thrown away: name, file and line have the same number.
+/// Functions that are compiled, run once and discarded: name, file and line have the same number.
 const MADE: &str = r#"
 'use strict';
 const vm = require('vm');
@@ -70,8 +70,8 @@ for (let number = 0; process.cpuUsage().user < 3000000; number++) {
 }
 "#;
 
-/// Text, regular expressions, sorting, maps, generators, exceptions and promises, without a function that takes most of
-/// the time: what a program in all tiers at once does, whose objects move.
+/// Text, regular expressions, sorting, maps, generators, exceptions and promises, without a dominant function: a
+/// program in all tiers at once, whose objects move.
 const MIXED: &str = r#"
 'use strict';
 const { EventEmitter } = require('events');
@@ -101,7 +101,7 @@ async function steps(n) { if (n === 0) return 1; await null; return 1 + await st
 })();
 "#;
 
-/// A module that has Python execute a program in the thread that loads it.
+/// A module that runs a Python program in the thread that loads it.
 const EMBEDS: &str = r#"
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -118,7 +118,8 @@ fn untested(why: &str) {
     std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
 }
 
-/// The Nodes of this machine with their major versions: the one on the path, and what a test names.
+/// The Nodes of this machine with their major versions: the one on the path, and those named by the environment
+/// variable.
 fn nodes() -> Vec<(u32, PathBuf)> {
     let named = std::env::var_os("PROFBRIDGE_TEST_NODES").unwrap_or_default();
     let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
@@ -137,13 +138,13 @@ fn nodes() -> Vec<(u32, PathBuf)> {
     found.into_iter().filter(|(major, _)| [18, 20, 22, 24].contains(major)).collect()
 }
 
-/// Those of these flags that a Node knows.
+/// Those of these flags that a Node supports.
 fn known<'a>(node: &Path, flags: &[&'a str]) -> Vec<&'a str> {
     let knows = |flag: &&str| Command::new(node).args([*flag, "-e", "0"]).output().unwrap().status.success();
     flags.iter().copied().filter(knows).collect()
 }
 
-/// Samples a program from start to end into a file in its folder.
+/// Samples a program from start to end into a file in this folder.
 fn sampled(folder: &Path, node: &Path, output: &str, arguments: &[&str]) -> Finished {
     let options = ["sample", "--rate", "199", "-o", output];
     let arguments = [&options, stops(), &["--", node.to_str().unwrap()], arguments].concat();
@@ -154,15 +155,15 @@ fn sampled(folder: &Path, node: &Path, output: &str, arguments: &[&str]) -> Fini
     finished
 }
 
-/// What was sampled, without the names of threads: Node's first one is `main`, as functions of the programs are.
+/// The sampled stacks without thread names: Node's main thread is called `main`, like functions of the programs.
 fn stacks_of(folder: &Path) -> Stacks {
     let mut stacks = Stacks::read(&folder.join("out.folded"));
     stacks.0.iter_mut().for_each(|(stack, _)| drop(stack.remove(1)));
     stacks
 }
 
-/// Of the time with a function of the program on the stack, the part in percent that has one that is not told. What is
-/// sampled before the program runs may be in code that is not known yet.
+/// The percentage of unknown functions, in time with a function of the program on the stack. Samples before the program
+/// runs may be in code that is not known yet.
 fn untold(stacks: &Stacks, within: &str) -> f64 {
     let all = stacks.0.iter().filter(|(stack, _)| stack.iter().any(|name| name == within));
     let is_untold = |stack: &[String]| stack.iter().any(|name| name == "[unknown function]" || name == "[unknown]");
@@ -174,16 +175,16 @@ fn untold(stacks: &Stacks, within: &str) -> f64 {
     untold as f64 * 100.0 / whole as f64
 }
 
-/// Whether the result says which parts of the running time have which quality, and these are all of it.
+/// Whether the report divides the running time by quality, with parts that sum up to 100 %.
 fn says_quality(finished: &Finished) -> bool {
     let line = finished.stderr.lines().find_map(|line| line.strip_prefix("running time of Node: "));
     let parts = line.unwrap_or_default().split(", ").map(|part| part.split(' ').next()?.parse::<f64>().ok());
     parts.sum::<Option<f64>>().is_some_and(|sum| (sum - 100.0).abs() < 0.2)
 }
 
-/// Guarantees: in every version and every tier of V8, functions have the part of the time that the program's own clock
-/// says, nine tenths of the time have every function told, and their callers are in their order: getters, arrow
-/// functions, built-in functions that call back, generators and asynchronous functions.
+/// Guarantees: in every version and tier of V8, functions have the share of time that the program's own clock measures;
+/// in nine tenths of the time every function is known; and callers are in the right order: getters, arrow functions,
+/// built-in functions that call back, generators and asynchronous functions.
 #[test]
 fn shares() {
     let folder = tempfile::tempdir().unwrap();
@@ -191,7 +192,7 @@ fn shares() {
     let tiers: [(&str, &[&str]); 4] = [
         ("Ignition", &["--no-opt", "--no-sparkplug", "--no-maglev", "--max-opt=0"]),
         ("Sparkplug", &["--no-opt", "--no-maglev", "--always-sparkplug"]),
-        // What Maglev inlines is not known.
+        // Functions inlined by Maglev are not known.
         ("Maglev", &["--maglev", "--max-opt=2", "--no-maglev-inlining"]),
         ("TurboFan", &["--no-maglev-inlining"]),
     ];
@@ -205,7 +206,7 @@ fn shares() {
                 let stacks = stacks_of(folder.path());
                 let running = Stacks(stacks.0.iter().filter(|(stack, _)| stack[0] != "[waiting]").cloned().collect());
                 let untold = untold(&running, "main");
-                // A closure that was just made has moved or is gone where a busy machine reads it late.
+                // On a busy machine a new closure may have moved or been freed before it is read.
                 measured!(untold < 10.0, "Node {major}, {tier}: {untold:.2} % is not told");
                 let said: Vec<f64> = serde_json::from_str(finished.stdout.trim()).unwrap();
                 let names = ["seventy", "twenty", "ten"];
@@ -233,7 +234,7 @@ fn shares() {
                         Some(_) => known(&["main", "steps", "get step", "each", "timed", "ten"]),
                         None => true,
                     };
-                    // Of the instruction at which a frame is entered or left, its caller is not known for certain.
+                    // At the instruction where a frame is entered or left, its caller is uncertain.
                     assert!(in_order || *nano * 50 < own, "Node {major}, {tier}: {nano} ns {shown:?}");
                 }
                 Ok(())
@@ -242,8 +243,8 @@ fn shares() {
     }
 }
 
-/// Guarantees: isolates of other threads are read as the first one is, a blocked thread shows the function that waits,
-/// and is not stopped: its wait is not cut short.
+/// Guarantees: isolates of other threads are read like the first one; a blocked thread shows the function that waits,
+/// and is not stopped, so its wait is not interrupted.
 #[test]
 fn threads() {
     let folder = tempfile::tempdir().unwrap();
@@ -256,14 +257,14 @@ fn threads() {
             let (waiting, running): (Vec<_>, Vec<_>) =
                 stacks.0.into_iter().partition(|(stack, _)| stack[0] == "[waiting]");
             let (waits, computes) = (Stacks(waiting).total("waits"), Stacks(running).total("computes"));
-            // The program's own start is part of its two seconds, and a busy machine looks seldom.
+            // The program's start is part of its two seconds, and a busy machine samples rarely.
             measured!(waits > 500_000_000 && computes > 500_000_000, "Node {major}: {waits} and {computes} ns");
             Ok(())
         });
     }
 }
 
-/// Guarantees: functions that are compiled and thrown away all the time never have the file or the line of another one.
+/// Guarantees: functions that are constantly compiled and discarded never get the file or the line of another one.
 #[test]
 fn thrown_away() {
     let folder = tempfile::tempdir().unwrap();
@@ -277,15 +278,15 @@ fn thrown_away() {
                 for frame in chunk["profile"]["frames"].as_array().into_iter().flatten() {
                     let (name, file) =
                         (frame["function"].as_str().unwrap_or(""), frame["filename"].as_str().unwrap_or(""));
-                    // TurboFan may have inlined others into it, which its frame then says.
+                    // TurboFan may have inlined others into it; then its frame says so.
                     let name = name.strip_suffix(" [with inlined functions]").unwrap_or(name);
                     let of_name = name.strip_prefix("made_");
                     let of_file = file.strip_prefix("/made/").and_then(|file| file.strip_suffix(".js"));
                     if name.is_empty() || (of_name.is_none() && of_file.is_none()) {
                         continue;
                     }
-                    // The script itself, whose value is the function. It is compiled without positions, so that it has
-                    // a line only where V8 needed them.
+                    // The script itself, whose value is the function. It is compiled without positions, so it only has
+                    // a line if V8 needed one.
                     if name == "<anonymous>" && matches!(frame["lineno"].as_u64(), None | Some(1)) {
                         continue;
                     }
@@ -293,15 +294,15 @@ fn thrown_away() {
                     seen.insert(name.to_owned());
                 }
             }
-            // A busy machine looks seldom at functions that last for a millisecond.
+            // A busy machine rarely samples functions that last for a millisecond.
             measured!(seen.len() > 5, "Node {major}: {} functions", seen.len());
             Ok(())
         });
     }
 }
 
-/// Guarantees: the lines of functions, and where in them they are, are those of the program's text; built-in functions
-/// and Node's own are named too.
+/// Guarantees: the lines of functions, and the current lines in them, match the program's text; built-in functions and
+/// Node's own have names too.
 #[test]
 fn lines() {
     let folder = tempfile::tempdir().unwrap();
@@ -329,7 +330,7 @@ fn lines() {
                         }
                     }
                 }
-                // As Sentry's SDK says them: where the caller was.
+                // As in Sentry's SDK: the line of the call.
                 for (name, called_at) in [
                     ("seventy", "this.sum += work"),
                     ("twenty", "=> twenty(count)"),
@@ -339,9 +340,9 @@ fn lines() {
                 ] {
                     let called_at = if name == "each" { line("[1].forEach") } else { line(called_at) };
                     let lines = said.get(name).cloned().unwrap_or_default();
-                    // Of the instruction at which a frame is entered or left, its caller is not known for certain.
+                    // At the instruction where a frame is entered or left, its caller is uncertain.
                     measured!(lines.len() <= 2, "Node {major} {flags:?}: {name}: {said:?}");
-                    // What a busy machine did not look at is not there.
+                    // A busy machine may miss some.
                     measured!(lines.contains(&called_at), "Node {major} {flags:?}: {name} {called_at}: {said:?}");
                 }
                 Ok(())
@@ -350,8 +351,8 @@ fn lines() {
     }
 }
 
-/// Guarantees: of a program that is in all tiers at once, and whose objects move, no function is on the stack that is
-/// not told in nine tenths of the time, and the result says how much of the time has which quality.
+/// Guarantees: for a program in all tiers at once, whose objects move, all functions on the stack are known in nine
+/// tenths of the time, and the report shows how much of the time has which quality.
 #[test]
 fn mixed() {
     let folder = tempfile::tempdir().unwrap();
@@ -369,7 +370,7 @@ fn mixed() {
     }
 }
 
-/// Guarantees: where a function of a Node program calls Python, both have their functions in one stack, in their order.
+/// Guarantees: if a function of a Node program calls Python, one stack contains the functions of both, in order.
 #[test]
 fn with_python() {
     let folder = tempfile::tempdir().unwrap();

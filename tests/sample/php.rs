@@ -1,4 +1,4 @@
-//! PHP programs, on every PHP that is found.
+//! PHP programs, on every PHP version found.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,8 +6,8 @@ use std::process::Command;
 use super::{Stacks, alone, by_some_run, measured, stops};
 use crate::process::run;
 
-/// A program whose innermost function runs from its start to its end, called through methods, native functions
-/// (`array_map`, `usort`), a closure, a generator and `eval`; and that then waits.
+/// A program whose innermost function runs the whole time, called through methods, native functions (`array_map`,
+/// `usort`), a closure, a generator and `eval`, and which then waits.
 const PROGRAM: &str = r#"<?php
 namespace Läden;
 
@@ -53,7 +53,7 @@ function arbeite($seconds)
         }
         $used = \getrusage();
     } while ($used['ru_utime.tv_sec'] * 1e6 + $used['ru_utime.tv_usec'] < $end);
-    // What ran last may be read somewhat later, and its callers are only known while it has not returned.
+    // The last function may be read a little later, and its callers are only known until it returns.
     \usleep(300000);
     return $sum;
 }
@@ -66,7 +66,7 @@ function warte()
 (new Korb)->summe(2);
 "#;
 
-/// A program that says how much processor time three functions of its own had, by its own clock, in microseconds.
+/// A program that prints the processor time of three of its functions by its own clock, in microseconds.
 const SHARES: &str = r#"<?php
 function now() {
     $used = getrusage();
@@ -88,7 +88,7 @@ while (now() - $begin < $argv[1] * 1e6) {
 file_put_contents($argv[2], implode("\n", $times));
 "#;
 
-/// What executes PHP's functions natively.
+/// The native function that executes PHP code.
 const EVALUATION: &str = "execute_ex";
 
 fn untested(why: &str) {
@@ -99,7 +99,7 @@ fn untested(why: &str) {
 fn phps() -> Vec<(String, PathBuf)> {
     let versions = ["7.3", "7.4", "8.0", "8.1", "8.2", "8.3", "8.4", "8.5"];
     let system = versions.map(|version| PathBuf::from(format!("/usr/bin/php{version}")));
-    // What a test may name besides.
+    // Additional ones named by the environment variable.
     let named = std::env::var_os("PROFBRIDGE_TEST_PHPS").unwrap_or_default();
     let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
     let question = "echo PHP_MAJOR_VERSION, '.', PHP_MINOR_VERSION, ' ', (int) PHP_ZTS;";
@@ -138,15 +138,15 @@ fn nano(stacks: &[&(Vec<String>, u64)]) -> u64 {
     stacks.iter().map(|(_, nano)| nano).sum()
 }
 
-/// Whether these are on the stack, in this order.
+/// Whether these functions are on the stack, in this order.
 fn has_in_order(stack: &[String], wanted: &[&str]) -> bool {
     let mut stack = stack.iter();
     wanted.iter().all(|wanted| stack.any(|name| name.contains(wanted)))
 }
 
-/// Guarantees: of a program that runs and then waits, all functions are there, its own and PHP's, from the script to
-/// the one that runs, in their order and in the places of native frames; and no frame of the evaluation function is
-/// left.
+/// Guarantees: for a program that runs and then waits, all functions are on the stack, its own and PHP's, from the
+/// script to the running one, in order and at the places of their native frames; and no frame of the evaluation
+/// function is left.
 #[test]
 fn every_version() {
     for (version, php) in phps() {
@@ -172,9 +172,8 @@ fn every_version() {
             ];
             let busy = with(r"Läden\arbeite", &running);
             let waits = with(r"Läden\warte", &waiting);
-            // Of what may be freed at any time, what is seen for the first time of a thread that runs is not believed.
-            // Nor is a native function named then whose code has gone over to another one, as `usort` does in some
-            // builds.
+            // Data that may be freed at any time is not trusted the first time a running thread shows it. Nor is a
+            // native function named whose code has already jumped to another one, as `usort` does in some builds.
             let mut own = [&callers[..], &["eval", r"Läden\arbeite"]].concat();
             own.retain(|name| *name != "usort");
             let (busy, others): (Vec<_>, Vec<_>) = busy.into_iter().partition(|(stack, _)| has_in_order(stack, &own));
@@ -198,7 +197,7 @@ fn every_version() {
     }
 }
 
-/// Guarantees: the time of functions is what the program's own clock says, within two points.
+/// Guarantees: the times of functions equal those of the program's own clock within two percentage points.
 #[test]
 fn shares() {
     for (version, php) in phps() {
@@ -214,7 +213,7 @@ fn shares() {
             let all: u64 = times.iter().sum();
             for (time, own) in times.iter().zip(&own) {
                 let (share, own) = (*time as f64 * 100.0 / all as f64, own * 100.0 / sum);
-                // So many samples scatter so far: four times their standard deviation, in points.
+                // The expected scatter of this many samples: four standard deviations, in percentage points.
                 let samples = all as f64 * 997e-9;
                 let scatter = 4.0 * (own * (100.0 - own) / samples).sqrt();
                 let is_close = (share - own).abs() < scatter.max(2.0);

@@ -1,4 +1,4 @@
-//! Python programs, on every Python that is found.
+//! Python programs, on every Python version found.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -11,8 +11,8 @@ use profbridge_wire::otlp::Limits;
 use super::{Stacks, alone, by_some_run, measured, stops};
 use crate::process::{Finished, run};
 
-/// A program whose innermost function runs from its start to its end, called through a method, C code (`sorted`), a
-/// lambda, generators and `eval`, while another thread waits.
+/// A program whose innermost function runs the whole time, called through a method, C code (`sorted`), a lambda,
+/// generators and `eval`, while another thread waits.
 const PROGRAM: &str = r#"
 import sys, threading, time
 
@@ -49,8 +49,8 @@ event.set()
 thread.join()
 "#;
 
-/// A program whose two threads run at the same time, as far as the interpreter lets them: the same function, for
-/// another caller each.
+/// A program whose two threads run in parallel, as far as the interpreter allows: the same function with different
+/// callers.
 const AT_ONCE: &str = r#"
 import sys, threading, time
 
@@ -76,10 +76,10 @@ second(float(sys.argv[1]))
 thread.join()
 "#;
 
-/// What executes Python's functions natively; without the word's beginning, as symbols of parts of it have it.
+/// The native function that executes Python code; without the leading underscore, like symbols of its parts.
 const EVALUATION: &str = "PyEval_EvalFrameDefault";
 
-/// Says why something is not tested here.
+/// Prints why something is not tested here.
 pub(super) fn untested(why: &str) {
     std::io::Write::write_fmt(&mut std::io::stderr(), format_args!("untested here: {why}\n")).ok();
 }
@@ -88,7 +88,7 @@ pub(super) fn untested(why: &str) {
 pub(super) fn pythons() -> Vec<(u32, PathBuf)> {
     let versions = std::env::home_dir().and_then(|home| std::fs::read_dir(home.join(".pyenv/versions")).ok());
     let versions = versions.into_iter().flatten().flatten().map(|version| version.path().join("bin/python3"));
-    // What a test may name besides.
+    // Additional ones named by the environment variable.
     let named = std::env::var_os("PROFBRIDGE_TEST_PYTHONS").unwrap_or_default();
     let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
     let system = ["/usr/bin/python3", "python3"].map(PathBuf::from);
@@ -119,15 +119,15 @@ fn sampled(folder: &Path, python: &Path, arguments: &[&str]) -> Stacks {
     Stacks::read(&folder.join("out.folded"))
 }
 
-/// Whether these are on the stack, in this order.
+/// Whether these functions are on the stack, in this order.
 pub(super) fn has_in_order(stack: &[String], wanted: &[&str]) -> bool {
     let mut stack = stack.iter();
     wanted.iter().all(|wanted| stack.any(|name| name == wanted))
 }
 
-/// Guarantees: of a program that runs and a thread of it that waits, all Python functions are there, from the outermost
-/// to the one that runs, in their order and in the places of native frames; and no frame of the evaluation function is
-/// left.
+/// Guarantees: for a program that runs and its waiting thread, all Python functions are on the stack, from the
+/// outermost to the running one, in order and at the places of their native frames; and no frame of the evaluation
+/// function is left.
 #[test]
 fn every_version() {
     let folder = tempfile::tempdir().unwrap();
@@ -144,7 +144,7 @@ fn every_version() {
             let stacks = sampled(folder.path(), &python, &[program.to_str().unwrap(), "2"]);
             let (running, waiting): (Vec<_>, Vec<_>) = stacks.0.iter().partition(|(stack, _)| stack[0] != "[waiting]");
             let method = "Späte.methode";
-            // Before 3.11 only methods say what they belong to.
+            // Before 3.11 only methods have a qualified name.
             let lambda = if minor >= 11 { "Späte.methode.<locals>.<lambda>" } else { "<lambda>" };
             // Without the time before the program runs and after it ends.
             let busy = |name: &str, (stack, _): &&&(Vec<String>, u64)| stack.iter().any(|frame| frame == name);
@@ -154,7 +154,7 @@ fn every_version() {
             type Of<'a> = Vec<&'a (Vec<String>, u64)>;
             let (whole, partly): (Of<'_>, Of<'_>) =
                 own.iter().map(|stack| **stack).partition(|stack| has_in_order(&stack.0, &wanted));
-            // Of a sample in a hundred, callers may not be readable, and are left out: what is there is in order.
+            // In one of a hundred samples some callers may be unreadable and missing; the others are in order.
             for (stack, _) in &partly {
                 let shown: Vec<&str> = stack.iter().map(String::as_str).filter(|name| wanted.contains(name)).collect();
                 let wanted: Vec<String> = wanted.map(str::to_owned).to_vec();
@@ -181,7 +181,7 @@ fn every_version() {
     }
 }
 
-/// Guarantees: a script that was started by a relative path has its whole path, whatever Python has.
+/// Guarantees: a script started by a relative path is shown with its absolute path, whatever Python stores.
 #[test]
 fn whole_path_of_a_script() {
     let folder = tempfile::tempdir().unwrap();
@@ -195,9 +195,9 @@ fn whole_path_of_a_script() {
     }
 }
 
-/// Guarantees: of threads that run at the same time, also without the global lock, where each executes a copy of the
-/// function's instructions, each has its own callers and nothing of the other one's, and all of its time. Of a sample
-/// in a hundred, callers may not be readable, and are left out.
+/// Guarantees: threads that run in parallel, also without the global lock, where each executes its own copy of the
+/// function's instructions, have only their own callers, and all of their time. In one of a hundred samples some
+/// callers may be unreadable and missing.
 #[test]
 fn threads_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -217,7 +217,7 @@ fn threads_at_once() {
                     [_, is_second] => own[usize::from(is_second)] += nano,
                 }
             }
-            // Chance puts a few of three hundred into one run.
+            // By chance a few of three hundred may be in one run.
             measured!(left_out < 150_000_000, "{python:?}: {left_out} ns");
             measured!(own.iter().all(|nano| *nano > 1_200_000_000), "{python:?}: {own:?} ns");
             Ok(())
@@ -225,8 +225,8 @@ fn threads_at_once() {
     }
 }
 
-/// A program of two pairs of functions that call each other in turn, some hundred times a second: what runs innermost
-/// says which caller it cannot have.
+/// A program of two pairs of functions that call each other alternately, some hundred times a second: the innermost
+/// function determines which callers are impossible.
 const IN_TURN: &str = r#"
 import sys, time
 
@@ -255,8 +255,8 @@ while time.time() < end:
     shop.price(20000)
 "#;
 
-/// A program whose three threads wait for the interpreter, for a processor and for time in one function after the other,
-/// each with a name of its own for a fifth of a second. It prints when each began and ended.
+/// A program whose three threads wait for the interpreter, for a CPU and for a timeout in one function after the other,
+/// each with its own name for a fifth of a second. It prints when each began and ended.
 const ONE_AFTER_THE_OTHER: &str = r#"
 import sys, threading, time
 
@@ -280,14 +280,14 @@ while time.monotonic() < until:
     number += 1
 "#;
 
-/// Guarantees: no wait has a function that did not run then, though its thread met the same native stack before, in other
-/// functions.
+/// Guarantees: no wait is shown in a function that was not running then, though its thread had the same native stack
+/// before, in other functions.
 #[test]
 fn waits_have_the_functions_of_their_time() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("program.py");
     std::fs::write(&program, ONE_AFTER_THE_OTHER).unwrap();
-    // A sample begins at most a period before its stack was read.
+    // A sample begins at most one period before its stack was read.
     let late = 50_000_000;
     for (_, python) in pythons() {
         let arguments = ["sample", "-o", "out.otlp", "--", python.to_str().unwrap(), program.to_str().unwrap(), "4"];
@@ -321,8 +321,8 @@ fn waits_have_the_functions_of_their_time() {
     }
 }
 
-/// Guarantees: beside neighbours that keep all processors busy no function has a caller that never calls it; of those
-/// that are not known, which are few, a frame says so.
+/// Guarantees: even if other programs keep all CPUs busy, no function is shown with a caller that never calls it; the
+/// few unknown callers are marked by a frame.
 #[test]
 fn callers_are_right_or_missing() {
     let folder = tempfile::tempdir().unwrap();

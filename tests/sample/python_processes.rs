@@ -1,5 +1,5 @@
-//! What Python programs are in besides one interpreter of one process: ways to call functions, forks, namespaces of
-//! process ids, other programs that embed it, several interpreters.
+//! Python programs beyond one interpreter in one process: ways to call functions, forks, PID namespaces, other programs
+//! that embed Python, several interpreters.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use super::{Stacks, by_some_run, measured, stops};
 use crate::process::{Finished, run};
 use crate::targets::embedded;
 
-/// Each process waits in its own functions for three seconds, of which a started process may take some to be found.
+/// Each process waits in its own functions for three seconds, of which finding a new process may take a part.
 const SECONDS: &str = "3";
 const FOUND: u64 = 1_000_000_000;
 
@@ -29,8 +29,8 @@ fn sampled(folder: &Path, output: &str, options: &[&str], command: &[&str]) -> F
     finished
 }
 
-/// The function, file and line of a Python frame of a chunk; `None` of native ones. Before 3.11 programs do not know
-/// what a function belongs to.
+/// The function, file and line of a Python frame of a chunk; `None` for native frames. Before 3.11 programs do not know
+/// the qualified names of functions.
 fn python_frame(frame: &Value, minor: u32) -> Option<(String, String, u64)> {
     let text = |key: &str| frame[key].as_str().map(str::to_owned);
     text("module")?;
@@ -43,8 +43,8 @@ fn python_frame(frame: &Value, minor: u32) -> Option<(String, String, u64)> {
     Some((function, text("abs_path").or(text("filename"))?, frame["lineno"].as_u64()?))
 }
 
-/// Guarantees: whatever way functions are called in, the frames of a thread that waits are those that the program
-/// itself says, one for one: functions, files and lines.
+/// Guarantees: however functions are called, the frames of a waiting thread are exactly those that the program itself
+/// reports: functions, files and lines.
 #[test]
 fn frames_are_what_the_program_says() {
     let folder = tempfile::tempdir().unwrap();
@@ -62,7 +62,7 @@ fn frames_are_what_the_program_says() {
                 let frames = stack.as_array().unwrap().iter().rev();
                 let frame = |at: &Value| &profile["frames"][at.as_u64().unwrap() as usize];
                 let frames: Vec<_> = frames.filter_map(|at| python_frame(frame(at), minor)).collect();
-                // The function that waits does nothing else, but for its first and last moments.
+                // The waiting function does nothing else, except for its first and last moments.
                 if frames.last().is_some_and(|(function, ..)| function == "waits_here") && frames == truth[thread] {
                     *seen.entry(thread.to_owned()).or_default() += 1;
                 } else if frames.iter().any(|(function, ..)| function == "waits_here") {
@@ -79,8 +79,8 @@ fn frames_are_what_the_program_says() {
     }
 }
 
-/// The waiting time of the process whose waiting threads have this function, by the name of the process. No other
-/// function of the list is in the same stack.
+/// The waiting time with this function on the stack, by process name. No other function of the list may be on the same
+/// stack.
 fn waiting(stacks: &Stacks, function: &str) -> BTreeMap<String, u64> {
     let functions = ["in_parent", "in_thread", "in_first_child", "in_second_child", "in_grandchild"];
     let mut nano = BTreeMap::new();
@@ -95,8 +95,8 @@ fn waiting(stacks: &Stacks, function: &str) -> BTreeMap<String, u64> {
     nano
 }
 
-/// Checks that each process of `forks.py` is there with its own functions and no others. How much of it was seen is
-/// measured.
+/// Checks that each process of `forks.py` is shown with only its own functions. How much of it was sampled is a
+/// measurement.
 fn check_forks(stacks: &Stacks, python: &Path) -> Result<(), String> {
     let of = |function: &str| {
         let nano = waiting(stacks, function);
@@ -104,7 +104,7 @@ fn check_forks(stacks: &Stacks, python: &Path) -> Result<(), String> {
         found
     };
     let (parent, second, grandchild) = (of("in_parent"), of("in_second_child"), of("in_grandchild"));
-    // The first process has a thread, and its first child.
+    // The first process has a thread, and so has its first child.
     let threads = of("in_thread");
     let said = format!("{python:?}: {parent:?}, {second:?}, {grandchild:?}, {threads:?}");
     for (found, wanted) in [(&parent, 1), (&second, 1), (&grandchild, 1), (&threads, 2)] {
@@ -112,15 +112,15 @@ fn check_forks(stacks: &Stacks, python: &Path) -> Result<(), String> {
     }
     assert!(second.iter().chain(&grandchild).all(|one| !threads.contains(one)), "{said}");
     for (found, wanted) in [(&parent, 1), (&second, 1), (&grandchild, 1), (&threads, 2)] {
-        // A busy machine may find what was started late, and see less of it.
+        // A busy machine may find a new process late, and sample less of it.
         measured!(found.len() >= wanted, "{said}");
     }
     assert!(threads.contains(&parent[0]), "{said}");
     Ok(())
 }
 
-/// Guarantees: of processes that a Python program forks, before it has other threads and after, and of what these fork,
-/// the functions are those that each executes.
+/// Guarantees: processes forked by a Python program, before it has other threads and after, and their own forked
+/// children, are shown with the functions that each executes.
 #[test]
 fn forks() {
     let folder = tempfile::tempdir().unwrap();
@@ -133,7 +133,7 @@ fn forks() {
     }
 }
 
-/// Guarantees: the same in a namespace of process ids, where Python knows its threads by other ids than the sampler.
+/// Guarantees: the same in a PID namespace, where Python's thread ids differ from the sampler's.
 #[test]
 fn namespaces_of_process_ids() {
     let folder = tempfile::tempdir().unwrap();
@@ -152,7 +152,7 @@ fn namespaces_of_process_ids() {
     }
 }
 
-/// The shared library of a Python, and its minor version, where it has one.
+/// The shared library of a Python with its minor version, if there is one.
 fn library((minor, python): (u32, PathBuf)) -> Option<(u32, PathBuf)> {
     let question =
         "import os, sysconfig as s; print(os.path.join(s.get_config_var('LIBDIR'), s.get_config_var('INSTSONAME')))";
@@ -162,8 +162,8 @@ fn library((minor, python): (u32, PathBuf)) -> Option<(u32, PathBuf)> {
     is_library.then_some((minor, path))
 }
 
-/// Guarantees: Pythons in a program of another language are read as well: loaded when it has run for a while, several
-/// versions in one process, and several interpreters in each.
+/// Guarantees: Pythons embedded in a program of another language are read as well: loaded late, several versions in one
+/// process, and several interpreters in each.
 #[test]
 fn embedded_interpreters() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Code that comes, goes and changes at one address: names are those that it had when it was sampled.
+//! Code that appears, disappears and changes at one address: names are those at the time of the sample.
 
 use std::path::Path;
 
@@ -6,11 +6,10 @@ use super::{Stacks, alone, by_some_run, measured, stops};
 use crate::process::run;
 use crate::targets::{replaced, replacing};
 
-/// How far a share of the time may be off, in percent of all: with some 200 samples or more, four times what chance
-/// does.
+/// The tolerance for a share of the time, in percentage points: four times the expected deviation of some 200 samples.
 const TOLERANCE: f64 = 14.0;
 
-/// Samples the program. Returns what was sampled, and the functions' processor times by its own clock.
+/// Samples the program. Returns the stacks, and the functions' processor times by its own clock.
 fn sample(folder: &Path, arguments: &[&str]) -> (Stacks, Vec<(String, u64)>) {
     let program = replaced().to_str().unwrap();
     let options = ["sample", "-o", "out.folded", "--mode", "cpu"];
@@ -26,7 +25,7 @@ fn sample(folder: &Path, arguments: &[&str]) -> (Stacks, Vec<(String, u64)>) {
     (stacks, spent.collect())
 }
 
-/// Whether each function has its share of all time.
+/// Checks that each function has its share of the total time.
 fn are_right(stacks: &Stacks, spent: &[(String, u64)]) -> Result<(), String> {
     let all: u64 = spent.iter().map(|(_, nano)| nano).sum();
     for (name, nano) in spent {
@@ -36,7 +35,7 @@ fn are_right(stacks: &Stacks, spent: &[(String, u64)]) -> Result<(), String> {
     Ok(())
 }
 
-/// Guarantees: of two libraries that come and go at one address, each has the time that it was executed.
+/// Guarantees: two libraries that are alternately loaded at one address each have their own execution time.
 #[test]
 fn libraries_at_one_address() {
     let folder = tempfile::tempdir().unwrap();
@@ -50,8 +49,8 @@ fn libraries_at_one_address() {
     });
 }
 
-/// Guarantees: code that is compiled at an address that other code had before has its own name from then on, and the
-/// earlier code keeps its name, whether a perf map or a jitdump file has them.
+/// Guarantees: code compiled at an address that other code had before has its own name from then on, and the earlier
+/// code keeps its name, whether the names are in a perf map or a jitdump file.
 #[test]
 fn code_at_one_address() {
     let folder = tempfile::tempdir().unwrap();
@@ -63,8 +62,8 @@ fn code_at_one_address() {
     }
 }
 
-/// Guarantees: text that a program moves to memory without a file, whether the kernel tells of it or not, keeps its
-/// names and its callers.
+/// Guarantees: text that a program moves to memory without a file keeps its names and callers, whether or not the
+/// kernel reports the move.
 #[test]
 fn moved_text() {
     let folder = tempfile::tempdir().unwrap();

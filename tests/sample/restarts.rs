@@ -1,4 +1,4 @@
-//! The sampler process ends before its time.
+//! Unexpected ends of the sampler process.
 
 use std::fs::read_to_string;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::process::eventually;
 const WAITS: &str = "echo ready; exec cat";
 
 impl Sampling {
-    /// The id of its sampler process, once there is another one than `before`.
+    /// The id of the sampler process, once it differs from `before`.
     fn sampler(&mut self, before: Option<u32>) -> u32 {
         let pid = self.child.id();
         eventually("a sampler process", || {
@@ -29,9 +29,9 @@ fn kill(pid: u32) {
     assert!(Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success());
 }
 
-/// Guarantees: a sampler process that is killed is replaced, the command goes on unharmed and its status comes back;
-/// the result says for how long nothing was sampled, and so does each thread's time in the file. The frame stands in
-/// the format that OpenTelemetry reads as well.
+/// Guarantees: a killed sampler process is replaced, the command continues undisturbed and its exit status is returned;
+/// the result shows the length of the gap, and so does each thread's time in the file. OTLP contains the gap as a frame
+/// as well.
 #[test]
 fn another_one_takes_its_place() {
     for name in ["out.folded", "out.otlp"] {
@@ -39,7 +39,8 @@ fn another_one_takes_its_place() {
         let arguments = ["-o", name, "--", "sh", "-c", WAITS];
         let mut sampling = Sampling::start(folder.path(), &arguments);
         assert_eq!(sampling.line(), "ready\n");
-        // Of the first one nothing may have arrived by now. What the second one says was sampled before the third.
+        // Samples of the first one may not have arrived yet. Those of the second arrive before it is replaced by the
+        // third.
         let first = sampling.sampler(None);
         kill(first);
         sampling.wait_for("ended by itself: signal 9; another one is started");
@@ -59,8 +60,8 @@ fn another_one_takes_its_place() {
     }
 }
 
-/// Guarantees: the same with a process that profbridge did not start; that it ends while there is no sampler process is
-/// found out by the next.
+/// Guarantees: the same for a process that profbridge did not start; if it ends while there is no sampler process, the
+/// next sampler process notices.
 #[test]
 fn a_process_of_somebody_else() {
     let folder = tempfile::tempdir().unwrap();
@@ -78,8 +79,8 @@ fn a_process_of_somebody_else() {
     assert!(finished.stdout.contains("ended by itself 2 times"), "{}", finished.stdout);
 }
 
-/// Guarantees: a sampler process that ends again and again is given up; what was sampled is written, and the command
-/// goes on to its own end.
+/// Guarantees: a sampler process that fails repeatedly is given up; the samples so far are written, and the command
+/// continues to its end.
 #[test]
 fn not_for_ever() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Ruby programs, on every Ruby that is found.
+//! Ruby programs, on every Ruby version found.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::process::Command;
 use super::{Stacks, alone, by_some_run, measured, stops};
 use crate::process::run;
 
-/// A program whose innermost function runs from its start to its end, called through a method, C functions that call
-/// back, a method made of a block, a rescue, evaluated text and a fiber, while one thread sleeps and another one reads.
-/// Begins after two seconds, in which a sampler without optimisations has read the interpreter's file.
-/// Says at its end how much processor time two functions took, of which one takes three times as much.
+/// A program whose innermost function runs the whole time, called through a method, C functions that call back, a
+/// method defined by a block, a rescue, evaluated text and a fiber, while one thread sleeps and another one reads. It
+/// begins after two seconds, when even an unoptimised sampler has read the interpreter's file. At its end it prints the
+/// processor time of two functions, one of which takes three times as much.
 const PROGRAM: &str = r#"
 class Shop
   def rank(depth)
@@ -59,7 +59,7 @@ Shop.new.rank(2)
 puts $long / ($long + $short)
 "#;
 
-/// The Rubies of this machine, and what a test may name besides (`PROFBRIDGE_TEST_RUBIES`), each with its version.
+/// The Rubies of this machine, and those named by `PROFBRIDGE_TEST_RUBIES`, each with its version.
 fn rubies() -> Vec<(String, PathBuf)> {
     let named = std::env::var_os("PROFBRIDGE_TEST_RUBIES").unwrap_or_default();
     let named: Vec<PathBuf> = std::env::split_paths(&named).collect();
@@ -72,7 +72,7 @@ fn rubies() -> Vec<(String, PathBuf)> {
     std::iter::once(PathBuf::from("ruby")).chain(named).filter_map(answer).collect()
 }
 
-/// The last parts of names: what is left without classes, which versions before 3.3 do not have.
+/// The last part of a name, without classes, which versions before 3.3 do not provide.
 fn method(name: &str) -> &str {
     name.rsplit(['#', '.']).next().unwrap_or(name)
 }
@@ -92,9 +92,9 @@ fn sampled(folder: &Path, ruby: &Path, program: &Path) -> (Stacks, String) {
     (Stacks::read(&folder.join("out.folded")), finished.stdout)
 }
 
-/// Guarantees: of a program that runs and threads of it that wait in a sleep and a read, Ruby functions are there in
-/// their order and in the places of native frames; what runs is found in at least 95 % of the time, and two functions'
-/// shares are those of the program's own clock.
+/// Guarantees: for a program that runs and its threads that wait in a sleep and a read, Ruby functions are in order and
+/// at the places of their native frames; the running function is found in at least 95 % of the time, and the shares of
+/// two functions equal those of the program's own clock.
 #[test]
 fn every_version() {
     let folder = tempfile::tempdir().unwrap();

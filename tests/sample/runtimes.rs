@@ -1,4 +1,4 @@
-//! Programs whose functions have no names from outside, and what is said of that.
+//! Programs whose functions have no names for a native profiler, and the hints about it.
 
 use std::io::Write;
 use std::process::{Command, Stdio};
@@ -40,7 +40,8 @@ fn sampled(folder: &std::path::Path, command: &[&str]) -> String {
     finished.stderr
 }
 
-/// Guarantees: of a Node program that is read from memory no flag is asked for, whether it was started with any or not.
+/// Guarantees: for a Node program that is read from memory no flag is suggested, whether it was started with one or
+/// not.
 #[test]
 fn node() {
     if !is_there("node", "--version") {
@@ -52,7 +53,7 @@ fn node() {
     for command in [&["node", "hot.js"][..], &flags] {
         by_some_run(|| {
             let said = sampled(folder.path(), command);
-            // What is read late on a busy machine has no name, and from a part of the time on this is said.
+            // Functions read late on a busy machine have no names, which is reported above a threshold.
             let is_named = !said.contains("of running time is in functions without names");
             measured!(is_named && said.contains("  hot"), "{said}");
             Ok(())
@@ -60,7 +61,7 @@ fn node() {
     }
 }
 
-/// Guarantees: a Java program is told what names its methods, and what completes its stacks.
+/// Guarantees: for a Java program the report says how to get names for its methods and complete stacks.
 #[test]
 fn java() {
     if !is_there("java", "-version") {

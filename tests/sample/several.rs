@@ -1,4 +1,4 @@
-//! Several processes in one run: by their ids, by a name, and what they start.
+//! Several processes in one run: by id, by name, and their descendants.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use super::{Sampling, Stacks};
 use crate::process::run;
 use crate::targets::{TargetProgram, worker};
 
-/// Two workers that a shell starts, below another shell.
+/// Two workers started by a shell, which another shell started.
 fn workers() -> String {
     let worker = worker().display();
     format!("exec 3<&0; sh -c '{worker} <&3 & {worker} <&3 & wait' <&3")
@@ -23,15 +23,15 @@ fn processes_with(folder: &Path, function: &str) -> Vec<String> {
     names
 }
 
-/// A worker that computes by now.
+/// Starts a worker and waits until it computes.
 fn working() -> TargetProgram {
     let mut program = TargetProgram::start(&mut Command::new(worker()));
     assert_eq!(program.line(), "ready\n");
     program
 }
 
-/// Guarantees: `--subprocesses` samples what a command starts and what that starts, each as a process of its own with
-/// its functions, and the command's status is still profbridge's.
+/// Guarantees: `--subprocesses` samples all descendants of a command, each as a separate process with its own
+/// functions, and the exit status is still the command's.
 #[test]
 fn what_a_command_starts() {
     let folder = tempfile::tempdir().unwrap();
@@ -52,8 +52,7 @@ fn what_a_command_starts() {
     assert!(!is_hinted && !finished.stderr.contains("children:"), "{}", finished.stderr);
 }
 
-/// Guarantees: a command that does nothing but wait for several processes is met with a hint that names the flag, while
-/// it runs.
+/// Guarantees: for a command that only waits for several processes, a hint names the flag while the command runs.
 #[test]
 fn a_hint_for_commands_that_wait() {
     let folder = tempfile::tempdir().unwrap();
@@ -64,8 +63,8 @@ fn a_hint_for_commands_that_wait() {
     assert_eq!(finished.stderr.matches("hint: the command waits").count(), 1, "{}", finished.stderr);
 }
 
-/// Guarantees: a running process is sampled with what it starts later, and the run ends with the last of them; nothing
-/// is done to them.
+/// Guarantees: a running process is sampled with the processes it starts later, and the run ends with the last of them;
+/// they are not affected.
 #[test]
 fn what_a_process_starts_later() {
     let folder = tempfile::tempdir().unwrap();
@@ -83,8 +82,8 @@ fn what_a_process_starts_later() {
     assert!(with.len() == 1 && with[0].starts_with("worker (pid "), "{with:?}");
 }
 
-/// Guarantees: several processes are sampled in one run, in any way of writing their ids, each once; one that is not
-/// there is named, and the others are sampled.
+/// Guarantees: several processes are sampled in one run, however their ids are written, each once; a missing one is
+/// reported, and the others are sampled.
 #[test]
 fn several_ids() {
     let folder = tempfile::tempdir().unwrap();
@@ -93,7 +92,7 @@ fn several_ids() {
     let arguments = ["-o", "out.folded", "--pid", &ids, "--pid", &first.pid(), "-p", "2147483632"];
     let mut sampling = Sampling::start(folder.path(), &arguments);
     sampling.wait_for(" as well");
-    // Each computes for half a second more, now that both are sampled, and ends.
+    // Now that both are sampled, each computes for half a second more and ends.
     first.close();
     second.close();
     let finished = sampling.ended_by_itself();
@@ -106,14 +105,14 @@ fn several_ids() {
     for name in &wanted {
         assert!(finished.stdout.contains(name), "no `{name}`: {}", finished.stdout);
     }
-    // What each says at its end: nothing was done to them.
+    // Their last output shows that they were not affected.
     for program in [&mut first, &mut second] {
         assert!(["0\n", "1\n"].contains(&program.line().as_str()));
     }
 }
 
-/// Guarantees: a name means all processes that have it, also those that start later; the first one is waited for as
-/// long as it would be sampled, which is said, and it is a failure where none comes.
+/// Guarantees: a name selects all processes that have it, including later ones; the run waits for the first one as long
+/// as it would sample, says so, and fails if none appears.
 #[test]
 fn a_name() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Who ends with whom, and who is told: `profbridge sample` and its command.
+//! Lifetimes and signals of `profbridge sample` and its command.
 
 use std::io::{Read, Write};
 use std::path::Path;
@@ -7,9 +7,8 @@ use std::process::{Command, Stdio};
 use super::{Sampling, Stacks, until_met};
 use crate::process::{Finished, eventually, program};
 
-/// A shell that says when it is there, counts the signals that it gets, and ends when its standard input does, or
-/// `after` so many of them. What it waits for says that it is there: only then does a terminal's Ctrl-C not end that,
-/// for which the shell would wait for ever.
+/// A shell that counts its signals. It ends when its standard input does, or after this many signals. The child that it
+/// waits for prints when it is ready: an earlier Ctrl-C could end the child, and the shell would then wait forever.
 fn counting(after: u32) -> String {
     format!(
         "n=0
@@ -30,8 +29,8 @@ fn start(folder: &Path, options: &[&str], script: &str) -> Sampling {
     sampling
 }
 
-/// Guarantees: a signal that profbridge alone gets is passed on to the command, which decides what it means: here its
-/// own exit status comes back, and the result is written.
+/// Guarantees: a signal that only profbridge gets is forwarded to the command, which handles it: here its own exit
+/// status is returned, and the result is written.
 #[test]
 fn signals_are_passed_on() {
     for name in ["TERM", "HUP", "INT"] {
@@ -44,7 +43,7 @@ fn signals_are_passed_on() {
     }
 }
 
-/// Guarantees: a command that takes a signal for no reason to end is waited for, and gets each signal of one request
+/// Guarantees: profbridge waits for a command that does not end after a signal, and forwards each signal of one request
 /// once.
 #[test]
 fn a_command_that_goes_on() {
@@ -60,7 +59,7 @@ fn a_command_that_goes_on() {
     assert_eq!(finished.stdout, "counted 1\n");
 }
 
-/// Guarantees: a command that a signal ends ends the run, with the status that a shell has for it.
+/// Guarantees: if a signal kills the command, the run ends with the exit status that a shell would return.
 #[test]
 fn a_command_that_dies_of_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -69,14 +68,14 @@ fn a_command_that_dies_of_it() {
     assert!(finished.stderr.contains("wrote out.folded"), "{}", finished.stderr);
 }
 
-/// Guarantees: Ctrl-C at a terminal reaches the command once, from the terminal, and the result is written.
+/// Guarantees: Ctrl-C in a terminal reaches the command once, from the terminal, and the result is written.
 #[test]
 fn a_terminal_interrupts_once() {
     interrupted_by_a_terminal("sh counting.sh", "the terminal sent SIGINT to the command");
 }
 
-/// Guarantees: so it does where the terminal does not reach the command, which has left its session: then it is passed
-/// on.
+/// Guarantees: the same holds if the terminal does not reach the command because it left the session: then the signal
+/// is forwarded.
 #[test]
 fn a_terminal_does_not_reach_other_sessions() {
     interrupted_by_a_terminal("setsid sh counting.sh", "SIGINT was passed on to the command");
@@ -96,9 +95,9 @@ fn interrupted_by_a_terminal(what: &str, said: &str) {
     assert!(finished.status.success(), "{}", finished.stdout);
 }
 
-/// Samples a command at a terminal of its own and presses Ctrl-C once it is there.
+/// Samples a command in a separate terminal and presses Ctrl-C once it is ready.
 fn at_a_terminal(folder: &Path, what: &str) -> Finished {
-    // Without `exec` some shells wait for it, get Ctrl-C as well, and end by it.
+    // Without `exec` some shells wait for it, and are ended by Ctrl-C too.
     let line = format!("exec {} sample -o out.folded -- {what}", program().join(" "));
     let mut script = Command::new("script")
         .args(["--quiet", "--return", "--flush", "--command", &line, "/dev/null"])
@@ -122,7 +121,7 @@ fn at_a_terminal(folder: &Path, what: &str) -> Finished {
     terminal.write_all(b"\x03").unwrap();
     wait_for("waiting for the command to end");
     wait_for("got INT");
-    // Only now it ends, and has counted by then.
+    // It ends only now, so it has counted all signals.
     drop(std::fs::File::options().write(true).open(folder.join("fifo")).unwrap());
     let shown = wait_for("counted");
     let status = eventually("the terminal closes", || script.try_wait().unwrap());
@@ -132,8 +131,8 @@ fn at_a_terminal(folder: &Path, what: &str) -> Finished {
     Finished { status, stdout: shown.clone(), stderr: shown }
 }
 
-/// Guarantees: a second signal ends profbridge and a command that ignores both; nothing of them is left, and the result
-/// that was written before stays.
+/// Guarantees: a second signal ends profbridge and a command that ignores both; no process is left, and the earlier
+/// result stays.
 #[test]
 fn twice_ends_both() {
     let folder = tempfile::tempdir().unwrap();
@@ -141,13 +140,13 @@ fn twice_ends_both() {
         let mut sampling = start(folder.path(), &[], "trap '' TERM INT HUP; echo ready; exec cat");
         sampling.signal("-TERM");
         sampling.wait_for("waiting for the command to end");
-        // What comes too soon belongs to the first.
+        // A signal that arrives too soon belongs to the first.
         eventually("the end", || {
             sampling.signal("-TERM");
             sampling.child.try_wait().unwrap()
         });
-        // Its standard output ends when nobody holds it any more: neither the command, which waits for a standard input
-        // that is open, nor the sampler process.
+        // Standard output is closed once no process has it: neither the command, whose standard input is still open,
+        // nor the sampler process.
         sampling.ended_by_itself()
     });
     assert_eq!(finished.status.code(), Some(130), "{}", finished.stderr);
@@ -155,7 +154,7 @@ fn twice_ends_both() {
     assert!(Stacks::read(&folder.path().join("out.folded")).nano() > 0);
 }
 
-/// Guarantees: when profbridge is killed, its command ends as well, whatever signals it ignores.
+/// Guarantees: if profbridge is killed, its command ends too, whatever signals it ignores.
 #[test]
 fn a_killed_profbridge_takes_its_command_with_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -166,7 +165,7 @@ fn a_killed_profbridge_takes_its_command_with_it() {
     assert_eq!(finished.stdout, "", "nobody holds its standard output, or this would wait for ever");
 }
 
-/// Guarantees: a process that profbridge did not start gets none of the signals, nor is it ended by the second one.
+/// Guarantees: a process that profbridge did not start gets none of the signals, and survives the second one.
 #[test]
 fn a_process_of_somebody_else_is_never_signalled() {
     let folder = tempfile::tempdir().unwrap();
@@ -183,7 +182,7 @@ fn a_process_of_somebody_else_is_never_signalled() {
     assert_eq!(program.line(), "counted 0\n");
 }
 
-/// Guarantees: a result that cannot be written does not end the command, whose end is waited for.
+/// Guarantees: a result that cannot be written does not end the command; profbridge waits for it.
 #[test]
 fn a_lost_result_is_no_reason_to_end_the_command() {
     let folder = tempfile::tempdir().unwrap();
@@ -192,7 +191,7 @@ fn a_lost_result_is_no_reason_to_end_the_command() {
         let arguments = ["-o", "out/a.folded", "--", "sh", "-c", &counting(9)];
         let mut sampling = Sampling::start(folder.path(), &arguments);
         assert_eq!(sampling.line(), "ready\n");
-        // The folder that was there at the start is a file before sampling ends, which is only when it is told to.
+        // The output folder is replaced by a file before sampling ends, which is only after the signal.
         std::fs::remove_dir_all(folder.path().join("out")).unwrap();
         std::fs::write(folder.path().join("out"), "").unwrap();
         sampling.signal("-TERM");

@@ -29,8 +29,8 @@ fn sample(wrapper: &[&str], name: &str) -> Option<(tempfile::TempDir, crate::pro
     Some((folder, finished))
 }
 
-/// Guarantees: whatever starts the program that does the work, by executing it in its own place or as a child that it
-/// waits for, the result has the work under the program's own name, and none of it under that of the wrapper.
+/// Guarantees: whether a wrapper executes the working program in its own process or as a child, the result has the work
+/// under the program's own name, and none under the wrapper's.
 #[test]
 fn the_one_that_works_has_the_work() {
     let wrappers: [&[&str]; 9] = [
@@ -51,7 +51,7 @@ fn the_one_that_works_has_the_work() {
         let is_of_worker = |frame: &str| frame.starts_with("worker (pid ");
         let toil: Vec<_> = stacks.0.iter().filter(|(stack, _)| stack.iter().any(|name| name == "toil")).collect();
         assert!(!toil.is_empty(), "{wrapper:?}: {text}");
-        // A wrapper that executed the program before it was seen once has no line.
+        // A wrapper that executed the program before its first sample has no line.
         let several = stacks.0.iter().any(|(stack, _)| !is_of_worker(&stack[1]) && stack[1].contains(" (pid "));
         assert!(toil.iter().all(|(stack, _)| !several || is_of_worker(&stack[1])), "{wrapper:?}: {text}");
         if several {
@@ -62,12 +62,13 @@ fn the_one_that_works_has_the_work() {
     }
 }
 
-/// Guarantees: a flame graph is called by the program that did the work, an OTLP file has it as a resource of its own.
+/// Guarantees: a flame graph is titled by the program that did the work, and an OTLP file has it as a separate
+/// resource.
 #[test]
 fn other_formats() {
     let Some((folder, _)) = sample(&["timeout", "600"], "out.svg") else { return };
     let svg = std::fs::read_to_string(folder.path().join("out.svg")).unwrap();
-    // The child of the wrapper is one of the others, where it is seen before it executes the worker.
+    // The wrapper's child counts as one of the others if it was seen before it executed the worker.
     assert!(svg.contains("worker (pid ") && svg.contains(" more process"), "{svg}");
     let Some((folder, _)) = sample(&["timeout", "600"], "out.otlp") else { return };
     let bytes = std::fs::read(folder.path().join("out.otlp")).unwrap();

@@ -1,7 +1,7 @@
-//! A program with one hot function: `hot SECONDS` waits until its standard input has a line or ends, and ends after so
-//! many seconds of processor time. One more thread waits.
+//! A program with one hot function: `hot SECONDS` waits for a line or the end of its standard input, and ends after
+//! this many seconds of processor time. A second thread waits.
 
-/// Each step needs the result of the one before it, so that where the loop lies in memory makes no difference.
+/// Each step depends on the one before, so that the loop's alignment in memory does not matter.
 macro_rules! burn {
     ($steps:expr) => {{
         let mut x = std::hint::black_box(1u64);
