@@ -289,7 +289,7 @@ fn convert_counts_what_it_made() {
 #[test]
 fn convert_says_what_time_is_missing() {
     let folder = tempfile::tempdir().unwrap();
-    // A period of 10 ms, with samples at another distance.
+    // The period is 10 ms, but samples are taken at these distances, in nanoseconds.
     for (spacing, said) in [(5_000_000, Some("ms of time are not shown")), (9_999_000, None), (10_000_000, None)] {
         let times: Vec<u64> = (0..100).map(|n| T0 + n * spacing).collect();
         let request = RequestBuilder::new().process("p", 1).on_cpu(100).sample(&["go!f", "go!main"], 7, &times);

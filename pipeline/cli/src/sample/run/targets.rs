@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::args::sampling::{self, Subject};
 use crate::sample::TARGET;
 
-/// At most this many processes per request are sampled at the same time.
+/// At most this many processes per target are sampled at the same time.
 const MOST_PROCESSES: usize = 512;
 
 /// The sampler settings of a run.
