@@ -30,8 +30,8 @@ use crate::intake::Intake;
 /// Initial buffer capacity in bytes, unless a smaller length is announced.
 const FIRST: usize = 64 * 1024;
 
-/// While requests wait for memory, several bodies without an announced length may each grow to this size in bytes. The
-/// limit keeps their total small compared with the one body that may grow further.
+/// While requests wait for memory, several bodies without an announced length, or decompressed ones, may each grow to
+/// this size in bytes. The limit keeps their total small compared with the one body that may grow further.
 const MAX_UNANNOUNCED: usize = 256 * 1024;
 
 /// For this long the rest of a refused request is read and discarded, so that its sender gets to read the answer.
