@@ -46,7 +46,7 @@ fn kept_and_sent() {
         export(profbridge.address("otlp/grpc"), request(service)).unwrap();
     }
     let (status, log, path, _folder) = profbridge.stop_and_keep();
-    assert!(status.success() && log.contains("kept_on_disk") && log.contains("profbridge send"), "{log}");
+    assert!(status.success() && log.contains("kept_on_disk") && log.contains("`profbridge send FOLDER`"), "{log}");
     assert_eq!(kept(&path.join("unsent")), (3, 1), "{log}");
 
     let finished = run(&path, &["send", "--delete", "unsent"]);

@@ -6,8 +6,8 @@
 //! capacity.
 //!
 //! If the [`Intake`] waits for memory ([`Intake::waiting_until`]), reading waits too. The announced length is then
-//! reserved for the whole read. Without an announced length only one request at a time may grow large: several partly
-//! read requests would otherwise wait for each other's memory.
+//! reserved for the whole read. Without an announced length, or when decompression finds too little memory, only one
+//! request at a time may grow large: several partly read requests would otherwise wait for each other's memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,17 +20,18 @@ use hyper::header::EXPECT;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 use profbridge_net::compression::{Coding, DecompressError, Decompressed, decompress_granted};
+use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::budget::Permit;
-use crate::component::Rejected;
+use crate::component::{Rejected, Retry};
 use crate::intake::Intake;
 
 /// Initial buffer capacity in bytes, unless a smaller length is announced.
 const FIRST: usize = 64 * 1024;
 
-/// While requests wait for memory, several bodies without an announced length may each grow to this size in bytes. The
-/// limit keeps their total small compared with the one body that may grow further.
+/// While requests wait for memory, several bodies without an announced length, or decompressed ones, may each grow to
+/// this size in bytes. The limit keeps their total small compared with the one body that may grow further.
 const MAX_UNANNOUNCED: usize = 256 * 1024;
 
 /// For this long the rest of a refused request is read and discarded, so that its sender gets to read the answer.
@@ -249,6 +250,9 @@ pub enum UnpackError {
 /// Decompresses a body. The permit then also covers the output for as long as the output lives. Blocks the calling
 /// thread while it works and, if the intake waits for memory, while it waits.
 ///
+/// A large output does not keep its part of the memory while it waits: it is released, and decompressed again once no
+/// other request grows large.
+///
 /// # Errors
 ///
 /// The output is larger than `limit`, the body is not valid in `coding`, or there is not enough memory.
@@ -259,17 +263,33 @@ pub fn unpack(
     intake: &Intake,
     permit: &mut Permit,
 ) -> Result<Decompressed, UnpackError> {
+    let came = permit.bytes();
+    match unpack_once(bytes.clone(), coding, limit, intake, permit, MAX_UNANNOUNCED) {
+        Err(UnpackError::Rejected(rejected)) if rejected.retry != Retry::Never && intake.may_wait() => {}
+        result => return result,
+    }
+    permit.set(came);
+    let _turn = Handle::current().block_on(intake.wait_to_grow_large()).map_err(UnpackError::Rejected)?;
+    unpack_once(bytes, coding, limit, intake, permit, usize::MAX)
+}
+
+/// Decompresses a body. Waits for memory only for an output of at most `most_waiting` bytes.
+fn unpack_once(
+    bytes: Bytes,
+    coding: Coding,
+    limit: usize,
+    intake: &Intake,
+    permit: &mut Permit,
+    most_waiting: usize,
+) -> Result<Decompressed, UnpackError> {
     let mut granted = 0;
     let mut rejected: Option<Rejected> = None;
-    let mut grant = |wanted: usize| match intake.grow_blocking(permit, wanted.saturating_sub(granted) as u64) {
-        Ok(()) => {
-            granted = granted.max(wanted);
-            true
-        }
-        Err(why) => {
-            rejected = Some(why);
-            false
-        }
+    let mut grant = |wanted: usize| {
+        let more = wanted.saturating_sub(granted) as u64;
+        let grown = if wanted <= most_waiting { intake.grow_blocking(permit, more) } else { intake.grow(permit, more) };
+        granted = granted.max(wanted);
+        rejected = grown.err();
+        rejected.is_none()
     };
     let unpacked = decompress_granted(coding, bytes, limit, &mut grant);
     match (unpacked, rejected) {
@@ -341,18 +361,19 @@ mod tests {
     use super::*;
     use crate::testing::intake;
 
+    fn gzip(plain: &[u8]) -> Bytes {
+        let mut context = EncoderContext::default();
+        let mut encoder = Encoder::new(Compression::GZIP, Vec::new(), &mut context).unwrap();
+        encoder.write_all(plain).unwrap();
+        encoder.finish(&mut context).unwrap().into()
+    }
+
     /// Guarantees: a compressed body that may be forwarded is kept beside its output, and the permit covers both; one
     /// that is not smaller, or consists of several members, is released with its memory.
     #[test]
     fn packed_bytes_are_kept() {
         let (intake, consumer) = intake(1 << 20);
         let zeros = vec![0; 50_000];
-        let gzip = |plain: &[u8]| {
-            let mut context = EncoderContext::default();
-            let mut encoder = Encoder::new(Compression::GZIP, Vec::new(), &mut context).unwrap();
-            encoder.write_all(plain).unwrap();
-            Bytes::from(encoder.finish(&mut context).unwrap())
-        };
         let twice = Bytes::from([gzip(&zeros), gzip(&zeros)].concat());
         for (packed, plain, is_kept) in
             [(gzip(&zeros), zeros.len(), true), (twice, 2 * zeros.len(), false), (gzip(b"short"), 5, false)]
@@ -459,6 +480,37 @@ mod tests {
         fn size_hint(&self) -> SizeHint {
             self.left.map_or(SizeHint::default(), SizeHint::with_exact)
         }
+    }
+
+    /// Attack: more compressed bodies than fit into memory grow at the same time until none finds the memory for the
+    /// rest. All complete, and a small body does not wait for them.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn decompressions_do_not_wait_for_each_other() {
+        const SIZE: usize = 5 << 20;
+        const BODIES: usize = 8;
+        let (intake, consumer) = intake(6 << 20);
+        let patient = intake.waiting_until(Instant::now() + Duration::from_secs(30));
+        let unpacking = |packed: &Bytes| {
+            let (packed, intake) = (packed.clone(), patient.clone());
+            move || {
+                let mut permit = intake.admit(packed.len() as u64).unwrap();
+                let unpacked = unpack_instead(packed, Coding::Gzip, SIZE, &intake, &mut permit);
+                unpacked.map(|plain| plain.len())
+            }
+        };
+        let turn = patient.wait_to_grow_large().await.unwrap();
+        let large = gzip(&vec![0; SIZE]);
+        let mut bodies = tokio::task::JoinSet::new();
+        for _ in 0..BODIES {
+            bodies.spawn_blocking(unpacking(&large));
+        }
+        let small = tokio::task::spawn_blocking(unpacking(&gzip(&[0; 50_000]))).await.unwrap();
+        assert_eq!(small.unwrap(), 50_000);
+        drop(turn);
+        for unpacked in bodies.join_all().await {
+            assert_eq!(unpacked.unwrap(), SIZE);
+        }
+        assert_eq!(consumer.memory_used(), 0);
     }
 
     /// Attack: more large bodies than fit into memory, all at the same time, complete one after the other, with and

@@ -46,7 +46,7 @@ struct Shared {
     gone: AtomicU64,
     /// Wakes waiting requests when memory was released.
     freed: Notify,
-    /// Held by the one request that may grow large without an announced length.
+    /// Held by the one request that may grow large without an announced length, or wait for memory to decompress.
     growing: Arc<Semaphore>,
 }
 
@@ -143,8 +143,8 @@ impl Budget {
         }
     }
 
-    /// Waits until no other request grows large without an announced length. Several of them would deadlock, each
-    /// waiting for memory that the others hold.
+    /// Waits until no other request grows large without an announced length, or waits for memory to decompress. Several
+    /// of them would deadlock, each waiting for memory that the others hold.
     pub(crate) async fn wait_to_grow_large(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.shared.growing).acquire_owned().await.ok()
     }

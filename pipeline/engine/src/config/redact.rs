@@ -70,20 +70,22 @@ pub(super) fn unknown_value(key: &str, valid: &[&str], value: &Node) -> Option<P
     (!harmless && matches!(value.kind, NodeKind::Scalar(_))).then_some(value.at)
 }
 
-/// The `user:password` parts of URLs in `text`.
+/// The `user:password` parts of URLs in `text`, also of URLs whose scheme is missing. Without a scheme a user name alone
+/// is not hidden, because an e-mail address looks the same.
 ///
 /// Includes everything up to the last `@` of the word, because a password may contain an unescaped `/`.
 pub(super) fn userinfo(text: &str) -> Vec<Range<usize>> {
     let mut found = Vec::new();
     let mut from = 0;
-    while let Some(scheme) = text[from..].find("://") {
-        let start = from + scheme + 3;
-        let word = text[start..].find(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`'));
-        let end = word.map_or(text.len(), |length| start + length);
-        if let Some(at) = text[start..end].rfind('@').filter(|at| *at > 0) {
-            found.push(start..start + at);
-        }
-        from = end;
+    for word in text.split(|c: char| c.is_whitespace() || matches!(c, '"' | '\'' | '`')) {
+        let before = &word[..word.rfind('@').unwrap_or(0)];
+        let start = match before.find("://") {
+            Some(scheme) if !before[..scheme].contains('@') => Some(scheme + 3),
+            // On the command line the key precedes the value: `KEY=user:password@host`.
+            _ => before.find(':').map(|colon| before[..colon].rfind('=').map_or(0, |equals| equals + 1)),
+        };
+        found.extend(start.filter(|start| *start < before.len()).map(|start| from + start..from + before.len()));
+        from += word.len() + text[from + word.len()..].chars().next().map_or(0, char::len_utf8);
     }
     found
 }

@@ -99,7 +99,7 @@ impl Reason {
             }
             Self::KeptOnDisk => {
                 "it could not be sent before the end, and lies in the folder that `on_shutdown` of the exporter names; \
-                 `profbridge send FOLDER/*.envelope` delivers it"
+                 `profbridge send FOLDER` delivers it"
             }
             Self::Loop => {
                 "it had left this process before and came back: an exporter sends, directly or through another \

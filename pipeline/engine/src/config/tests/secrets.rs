@@ -37,7 +37,8 @@ fn keys_of_secrets_are_known() {
     }
 }
 
-/// Guarantees: the credentials of every URL in a text are masked, also if the password contains a slash.
+/// Guarantees: the credentials of every URL in a text are masked, also if the password contains a slash or the scheme
+/// is missing.
 #[test]
 fn credentials_in_urls_are_masked() {
     for (written, shown) in [
@@ -46,6 +47,11 @@ fn credentials_in_urls_are_masked() {
         ("a http://u@h b ftp://p@q", "a http://[redacted]@h b ftp://[redacted]@q"),
         ("https://host/1", "https://host/1"),
         ("user@host", "user@host"),
+        ("host:1/path", "host:1/path"),
+        ("image@sha256:1", "image@sha256:1"),
+        ("a 'user:pw@host:1' //u:p@h", "a '[redacted]@host:1' [redacted]@h"),
+        ("exporters.otlp.endpoint=user:p=w@host", "exporters.otlp.endpoint=[redacted]@host"),
+        ("u:p@h,http://u:p@h", "[redacted]@h"),
         ("://@", "://@"),
         ("é://ü@é", "é://[redacted]@é"),
     ] {
@@ -67,6 +73,7 @@ fn rules_apply_together() {
     for (written, shown) in [
         ("http://user:pw@host/x?token=abc", "http://[redacted]@host/x?token=[redacted]"),
         ("http://user:pw@host/x?a=b", "http://[redacted]@host/x?a=b"),
+        ("user:pw@host/x?token=abc", "[redacted]@host/x?token=[redacted]"),
         ("http://host/x?password=a http://u:p@host", "http://host/x?password=[redacted]"),
         (
             "http://a:b@c http://d:e@f/?sentry_key=g&h=i",
@@ -84,7 +91,7 @@ fn rules_apply_together() {
 /// it: as a value or a key, known or unknown, in a comment, on the command line, in text that is no YAML.
 #[test]
 fn no_place_shows_one_of_two_secrets() {
-    let url = "http://user:s3cr3t1@host/x?token=s3cr3t2";
+    let urls = ["http://user:s3cr3t1@host/x?token=s3cr3t2", "user:s3cr3t1@host/x?token=s3cr3t2"];
     let yaml = [
         "exporters: {otlp: {endpoint: 'URL'}}",
         "exporters:\n  otlp:\n    endpoint: URL\n    endpoint: URL\n",
@@ -98,7 +105,7 @@ fn no_place_shows_one_of_two_secrets() {
         "exporters: {x: {a: '${env:URL}', b: '${URL:x}', c: '${env:A:-URL}'}}",
         "exporters: {x: {dsn: {URL: URL}, headers: [URL]}}",
     ];
-    for yaml in yaml.map(|yaml| yaml.replace("URL", url)) {
+    for (yaml, url) in yaml.iter().flat_map(|yaml| urls.map(|url| (yaml.replace("URL", url), url))) {
         for set in ["exporters.otlp.endpoint=URL", "URL", "'URL'.x=1", "service.URL=URL"] {
             let sources = [text(&yaml), Source::Set(set.replace("URL", url))];
             for sources in [&sources[..1], &sources[1..], &sources[..]] {
