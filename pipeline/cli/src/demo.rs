@@ -81,7 +81,7 @@ pub(crate) fn run(arguments: &DemoArgs) -> Result<ExitCode, Failure> {
 
 /// Sends the profile to the running pipeline. Waits for its envelopes, if it writes any (several if a window ends
 /// within the demo's time), and until its exporters have sent or dropped the profile. Returns the envelopes, and
-/// whether every exporter has sent something, if known.
+/// whether every exporter is known to have delivered all of it.
 fn through_running(
     runtime: &tokio::runtime::Runtime,
     running: &RunningPipeline,
@@ -92,25 +92,25 @@ fn through_running(
     let counted_before = runtime.block_on(running.counters());
     runtime.block_on(running::post(&running.endpoint, body))?;
     terminal::say(format!("sent to the pipeline that runs at {}", running.endpoint));
-    let wanted = running.profiler_id(profiles)?;
+    let (wanted, windows) = running.windows(profiles)?;
     let start = Instant::now();
     let mut progress = Progress::new();
     let most = running.closes_within + Duration::from_secs(10);
-    terminal::say(format!("its window closes in at most {} s; `--own` does not wait", running.closes_within.as_secs()));
-    let mut found = Vec::new();
-    let mut complete = running.envelopes.is_none();
+    let closing = if windows == 1 { "its window closes" } else { "its windows close" };
+    terminal::say(format!("{closing} in at most {} s; `--own` does not wait", running.closes_within.as_secs()));
+    let mut found: Vec<PathBuf> = Vec::new();
     let mut counted = None;
     while start.elapsed() < most {
-        if let Some(folder) = &running.envelopes {
-            let ours = listing(folder).difference(&before).filter(|path| speaks_of(path, &wanted)).cloned().collect();
-            let last = std::mem::replace(&mut found, ours);
-            // The windows of one request close at the same time, so no more envelopes follow.
-            complete = !found.is_empty() && found.len() == last.len();
-        }
         counted = if counted_before.is_some() { runtime.block_on(running.counters()) } else { None };
         let both = counted_before.as_ref().zip(counted.as_ref());
-        let settled = both.is_none_or(|(before, after)| delivered::is_settled(before, after));
-        if complete && settled {
+        let settled = both.map(|(before, after)| delivered::is_settled(profiles.observations(), before, after));
+        let mut complete = true;
+        // The envelopes are looked for after the counters are read, so that none is missing once all is sent.
+        if let Some(folder) = &running.envelopes {
+            found = listing(folder).difference(&before).filter(|path| speaks_of(path, &wanted)).cloned().collect();
+            complete = found.len() >= if settled.is_some() { 1 } else { windows };
+        }
+        if complete && settled.unwrap_or(true) {
             break;
         }
         progress.show(format!("waiting until it is sent: {} s", start.elapsed().as_secs()));

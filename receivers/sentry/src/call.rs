@@ -378,7 +378,7 @@ impl EnvelopeJob {
         if form == BodyKind::Event
             && let Some(packed) = store::packed(&plain)
         {
-            plain = self.unpacked(packed, Coding::Deflate)?;
+            plain = if packed.starts_with(b"{") { packed } else { self.unpacked(packed, Coding::Deflate)? };
         }
         let mut envelope = match form {
             BodyKind::Envelope => read_envelope(plain.clone()).map_err(fault::unreadable)?.envelope,

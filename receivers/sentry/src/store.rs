@@ -25,7 +25,8 @@ struct Event<'a> {
     kind: Option<Cow<'a, str>>,
 }
 
-/// The zlib stream of a base64-encoded event, as SDKs before 2017 send it; `None` if the body is not base64.
+/// The content of a base64-encoded event: a zlib stream, as SDKs before 2017 send it, or JSON. `None` if the body is
+/// not base64.
 pub(crate) fn packed(body: &[u8]) -> Option<Bytes> {
     let text = body.trim_ascii();
     // JSON starts with a brace, which base64 cannot.
@@ -59,7 +60,7 @@ fn with_nulls(body: &[u8]) -> Vec<u8> {
 /// Wraps an event in an envelope. An event without an id gets one from its bytes and its arrival time in nanoseconds.
 pub(crate) fn envelope(body: Bytes, arrival_unix_nano: u64) -> Result<Envelope, Fault> {
     if !body.trim_ascii_start().starts_with(b"{") {
-        return Err(Fault::malformed("the event is neither a JSON object nor base64 of zlib of one"));
+        return Err(Fault::malformed("the event is neither a JSON object nor base64 of one"));
     }
     let read = |body: &Bytes| serde_json::from_slice::<Event<'_>>(body).map(drop);
     let body = match read(&body) {
@@ -125,10 +126,10 @@ mod tests {
     #[test]
     fn no_events() {
         for (body, message) in [
-            (&b"eJxVj"[..], "the event is neither a JSON object nor base64 of zlib of one"),
+            (&b"eJxVj"[..], "the event is neither a JSON object nor base64 of one"),
             (b"{\"a\":", "the event is not valid JSON (line 1, column 5)"),
             (b"{\"event_id\":\"x\"}", "event_id: is not a UUID"),
-            (b"[]", "the event is neither a JSON object nor base64 of zlib of one"),
+            (b"[]", "the event is neither a JSON object nor base64 of one"),
         ] {
             assert_eq!(envelope(Bytes::from_static(body), 0).unwrap_err().message, message);
         }

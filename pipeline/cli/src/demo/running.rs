@@ -1,5 +1,6 @@
 //! Uses the pipeline that already runs on this machine with the same configuration.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -34,8 +35,8 @@ pub(super) struct RunningPipeline {
     pub(super) envelopes: Option<PathBuf>,
     /// How long until a window with data is closed.
     pub(super) closes_within: Duration,
-    /// The exporters that receive data from the OTLP receiver.
-    exporters: Vec<String>,
+    /// The exporters that receive data from the OTLP receiver, each with the pipelines between.
+    exporters: BTreeMap<String, Vec<String>>,
     /// Address of its metrics, if it serves any.
     metrics: Option<String>,
     chunk: Section,
@@ -73,12 +74,15 @@ impl RunningPipeline {
         Some(delivered::read(&page, &self.exporters))
     }
 
-    /// The profiler id that the running pipeline gives to the process of a batch: both derive it by the same rule.
-    pub(super) fn profiler_id(&self, profiles: &Profiles) -> Result<String, Failure> {
+    /// The profiler id that the running pipeline gives to the process of a batch, and the number of its windows: both
+    /// derive them by the same rules.
+    pub(super) fn windows(&self, profiles: &Profiles) -> Result<(String, usize), Failure> {
         let mut chunk = Stage::new(profbridge_processor_chunk::FACTORY, &self.chunk, &self.identity)?;
         let out = [chunk.take(profiles.clone()), chunk.flush()].map(|out| output::profiles(out.telemetry));
-        let id = out.into_iter().flatten().find_map(|profiles| Some(profiles.window?.profiler_id.to_string()));
-        id.ok_or_else(|| Failure("error: the demo's profile has no process".to_owned()))
+        let windows: Vec<_> = out.into_iter().flatten().filter_map(|profiles| profiles.window).collect();
+        let starts: BTreeSet<_> = windows.iter().map(|window| window.start_unix_nano).collect();
+        let first = windows.first().map(|window| (window.profiler_id.to_string(), starts.len()));
+        first.ok_or_else(|| Failure("error: the demo's profile has no process".to_owned()))
     }
 }
 
@@ -87,16 +91,18 @@ fn section(components: &config::Ordered<config::ComponentId, Section>, kind: &st
     components.iter().find(|(id, _)| id.kind == kind).map(|(_, section)| section.clone())
 }
 
-/// The enabled exporters that receive data from the OTLP receiver.
-fn exporters(config: &Config, plan: &Plan) -> Vec<String> {
+/// The enabled exporters that receive data from the OTLP receiver, each with the pipelines between.
+fn exporters(config: &Config, plan: &Plan) -> BTreeMap<String, Vec<String>> {
     let fed =
         config.pipelines.iter().filter(|(_, pipeline)| pipeline.receivers.iter().any(|from| from.id.kind == "otlp"));
-    let mut ids: Vec<String> =
-        fed.flat_map(|(_, pipeline)| pipeline.exporters.iter().map(|exporter| exporter.id.to_string())).collect();
-    ids.retain(|id| plan.disabled.iter().all(|(disabled, _)| disabled != id));
-    ids.sort_unstable();
-    ids.dedup();
-    ids
+    let mut exporters = BTreeMap::<String, Vec<String>>::new();
+    for (name, pipeline) in fed {
+        for exporter in &pipeline.exporters {
+            exporters.entry(exporter.id.to_string()).or_default().push(name.to_string());
+        }
+    }
+    exporters.retain(|id, _| plan.disabled.iter().all(|(disabled, _)| disabled != id));
+    exporters
 }
 
 fn endpoint(config: &Config) -> Option<String> {

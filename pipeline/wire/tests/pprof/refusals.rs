@@ -73,12 +73,13 @@ fn rules() {
 #[test]
 fn references_that_name_nothing() {
     type Change = fn(&mut Profile);
-    let cases: [(Change, [usize; 2], u64); 6] = [
+    let cases: [(Change, [usize; 2], u64); 7] = [
         (|_| {}, [1, 1], 0),
         (|p| p.location[0].mapping_id = 2, [0, 1], 1),
         (|p| p.location[0].line[0].function_id = 9, [1, 0], 1),
+        (|p| p.location[0].line[0].function_id = 0, [1, 0], 1),
         (|p| (p.mapping[0].id, p.location[0].mapping_id) = (0, 0), [0, 1], 1),
-        (|p| (p.function[0].id, p.location[0].line[0].function_id) = (0, 0), [1, 0], 1),
+        (|p| (p.function[0].id, p.location[0].line[0].function_id) = (0, 0), [1, 0], 2),
         (|p| p.function.insert(0, Function { name: 1, ..Function::default() }), [1, 1], 1),
     ];
     for (change, expected, left_out) in cases {

@@ -1,5 +1,7 @@
 //! Paths, methods, and answers to clients.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::json;
 
 use super::*;
@@ -18,13 +20,14 @@ async fn ids() {
 }
 
 /// Guarantees: the event of an old SDK becomes an envelope with one item of unchanged bytes, and its answer contains
-/// its id; it may be compressed like any body.
+/// its id; it may be compressed like any body, or be base64.
 /// rule: transport#path-store
 #[tokio::test]
 async fn store() {
     let mut rig = SentryRig::start(LOOPBACK).await;
     let event = "{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\", \"message\" : \"x\"}";
-    for request in [post(event), post(gzip(event.as_bytes())).header("content-encoding", "gzip")] {
+    let zipped = post(gzip(event.as_bytes())).header("content-encoding", "gzip");
+    for request in [post(event), zipped, post(STANDARD.encode(event))] {
         let (answer, taken) = rig.taken(request.to("/api/42/store/")).await;
         assert_eq!(answer.json(), json!({"id": "9ec79c33ec9942ab8353589fcb2e04dc"}));
         assert_eq!(taken.header, "{\"event_id\":\"9ec79c33ec9942ab8353589fcb2e04dc\"}");

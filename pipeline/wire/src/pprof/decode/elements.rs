@@ -113,16 +113,14 @@ impl<'a> Decoder<'a> {
         let mut line = Line::default();
         while let Some(key) = reader.key()? {
             match key {
-                0x08 => {
-                    let function = reader.varint()?;
-                    line.function = self.functions.get(function).and_then(FunctionId::new);
-                    self.left_out_references += u64::from(function != 0 && line.function.is_none());
-                }
+                0x08 => line.function = self.functions.get(reader.varint()?).and_then(FunctionId::new),
                 0x10 => line.line = reader.varint()? as i64,
                 0x18 => line.column = reader.varint()? as i64,
                 _ => reader.other(key, 3)?,
             }
         }
+        // A location may lack a mapping, but every line has a function.
+        self.left_out_references += u64::from(line.function.is_none());
         Ok(line)
     }
 }
