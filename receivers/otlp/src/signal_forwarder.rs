@@ -73,13 +73,14 @@ impl SignalForwarder {
     /// Forwards a request, streaming its body.
     async fn pass(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         limits: BodyLimits,
         intake: &Intake,
     ) -> Result<Response<Incoming>, CallFault> {
         if request.body().size_hint().lower() > limits.max_bytes as u64 {
             return Err(CallFault::too_large(limits.max_bytes));
         }
+        intake.passes_on(request.headers_mut())?;
         let _memory = intake.admit_waiting(FORWARDING_BYTES).await?;
         let (base, path) = (self.server.to_string(), request.uri().path_and_query().map_or("/", |path| path.as_str()));
         let url = format!("{}{path}", base.trim_end_matches('/')).parse();
