@@ -83,7 +83,7 @@ fn files_that_cannot_be_sent() {
     assert!(!finished.status.success() && finished.stderr.contains("it names no DSN"), "{}", finished.stderr);
 }
 
-/// Guarantees: a DSN or an endpoint that is a receiver of the same process is an error in `validate` and at the start.
+/// Guarantees: a DSN, an endpoint or a server for other signals that is a receiver of the same process is an error in `validate` and at the start.
 #[test]
 fn own_listener() {
     let folder = tempfile::tempdir().unwrap();
@@ -96,6 +96,10 @@ fn own_listener() {
         (
             "otlp_http: {endpoint: 'http://[::1]:9313'}".to_owned(),
             "otlp: {protocols: {http: {endpoint: '[::1]:9313'}}}",
+        ),
+        (
+            "debug: {}".to_owned(),
+            "otlp: {protocols: {http: {endpoint: '127.0.0.1:9314', forward_unsupported: 'http://localhost:9314'}}}",
         ),
     ] {
         let [to, from] = [&exporter, listens].map(|text| text.split(':').next().unwrap());

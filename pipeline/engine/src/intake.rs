@@ -169,9 +169,22 @@ impl Intake {
     pub fn came_through(&self, headers: &http::HeaderMap) -> Result<(), Rejected> {
         let Some(processes) = headers.get(via::HEADER).map(via::parse_ids) else { return Ok(()) };
         let mut sinks = self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter());
-        match sinks.find(|sink| !sink.came_through(&processes)) {
+        match sinks.find(|sink| sink.via().is_some_and(|via| !via.came_through(&processes))) {
             Some(sink) => Err(circle(sink.id())),
             None => Ok(()),
+        }
+    }
+
+    /// Adds this process to the header of a request that the receiver itself forwards.
+    ///
+    /// # Errors
+    ///
+    /// As [`Intake::came_through`].
+    pub fn passes_on(&self, headers: &mut http::HeaderMap) -> Result<(), Rejected> {
+        let mut sinks = self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter());
+        match sinks.find_map(|sink| Some((sink.id(), sink.via()?))) {
+            Some((exporter, via)) if !via.add_to(headers) => Err(circle(exporter)),
+            _ => Ok(()),
         }
     }
 

@@ -310,7 +310,7 @@ impl Maker<'_> {
         }
     }
 
-    /// Checks that no exporter sends to a receiver of this process, which would loop forever.
+    /// Checks that no exporter or receiver sends to a receiver of this process, which would loop forever.
     fn check_circles(
         &mut self,
         config: &Config,
@@ -318,17 +318,22 @@ impl Maker<'_> {
         receivers: &[(String, Box<dyn Receiver>)],
         exporters: &[(String, Box<dyn DynExporter>)],
     ) {
-        for (id, section) in config.exporters.iter() {
-            let name = id.to_string();
-            let Some((_, exporter)) = exporters.iter().find(|(id, _)| *id == name) else { continue };
-            let destinations = exporter.destinations();
+        let is_receiving = |name: &String| pipelines.iter().any(|pipeline| pipeline.receivers.contains(name));
+        let is_exporting = |name: &String| pipelines.iter().any(|pipeline| pipeline.exporters.contains(name));
+        let exports = config.exporters.iter().filter_map(|(id, section)| {
+            let (name, exporter) = exporters.iter().find(|(name, _)| *name == id.to_string())?;
+            is_exporting(name).then(|| (id, section, exporter.destinations()))
+        });
+        let forwards = config.receivers.iter().filter_map(|(id, section)| {
+            let (name, receiver) = receivers.iter().find(|(name, _)| *name == id.to_string())?;
+            is_receiving(name).then(|| (id, section, receiver.forwards_to()))
+        });
+        for (id, section, destinations) in exports.chain(forwards) {
             let leads_here = |listening: &String| destinations.iter().any(|to| via::leads_to(to, listening));
-            let found = receivers.iter().find(|(id, receiver)| {
-                pipelines.iter().any(|pipeline| pipeline.receivers.contains(id))
-                    && receiver.listens().iter().any(leads_here)
-            });
-            let is_used = pipelines.iter().any(|pipeline| pipeline.exporters.contains(&name));
-            let Some((receiver, _)) = found.filter(|_| is_used) else { continue };
+            let found = receivers
+                .iter()
+                .find(|(name, receiver)| is_receiving(name) && receiver.listens().iter().any(leads_here));
+            let Some((receiver, _)) = found else { continue };
             let message = format!("`{id}` sends to the receiver `{receiver}` of this very process: a circle");
             let hint = "name the server that is behind this profbridge, or let the receiver listen elsewhere";
             self.problems.push(section.problem("", message, hint));

@@ -57,6 +57,11 @@ pub trait Receiver: Send {
         Vec::new()
     }
 
+    /// Where it forwards requests to, each as `HOST:PORT`.
+    fn forwards_to(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Starts the receiver. It hands telemetry to `next`, whose `Ok` means that the pipelines are now responsible for
     /// it.
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>>;

@@ -10,7 +10,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use http::{HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::time::Instant;
 
 /// The header: ids separated by commas. In gRPC it is metadata.
@@ -39,9 +39,18 @@ impl Via {
     pub fn header(&self) -> HeaderValue {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         passed.retain(|(_, last)| last.elapsed() < REMEMBERED);
-        let ids = passed.iter().map(|(id, _)| *id).chain([self.own]).map(|id| format!("{id:016x}"));
-        // Contains only digits, letters and commas.
-        HeaderValue::try_from(ids.collect::<Vec<_>>().join(",")).unwrap_or(HeaderValue::from_static(""))
+        header_of(passed.iter().map(|(id, _)| *id).chain([self.own]))
+    }
+
+    /// Adds this process to the header of a request that is forwarded by itself: only the processes that it came
+    /// through concern it. Returns `false` if this process is one of them.
+    pub(crate) fn add_to(&self, headers: &mut HeaderMap) -> bool {
+        let ids = headers.get(HEADER).map(parse_ids).unwrap_or_default();
+        let came_back = ids.contains(&self.own);
+        // The oldest ids go first, so that invented ones do not displace those of a circle.
+        let latest = ids.into_iter().rev().take(MOST - 1).rev();
+        headers.insert(HEADER, header_of(latest.chain([self.own])));
+        !came_back
     }
 
     /// Remembers the processes that a request came through. Returns `false` if its own process is one of them.
@@ -59,6 +68,12 @@ impl Via {
         }
         true
     }
+}
+
+fn header_of(ids: impl Iterator<Item = u64>) -> HeaderValue {
+    let ids: Vec<String> = ids.map(|id| format!("{id:016x}")).collect();
+    // Contains only digits, letters and commas.
+    HeaderValue::try_from(ids.join(",")).unwrap_or(HeaderValue::from_static(""))
 }
 
 /// The ids in a header. Invalid ones are skipped, because anybody may send the header.
@@ -105,6 +120,19 @@ mod tests {
         assert!(!came(&second, &first), "through another");
         tokio::time::advance(REMEMBERED).await;
         assert!(came(&second, &first));
+    }
+
+    /// Guarantees: a forwarded request lists the processes that it came through, also behind invented ids, and no others.
+    #[tokio::test]
+    async fn circles_of_forwarded_requests() {
+        let (first, second) = (Via::new(0xa), Via::new(0xb));
+        assert!(first.came_through(&[0xc]), "another request");
+        let mut headers = HeaderMap::new();
+        assert!(first.add_to(&mut headers) && second.add_to(&mut headers));
+        assert_eq!(headers[HEADER], "000000000000000a,000000000000000b");
+        assert!(!first.add_to(&mut headers));
+        headers.insert(HEADER, HeaderValue::from_str(&"f,".repeat(MOST)).unwrap());
+        assert!(first.add_to(&mut headers) && second.add_to(&mut headers) && !first.add_to(&mut headers));
     }
 
     /// Attack: whatever the header contains, no more than the maximum number of ids is remembered.

@@ -43,6 +43,8 @@ pub(crate) enum FaultKind {
     Signal,
     /// The HTTP method is not POST.
     Method,
+    /// The request passed through this process before.
+    Loop,
     /// There is no room now, or profbridge is shutting down.
     Busy,
     /// The configuration prevents the request from being accepted, or profbridge has a defect.
@@ -64,6 +66,7 @@ impl FaultKind {
             FaultKind::Unknown => ("unknown_path", Code::Unimplemented, StatusCode::NOT_FOUND),
             FaultKind::Signal => ("other_signal", Code::Unimplemented, StatusCode::NOT_FOUND),
             FaultKind::Method => ("method", Code::Unimplemented, StatusCode::METHOD_NOT_ALLOWED),
+            FaultKind::Loop => ("loop", Code::InvalidArgument, StatusCode::LOOP_DETECTED),
             FaultKind::Busy => ("busy", Code::Unavailable, StatusCode::SERVICE_UNAVAILABLE),
             FaultKind::Internal => ("internal", Code::Internal, StatusCode::INTERNAL_SERVER_ERROR),
         }
@@ -174,7 +177,8 @@ impl From<Rejected> for CallFault {
     fn from(rejected: Rejected) -> Self {
         let kind = match (rejected.retry, rejected.reason) {
             (Retry::Later | Retry::After(_), _) => FaultKind::Busy,
-            (Retry::Never, Reason::Malformed | Reason::Loop) => FaultKind::Invalid,
+            (Retry::Never, Reason::Malformed) => FaultKind::Invalid,
+            (Retry::Never, Reason::Loop) => FaultKind::Loop,
             (Retry::Never, Reason::LimitExceeded | Reason::TooLarge) => FaultKind::TooLarge,
             (Retry::Never, _) => FaultKind::Internal,
         };

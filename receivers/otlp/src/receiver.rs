@@ -11,6 +11,7 @@ use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, to
 use profbridge_engine::registry::{Description, ReceiverFactory};
 use profbridge_model::TelemetryKind;
 use profbridge_net::body::BodyLimits;
+use profbridge_net::client::host_and_port;
 
 use crate::call::ExportHandler;
 use crate::config::{ProtocolSettings, Settings};
@@ -51,8 +52,16 @@ impl Otlp {
 impl Receiver for Otlp {
     fn listens(&self) -> Vec<String> {
         let Settings { grpc, http, .. } = &self.settings;
-        let http = http.iter().map(|http| http.endpoint.clone());
-        grpc.iter().map(|grpc| grpc.endpoint.clone()).chain(http).collect()
+        grpc.iter().chain(http).map(|protocol| protocol.endpoint.clone()).collect()
+    }
+
+    fn forwards_to(&self) -> Vec<String> {
+        let Settings { grpc, http, .. } = &self.settings;
+        grpc.iter()
+            .chain(http)
+            .filter_map(|protocol| protocol.forward_unsupported.as_ref())
+            .map(host_and_port)
+            .collect()
     }
 
     fn start<'a>(self: Box<Self>, context: ReceiverContext) -> BoxFuture<'a, Result<RunningReceiver, StartError>> {

@@ -19,7 +19,7 @@ use profbridge_net::server::Peer;
 use profbridge_net::tls::TlsClientConfig;
 
 use crate::call::ExportHandler;
-use crate::fault::CallFault;
+use crate::fault::{CallFault, FaultKind};
 
 /// How long the head of an answer may take, including the time to send the request's body; SDKs give up after 10 s by
 /// default.
@@ -73,13 +73,15 @@ impl SignalForwarder {
     /// Forwards a request, streaming its body.
     async fn pass(
         &self,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
         limits: BodyLimits,
         intake: &Intake,
     ) -> Result<Response<Incoming>, CallFault> {
         if request.body().size_hint().lower() > limits.max_bytes as u64 {
             return Err(CallFault::too_large(limits.max_bytes));
         }
+        let circle = "it passed through this process before and came back: correct `forward_unsupported`";
+        intake.passes_on(request.headers_mut()).map_err(|_| CallFault::new(FaultKind::Loop, circle))?;
         let _memory = intake.admit_waiting(FORWARDING_BYTES).await?;
         let (base, path) = (self.server.to_string(), request.uri().path_and_query().map_or("/", |path| path.as_str()));
         let url = format!("{}{path}", base.trim_end_matches('/')).parse();

@@ -8,6 +8,7 @@ use super::core::{Core, Ticket};
 use super::queue_config::Overflow;
 use crate::balance::Balance;
 use crate::component::{BoxFuture, Exporter, Now};
+use crate::via::Via;
 
 /// Where pipelines put telemetry for one exporter.
 ///
@@ -42,10 +43,9 @@ pub trait Sink: Send + Sync {
     /// budget. A batch is accepted even without room, except with [`Overflow::Drop`].
     fn accept(&self, telemetry: &Telemetry, now: Now);
 
-    /// Remembers the processes that a request to its pipeline came through. Returns `false` if this process is one of
-    /// them.
-    fn came_through(&self, _processes: &[u64]) -> bool {
-        true
+    /// The processes that requests to its pipeline came through, and this process.
+    fn via(&self) -> Option<&Via> {
+        None
     }
 
     /// Reports what sampling left out. Never waits.
@@ -90,8 +90,8 @@ impl<E: Exporter> Sink for ExporterSink<E> {
         })
     }
 
-    fn came_through(&self, processes: &[u64]) -> bool {
-        self.0.context.via.came_through(processes)
+    fn via(&self) -> Option<&Via> {
+        Some(&self.0.context.via)
     }
 
     fn sampled_out(&self, what: &SampledOut) {

@@ -35,6 +35,8 @@ pub(super) struct Connector {
     tls: Option<ClientTls>,
     proxies: Proxies,
     purpose: ConnectionPurpose,
+    /// Whether HTTP/2 is spoken without negotiation.
+    http2_only: bool,
     timeout: Duration,
 }
 
@@ -43,6 +45,7 @@ type Opening = Pin<Box<dyn Future<Output = Result<Stream, ConnectError>> + Send>
 impl Connector {
     pub(super) fn new(
         purpose: ConnectionPurpose,
+        http2_only: bool,
         tls: Option<ClientTls>,
         proxies: Proxies,
         timeout: Duration,
@@ -54,7 +57,7 @@ impl Connector {
         tcp.set_connect_timeout(Some(timeout));
         // Detects a vanished peer even while nothing is being sent.
         tcp.set_keepalive(Some(Duration::from_secs(60)));
-        Connector { tcp, tls, proxies, purpose, timeout }
+        Connector { tcp, tls, proxies, purpose, http2_only, timeout }
     }
 
     /// The proxy for `destination`, and whether it forwards requests instead of opening a tunnel.
@@ -82,7 +85,7 @@ impl Connector {
             Some((proxy, false)) => self.tunnel(&proxy, &destination).await?,
         };
         if !encrypted {
-            return Ok(stream);
+            return Ok(stream.plain(self.http2_only));
         }
         let Some(tls) = &self.tls else {
             return Err(without_tls(&to, "the client is configured for plaintext"));

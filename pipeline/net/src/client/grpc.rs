@@ -53,7 +53,7 @@ pub fn grpc_channel(config: &GrpcClientConfig) -> Result<Channel, EndpointError>
     let destination = grpc_destination(&config.endpoint, config.tls.insecure)?;
     let encrypted = destination.scheme_str() == Some("https");
     let tls = if encrypted { Some(config.tls.load(HttpVersions::Http2)?) } else { None };
-    let connector = Connector::new(ConnectionPurpose::Grpc, tls, config.proxies.clone(), config.connect_timeout);
+    let connector = Connector::new(ConnectionPurpose::Grpc, true, tls, config.proxies.clone(), config.connect_timeout);
     // tonic refuses https unless its own TLS is used. So it gets the destination as plaintext, and the real URL as the
     // origin, which appears in its requests.
     let refused = |_| EndpointError::Malformed("tonic refuses it");

@@ -101,7 +101,8 @@ impl HttpClientConfig {
         versions: HttpVersions,
     ) -> Result<Connector, EndpointError> {
         let tls = self.tls.as_ref().map(|tls| tls.load(versions)).transpose()?;
-        Ok(Connector::new(purpose, tls, self.proxies.clone(), self.connect_timeout))
+        let http2_only = versions == HttpVersions::Http2;
+        Ok(Connector::new(purpose, http2_only, tls, self.proxies.clone(), self.connect_timeout))
     }
 
     /// The connection pool for these settings.

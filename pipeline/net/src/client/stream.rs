@@ -1,9 +1,9 @@
 //! A connection of any kind: direct, through a proxy, plain, TLS, or TLS within TLS.
 
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use hyper::rt::{Read, ReadBufCursor, Write};
+use hyper::rt::{Read, ReadBuf, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
 
 /// The interface of every layer of a connection.
@@ -18,11 +18,13 @@ pub(super) struct Stream {
     /// Whether requests use the absolute form, because a proxy forwards them.
     forwarded: bool,
     http2: bool,
+    /// Whether this is plain HTTP/2, until the first bytes of the server show whether it speaks the same.
+    expects_http2: Option<bool>,
 }
 
 impl Stream {
     pub(super) fn new(layer: impl Layer + 'static) -> Stream {
-        Stream { layer: Box::new(layer), forwarded: false, http2: false }
+        Stream { layer: Box::new(layer), forwarded: false, http2: false, expects_http2: None }
     }
 
     pub(super) fn forwarded(mut self) -> Stream {
@@ -33,6 +35,25 @@ impl Stream {
     pub(super) fn http2(mut self, negotiated: bool) -> Stream {
         self.http2 = negotiated;
         self
+    }
+
+    /// Fails with advice if the server answers in another protocol than plain HTTP of this version.
+    pub(super) fn plain(mut self, http2: bool) -> Stream {
+        self.expects_http2 = Some(http2);
+        self
+    }
+
+    /// The result of a write. If it failed because the server has closed, what the server said before is more telling;
+    /// over HTTP/2 nothing else reads it.
+    fn written(&mut self, cx: &mut Context<'_>, result: Poll<std::io::Result<usize>>) -> Poll<std::io::Result<usize>> {
+        if matches!(result, Poll::Ready(Err(_))) && self.expects_http2 == Some(true) {
+            let mut bytes = [0; 4];
+            let mut first = ReadBuf::new(&mut bytes);
+            // A closed connection is always ready soon.
+            ready!(Pin::new(&mut self.layer).poll_read(cx, first.unfilled()))?;
+            check_protocol(first.filled(), true)?;
+        }
+        result
     }
 
     pub(super) fn is_http2(&self) -> bool {
@@ -48,14 +69,42 @@ impl Connection for Stream {
 }
 
 impl Read for Stream {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: ReadBufCursor<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        mut buf: ReadBufCursor<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        if let Some(http2) = self.expects_http2 {
+            let mut bytes = [0; 4];
+            let mut first = ReadBuf::new(&mut bytes[..buf.remaining().min(4)]);
+            ready!(Pin::new(&mut self.layer).poll_read(cx, first.unfilled()))?;
+            self.expects_http2 = None;
+            check_protocol(first.filled(), http2)?;
+            buf.put_slice(first.filled());
+            return Poll::Ready(Ok(()));
+        }
         Pin::new(&mut self.layer).poll_read(cx, buf)
     }
 }
 
+/// Fails with advice if these first bytes of a server are another protocol than plain HTTP.
+fn check_protocol(first: &[u8], http2: bool) -> std::io::Result<()> {
+    let advice = match first {
+        // An alert of any version (RFC 8446, section 5.1).
+        [0x15, 0x03, ..] => "the server speaks TLS: use https:// or `tls.insecure: false`",
+        // SETTINGS or GOAWAY (RFC 9113, section 6).
+        [0, 0, _, 4 | 7] if !http2 => {
+            "the server speaks only HTTP/2, as for gRPC: use its port for HTTP, 4318 for OTLP, or the exporter `otlp`"
+        }
+        _ => return Ok(()),
+    };
+    Err(std::io::Error::new(std::io::ErrorKind::InvalidData, advice))
+}
+
 impl Write for Stream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.layer).poll_write(cx, buf)
+        let result = Pin::new(&mut self.layer).poll_write(cx, buf);
+        self.written(cx, result)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
@@ -75,6 +124,7 @@ impl Write for Stream {
         cx: &mut Context<'_>,
         bufs: &[std::io::IoSlice<'_>],
     ) -> Poll<std::io::Result<usize>> {
-        Pin::new(&mut self.layer).poll_write_vectored(cx, bufs)
+        let result = Pin::new(&mut self.layer).poll_write_vectored(cx, bufs);
+        self.written(cx, result)
     }
 }

@@ -23,7 +23,7 @@ use super::activity::{Activity, Observed};
 use super::connection_log::{ConnectionLog, WrongProtocol};
 use super::socket::{Socket, Stream};
 use super::{ConnectionState, Peer, ServerLimits, ServerStats};
-use crate::tls::{HttpVersions, speaks_plaintext};
+use crate::tls::{HttpVersions, offers_other_protocols, speaks_plaintext};
 use crate::{BoxError, Shutdown};
 
 /// State that all connections of a server share.
@@ -51,15 +51,24 @@ impl<S> Connections<S> {
             Ok(Err(error)) if error.kind() == ErrorKind::UnexpectedEof => {
                 tracing::debug!(peer = %addr, %error, "tls handshake failed");
             }
-            Ok(Err(error)) if speaks_plaintext(&error) => {
-                self.stats.wrong_protocol();
-                self.connection_log.wrong_protocol(addr, WrongProtocol::Plaintext);
+            Ok(Err(error)) if speaks_plaintext(&error) => self.wrong_protocol(addr, WrongProtocol::Plaintext),
+            Ok(Err(error)) if self.only_http2() && offers_other_protocols(&error) => {
+                self.wrong_protocol(addr, WrongProtocol::Http1);
             }
             Ok(Err(error)) => self.connection_log.handshake(addr, &error),
             Err(_) => self.connection_log.handshake(addr, &"it took too long"),
         }
         self.stats.count(|stats| stats.handshakes_failed += 1);
         None
+    }
+
+    fn only_http2(&self) -> bool {
+        self.limits.versions == HttpVersions::Http2
+    }
+
+    fn wrong_protocol(&self, addr: SocketAddr, spoken: WrongProtocol) {
+        self.stats.wrong_protocol();
+        self.connection_log.wrong_protocol(addr, spoken);
     }
 }
 
@@ -108,10 +117,8 @@ where
             tokio::select! {
                 biased;
                 ended = connection.as_mut() => {
-                    let only_http2 = matches!(self.limits.versions, HttpVersions::Http2);
-                    if let Some(spoken) = WrongProtocol::of(&activity.first(), only_http2) {
-                        self.stats.wrong_protocol();
-                        self.connection_log.wrong_protocol(peer.addr, spoken);
+                    if let Some(spoken) = WrongProtocol::of(&activity.first(), self.only_http2()) {
+                        self.wrong_protocol(peer.addr, spoken);
                     }
                     if let Err(error) = ended {
                         tracing::debug!(peer = %peer.addr, %error, "connection ended");

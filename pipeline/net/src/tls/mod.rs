@@ -47,8 +47,16 @@ fn provider() -> Arc<CryptoProvider> {
 
 /// Whether a handshake failed because the received bytes are no TLS record.
 pub(crate) fn speaks_plaintext(error: &std::io::Error) -> bool {
-    let cause = error.get_ref().and_then(|cause| cause.downcast_ref::<rustls::Error>());
-    matches!(cause, Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
+    matches!(cause(error), Some(rustls::Error::InvalidMessage(rustls::InvalidMessage::InvalidContentType)))
+}
+
+/// Whether a handshake failed because the client offers no protocol of the server (ALPN).
+pub(crate) fn offers_other_protocols(error: &std::io::Error) -> bool {
+    matches!(cause(error), Some(rustls::Error::NoApplicationProtocol))
+}
+
+fn cause(error: &std::io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|cause| cause.downcast_ref())
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use profbridge_engine::delivery::{Overflow, Sink};
 use profbridge_engine::health::Health;
 use profbridge_engine::intake::{Arrivals, Entrance, Intake, ReceiverEnd, Sinks, channel};
 use profbridge_engine::telemetry::{ComponentKind, Edge, EdgeTotals, Metrics};
+use profbridge_engine::via::Via;
 
 /// The receiving end of [`intake`].
 #[derive(Debug)]
@@ -31,6 +32,7 @@ pub struct Consumer {
 struct Gate {
     /// What happens while it is full; `None` while there is room.
     full: watch::Sender<Option<Overflow>>,
+    via: Via,
 }
 
 impl Sink for Gate {
@@ -54,6 +56,10 @@ impl Sink for Gate {
     }
 
     fn accept(&self, _telemetry: &Telemetry, _now: Now) {}
+
+    fn via(&self) -> Option<&Via> {
+        Some(&self.via)
+    }
 }
 
 /// Creates an intake for a receiver under test, and its consumer. `memory` is the budget in bytes.
@@ -71,7 +77,7 @@ pub fn intake_of(carries: Carries, memory: u64) -> (Intake, Consumer) {
     let (sender, arrivals) = channel(4);
     let edge = metrics.edge(ComponentKind::Receiver, "test", "");
     let pipeline = metrics.edge(ComponentKind::Pipeline, "test", "");
-    let gate = Arc::new(Gate { full: watch::Sender::new(None) });
+    let gate = Arc::new(Gate { full: watch::Sender::new(None), via: Via::new(fastrand::u64(..)) });
     let sinks = Sinks([Arc::clone(&gate) as Arc<dyn Sink>].into());
     let entrance = Entrance { pipeline: Arc::from("test"), carries, sender, edge: pipeline, sinks };
     let (stop, shutdown) = Shutdown::pair();

@@ -165,6 +165,22 @@ async fn unsupported_signals_are_forwarded() {
     assert_eq!(rig.consumer.memory_used(), 0);
 }
 
+/// Guarantees: a forwarded request that comes back, here directly, is refused instead of forwarded again.
+#[tokio::test]
+async fn forwarding_in_a_circle() {
+    let [grpc, http] = [0; 2].map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap());
+    let yaml = format!(
+        "{{protocols: {{grpc: {{endpoint: '{grpc}', forward_unsupported: 'http://{grpc}'}}, \
+         http: {{endpoint: '{http}', forward_unsupported: 'http://{http}'}}}}}}"
+    );
+    let rig = OtlpRig::start_for_profiles(&yaml).await;
+    let status = client(&rig).export(request(vec![span(1)])).await.unwrap_err();
+    assert_eq!(status.code(), Code::InvalidArgument, "{status}");
+    assert_eq!(http1(rig.http(), post("/v1/metrics", None, Vec::new())).await.status, 508);
+    let notes = rig.consumer.totals().notes;
+    assert_eq!(notes.iter().find(|(name, _)| *name == "otlp_requests_handed_on").unwrap().1, 2);
+}
+
 /// Guarantees: while the server for other signals is unreachable, senders are told to retry.
 #[tokio::test]
 async fn forwarding_to_an_unreachable_server() {

@@ -138,6 +138,25 @@ async fn a_hanging_handshake_times_out() {
     assert!(error.contains(&format!("no connection to {addr} within 50ms")), "{error}");
 }
 
+/// Guarantees: if a client uses no TLS and the server does, or HTTP/1 and the server gRPC, the error says what to change.
+#[tokio::test]
+async fn a_server_of_another_protocol_is_named() {
+    let limits = ServerLimits { versions: HttpVersions::Http2, ..ServerLimits::default() };
+    let tls = Authority::new().server("localhost").load(HttpVersions::Both).unwrap();
+    let with_tls = start(service_fn(echo), Some(tls), ServerLimits::default()).await;
+    let grpc = start(service_fn(echo), None, limits).await;
+    let [with_tls, grpc] = [&with_tls, &grpc].map(|server| server.addr);
+    let says_tls = "the server speaks TLS: use https://";
+    let error = call(grpc_channel(&config(format!("http://{with_tls}"))).unwrap()).await.unwrap_err();
+    assert!(error.contains(says_tls), "{error}");
+    for (server, says) in [(with_tls, says_tls), (grpc, "the server speaks only HTTP/2, as for gRPC")] {
+        let error = super::post(&plain(), &format!("http://{server}/")).await.unwrap_err();
+        assert!(error_chain(&error).contains(says), "{error}");
+    }
+    let prior = HttpClientConfig { http2_prior_knowledge: true, ..plain() };
+    assert_eq!(super::post(&prior, &format!("http://{grpc}/")).await.unwrap().status, 200);
+}
+
 /// Guarantees: if a client uses TLS and the server does not, the error says what to change.
 #[tokio::test]
 async fn a_server_without_tls_is_named() {

@@ -317,6 +317,13 @@ async fn wrong_protocols_are_logged() {
     }
     until(&running, |stats| stats.wrong_protocol == 2).await;
     assert_eq!(log.text().matches("a peer speaks without TLS to a port that has it").count(), 1, "{}", log.text());
+    let tls = authority.server("localhost").load(HttpVersions::Http2).unwrap();
+    let running = start(service_fn(echo), Some(tls), only(HttpVersions::Http2)).await;
+    let client = authority.client().load(HttpVersions::Http1).unwrap();
+    let socket = TcpStream::connect(running.addr).await.unwrap();
+    let name = crate::tls::server_name("localhost").unwrap();
+    assert!(tokio_rustls::TlsConnector::from(client.config).connect(name, socket).await.is_err());
+    until(&running, |stats| stats.wrong_protocol == 1 && stats.handshakes_failed == 1).await;
     let running = start(service_fn(echo), None, ServerLimits::default()).await;
     assert!(exchange(running.addr, GET).await.contains("200 OK"));
     assert_eq!(running.stats.snapshot().wrong_protocol, 0);
