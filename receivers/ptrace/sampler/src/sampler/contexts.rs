@@ -13,6 +13,7 @@ use crate::context::{Block, Place, Reading, Schema, Variable, read};
 use crate::message::Context;
 use crate::process_files::ProcessFiles;
 use crate::runtime::{Allowance, Bounded, Target};
+use crate::sampler::history::History;
 use crate::stack_copy::StackPieces;
 
 /// How many variables of one process are read.
@@ -47,15 +48,9 @@ pub(super) struct Blocks {
     generation: u64,
 }
 
-/// How far apart two equal readings may be for the context to count as unchanged between them.
-const MOST_BETWEEN: Duration = Duration::from_millis(100);
-
-/// The contexts that were read from a thread, sorted by time.
+/// The contexts that were read from a thread.
 #[derive(Debug, Default)]
-pub(super) struct ContextHistory {
-    /// From when to when each context held.
-    stretches: Vec<(Instant, Instant, Worked)>,
-}
+pub(super) struct ContextHistory(History<Worked>);
 
 /// What a thread worked on.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -80,26 +75,23 @@ impl ContextHistory {
     /// Adds a context that held from `from` to `until`.
     pub(super) fn note(&mut self, from: Instant, until: Instant, worked: &Worked) {
         if !worked.torn && !worked.unproven {
-            self.stretches.push((from, until, worked.clone()));
+            self.0.note(from, until, worked.clone());
         }
     }
 
     /// Sorts the readings; required before [`ContextHistory::around`].
     pub(super) fn sort(&mut self) {
-        self.stretches.sort_by_key(|(from, ..)| *from);
+        self.0.sort();
     }
 
-    /// The context at a moment between two readings: known if both agree and are at most [`MOST_BETWEEN`] apart.
+    /// The context at a moment between two readings: known if both agree and are near.
     pub(super) fn around(&self, at: Instant) -> Option<&Worked> {
-        let later = self.stretches.partition_point(|(from, ..)| *from <= at);
-        let (_, until, worked) = self.stretches.get(later.checked_sub(1)?)?;
-        let (from, _, same) = self.stretches.get(later)?;
-        (worked == same && from.saturating_duration_since(*until) <= MOST_BETWEEN).then_some(worked)
+        self.0.around(at).and_then(|[before, after]| (before == after).then_some(before))
     }
 
     /// Drops all readings but the last.
     pub(super) fn keep_last(&mut self) {
-        self.stretches.drain(..self.stretches.len().saturating_sub(1));
+        self.0.keep_last();
     }
 }
 

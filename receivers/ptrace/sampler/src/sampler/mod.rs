@@ -30,6 +30,7 @@ mod cut;
 mod events;
 mod evidence;
 mod harvest;
+mod history;
 mod interpreters;
 mod ledger;
 mod lifecycle;

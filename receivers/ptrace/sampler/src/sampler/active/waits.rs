@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use self::calls::Calls;
 pub(in crate::sampler) use self::calls::PreemptedWait;
-use self::frames::FrameHistory;
+use self::frames::{FrameHistory, native_frames};
 use super::Active;
 use crate::arch;
 use crate::message::{Location, Sample, Trust};
@@ -110,8 +110,11 @@ impl Standing {
         Self(Rc::new(Found { trust, locations, named, worked, is_read: true, entry }))
     }
 
-    /// The same stack, for use by other waits at this place.
+    /// The same stack, for other waits at this place, which determines a native stack: that one is shared with them.
     fn remembered(self) -> Self {
+        if native_frames(&self.0.locations).is_none() {
+            return self.at_another_time(None);
+        }
         let Found { trust, locations, named, .. } = &*self.0;
         let (locations, entry) = (locations.clone(), Cell::new(None));
         Self(Rc::new(Found { trust: *trust, locations, named: *named, worked: None, is_read: false, entry }))

@@ -13,22 +13,17 @@ use hashbrown::HashMap;
 use super::{Found, Standing};
 use crate::message::{Location, Trust};
 use crate::runtime::Merged;
+use crate::sampler::history::History;
 use crate::sampler::interpreters::Named;
 use crate::sampler::timeline::Wait;
 
-/// How far apart two equal readings may be for the frames to count as unchanged between them.
-const MOST_BETWEEN: Duration = Duration::from_millis(100);
-
-/// The interpreter frames of a thread, sorted by time of reading.
+/// The interpreter frames that were read of a thread: all from the innermost one outwards.
 #[derive(Debug, Default)]
-pub(in crate::sampler) struct FrameHistory {
-    /// From when to when the frames held, and the frames: all from the innermost interpreter frame outwards.
-    readings: Vec<(Instant, Instant, Rc<[Location]>)>,
-}
+pub(in crate::sampler) struct FrameHistory(History<Rc<[Location]>>);
 
 /// The number of native frames before the innermost interpreter frame, or before the frame that stands for unknown
 /// callers.
-fn native_frames(locations: &[Location]) -> Option<usize> {
+pub(super) fn native_frames(locations: &[Location]) -> Option<usize> {
     locations.iter().position(|of| of.is_interpreted() || *of == Location::CALLERS_NOT_KNOWN)
 }
 
@@ -55,17 +50,9 @@ impl FrameHistory {
         if frames.contains(&Location::CALLERS_NOT_KNOWN) {
             return;
         }
-        let known = self.readings.last().map(|(.., known)| known).filter(|known| ***known == *frames);
+        let known = self.0.last().filter(|known| ***known == *frames);
         let frames = known.map_or_else(|| frames.into(), Rc::clone);
-        self.readings.push((from, until, frames));
-    }
-
-    /// The readings before and after a moment, if they are near enough.
-    fn around(&self, at: Instant) -> Option<[&Rc<[Location]>; 2]> {
-        let later = self.readings.partition_point(|(from, ..)| *from <= at);
-        let (_, until, before) = self.readings.get(later.checked_sub(1)?)?;
-        let (from, _, after) = self.readings.get(later)?;
-        (from.saturating_duration_since(*until) <= MOST_BETWEEN).then_some([before, after])
+        self.0.note(from, until, frames);
     }
 
     /// Adds the waits in which the stack was read, and gives the other waits the frames that held around them.
@@ -76,19 +63,19 @@ impl FrameHistory {
             let Some(Standing(found)) = &wait.place else { continue };
             self.note(wait.begins, wait.begins + Duration::from_nanos(wait.nano), &found.locations);
         }
-        self.readings.sort_by_key(|(from, ..)| *from);
+        self.0.sort();
         // Waits with the same stack share it.
         let mut completed = HashMap::<_, Standing, foldhash::fast::FixedState>::default();
         for wait in waits.iter_mut().filter(|wait| !was_read(wait)) {
             let Some(Standing(found)) = &wait.place else { continue };
             let Some(native) = native_frames(&found.locations) else { continue };
-            let around = self.around(wait.begins);
+            let around = self.0.around(wait.begins);
             let key = (Rc::as_ptr(found), around.map(|pair| pair.map(Rc::as_ptr)));
             let complete = || found.with_frames(native, around.and_then(|[before, after]| agreed(before, after)));
             let standing = completed.entry(key).or_insert_with(complete).clone();
             wait.place = Some(standing);
         }
-        self.readings.drain(..self.readings.len().saturating_sub(1));
+        self.0.keep_last();
     }
 }
 
