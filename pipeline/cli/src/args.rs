@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use profbridge_wire::folded::Counted;
 
 use crate::destination::Format;
-use crate::views::flamegraph::Layout;
+use crate::views::flamegraph::GraphStyle;
 
 /// What help says at its end. The page of the command line (`README.md` of this crate) has the same table.
 const AFTER_HELP: &str = "\
@@ -136,9 +136,8 @@ pub(crate) struct ConvertArgs {
     /// What to write, whatever the ending says.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) to: Option<Format>,
-    /// How a flame graph is drawn.
-    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
-    pub(crate) graph: Layout,
+    #[command(flatten)]
+    pub(crate) graph: GraphStyle,
     /// Set one key that says how it is converted, by its path in the configuration file: of `exporters.sentry` those
     /// that say how chunks are made (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
     /// `processors.chunk`, `processors.transactions` and `service.identity`, and where OTLP is written

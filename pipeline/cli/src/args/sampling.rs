@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::destination::{Destination, Format, format_of};
 use crate::terminal::shown;
-use crate::views::flamegraph::Layout;
+use crate::views::flamegraph::GraphStyle;
 
 /// What `sample` says about the things that its options do not.
 const ABOUT_SAMPLING: &str = "\
@@ -54,9 +54,8 @@ pub(crate) struct SampleArgs {
     /// What to write, whatever the ending says.
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
     pub(crate) to: Option<Format>,
-    /// How a flame graph is drawn.
-    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
-    pub(crate) graph: Layout,
+    #[command(flatten)]
+    pub(crate) graph: GraphStyle,
 }
 
 impl SampleArgs {
@@ -73,7 +72,7 @@ impl SampleArgs {
             Ok(format) => format,
             Err(undecided) => return refused(undecided.to_string(), undecided.hint()),
         };
-        let destination = Destination { path: path.clone(), format, layout: *graph };
+        let destination = Destination { path: path.clone(), format, graph: *graph };
         let several = subject.name.is_some() || subject.subprocesses || subject.pid.len() > 1;
         if destination.is_standard() {
             let to_file = "name a file".to_owned();
@@ -112,6 +111,9 @@ its exit status becomes that of profbridge, as with `sample`.";
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) subject: Subject,
+    /// Show the frames of interpreters, the C library and the kernel as well, as the key `n` does.
+    #[arg(long)]
+    pub(crate) native: bool,
 }
 
 /// Which processes are sampled, and how.
