@@ -9,11 +9,13 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
 use clap::{Args, ValueEnum};
 
+use super::reading::Unit;
+use super::stacks::{Node, Stacks};
 use super::sums::Sums;
 use cells::Cells;
 use picture::{Picture, View};
@@ -71,5 +73,46 @@ pub(crate) fn draw(sums: &mut Sums, title: &str, style: GraphStyle, out: &mut im
     if views.is_empty() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
     }
-    Picture { title, layout: style.layout, views: &views }.write(out)
+    Picture { title, layout: style.layout, views: &views, growth: None }.write(out)
+}
+
+/// Draws the stacks of two files as SVG, each as wide as the larger of its two weights, coloured by growth. `scale` is
+/// what the weights of each file are multiplied with to be compared.
+///
+/// # Errors
+///
+/// If there is nothing to draw, or `out` cannot be written.
+pub(crate) fn draw_difference(
+    stacks: &Stacks,
+    name: &str,
+    unit: Unit,
+    title: &str,
+    layout: Layout,
+    sides: [(&[(Node, u64)], f64); 2],
+    out: &mut impl io::Write,
+) -> io::Result<()> {
+    let mut weights: HashMap<Node, [u64; 2]> = HashMap::new();
+    for (at, (weighed, scale)) in sides.into_iter().enumerate() {
+        for &(node, weight) in weighed {
+            weights.entry(node).or_default()[at] += (weight as f64 * scale) as u64;
+        }
+    }
+    let mut growth: HashMap<Node, i64> = HashMap::new();
+    let mut widest = Vec::new();
+    for (node, [before, after]) in weights {
+        widest.push((node, before.max(after)));
+        let grew = i64::try_from(after).unwrap_or(i64::MAX).saturating_sub(i64::try_from(before).unwrap_or(i64::MAX));
+        let mut at = Some(node);
+        while let Some(node) = at {
+            let sum = growth.entry(node).or_default();
+            *sum = sum.saturating_add(grew);
+            at = stacks.edge(node).map(|(caller, _)| caller);
+        }
+    }
+    let Cells { cells, narrow } = cells::cells(stacks, &HashMap::new(), name, vec![(None, widest)]);
+    if cells.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
+    }
+    let views = [View { name, unit, cells, narrow }];
+    Picture { title, layout, views: &views, growth: Some(growth) }.write(out)
 }

@@ -19,6 +19,10 @@ pub(crate) struct Sums {
     pub(crate) reading: Reading,
     /// Weights of stacks, by state and process.
     weights: BTreeMap<(State, u32), HashMap<Node, u64>>,
+    /// The number of observations of stacks, by state.
+    observations: HashMap<(State, Node), u64>,
+    /// Start and end of all profiles with a duration, in nanoseconds since the Unix epoch.
+    span: Option<(u64, u64)>,
     /// Weights of the lines of own code while threads ran, or of other values, by function and line.
     lines: HashMap<(u32, u32), u64>,
     /// The sum of all values.
@@ -33,12 +37,19 @@ impl Sums {
 
     /// Adds a batch.
     pub(crate) fn add(&mut self, batch: &Profiles) {
-        let Self { reading, weights, lines, sum } = self;
+        for profile in batch.profiles().filter(|profile| profile.duration_nano > 0) {
+            let (start, end) = (profile.time_unix_nano, profile.time_unix_nano.saturating_add(profile.duration_nano));
+            let (first, last) = self.span.unwrap_or((start, end));
+            self.span = Some((first.min(start), last.max(end)));
+        }
+        let Self { reading, weights, observations, lines, sum, .. } = self;
         let mut observed = Vec::new();
         let (mut refused, mut negative) = (0, 0);
         reading.read(batch, |one| {
             let mut weight = 0;
+            let mut count = 0;
             one.each(|_, value| {
+                count += 1;
                 if value < 0 {
                     negative += 1;
                     return;
@@ -57,6 +68,7 @@ impl Sums {
                     *lines.entry(*line).or_default() += weight;
                 }
             }
+            *observations.entry((one.state, one.node)).or_default() += count;
             observed.push((one.state, one.thread, one.node, weight));
         });
         reading.losses.add_observations(Reason::LimitExceeded, refused);
@@ -65,6 +77,29 @@ impl Sums {
             let process = reading.threads[thread as usize].process;
             *weights.entry((state, process)).or_default().entry(node).or_default() += weight;
         }
+    }
+
+    /// The time from the start to the end of all profiles, in nanoseconds; `None` if none has a duration.
+    pub(crate) fn span_nano(&self) -> Option<u64> {
+        self.span.map(|(start, end)| end - start)
+    }
+
+    /// The number of observations of the stacks of a state: as they were sampled, or folded.
+    pub(crate) fn counted(&mut self, state: State, is_folded: bool) -> HashMap<Node, u64> {
+        let Self { reading, observations, .. } = self;
+        let mut counts = HashMap::new();
+        for (&(_, node), &count) in observations.iter().filter(|((of, _), _)| *of == state) {
+            let node = if is_folded { reading.stacks.fold(node, state == State::Waiting) } else { node };
+            *counts.entry(node).or_default() += count;
+        }
+        counts
+    }
+
+    /// Empty sums that use the same numbers for functions and stacks. These keep their sums, but no functions.
+    pub(crate) fn next(&mut self) -> Self {
+        let mut reading = std::mem::take(&mut self.reading);
+        (reading.losses, reading.not_shown) = Default::default();
+        Self { reading, ..Self::default() }
     }
 
     /// How many stacks have a weight; `None` if there are none.

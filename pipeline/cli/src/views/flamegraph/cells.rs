@@ -23,6 +23,8 @@ pub(super) struct Cell<'a> {
     pub(super) left: u64,
     /// The width.
     pub(super) width: u64,
+    /// The stack that ends with it.
+    pub(super) node: Node,
     /// The label.
     pub(super) name: &'a str,
     /// The whole name.
@@ -66,6 +68,7 @@ pub(super) fn cells<'a>(
         depth,
         left,
         width,
+        node: Node::ROOT,
         name,
         whole_name: name,
         place: String::new(),
@@ -97,7 +100,7 @@ pub(super) fn cells<'a>(
                 let (name, whole_name, origin) = (stacks.label_of(number), &*function.name, Some(function.origin));
                 let place = function.place_with(lines.get(&number).copied());
                 let origin = origin.filter(|_| !function.is_placeholder());
-                Cell { depth, left, width, name, whole_name, place, origin }
+                Cell { depth, left, width, node: node.0, name, whole_name, place, origin }
             }
             None => plain(depth, left, width, label.filter(|label| !label.is_empty()).unwrap_or("[unknown process]")),
         });

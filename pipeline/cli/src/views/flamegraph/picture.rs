@@ -4,6 +4,7 @@
 //! needs clicks: switching views, zooming, searching.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
@@ -12,7 +13,7 @@ use super::Layout;
 use super::cells::{Cell, MOST_CELLS};
 use crate::terminal::{self, is_unprintable};
 use crate::views::reading::Unit;
-use crate::views::stacks::ORIGINS;
+use crate::views::stacks::{Node, ORIGINS};
 
 /// Width without the script, in pixels.
 const WIDTH: f64 = 1200.0;
@@ -77,7 +78,12 @@ pub(super) struct Picture<'a> {
     pub(super) layout: Layout,
     /// The views; the first one is shown initially.
     pub(super) views: &'a [View<'a>],
+    /// In a picture of a difference, the growth of each stack that is not zero.
+    pub(super) growth: Option<HashMap<Node, i64>>,
 }
+
+/// The colours of a difference, with their meaning.
+const DIFFERENCE: [(&str, &str); 3] = [("slower2", "slower"), ("faster2", "faster"), ("same1", "unchanged")];
 
 impl Picture<'_> {
     /// Writes it.
@@ -93,7 +99,8 @@ impl Picture<'_> {
         writeln!(
             out,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" version=\"1.1\" \
-             width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" class=\"{class}\">"
+             width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" class=\"{class}\" role=\"figure\" aria-label=\"{}\">",
+            xml(self.title)
         )?;
         writeln!(out, "<style>{STYLE}</style>")?;
         writeln!(out, "<rect class=\"page\" width=\"100%\" height=\"100%\"/>")?;
@@ -101,7 +108,12 @@ impl Picture<'_> {
         self.legend(head + 33, out)?;
         let what = self.views.first().map(|view| format!("{}: {}", view.name, view.amount()));
         let what = what.unwrap_or_default();
-        writeln!(out, "<text class=\"about\" x=\"{MARGIN}\" y=\"{}\">{}</text>", head + 64, xml(&what))?;
+        writeln!(
+            out,
+            "<text class=\"about\" aria-live=\"polite\" x=\"{MARGIN}\" y=\"{}\">{}</text>",
+            head + 64,
+            xml(&what)
+        )?;
         for (number, view) in self.views.iter().enumerate() {
             let hidden = if number == 0 { "" } else { " style=\"display:none\"" };
             writeln!(
@@ -127,12 +139,16 @@ impl Picture<'_> {
     fn legend(&self, y: usize, out: &mut impl Write) -> io::Result<()> {
         let mut x = MARGIN;
         let cells = || self.views.iter().flat_map(|view| &view.cells);
-        for (origin, name) in ORIGINS.into_iter().filter(|(of, _)| cells().any(|cell| cell.origin == Some(*of))) {
+        let origins = ORIGINS.into_iter().filter(|(of, _)| cells().any(|cell| cell.origin == Some(*of)));
+        let entries: Vec<(String, &str)> = match self.growth {
+            Some(_) => DIFFERENCE.map(|(class, name)| (class.to_owned(), name)).to_vec(),
+            None => origins.map(|(origin, name)| (format!("{}1", class(Some(origin))), name)).collect(),
+        };
+        for (class, name) in entries {
             writeln!(
                 out,
-                "<rect class=\"{}1\" x=\"{x:.1}\" y=\"{y}\" width=\"12\" height=\"12\"/>\
+                "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y}\" width=\"12\" height=\"12\"/>\
                  <text class=\"legend\" x=\"{:.1}\" y=\"{}\">{}</text>",
-                class(Some(origin)),
                 x + 17.0,
                 y + 10,
                 name
@@ -149,17 +165,24 @@ impl Picture<'_> {
         let place = if cell.place.is_empty() { String::new() } else { format!("{}, ", cell.place) };
         // The whole name stands between the short one and the place if it has more.
         let whole = if cell.whole_name == cell.name { String::new() } else { format!("{}\n", cell.whole_name) };
+        let growth = self.growth.as_ref().map(|growth| growth.get(&cell.node).copied().unwrap_or_default());
+        let (class, grew) = match growth {
+            None => (format!("{}{}", class(cell.origin), shade(cell.name)), String::new()),
+            Some(growth) => {
+                let sign = if growth < 0 { "-" } else { "+" };
+                let grew = format!("{sign}{}, ", amount(growth.unsigned_abs(), &view.unit));
+                (changed(growth, cell.width), if growth == 0 { String::new() } else { grew })
+            }
+        };
         writeln!(
             out,
-            "<g><title>{}\n{}{}{}, {}</title><rect class=\"{}{}\" x=\"{x:.2}\" y=\"{y}\" \
+            "<g><title>{}\n{}{}{grew}{}, {}</title><rect class=\"{class}\" x=\"{x:.2}\" y=\"{y}\" \
              width=\"{width:.2}\" height=\"{CELL}\"/>{}</g>",
             xml(cell.name),
             xml(&whole),
             xml(&place),
             amount(cell.width, &view.unit),
             percent(cell.width, total),
-            class(cell.origin),
-            shade(cell.name),
             label(cell.name, width).map_or_else(String::new, |label| format!(
                 "<text x=\"{:.2}\" y=\"{}\">{}</text>",
                 x + PADDING,
@@ -174,6 +197,15 @@ impl Picture<'_> {
 fn class(origin: Option<CodeOrigin>) -> &'static str {
     let name = ORIGINS.iter().find(|(known, _)| Some(*known) == origin).and_then(|(_, name)| name.split(' ').next());
     name.unwrap_or("whole")
+}
+
+/// CSS class for a growth: the more of the cell's width it is, the stronger the colour.
+fn changed(growth: i64, width: u64) -> String {
+    let parts = growth.unsigned_abs().saturating_mul(100) / width.max(1);
+    match (parts, growth > 0) {
+        (0..2, _) => "same1".to_owned(),
+        (_, slower) => format!("{}{}", if slower { "slower" } else { "faster" }, (parts / 10).min(2)),
+    }
 }
 
 /// One of three shades for a function, to distinguish neighbours.
