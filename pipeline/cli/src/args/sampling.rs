@@ -91,10 +91,12 @@ impl SampleArgs {
 const ABOUT_TOP: &str = "\
 Percentages are of the running time of all threads in the last ten seconds (`a`: since the start),
 those of the column `wait` of their waiting time. A function's self time is its own, its total time
-that of all that it called as well. Functions of the program come before those of libraries (`o`).
+that of all that it called as well. Functions of the program come before those of libraries (`o`); their
+self time includes the libraries, the C library and the interpreter that they call, unless stacks
+are shown as they were sampled (`n`).
 
-Keys: s, t, w sort by self, total or waiting time; o own code first or not; h threads or not; a all
-time or the last ten seconds; / filters by name, Enter keeps the filter and Escape drops it; arrows,
+Keys: s, t, w sort by self, total or waiting time; o own code first or not; n as sampled or not; h
+threads or not; a all time or the last ten seconds; / filters by name, Enter keeps the filter and Escape drops it; arrows,
 PageUp, PageDown and Home scroll; q or Ctrl-C ends it. The processes are left as they are.
 
 Where standard output is no terminal, lines are written instead, every second and at the end. A
