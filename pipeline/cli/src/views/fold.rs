@@ -5,6 +5,9 @@
 //! below it one frame with the function that was called (`dumps (json)`). At the end of a blocked thread's stack stands
 //! what it waits for. Raw stacks stay available.
 
+#[cfg(test)]
+mod tests;
+
 use profbridge_wire::sentry::chunk::origin::CodeOrigin;
 
 use super::packages::package;
@@ -13,6 +16,9 @@ use super::waits::WaitReason;
 
 /// The root of stacks without any function of the program.
 pub(crate) const NO_OWN_CODE: &str = "[no own code]";
+
+/// The frame in place of callers that are not known.
+pub(crate) const CALLERS_NOT_KNOWN: &str = "[callers not known]";
 
 /// Stands for the work of a garbage collector.
 const GARBAGE_COLLECTOR: &str = "[garbage collector]";
@@ -131,9 +137,6 @@ impl Stacks {
     }
 }
 
-/// The frame in place of callers that are not known.
-pub(crate) const CALLERS_NOT_KNOWN: &str = "[callers not known]";
-
 /// A folded stack, from its root.
 struct Folded<'a> {
     stacks: &'a mut Stacks,
@@ -158,10 +161,10 @@ impl Folded<'_> {
             Some(function) => Function {
                 name: name.into(),
                 origin: CodeOrigin::Library,
-                is_interpreted: true,
+                is_folded: true,
                 ..self.stacks.get(function).clone()
             },
-            None => Function::placeholder(&name),
+            None => Function { is_folded: true, ..Function::placeholder(&name) },
         };
         let function = self.stacks.function(function)?;
         self.push(function)
@@ -171,7 +174,7 @@ impl Folded<'_> {
     fn push_via(&mut self, path: &[u32], parts: &[Part]) -> Option<()> {
         let mut packages: Vec<Box<str>> = Vec::new();
         for (&function, _) in path.iter().zip(parts).rev().filter(|(_, part)| **part == Part::Library) {
-            let package = package(self.stacks.get(function));
+            let package = package(self.stacks.get(function), self.stacks.label_of(function));
             if !package.is_empty() && !packages.contains(&package) && packages.len() < MOST_VIA {
                 packages.push(package);
             }
@@ -183,7 +186,7 @@ impl Folded<'_> {
     /// called by an extension module belongs to the extension's function.
     fn push_library(&mut self, function: u32) -> Option<()> {
         let of = self.stacks.get(function);
-        let (package, is_interpreted) = (package(of), of.is_interpreted);
+        let (package, is_interpreted) = (package(of, self.stacks.label_of(function)), of.is_interpreted);
         match &self.last {
             Some(last) if *last == package => return Some(()),
             // `pbkdf2_hmac (_hashlib)` calls `PKCS5_PBKDF2_HMAC (libcrypto)`.

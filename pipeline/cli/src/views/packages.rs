@@ -2,15 +2,15 @@
 
 use super::stacks::Function;
 
-/// The package of a function; empty if nothing names it.
-pub(super) fn package(function: &Function) -> Box<str> {
+/// The package of a function with this short name; empty if nothing names it.
+pub(super) fn package(function: &Function, label: &str) -> Box<str> {
     let by_file = of_source(&function.file);
     if function.is_interpreted {
         let by_class = || of_class(&function.name).filter(|_| !function.file.contains('/'));
         return by_class().or(by_file).unwrap_or_else(|| of_script(&function.file)).into();
     }
     // Inlining and static linking put libraries into the program's own file, so the source file says more.
-    let found = by_file.or_else(|| of_name(&function.name)).unwrap_or_else(|| of_binary(&function.module));
+    let found = by_file.or_else(|| of_name(label)).unwrap_or_else(|| of_binary(&function.module));
     found.into()
 }
 
@@ -161,7 +161,7 @@ mod tests {
         ] {
             let function =
                 Function { file: file.into(), module: binary.into(), is_interpreted, ..Function::placeholder(name) };
-            assert_eq!(&*package(&function), expected, "{name} {file} {binary}");
+            assert_eq!(&*package(&function, name), expected, "{name} {file} {binary}");
         }
     }
 }

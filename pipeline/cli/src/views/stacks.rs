@@ -39,6 +39,8 @@ pub(crate) struct Function {
     pub(crate) origin: CodeOrigin,
     /// Whether an interpreter or a virtual machine executes it.
     pub(crate) is_interpreted: bool,
+    /// Whether folding made it, of several functions of libraries.
+    pub(crate) is_folded: bool,
 }
 
 impl Function {
@@ -46,7 +48,15 @@ impl Function {
     pub(crate) fn placeholder(name: &str) -> Self {
         let empty = || Box::from("");
         let origin = CodeOrigin::Library;
-        Self { name: name.into(), file: empty(), module: empty(), start: 0, origin, is_interpreted: false }
+        Self {
+            name: name.into(),
+            file: empty(),
+            module: empty(),
+            start: 0,
+            origin,
+            is_interpreted: false,
+            is_folded: false,
+        }
     }
 
     /// Whether it stands for no function.
@@ -216,7 +226,8 @@ impl Stacks {
         let positive = |line: i64| u32::try_from(line).ok().filter(|&line| line > 0);
         let start = known.and_then(|function| positive(function.start_line)).unwrap_or_default();
         let (origin, is_interpreted) = (cache.origins.of(id, line), cache.origins.is_interpreted(id));
-        let function = Function { name, file: clean(file), module: clean(module), start, origin, is_interpreted };
+        let (file, module, is_folded) = (clean(file), clean(module), false);
+        let function = Function { name, file, module, start, origin, is_interpreted, is_folded };
         let number = self.function(function)?;
         let line = line.and_then(|line| positive(line.line)).unwrap_or_default();
         if line > 0 {
@@ -247,7 +258,7 @@ impl Stacks {
 
     /// Names a function for people. The first one with a short name has it; others of the same file have more of it.
     fn label(&mut self, function: &Function, number: u32) {
-        let is_native = !function.is_interpreted;
+        let is_native = !function.is_interpreted && !function.is_folded;
         let mut label: Box<str> =
             if is_native { names::short(&function.name, false).into() } else { function.name.clone() };
         let key = |label: &str| (label.into(), function.file.clone());
