@@ -2,17 +2,45 @@
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::LazyLock;
+use std::time::UNIX_EPOCH;
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::profiles_service_client::ProfilesServiceClient;
 use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
+use profbridge_testkit::T0;
 use tonic::codec::CompressionEncoding;
 use tonic::transport::Endpoint;
 
 use crate::process::PATIENCE;
 
-/// Sends a request over gRPC.
+/// An hour, in nanoseconds.
+const HOUR: u64 = 3_600_000_000_000;
+
+/// By how much [`recent`] moves times, in nanoseconds: whole hours, so that windows begin where they do at [`T0`].
+pub(crate) fn shift() -> u64 {
+    static SHIFT: LazyLock<u64> = LazyLock::new(|| {
+        let now = UNIX_EPOCH.elapsed().unwrap().as_nanos() as u64;
+        (now - T0) / HOUR * HOUR - 2 * HOUR
+    });
+    *SHIFT
+}
+
+/// Moves the times of a request from [`T0`] to the last three hours: a receiver replaces those more than a day from
+/// their arrival. Times that were moved already stay.
+pub(crate) fn recent(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
+    let scopes = request.resource_profiles.iter_mut().flat_map(|resource| &mut resource.scope_profiles);
+    for profile in scopes.flat_map(|scope| &mut scope.profiles) {
+        let timestamps = profile.samples.iter_mut().flat_map(|sample| &mut sample.timestamps_unix_nano);
+        for time in timestamps.chain([&mut profile.time_unix_nano]) {
+            *time += if (T0..T0 + 24 * HOUR).contains(time) { shift() } else { 0 };
+        }
+    }
+    request
+}
+
+/// Sends a request over gRPC, with [`recent`] times.
 pub(crate) fn export(
     address: SocketAddr,
     request: ExportProfilesServiceRequest,
@@ -23,7 +51,7 @@ pub(crate) fn export(
         let mut client = ProfilesServiceClient::new(channel)
             .send_compressed(CompressionEncoding::Gzip)
             .max_encoding_message_size(64 << 20);
-        let call = tokio::time::timeout(PATIENCE, client.export(request)).await.expect("an answer in time");
+        let call = tokio::time::timeout(PATIENCE, client.export(recent(request))).await.expect("an answer in time");
         call.map(tonic::Response::into_inner)
     })
 }

@@ -1,5 +1,7 @@
 //! Failures of the peer, the input and the configuration.
 
+use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -8,9 +10,9 @@ use profbridge_testkit::{RequestBuilder, T0, ms};
 use tonic_types::StatusExt as _;
 
 use crate::backend::sentry::{Behaviour, KEY, Sentry};
-use crate::client::{export, post, status};
+use crate::client::{export, post, shift, status};
 use crate::main_job::to_sentry;
-use crate::process::{PATIENCE, Profbridge, command, run};
+use crate::process::{PATIENCE, Profbridge, command, eventually, run};
 
 fn request(
     service: &str,
@@ -114,7 +116,7 @@ fn an_outage_loses_nothing() {
         }
         times.sort_unstable();
         times.dedup();
-        let first = T0 / 1_000_000;
+        let first = (T0 + shift()) / 1_000_000;
         let missing =
             (first..first + requests * observations).filter(|time| times.binary_search(time).is_err()).count();
         assert_eq!(missing, 0, "{chunk}: observations that did not arrive\n{log}");
@@ -157,6 +159,44 @@ fn a_request_that_is_being_taken_in_is_taken() {
         assert!(exit.success() && !log.contains("dropped") && !log.contains("cut"), "{log}");
         assert!(log.contains("receiver otlp: 40 observations"), "{log}");
     }
+}
+
+/// Guarantees: a complete request over HTTP/1 is delivered although its sender has closed its side of the connection,
+/// and then answered, or has ended.
+#[test]
+fn senders_that_closed() {
+    const EACH: usize = 10;
+    let profbridge = Profbridge::start(
+        "receivers: {otlp: {protocols: {http: {endpoint: '127.0.0.1:0'}}}, pprof: {push: {endpoint: '127.0.0.1:0'}}}
+exporters: {debug: }
+service: {pipelines: {profiles: {receivers: [otlp, pprof], exporters: [debug]}}}
+",
+    );
+    // Large enough that it is decoded on another thread.
+    let times: Vec<u64> = (0..20_000).map(|n| T0 + n * 1_000_000).collect();
+    let request = RequestBuilder::new().process("checkout", 1).on_cpu(1000).sample(&["go!main"], 1, &times).encode();
+    let otlp = ("otlp", "/v1development/profiles", "Content-Type: application/x-protobuf\r\n", request, 1);
+    for (receiver, path, header, body, samples) in [otlp, ("pprof", "/api/pprof", "", crate::pprof::go_cpu(), 4)] {
+        let length = body.len();
+        let head = format!("POST {path} HTTP/1.1\r\nHost: localhost\r\n{header}Content-Length: {length}\r\n\r\n");
+        for _ in 0..EACH {
+            let mut ended = TcpStream::connect(profbridge.address(&format!("{receiver}/http"))).unwrap();
+            ended.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+            drop(ended);
+            let mut closed = TcpStream::connect(profbridge.address(&format!("{receiver}/http"))).unwrap();
+            closed.write_all(&[head.as_bytes(), &body].concat()).unwrap();
+            closed.shutdown(Shutdown::Write).unwrap();
+            let mut answer = Vec::new();
+            closed.read_to_end(&mut answer).unwrap();
+            assert_eq!(status(&answer), 200);
+        }
+        let all = (2 * EACH * samples) as f64;
+        eventually("all is delivered", || {
+            let labels = format!("receiver=\"{receiver}\"");
+            (profbridge.metric("otelcol_receiver_accepted_profile_samples", &labels) == all).then_some(())
+        });
+    }
+    assert!(profbridge.stop().0.success());
 }
 
 /// Guarantees: a request that Sentry never answers times out and is retried.

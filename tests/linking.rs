@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::backend::otlp::Otlp;
 use crate::backend::sentry::Sentry;
-use crate::client::{export, post, status};
+use crate::client::{export, post, shift, status};
 use crate::process::{Profbridge, eventually};
 
 pub(crate) fn pairs(attributes: &[(&str, Any)]) -> Vec<KeyValue> {
@@ -42,8 +42,8 @@ fn traced(pid: i64) -> Vec<u8> {
         trace_id: vec![7; 16],
         span_id: vec![id; 8],
         parent_span_id: parent.to_vec(),
-        start_time_unix_nano: start,
-        end_time_unix_nano: end,
+        start_time_unix_nano: start + shift(),
+        end_time_unix_nano: end + shift(),
         kind,
         name: name.to_owned(),
         attributes: pairs(&[("thread.native_id", Any::IntValue(7))]),
@@ -156,7 +156,7 @@ fn linked(requests: &[ExportProfilesServiceRequest]) -> BTreeMap<(i64, u64), u8>
             assert!(sample.link_index == 0 || link.trace_id == [7; 16], "{link:?}");
             let span = link.span_id.first().copied().unwrap_or_default();
             for time in &sample.timestamps_unix_nano {
-                let before = all.insert((thread, (time - ms([0])[0]) / 1_000_000), span);
+                let before = all.insert((thread, (time - shift() - ms([0])[0]) / 1_000_000), span);
                 assert_eq!(before, None, "an observation twice");
             }
         }

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::backend::otlp::Otlp;
 use crate::backend::sentry::{KEY, Sentry};
-use crate::client::{export, post, status};
+use crate::client::{export, post, recent, shift, status};
 use crate::process::{Profbridge, eventually};
 
 /// A configuration with one pipeline from the OTLP receiver to Sentry, and this `service.identity`.
@@ -79,7 +79,7 @@ fn otlp_to_sentry() {
     assert_eq!(chunk["environment"], "production");
     assert_eq!(chunk["client_sdk"]["name"], "profbridge.rust");
     assert_eq!(chunk["profile"]["thread_metadata"]["7"]["name"], "worker");
-    let micros = |offset: i64| T0 as i64 / 1000 + offset * 1000;
+    let micros = |offset: i64| (T0 + shift()) as i64 / 1000 + offset * 1000;
     let stack = |leaf: &str| vec![leaf.to_owned(), "main".to_owned()];
     let wanted: Vec<_> = [(0, "handle"), (50, "handle"), (100, "handle"), (150, "render"), (200, "render")]
         .into_iter()
@@ -129,7 +129,7 @@ fn moments_stand_at_their_time() {
             let times = seen
                 .iter()
                 .filter(|(_, _, stack)| stack[0] == function)
-                .map(|(_, micros, _)| *micros - T0 as i64 / 1000);
+                .map(|(_, micros, _)| *micros - (T0 + shift()) as i64 / 1000);
             (times.clone().min(), times.max())
         };
         for (function, at) in [("sooner", 2_000_000), ("later", 4_000_000)] {
@@ -144,7 +144,7 @@ fn moments_stand_at_their_time() {
 /// implementation of the rules.
 #[test]
 fn agrees_with_the_control() {
-    let request = fixture::request();
+    let request = recent(fixture::request());
     let sentry = Sentry::start();
     let profbridge = Profbridge::start(&to_sentry(&sentry.dsn(1), "{window: 0s}", ""));
     export(profbridge.address("otlp/grpc"), request.clone()).unwrap();
@@ -365,7 +365,7 @@ service:
     // An overloaded backend tells when to retry, and then gets the refused data.
     backend.next(Err(tonic::Status::unavailable("busy")));
     let profbridge = Profbridge::start(&config);
-    let request = workload::request(Shape::Tiny);
+    let request = recent(workload::request(Shape::Tiny));
     export(profbridge.address("otlp/grpc"), request.clone()).unwrap();
     let received = backend.received.wait(2);
     assert_eq!(received[0], received[1], "the retry says the same");

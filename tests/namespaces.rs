@@ -10,7 +10,7 @@ use profbridge_testkit::{RequestBuilder, ms};
 use serde_json::json;
 
 use crate::backend::sentry::Sentry;
-use crate::client::export;
+use crate::client::{export, shift};
 use crate::linking::{pairs, send_spans};
 use crate::live_contexts::{Said, span_of, threads, unix_nano};
 use crate::process::{Profbridge, eventually};
@@ -180,7 +180,7 @@ service:
     let seen = seen.attr("container.id", container.id.as_str()).attr("host.name", "machine").on_cpu(20);
     let seen = ids.values().fold(seen, |seen, id| seen.sample(&["work", "main"], id.parse().unwrap(), &times));
     export(profbridge.address("otlp/grpc"), seen.build()).unwrap();
-    send(&profbridge, &container, &threads, ms([100, 800]));
+    send(&profbridge, &container, &threads, ms([100, 800]).map(|time| time + shift()));
     let (exit, log) = profbridge.stop();
     assert!(exit.success(), "{log}");
     program.end();

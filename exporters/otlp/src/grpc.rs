@@ -91,7 +91,7 @@ fn build_call(settings: &Settings, via: &Via, request: &Request<Meta>) -> http::
     *call.uri_mut() = Uri::from_static(method(request.meta.batch.signal));
     *call.headers_mut() = settings.peer.headers.clone();
     let headers = call.headers_mut();
-    headers.insert(via::HEADER, via.header());
+    headers.insert(via::HEADER, via.header(request.meta.batch.signal.kind()));
     headers.insert(header::TE, HeaderValue::from_static("trailers"));
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     if let Some(name) = compression {

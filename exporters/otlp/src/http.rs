@@ -36,7 +36,7 @@ pub(crate) async fn export(out: &HttpOut, settings: &Settings, request: &Request
     let mut headers = settings.peer.headers.clone();
     headers.insert(header::ACCEPT_ENCODING, HeaderValue::from_static(ACCEPT_ENCODING));
     let coding = request.meta.compression.content_encoding();
-    let answer = out.post(url, headers, media, coding, request.body.clone()).await;
+    let answer = out.post(url, signal.kind(), headers, media, coding, request.body.clone()).await;
     let answer = answer.map_err(|failure| settings.peer.failed(&failure))?;
     if answer.status.is_success() {
         return Ok(success(settings, request, &answer));

@@ -7,6 +7,7 @@ use hyper::body::Incoming;
 use profbridge_engine::component::BoxFuture;
 use profbridge_engine::peer_limits::RequestForwarder;
 use profbridge_engine::via::{self, Via};
+use profbridge_model::TelemetryKind;
 use profbridge_net::client::{ForwardingClient, PartlyReadBody};
 
 use crate::destinations::Destinations;
@@ -34,7 +35,7 @@ impl RequestForwarder for ToUpstream {
             let (_, upstream) = self.destinations.upstream_of(server).ok_or("it is no upstream of this exporter")?;
             let behind = request.uri().path_and_query().map_or("/", |path| path.as_str());
             let url: Uri = upstream.url(behind).parse().map_err(|_| "the path makes no valid URL")?;
-            request.headers_mut().insert(via::HEADER, self.via.header());
+            request.headers_mut().insert(via::HEADER, self.via.header(TelemetryKind::Envelopes));
             self.forwarding.pass(url, request).await.map_err(|failure| failure.to_string())
         })
     }

@@ -10,7 +10,7 @@ use profbridge_engine::component::{Accepted, Request, Retry, SendError};
 use profbridge_engine::http_out::{self, HttpAnswer as Response};
 use profbridge_engine::peer_limits::PeerLimits;
 use profbridge_model::envelope::Received;
-use profbridge_model::{Envelope, Reason};
+use profbridge_model::{Envelope, Reason, TelemetryKind};
 use profbridge_net::compression::{Coding, Compression, decompress};
 use profbridge_wire::sentry::Category;
 use profbridge_wire::sentry::client_report::Discarded;
@@ -177,7 +177,10 @@ impl SentryExporter {
             headers.entry(USER_AGENT).or_insert(ours);
         }
         headers.entry(AUTH).or_insert_with(|| destination.auth.clone());
-        let posted = started.out.post(&destination.url, headers, envelope::CONTENT_TYPE, head.encoding, body).await;
+        let posted = started
+            .out
+            .post(&destination.url, TelemetryKind::Envelopes, headers, envelope::CONTENT_TYPE, head.encoding, body)
+            .await;
         let unanswered = |failure| http_out::unanswered(&failure, message::failed(&destination.dsn, &failure));
         let response = posted.map_err(unanswered)?;
         Ok(self.parse_answer(destination, head.peer_key.map(|key| (key, &started.peer_limits)), &response))

@@ -15,7 +15,7 @@ use std::io;
 use bytes::Bytes;
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{Profile, Profiles, Quantities, Reason, Telemetry};
+use profbridge_model::{Profile, Profiles, Quantities, Reason, Telemetry, TelemetryKind};
 use profbridge_net::compression::Compression;
 use profbridge_wire::otlp::delimited::put_frame;
 use profbridge_wire::otlp::{EncodeOptions, encode, encoded_len, payload_may_leave, split};
@@ -86,6 +86,14 @@ impl Signal {
         match self {
             Self::Profiles => "profiles",
             Self::Traces => "traces",
+        }
+    }
+
+    /// The kind of its telemetry.
+    pub const fn kind(self) -> TelemetryKind {
+        match self {
+            Self::Profiles => TelemetryKind::Profiles,
+            Self::Traces => TelemetryKind::Spans,
         }
     }
 

@@ -6,8 +6,8 @@
 //! capacity.
 //!
 //! If the [`Intake`] waits for memory ([`Intake::waiting_until`]), reading waits too. The announced length is then
-//! reserved for the whole read. Without an announced length, or when decompression finds too little memory, only one
-//! request at a time may grow large: several partly read requests would otherwise wait for each other's memory.
+//! reserved for the whole read. Without an announced length, or when decompression and decoding find too little memory
+//! ([`run_in_turn`]), only one request at a time may wait for more: several would otherwise wait for each other's.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,19 +20,14 @@ use hyper::header::EXPECT;
 use profbridge_net::BoxError;
 use profbridge_net::body::{BodyError, BodyLimits, Guarded};
 use profbridge_net::compression::{Coding, DecompressError, Decompressed, decompress_granted};
-use tokio::runtime::Handle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::budget::Permit;
-use crate::component::{Rejected, Retry};
-use crate::intake::Intake;
+use crate::component::Rejected;
+use crate::intake::{Intake, MAX_UNANNOUNCED};
 
 /// Initial buffer capacity in bytes, unless a smaller length is announced.
 const FIRST: usize = 64 * 1024;
-
-/// While requests wait for memory, several bodies without an announced length, or decompressed ones, may each grow to
-/// this size in bytes. The limit keeps their total small compared with the one body that may grow further.
-const MAX_UNANNOUNCED: usize = 256 * 1024;
 
 /// For this long the rest of a refused request is read and discarded, so that its sender gets to read the answer.
 pub const LINGER: Duration = Duration::from_secs(5);
@@ -109,7 +104,7 @@ impl<'a> Buffer<'a> {
             target = target.min(self.announced);
         }
         let target = target.max(needed);
-        if needed > self.announced && target > MAX_UNANNOUNCED && self.turn.is_none() && self.intake.may_wait() {
+        if needed > self.announced && target as u64 > MAX_UNANNOUNCED && self.turn.is_none() && self.intake.may_wait() {
             self.turn = self.intake.wait_to_grow_large().await?;
         }
         let held = self.permit.bytes();
@@ -238,6 +233,27 @@ pub async fn run_in<T: Send + 'static, E: Send + 'static>(
     task.await.inspect_err(|error| tracing::error!(%error, "reading a request failed")).ok()
 }
 
+/// Runs `work` like [`run_in`], and again if it fails for lack of memory and returns the job: in its turn
+/// ([`Intake::in_turn`]), if the intake waits for memory. Before `work` returns the job, it has to give back what it
+/// took since it began.
+pub async fn run_in_turn<J: Send + 'static, T: Send + 'static, E: Send + 'static>(
+    slots: &Arc<Semaphore>,
+    intake: &Intake,
+    job: J,
+    work: impl FnOnce(J, &Intake) -> Result<T, (E, Option<J>)> + Clone + Send + 'static,
+) -> Option<Result<T, E>> {
+    let (first, own) = (work.clone(), intake.clone());
+    let (error, job) = match run_in(slots, intake, move || first(job, &own)).await? {
+        Err((error, Some(job))) if intake.may_wait() => (error, job),
+        result => return Some(result.map_err(|(error, _)| error)),
+    };
+    let Ok(in_turn) = intake.in_turn().await else { return Some(Err(error)) };
+    // The slots are left to others, because this may wait for memory of requests that wait for a slot.
+    let alone = Arc::new(Semaphore::new(1));
+    let result = run_in(&alone, intake, move || work(job, &in_turn)).await?;
+    Some(result.map_err(|(error, _)| error))
+}
+
 /// Why a body was not decompressed.
 #[derive(Debug)]
 pub enum UnpackError {
@@ -248,14 +264,12 @@ pub enum UnpackError {
 }
 
 /// Decompresses a body. The permit then also covers the output for as long as the output lives. Blocks the calling
-/// thread while it works and, if the intake waits for memory, while it waits.
-///
-/// A large output does not keep its part of the memory while it waits: it is released, and decompressed again once no
-/// other request grows large.
+/// thread while it works, and while it waits for memory as [`Intake::grow_blocking`] allows.
 ///
 /// # Errors
 ///
-/// The output is larger than `limit`, the body is not valid in `coding`, or there is not enough memory.
+/// The output is larger than `limit`, the body is not valid in `coding`, or there is not enough memory. The permit may
+/// then cover more than the body.
 pub fn unpack(
     bytes: Bytes,
     coding: Coding,
@@ -263,32 +277,12 @@ pub fn unpack(
     intake: &Intake,
     permit: &mut Permit,
 ) -> Result<Decompressed, UnpackError> {
-    let came = permit.bytes();
-    match unpack_once(bytes.clone(), coding, limit, intake, permit, MAX_UNANNOUNCED) {
-        Err(UnpackError::Rejected(rejected)) if rejected.retry != Retry::Never && intake.may_wait() => {}
-        result => return result,
-    }
-    permit.set(came);
-    let _turn = Handle::current().block_on(intake.wait_to_grow_large()).map_err(UnpackError::Rejected)?;
-    unpack_once(bytes, coding, limit, intake, permit, usize::MAX)
-}
-
-/// Decompresses a body. Waits for memory only for an output of at most `most_waiting` bytes.
-fn unpack_once(
-    bytes: Bytes,
-    coding: Coding,
-    limit: usize,
-    intake: &Intake,
-    permit: &mut Permit,
-    most_waiting: usize,
-) -> Result<Decompressed, UnpackError> {
     let mut granted = 0;
     let mut rejected: Option<Rejected> = None;
     let mut grant = |wanted: usize| {
         let more = wanted.saturating_sub(granted) as u64;
-        let grown = if wanted <= most_waiting { intake.grow_blocking(permit, more) } else { intake.grow(permit, more) };
         granted = granted.max(wanted);
-        rejected = grown.err();
+        rejected = intake.grow_blocking(permit, more, wanted as u64).err();
         rejected.is_none()
     };
     let unpacked = decompress_granted(coding, bytes, limit, &mut grant);
@@ -490,25 +484,35 @@ mod tests {
         const BODIES: usize = 8;
         let (intake, consumer) = intake(6 << 20);
         let patient = intake.waiting_until(Instant::now() + Duration::from_secs(30));
+        // One slot, which a waiting body must not hold.
+        let slots = Arc::new(Semaphore::new(1));
         let unpacking = |packed: &Bytes| {
-            let (packed, intake) = (packed.clone(), patient.clone());
-            move || {
-                let mut permit = intake.admit(packed.len() as u64).unwrap();
-                let unpacked = unpack_instead(packed, Coding::Gzip, SIZE, &intake, &mut permit);
-                unpacked.map(|plain| plain.len())
+            let (packed, intake, slots) = (packed.clone(), patient.clone(), Arc::clone(&slots));
+            async move {
+                let permit = intake.admit(packed.len() as u64).unwrap();
+                let unpacked = run_in_turn(&slots, &intake, (packed, permit), |(packed, mut permit), intake| {
+                    let came = permit.bytes();
+                    let unpacked = unpack_instead(packed.clone(), Coding::Gzip, SIZE, intake, &mut permit);
+                    unpacked.map(|plain| plain.len()).map_err(|error| {
+                        permit.set(came);
+                        (error, Some((packed, permit)))
+                    })
+                });
+                unpacked.await.unwrap().unwrap()
             }
         };
-        let turn = patient.wait_to_grow_large().await.unwrap();
+        let turn = patient.in_turn().await.unwrap();
         let large = gzip(&vec![0; SIZE]);
+        // With this, none of them fits.
+        let held = intake.admit(2 << 20).unwrap();
         let mut bodies = tokio::task::JoinSet::new();
         for _ in 0..BODIES {
-            bodies.spawn_blocking(unpacking(&large));
+            bodies.spawn(unpacking(&large));
         }
-        let small = tokio::task::spawn_blocking(unpacking(&gzip(&[0; 50_000]))).await.unwrap();
-        assert_eq!(small.unwrap(), 50_000);
-        drop(turn);
+        assert_eq!(unpacking(&gzip(&[0; 50_000])).await, 50_000);
+        drop((turn, held));
         for unpacked in bodies.join_all().await {
-            assert_eq!(unpacked.unwrap(), SIZE);
+            assert_eq!(unpacked, SIZE);
         }
         assert_eq!(consumer.memory_used(), 0);
     }

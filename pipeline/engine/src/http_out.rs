@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use bytes::Bytes;
 use http::header::{self, CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use http::{StatusCode, Uri};
-use profbridge_model::Reason;
+use profbridge_model::{Reason, TelemetryKind};
 use profbridge_net::body::BodyError;
 use profbridge_net::client::{EndpointError, Failure, HttpClient, HttpClientConfig};
 use profbridge_net::compression::{Coding, decompress};
@@ -266,7 +266,7 @@ impl HttpOut {
         Ok(Self { client: HttpClient::new(config)?, via })
     }
 
-    /// Posts a body with its content type and, if compressed, its coding.
+    /// Posts a body with this kind of telemetry, with its content type and, if compressed, its coding.
     ///
     /// # Errors
     ///
@@ -274,12 +274,13 @@ impl HttpOut {
     pub async fn post(
         &self,
         url: &Uri,
+        kind: TelemetryKind,
         mut headers: HeaderMap,
         content_type: &'static str,
         coding: Option<&'static str>,
         body: Bytes,
     ) -> Result<HttpAnswer, Failure> {
-        headers.insert(via::HEADER, self.via.header());
+        headers.insert(via::HEADER, self.via.header(kind));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
         headers.extend(coding.map(|coding| (CONTENT_ENCODING, HeaderValue::from_static(coding))));
         match self.client.post(url, headers, body).await {

@@ -8,16 +8,18 @@ mod arrivals;
 mod memory;
 mod rejections;
 
+use std::collections::HashSet;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use profbridge_model::{Quantities, Reason, Telemetry, TelemetryKind};
 use profbridge_net::Shutdown;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 use tokio::time::{Instant, sleep, sleep_until};
 
 pub use arrivals::{Arrival, Arrivals, channel};
+pub(crate) use memory::MAX_UNANNOUNCED;
 
 use self::arrivals::{ClaimState, WithdrawnWhenDropped};
 pub(crate) use self::rejections::queue_full;
@@ -32,6 +34,12 @@ use crate::via;
 
 /// How often a request that waits for its pipelines checks whether their queues have become full.
 const OVERFLOW_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Counts observations whose times are more than a day from their arrival, or before 2000.
+const TIME_SKEW: &str = "time_skew";
+
+/// Maximum number of senders that are warned; further ones get no warning.
+const MAX_WARNED: usize = 1024;
 
 /// The entrance to one pipeline.
 #[derive(Debug, Clone)]
@@ -72,6 +80,8 @@ pub struct Intake {
     shared: Arc<Shared>,
     /// Until when a request waits for memory and queue room instead of being refused; `None` means it never waits.
     deadline: Option<Instant>,
+    /// Held while this is the one request that may wait for much memory, see [`Intake::in_turn`].
+    turn: Option<Arc<OwnedSemaphorePermit>>,
 }
 
 #[derive(Debug)]
@@ -81,6 +91,8 @@ struct Shared {
     edge: Edge,
     health: Health,
     end: ReceiverEnd,
+    /// The senders that were warned about their times.
+    warned: Mutex<HashSet<String>>,
 }
 
 /// How a receiver is stopped.
@@ -96,14 +108,15 @@ pub struct ReceiverEnd {
 impl Intake {
     /// An entrance to these pipelines.
     pub fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: ReceiverEnd) -> Self {
-        Self { shared: Arc::new(Shared { entrances, budget, edge, health, end }), deadline: None }
+        let shared = Shared { entrances, budget, edge, health, end, warned: Mutex::default() };
+        Self { shared: Arc::new(shared), deadline: None, turn: None }
     }
 
     /// The same intake for a request that waits for memory and queue room until `deadline` before it is refused: for
     /// protocols whose clients do not retry refused requests.
     #[must_use]
     pub fn waiting_until(&self, deadline: Instant) -> Self {
-        Self { shared: Arc::clone(&self.shared), deadline: Some(deadline) }
+        Self { deadline: Some(deadline), ..self.clone() }
     }
 
     /// Whether the deadline of [`Intake::waiting_until`] has passed, or there is none.
@@ -161,15 +174,17 @@ impl Intake {
         }
     }
 
-    /// Passes the ids of the processes that a request came through to the exporters that will get its telemetry.
+    /// Passes the ids of the processes that a request came through to the exporters that will get its telemetry, which
+    /// is of this kind.
     ///
     /// # Errors
     ///
     /// This process is one of them: the request travels in a circle.
-    pub fn came_through(&self, headers: &http::HeaderMap) -> Result<(), Rejected> {
+    pub fn came_through(&self, headers: &http::HeaderMap, kind: TelemetryKind) -> Result<(), Rejected> {
         let Some(processes) = headers.get(via::HEADER).map(via::parse_ids) else { return Ok(()) };
-        let mut sinks = self.shared.entrances.iter().flat_map(|entrance| entrance.sinks.0.iter());
-        match sinks.find(|sink| sink.via().is_some_and(|via| !via.came_through(&processes))) {
+        let entrances = self.shared.entrances.iter().filter(|entrance| entrance.carries.includes(kind));
+        let mut sinks = entrances.flat_map(|entrance| entrance.sinks.0.iter());
+        match sinks.find(|sink| sink.via().is_some_and(|via| !via.came_through(&processes, kind))) {
             Some(sink) => Err(circle(sink.id())),
             None => Ok(()),
         }
@@ -216,6 +231,20 @@ impl Intake {
     /// Counts an event that is no loss, under one of a few constant names.
     pub fn note(&self, name: &'static str, count: u64) {
         self.shared.edge.note_all(&[(name, count)]);
+    }
+
+    /// Counts observations whose times are wrong and were replaced, and logs it once for each sender. `example` is one
+    /// of the times, in RFC 3339.
+    pub fn note_wrong_times(&self, sender: &str, observations: u64, example: &str) {
+        self.note(TIME_SKEW, observations);
+        let mut warned = self.shared.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.len() < MAX_WARNED && warned.insert(sender.to_owned()) {
+            tracing::warn!(
+                "{sender} sends profiles of {example}, which cannot be when they were made: they are taken when they \
+                 arrive, unless it states another time ({TIME_SKEW}). Correct its clock, or the unit of its times: \
+                 nanoseconds in a profile"
+            );
+        }
     }
 
     /// Sets a gauge, under one of a few constant names.

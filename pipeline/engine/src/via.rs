@@ -4,19 +4,21 @@
 //! the ids that arrived with requests to its pipelines' receivers. A receiver refuses a request that contains its own
 //! process's id: that telemetry passed through this process before and came back, directly or through others.
 //!
-//! Ids are kept per exporter and not per batch, because a pipeline merges the telemetry of all its senders and gives it
-//! to all its exporters.
+//! Ids are kept per exporter and kind of telemetry and not per batch, because a pipeline merges the telemetry of all its
+//! senders and gives it to all its exporters. Two processes of which one sends spans and the other profiles are no
+//! circle.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
+use profbridge_model::TelemetryKind;
 use tokio::time::Instant;
 
 /// The header: ids separated by commas. In gRPC it is metadata.
 pub const HEADER: HeaderName = HeaderName::from_static("x-profbridge-via");
 
-/// Maximum number of ids that are read from a request and remembered. No chain of processes is longer.
+/// Maximum number of ids that are remembered and sent: the latest. No chain of processes is longer.
 const MOST: usize = 16;
 
 /// For this long an exporter sends an id after a request with it arrived.
@@ -26,7 +28,17 @@ const REMEMBERED: Duration = Duration::from_secs(600);
 #[derive(Debug, Clone)]
 pub struct Via {
     own: u64,
-    passed: Arc<Mutex<Vec<(u64, Instant)>>>,
+    /// The latest is the last.
+    passed: Arc<Mutex<Vec<Passed>>>,
+}
+
+/// A process that a request came through.
+#[derive(Debug)]
+struct Passed {
+    id: u64,
+    /// The kind of the request. An envelope may contain all kinds, and become them.
+    kind: TelemetryKind,
+    last: Instant,
 }
 
 impl Via {
@@ -35,11 +47,13 @@ impl Via {
         Self { own, passed: Arc::default() }
     }
 
-    /// The header's value.
-    pub fn header(&self) -> HeaderValue {
+    /// The header's value for a request with this kind of telemetry.
+    pub fn header(&self, kind: TelemetryKind) -> HeaderValue {
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        passed.retain(|(_, last)| last.elapsed() < REMEMBERED);
-        header_of(passed.iter().map(|(id, _)| *id).chain([self.own]))
+        passed.retain(|passed| passed.last.elapsed() < REMEMBERED);
+        let is_its = |of: TelemetryKind| of == kind || [of, kind].contains(&TelemetryKind::Envelopes);
+        let ids: Vec<u64> = passed.iter().filter(|passed| is_its(passed.kind)).map(|passed| passed.id).collect();
+        header_of(latest(&ids).chain([self.own]))
     }
 
     /// Adds this process to the header of a request that is forwarded by itself: only the processes that it came
@@ -47,27 +61,29 @@ impl Via {
     pub(crate) fn add_to(&self, headers: &mut HeaderMap) -> bool {
         let ids = headers.get(HEADER).map(parse_ids).unwrap_or_default();
         let came_back = ids.contains(&self.own);
-        // The oldest ids go first, so that invented ones do not displace those of a circle.
-        let latest = ids.into_iter().rev().take(MOST - 1).rev();
-        headers.insert(HEADER, header_of(latest.chain([self.own])));
+        headers.insert(HEADER, header_of(latest(&ids).chain([self.own])));
         !came_back
     }
 
     /// Remembers the processes that a request came through. Returns `false` if its own process is one of them.
-    pub(crate) fn came_through(&self, ids: &[u64]) -> bool {
+    pub(crate) fn came_through(&self, ids: &[u64], kind: TelemetryKind) -> bool {
         if ids.contains(&self.own) {
             return false;
         }
         let mut passed = self.passed.lock().unwrap_or_else(PoisonError::into_inner);
-        for &id in ids {
-            if let Some((_, last)) = passed.iter_mut().find(|(known, _)| *known == id) {
-                *last = Instant::now();
-            } else if passed.len() < MOST {
-                passed.push((id, Instant::now()));
-            }
+        for id in latest(ids) {
+            passed.retain(|known| (known.id, known.kind) != (id, kind));
+            passed.push(Passed { id, kind, last: Instant::now() });
         }
+        let more = passed.iter().filter(|passed| passed.kind == kind).count().saturating_sub(MOST);
+        passed.extract_if(.., |passed| passed.kind == kind).take(more).for_each(drop);
         true
     }
+}
+
+/// The last ids of a list: the processes that are nearest, so that invented ids do not displace those of a circle.
+fn latest(ids: &[u64]) -> impl Iterator<Item = u64> {
+    ids[ids.len().saturating_sub(MOST)..].iter().copied()
 }
 
 fn header_of(ids: impl Iterator<Item = u64>) -> HeaderValue {
@@ -76,10 +92,11 @@ fn header_of(ids: impl Iterator<Item = u64>) -> HeaderValue {
     HeaderValue::try_from(ids.join(",")).unwrap_or(HeaderValue::from_static(""))
 }
 
-/// The ids in a header. Invalid ones are skipped, because anybody may send the header.
+/// The ids in a header, as many as a request's head can have. Invalid ones are skipped, because anybody may send the
+/// header.
 pub(crate) fn parse_ids(value: &HeaderValue) -> Vec<u64> {
     let text = value.to_str().unwrap_or_default();
-    text.split(',').filter_map(|id| u64::from_str_radix(id.trim(), 16).ok()).take(MOST).collect()
+    text.split(',').filter_map(|id| u64::from_str_radix(id.trim(), 16).ok()).collect()
 }
 
 /// Whether a request to `destination` arrives at a listener on `endpoint`, both `HOST:PORT`, as far as the texts show:
@@ -105,6 +122,8 @@ pub(crate) fn leads_to(destination: &str, endpoint: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use profbridge_model::TelemetryKind::{Envelopes, Profiles, Spans};
+
     use super::*;
 
     /// Guarantees: an exporter sends its own id followed by those that arrived, and for no longer than they arrive; an
@@ -112,26 +131,50 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn circles() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
-        let came = |from: &Via, to: &Via| to.came_through(&parse_ids(&from.header()));
-        assert_eq!(first.header(), "000000000000000a");
+        let came = |from: &Via, to: &Via| to.came_through(&parse_ids(&from.header(Spans)), Spans);
+        assert_eq!(first.header(Spans), "000000000000000a");
         assert!(!came(&first, &first), "directly");
         assert!(came(&first, &second));
-        assert_eq!(second.header(), "000000000000000a,000000000000000b");
+        assert_eq!(second.header(Spans), "000000000000000a,000000000000000b");
         assert!(!came(&second, &first), "through another");
         tokio::time::advance(REMEMBERED).await;
         assert!(came(&second, &first));
+    }
+
+    /// Guarantees: spans to another process and profiles from it are no circle; through envelopes, which contain both,
+    /// they are one.
+    #[tokio::test]
+    async fn kinds_travel_apart() {
+        let (first, second) = (Via::new(0xa), Via::new(0xb));
+        let came = |from: &Via, to: &Via, kind| to.came_through(&parse_ids(&from.header(kind)), kind);
+        assert!(came(&first, &second, Spans) && came(&second, &first, Profiles) && came(&first, &second, Spans));
+        assert!(!came(&second, &first, Envelopes));
+        let third = Via::new(0xc);
+        assert!(came(&first, &third, Envelopes) && !came(&third, &first, Profiles));
+    }
+
+    /// Attack: invented ids, in one request or in many, do not hide a circle.
+    #[tokio::test]
+    async fn invented_ids_hide_nothing() {
+        let (first, second) = (Via::new(0xa), Via::new(0xb));
+        let invented: Vec<u64> = (0x100..0x200).collect();
+        assert!(first.came_through(&invented, Spans));
+        invented.iter().for_each(|&id| assert!(second.came_through(&[id], Spans)));
+        assert!(second.came_through(&parse_ids(&first.header(Spans)), Spans));
+        assert!(!first.came_through(&parse_ids(&second.header(Spans)), Spans));
+        assert!(!first.came_through(&[&[0xa], &invented[..]].concat(), Spans));
     }
 
     /// Guarantees: a forwarded request lists the processes that it came through, also behind invented ids, and no others.
     #[tokio::test]
     async fn circles_of_forwarded_requests() {
         let (first, second) = (Via::new(0xa), Via::new(0xb));
-        assert!(first.came_through(&[0xc]), "another request");
+        assert!(first.came_through(&[0xc], Spans), "another request");
         let mut headers = HeaderMap::new();
         assert!(first.add_to(&mut headers) && second.add_to(&mut headers));
         assert_eq!(headers[HEADER], "000000000000000a,000000000000000b");
         assert!(!first.add_to(&mut headers));
-        headers.insert(HEADER, HeaderValue::from_str(&"f,".repeat(MOST)).unwrap());
+        headers.insert(HEADER, HeaderValue::from_str(&"f,".repeat(5 * MOST)).unwrap());
         assert!(first.add_to(&mut headers) && second.add_to(&mut headers) && !first.add_to(&mut headers));
     }
 
@@ -141,10 +184,13 @@ mod tests {
         let via = Via::new(1);
         for text in ["", ",,,", "x", "\u{fe}\u{ff}", "ffffffffffffffffff", "-1", &"2,".repeat(5000)] {
             let Ok(value) = HeaderValue::from_bytes(text.as_bytes()) else { continue };
-            assert!(parse_ids(&value).len() <= MOST && via.came_through(&parse_ids(&value)), "{text}");
+            assert!(via.came_through(&parse_ids(&value), Spans), "{text}");
         }
-        (0x100..0x200).for_each(|id| assert!(via.came_through(&[id])));
-        assert!(via.header().len() <= 17 * (MOST + 1));
+        for kind in [Spans, Profiles, Envelopes] {
+            (0x100..0x200).for_each(|id| assert!(via.came_through(&[id], kind)));
+            assert!(via.header(kind).len() <= 17 * (MOST + 1));
+        }
+        assert_eq!(via.passed.lock().unwrap().len(), 3 * MOST);
     }
 
     /// Guarantees: a destination that names a listener's own address in any form leads to it, and no other destination

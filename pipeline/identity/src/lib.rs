@@ -28,7 +28,6 @@
 //! * [`Rules::names`]: the names by which sources with different knowledge find the same process.
 //! * [`ProcessClaims`]: whether two such sources describe the same process.
 //! * [`sampling`]: decisions that are the same in all replicas.
-//! * [`skew`]: observations whose time is far from their arrival.
 //!
 //! Pure: no clock, network or disk; arrival times are passed in.
 
@@ -40,7 +39,6 @@ mod names;
 mod processes;
 mod rules;
 pub mod sampling;
-pub mod skew;
 
 pub use self::cell::{Cell, leading, timestamp};
 pub use self::claims::ProcessClaims;

@@ -150,7 +150,7 @@ impl Profile {
 pub struct Profiles {
     pub(crate) dictionary: Arc<Dictionary>,
     resources: Arc<[ResourceProfiles]>,
-    samples: Arc<Samples>,
+    pub(crate) samples: Arc<Samples>,
     observations: u64,
     /// The sender: the address of the peer, or the name of a file. It scopes processes that cannot be identified.
     pub peer: Option<Arc<str>>,
@@ -280,7 +280,10 @@ impl Profiles {
     }
 
     /// The resources and scopes that keep any of their profiles.
-    fn map_resources(&self, mut map: impl FnMut([usize; 3], &Profile) -> Option<Profile>) -> Vec<ResourceProfiles> {
+    pub(crate) fn map_resources(
+        &self,
+        mut map: impl FnMut([usize; 3], &Profile) -> Option<Profile>,
+    ) -> Vec<ResourceProfiles> {
         let mut resources = Vec::new();
         for (r, resource) in self.resources.iter().enumerate() {
             let mut scopes = Vec::new();

@@ -25,7 +25,7 @@ pub mod span;
 mod error;
 mod keys;
 
-pub use decode::{Decoded, Times, decode, decode_with};
+pub use decode::{Decoded, decode};
 pub use encode::{Encoded, Group, encode, groups};
 pub use error::DecodeError;
 pub use keys::{DROP_FRAMES, KEEP_FRAMES};

@@ -9,7 +9,7 @@ mod under_way;
 use std::collections::{HashMap, HashSet};
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_identity::{Processes, RequestId, skew};
+use profbridge_identity::{Processes, RequestId};
 use profbridge_model::{Profiles, Reason};
 use profbridge_windows::Store;
 
@@ -18,6 +18,9 @@ use self::under_way::UnderWay;
 use crate::budget::Budget;
 use crate::config::Settings;
 use crate::key::ProcessCell;
+
+/// Times further than this from their arrival, in nanoseconds, close no other windows of their process: ten minutes.
+const FAR: u64 = 600 * 1_000_000_000;
 
 /// At most this many closed windows may wait for their flush while a request is taken in.
 const WAITING: usize = 16;
@@ -102,7 +105,6 @@ impl Hold {
         now: Now,
         out: &mut Outbox,
     ) {
-        crate::note_skew(&profiles, now, out);
         self.under_way = Some(Box::new(UnderWay::new(profiles, processes, phases, &self.settings, now)));
         self.absorb(now, out);
         self.note_closed_early(out);
@@ -195,7 +197,7 @@ fn close_passed(windows: &mut Store<ProcessCell>, touched: &mut HashSet<u128>, s
             continue;
         }
         let times = windows.group(&process).map(|window| window.latest);
-        let latest = times.filter(|&time| !skew::is_far(time, now.unix_nano)).max().unwrap_or(0);
+        let latest = times.filter(|&time| time.abs_diff(now.unix_nano) <= FAR).max().unwrap_or(0);
         windows.close_group(&process, |window| window.key.cell.end.saturating_add(settings.lateness) <= latest);
     }
 }

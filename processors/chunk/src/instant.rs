@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use profbridge_engine::component::{Now, Outbox};
-use profbridge_identity::{Cell, Identity, Processes, Rules, skew, timestamp};
+use profbridge_identity::{Cell, Identity, Processes, Rules, timestamp};
 use profbridge_model::{Profile, Profiles, Reason, ResourceProfiles, Sample};
 
 use crate::config::Settings;
@@ -137,7 +137,7 @@ impl Instant {
         }
         let fits = |group: &Group| group.last - group.first < width && group.observations <= *max_observations;
         if !processes.any_moves() && groups.all.len() <= SHARED && groups.all.iter().all(fits) {
-            groups.note(now, &profiles, out);
+            groups.note_weak(out);
             let left = groups.all.iter().map(|group| group.observations).sum();
             self.sharing = Some(Sharing { profiles, groups: groups.all, of_resource, next: 0, left });
         } else {
@@ -233,15 +233,11 @@ impl Groups {
         }
     }
 
-    fn note(&mut self, now: Now, profiles: &Profiles, out: &mut Outbox) {
+    fn note_weak(&self, out: &mut Outbox) {
         for group in &self.all {
             if group.identity.strength == profbridge_model::IdentityStrength::Weak {
                 out.note(crate::WEAK_IDENTITY, group.observations);
             }
-        }
-        let is_far = |time| skew::is_far(time, now.unix_nano);
-        if self.all.iter().any(|group| is_far(group.first) || is_far(group.last)) {
-            crate::note_skew(profiles, now, out);
         }
     }
 }

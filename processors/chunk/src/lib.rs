@@ -22,7 +22,6 @@ mod whole;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
 use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
-use profbridge_identity::skew;
 use profbridge_model::{Profiles, Telemetry};
 
 pub use profbridge_windows::{CLOSED_EARLY, PAYLOAD_REMOVED};
@@ -34,8 +33,6 @@ use self::whole::WholeChunks;
 
 /// Note: observations of processes that could not be identified, see `profbridge_identity`.
 pub const WEAK_IDENTITY: &str = "weak_identity";
-/// Note: observations more than ten minutes away from the time of their arrival.
-pub const TIME_SKEW: &str = "time_skew";
 
 /// The processor's entry in the registry.
 pub const FACTORY: ProcessorFactory = ProcessorFactory {
@@ -49,11 +46,6 @@ pub const FACTORY: ProcessorFactory = ProcessorFactory {
     ]),
     create: |section, identity| Ok(Box::new(Chunk::new(Config::read(section)?.check(section, identity)?))),
 };
-
-/// Counts the observations of a request whose time is far from its arrival.
-fn note_skew(profiles: &Profiles, now: Now, out: &mut Outbox) {
-    out.note(TIME_SKEW, skew::far_observations(profiles, now.unix_nano));
-}
 
 /// The processor.
 pub struct Chunk {
@@ -105,7 +97,7 @@ impl Processor for Chunk {
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         match telemetry {
-            Telemetry::Profiles(profiles) => match self.whole.take(profiles, now) {
+            Telemetry::Profiles(profiles) => match self.whole.take(profiles) {
                 Some(profiles) => self.take(profiles, now, out),
                 None => self.go_on(now, out),
             },

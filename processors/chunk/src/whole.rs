@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 
-use profbridge_engine::component::{Now, Outbox};
+use profbridge_engine::component::Outbox;
 use profbridge_model::arena::Transfer;
 use profbridge_model::compact::Compact;
 use profbridge_model::dictionary::Invalid;
@@ -42,12 +42,11 @@ struct Request {
     rest: Option<Profiles>,
     /// The observations of the chunks not sent yet.
     left: u64,
-    now: Now,
 }
 
 impl WholeChunks {
     /// Accepts a request if it contains chunks; otherwise returns it.
-    pub(crate) fn take(&mut self, profiles: Profiles, now: Now) -> Option<Profiles> {
+    pub(crate) fn take(&mut self, profiles: Profiles) -> Option<Profiles> {
         let found = find(&profiles);
         if found.is_empty() {
             return Some(profiles);
@@ -56,7 +55,7 @@ impl WholeChunks {
         let rest = rest_of(&profiles, &found);
         let left = profiles.observations() - rest.as_ref().map_or(0, Profiles::observations);
         let is_shared = found.len() <= SHARED;
-        self.request = Some(Request { profiles, found, is_shared, rest, left, now });
+        self.request = Some(Request { profiles, found, is_shared, rest, left });
         None
     }
 
@@ -96,10 +95,8 @@ impl WholeChunks {
                 (false, false) => copied(&request.profiles, &found, &mut self.transfer)
                     .inspect(|batch| self.budget.charge(batch.size_bytes(), observations)),
             };
-            let now = request.now;
             match batch {
                 Ok(mut batch) => {
-                    crate::note_skew(&batch, now, out);
                     batch.window = Some(found.window);
                     out.send(batch);
                 }

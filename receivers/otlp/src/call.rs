@@ -10,6 +10,7 @@ use std::sync::Arc;
 use ::http::Request;
 use profbridge_engine::body::{self, Received};
 use profbridge_engine::budget::Permit;
+use profbridge_engine::clock::Clock;
 use profbridge_engine::intake::Intake;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
 use profbridge_model::dictionary::Invalid;
@@ -44,6 +45,8 @@ pub(crate) struct ExportHandler {
     pub(crate) slots: Arc<Semaphore>,
     /// Information about peers, and attributes for their resources.
     pub(crate) origin: Arc<HostAttribution>,
+    /// The source of arrival times.
+    pub(crate) clock: Clock,
 }
 
 /// The kind of data in a request, determined by its path or service.
@@ -95,8 +98,13 @@ impl ExportHandler {
         self.intake.takes(TelemetryKind::Spans)
     }
 
-    /// The sender of a request, and its content coding, from the header `encoding`.
-    pub(crate) fn sender<B>(&self, request: &Request<B>, encoding: &str) -> Result<(Peer, Coding), CallFault> {
+    /// The sender of a request with this content, and its content coding, from the header `encoding`.
+    pub(crate) fn sender<B>(
+        &self,
+        request: &Request<B>,
+        content: RequestContent,
+        encoding: &str,
+    ) -> Result<(Peer, Coding), CallFault> {
         let peer = request.extensions().get::<Peer>().copied();
         let peer = peer.ok_or_else(|| CallFault::new(FaultKind::Internal, "the connection has no peer"))?;
         let mut values = request.headers().get_all(encoding).iter();
@@ -106,7 +114,7 @@ impl ExportHandler {
             Some(_) => return Err(CallFault::new(FaultKind::Coding, format!("{encoding} is not one name"))),
         };
         let coding = Coding::parse(name)?;
-        self.intake.came_through(request.headers())?;
+        self.intake.came_through(request.headers(), content.kind())?;
         Ok((peer, coding))
     }
 
@@ -141,8 +149,16 @@ impl ExportHandler {
         peer: Peer,
     ) -> Result<(Decoded, Permit), CallFault> {
         let Received { bytes, permit } = received;
-        let (intake, origin) = (self.intake.clone(), Arc::clone(&self.origin));
-        let job = DecodeJob { intake, max_bytes: self.max_bytes, content, form, permit, origin, sender: sender(peer) };
+        let job = DecodeJob {
+            intake: self.intake.clone(),
+            max_bytes: self.max_bytes,
+            content,
+            form,
+            permit,
+            origin: Arc::clone(&self.origin),
+            sender: sender(peer),
+            arrival: self.clock.now().unix_nano,
+        };
         let small = match (content, form) {
             (RequestContent::Traces, RequestEncoding::Protobuf) => SMALL_SPANS,
             _ => SMALL,

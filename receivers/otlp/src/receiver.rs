@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use hyper::service::service_fn;
 use profbridge_engine::body;
+use profbridge_engine::clock::Clock;
 use profbridge_engine::component::{BoxFuture, StartError};
 use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
@@ -35,17 +36,19 @@ pub struct Otlp {
     settings: Settings,
     /// This host; `None` if it is read at the start.
     host: Option<ThisHost>,
+    clock: Clock,
 }
 
 impl Otlp {
     /// A receiver that has not started.
     pub fn new(settings: Settings) -> Self {
-        Self { settings, host: None }
+        Self { settings, host: None, clock: Clock::system() }
     }
 
-    /// A receiver that has not started, on the given host.
-    pub fn on(host: ThisHost, settings: Settings) -> Self {
-        Self { settings, host: Some(host) }
+    /// A receiver that has not started, on the given host and with the given clock for arrival times.
+    #[cfg(test)]
+    pub(crate) fn on(host: ThisHost, clock: Clock, settings: Settings) -> Self {
+        Self { settings, host: Some(host), clock }
     }
 }
 
@@ -70,7 +73,7 @@ impl Receiver for Otlp {
 }
 
 async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
-    let Otlp { settings, host } = receiver;
+    let Otlp { settings, host, clock } = receiver;
     let host = host.unwrap_or_else(|| ThisHost::read(Path::new("/")));
     let names_host = settings.resource.insert.iter().any(|(key, _)| key == "host.id");
     if host.id.is_none() && settings.resource.local_host && !names_host {
@@ -89,6 +92,7 @@ async fn start(receiver: Otlp, context: ReceiverContext) -> Result<RunningReceiv
         max_bytes: body.max_bytes,
         slots: Arc::clone(&slots),
         origin: Arc::clone(&origin),
+        clock: clock.clone(),
     };
     let mut addresses = Vec::new();
     let mut servers = Vec::new();

@@ -1,17 +1,17 @@
 //! Processes one profile, pushed or scraped: decompress, decode, hand over to the pipelines.
 
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use profbridge_engine::body::{self, Received};
 use profbridge_engine::budget::Permit;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::intake::Intake;
+use profbridge_model::skew::Plausible;
 use profbridge_model::{Insertion, Profiles};
 use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::{Limits, memory};
-use profbridge_wire::pprof::{DecodeError, Decoded, Times, decode_with};
+use profbridge_wire::pprof::{DecodeError, Decoded, decode};
 use profbridge_wire::sentry::timestamp::Timestamp;
 use tokio::sync::Semaphore;
 
@@ -32,9 +32,6 @@ const LABEL_NUMBERS_DROPPED: &str = "pprof_label_numbers_left_out";
 /// Counts references to missing mappings and functions.
 const REFERENCES_DROPPED: &str = "pprof_references_left_out";
 
-/// Counts observations whose profile has an impossible time.
-const TIME_SKEW: &str = "time_skew";
-
 /// The magic number of gzip (RFC 1952).
 const GZIP: &[u8] = &[0x1f, 0x8b];
 
@@ -48,28 +45,6 @@ pub(crate) struct ProfileHandler {
     pub(crate) insert: Arc<[(String, String)]>,
     /// The source of arrival times.
     pub(crate) clock: Clock,
-    pub(crate) senders: WarnedSenders,
-}
-
-/// The senders that were warned about an impossible time. Cheap to clone.
-#[derive(Clone, Default)]
-pub(crate) struct WarnedSenders(Arc<Mutex<HashSet<Arc<str>>>>);
-
-impl WarnedSenders {
-    /// Maximum number of remembered senders; further ones get no warning.
-    const MAX_SENDERS: usize = 1024;
-
-    /// Logs that a sender's profile has an impossible time, once per sender.
-    fn warn(&self, peer: &Arc<str>, time: u64) {
-        let mut metadata = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if metadata.len() < Self::MAX_SENDERS && metadata.insert(Arc::clone(peer)) {
-            let time = Timestamp(time).rfc3339(3);
-            tracing::warn!(
-                "{peer} sends profiles of {time}, which cannot be when they were made: they are taken at `from`, or when \
-                 they arrive ({TIME_SKEW}). Correct its clock, or the unit of its times: nanoseconds in a profile"
-            );
-        }
-    }
 }
 
 /// A profile as received.
@@ -88,12 +63,8 @@ pub(crate) struct ReceivedProfile {
 impl ProfileHandler {
     /// Hands a profile to the pipelines, and returns how many samples (`Sample` messages of OTLP) they accepted.
     pub(crate) async fn accept_profile(&self, received: ReceivedProfile) -> Result<u64, Fault> {
-        let job = DecodeJob {
-            intake: self.intake.clone(),
-            clock: self.clock.clone(),
-            senders: self.senders.clone(),
-            insert: Arc::clone(&self.insert),
-        };
+        let job =
+            DecodeJob { intake: self.intake.clone(), clock: self.clock.clone(), insert: Arc::clone(&self.insert) };
         let done = body::run_in(&self.slots, &self.intake, move || job.run(received)).await;
         let (profiles, permit) = done.ok_or_else(fault::internal)??;
         let samples = profiles.profiles().map(|profile| profile.samples.len() as u64).sum();
@@ -108,7 +79,6 @@ impl ProfileHandler {
 struct DecodeJob {
     intake: Intake,
     clock: Clock,
-    senders: WarnedSenders,
     insert: Arc<[(String, String)]>,
 }
 
@@ -123,21 +93,20 @@ impl DecodeJob {
         if bytes.starts_with(GZIP) {
             bytes = body::unpack_instead(bytes, Coding::Gzip, max_bytes, &self.intake, &mut permit)?;
         }
-        let times = Times { arrival_unix_nano: self.clock.now().unix_nano, ..metadata.times };
-        let decoded = self.decode(bytes, times, max_bytes, &mut permit)?;
+        let decoded = self.decode(bytes, max_bytes, &mut permit)?;
         self.intake.note(REPLACED, decoded.replaced_strings);
         self.intake.note(LABEL_NUMBERS_DROPPED, decoded.left_out_numbers);
         self.intake.note(REFERENCES_DROPPED, decoded.left_out_references);
-        if let Some(time) = decoded.wrong_time {
-            self.intake.note(TIME_SKEW, decoded.profiles.observations());
-            self.senders.warn(&peer, time);
+        let plausible = Plausible::at_arrival(self.clock.now().unix_nano).with_stated(metadata.stated);
+        if let Some(wrong) = plausible.wrong_times(&decoded.profiles) {
+            self.intake.note_wrong_times(&peer, wrong.observations, &Timestamp(wrong.example).rfc3339(3));
         }
-        let mut profiles = self.complete(decoded.profiles, metadata)?;
+        let mut profiles = self.complete(plausible.correct(decoded.profiles), metadata)?;
         profiles.peer = Some(peer);
         Ok((profiles, permit))
     }
 
-    fn decode(&self, profile: Bytes, times: Times, max_bytes: usize, permit: &mut Permit) -> Result<Decoded, Fault> {
+    fn decode(&self, profile: Bytes, max_bytes: usize, permit: &mut Permit) -> Result<Decoded, Fault> {
         let held = permit.bytes();
         let mut limits = Limits { max_request: max_bytes, ..Limits::default() };
         let mut factors = MEMORY_FACTORS.into_iter().peekable();
@@ -146,7 +115,7 @@ impl DecodeJob {
             let most = profile.len().saturating_mul(limits.memory_factor).saturating_add(limits.memory_base) as u64;
             let more = (held + most).saturating_sub(permit.bytes());
             self.intake.grow(permit, more)?;
-            match decode_with(profile.clone(), &limits, times) {
+            match decode(profile.clone(), &limits) {
                 Ok(decoded) => {
                     // The received size is added once more, for encoding the data again while it is still held.
                     let all = held + memory(&decoded.profiles) as u64 + profile.len() as u64;

@@ -4,7 +4,7 @@
 //! `pkg/og/storage/segment/key.go` (names with labels) and `pkg/og/util/attime` (times).
 
 use percent_encoding::percent_decode_str;
-use profbridge_wire::pprof::Times;
+use profbridge_model::skew::StatedTime;
 
 use crate::config::{INSTANCE, SERVICE};
 use crate::fault::Fault;
@@ -21,7 +21,7 @@ pub(crate) struct ProfileMetadata {
     /// Attributes of its resource, with distinct keys.
     pub(crate) attributes: Vec<(String, String)>,
     /// When it was recorded.
-    pub(crate) times: Times,
+    pub(crate) stated: StatedTime,
 }
 
 /// The decoded parameters of a query.
@@ -51,7 +51,7 @@ impl ProfileMetadata {
                 _ => {}
             }
         }
-        metadata.times = Times { time_unix_nano: from, duration_nano: until.saturating_sub(from), ..Times::default() };
+        metadata.stated = StatedTime { time_unix_nano: from, duration_nano: until.saturating_sub(from) };
         Ok(metadata)
     }
 
@@ -136,11 +136,10 @@ mod tests {
         let expected =
             [("region", "eu"), ("env", "prod"), ("service.instance.id", "7f"), ("service.name", "shop.cart")];
         assert_eq!(attributes(&metadata), expected);
-        let times =
-            Times { time_unix_nano: 1_760_000_000_000_000_000, duration_nano: 10_000_000_000, ..Times::default() };
-        assert_eq!(metadata.times, times);
+        let stated = StatedTime { time_unix_nano: 1_760_000_000_000_000_000, duration_nano: 10_000_000_000 };
+        assert_eq!(metadata.stated, stated);
         for query in ["from=1760000000000000&until=1760000010000000000", "until=1760000010&from=1760000000000000000"] {
-            assert_eq!(ProfileMetadata::from_ingest_query(query).unwrap().times, times);
+            assert_eq!(ProfileMetadata::from_ingest_query(query).unwrap().stated, stated);
         }
         assert_eq!(ProfileMetadata::from_ingest_query("").unwrap(), ProfileMetadata::default());
         let named = ProfileMetadata::from_ingest_query("name=a%7Bservice_name=b,__name__=c%7D").unwrap();

@@ -8,7 +8,7 @@ use profbridge_engine::http_server::HttpServer;
 use profbridge_engine::receiver::{Receiver, ReceiverContext, RunningReceiver, together};
 use profbridge_engine::registry::{Description, PROFILES, ReceiverFactory};
 
-use crate::call::{ProfileHandler, WarnedSenders};
+use crate::call::ProfileHandler;
 use crate::config::Settings;
 use crate::scrape::Scraper;
 use crate::service::Service;
@@ -51,8 +51,7 @@ impl Receiver for Pprof {
 
 async fn start(settings: Settings, clock: Clock, context: ReceiverContext) -> Result<RunningReceiver, StartError> {
     let Settings { push, mut scrape, insert } = settings;
-    let (insert, senders) = (insert.into(), WarnedSenders::default());
-    let handler = ProfileHandler { intake: context.next.clone(), slots: body::slots(), insert, clock, senders };
+    let handler = ProfileHandler { intake: context.next.clone(), slots: body::slots(), insert: insert.into(), clock };
     let (mut addresses, mut parts) = (Vec::new(), Vec::<BoxFuture<'static, ()>>::new());
     for target in std::mem::take(&mut scrape.targets) {
         let name = target.name.clone();

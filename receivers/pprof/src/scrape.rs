@@ -6,11 +6,11 @@ use bytes::Bytes;
 use http::{Method, StatusCode};
 use profbridge_engine::body::Received;
 use profbridge_engine::telemetry::{ItemCounts, TransportTelemetry};
+use profbridge_model::skew::StatedTime;
 use profbridge_net::Shutdown;
 use profbridge_net::client::{EndpointError, HttpClient, HttpClientConfig};
 use profbridge_net::compression::Coding;
 use profbridge_wire::foreign;
-use profbridge_wire::pprof::Times;
 use tokio::time::{Instant, sleep};
 
 use crate::call::{ProfileHandler, ReceivedProfile};
@@ -123,7 +123,7 @@ impl Scraper {
             boundary: None,
             metadata: ProfileMetadata {
                 attributes: self.target.attributes.clone(),
-                times: Times { time_unix_nano: begun, duration_nano, ..Times::default() },
+                stated: StatedTime { time_unix_nano: begun, duration_nano },
             },
             peer: self.target.host.as_str().into(),
             max_bytes: self.max_bytes,

@@ -330,16 +330,16 @@ impl EnvelopeHandler {
 
     async fn parse(&self, intake: &Intake, head: RequestHead, received: Received) -> Result<ParsedEnvelope, Fault> {
         let Received { bytes, permit } = received;
-        let mut job = EnvelopeJob { intake: self.intake.clone(), handler: self.clone(), permit, head, bytes };
+        let job = EnvelopeJob { intake: self.intake.clone(), handler: self.clone(), permit, head, bytes };
+        let mut job = Box::new(job);
         if job.head.coding == Coding::Identity && job.bytes.len() <= SMALL {
             // Does not wait for memory here, because that would make others wait too.
-            match job.run() {
-                Err(fault) if fault.retry_after.is_some() => {}
-                result => return result.map(|envelope| job.finish(envelope)),
+            match job.run_with(&self.intake) {
+                Err((_, Some(again))) => job = again,
+                result => return result.map_err(|(fault, _)| fault),
             }
         }
-        job.intake = intake.clone();
-        let done = body::run_in(&self.slots, intake, move || job.run().map(|envelope| job.finish(envelope))).await;
+        let done = body::run_in_turn(&self.slots, intake, job, EnvelopeJob::run_with).await;
         done.unwrap_or_else(|| Err(fault::internal()))
     }
 }
@@ -351,7 +351,7 @@ struct ParsedEnvelope {
     event_id: Option<String>,
 }
 
-/// The CPU work of a request. It can be repeated after it failed for lack of memory.
+/// The CPU work of a request.
 struct EnvelopeJob {
     intake: Intake,
     handler: EnvelopeHandler,
@@ -365,6 +365,20 @@ impl EnvelopeJob {
         let Self { mut permit, .. } = self;
         permit.set(envelope.size_bytes());
         ParsedEnvelope { envelope, permit, event_id: event_id.map(|id| id.simple().to_string()) }
+    }
+
+    /// Decodes the envelope with memory from this intake. If it lacks memory, gives back what it took.
+    fn run_with(mut self: Box<Self>, intake: &Intake) -> Result<ParsedEnvelope, (Fault, Option<Box<Self>>)> {
+        self.intake = intake.clone();
+        let received = self.permit.bytes();
+        match self.run() {
+            Ok(envelope) => Ok(self.finish(envelope)),
+            Err(fault) => {
+                self.permit.set(received);
+                let lacks_memory = fault.retry_after.is_some();
+                Err((fault, lacks_memory.then_some(self)))
+            }
+        }
     }
 
     /// Decodes the envelope and the id of its event.
@@ -435,7 +449,8 @@ impl EnvelopeJob {
     /// and Sentry decides about it.
     fn read_items(&mut self, envelope: &mut Envelope) -> Result<(), Fault> {
         let before = self.permit.bytes();
-        self.intake.grow_blocking(&mut self.permit, memory_to_read(envelope) as u64)?;
+        let more = memory_to_read(envelope) as u64;
+        self.intake.grow_blocking(&mut self.permit, more, more)?;
         let mut views = self.profiles(envelope);
         views.extend(self.spans(envelope));
         views.sort_by_key(|view| view.item);

@@ -143,7 +143,6 @@ impl Config {
                 max_connections: self.max_connections,
                 max_connections_per_peer: self.max_connections_per_peer,
                 idle_timeout: self.idle_timeout.get(),
-                serves_closed: true,
                 ..ServerLimits::default()
             },
             tls: self.tls,

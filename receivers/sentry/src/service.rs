@@ -17,6 +17,7 @@ use hyper::body::Incoming;
 use profbridge_engine::body;
 use profbridge_engine::clock::Clock;
 use profbridge_engine::http_fault::RequestTally;
+use profbridge_model::TelemetryKind;
 use profbridge_model::envelope::RequestMeta;
 use profbridge_net::body::{BodyLimits, Guarded};
 use profbridge_net::client::PartlyReadBody;
@@ -159,7 +160,7 @@ impl Service {
         parts: &Parts,
         body: &mut Option<Guarded<Incoming>>,
     ) -> Result<RequestOutcome, Fault> {
-        self.handler.intake.came_through(&parts.headers)?;
+        self.handler.intake.came_through(&parts.headers, TelemetryKind::Envelopes)?;
         if let Some(keys) = &self.handler.settings.keys {
             // Some of these endpoints have the key in their path, others in a header or the query.
             let said = parts.headers.values().filter_map(|value| value.to_str().ok()).chain([path]);
@@ -191,7 +192,7 @@ impl Service {
             return Err(Fault::new(StatusCode::METHOD_NOT_ALLOWED, "method", message));
         }
         let headers = request.headers();
-        self.handler.intake.came_through(headers)?;
+        self.handler.intake.came_through(headers, TelemetryKind::Envelopes)?;
         let forms = Forms {
             header: text(headers, &SENTRY_AUTH),
             authorization: text(headers, &AUTHORIZATION),

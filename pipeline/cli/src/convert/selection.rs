@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use profbridge_codec::Report;
 use profbridge_model::envelope::Viewed;
-use profbridge_model::skew::is_wrong;
+use profbridge_model::skew::{Plausible, StatedTime, WrongTimes};
 use profbridge_model::{Profile, Profiles, Reason, Telemetry};
 use profbridge_wire::folded::choice::{NotShown, ShownType};
 use profbridge_wire::sentry::timestamp::Timestamp;
@@ -21,23 +21,23 @@ const MOST_TYPES: usize = 32;
 pub(crate) struct Selection {
     /// Name of the requested type.
     kind: Option<String>,
-    /// Time for profiles without one, in nanoseconds since the Unix epoch.
-    at: Option<u64>,
-    /// When the conversion started.
-    now: u64,
+    /// Which times can be right, and with `--at` that of profiles without one.
+    plausible: Plausible,
+    /// Whether `--at` was given.
+    is_stated: bool,
     types: BTreeSet<ShownType>,
     is_met: bool,
     not_shown: NotShown,
-    /// Number of profiles with implausible times, and the first such time.
-    wrong: u64,
-    first_wrong: Option<u64>,
+    wrong: Option<WrongTimes>,
 }
 
 impl Selection {
     /// Nothing has been found yet.
     pub(crate) fn new(kind: Option<String>, at: Option<u64>, now: u64) -> Self {
+        let stated = StatedTime { time_unix_nano: at.unwrap_or(0), duration_nano: 0 };
+        let plausible = Plausible::in_files(now).with_stated(stated);
         let (types, not_shown) = (BTreeSet::new(), NotShown::default());
-        Self { kind, at, now, types, is_met: false, not_shown, wrong: 0, first_wrong: None }
+        Self { kind, plausible, is_stated: at.is_some(), types, is_met: false, not_shown, wrong: None }
     }
 
     /// Applies the selection to telemetry; `None` if nothing is left.
@@ -59,24 +59,10 @@ impl Selection {
 
     fn profiles(&mut self, batch: Profiles, report: &mut Report) -> Option<Profiles> {
         let batch = self.of_type(batch, report)?;
-        let latest = self.now.saturating_add(profbridge_model::skew::DAY);
-        // Old files are plausible.
-        let is_wrong = |time: u64| time != 0 && is_wrong(time, time.min(latest));
-        for profile in batch.profiles() {
-            let first = batch.samples(profile).find_map(|sample| sample.timestamps().next());
-            if let Some(time) = first.or(Some(profile.time_unix_nano)).filter(|&time| is_wrong(time)) {
-                self.wrong += 1;
-                self.first_wrong.get_or_insert(time);
-            }
+        if let Some(WrongTimes { observations, example }) = self.plausible.wrong_times(&batch) {
+            self.wrong.get_or_insert(WrongTimes { observations: 0, example }).observations += observations;
         }
-        let Some(at) = self.at else { return Some(batch) };
-        batch.map_profiles(|_, profile| {
-            let time_unix_nano = match profile.time_unix_nano {
-                time if time == 0 || is_wrong(time) => at,
-                time => time,
-            };
-            Some(Profile { time_unix_nano, ..profile.clone() })
-        })
+        Some(if self.is_stated { self.plausible.correct(batch) } else { batch })
     }
 
     fn of_type(&mut self, batch: Profiles, report: &mut Report) -> Option<Profiles> {
@@ -111,12 +97,12 @@ impl Selection {
     /// Adds what was left out to a report, and the implausible times.
     pub(crate) fn say(&self, report: &mut Report) {
         report.not_shown.extend(self.not_shown.in_words());
-        let Some(time) = self.first_wrong else { return };
-        let (count, noun) = (self.wrong, if self.wrong == 1 { "profile says" } else { "profiles say" });
-        let time = Timestamp(time).rfc3339(0).replace(".Z", "Z");
-        let what = format!("time_skew: {count} {noun} a time that cannot be, such as {time}");
-        let taken = "they are taken at that of `--at`, but for samples with their own";
-        let advice = if self.at.is_some() { taken } else { "`--at` says when they were made" };
+        let Some(WrongTimes { observations, example }) = self.wrong else { return };
+        let noun = if observations == 1 { "observation has" } else { "observations have" };
+        let time = Timestamp(example).rfc3339(0).replace(".Z", "Z");
+        let what = format!("time_skew: {observations} {noun} a time that cannot be, such as {time}");
+        let advice =
+            if self.is_stated { "they are taken at that of `--at`" } else { "`--at` says when they were made" };
         terminal::say(format!("{what}: {advice}"));
     }
 }

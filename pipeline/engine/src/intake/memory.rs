@@ -1,6 +1,7 @@
 //! Memory for requests, taken before they are read.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use tokio::runtime::Handle;
 use tokio::sync::OwnedSemaphorePermit;
@@ -9,6 +10,10 @@ use super::Intake;
 use super::rejections::out_of_memory;
 use crate::budget::{Exhausted, LARGE, Permit};
 use crate::component::{Rejected, Retry};
+
+/// While requests wait for memory, several bodies without an announced length, or decompressed ones, may each grow to
+/// this size in bytes. The limit keeps their total small compared with the one request that may take more.
+pub(crate) const MAX_UNANNOUNCED: u64 = 256 * 1024;
 
 impl Intake {
     /// Takes memory for a request of `bytes`, before its body is read.
@@ -31,18 +36,31 @@ impl Intake {
         Ok(permit)
     }
 
-    /// Like [`Intake::grow_waiting`], for a runtime thread that may block.
+    /// Like [`Intake::grow_waiting`], for a runtime thread that may block. Outside of its turn ([`Intake::in_turn`]) a
+    /// request waits only for up to 256 KiB. `all` says how much it takes with this.
     ///
     /// # Errors
     ///
     /// As [`Intake::grow_waiting`].
-    pub fn grow_blocking(&self, permit: &mut Permit, more: u64) -> Result<(), Rejected> {
+    pub fn grow_blocking(&self, permit: &mut Permit, more: u64, all: u64) -> Result<(), Rejected> {
+        let may_wait = self.turn.is_some() || all <= MAX_UNANNOUNCED;
         match self.grow(permit, more) {
-            Err(rejected) if rejected.retry != Retry::Never && !self.is_past_deadline() => {
+            Err(rejected) if may_wait && rejected.retry != Retry::Never && !self.is_past_deadline() => {
                 Handle::current().block_on(self.grown_leaving(permit, more, false))
             }
             result => result,
         }
+    }
+
+    /// The same intake for a request in its turn, which begins when that of no other request lasts and ends with the
+    /// intake. Only in its turn may a request wait for much memory while it holds some: others would wait for it and it
+    /// for them.
+    ///
+    /// # Errors
+    ///
+    /// It may not wait, or its turn did not begin before the deadline.
+    pub async fn in_turn(&self) -> Result<Self, Rejected> {
+        Ok(Self { turn: self.wait_to_grow_large().await?.map(Arc::new), ..self.clone() })
     }
 
     /// Like [`Intake::grow`], but waits for memory if the request may wait. A large request then leaves memory to small

@@ -187,7 +187,9 @@ fn builder(limits: &ServerLimits, streams: Shutdown) -> auto::Builder<Streams> {
         .timer(TokioTimer::new())
         // The deadlines of `activity` replace it.
         .header_read_timeout(None)
-        .half_close(limits.serves_closed)
+        // A complete request counts although its sender has closed its side: a browser closes the connection together
+        // with its page.
+        .half_close(true)
         .max_buf_size(limits.max_head_bytes.max(8192));
     builder
         .http2()

@@ -18,9 +18,6 @@ pub struct ServerLimits {
     /// servers whose requests are short and whose newest client matters most; only they may use the last quarter of the
     /// file descriptors.
     pub replace_idle: bool,
-    /// Whether an HTTP/1 request is completed although its sender has closed its side of the connection. For protocols
-    /// whose senders do not retry: a browser closes the connection together with its page.
-    pub serves_closed: bool,
     /// Maximum concurrent streams (requests) of one HTTP/2 connection.
     pub max_concurrent_streams: u32,
     /// From accept to the end of the TLS handshake.
@@ -56,7 +53,6 @@ impl Default for ServerLimits {
             // One address may belong to a gateway, or to a proxy with many clients.
             max_connections_per_peer: 384,
             replace_idle: false,
-            serves_closed: false,
             max_concurrent_streams: 64,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),

@@ -22,7 +22,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::skew::{DAY, is_wrong};
 use profbridge_model::{
     Attribute, AttributeId, AttributeSetId, Buffer, ByteRange, Line, Link, LinkId, Location, Mapping, Profile,
     Profiles, ResourceProfiles, Samples, Scope, ScopeProfiles, StringId, Tables, Value, ValueType,
@@ -52,20 +51,6 @@ pub struct Decoded {
     /// Number of references to missing mappings and functions, plus mappings and functions with the id 0, which cannot
     /// be referenced.
     pub left_out_references: u64,
-    /// An impossible time, from the profile or its sender, that was replaced by another one.
-    pub wrong_time: Option<u64>,
-}
-
-/// The time of a profile as its sender states it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Times {
-    /// The start, in nanoseconds since the Unix epoch; 0 if unknown.
-    pub time_unix_nano: u64,
-    /// The duration, in nanoseconds; 0 if unknown.
-    pub duration_nano: u64,
-    /// When the profile arrived, in nanoseconds since the Unix epoch. Times that are implausible for this arrival
-    /// ([`is_wrong`]) are replaced. 0 accepts all times.
-    pub arrival_unix_nano: u64,
 }
 
 /// Decodes an uncompressed pprof profile.
@@ -74,15 +59,6 @@ pub struct Times {
 ///
 /// See [`DecodeError`].
 pub fn decode(profile: Bytes, limits: &Limits) -> std::result::Result<Decoded, DecodeError> {
-    decode_with(profile, limits, Times::default())
-}
-
-/// Like [`decode`], for a profile that may lack its own time.
-///
-/// # Errors
-///
-/// See [`DecodeError`].
-pub fn decode_with(profile: Bytes, limits: &Limits, times: Times) -> std::result::Result<Decoded, DecodeError> {
     let most = limits.max_request.min(i32::MAX as usize);
     if profile.len() > most {
         return Err(DecodeError::LimitExceeded { what: "bytes of the profile", limit: most as u64 });
@@ -90,23 +66,8 @@ pub fn decode_with(profile: Bytes, limits: &Limits, times: Times) -> std::result
     let mut budget = Budget::new(limits, profile.len());
     let places = Places::of(&profile, &mut budget)?;
     let mut decoder = Decoder::new(&profile, limits, budget, &places)?;
-    let mut header = decoder.read(places)?;
-    let or = |said: u64, known: u64| if said == 0 { known.min(i64::MAX as u64) } else { said };
-    let Times { time_unix_nano: known, duration_nano, arrival_unix_nano: arrival } = times;
-    let is_wrong = |time: u64| time != 0 && arrival != 0 && is_wrong(time, arrival);
-    let wrong = [header.time_nanos, known].into_iter().find(|&time| is_wrong(time));
-    if is_wrong(header.time_nanos) {
-        // The duration is probably in the same wrong unit, so the one that the sender states is preferred.
-        header.duration_nanos = or(duration_nano, header.duration_nanos);
-        header.time_nanos = 0;
-    }
-    header.duration_nanos = or(header.duration_nanos, duration_nano);
-    let begun = arrival.saturating_sub(header.duration_nanos.min(DAY));
-    header.time_nanos =
-        or(header.time_nanos, if is_wrong(known) || wrong.is_some() && known == 0 { begun } else { known });
-    let mut decoded = decoder.finish(header, &profile)?;
-    decoded.wrong_time = wrong;
-    Ok(decoded)
+    let header = decoder.read(places)?;
+    decoder.finish(header, &profile)
 }
 
 /// The byte ranges of a profile's elements.
@@ -441,7 +402,7 @@ impl<'a> Decoder<'a> {
         let (resources, samples) = (vec![resource], std::mem::take(&mut self.samples));
         let profiles = Profiles::new(Arc::new(dictionary), resources, samples).map_err(malformed)?;
         let Self { left_out_numbers, left_out_references, .. } = self;
-        Ok(Decoded { profiles, replaced_strings, left_out_numbers, left_out_references, wrong_time: None })
+        Ok(Decoded { profiles, replaced_strings, left_out_numbers, left_out_references })
     }
 
     /// The attributes that all profiles share.

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use profbridge_wire::otlp::Limits;
-use profbridge_wire::pprof::{DecodeError, Decoded, Times, decode, decode_with};
+use profbridge_wire::pprof::{DecodeError, Decoded, decode};
 use prost::Message;
 
 use crate::proto::{Function, Label, Line, Location, Mapping, Profile, Sample};
@@ -131,17 +131,4 @@ fn kept() {
     assert_eq!(values, [10_000_000, -(1 << 40), 1 << 40]);
     let dictionary = decoded.profiles.dictionary();
     assert_eq!(dictionary.string(dictionary.tables().functions[1].name), "\u{fffd}ain.work");
-}
-
-/// Guarantees: a profile that does not say when it was made gets the times that are known otherwise, and one that does
-/// keeps its own.
-#[test]
-fn times() {
-    let times = Times { time_unix_nano: 5, duration_nano: 6, ..Times::default() };
-    for (said, expected) in [([0, 0], [5, 6]), ([7, 0], [7, 6]), ([0, 8], [5, 8]), ([7, 8], [7, 8])] {
-        let profile = Profile { time_nanos: said[0], duration_nanos: said[1], ..valid() };
-        let decoded = decode_with(profile.encode_to_vec().into(), &Limits::default(), times).unwrap();
-        let read = decoded.profiles.profiles().next().map(|profile| [profile.time_unix_nano, profile.duration_nano]);
-        assert_eq!(read, Some(expected.map(|time: i64| time as u64)));
-    }
 }

@@ -1,6 +1,6 @@
 use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_model::Profiles;
-use profbridge_processor_chunk::{Chunk, TIME_SKEW};
+use profbridge_processor_chunk::Chunk;
 
 use crate::support::*;
 
@@ -96,22 +96,6 @@ fn windows_close_when_their_time_has_passed() {
     process_one(&mut chunk, one(&process(2), &[T]), at(0));
     let out = process_one(&mut chunk, one(&process(2), &[T + 3600 * S]), at(0));
     assert!(out.telemetry.is_empty());
-}
-
-/// Guarantees: times more than ten minutes from their arrival are counted and kept.
-/// rule: otep-0239#timestamps-in-range
-#[test]
-fn skew_is_counted() {
-    for identity in ["window: 60s", "window: 0s"] {
-        let mut chunk = chunk(identity, "");
-        let far = [T + 601 * S, T - 601 * S, T, T + 599 * S];
-        let mut out = process_one(&mut chunk, one(&process(1), &far), at(0));
-        assert_eq!(noted(&out, TIME_SKEW), 2, "{identity}");
-        flush_all(&mut chunk, at(0), &mut out);
-        assert_eq!(batches(&out).iter().map(Profiles::observations).sum::<u64>(), 4);
-        let out = process_one(&mut chunk, ranged(1, T - 700 * S, S), at(0));
-        assert_eq!(noted(&out, TIME_SKEW), 1, "{identity}");
-    }
 }
 
 /// Guarantees: samples without timestamps follow the range of their profile: into the window that contains it, or into

@@ -18,7 +18,8 @@ const PEER: &str = "[::ffff:10.0.0.7]:4711";
 fn handler(intake: &Intake, slots: usize) -> ExportHandler {
     let telemetry = Metrics::new(Budget::new(1)).receiver("otlp").transport("grpc");
     let slots = Arc::new(Semaphore::new(slots));
-    ExportHandler { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots, origin: origin() }
+    let clock = crate::tests::clock();
+    ExportHandler { intake: intake.clone(), telemetry, max_bytes: 64 << 20, slots, origin: origin(), clock }
 }
 
 /// An origin that adds no attributes.
@@ -37,6 +38,7 @@ fn job(intake: &Intake, permit: Permit) -> DecodeJob {
         permit,
         origin,
         sender: sender(peer()),
+        arrival: crate::tests::ARRIVAL,
     }
 }
 

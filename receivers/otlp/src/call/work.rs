@@ -9,10 +9,12 @@ use profbridge_engine::body;
 use profbridge_engine::budget::Permit;
 use profbridge_engine::intake::Intake;
 use profbridge_model::Profiles;
+use profbridge_model::skew::Plausible;
 use profbridge_model::spans::Packed;
 use profbridge_net::compression::Coding;
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
 use profbridge_wire::otlp::{self, DecodeError, Layout, Limits, decode, decode_as, json};
+use profbridge_wire::sentry::timestamp::Timestamp;
 
 use super::RequestContent;
 use crate::fault::CallFault;
@@ -32,6 +34,8 @@ pub(super) struct DecodeJob {
     pub(super) permit: Permit,
     pub(super) origin: Arc<HostAttribution>,
     pub(super) sender: IpAddr,
+    /// When the request arrived, in nanoseconds since the Unix epoch.
+    pub(super) arrival: u64,
 }
 
 /// A decoded request.
@@ -76,6 +80,19 @@ impl DecodeJob {
             }
         };
         Ok((decoded, self.permit))
+    }
+
+    /// Replaces the wrong times of profiles. Spans keep theirs.
+    fn with_right_times(&mut self, decoded: Decoded) -> Result<Decoded, CallFault> {
+        let Decoded::Profiles(decoded) = decoded else { return Ok(decoded) };
+        let plausible = Plausible::at_arrival(self.arrival);
+        let Some(wrong) = plausible.wrong_times(&decoded.profiles) else { return Ok(Decoded::Profiles(decoded)) };
+        // A timestamp takes eight bytes, which are copied once.
+        self.intake.grow(&mut self.permit, 16 * decoded.profiles.observations())?;
+        let example = Timestamp(wrong.example).rfc3339(3);
+        self.intake.note_wrong_times(&self.sender.to_string(), wrong.observations, &example);
+        let decoded = *decoded;
+        Ok(Decoded::of(otlp::Decoded { profiles: plausible.correct(decoded.profiles), ..decoded }))
     }
 
     /// Adds missing attributes to the resources of profiles.
@@ -130,6 +147,7 @@ impl DecodeJob {
             };
             match decoded {
                 Ok(decoded) => {
+                    let decoded = self.with_right_times(decoded)?;
                     // The received size is added once more, for encoding the data again while it is still held.
                     let all = held + decoded.memory() as u64 + request.len() as u64;
                     let more = all.saturating_sub(self.permit.bytes());

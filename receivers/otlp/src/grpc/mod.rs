@@ -103,12 +103,12 @@ impl Service {
     }
 
     async fn export(&self, request: Request<Incoming>) -> Result<AcceptedRequest, CallFault> {
-        let (peer, coding) = self.handler.sender(&request, "grpc-encoding")?;
         let content = match request.uri().path() {
             TRACES => RequestContent::Traces,
             EXPERIMENTAL => RequestContent::Profiles(Some(Layout::V1_3)),
             _ => RequestContent::Profiles(version::announced(request.headers())?),
         };
+        let (peer, coding) = self.handler.sender(&request, content, "grpc-encoding")?;
         self.handler.intake.room_for(content.kind()).await?;
         let (received, packed) = frame::read_message(request.into_body(), self.body, &self.handler.intake).await?;
         let coding = match (packed, coding) {

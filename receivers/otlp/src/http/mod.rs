@@ -92,12 +92,12 @@ impl Service {
     }
 
     async fn export(&self, request: &mut Request<Incoming>, media: Media) -> Result<AcceptedRequest, CallFault> {
-        let (peer, coding) = self.handler.sender(request, CONTENT_ENCODING.as_str())?;
         let content = match request.uri().path() {
             TRACES => RequestContent::Traces,
             EXPERIMENTAL => RequestContent::Profiles(Some(Layout::V1_3)),
             _ => RequestContent::Profiles(version::announced(request.headers())?),
         };
+        let (peer, coding) = self.handler.sender(request, content, CONTENT_ENCODING.as_str())?;
         let form = media.form(content)?;
         self.handler.intake.room_for(content.kind()).await?;
         let received = body::read(request.body_mut(), self.body, &self.handler.intake).await?;

@@ -143,3 +143,25 @@ async fn memory_is_asked_for() {
     drop(held);
     assert_eq!(rig.consumer.memory_used(), 0);
 }
+
+/// Guarantees: profiles with wrong times (in microseconds) end at their arrival and keep their distances, over gRPC and
+/// in JSON; they are counted, and not forwarded as they came.
+#[tokio::test]
+async fn times_that_cannot_be() {
+    let mut rig = OtlpRig::start(LOOPBACK).await;
+    let mut request = small();
+    let profile = &mut request.resource_profiles[0].scope_profiles[0].profiles[0];
+    profile.time_unix_nano /= 1000;
+    profile.samples.iter_mut().flat_map(|sample| &mut sample.timestamps_unix_nano).for_each(|time| *time /= 1000);
+    let (_, taken) = tokio::join!(http1(rig.http(), post(None, text(&request))), rig.consumer.take());
+    for profiles in [profiles(taken), rig.export(rig.client(), request).await.1] {
+        let profile = profiles.profiles().next().unwrap();
+        let samples: Vec<Vec<u64>> = profiles.samples(profile).map(|sample| sample.timestamps().collect()).collect();
+        // The profile lasts five seconds.
+        let start = ARRIVAL - 5_000_000_000;
+        assert_eq!(profile.time_unix_nano, start);
+        assert_eq!(samples, [vec![start, start + 50_000], vec![start + 10_000]]);
+        assert_eq!(profiles.received, None);
+    }
+    assert_eq!((rig.consumer.totals().notes, rig.consumer.memory_used()), (vec![("time_skew", 6)], 0));
+}

@@ -29,7 +29,8 @@ use opentelemetry_proto::tonic::collector::profiles::v1development::{
     ExportProfilesServiceRequest, ExportProfilesServiceResponse,
 };
 use profbridge_engine::budget::Budget;
-use profbridge_engine::component::StartError;
+use profbridge_engine::clock::Clock;
+use profbridge_engine::component::{Now, StartError};
 use profbridge_engine::config::{Carries, Section};
 use profbridge_engine::intake::Intake;
 use profbridge_engine::peer_limits::PeerLimits;
@@ -37,7 +38,7 @@ use profbridge_engine::receiver::{Receiver as _, ReceiverContext};
 use profbridge_engine::telemetry::Metrics;
 use profbridge_model::{Profiles, Telemetry, TelemetryKind};
 use profbridge_net::{Shutdown, Trigger};
-use profbridge_testkit::{Consumer, RequestBuilder, intake, intake_of, ms};
+use profbridge_testkit::{Consumer, RequestBuilder, T0, intake, intake_of, ms};
 use prost::Message as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -59,6 +60,14 @@ const SMALL: &str = "{protocols: {grpc: {endpoint: '127.0.0.1:0', max_recv_msg_s
 
 /// A limit of [`SMALL`] in bytes.
 const SMALL_LIMIT: usize = 1 << 20;
+
+/// When requests arrive, a minute after their profiles began.
+pub(crate) const ARRIVAL: u64 = T0 + 60_000_000_000;
+
+/// A clock that stands at [`ARRIVAL`].
+pub(crate) fn clock() -> Clock {
+    Clock::from_fn(|| Now { monotonic_nano: 0, unix_nano: ARRIVAL })
+}
 
 fn settings(yaml: &str) -> Settings {
     Settings::read(&Section::from_yaml(yaml).unwrap()).unwrap()
@@ -105,7 +114,7 @@ impl OtlpRig {
             peer_limits: PeerLimits::default(),
             identity: profbridge_identity::Rules::default(),
         };
-        let running = Box::new(Otlp::on(ThisHost::default(), settings)).start(context).await?;
+        let running = Box::new(Otlp::on(ThisHost::default(), clock(), settings)).start(context).await?;
         let addresses = running.addresses.into_iter().collect();
         let stopped = tokio::spawn(running.stopped);
         Ok(Self { addresses, intake, consumer, metrics, trigger, stopped })

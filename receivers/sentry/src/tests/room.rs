@@ -52,6 +52,27 @@ async fn memory_that_becomes_free_is_taken() {
     }
 }
 
+/// Attack: compressed profiles, each of which fits into memory alone, come at the same time. None waits for the memory of
+/// another, and all are taken.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn decoding_waits_for_no_other() {
+    const EACH: usize = 6;
+    let mut rig = SentryRig::start_with(settings(PATIENT), 10 << 20).await;
+    // Decompressed it takes 4 MiB, and 5 more to be decoded.
+    let payload = "{}".repeat(5_000) + &" ".repeat((39 << 20) / 10);
+    let head = format!("{{}}\n{{\"type\":\"profile_chunk\",\"length\":{}}}\n", payload.len());
+    let body = gzip((head + &payload).as_bytes());
+    let mut senders = tokio::task::JoinSet::new();
+    for _ in 0..EACH {
+        senders.spawn(post(body.clone()).header("content-encoding", "gzip").send(rig.address));
+    }
+    for _ in 0..EACH {
+        assert!(patiently(rig.consumer.take()).await.is_some());
+    }
+    assert!(senders.join_all().await.iter().all(|answer| answer.status == 200));
+    assert_eq!(rig.consumer.memory_used(), 0);
+}
+
 /// Guarantees: a request that can never fit is refused at once and permanently.
 #[tokio::test]
 async fn what_never_fits() {
