@@ -33,7 +33,7 @@ def hot_function(rounds):
         found += number * number % 7
     return found
 def answer():
-    return json.dumps({"found": hot_function(20000)})
+    return json.dumps({"found": hot_function(200000)})
 """
 
 FLASK = PYTHON_HOT + """
@@ -42,7 +42,7 @@ app = flask.Flask("shop")
 @app.get("/")
 def shop():
     return answer()
-server = werkzeug.serving.make_server("127.0.0.1", 0, app, threaded=True)
+server = werkzeug.serving.make_server("127.0.0.1", 0, app)
 print("port", server.server_port, flush=True)
 import logging; logging.getLogger("werkzeug").setLevel(logging.ERROR)
 server.serve_forever()
@@ -212,7 +212,7 @@ class Requests:
                 urllib.request.urlopen(self.url, timeout=PATIENCE).read()
                 self.count += 1
                 # By then a compiler at run time has compiled what is hot.
-                if self.count >= 300:
+                if self.count >= 30:
                     self.answered.set()
             except OSError:
                 self.ends.wait(0.05)
