@@ -1,8 +1,8 @@
 //! Folds stacks to what a person reads: the program's own functions, with what they call in libraries as one frame.
 //!
 //! Machine code of interpreters, the C library and the kernel is dropped, and its time counts for the function that
-//! called it, as in py-spy. Libraries above the program's own code become one frame (`via fastapi, anyio`), and those
-//! below it one frame with the function that was called (`dumps (json)`). At the end of a blocked thread's stack stands
+//! called it, as in py-spy. Libraries that call the program's own code become one frame (`via fastapi, anyio`), and those
+//! that it calls one frame with the function that was called (`dumps (json)`). At the end of a blocked thread's stack stands
 //! what it waits for. Raw stacks stay available.
 
 #[cfg(test)]
@@ -102,7 +102,6 @@ impl Stacks {
             false => parts.iter().position(is_code),
         };
         let first_own = parts.iter().enumerate().position(|(at, part)| *part == Part::Own && Some(at) >= start);
-        let last_own = parts.iter().rposition(|part| *part == Part::Own).filter(|_| first_own.is_some());
         let mut folded = Folded { stacks: self, node: Node::ROOT, last: None };
         for (&function, _) in path.iter().zip(&parts).filter(|(_, part)| **part == Part::Placeholder) {
             // What is not known about the callers stands at the root.
@@ -119,18 +118,23 @@ impl Stacks {
             }
             return folded.finish(&path, &parts, is_waiting);
         };
-        match first_own {
-            Some(first) => folded.push_via(&path[start..first], &parts[start..first])?,
-            None => folded.push_new(NO_OWN_CODE.to_owned(), None)?,
+        let mut rest = start;
+        for own in (start..path.len()).filter(|&at| parts[at] == Part::Own) {
+            // Libraries above own code start it, and between two of its functions they connect them.
+            if is_interpreted || Some(own) == first_own {
+                folded.push_via(&path[rest..own], &parts[rest..own])?;
+            }
+            folded.push(path[own])?;
+            rest = own + 1;
         }
-        for at in first_own.unwrap_or(start)..path.len() {
+        if first_own.is_none() {
+            folded.push_new(NO_OWN_CODE.to_owned(), None)?;
+        }
+        for at in rest..path.len() {
             match parts[at] {
-                Part::Own => folded.push(path[at])?,
-                // Between two functions of a compiled program, libraries only connect them.
-                Part::Library if !is_interpreted && last_own.is_some_and(|last| at < last) => {}
                 Part::Library => folded.push_library(path[at])?,
                 Part::Collector => folded.push_new(GARBAGE_COLLECTOR.to_owned(), None)?,
-                Part::Caller | Part::Placeholder => {}
+                Part::Own | Part::Caller | Part::Placeholder => {}
             }
         }
         folded.finish(&path, &parts, is_waiting)
