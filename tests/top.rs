@@ -112,12 +112,12 @@ fn on_a_terminal() {
         let mut target = working();
         let before = terminal.settings("before");
         terminal.top(&format!("--pid {}", target.pid()));
-        terminal.wait_for("toil (worker)");
+        terminal.wait_for("toil (worker");
         // On a busy machine the program may not have run yet when the first screen is drawn.
         let first = eventually("its hot function comes first", || {
             let shown = terminal.shown();
             let row = shown.lines().skip_while(|line| !line.contains("  function")).nth(1);
-            row.is_some_and(|row| row.ends_with("toil (worker)")).then(|| shown.clone())
+            row.is_some_and(|row| row.contains("  toil (worker")).then(|| shown.clone())
         });
         assert!(terminal.is_viewed());
         assert!(first.contains(&format!("profbridge top  worker (pid {})", target.pid())), "{first}");
@@ -132,7 +132,7 @@ fn on_a_terminal() {
         terminal.press("a");
         terminal.press("Enter");
         let filtered = terminal.wait_for("functions with `ma`");
-        assert!(filtered.contains("main (worker)"), "{filtered}");
+        assert!(filtered.contains("main (worker"), "{filtered}");
         let table: String = filtered.lines().skip_while(|line| !line.contains("  function")).collect();
         assert!(!table.contains("toil"), "{filtered}");
         terminal.press("q");
@@ -149,7 +149,7 @@ fn another_size() {
     let Some(terminal) = Terminal::start(80, 24) else { return };
     let target = working();
     terminal.top(&format!("-p {}", target.pid()));
-    terminal.wait_for("toil (worker)");
+    terminal.wait_for("toil (worker");
     terminal.tmux(&["resize-window", "-x", "120", "-y", "30"]);
     terminal.wait_for("  seconds  function");
     terminal.tmux(&["resize-window", "-x", "20", "-y", "6"]);
@@ -169,7 +169,7 @@ fn ends() {
     let before = terminal.settings("before");
     let mut target = working();
     terminal.top(&format!("--pid {}", target.pid()));
-    terminal.wait_for("toil (worker)");
+    terminal.wait_for("toil (worker");
     terminal.press("C-z");
     terminal.press("C-\\");
     // Keys are handled in order.
@@ -182,7 +182,7 @@ fn ends() {
     terminal.line("clear");
     eventually("an empty screen", || (!terminal.shown().contains("status")).then_some(()));
     terminal.top(&format!("--pid {}", target.pid()));
-    terminal.wait_for("toil (worker)");
+    terminal.wait_for("toil (worker");
     target.close();
     terminal.wait_for("status 0");
     assert!(!terminal.is_viewed());
@@ -228,7 +228,7 @@ fn lines() {
         let line = lines.next().unwrap();
         assert!(!line.contains('\u{1b}'), "{line:?}");
         looks += usize::from(line.starts_with(&format!("worker (pid {}): ", target.pid())));
-        hot |= line.ends_with("toil (worker)");
+        hot |= line.contains("  toil (worker");
     }
     drop(lines);
     let status = eventually("it ends", || child.try_wait().unwrap());

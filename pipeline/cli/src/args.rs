@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use profbridge_wire::folded::Counted;
 
 use crate::destination::Format;
-use crate::views::flamegraph::Layout;
+use crate::views::flamegraph::GraphStyle;
 
 /// What help says at its end. The page of the command line (`README.md` of this crate) has the same table.
 const AFTER_HELP: &str = "\
@@ -49,6 +49,8 @@ pub(crate) enum Command {
     /// Convert files of profiles and spans: OTLP protobuf and JSON, pprof, Sentry envelopes, collapsed stacks, gzipped
     /// or not.
     Convert(ConvertArgs),
+    /// See what became slower or faster between two files of profiles, as text and as a flame graph.
+    Diff(DiffArgs),
     /// Deliver Sentry envelopes from files, such as those that `on_shutdown` of the exporter `sentry` kept.
     Send(SendArgs),
     /// See where a process spends its time: sample it for a while, or a command from start to end.
@@ -116,6 +118,53 @@ pub(crate) struct SendArgs {
     pub(crate) delete: bool,
 }
 
+/// What `diff` says about how it compares.
+const ABOUT_DIFF: &str = "\
+Where both files say how long they were made for, times are compared in processor time per second;
+else, shares of the whole are. The time of a function is its own and that of the libraries it calls.
+A difference is listed if it is more than the noise of sampling: four standard deviations of the
+numbers of samples behind it, and half a percent of the whole. What could be hidden in the noise is
+said, so that a file with more samples can be made (`sample --rate 1000`, or for longer).
+
+With `-o FILE.svg`, a flame graph of both has what became slower in red and what became faster in
+blue, as wide as the larger of the two.";
+
+/// What to compare.
+#[derive(Debug, Args)]
+#[command(after_long_help = ABOUT_DIFF)]
+pub(crate) struct DiffArgs {
+    /// The profiles from before, in any of the formats that `convert` reads.
+    #[arg(value_name = "BEFORE")]
+    pub(crate) before: PathBuf,
+    /// The profiles from after.
+    #[arg(value_name = "AFTER")]
+    pub(crate) after: PathBuf,
+    /// Write a flame graph with the differences to this file (.svg).
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// The type of values that is compared, such as `inuse_space`. Without it: pprof's default type, else running time,
+    /// else the first that has any value.
+    #[arg(long = "type", value_name = "NAME")]
+    pub(crate) kind: Option<String>,
+    /// Exit with status 1 if the whole, or a function with at least 1 % of it, grew by more than this many percent and
+    /// more than the noise, as in `5%`.
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    pub(crate) fail_above: Option<f64>,
+    #[command(flatten)]
+    pub(crate) graph: GraphStyle,
+    /// The largest input to read, in MiB, after decompression too.
+    #[arg(long, value_name = "MIB", default_value_t = 1024)]
+    pub(crate) limit_mib: u64,
+}
+
+/// Parses a percentage, with or without its sign.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim().trim_end_matches('%').trim().parse::<f64>().ok();
+    number
+        .filter(|percent| (0.0..=10_000.0).contains(percent))
+        .ok_or_else(|| "it must be a percentage, as in `5%`".to_owned())
+}
+
 /// What to convert into what.
 #[derive(Debug, Args)]
 pub(crate) struct ConvertArgs {
@@ -136,9 +185,8 @@ pub(crate) struct ConvertArgs {
     /// What to write, whatever the ending says.
     #[arg(long, value_enum, value_name = "FORMAT")]
     pub(crate) to: Option<Format>,
-    /// How a flame graph is drawn.
-    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
-    pub(crate) graph: Layout,
+    #[command(flatten)]
+    pub(crate) graph: GraphStyle,
     /// Set one key that says how it is converted, by its path in the configuration file: of `exporters.sentry` those
     /// that say how chunks are made (`--set exporters.sentry.environment=prod`, `in_app`, `off_cpu` ...),
     /// `processors.chunk`, `processors.transactions` and `service.identity`, and where OTLP is written

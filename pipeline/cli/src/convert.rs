@@ -1,6 +1,6 @@
 //! `profbridge convert`: runs the pipeline's code on files.
 
-mod input;
+pub(crate) mod input;
 mod output;
 pub(crate) mod selection;
 mod settings;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use crate::terminal::{STANDARD, shown};
-use crate::views::flamegraph::Layout;
+use crate::views::flamegraph::GraphStyle;
 use crate::{Failure, files};
 
 /// The extensions and their formats, shared by `sample` and `convert`. The first match decides.
@@ -98,14 +98,14 @@ pub(crate) struct Destination {
     pub(crate) path: PathBuf,
     /// The file's format.
     pub(crate) format: Format,
-    /// The layout of a flame graph.
-    pub(crate) layout: Layout,
+    /// How a flame graph is drawn.
+    pub(crate) graph: GraphStyle,
 }
 
 impl Destination {
     /// The default destination: a flame graph in the current folder, named after the process.
     pub(crate) fn of_process(pid: u32) -> Self {
-        Self { path: PathBuf::from(format!("profile-{pid}.svg")), format: Format::Svg, layout: Layout::default() }
+        Self { path: PathBuf::from(format!("profile-{pid}.svg")), format: Format::Svg, graph: GraphStyle::default() }
     }
 
     /// Whether this is standard output.
@@ -176,7 +176,7 @@ mod tests {
     use super::*;
 
     fn destination(path: &str) -> Destination {
-        Destination { path: PathBuf::from(path), format: Format::Svg, layout: Layout::default() }
+        Destination { path: PathBuf::from(path), format: Format::Svg, graph: GraphStyle::default() }
     }
 
     /// Guarantees: the last extension decides, in upper or lower case. The message about an unknown one lists all of

@@ -11,6 +11,7 @@ mod configuration;
 mod convert;
 mod demo;
 mod destination;
+mod diff;
 mod files;
 mod limits;
 mod logging;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         Command::Components => commands::components(),
         Command::Demo(arguments) => demo::run(&arguments),
         Command::Convert(arguments) => convert::run(&arguments),
+        Command::Diff(arguments) => diff::run(&arguments),
         Command::Send(arguments) => send::run(&arguments),
         Command::Sample(arguments) => sample::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),

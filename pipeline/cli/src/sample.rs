@@ -1,7 +1,7 @@
 //! `profbridge sample`: shows where a process spends its time, or a command from start to end.
 //!
-//! The sampler process takes the samples ([`profbridge_sampler`]); this module collects ([`collect`]), names, sums up
-//! ([`shares`]), writes ([`writer`]) and shows ([`report`]) them.
+//! The sampler process takes the samples ([`profbridge_sampler`]); this module collects ([`collect`]), names, writes
+//! ([`writer`]) and shows ([`report`]) them.
 
 mod collect;
 mod course;
@@ -12,7 +12,6 @@ mod report;
 mod run;
 mod runtimes;
 mod sampler;
-mod shares;
 mod signals;
 mod stats;
 mod writer;
@@ -32,17 +31,11 @@ use tracing::level_filters::LevelFilter;
 use crate::args::sampling::{SampleArgs, Subject};
 use crate::destination::Destination;
 use crate::top::Top;
-use crate::views::flamegraph::Layout;
+use crate::views::flamegraph::GraphStyle;
 use crate::{Failure, logging, terminal};
-pub(crate) use collect::Halves;
-#[cfg(test)]
-pub(crate) use collect::OfProcess;
 pub(crate) use progress::Look;
 use run::{Run, Sampling};
-#[cfg(test)]
-pub(crate) use runtimes::Runtime;
 use sampler::Sampler;
-pub(crate) use shares::{Function, Functions, Shares, printable, times};
 pub(crate) use signals::Interrupt;
 
 /// The command, or the first of the processes. Processes that a command waits for have other numbers.
@@ -57,8 +50,8 @@ pub(crate) enum Purpose {
     Result {
         /// The file; without one, a flame graph named after the first process.
         output: Option<Destination>,
-        /// The layout of the flame graph.
-        layout: Layout,
+        /// How a flame graph is drawn, and functions are listed.
+        graph: GraphStyle,
     },
     /// A live view.
     View(Box<Top>),
@@ -73,7 +66,7 @@ pub(crate) fn run(arguments: &SampleArgs) -> Result<ExitCode, Failure> {
             return Ok(ExitCode::from(WRONG_COMMAND_LINE));
         }
     };
-    start(&arguments.subject, |_| Ok(Purpose::Result { output, layout: arguments.graph }))
+    start(&arguments.subject, |_| Ok(Purpose::Result { output, graph: arguments.graph }))
 }
 
 /// Samples, and writes or shows the result. The purpose is created after signals are handled, and before any process is

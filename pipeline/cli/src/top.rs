@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 
 use console::Console;
 use output::CommandOutput;
+use profbridge_model::Profiles;
 use state::State;
 
 use crate::args::sampling::TopArgs;
-use crate::sample::{Halves, Look, Purpose, start};
+use crate::sample::{Look, Purpose, start};
 use crate::{Failure, terminal};
 
 /// How often the screen is redrawn.
@@ -27,7 +28,8 @@ const REDRAW: Duration = Duration::from_secs(1);
 /// Shows a live view until the end.
 pub(crate) fn run(arguments: &TopArgs) -> Result<ExitCode, Failure> {
     start(&arguments.subject, |interrupt| {
-        let mut view = Top { state: State::default(), next: Instant::now() + REDRAW, lost: false, screen: None };
+        let mut view =
+            Top { state: State::new(arguments.native), next: Instant::now() + REDRAW, lost: false, screen: None };
         if stdout().is_terminal() {
             let console = Console::open()?;
             let restore = console.restorer();
@@ -82,8 +84,8 @@ impl Top {
     }
 
     /// Adds samples. `until` is their end, relative to the start of the run.
-    pub(crate) fn take(&mut self, halves: &Halves, until: Duration) {
-        self.state.take(halves, until);
+    pub(crate) fn take(&mut self, profiles: &Profiles, until: Duration) {
+        self.state.take(profiles, until);
     }
 
     /// Updates the state of the run. Called many times a second; returns whether the user wants to quit.
@@ -136,7 +138,7 @@ impl Top {
     }
 
     fn write(&mut self) {
-        self.lost |= !terminal::result(screen::plain(&self.state).join("\n"));
+        self.lost |= !terminal::result(screen::plain(&mut self.state).join("\n"));
     }
 }
 

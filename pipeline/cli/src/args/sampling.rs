@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueEnum};
 
 use crate::destination::{Destination, Format, format_of};
 use crate::terminal::shown;
-use crate::views::flamegraph::Layout;
+use crate::views::flamegraph::GraphStyle;
 
 /// What `sample` says about the things that its options do not.
 const ABOUT_SAMPLING: &str = "\
@@ -54,9 +54,8 @@ pub(crate) struct SampleArgs {
     /// What to write, whatever the ending says.
     #[arg(long, value_enum, value_name = "FORMAT", requires = "output")]
     pub(crate) to: Option<Format>,
-    /// How a flame graph is drawn.
-    #[arg(long, value_enum, value_name = "LAYOUT", default_value_t)]
-    pub(crate) graph: Layout,
+    #[command(flatten)]
+    pub(crate) graph: GraphStyle,
 }
 
 impl SampleArgs {
@@ -73,7 +72,7 @@ impl SampleArgs {
             Ok(format) => format,
             Err(undecided) => return refused(undecided.to_string(), undecided.hint()),
         };
-        let destination = Destination { path: path.clone(), format, layout: *graph };
+        let destination = Destination { path: path.clone(), format, graph: *graph };
         let several = subject.name.is_some() || subject.subprocesses || subject.pid.len() > 1;
         if destination.is_standard() {
             let to_file = "name a file".to_owned();
@@ -92,10 +91,12 @@ impl SampleArgs {
 const ABOUT_TOP: &str = "\
 Percentages are of the running time of all threads in the last ten seconds (`a`: since the start),
 those of the column `wait` of their waiting time. A function's self time is its own, its total time
-that of all that it called as well. Functions of the program come before those of libraries (`o`).
+that of all that it called as well. Functions of the program come before those of libraries (`o`); their
+self time includes the libraries, the C library and the interpreter that they call, unless stacks
+are shown as they were sampled (`n`).
 
-Keys: s, t, w sort by self, total or waiting time; o own code first or not; h threads or not; a all
-time or the last ten seconds; / filters by name, Enter keeps the filter and Escape drops it; arrows,
+Keys: s, t, w sort by self, total or waiting time; o own code first or not; n as sampled or not; h
+threads or not; a all time or the last ten seconds; / filters by name, Enter keeps the filter and Escape drops it; arrows,
 PageUp, PageDown and Home scroll; q or Ctrl-C ends it. The processes are left as they are.
 
 Where standard output is no terminal, lines are written instead, every second and at the end. A
@@ -112,6 +113,9 @@ its exit status becomes that of profbridge, as with `sample`.";
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) subject: Subject,
+    /// Show the frames of interpreters, the C library and the kernel as well, as the key `n` does.
+    #[arg(long)]
+    pub(crate) native: bool,
 }
 
 /// Which processes are sampled, and how.

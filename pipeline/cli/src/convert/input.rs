@@ -10,7 +10,7 @@ use crate::Failure;
 use crate::terminal::{STANDARD, shown};
 
 /// Reads a file of at most `limit` bytes.
-pub(super) fn read(path: &Path, limit: usize) -> Result<Bytes, Failure> {
+pub(crate) fn read(path: &Path, limit: usize) -> Result<Bytes, Failure> {
     let bytes = content(path, limit).map_err(|error| Failure::new(shown(path), &error))?;
     if bytes.len() > limit {
         let why = format!("error: {}: is larger than {} MiB, see --limit-mib", shown(path), limit >> 20);

@@ -13,11 +13,11 @@ use crate::destination::{self, Destination, FORMATS_IN_WORDS, Format, Undecided}
 use crate::files;
 use crate::output::{EnvelopeContents, EnvelopeDestination, Envelopes, Otlp, Output, Pprof, Stacks, View};
 use crate::terminal::{self, STANDARD, counted, shown};
-use crate::views::flamegraph::Layout;
+use crate::views::flamegraph::GraphStyle;
 
 /// Opens an output: checks that it is writable, without changing anything that exists.
 pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Failure> {
-    let (path, layout) = (arguments.output.clone(), arguments.graph);
+    let (path, graph) = (arguments.output.clone(), arguments.graph);
     let Settings { processor, transactions, identity, chunk } = Settings::read(&arguments.set, format)?;
     let as_file = format != Format::Sentry || destination::format_of(&path).is_ok();
     if as_file {
@@ -30,10 +30,10 @@ pub(super) fn open(arguments: &ConvertArgs, format: Format) -> Result<Output, Fa
         }
         Format::Otlp => Output::Otlp(Box::new(Otlp::open(path, &processor, Encoding::Protobuf)?)),
         Format::OtlpJson => Output::Otlp(Box::new(Otlp::open(path, &processor, Encoding::Json)?)),
-        Format::Pprof => Output::Pprof(Box::new(Pprof::open(Destination { path, format, layout }))),
+        Format::Pprof => Output::Pprof(Box::new(Pprof::open(Destination { path, format, graph }))),
         Format::Folded => Output::Stacks(Box::new(Stacks::open(path, CalledBy::Service))),
         Format::Svg | Format::Speedscope | Format::Firefox => {
-            Output::View(Box::new(View::open(Destination { path, format, layout }, CalledBy::Service)))
+            Output::View(Box::new(View::open(Destination { path, format, graph }, CalledBy::Service)))
         }
     })
 }
@@ -107,7 +107,7 @@ pub(super) fn format(path: &Path, asked_for: Option<Format>) -> Result<Format, F
 fn envelope_destination(path: PathBuf) -> Result<EnvelopeDestination, Failure> {
     match destination::format_of(&path) {
         Ok(format) if !path.is_dir() => {
-            Ok(EnvelopeDestination::Files(Destination { path, format, layout: Layout::default() }))
+            Ok(EnvelopeDestination::Files(Destination { path, format, graph: GraphStyle::default() }))
         }
         _ if path.exists() && !path.is_dir() => {
             let hint = format!("name a folder, or a file that ends with .envelope; or add {FORMATS_IN_WORDS}");

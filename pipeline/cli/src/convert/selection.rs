@@ -18,7 +18,7 @@ const MOST_TYPES: usize = 32;
 
 /// What to select, and what was found.
 #[derive(Debug)]
-pub(super) struct Selection {
+pub(crate) struct Selection {
     /// Name of the requested type.
     kind: Option<String>,
     /// Which times can be right, and with `--at` that of profiles without one.
@@ -33,7 +33,7 @@ pub(super) struct Selection {
 
 impl Selection {
     /// Nothing has been found yet.
-    pub(super) fn new(kind: Option<String>, at: Option<u64>, now: u64) -> Self {
+    pub(crate) fn new(kind: Option<String>, at: Option<u64>, now: u64) -> Self {
         let stated = StatedTime { time_unix_nano: at.unwrap_or(0), duration_nano: 0 };
         let plausible = Plausible::in_files(now).with_stated(stated);
         let (types, not_shown) = (BTreeSet::new(), NotShown::default());
@@ -41,7 +41,7 @@ impl Selection {
     }
 
     /// Applies the selection to telemetry; `None` if nothing is left.
-    pub(super) fn take(&mut self, telemetry: Telemetry, report: &mut Report) -> Option<Telemetry> {
+    pub(crate) fn take(&mut self, telemetry: Telemetry, report: &mut Report) -> Option<Telemetry> {
         Some(match telemetry {
             Telemetry::Profiles(profiles) => self.profiles(profiles, report)?.into(),
             Telemetry::Envelope(mut envelope) => {
@@ -87,7 +87,7 @@ impl Selection {
     /// # Errors
     ///
     /// If it was not, with a list of the types that exist.
-    pub(super) fn check(&self) -> Result<(), Failure> {
+    pub(crate) fn check(&self) -> Result<(), Failure> {
         let Some(kind) = self.kind.as_ref().filter(|_| !self.is_met && !self.types.is_empty()) else { return Ok(()) };
         let types: Vec<String> = self.types.iter().map(ShownType::to_string).collect();
         let what = format!("error: --type {kind}: no profile has values of this type; nothing was written");
@@ -95,7 +95,7 @@ impl Selection {
     }
 
     /// Adds what was left out to a report, and the implausible times.
-    pub(super) fn say(&self, report: &mut Report) {
+    pub(crate) fn say(&self, report: &mut Report) {
         report.not_shown.extend(self.not_shown.in_words());
         let Some(WrongTimes { observations, example }) = self.wrong else { return };
         let noun = if observations == 1 { "observation has" } else { "observations have" };

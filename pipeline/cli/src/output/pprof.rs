@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
     use crate::destination::Format;
-    use crate::views::flamegraph::Layout;
+    use crate::views::flamegraph::GraphStyle;
 
     /// Two processes, which are as many pprof profiles.
     fn two_processes() -> Profiles {
@@ -145,7 +145,7 @@ mod tests {
     fn several_for_standard_output() {
         let folder = tempfile::tempdir().unwrap();
         let standard =
-            || Destination { path: PathBuf::from(STANDARD), format: Format::Pprof, layout: Layout::default() };
+            || Destination { path: PathBuf::from(STANDARD), format: Format::Pprof, graph: GraphStyle::default() };
         let rescue = folder.path().join(RESCUE);
         let run = || {
             let section = Section::from_yaml("{window: 10m}").unwrap();

@@ -11,8 +11,9 @@ use crate::Failure;
 use crate::destination::{Destination, Format};
 use crate::files::write_file;
 use crate::terminal::counted;
-use crate::views::flamegraph::FlameGraph;
+use crate::views::flamegraph;
 use crate::views::reading::Reading;
+use crate::views::sums::Sums;
 use crate::views::timeline::Timeline;
 use crate::views::{firefox, speedscope};
 
@@ -27,14 +28,14 @@ pub(crate) struct View {
 
 /// Collected data, by format.
 enum Of {
-    Sums(FlameGraph),
+    Sums(Sums),
     Times(Timeline),
 }
 
 impl Of {
     fn reading(&mut self) -> &mut Reading {
         match self {
-            Self::Sums(graph) => &mut graph.reading,
+            Self::Sums(sums) => &mut sums.reading,
             Self::Times(timeline) => &mut timeline.reading,
         }
     }
@@ -45,7 +46,7 @@ impl View {
     pub(crate) fn open(destination: Destination, called_by: CalledBy) -> Self {
         let mut of = match destination.format {
             Format::Speedscope | Format::Firefox => Of::Times(Timeline::default()),
-            _ => Of::Sums(FlameGraph::default()),
+            _ => Of::Sums(Sums::default()),
         };
         of.reading().called_by = called_by;
         Self { destination, of, holds: String::new() }
@@ -54,7 +55,7 @@ impl View {
     /// Adds a batch.
     pub(super) fn take(&mut self, batch: &Profiles) {
         match &mut self.of {
-            Of::Sums(graph) => graph.add(batch),
+            Of::Sums(sums) => sums.add(batch),
             Of::Times(timeline) => timeline.add(batch),
         }
     }
@@ -66,7 +67,7 @@ impl View {
         title: Option<&str>,
         report: &mut Report,
     ) -> Result<Option<(PathBuf, u64)>, Failure> {
-        let Self { destination: Destination { path, format, layout }, of, holds } = self;
+        let Self { destination: Destination { path, format, graph }, of, holds } = self;
         if let (Of::Times(timeline), Format::Speedscope) = (&mut *of, &format) {
             timeline.leave_out_negative();
         }
@@ -76,10 +77,10 @@ impl View {
         let own = reading.title();
         let title = title.or(own.as_deref()).unwrap_or("profbridge");
         let size = match of {
-            Of::Sums(graph) => {
-                let Some(stacks) = graph.stacks() else { return Ok(None) };
-                *holds = counted(stacks as u64, "stack") + &graph.types();
-                write_file(path, |file| graph.draw(title, *layout, file))?
+            Of::Sums(sums) => {
+                let Some(stacks) = sums.stacks() else { return Ok(None) };
+                *holds = counted(stacks as u64, "stack") + &sums.types();
+                write_file(path, |file| flamegraph::draw(sums, title, *graph, file))?
             }
             Of::Times(timeline) => {
                 if timeline.is_empty() {

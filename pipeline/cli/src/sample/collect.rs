@@ -18,11 +18,9 @@ use profbridge_receiver_ptrace::symbols::ProcessNames;
 use profbridge_sampler::message::{Batch, Event, Process, ProcessId};
 use profbridge_symbolizer::Symbolizer;
 
-use super::shares::printable;
+use crate::views::stacks::clean;
 
-#[cfg(test)]
-pub(crate) use part::OfProcess;
-pub(crate) use part::{Halves, Part};
+pub(crate) use part::{Part, PartProfiles};
 
 /// The length of a part. Sentry takes chunks of up to 66 seconds; samples of blocked threads reach beyond the part's
 /// end.
@@ -42,7 +40,7 @@ struct Tracked {
 /// The label of a process if there may be several: its program and its id.
 pub(crate) fn label(process: &Process) -> String {
     let name = process.executable.rsplit('/').next().unwrap_or_default();
-    printable(&format!("{name} (pid {})", process.pid)).into()
+    clean(&format!("{name} (pid {})", process.pid)).into()
 }
 
 /// Everything known about the processes of a run.
@@ -168,8 +166,8 @@ impl Collector {
     /// # Errors
     ///
     /// It is larger than 4 GiB.
-    pub(crate) fn assemble(&self, part: &Part) -> Result<Halves, profbridge_model::dictionary::Invalid> {
-        part.halves(&self.processes)
+    pub(crate) fn assemble(&self, part: &Part) -> Result<PartProfiles, profbridge_model::dictionary::Invalid> {
+        part.assemble(&self.processes)
     }
 }
 

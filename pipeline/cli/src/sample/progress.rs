@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use profbridge_sampler::message::Status;
 
-use super::shares::printable;
 use super::stats::complete_percent;
+use crate::views::stacks::clean;
 
 /// A snapshot of a run.
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Look<'a> {
 
 impl std::fmt::Display for Look<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "sampling {}: {:.0} s", printable(self.title), self.elapsed.as_secs_f64().floor())?;
+        write!(f, "sampling {}: {:.0} s", clean(self.title), self.elapsed.as_secs_f64().floor())?;
         if let Some(duration) = self.duration {
             write!(f, " of {} s", duration.as_secs_f64())?;
         }

@@ -4,29 +4,34 @@
 mod tests;
 mod text;
 
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
 use std::time::Duration;
 
 use profbridge_sampler::message::{Level, Mode, Status, Stops};
 use profbridge_sampler::what_shows_more;
+use unicode_width::UnicodeWidthStr;
 
-use super::processes::ProcessShare;
-use super::shares::{Function, Shares, Side, printable};
+use super::processes::ProcessTime;
 use super::stats::complete_percent;
 use crate::terminal::counted;
-use text::{percent, seconds};
+use crate::views::fold::CALLERS_NOT_KNOWN;
+use crate::views::reading::State;
+use crate::views::stacks::{Node, Stacks, clean};
+use crate::views::sums::Sums;
+use crate::views::tree::{Row, Tree, is_own};
+use crate::views::waits::WaitReason;
+use text::{chain, percent, seconds};
 
-/// How many functions are listed.
-const MOST_FUNCTIONS: usize = 12;
+/// How many rows of functions are listed.
+const MOST_ROWS: usize = 12;
 
 /// How many processes are listed.
 const MOST_PROCESSES: usize = 8;
 
-/// How many functions are listed per process if there are several.
-const MOST_OF_PROCESS: usize = 3;
-
-/// How many places of waiting are listed.
-const MOST_WAITS: usize = 5;
+/// How many reasons of waiting are listed, and how many places of each.
+const MOST_REASONS: usize = 5;
+const MOST_PLACES: usize = 3;
 
 /// A program that waits for its children for more than one part in this many of its time does its work in them.
 const CHILDREN_PARTS: u32 = 4;
@@ -37,9 +42,6 @@ const BUSY_PARTS: u32 = 10;
 /// Processor time that was not sampled is mentioned above one part in this many of the elapsed time.
 const NOT_SAMPLED_PARTS: u128 = 100;
 
-/// The frame shown in place of unknown callers.
-const CALLERS_NOT_KNOWN: &str = "[callers not known]";
-
 /// Below this share of complete stacks, in percent, the report explains what is missing.
 const TRUSTED_PERCENT: f64 = 99.0;
 
@@ -49,10 +51,12 @@ const MISSED_PERCENT: f64 = 2.0;
 /// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Report<'a> {
-    /// The time by function.
-    pub(crate) shares: &'a Shares,
+    /// The time of all samples.
+    pub(crate) sums: &'a mut Sums,
+    /// Whether functions are listed as they were sampled, and not by own code.
+    pub(crate) native: bool,
     /// The time by process, largest first.
-    pub(crate) processes: Vec<&'a ProcessShare>,
+    pub(crate) processes: Vec<ProcessTime>,
     /// Whether descendants of the command or process were sampled.
     pub(crate) followed: bool,
     /// The processor time of descendants that were not sampled, and who used it, largest first.
@@ -87,83 +91,138 @@ pub(crate) struct Missing {
 }
 
 impl Report<'_> {
-    /// Lists the functions, and in wall mode the places where threads waited.
-    pub(crate) fn functions(&self) -> String {
+    /// Lists the functions, and in wall mode what threads waited for.
+    pub(crate) fn functions(&mut self) -> String {
         let mut out = String::new();
         self.list_processes(&mut out);
-        let running = &self.shares.running;
-        let processors = running.nano() as f64 / (self.elapsed.as_nanos() as f64).max(1.0);
-        line(&mut out, format_args!("running: {} ({processors:.2} processors)", seconds(running.nano())));
-        self.list_functions(&mut out, running);
+        self.list_running(&mut out);
         if self.mode == Mode::Wall {
-            let waiting = &self.shares.waiting;
+            let waiting = self.sums.total(State::Waiting);
             let threads = counted(self.most_threads, "thread");
-            line(&mut out, format_args!("waiting: {} ({threads})", seconds(waiting.nano())));
+            line(&mut out, format_args!("waiting: {} ({threads})", seconds(waiting)));
             self.list_waits(&mut out, waiting);
         }
         self.name_children(&mut out);
         out
     }
 
-    /// Lists the processes if there are several, to show which did the work.
-    fn list_processes(&self, out: &mut String) {
-        let processes = &self.processes;
-        if processes.len() < 2 {
+    /// Lists the processes if there are several, to show which did the work, and in which function.
+    fn list_processes(&mut self, out: &mut String) {
+        if self.processes.len() < 2 {
             return;
         }
         let waits = if self.mode == Mode::Wall { "waiting" } else { "" };
         line(out, format_args!("{:>10}  {waits:>10}  process", "running"));
-        for process in processes.iter().take(MOST_PROCESSES) {
+        let lines = self.sums.hottest_lines();
+        for process in self.processes.iter().take(MOST_PROCESSES) {
             let waiting = if self.mode == Mode::Wall { seconds(process.waiting_nano) } else { String::new() };
-            line(out, format_args!("{:>10}  {waiting:>10}  {}", seconds(process.running_nano), process.label));
-            let costs = process.running.as_ref().map(Side::by_own).unwrap_or_default();
-            for cost in costs.iter().filter(|cost| cost.own_nano > 0).take(MOST_OF_PROCESS) {
-                let own = percent(cost.own_nano, process.running_nano);
-                line(out, format_args!("{:>24}  {own} {}", "", named(self.function(cost.function))));
-            }
+            let folded = self.sums.weighed(State::Running, process.number, true);
+            let stacks = &self.sums.reading.stacks;
+            let hottest = Tree::new(stacks, &folded).hottest().map(|(names, function, nano)| {
+                let last = names.last().map(String::as_str).unwrap_or_default();
+                let place = located(stacks, function, &lines);
+                format!("  {} {}{place}", percent(nano, process.running_nano), text::shortened(last))
+            });
+            let hottest = hottest.unwrap_or_default();
+            let label = &process.label;
+            line(out, format_args!("{:>10}  {waiting:>10}  {label}{hottest}", seconds(process.running_nano)));
         }
-        if let Some(more) = processes.len().checked_sub(MOST_PROCESSES).filter(|&more| more > 0) {
-            let rest: u64 = processes.iter().skip(MOST_PROCESSES).map(|process| process.running_nano).sum();
+        if let Some(more) = self.processes.len().checked_sub(MOST_PROCESSES).filter(|&more| more > 0) {
+            let rest: u64 = self.processes.iter().skip(MOST_PROCESSES).map(|process| process.running_nano).sum();
             line(out, format_args!("{:>10}  {:>10}  in {more} more", seconds(rest), ""));
         }
     }
 
-    fn list_functions(&self, out: &mut String, side: &Side) {
-        let costs = side.by_own();
-        if costs.is_empty() {
-            return line(out, format_args!("  no function was found running"));
+    fn list_running(&mut self, out: &mut String) {
+        let running = self.sums.total(State::Running);
+        let processors = running as f64 / (self.elapsed.as_nanos() as f64).max(1.0);
+        write(out, format_args!("running: {} ({processors:.2} processors)", seconds(running)));
+        if running == 0 {
+            return out.push_str("\n  no function was found running\n");
         }
-        line(out, format_args!("  {:>18}  {:>18}  function", "self", "total"));
-        for cost in costs.iter().take(MOST_FUNCTIONS) {
-            let own = format!("{} {:>10}", percent(cost.own_nano, side.nano()), seconds(cost.own_nano));
-            let total = format!("{} {:>10}", percent(cost.total_nano, side.nano()), seconds(cost.total_nano));
-            line(out, format_args!("  {own:>18}  {total:>18}  {}", named(self.function(cost.function))));
+        let lines = self.sums.hottest_lines();
+        let weighed = self.sums.weighed_in_all(State::Running, !self.native);
+        let stacks = &self.sums.reading.stacks;
+        if self.native {
+            out.push('\n');
+            return list_functions(out, stacks, &weighed, running);
         }
-        if let Some(more) = costs.len().checked_sub(MOST_FUNCTIONS).filter(|&more| more > 0) {
-            let rest: u64 = costs.iter().skip(MOST_FUNCTIONS).map(|cost| cost.own_nano).sum();
-            let own = format!("{} {:>10}", percent(rest, side.nano()), seconds(rest));
-            line(out, format_args!("  {own:>18}  {:>18}  in {}", "", counted(more as u64, "more function")));
+        let tree = Tree::new(stacks, &weighed);
+        let own = tree.own_total();
+        line(out, format_args!(", {} % of it in own code and what that calls", own * 100 / running.max(1)));
+        if let Some((names, function, nano)) = tree.hottest() {
+            let place = located(stacks, function, &lines);
+            line(out, format_args!("hottest: {}  {}{place}", chain(&names), percent(nano, running).trim_start()));
+        }
+        let (rows, others) = tree.rows(MOST_ROWS);
+        let names: Vec<String> = rows.iter().map(|row| "  ".repeat(row.depth) + &chain(&row.names)).collect();
+        let place = |row: &Row| {
+            let of = |function| stacks.get(function).place_with(lines.get(&function).copied());
+            row.function.map(of).unwrap_or_default()
+        };
+        let places: Vec<String> = rows.iter().map(place).collect();
+        let widest = |texts: &[String]| texts.iter().map(|text| text.width()).max().unwrap_or_default();
+        let (of_names, of_places) = (widest(&names), widest(&places));
+        for ((row, name), place) in rows.iter().zip(&names).zip(&places) {
+            let time = format!("{} {:>10}", percent(row.total, running), seconds(row.total));
+            let inside: Vec<String> = row
+                .inside
+                .iter()
+                .map(|(library, nano)| format!("{} {}", text::shortened(library), percent(*nano, running).trim_start()))
+                .collect();
+            let pad = |text: &str, width: usize| " ".repeat(width.saturating_sub(text.width()));
+            let text = format!(
+                "  {time:>18}  {name}{}  {place}{}  {}",
+                pad(name, of_names),
+                pad(place, of_places),
+                inside.join(", ")
+            );
+            line(out, format_args!("{}", text.trim_end()));
+        }
+        if others > 0 {
+            line(out, format_args!("  {:>18}  {} not listed", "", counted(others as u64, "more row")));
         }
     }
 
-    fn list_waits(&self, out: &mut String, side: &Side) {
-        let hotspots = side.hotspots();
-        for place in hotspots.iter().take(MOST_WAITS) {
-            let time = format!("{} {:>10}", percent(place.nano, side.nano()), seconds(place.nano));
-            let within = place.within.map(|number| format!(", called by {}", named(self.function(number))));
-            let leaf = named(self.function(place.leaf));
-            line(out, format_args!("  {time:>18}  {leaf}{}", within.unwrap_or_default()));
+    /// Lists what threads waited for, and where.
+    fn list_waits(&mut self, out: &mut String, waiting: u64) {
+        let lines = self.sums.hottest_lines();
+        let weighed = self.sums.weighed_in_all(State::Waiting, true);
+        let stacks = &self.sums.reading.stacks;
+        let mut reasons: BTreeMap<WaitReason, (u64, HashMap<String, u64>)> = BTreeMap::new();
+        for (node, nano) in weighed {
+            let path = stacks.path(node);
+            let label = path.last().map(|&last| stacks.label_of(last)).unwrap_or_default();
+            let reason = WaitReason::of_frame(label).unwrap_or(WaitReason::Unknown);
+            let own = path.iter().rev().find(|&&function| is_own(stacks, function));
+            let place = match own {
+                Some(&own) => text::shortened(stacks.label_of(own)) + &located(stacks, own, &lines),
+                // Of libraries the outermost one says why.
+                None => {
+                    let first = path.iter().map(|&function| stacks.label_of(function));
+                    let first = first.filter(|label| WaitReason::of_frame(label).is_none()).take(2).last();
+                    first.unwrap_or("[no own code]").to_owned()
+                }
+            };
+            let (total, places) = reasons.entry(reason).or_default();
+            *total = total.saturating_add(nano);
+            *places.entry(place).or_default() += nano;
         }
-        if let Some(more) = hotspots.len().checked_sub(MOST_WAITS).filter(|&more| more > 0) {
-            let rest: u64 = hotspots.iter().skip(MOST_WAITS).map(|place| place.nano).sum();
-            let time = format!("{} {:>10}", percent(rest, side.nano()), seconds(rest));
-            line(out, format_args!("  {time:>18}  in {more} more places"));
+        let of_children = reasons.get(&WaitReason::Child).map_or(0, |(total, _)| *total);
+        let mut reasons: Vec<_> = reasons.into_iter().collect();
+        reasons.sort_by_key(|(reason, (total, _))| (std::cmp::Reverse(*total), *reason));
+        for (reason, (total, places)) in reasons.iter().take(MOST_REASONS) {
+            let time = format!("{} {:>10}", percent(*total, waiting), seconds(*total));
+            let mut places: Vec<_> = places.iter().collect();
+            places.sort_by_key(|(place, nano)| (std::cmp::Reverse(**nano), (*place).clone()));
+            let shown = places.iter().take(MOST_PLACES);
+            let shown: Vec<String> =
+                shown.map(|(place, nano)| format!("{place} {}", percent(**nano, waiting).trim_start())).collect();
+            line(out, format_args!("  {time:>18}  {:<14}  {}", reason.name(), shown.join(", ")));
         }
-        let children = hotspots.iter().filter(|place| self.function(place.leaf).waits_for_a_child());
-        let children = children.fold(0u64, |sum, place| sum.saturating_add(place.nano));
-        let much = u128::from(children) * u128::from(CHILDREN_PARTS) > self.elapsed.as_nanos();
+        let much = u128::from(of_children) * u128::from(CHILDREN_PARTS) > self.elapsed.as_nanos();
         if !self.followed && !self.has_busy_children() && much {
-            let time = seconds(children);
+            let time = seconds(of_children);
             let what = "went by while it waited for processes it started; those are not sampled";
             line(out, format_args!("children: {time} {what} (--subprocesses samples them)"));
         }
@@ -172,7 +231,7 @@ impl Report<'_> {
     /// Whether the target does its work in processes that it started.
     fn has_busy_children(&self) -> bool {
         let (time, _) = self.children;
-        let running = Duration::from_nanos(self.shares.running.nano());
+        let running = Duration::from_nanos(self.sums.total(State::Running));
         !self.followed && time > running && time * BUSY_PARTS > self.elapsed
     }
 
@@ -181,7 +240,7 @@ impl Report<'_> {
             return;
         }
         let (time, busy) = &self.children;
-        let named = busy.iter().take(MOST_PROCESSES).map(|(pid, name)| format!("{} (pid {pid})", printable(name)));
+        let named = busy.iter().take(MOST_PROCESSES).map(|(pid, name)| format!("{} (pid {pid})", clean(name)));
         let mut named = named.collect::<Vec<_>>().join(", ");
         if let Some(more) = busy.len().checked_sub(MOST_PROCESSES).filter(|&more| more > 0) {
             write(&mut named, format_args!(" and {more} more"));
@@ -190,10 +249,6 @@ impl Report<'_> {
         let time = time.as_secs_f64();
         let what = "of processor time in processes that it started, which are not sampled";
         line(out, format_args!("children: {time:.2} s {what}: {who} (--subprocesses samples them)"));
-    }
-
-    fn function(&self, number: u32) -> &Function {
-        self.shares.functions.get(number)
     }
 
     /// How reliable the figures are, one line for each noteworthy fact.
@@ -251,8 +306,8 @@ impl Report<'_> {
                  {several:.1} % stand for inlined functions as well"
             ));
         }
-        let unknown = |side: &Side| of(self.shares.nano_with(side, CALLERS_NOT_KNOWN), side.nano());
-        let (running, waiting) = (unknown(&self.shares.running), unknown(&self.shares.waiting));
+        let unknown = |state| of(self.sums.total_with(state, CALLERS_NOT_KNOWN), self.sums.total(state));
+        let (running, waiting) = (unknown(State::Running), unknown(State::Waiting));
         if running.max(waiting) > MISSED_PERCENT {
             let why = "their threads ran on before they could be read";
             say(format!(
@@ -310,12 +365,30 @@ fn of(part: u64, whole: u64) -> f64 {
     part as f64 * 100.0 / whole.max(1) as f64
 }
 
-/// A function with its file, unless its name already contains it.
-fn named(function: &Function) -> String {
-    let name = text::shortened(&function.name);
-    match function.place() {
-        Some(place) => format!("{name} ({place})"),
-        None => name,
+/// Where a function is, behind its name.
+fn located(stacks: &Stacks, function: u32, lines: &HashMap<u32, u32>) -> String {
+    match stacks.get(function).place_with(lines.get(&function).copied()) {
+        place if place.is_empty() => place,
+        place => format!(" ({place})"),
+    }
+}
+
+/// Lists functions by their own time.
+fn list_functions(out: &mut String, stacks: &Stacks, weighed: &[(Node, u64)], all: u64) {
+    let costs = stacks.costs(weighed);
+    line(out, format_args!("  {:>18}  {:>18}  function", "self", "total"));
+    for cost in costs.iter().take(MOST_ROWS) {
+        let own = format!("{} {:>10}", percent(cost.own, all), seconds(cost.own));
+        let total = format!("{} {:>10}", percent(cost.total, all), seconds(cost.total));
+        let name = text::shortened(stacks.label_of(cost.function));
+        let place = stacks.get(cost.function).place();
+        let place = if place.is_empty() { String::new() } else { format!(" ({place})") };
+        line(out, format_args!("  {own:>18}  {total:>18}  {name}{place}"));
+    }
+    if let Some(more) = costs.len().checked_sub(MOST_ROWS).filter(|&more| more > 0) {
+        let rest: u64 = costs.iter().skip(MOST_ROWS).map(|cost| cost.own).sum();
+        let own = format!("{} {:>10}", percent(rest, all), seconds(rest));
+        line(out, format_args!("  {own:>18}  {:>18}  in {}", "", counted(more as u64, "more function")));
     }
 }
 

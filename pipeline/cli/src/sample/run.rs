@@ -17,15 +17,14 @@ use profbridge_sampler::message::{
 };
 use profbridge_sampler::owner::{Gaps, Supervised};
 use profbridge_symbolizer::Symbolizer;
+use profbridge_wire::folded::CalledBy;
 
 use super::Purpose;
 use super::collect::{Collector, label};
 use super::course::{Course, is_end};
 use super::follow::Follow;
-use super::processes::ProcessShares;
 use super::runtimes::Runtimes;
 use super::sampler::{Heard, Sampler};
-use super::shares::Shares;
 use super::signals::Interrupt;
 use super::stats::Stats;
 use super::writer::Writer;
@@ -34,7 +33,8 @@ use crate::args::sampling::Subject;
 use crate::destination::Destination;
 use crate::terminal::{self, Progress};
 use crate::top::Top;
-use crate::views::flamegraph::Layout;
+use crate::views::flamegraph::GraphStyle;
+use crate::views::sums::Sums;
 
 /// The longest pause of a run while nothing happens.
 const TICK: Duration = Duration::from_millis(100);
@@ -74,12 +74,14 @@ pub(super) struct Run<'a> {
     lacked: bool,
     stats: Stats,
     collector: Collector,
-    shares: Shares,
-    processes: ProcessShares,
+    /// The time of all samples so far, unless a view shows it.
+    sums: Sums,
+    /// The number of observations so far.
+    observations: u64,
     runtimes: Runtimes,
     destination: Option<Destination>,
-    /// The layout of a flame graph without a file name.
-    layout: Layout,
+    /// How a flame graph is drawn, and functions are listed.
+    graph: GraphStyle,
     writer: Option<Writer>,
     /// The live view; without it the result is shown at the end.
     view: Option<Box<Top>>,
@@ -131,9 +133,9 @@ impl<'a> Run<'a> {
     /// Creates a run; the sampler process does not know its target yet.
     pub(super) fn new(subject: &'a Subject, sampling: Sampling, symbolizer: Symbolizer, purpose: Purpose) -> Self {
         let now = Instant::now();
-        let (destination, layout, view) = match purpose {
-            Purpose::Result { output, layout } => (output, layout, None),
-            Purpose::View(view) => (None, Layout::default(), Some(view)),
+        let (destination, graph, view) = match purpose {
+            Purpose::Result { output, graph } => (output, graph, None),
+            Purpose::View(view) => (None, GraphStyle::default(), Some(view)),
         };
         Self {
             subject,
@@ -146,11 +148,11 @@ impl<'a> Run<'a> {
             gaps: Gaps::default(),
             lacked: false,
             stats: Stats::default(),
-            shares: Shares::default(),
-            processes: ProcessShares::default(),
+            sums: Sums::named_by(CalledBy::Executable),
+            observations: 0,
             runtimes: Runtimes::default(),
             destination,
-            layout,
+            graph,
             writer: None,
             view,
             next_part: now,
@@ -346,8 +348,8 @@ impl<'a> Run<'a> {
             self.say(&complaint);
         }
         if self.writer.is_none() && self.view.is_none() {
-            let layout = self.layout;
-            let of_process = || Destination { layout, ..Destination::of_process(pid) };
+            let graph = self.graph;
+            let of_process = || Destination { graph, ..Destination::of_process(pid) };
             let destination = self.destination.get_or_insert_with(of_process);
             self.writer = Some(Writer::open(destination.clone())?);
         }

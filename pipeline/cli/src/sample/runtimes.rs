@@ -6,11 +6,12 @@ mod tests;
 
 use std::collections::HashMap;
 
-use profbridge_model::{Location, Profiles, StackId, Value};
+use profbridge_model::thread::State;
+use profbridge_model::{Location, Profile, Profiles, ResourceProfiles, Sample, StackId, Value};
 use profbridge_receiver_ptrace::assemble::TRUST_ATTRIBUTE;
 use profbridge_sampler::runtime::{UNKNOWN_FUNCTION, WITH_INLINED};
+use profbridge_wire::folded::choice::nanoseconds;
 
-use super::shares::times;
 use crate::terminal;
 pub(crate) use kind::Runtime;
 
@@ -75,15 +76,17 @@ pub(crate) struct Runtimes {
 }
 
 impl Runtimes {
-    /// Adds the running or the waiting part of a process's profiles.
-    pub(crate) fn add(&mut self, label: &str, runtime: Runtime, batch: &Profiles, waiting: bool) {
+    /// Adds the profiles of a process: those of a resource of a batch.
+    pub(crate) fn add(&mut self, label: &str, runtime: Runtime, batch: &Profiles, resource: &ResourceProfiles) {
         let mut known: HashMap<Option<StackId>, Judged> = HashMap::new();
         let processes = self.of.entry(runtime).or_default();
         let time = processes.labels.entry(label.into()).or_default();
-        let quality = if waiting { &mut processes.waiting } else { &mut processes.running };
         let is_node = runtime == Runtime::Node;
         let add = |sum: &mut u64, nano| *sum = sum.saturating_add(nano);
-        for (sample, nano) in times(batch) {
+        let profiles = resource.scopes.iter().flat_map(|scope| &scope.profiles);
+        for (sample, nano) in times(batch, profiles) {
+            let is_waiting = State::of(batch.dictionary(), sample.attributes) == Some(State::Waiting);
+            let quality = if is_waiting { &mut processes.waiting } else { &mut processes.running };
             let judged = *known.entry(sample.stack).or_insert_with(|| judge(runtime, batch, sample.stack));
             let Judged { nameless, generated } = judged;
             let trust = batch.dictionary().find(sample.attributes, TRUST_ATTRIBUTE);
@@ -175,6 +178,21 @@ impl Processes {
 }
 
 const RUNNING: &str = "running";
+
+/// The samples of profiles whose values are durations, in nanoseconds.
+fn times<'a>(
+    batch: &'a Profiles,
+    profiles: impl Iterator<Item = &'a Profile>,
+) -> impl Iterator<Item = (Sample<'a>, u64)> {
+    let timed = profiles.filter_map(|profile| Some((profile, nanoseconds(batch, profile)?)));
+    timed.flat_map(|(profile, scale)| {
+        batch.samples(profile).map(move |sample| {
+            let sum = sample.values().fold(0u64, |sum, value| sum.saturating_add(value.max(0).unsigned_abs()));
+            let value = if sample.values_bytes().is_empty() { sample.observations() } else { sum };
+            (sample, value.saturating_mul(scale))
+        })
+    })
+}
 
 /// Whether a function of a stack has such a name, which marks it as standing for others as well, or as unknown
 /// (`receivers/ptrace/sampler/README.md`).

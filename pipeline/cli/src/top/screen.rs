@@ -8,8 +8,8 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use super::state::{LATELY, Sort, State, ThreadTimes, Totals};
-use crate::sample::Function;
 use crate::terminal::{cut, shortened};
+use crate::views::tree::is_own;
 
 /// From this many columns on, times are shown beside shares.
 const WIDE: usize = 100;
@@ -62,11 +62,13 @@ pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
     state.scroll = state.scroll.min(functions.len().saturating_sub(room.max(1)));
     rows.push(row(heading(state, width), Style::Heading));
     for (number, times) in functions.iter().skip(state.scroll).take(room) {
-        let function = state.functions().get(*number);
         let own = shares(&totals, times.own, times.total, times.waiting);
         let seconds = if width < WIDE { String::new() } else { format!("{:>9.2}", seconds(times.by(state.sort))) };
-        let style = if function.own { Style::Own } else { Style::Other };
-        rows.push(row(format!("{own}{seconds}  {}", named(function, width, own.len() + seconds.len() + 2)), style));
+        let style = if is_own(state.stacks(), *number) { Style::Own } else { Style::Other };
+        rows.push(row(
+            format!("{own}{seconds}  {}", named(state, *number, width, own.len() + seconds.len() + 2)),
+            style,
+        ));
     }
     rows.truncate(height.saturating_sub(1));
     rows.resize(height.saturating_sub(1), row(String::new(), Style::Plain));
@@ -80,7 +82,7 @@ pub(super) fn draw(state: &mut State, width: usize, height: usize) -> Vec<Row> {
 }
 
 /// The lines written without a terminal.
-pub(super) fn plain(state: &State) -> Vec<String> {
+pub(super) fn plain(state: &mut State) -> Vec<String> {
     let (totals, time) = state.totals();
     let mut lines = vec![state.course.text.clone(), summary(state, &totals, time)];
     let functions = state.sorted(&totals);
@@ -89,7 +91,7 @@ pub(super) fn plain(state: &State) -> Vec<String> {
     }
     for (number, times) in functions.iter().take(PLAIN) {
         let own = shares(&totals, times.own, times.total, times.waiting);
-        lines.push(format!("{own}  {}", whole_name(state.functions().get(*number))));
+        lines.push(format!("{own}  {}", whole_name(state, *number)));
     }
     lines.push(String::new());
     lines
@@ -106,6 +108,17 @@ fn summary(state: &State, totals: &Totals, time: Duration) -> String {
     let span = if state.since_start { "all time".to_owned() } else { format!("last {lately:.0} s") };
     let mut text =
         format!("{span}: running {:.2} processors, waiting {:.2} threads", of(totals.running), of(totals.waiting));
+    let mut reasons: Vec<_> = totals.reasons.iter().collect();
+    reasons.sort_by_key(|(reason, nano)| (std::cmp::Reverse(**nano), **reason));
+    let reasons = reasons
+        .iter()
+        .take(3)
+        .filter(|_| totals.waiting > 0)
+        .map(|(reason, nano)| format!("{} {:.0} %", reason.name(), **nano as f64 * 100.0 / totals.waiting as f64));
+    let reasons = reasons.collect::<Vec<_>>().join(", ");
+    if !reasons.is_empty() && state.filter.is_empty() && !state.typing {
+        text.push_str(&format!(" ({reasons})"));
+    }
     if !state.filter.is_empty() || state.typing {
         text.push_str(&format!("; functions with `{}`", state.filter));
     }
@@ -129,7 +142,15 @@ fn threads(state: &State, totals: &Totals, time: Duration, width: usize, most: u
         let name = if several { format!("{label} {name}") } else { name };
         let part = |nano: u64| nano as f64 * 100.0 / (time.as_nanos() as f64).max(1.0);
         let share = format!("{:>5.1} % {:>5.1} %", part(times.running), part(times.waiting));
-        let place = place(state, times).map(|function| format!("  {}", whole_name(function))).unwrap_or_default();
+        let place = match place(times) {
+            _ if times.running < times.waiting => {
+                let reason = times.reasons.iter().max_by_key(|(_, nano)| **nano).map(|(reason, _)| reason.name());
+                let place = place(times).map(|function| whole_name(state, function));
+                format!("  {}: {}", reason.unwrap_or("waiting"), place.unwrap_or_default())
+            }
+            Some(function) => format!("  {}", whole_name(state, function)),
+            None => String::new(),
+        };
         let name = cut(&name, width.saturating_sub(share.len() + 2).min(if several { 48 } else { 28 }));
         rows.push(row(format!("{share}  {name}{place}"), Style::Plain));
     }
@@ -139,9 +160,8 @@ fn threads(state: &State, totals: &Totals, time: Duration, width: usize, most: u
 }
 
 /// The function where a thread spent most of its time.
-fn place<'a>(state: &'a State, times: &ThreadTimes) -> Option<&'a Function> {
-    let most = times.places.iter().max_by_key(|(number, nano)| (**nano, std::cmp::Reverse(**number)))?;
-    Some(state.functions().get(*most.0))
+fn place(times: &ThreadTimes) -> Option<u32> {
+    times.places.iter().max_by_key(|(number, nano)| (**nano, std::cmp::Reverse(**number))).map(|(number, _)| *number)
 }
 
 fn shares(totals: &Totals, own: u64, total: u64, waiting: u64) -> String {
@@ -166,27 +186,29 @@ fn footer(state: &State, functions: usize) -> String {
         return format!("filter: {}_  Enter keeps it, Escape drops it", state.filter);
     }
     let place = if state.scroll == 0 { String::new() } else { format!(" from {}", state.scroll + 1) };
-    format!("q quit  s t w sort  / filter  o own first  h threads  a all time  {functions} functions{place}")
+    format!("q quit  s t w sort  / filter  o own  n native  h threads  a all  {functions} functions{place}")
 }
 
 fn seconds(nano: u64) -> f64 {
     nano as f64 / 1e9
 }
 
-fn whole_name(function: &Function) -> String {
-    match function.place() {
-        Some(place) => format!("{} ({place})", function.name),
-        None => function.name.to_string(),
+fn whole_name(state: &State, function: u32) -> String {
+    let name = state.stacks().label_of(function);
+    match state.place(function) {
+        // The name of a library's function already has its package.
+        place if place.is_empty() || name.ends_with(')') || name.contains(" → ") => name.to_owned(),
+        place => format!("{name} ({place})"),
     }
 }
 
 /// A function's name in the rest of a line: its file is dropped before the name is shortened, and the name keeps both
 /// ends, because both distinguish functions.
-fn named(function: &Function, width: usize, taken: usize) -> String {
+fn named(state: &State, function: u32, width: usize, taken: usize) -> String {
     let room = width.saturating_sub(taken);
-    let whole = whole_name(function);
+    let whole = whole_name(state, function);
     if columns(&whole) <= room {
         return whole;
     }
-    shortened(&function.name, room)
+    shortened(state.stacks().label_of(function), room)
 }

@@ -3,10 +3,15 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::time::Duration;
 
-use profbridge_model::{Profiles, Sample, Value};
+use profbridge_model::Profiles;
+use profbridge_wire::folded::CalledBy;
 
 use super::keys::Key;
-use crate::sample::{Functions, Halves, Look, Shares, times};
+use crate::sample::Look;
+use crate::views::reading::{Reading, State as ThreadState, Thread};
+use crate::views::stacks::{Node, Stacks};
+use crate::views::tree::is_own;
+use crate::views::waits::WaitReason;
 
 /// The time range shown by default.
 pub(super) const LATELY: Duration = Duration::from_secs(10);
@@ -26,6 +31,9 @@ const LONGEST_FILTER: usize = 256;
 
 /// At most this many threads are distinguished; a program may start any number.
 const MOST_THREADS: usize = 10_000;
+
+/// At most this many lines of a function are distinguished.
+const MOST_LINES: usize = 10_000;
 
 /// The sort key of the functions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -68,7 +76,12 @@ pub(super) struct ThreadTimes {
     pub(super) waiting: u64,
     /// Its time by the innermost function of the program.
     pub(super) places: HashMap<u32, u64>,
+    /// Its waiting time by reason.
+    pub(super) reasons: BTreeMap<WaitReason, u64>,
 }
+
+/// The times of stacks by thread and state.
+type Weights = HashMap<(u32, bool, Node), u64>;
 
 /// The sums of a time range.
 #[derive(Debug, Clone, Default)]
@@ -77,31 +90,57 @@ pub(super) struct Totals {
     pub(super) waiting: u64,
     pub(super) functions: HashMap<u32, Times>,
     pub(super) threads: BTreeMap<ThreadKey, ThreadTimes>,
+    pub(super) reasons: BTreeMap<WaitReason, u64>,
 }
 
 impl Totals {
-    fn add(&mut self, other: &Self) {
-        self.running = self.running.saturating_add(other.running);
-        self.waiting = self.waiting.saturating_add(other.waiting);
-        for (number, times) in &other.functions {
-            let sum = self.functions.entry(*number).or_default();
-            sum.own = sum.own.saturating_add(times.own);
-            sum.total = sum.total.saturating_add(times.total);
-            sum.waiting = sum.waiting.saturating_add(times.waiting);
-        }
-        for (key, times) in &other.threads {
-            if self.threads.len() >= MOST_THREADS && !self.threads.contains_key(key) {
+    /// Adds up stacks. `native` counts all functions as they were sampled.
+    fn new(reading: &mut Reading, weights: &Weights, native: bool) -> Self {
+        let mut totals = Self::default();
+        let several = reading.threads.iter().any(|thread| thread.process != 0);
+        // Whether a function was counted for a stack, so that recursion counts once.
+        let mut last: HashMap<u32, usize> = HashMap::new();
+        for (number, (&(thread, is_waiting, node), &nano)) in weights.iter().enumerate() {
+            let stacks = &mut reading.stacks;
+            let folded = stacks.fold(node, is_waiting);
+            let path = stacks.path(if native { node } else { folded });
+            let own = path.iter().rev().copied().find(|&function| is_own(stacks, function));
+            // Own time includes the libraries that a function of the program calls, unless these are listed alike.
+            let leaf = if native { path.last().copied() } else { own.or(path.last().copied()) };
+            for &function in path.iter().filter(|&&function| last.insert(function, number) != Some(number)) {
+                let times = totals.functions.entry(function).or_default();
+                let sum = if is_waiting { &mut times.waiting } else { &mut times.total };
+                *sum = sum.saturating_add(nano);
+            }
+            if let Some(leaf) = leaf.filter(|_| !is_waiting) {
+                let sum = &mut totals.functions.entry(leaf).or_default().own;
+                *sum = sum.saturating_add(nano);
+            }
+            let Thread { process, name, id } = &reading.threads[thread as usize];
+            let label = if several { reading.processes[*process as usize].label.clone() } else { "".into() };
+            let key = (label, id.parse().unwrap_or_default());
+            if totals.threads.len() >= MOST_THREADS && !totals.threads.contains_key(&key) {
                 continue;
             }
-            let sum = self.threads.entry(key.clone()).or_default();
-            sum.name.clone_from(&times.name);
-            sum.running = sum.running.saturating_add(times.running);
-            sum.waiting = sum.waiting.saturating_add(times.waiting);
-            for (place, nano) in &times.places {
-                let place = sum.places.entry(*place).or_default();
-                *place = place.saturating_add(*nano);
+            let times = totals.threads.entry(key).or_default();
+            times.name.clone_from(name);
+            let (all, of_thread) = match is_waiting {
+                true => (&mut totals.waiting, &mut times.waiting),
+                false => (&mut totals.running, &mut times.running),
+            };
+            *all = all.saturating_add(nano);
+            *of_thread = of_thread.saturating_add(nano);
+            if let Some(place) = own.or(leaf) {
+                *times.places.entry(place).or_default() += nano;
+            }
+            if is_waiting {
+                let label = stacks.innermost(folded).map(|function| &*function.name);
+                let reason = label.and_then(WaitReason::of_frame).unwrap_or(WaitReason::Unknown);
+                *times.reasons.entry(reason).or_default() += nano;
+                *totals.reasons.entry(reason).or_default() += nano;
             }
         }
+        totals
     }
 
     /// The time covered by the samples, at least: that of the busiest thread. Only the arrival of samples is known, not
@@ -124,14 +163,18 @@ pub(super) struct Course {
 /// The state of a view.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    shares: Shares,
+    reading: Reading,
+    /// For each function of own code, the time of its lines while threads ran.
+    lines: HashMap<u32, HashMap<u32, u64>>,
     /// The parts of the last seconds, each with its end, relative to the start of the run.
-    lately: VecDeque<(Duration, Totals)>,
+    lately: VecDeque<(Duration, Weights)>,
     /// The end of the last part that was dropped from `lately`.
     left: Duration,
     /// The end of the last part.
     heard: Duration,
-    all: Totals,
+    all: Weights,
+    /// Whether functions are shown as they were sampled, and not by own code.
+    pub(super) native: bool,
     pub(super) course: Course,
     said: VecDeque<String>,
     pub(super) sort: Sort,
@@ -149,49 +192,33 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Adds samples up to a time since the start of the run.
-    pub(super) fn take(&mut self, halves: &Halves, until: Duration) {
-        let mut part = Totals::default();
-        for each in &halves.each {
-            for (profiles, waiting) in [(&each.running, false), (&each.waiting, true)] {
-                let Some(profiles) = profiles else { continue };
-                self.shares.add(profiles, waiting);
-                self.add_threads(&mut part, &each.label, profiles, waiting);
-            }
-        }
-        let (running, waiting) = (std::mem::take(&mut self.shares.running), std::mem::take(&mut self.shares.waiting));
-        (part.running, part.waiting) = (running.nano(), waiting.nano());
-        for cost in running.by_own() {
-            let times = part.functions.entry(cost.function).or_default();
-            (times.own, times.total) = (cost.own_nano, cost.total_nano);
-        }
-        for cost in waiting.by_own() {
-            part.functions.entry(cost.function).or_default().waiting = cost.total_nano;
-        }
-        self.all.add(&part);
-        self.heard = self.heard.max(until);
-        self.lately.push_back((self.heard, part));
+    /// An empty view.
+    pub(super) fn new(native: bool) -> Self {
+        let reading = Reading::named_by(CalledBy::Executable);
+        Self { reading, native, ..Self::default() }
     }
 
-    fn add_threads(&mut self, part: &mut Totals, label: &str, batch: &Profiles, waiting: bool) {
-        let lines = self.shares.functions.intern(batch);
-        for (sample, nano) in times(batch) {
-            let (id, name) = thread(batch, &sample);
-            let times = part.threads.entry((label.into(), id)).or_default();
-            times.name = crate::sample::printable(name);
-            let side = if waiting { &mut times.waiting } else { &mut times.running };
-            *side = side.saturating_add(nano);
-            let stack = batch.dictionary().stack(sample.stack).flatten();
-            let numbers = || stack.clone().flat_map(|location| lines.of(location).iter().copied());
-            let own = |number: &u32| {
-                let function = self.shares.functions.get(*number);
-                function.own && !function.is_unknown()
-            };
-            if let Some(place) = numbers().find(own).or_else(|| numbers().next()) {
-                let time = times.places.entry(place).or_default();
-                *time = time.saturating_add(nano);
+    /// Adds samples up to a time since the start of the run.
+    pub(super) fn take(&mut self, profiles: &Profiles, until: Duration) {
+        let mut part = Weights::new();
+        self.reading.read(profiles, |one| {
+            let mut nano = 0u64;
+            one.each(|_, weight| nano = nano.saturating_add(u64::try_from(weight).unwrap_or_default()));
+            let key = (one.thread, one.state == ThreadState::Waiting, one.node);
+            for weights in [&mut part, &mut self.all] {
+                let sum = weights.entry(key).or_default();
+                *sum = sum.saturating_add(nano);
             }
-        }
+            let mut lines = one.lines.iter().filter(|_| one.state != ThreadState::Waiting);
+            lines.by_ref().for_each(|&(function, line)| {
+                let of = self.lines.entry(function).or_default();
+                if of.len() < MOST_LINES || of.contains_key(&line) {
+                    *of.entry(line).or_default() += nano;
+                }
+            });
+        });
+        self.heard = self.heard.max(until);
+        self.lately.push_back((self.heard, part));
     }
 
     /// Updates the state of the run.
@@ -221,9 +248,16 @@ impl State {
         self.said.iter()
     }
 
-    /// The functions, by number.
-    pub(super) fn functions(&self) -> &Functions {
-        &self.shares.functions
+    /// The functions and stacks.
+    pub(super) fn stacks(&self) -> &Stacks {
+        &self.reading.stacks
+    }
+
+    /// The name of a function, and where it is: for own code with the line that ran most.
+    pub(super) fn place(&self, function: u32) -> String {
+        let lines = self.lines.get(&function).into_iter().flatten();
+        let hottest = lines.max_by_key(|(line, nano)| (**nano, std::cmp::Reverse(**line)));
+        self.stacks().get(function).place_with(hottest.map(|(line, _)| *line))
     }
 
     /// Until when the activity of threads is known.
@@ -233,14 +267,19 @@ impl State {
 
     /// The sums to show, and the length of the time they cover: not the elapsed time, since the last samples are still
     /// to arrive.
-    pub(super) fn totals(&self) -> (Totals, Duration) {
+    pub(super) fn totals(&mut self) -> (Totals, Duration) {
         let end = self.end();
         if self.since_start {
-            let time = self.all.covered().max(end);
-            return (self.all.clone(), time);
+            let totals = Totals::new(&mut self.reading, &self.all, self.native);
+            let time = totals.covered().max(end);
+            return (totals, time);
         }
-        let mut totals = Totals::default();
-        self.lately.iter().for_each(|(_, part)| totals.add(part));
+        let mut weights = Weights::new();
+        for (key, nano) in self.lately.iter().flat_map(|(_, part)| part) {
+            let sum = weights.entry(*key).or_default();
+            *sum = sum.saturating_add(*nano);
+        }
+        let totals = Totals::new(&mut self.reading, &weights, self.native);
         // The first part begins where the one before it ended, unless nothing arrived for a while.
         let first = self.lately.front().map_or(end, |(ended, _)| ended.saturating_sub(PART));
         let start = first.min(end.saturating_sub(LATELY)).max(self.left);
@@ -252,18 +291,18 @@ impl State {
     pub(super) fn sorted(&self, totals: &Totals) -> Vec<(u32, Times)> {
         let wanted = self.filter.to_lowercase();
         let shown = |number: u32| {
-            let function = self.functions().get(number);
+            let function = self.stacks().get(number);
             wanted.is_empty()
-                || function.name.to_lowercase().contains(&wanted)
-                || function.module.to_lowercase().contains(&wanted)
-                || function.source.to_lowercase().contains(&wanted)
+                || [&function.name, &function.module, &function.file]
+                    .into_iter()
+                    .any(|text| text.to_lowercase().contains(&wanted))
         };
         let functions = totals.functions.iter().filter(|(number, _)| shown(**number));
         let mut rows: Vec<_> = functions.map(|(number, times)| (*number, *times)).collect();
         rows.sort_by_key(|(number, times)| {
             let by = times.by(self.sort);
             // Program functions without any time do not deserve the first places.
-            let behind = !(self.mixed || self.functions().get(*number).own && by > 0);
+            let behind = !(self.mixed || is_own(self.stacks(), *number) && by > 0);
             (behind, std::cmp::Reverse((by, times.total, times.waiting)), *number)
         });
         rows
@@ -293,6 +332,7 @@ impl State {
             Key::Character('t') => self.sort_by(Sort::Total),
             Key::Character('w') => self.sort_by(Sort::Waiting),
             Key::Character('o') => self.mixed = !self.mixed,
+            Key::Character('n') => self.native = !self.native,
             Key::Character('h') => self.hide_threads = !self.hide_threads,
             Key::Character('a') => self.since_start = !self.since_start,
             Key::Character('/') => self.typing = true,
@@ -311,18 +351,4 @@ impl State {
         self.sort = sort;
         self.scroll = 0;
     }
-}
-
-/// The thread of a sample.
-fn thread<'a>(batch: &'a Profiles, sample: &Sample<'_>) -> (i64, &'a str) {
-    let dictionary = batch.dictionary();
-    let id = match dictionary.find(sample.attributes, "thread.id") {
-        Some(Value::Int(id)) => *id,
-        _ => 0,
-    };
-    let name = match dictionary.find(sample.attributes, "thread.name") {
-        Some(Value::String(name)) => dictionary.string(*name),
-        _ => "",
-    };
-    (id, name)
 }

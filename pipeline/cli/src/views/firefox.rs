@@ -17,9 +17,10 @@ use fxprof_processed_profile::{
     SamplingInterval, StackHandle, StringHandle, ThreadHandle, Timestamp, WeightType,
 };
 
-use super::kind::Kind;
+use profbridge_wire::sentry::chunk::origin::CodeOrigin;
+
 use super::reading::{State, Unit};
-use super::stacks::{Node, Stacks};
+use super::stacks::{Node, ORIGINS, Stacks};
 use super::timeline::{Timeline, Track, thread_name};
 
 /// The nanoseconds per unit of weight, if weights are times.
@@ -87,13 +88,13 @@ impl<'a> Writer<'a> {
         let mut profile = Profile::new(title, reference.into(), interval);
         // Names are complete, so the viewer need not look them up.
         profile.set_symbolicated(true);
-        let categories = Kind::ALL.map(|kind| profile.add_category(kind.name(), color(kind)));
+        let categories = ORIGINS.map(|(origin, name)| profile.add_category(name, color(origin)));
         let labels = timeline.reading.stacks.functions().map(|(function, _)| {
             let label = match function.place() {
                 "" => function.name.to_string(),
                 place => format!("{} ({place})", function.name),
             };
-            let category = Kind::ALL.iter().position(|&kind| kind == function.kind).map(|at| categories[at]);
+            let category = ORIGINS.iter().position(|(origin, _)| *origin == function.origin).map(|at| categories[at]);
             (profile.intern_string(&label), category.unwrap_or(CategoryHandle::OTHER))
         });
         let labels = labels.collect();
@@ -237,11 +238,11 @@ fn interval(tracks: &[&Track]) -> u64 {
 }
 
 /// The colour of a category: that of the flame graph, if the viewer has it.
-fn color(kind: Kind) -> CategoryColor {
-    match kind {
-        Kind::Own => CategoryColor::Orange,
-        Kind::Library => CategoryColor::Blue,
-        Kind::Interpreter => CategoryColor::Green,
-        Kind::Kernel => CategoryColor::Purple,
+fn color(origin: CodeOrigin) -> CategoryColor {
+    match origin {
+        CodeOrigin::Own => CategoryColor::Orange,
+        CodeOrigin::Library => CategoryColor::Blue,
+        CodeOrigin::Interpreter => CategoryColor::Green,
+        CodeOrigin::Kernel => CategoryColor::Purple,
     }
 }

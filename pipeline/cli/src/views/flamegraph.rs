@@ -9,14 +9,14 @@ mod picture;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 
-use clap::ValueEnum;
-use profbridge_model::{Profiles, Reason};
+use clap::{Args, ValueEnum};
 
-use super::reading::{MOST_WEIGHT, Reading, State};
-use super::stacks::Node;
+use super::reading::Unit;
+use super::stacks::{Node, Stacks};
+use super::sums::Sums;
 use cells::Cells;
 use picture::{Picture, View};
 
@@ -30,86 +30,89 @@ pub(crate) enum Layout {
     Flame,
 }
 
-/// The summed stacks of any number of batches.
-#[derive(Debug, Default)]
-pub(crate) struct FlameGraph {
-    /// Resolved samples, and what was lost.
-    pub(crate) reading: Reading,
-    /// Weights of stacks, by state and process.
-    weights: BTreeMap<(State, u32), HashMap<Node, u64>>,
-    /// The sum of all values.
-    sum: u64,
+/// How a flame graph is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Args)]
+pub(crate) struct GraphStyle {
+    /// How a flame graph is drawn.
+    #[arg(long = "graph", value_enum, value_name = "LAYOUT", default_value_t)]
+    pub(crate) layout: Layout,
+    /// Show stacks as they were sampled, with the frames of interpreters, the C library and the kernel. Without it, time
+    /// in these counts for the function of the program that called them, and of a library only what the program calls is
+    /// shown.
+    #[arg(long)]
+    pub(crate) native: bool,
 }
 
-impl FlameGraph {
-    /// Adds a batch.
-    pub(crate) fn add(&mut self, batch: &Profiles) {
-        let Self { reading, weights, sum } = self;
-        let mut observed = Vec::new();
-        let (mut refused, mut negative) = (0, 0);
-        reading.read(batch, |one| {
-            let mut weight = 0;
-            one.each(|_, value| {
-                if value < 0 {
-                    negative += 1;
-                    return;
-                }
-                let with_it = |value| sum.checked_add(value).filter(|&sum| sum <= MOST_WEIGHT);
-                match u64::try_from(value).ok().and_then(|value| Some((value, with_it(value)?))) {
-                    Some((value, with_it)) => {
-                        *sum = with_it;
-                        weight += value;
-                    }
-                    None => refused += 1,
-                }
-            });
-            observed.push((one.state, one.thread, one.node, weight));
+/// Writes sums as SVG.
+///
+/// # Errors
+///
+/// If there is nothing to draw, or `out` cannot be written.
+pub(crate) fn draw(sums: &mut Sums, title: &str, style: GraphStyle, out: &mut impl io::Write) -> io::Result<()> {
+    let states = sums.states();
+    let several = states.iter().flat_map(|&state| sums.processes(state)).collect::<BTreeSet<_>>().len() > 1;
+    let mut weighed = Vec::new();
+    for &state in &states {
+        let processes: Vec<u32> = sums.processes(state).collect();
+        let stacks: Vec<_> =
+            processes.into_iter().map(|process| (process, sums.weighed(state, process, !style.native))).collect();
+        weighed.push((state, sums.reading.name(state), stacks));
+    }
+    let lines = sums.hottest_lines();
+    let mut views = Vec::new();
+    for (state, name, stacks) in &mut weighed {
+        let processes = std::mem::take(stacks).into_iter().map(|(process, weights)| {
+            let label = &*sums.reading.processes[process as usize].label;
+            (several.then_some(label), weights)
         });
-        reading.losses.add_observations(Reason::LimitExceeded, refused);
-        reading.losses.add_observations(Reason::NegativeValue, negative);
-        for (state, thread, node, weight) in observed {
-            let process = reading.threads[thread as usize].process;
-            *weights.entry((state, process)).or_default().entry(node).or_default() += weight;
+        let Cells { cells, narrow } = cells::cells(&sums.reading.stacks, &lines, name, processes.collect());
+        if !cells.is_empty() {
+            views.push(View { name, unit: sums.reading.unit(*state), cells, narrow });
         }
     }
-
-    /// How many stacks are drawn; `None` if there are none.
-    pub(crate) fn stacks(&self) -> Option<usize> {
-        let count = self.weights.values().flat_map(HashMap::values).filter(|&&weight| weight > 0).count();
-        (count > 0).then_some(count)
+    if views.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
     }
+    Picture { title, layout: style.layout, views: &views, growth: None }.write(out)
+}
 
-    /// The names of the drawn value types that are not thread time.
-    pub(crate) fn types(&self) -> String {
-        let types: Vec<String> = self.reading.types.iter().map(ToString::to_string).collect();
-        if types.is_empty() { String::new() } else { format!(" of {}", types.join(" and ")) }
-    }
-
-    /// Writes the graph as SVG.
-    ///
-    /// # Errors
-    ///
-    /// If there is nothing to draw, or `out` cannot be written.
-    pub(crate) fn draw(&self, title: &str, layout: Layout, out: &mut impl io::Write) -> io::Result<()> {
-        let several = self.weights.keys().map(|&(_, process)| process).collect::<BTreeSet<_>>().len() > 1;
-        let states: BTreeSet<State> = self.weights.keys().map(|&(state, _)| state).collect();
-        let mut views = Vec::new();
-        let names: Vec<(State, Box<str>)> = states.iter().map(|&state| (state, self.reading.name(state))).collect();
-        for &(state, ref name) in &names {
-            let of = self.weights.iter().filter(|((of, _), _)| *of == state);
-            let processes = of.map(|(&(_, process), weights)| {
-                let label = &*self.reading.processes[process as usize].label;
-                let weights = weights.iter().map(|(&node, &weight)| (node, weight));
-                (several.then_some(label), weights.collect::<Vec<_>>())
-            });
-            let Cells { cells, narrow } = cells::cells(&self.reading.stacks, name, processes.collect());
-            if !cells.is_empty() {
-                views.push(View { name, unit: self.reading.unit(state), cells, narrow });
-            }
+/// Draws the stacks of two files as SVG, each as wide as the larger of its two weights, coloured by growth. `scale` is
+/// what the weights of each file are multiplied with to be compared.
+///
+/// # Errors
+///
+/// If there is nothing to draw, or `out` cannot be written.
+pub(crate) fn draw_difference(
+    stacks: &Stacks,
+    name: &str,
+    unit: Unit,
+    title: &str,
+    layout: Layout,
+    sides: [(&[(Node, u64)], f64); 2],
+    out: &mut impl io::Write,
+) -> io::Result<()> {
+    let mut weights: HashMap<Node, [u64; 2]> = HashMap::new();
+    for (at, (weighed, scale)) in sides.into_iter().enumerate() {
+        for &(node, weight) in weighed {
+            weights.entry(node).or_default()[at] += (weight as f64 * scale) as u64;
         }
-        if views.is_empty() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
-        }
-        Picture { title, layout, views: &views }.write(out)
     }
+    let mut growth: HashMap<Node, i64> = HashMap::new();
+    let mut widest = Vec::new();
+    for (node, [before, after]) in weights {
+        widest.push((node, before.max(after)));
+        let grew = i64::try_from(after).unwrap_or(i64::MAX).saturating_sub(i64::try_from(before).unwrap_or(i64::MAX));
+        let mut at = Some(node);
+        while let Some(node) = at {
+            let sum = growth.entry(node).or_default();
+            *sum = sum.saturating_add(grew);
+            at = stacks.edge(node).map(|(caller, _)| caller);
+        }
+    }
+    let Cells { cells, narrow } = cells::cells(stacks, &HashMap::new(), name, vec![(None, widest)]);
+    if cells.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "there is not a single stack to draw"));
+    }
+    let views = [View { name, unit, cells, narrow }];
+    Picture { title, layout, views: &views, growth: Some(growth) }.write(out)
 }

@@ -1,6 +1,7 @@
 //! Resolves samples for views: process, thread, thread state and stack.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use profbridge_model::meaning::Mode;
 use profbridge_model::thread::{self, Thread as Identity};
@@ -9,7 +10,7 @@ use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
 use profbridge_wire::folded::{self, CalledBy};
 use profbridge_wire::pprof::pruned;
 
-use super::stacks::{Node, StackCache, Stacks, clean};
+use super::stacks::{Node, ResolvedStack, StackCache, Stacks, clean};
 use crate::terminal;
 
 /// The state of a thread, or the type of values that are shown instead of time.
@@ -75,6 +76,8 @@ pub(crate) struct Observed<'a> {
     scale: u64,
     /// Its stack.
     pub(crate) node: Node,
+    /// The functions of own code in it with the lines at which they were.
+    pub(crate) lines: Rc<[(u32, u32)]>,
     /// Start of the profile, for samples without timestamps.
     start: u64,
     sample: Sample<'a>,
@@ -134,6 +137,11 @@ const MOST_TYPES: usize = 256;
 const MOST_THREADS: usize = 1 << 20;
 
 impl Reading {
+    /// An empty reading that names processes in this way.
+    pub(crate) fn named_by(called_by: CalledBy) -> Self {
+        Self { called_by, ..Self::default() }
+    }
+
     /// The name of a state or type, for people.
     pub(crate) fn name(&self, state: State) -> Box<str> {
         match state {
@@ -209,7 +217,7 @@ impl Reading {
         &mut self,
         batch: &Profiles,
         place: Place<'_>,
-        of: &mut StackCache,
+        of: &mut StackCache<'_>,
         threads: &mut HashMap<Attributes, ThreadAndState>,
         take: &mut impl FnMut(&Observed<'_>),
     ) {
@@ -236,11 +244,11 @@ impl Reading {
             });
             let state = told.filter(|_| of_profile == State::Wall).map_or(of_profile, State::from);
             let found = thread.ok_or(Reason::LimitExceeded);
-            let found = found.and_then(|thread| Ok((thread, self.stacks.node(of, batch, sample.stack)?)));
+            let found = found.and_then(|thread| Ok((thread, self.stacks.resolve(of, sample.stack)?)));
             match found {
-                Ok((thread, node)) => {
+                Ok((thread, ResolvedStack { node, lines })) => {
                     let (scale, start) = (shown.scale, profile.time_unix_nano);
-                    take(&Observed { thread, state, scale, node, start, sample });
+                    take(&Observed { thread, state, scale, node, lines, start, sample });
                 }
                 Err(reason) => self.losses.add_observations(reason, sample.observations()),
             }

@@ -3,13 +3,16 @@
 //! A stack is a node in a tree: the path from the root is the stack. Names come from the profiled process, so their
 //! total size is limited and control characters are removed.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
 
-use profbridge_model::{Dictionary, Line, Location, LocationId, Profiles, Reason, StackId};
+use profbridge_model::{Dictionary, Line, LocationId, Profiles, Reason, StackId};
 use profbridge_wire::folded::{MAX_DEPTH, frame_name, shortened};
+use profbridge_wire::sentry::chunk::origin::{CodeOrigin, Origins};
 
-use super::kind::Kind;
+use super::names;
 use crate::terminal::is_unprintable;
 
 /// The most bytes of names.
@@ -32,26 +35,61 @@ pub(crate) struct Function {
     pub(crate) module: Box<str>,
     /// Its first line; 0 if unknown.
     pub(crate) start: u32,
-    /// The kind of code.
-    pub(crate) kind: Kind,
+    /// The origin of its code.
+    pub(crate) origin: CodeOrigin,
+    /// Whether an interpreter or a virtual machine executes it.
+    pub(crate) is_interpreted: bool,
+    /// Whether folding made it, of several functions of libraries.
+    pub(crate) is_folded: bool,
 }
 
 impl Function {
-    /// Where the function is, in short: the file with its machine code, or the base name of its source file. Empty if
-    /// neither is known, or if the name contains it already.
+    /// A frame that stands for no function, such as `[callers not known]`.
+    pub(crate) fn placeholder(name: &str) -> Self {
+        let empty = || Box::from("");
+        let origin = CodeOrigin::Library;
+        Self {
+            name: name.into(),
+            file: empty(),
+            module: empty(),
+            start: 0,
+            origin,
+            is_interpreted: false,
+            is_folded: false,
+        }
+    }
+
+    /// Whether it stands for no function.
+    pub(crate) fn is_placeholder(&self) -> bool {
+        self.name.starts_with('[') && self.module.is_empty() && self.file.is_empty()
+    }
+
+    /// Where the function is, in short: the base name of its source file for own code, or else the file with its
+    /// machine code. Empty if neither is known, or if the name contains it already.
     pub(crate) fn place(&self) -> &str {
         let file = self.file.rsplit('/').next().unwrap_or_default();
-        // Interpreted code is identified by its source, whichever file contains the interpreter.
-        let place =
-            if self.module.is_empty() || self.kind == Kind::Own && is_script(file) { file } else { &self.module };
+        let is_by_source = self.module.is_empty() || self.origin == CodeOrigin::Own && !file.is_empty();
+        let place = if is_by_source { file } else { &self.module };
         if self.name.starts_with('[') && self.name.contains(place) { "" } else { place }
+    }
+
+    /// The same with a line, for own code: `shop.py:51`.
+    pub(crate) fn place_with(&self, line: Option<u32>) -> String {
+        match (self.place(), line.filter(|&line| line > 0 && self.origin == CodeOrigin::Own)) {
+            ("", _) => String::new(),
+            (place, Some(line)) if !self.file.is_empty() => format!("{place}:{line}"),
+            (place, _) => place.to_owned(),
+        }
     }
 }
 
-/// Whether a source file is interpreted, and not compiled to machine code.
-fn is_script(file: &str) -> bool {
-    matches!(file.rsplit_once('.'), Some((_, "py" | "js" | "mjs" | "cjs" | "ts" | "rb" | "php" | "pl" | "pm" | "lua")))
-}
+/// All origins of code with their names in legends, most important first.
+pub(crate) const ORIGINS: [(CodeOrigin, &str); 4] = [
+    (CodeOrigin::Own, "own code"),
+    (CodeOrigin::Library, "library"),
+    (CodeOrigin::Interpreter, "interpreter"),
+    (CodeOrigin::Kernel, "kernel"),
+];
 
 /// A stack: the tree node of its innermost function. Callers have smaller numbers than their callees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -66,16 +104,33 @@ impl Node {
     }
 }
 
+/// The weight of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// The function.
+    pub(crate) function: u32,
+    /// The weight of stacks that end with it.
+    pub(crate) own: u64,
+    /// The weight of stacks that contain it.
+    pub(crate) total: u64,
+}
+
 /// All functions and stacks.
 #[derive(Debug)]
 pub(crate) struct Stacks {
     functions: Vec<Function>,
+    /// The name of each function for people: short, and different for functions of one file.
+    labels: Vec<Box<str>>,
+    /// The function that has a label, by label and file.
+    labelled: HashMap<(Box<str>, Box<str>), u32>,
     /// For each function, the line of its first frame; 0 if none has a line.
     lines: Vec<u32>,
     numbers: HashMap<Function, u32>,
     /// The caller's node and the function of each node.
     nodes: Vec<(Node, u32)>,
     children: HashMap<(Node, u32), Node>,
+    /// The folded form of stacks; see `fold`.
+    pub(super) folded: HashMap<(Node, bool), Node>,
     bytes: usize,
     most_bytes: usize,
     most_nodes: usize,
@@ -85,10 +140,13 @@ impl Default for Stacks {
     fn default() -> Self {
         Self {
             functions: Vec::new(),
+            labels: Vec::new(),
+            labelled: HashMap::new(),
             lines: Vec::new(),
             numbers: HashMap::new(),
             nodes: vec![(Node::ROOT, u32::MAX)],
             children: HashMap::new(),
+            folded: HashMap::new(),
             bytes: 0,
             most_bytes: MOST_BYTES,
             most_nodes: MOST_NODES,
@@ -96,21 +154,34 @@ impl Default for Stacks {
     }
 }
 
-/// Caches for the stacks of one batch.
-#[derive(Debug)]
-pub(crate) struct StackCache {
-    /// For each location so far, the range of its functions in `numbers`.
-    locations: Vec<Option<Range<usize>>>,
-    /// Numbers of functions, innermost first; `None` if there are too many.
-    numbers: Vec<Option<u32>>,
-    nodes: HashMap<Option<StackId>, Result<Node, Reason>>,
+/// A stack, and the lines of the own code in it.
+#[derive(Debug, Clone)]
+pub(crate) struct ResolvedStack {
+    /// The stack.
+    pub(crate) node: Node,
+    /// The functions of own code with the lines at which they were, those without a line left out.
+    pub(crate) lines: Rc<[(u32, u32)]>,
 }
 
-impl StackCache {
+/// Caches for the stacks of one batch.
+#[derive(Debug)]
+pub(crate) struct StackCache<'a> {
+    dictionary: &'a Dictionary,
+    origins: Origins<'a>,
+    /// For each location so far, the range of its functions in `frames`.
+    locations: Vec<Option<Range<usize>>>,
+    /// Numbers of functions, innermost first, with their lines; `None` if there are too many functions.
+    frames: Vec<Option<(u32, u32)>>,
+    stacks: HashMap<Option<StackId>, Result<ResolvedStack, Reason>>,
+}
+
+impl<'a> StackCache<'a> {
     /// An empty cache.
-    pub(crate) fn new(batch: &Profiles) -> Self {
-        let locations = vec![None; batch.dictionary().tables().locations.len()];
-        Self { locations, numbers: Vec::new(), nodes: HashMap::new() }
+    pub(crate) fn new(batch: &'a Profiles) -> Self {
+        let dictionary = &**batch.dictionary();
+        let locations = vec![None; dictionary.tables().locations.len()];
+        let origins = Origins::new(batch);
+        Self { dictionary, origins, locations, frames: Vec::new(), stacks: HashMap::new() }
     }
 }
 
@@ -121,93 +192,106 @@ impl Stacks {
         Self { most_bytes, most_nodes, ..Self::default() }
     }
 
-    /// The range of a location's functions in `numbers`.
-    fn location(&mut self, of: &mut StackCache, dictionary: &Dictionary, id: LocationId) -> Range<usize> {
-        if let Some(known) = &of.locations[id.index()] {
+    /// The range of a location's functions in `frames`.
+    fn location(&mut self, cache: &mut StackCache<'_>, id: LocationId) -> Range<usize> {
+        if let Some(known) = &cache.locations[id.index()] {
             return known.clone();
         }
-        let location = dictionary.location(id);
-        let lines = dictionary.lines(location);
-        let start = of.numbers.len();
+        let lines = cache.dictionary.lines(cache.dictionary.location(id));
+        let start = cache.frames.len();
         // A location without lines is still a frame, with an unnamed function.
         for at in 0..lines.len().max(1) {
-            let number = self.number(dictionary, location, lines.get(at));
-            of.numbers.push(number);
+            let frame = self.frame(cache, id, lines.get(at));
+            cache.frames.push(frame);
         }
-        let range = start..of.numbers.len();
-        of.locations[id.index()] = Some(range.clone());
+        let range = start..cache.frames.len();
+        cache.locations[id.index()] = Some(range.clone());
         range
     }
 
-    fn number(&mut self, dictionary: &Dictionary, location: &Location, line: Option<&Line>) -> Option<u32> {
+    /// The number of a frame's function and the frame's line, 0 if unknown; `None` if there is no room for the function.
+    fn frame(&mut self, cache: &StackCache<'_>, id: LocationId, line: Option<&Line>) -> Option<(u32, u32)> {
+        let dictionary = cache.dictionary;
+        let location = dictionary.location(id);
         let known = line.and_then(|line| line.function).map(|id| dictionary.function(id));
         let mapping = location.mapping.map(|mapping| dictionary.mapping(mapping));
         let code = dictionary.string(mapping.and_then(|mapping| mapping.filename));
         let module = code.rsplit('/').next().unwrap_or_default();
         let file = dictionary.string(known.and_then(|function| function.filename));
         let name = frame_name(dictionary, location, line);
-        let kind = Kind::of(dictionary, location, &name, code, file);
         let name = match clean(&name) {
             name if name.is_empty() => "[unknown]".into(),
             name => name,
         };
         let positive = |line: i64| u32::try_from(line).ok().filter(|&line| line > 0);
         let start = known.and_then(|function| positive(function.start_line)).unwrap_or_default();
-        let function = Function { name, file: clean(file), module: clean(module), start, kind };
+        let (origin, is_interpreted) = (cache.origins.of(id, line), cache.origins.is_interpreted(id));
+        let (file, module, is_folded) = (clean(file), clean(module), false);
+        let function = Function { name, file, module, start, origin, is_interpreted, is_folded };
         let number = self.function(function)?;
-        if let Some(line) = line.and_then(|line| positive(line.line)) {
+        let line = line.and_then(|line| positive(line.line)).unwrap_or_default();
+        if line > 0 {
             let first = &mut self.lines[number as usize];
             *first = if *first == 0 { line } else { line.min(*first) };
         }
-        Some(number)
+        Some((number, line))
     }
 
     /// The number of a function; `None` if there is no room for another one.
-    fn function(&mut self, function: Function) -> Option<u32> {
+    pub(super) fn function(&mut self, function: Function) -> Option<u32> {
         if let Some(&number) = self.numbers.get(&function) {
             return Some(number);
         }
-        let bytes = 2 * (size_of::<Function>() + function.name.len() + function.file.len() + function.module.len());
+        // The function is stored twice, and its name a third and fourth time as a label.
+        let bytes = 2 * (size_of::<Function>() + 2 * function.name.len() + function.file.len() + function.module.len());
         if self.bytes + bytes > self.most_bytes {
             return None;
         }
         self.bytes += bytes;
         let number = self.functions.len() as u32;
+        self.label(&function, number);
         self.functions.push(function.clone());
         self.lines.push(0);
         self.numbers.insert(function, number);
         Some(number)
     }
 
-    /// The node for a stack of a batch.
+    /// Names a function for people. The first one with a short name has it; others of the same file have more of it.
+    fn label(&mut self, function: &Function, number: u32) {
+        let is_native = !function.is_interpreted && !function.is_folded;
+        let mut label: Box<str> =
+            if is_native { names::short(&function.name, false).into() } else { function.name.clone() };
+        let key = |label: &str| (label.into(), function.file.clone());
+        if is_native && self.labelled.contains_key(&key(&label)) {
+            label = names::short(&function.name, true).into();
+        }
+        self.labelled.entry(key(&label)).or_insert(number);
+        self.labels.push(label);
+    }
+
+    /// Resolves a stack of a batch.
     ///
     /// # Errors
     ///
     /// If it has no frames, or there is no room for it.
-    pub(crate) fn node(
+    pub(crate) fn resolve(
         &mut self,
-        of: &mut StackCache,
-        batch: &Profiles,
+        cache: &mut StackCache<'_>,
         stack: Option<StackId>,
-    ) -> Result<Node, Reason> {
-        if let Some(known) = of.nodes.get(&stack) {
-            return *known;
+    ) -> Result<ResolvedStack, Reason> {
+        if let Some(known) = cache.stacks.get(&stack) {
+            return known.clone();
         }
-        let node = self.new_node(of, batch.dictionary(), stack);
-        of.nodes.insert(stack, node);
-        node
+        let resolved = self.new_stack(cache, stack);
+        cache.stacks.insert(stack, resolved.clone());
+        resolved
     }
 
-    fn new_node(
-        &mut self,
-        of: &mut StackCache,
-        dictionary: &Dictionary,
-        stack: Option<StackId>,
-    ) -> Result<Node, Reason> {
-        let mut leaf_first: Vec<Option<u32>> = Vec::new();
-        for location in dictionary.stack(stack).flatten() {
-            let functions = self.location(of, dictionary, location);
-            leaf_first.extend_from_slice(&of.numbers[functions]);
+    fn new_stack(&mut self, cache: &mut StackCache<'_>, stack: Option<StackId>) -> Result<ResolvedStack, Reason> {
+        let mut leaf_first: Vec<Option<(u32, u32)>> = Vec::new();
+        for location in cache.dictionary.stack(stack).flatten() {
+            let functions = self.location(cache, location);
+            leaf_first.extend_from_slice(&cache.frames[functions]);
             if leaf_first.len() > MAX_DEPTH {
                 break;
             }
@@ -218,18 +302,22 @@ impl Stacks {
         let mut node = Node::ROOT;
         if leaf_first.len() > MAX_DEPTH {
             leaf_first.truncate(MAX_DEPTH);
-            let empty = || Box::from("");
-            let deeper =
-                Function { name: DEEPER.into(), file: empty(), module: empty(), start: 0, kind: Kind::Library };
-            leaf_first.push(self.function(deeper));
+            leaf_first.push(self.function(Function::placeholder(DEEPER)).map(|number| (number, 0)));
         }
-        for function in leaf_first.into_iter().rev() {
-            node = self.child(node, function.ok_or(Reason::LimitExceeded)?).ok_or(Reason::LimitExceeded)?;
+        let mut lines = Vec::new();
+        for frame in leaf_first.into_iter().rev() {
+            let (function, line) = frame.ok_or(Reason::LimitExceeded)?;
+            node = self.child(node, function).ok_or(Reason::LimitExceeded)?;
+            // A recursive function counts at its innermost line.
+            if line > 0 && self.functions[function as usize].origin == CodeOrigin::Own {
+                lines.retain(|(known, _)| *known != function);
+                lines.push((function, line));
+            }
         }
-        Ok(node)
+        Ok(ResolvedStack { node, lines: lines.into() })
     }
 
-    fn child(&mut self, of: Node, function: u32) -> Option<Node> {
+    pub(super) fn child(&mut self, of: Node, function: u32) -> Option<Node> {
         if let Some(&known) = self.children.get(&(of, function)) {
             return Some(known);
         }
@@ -248,6 +336,39 @@ impl Stacks {
             let line = if function.start > 0 { function.start } else { seen };
             (function, (line > 0).then_some(line))
         })
+    }
+
+    /// A function by its number.
+    pub(crate) fn get(&self, function: u32) -> &Function {
+        &self.functions[function as usize]
+    }
+
+    /// The short name of a function.
+    pub(crate) fn label_of(&self, function: u32) -> &str {
+        &self.labels[function as usize]
+    }
+
+    /// The weights of functions, by their own weight, then the total (both descending), then the number.
+    pub(crate) fn costs(&self, weighed: &[(Node, u64)]) -> Vec<Cost> {
+        let mut costs: Vec<Cost> =
+            (0..self.functions.len() as u32).map(|function| Cost { function, own: 0, total: 0 }).collect();
+        // The stack in which a function was last counted, so that recursion counts once.
+        let mut last = vec![usize::MAX; costs.len()];
+        for (number, &(node, weight)) in weighed.iter().enumerate() {
+            if let Some((_, leaf)) = self.edge(node) {
+                let own = &mut costs[leaf as usize].own;
+                *own = own.saturating_add(weight);
+            }
+            for function in self.path(node) {
+                if std::mem::replace(&mut last[function as usize], number) != number {
+                    let total = &mut costs[function as usize].total;
+                    *total = total.saturating_add(weight);
+                }
+            }
+        }
+        costs.retain(|cost| cost.total > 0);
+        costs.sort_by_key(|cost| (Reverse((cost.own, cost.total)), cost.function));
+        costs
     }
 
     /// The caller's node and the function's number; `None` for the root.

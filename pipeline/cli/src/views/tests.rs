@@ -9,9 +9,10 @@ use profbridge_wire::pprof::{decode, encode, groups};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::flamegraph::{FlameGraph, Layout};
+use super::flamegraph::{self, GraphStyle, Layout};
 use super::reading::Reading;
 use super::stacks::{Stacks, clean};
+use super::sums::Sums;
 use super::timeline::Timeline;
 use super::{firefox, speedscope};
 
@@ -57,10 +58,10 @@ fn profiles(ones: &[One], waits: bool) -> Profiles {
 }
 
 /// The weight of each stack in each track, in nanoseconds.
-type Sums = BTreeMap<(String, String), u64>;
+type ByTrack = BTreeMap<(String, String), u64>;
 
-fn expected(ones: &[One]) -> Sums {
-    let mut sums = Sums::new();
+fn expected(ones: &[One]) -> ByTrack {
+    let mut sums = ByTrack::new();
     for one in ones {
         let track = format!("t{} (thread {}){}", one.thread, one.thread + 7, if one.waits { " [waiting]" } else { "" });
         let stack = one.stack.iter().map(|of| format!("f{of}")).collect::<Vec<_>>().join(";");
@@ -96,10 +97,17 @@ fn number(value: &Value) -> usize {
     value.as_u64().unwrap() as usize
 }
 
-fn read_speedscope(file: &Value) -> Sums {
+/// The profiles behind the first one, which shows own code.
+fn raw_profiles(file: &Value) -> &[Value] {
+    let profiles = list(&file["profiles"]);
+    let is_own = profiles.first().is_some_and(|first| first["name"].as_str().unwrap().starts_with("own code"));
+    &profiles[usize::from(is_own)..]
+}
+
+fn read_speedscope(file: &Value) -> ByTrack {
     let frames = list(&file["shared"]["frames"]);
-    let mut sums = Sums::new();
-    for profile in list(&file["profiles"]) {
+    let mut sums = ByTrack::new();
+    for profile in raw_profiles(file) {
         assert_eq!((&profile["type"], &profile["unit"]), (&"sampled".into(), &"nanoseconds".into()));
         let weights: Vec<u64> = list(&profile["weights"]).iter().map(|weight| weight.as_u64().unwrap()).collect();
         assert_eq!(weights.iter().sum::<u64>(), profile["endValue"].as_u64().unwrap());
@@ -114,8 +122,8 @@ fn read_speedscope(file: &Value) -> Sums {
 }
 
 /// The sums of the tracks, in milliseconds.
-fn read_firefox(file: &Value) -> Sums {
-    let mut sums = Sums::new();
+fn read_firefox(file: &Value) -> ByTrack {
+    let mut sums = ByTrack::new();
     for thread in list(&file["threads"]) {
         let strings = list(&thread["stringArray"]);
         let name_of = |stack: &Value| {
@@ -165,7 +173,7 @@ proptest! {
             let samples = ones.iter().filter(|one| u64::from(one.thread) + 7 == key_thread(key)).count() as u64;
             prop_assert!(read[key].abs_diff(weight / MS) <= samples, "{:?}", key);
         }
-        let by_track = |sums: &Sums| sums.iter().fold(BTreeMap::<String, u64>::new(), |mut by, ((track, _), sum)| {
+        let by_track = |sums: &ByTrack| sums.iter().fold(BTreeMap::<String, u64>::new(), |mut by, ((track, _), sum)| {
             *by.entry(track.clone()).or_default() += sum;
             by
         });
@@ -191,11 +199,11 @@ proptest! {
     /// stacks through it.
     #[test]
     fn flame_graph_has_everything(ones in ones()) {
-        let mut graph = FlameGraph::default();
+        let mut sums = Sums::default();
         for waits in [false, true] {
-            graph.add(&profiles(&ones, waits));
+            sums.add(&profiles(&ones, waits));
         }
-        let svg = draw(&graph, Layout::Icicle);
+        let svg = draw(&mut sums, Layout::Icicle);
         for (name, waits) in [("running", false), ("waiting", true)] {
             let sum: u64 = ones.iter().filter(|one| one.waits == waits).map(|one| u64::from(one.weight)).sum();
             let said = if sum < 100_000 { format!("{:.4}", sum as f64 / 1e6) } else { format!("{:.1}", sum as f64 / 1e6) };
@@ -219,9 +227,9 @@ fn key_thread((track, _): &(String, String)) -> u64 {
     track.split("(thread ").nth(1).unwrap().split(')').next().unwrap().parse().unwrap()
 }
 
-fn draw(graph: &FlameGraph, layout: Layout) -> String {
+fn draw(sums: &mut Sums, layout: Layout) -> String {
     let mut svg = Vec::new();
-    graph.draw("title", layout, &mut svg).unwrap();
+    flamegraph::draw(sums, "title", GraphStyle { layout, native: true }, &mut svg).unwrap();
     String::from_utf8(svg).unwrap()
 }
 
@@ -245,15 +253,15 @@ fn colours() {
     let kernel = frame(&mut builder, "[kernel]", "page_fault", "", "kernel");
     let stack = builder.stack(&[kernel, copy, main]);
     builder.sample(stack, None, None, &[T0], &[5 * MS as i64]);
-    let mut graph = FlameGraph::default();
-    graph.add(&builder.finish().unwrap());
-    let svg = draw(&graph, Layout::Icicle);
+    let mut sums = Sums::default();
+    sums.add(&builder.finish().unwrap());
+    let svg = draw(&mut sums, Layout::Icicle);
     let class = |name: &str| {
         let rest = svg.split(&format!("<title>{name}")).nth(1).unwrap();
         let class = rest.split("<rect class=\"").nth(1).unwrap().split('"').next().unwrap();
         class.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned()
     };
-    assert_eq!((class("main\nshop, "), class("memcpy\nlibc.so.6, ")), ("own".to_owned(), "library".to_owned()));
+    assert_eq!((class("main\nshop.c:9, "), class("memcpy\nlibc.so.6, ")), ("own".to_owned(), "library".to_owned()));
     assert_eq!((class("page_fault"), class("running")), ("kernel".to_owned(), "whole".to_owned()));
     for (kind, there) in [("own code", true), ("library", true), ("kernel", true), ("interpreter", false)] {
         assert_eq!(svg.contains(&format!(">{kind}</text>")), there, "{kind}");
@@ -265,10 +273,10 @@ fn colours() {
 #[test]
 fn layouts() {
     let ones = [One { thread: 0, waits: false, stack: vec![0, 1, 2], time: 0, weight: 5_000_000 }];
-    let mut graph = FlameGraph::default();
-    graph.add(&profiles(&ones, false));
+    let mut sums = Sums::default();
+    sums.add(&profiles(&ones, false));
     for (layout, root_first) in [(Layout::Icicle, true), (Layout::Flame, false)] {
-        let svg = draw(&graph, layout);
+        let svg = draw(&mut sums, layout);
         let y = |from: &str| {
             let rest = svg.split(from).nth(1).unwrap();
             rest.split(" y=\"").nth(1).unwrap().split('"').next().unwrap().parse::<u32>().unwrap()
@@ -298,10 +306,10 @@ fn hostile_names() {
         builder.sample(stack, thread, None, &[T0], &[5]);
     }
     let batch = builder.finish().unwrap();
-    let mut graph = FlameGraph::default();
-    graph.add(&batch);
+    let mut sums = Sums::default();
+    sums.add(&batch);
     let mut svg = Vec::new();
-    graph.draw(hostile, Layout::Icicle, &mut svg).unwrap();
+    flamegraph::draw(&mut sums, hostile, GraphStyle::default(), &mut svg).unwrap();
     let svg = String::from_utf8(svg).unwrap();
     assert_eq!((svg.matches("<script>").count(), svg.matches("]]>").count()), (1, 1));
     assert!(svg.contains("&lt;script&gt;alert(1)") && !svg.contains(['\u{202e}', '\u{0}', '\u{ffff}']), "{svg}");
@@ -335,7 +343,7 @@ fn places() {
             r#"{"file":"libz.so.1","name":"bare"}"#,
         ]
     );
-    assert_eq!(file["profiles"][0]["name"], "app (pid 7)");
+    assert_eq!(raw_profiles(&file)[0]["name"], "app (pid 7)");
 }
 
 /// Guarantees: values that are not time are not shown as time: bytes have the name of their type, next to time.
@@ -353,14 +361,14 @@ fn units() {
     let mut timeline = Timeline::default();
     timeline.add(&bytes);
     let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
-    assert_eq!((&file["profiles"][0]["unit"], &file["profiles"][0]["endValue"]), (&"bytes".into(), &4096.into()));
+    assert_eq!((&raw_profiles(&file)[0]["unit"], &raw_profiles(&file)[0]["endValue"]), (&"bytes".into(), &4096.into()));
     let file = json(&mut timeline, firefox);
     assert_eq!(file["threads"][0]["samples"]["weight"], Value::from(vec![4096]));
-    let mut graph = FlameGraph::default();
-    graph.add(&bytes);
-    assert!(draw(&graph, Layout::Icicle).contains("<title>alloc_space\n4.0 KiB, 100.00 %"));
-    graph.add(&time);
-    let svg = draw(&graph, Layout::Icicle);
+    let mut sums = Sums::default();
+    sums.add(&bytes);
+    assert!(draw(&mut sums, Layout::Icicle).contains("<title>alloc_space\n4.0 KiB, 100.00 %"));
+    sums.add(&time);
+    let svg = draw(&mut sums, Layout::Icicle);
     assert!(
         svg.contains("<title>alloc_space\n4.0 KiB, 100.00 %") && svg.contains("<title>running\n0.0041 ms, 100.00 %")
     );
@@ -409,13 +417,13 @@ fn every_form_has_what_was_given() {
     let sum = |profile: &Value| (profile["name"].as_str().unwrap().to_owned(), profile["endValue"].as_i64().unwrap());
     let expected = all([5 * MS as i64, 20 * MS as i64, 3, 10]);
     let expected = expected.map(|(suffix, sum)| (format!("app (pid 7){suffix}"), sum));
-    assert_eq!(list(&file["profiles"]).iter().map(sum).collect::<Vec<_>>(), expected);
+    assert_eq!(raw_profiles(&file).iter().map(sum).collect::<Vec<_>>(), expected);
     let rest = ["alloc_space (bytes), 2 observations", "samples (count), 1 observation"];
-    let mut graph = FlameGraph::default();
-    graph.add(&batch);
-    let svg = draw(&graph, Layout::Icicle);
+    let mut sums = Sums::default();
+    sums.add(&batch);
+    let svg = draw(&mut sums, Layout::Icicle);
     assert!(svg.contains("<title>running\n5.0 ms, ") && svg.contains("<title>waiting\n20.0 ms, "), "{svg}");
-    assert_eq!(graph.reading.not_shown.in_words().collect::<Vec<_>>(), rest);
+    assert_eq!(sums.reading.not_shown.in_words().collect::<Vec<_>>(), rest);
     let mut folded = Folded::new(Threads::Apart).with_states().with_processes(CalledBy::Service);
     folded.add(&batch);
     let mut text = Vec::new();
@@ -488,14 +496,14 @@ fn told_states() {
         let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
         let of =
             |profile: &Value| (profile["name"].as_str().unwrap().to_owned(), profile["endValue"].as_u64().unwrap());
-        list(&file["profiles"]).iter().map(of).collect::<Vec<_>>()
+        raw_profiles(&file).iter().map(of).collect::<Vec<_>>()
     };
     let track = |state: &str, millis: u64| (format!("app (pid 7), thread 7{state}"), millis * MS);
     assert_eq!(shown("wall"), [track("", 5), track(" [running or waiting]", 10), track(" [waiting]", 5)]);
     assert_eq!(shown("cpu"), [track("", 20)]);
-    let mut graph = FlameGraph::default();
-    graph.add(&told("wall"));
-    let svg = draw(&graph, Layout::Icicle);
+    let mut sums = Sums::default();
+    sums.add(&told("wall"));
+    let svg = draw(&mut sums, Layout::Icicle);
     let names: Vec<&str> = svg.split("data-name=\"").skip(1).map(|rest| rest.split('"').next().unwrap()).collect();
     assert_eq!(names, ["running", "running or waiting", "waiting"]);
 }
@@ -542,9 +550,9 @@ fn weighted(unit: &str, weights: &[(String, i64)]) -> Profiles {
 fn what_is_too_narrow_is_said() {
     let mut weights: Vec<_> = (0..50).map(|n| (format!("f{n}"), 3)).collect();
     let drawn = |weights: &[(String, i64)]| {
-        let mut graph = FlameGraph::default();
-        graph.add(&weighted("nanoseconds", weights));
-        draw(&graph, Layout::Icicle)
+        let mut sums = Sums::default();
+        sums.add(&weighted("nanoseconds", weights));
+        draw(&mut sums, Layout::Icicle)
     };
     assert!(!drawn(&weights).contains("too narrow"));
     weights.push(("hot".to_owned(), 1_000_000_000));
@@ -568,9 +576,9 @@ fn too_many_cells() {
         let stack = builder.stack(&frames);
         builder.sample(stack, None, None, &[], &[MS as i64]);
     }
-    let mut graph = FlameGraph::default();
-    graph.add(&builder.finish().unwrap());
-    let svg = draw(&graph, Layout::Icicle);
+    let mut sums = Sums::default();
+    sums.add(&builder.finish().unwrap());
+    let svg = draw(&mut sums, Layout::Icicle);
     assert!(svg.len() < 40 << 20, "{} bytes", svg.len());
     assert!(
         svg.contains("2000.0 ms, of which 2000.0 ms (100.00 %) are in functions too narrow or too many to be drawn")
@@ -584,10 +592,10 @@ fn too_many_cells() {
 fn long_names_that_begin_in_the_same_way() {
     let long = |end: &str| format!("{}{end}", "vector<".repeat(300));
     let batch = weighted("nanoseconds", &[(long("int>"), 5), (long("char>"), 7)]);
-    let mut graph = FlameGraph::default();
-    graph.add(&batch);
-    let svg = draw(&graph, Layout::Icicle);
-    assert_eq!(svg.matches("<title>vector&lt;").count(), 2, "{svg}");
+    let mut sums = Sums::default();
+    sums.add(&batch);
+    let svg = draw(&mut sums, Layout::Icicle);
+    assert_eq!(svg.matches("<title>vector").count(), 2, "{svg}");
     let mut timeline = Timeline::default();
     timeline.add(&batch);
     let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
@@ -626,22 +634,22 @@ fn sums_that_overflow() {
         let mut timeline = Timeline::default();
         timeline.add(&batch);
         let file = json(&mut timeline, |timeline, title, out| speedscope::write(timeline, title, out));
-        let profile = &file["profiles"][0];
+        let profile = &raw_profiles(&file)[0];
         let sum: u64 = list(&profile["weights"]).iter().map(|weight| weight.as_u64().unwrap()).sum();
         assert_eq!((sum, profile["endValue"].as_u64()), (left, Some(left)), "{unit}");
         assert_eq!(timeline.reading.losses.total().observations, lost);
-        let mut graph = FlameGraph::default();
-        graph.add(&batch);
-        assert_eq!(graph.reading.losses.total().observations, lost);
-        draw(&graph, Layout::Flame);
+        let mut sums = Sums::default();
+        sums.add(&batch);
+        assert_eq!(sums.reading.losses.total().observations, lost);
+        draw(&mut sums, Layout::Flame);
     }
 }
 
 /// Guarantees: nothing to draw is an error that says so.
 #[test]
 fn nothing() {
-    let error = FlameGraph::default().draw("title", Layout::Icicle, &mut Vec::new()).unwrap_err();
+    let error = flamegraph::draw(&mut Sums::default(), "title", GraphStyle::default(), &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("not a single stack"));
-    assert_eq!(FlameGraph::default().stacks(), None);
+    assert_eq!(Sums::default().stacks(), None);
     assert!(Timeline::default().is_empty());
 }

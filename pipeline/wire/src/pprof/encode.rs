@@ -7,6 +7,10 @@
 //! a single pprof profile keeps all its mappings, functions and locations; otherwise only those used by samples are
 //! written.
 //!
+//! `go tool pprof` shows one type of values and names the first mapping as the program. So wall-clock time whose samples
+//! say whether their threads ran becomes two types, `cpu`, which is shown, and `off_cpu`; and the mapping of the
+//! process's executable is the first.
+//!
 //! Some OTLP data has no place in pprof and is left out: times of observations (a sample's value is the sum of its
 //! values, or else the number of its observations), resources, scopes, attributes of other elements than samples
 //! without a field in pprof, and attributes of samples that are lists or bytes.
@@ -17,9 +21,11 @@ mod text;
 
 use std::ops::Range;
 
+use profbridge_model::meaning::Mode;
+use profbridge_model::thread::State;
 use profbridge_model::{
-    Attribute, AttributeSetId, Dictionary, Function, Location, LocationId, Mapping, Profile, Profiles, Scope,
-    ScopeProfiles, StringId, Value, ValueType, varint,
+    Attribute, AttributeSetId, Dictionary, Function, Location, LocationId, Mapping, Profile, Profiles,
+    ResourceProfiles, Sample, Scope, ScopeProfiles, StringId, Value, ValueType, varint,
 };
 
 use self::marks::Marks;
@@ -108,6 +114,7 @@ pub fn encode(batch: &Profiles, group: &Group<'_>) -> Encoded {
         marks: Marks::new(batch.dictionary(), group.only),
         texts: Texts::default(),
         labels: Labels::default(),
+        has_states: false,
         left_out_times: 0,
         left_out_attributes: 0,
     };
@@ -116,12 +123,28 @@ pub fn encode(batch: &Profiles, group: &Group<'_>) -> Encoded {
     Encoded { bytes, left_out_times, left_out_attributes }
 }
 
+/// The types of running and of waiting time.
+const STATES: [&str; 2] = ["cpu", "off_cpu"];
+
+/// The executable of the process that a scope belongs to; empty if it is unknown.
+fn executable<'a>(batch: &'a Profiles, scope: &ScopeProfiles) -> &'a str {
+    let is_it = |resource: &&ResourceProfiles| resource.scopes.iter().any(|known| std::ptr::eq(known, scope));
+    let resource = batch.resources().iter().find(is_it);
+    let text = |key| match resource.and_then(|resource| batch.find(&resource.resource.attributes, key)) {
+        Some(Value::String(text)) => Some(batch.dictionary().string(*text)),
+        _ => None,
+    };
+    text("process.executable.path").or_else(|| text("process.executable.name")).unwrap_or_default()
+}
+
 struct Encoder<'a> {
     batch: &'a Profiles,
     dictionary: &'a Dictionary,
     marks: Marks,
     texts: Texts<'a>,
     labels: Labels,
+    /// Whether running and waiting time are written as two types.
+    has_states: bool,
     left_out_times: u64,
     left_out_attributes: u64,
 }
@@ -135,11 +158,21 @@ impl<'a> Encoder<'a> {
         }
         self.marks.number();
         let mut out = Vec::new();
-        for profile in profiles {
-            self.value_type(&mut out, 0x0a, profile.sample_type);
+        self.has_states = matches!(profiles, [only] if self.has_states(only));
+        if self.has_states {
+            for kind in STATES {
+                let mut message = Vec::new();
+                int(&mut message, 0x08, self.texts.index(kind.as_bytes()));
+                int(&mut message, 0x10, self.string(first.sample_type.unit));
+                encoded(&mut out, 0x0a, &message);
+            }
+        } else {
+            for profile in profiles {
+                self.value_type(&mut out, 0x0a, profile.sample_type);
+            }
         }
         self.samples(&mut out, profiles);
-        self.mappings(&mut out);
+        self.mappings(&mut out, executable(self.batch, group.scope));
         self.locations(&mut out);
         self.functions(&mut out);
         let mut rest = Vec::new();
@@ -163,9 +196,23 @@ impl<'a> Encoder<'a> {
         self.texts.index(self.dictionary.string_bytes(id))
     }
 
-    fn mappings(&mut self, out: &mut Vec<u8>) {
+    /// Whether all samples of wall-clock time say whether their threads ran.
+    fn has_states(&self, profile: &Profile) -> bool {
+        let state = |sample: Sample<'_>| State::of(self.dictionary, sample.attributes);
+        Mode::of(self.dictionary, profile) == Mode::Wall
+            && !profile.samples.is_empty()
+            && self.batch.samples(profile).all(|sample| state(sample).is_some())
+    }
+
+    fn mappings(&mut self, out: &mut Vec<u8>, executable: &str) {
         let mut message = Vec::new();
-        for (number, index) in self.marks.mappings.numbered() {
+        let name = |path: &'a str| path.rsplit('/').next().unwrap_or_default();
+        let mut numbered: Vec<_> = self.marks.mappings.numbered().collect();
+        numbered.sort_by_key(|&(_, index)| {
+            let path = self.dictionary.string(self.dictionary.tables().mappings[index].filename);
+            executable.is_empty() || name(path) != executable.rsplit('/').next().unwrap_or_default()
+        });
+        for (number, index) in numbered {
             let &Mapping { memory_start, memory_limit, file_offset, filename, attributes } =
                 &self.dictionary.tables().mappings[index];
             message.clear();
@@ -255,6 +302,7 @@ impl<'a> Encoder<'a> {
 
     fn default_sample_type(&mut self, scope: &Scope) -> u64 {
         match self.batch.find(&scope.attributes, DEFAULT_SAMPLE_TYPE) {
+            _ if self.has_states => self.texts.index(STATES[0].as_bytes()),
             Some(Value::String(text)) => self.string(*text),
             _ => 0,
         }

@@ -1,8 +1,9 @@
-use profbridge_model::Value;
+use profbridge_model::thread::State;
+use profbridge_model::{Profiles, Value};
 use profbridge_sampler::message::{Batch, Location, Mode, Process, ProcessId, Sample, Stack, TargetId, Thread, Trust};
 use profbridge_symbolizer::{Settings, Symbolizer};
 
-use super::{Collector, Halves};
+use super::{Collector, PartProfiles};
 
 const T0: u64 = 1_790_000_000_000_000_000;
 const SECOND: u64 = 1_000_000_000;
@@ -55,19 +56,27 @@ fn batch(id: u64, second: u64) -> Batch {
     }
 }
 
-/// The sum of all values, in seconds.
-fn seconds(profiles: &profbridge_model::Profiles) -> u64 {
-    let samples = profiles.profiles().flat_map(|profile| profiles.samples(profile));
-    let values: Vec<i64> = samples.flat_map(|sample| sample.values().collect::<Vec<_>>()).collect();
-    values.iter().sum::<i64>().unsigned_abs() / SECOND
+/// The sum of all values of running and of blocked threads, in seconds.
+fn seconds(profiles: &Profiles) -> (u64, u64) {
+    let (mut running, mut waiting) = (0, 0);
+    for sample in profiles.profiles().flat_map(|profile| profiles.samples(profile)) {
+        let is_waiting = State::of(profiles.dictionary(), sample.attributes) == Some(State::Waiting);
+        let sum = if is_waiting { &mut waiting } else { &mut running };
+        *sum += sample.values().sum::<i64>().unsigned_abs() / SECOND;
+    }
+    (running, waiting)
 }
 
-fn halves(collector: &mut Collector) -> Vec<Halves> {
+fn parts(collector: &mut Collector) -> Vec<PartProfiles> {
     collector.ready(true).iter().map(|part| collector.assemble(part).unwrap()).collect()
 }
 
-/// Guarantees: running and blocked time are separate, for each process, and add up to the whole, in which each process
-/// has its own resource.
+/// The labels of the processes of a part.
+fn labels(part: &PartProfiles) -> Vec<&str> {
+    part.processes.iter().map(|(label, _)| &**label).collect()
+}
+
+/// Guarantees: running and blocked time are separate, and each process has its own resource.
 #[test]
 fn running_and_waiting() {
     let mut collector = collector();
@@ -81,19 +90,16 @@ fn running_and_waiting() {
     collector.batch(Batch { process: ProcessId(9), ..batch(1, 0) });
     collector.cut();
     assert!(!collector.is_empty());
-    let parts = halves(&mut collector);
+    let parts = self::parts(&mut collector);
     assert!(collector.is_empty() && parts.len() == 1);
     let part = &parts[0];
-    let half = |half: &Option<profbridge_model::Profiles>| half.as_ref().map(seconds);
-    let each: Vec<_> = part.each.iter().map(|of| (&*of.label, half(&of.running), half(&of.waiting))).collect();
-    assert_eq!(seconds(&part.whole), 6);
-    assert_eq!(each, [("app1 (pid 7)", Some(1), Some(2)), ("app2 (pid 7)", Some(1), Some(2))]);
+    assert_eq!((seconds(&part.profiles), labels(part)), ((2, 4), vec!["app1 (pid 7)", "app2 (pid 7)"]));
     let executables: Vec<_> = part
-        .whole
+        .profiles
         .resources()
         .iter()
-        .map(|resource| match part.whole.find(&resource.resource.attributes, "process.executable.name") {
-            Some(Value::String(name)) => part.whole.dictionary().string(*name),
+        .map(|resource| match part.profiles.find(&resource.resource.attributes, "process.executable.name") {
+            Some(Value::String(name)) => part.profiles.dictionary().string(*name),
             other => panic!("{other:?}"),
         })
         .collect();
@@ -114,10 +120,9 @@ fn many_processes() {
         }
     }
     collector.cut();
-    let parts = halves(&mut collector);
-    let each: Vec<_> = parts[0].each.iter().map(|of| (&*of.label, of.running.as_ref().map(seconds))).collect();
-    assert_eq!(each, [("app7 (pid 7)", Some(3)), ("app1500 (pid 7)", Some(3)), ("app2999 (pid 7)", Some(3))]);
-    assert_eq!((seconds(&parts[0].whole), parts[0].whole.resources().len()), (27, 3));
+    let parts = self::parts(&mut collector);
+    assert_eq!(labels(&parts[0]), ["app7 (pid 7)", "app1500 (pid 7)", "app2999 (pid 7)"]);
+    assert_eq!((seconds(&parts[0].profiles), parts[0].profiles.resources().len()), ((9, 18), 3));
 }
 
 /// Guarantees: CPU time is running time, whatever the state of its thread by then.
@@ -127,22 +132,8 @@ fn on_the_processor() {
     collector.attached(process(1));
     collector.batch(Batch { mode: Mode::Cpu, ..batch(1, 0) });
     collector.cut();
-    let parts = halves(&mut collector);
-    let of = &parts[0].each[0];
-    assert!(of.running.as_ref().is_some_and(|running| seconds(running) == 3) && of.waiting.is_none());
-}
-
-/// Guarantees: a half without samples is `None`.
-#[test]
-fn only_running() {
-    let mut collector = collector();
-    collector.attached(process(1));
-    let mut batch = batch(1, 0);
-    batch.samples.retain(|sample| !sample.blocked);
-    collector.batch(batch);
-    collector.cut();
-    let parts = halves(&mut collector);
-    assert!(parts[0].each[0].running.is_some() && parts[0].each[0].waiting.is_none());
+    let parts = self::parts(&mut collector);
+    assert_eq!(seconds(&parts[0].profiles), (3, 0));
 }
 
 /// Guarantees: a long run is split into parts that Sentry accepts as chunks, and each sample is in exactly one.
@@ -154,8 +145,8 @@ fn long_run() {
         collector.batch(batch(1, second));
     }
     collector.cut();
-    let parts = halves(&mut collector);
-    let lengths: Vec<u64> = parts.iter().map(|part| part.each[0].running.as_ref().map_or(0, seconds)).collect();
+    let parts = self::parts(&mut collector);
+    let lengths: Vec<u64> = parts.iter().map(|part| seconds(&part.profiles).0).collect();
     assert_eq!(lengths, [45, 45, 10]);
 }
 
@@ -170,7 +161,6 @@ fn numbers() {
     collector.attached(Process { executable: "/srv/other".to_owned(), ..process(1) });
     collector.batch(batch(1, 2));
     collector.cut();
-    let parts = halves(&mut collector);
-    let each: Vec<_> = parts[0].each.iter().map(|of| (&*of.label, of.running.as_ref().map(seconds))).collect();
-    assert_eq!(each, [("app1 (pid 7)", Some(1)), ("other (pid 7)", Some(1))]);
+    let parts = self::parts(&mut collector);
+    assert_eq!((labels(&parts[0]), seconds(&parts[0].profiles)), (vec!["app1 (pid 7)", "other (pid 7)"], (2, 4)));
 }

@@ -1,43 +1,52 @@
 use std::time::Duration;
 
-use profbridge_model::{Builder, Mapping, Profile, Profiles};
+use profbridge_model::{Builder, Mapping, Profile};
 use profbridge_sampler::message::{Level, Mode, Status, Stops};
 
+use profbridge_wire::folded::CalledBy;
+
 use super::{Missing, Report};
-use crate::sample::processes::ProcessShare;
-use crate::sample::shares::{Shares, Side};
+use crate::sample::processes::process_times;
+use crate::views::sums::Sums;
 
-/// Stacks of the program `/srv/app`, leaf first, each with its milliseconds.
-fn batch(stacks: &[(&[&str], i64)]) -> Profiles {
-    batch_of("/srv/app", stacks)
-}
+/// A frame: its name, its source file and line. Without a source file it is of a library.
+type Frame<'a> = (&'a str, &'a str, i64);
 
-/// Stacks in a file.
-fn batch_of(file: &str, stacks: &[(&[&str], i64)]) -> Profiles {
+/// Adds stacks of a process, leaf first, each with its milliseconds.
+fn add(sums: &mut Sums, process: &str, waiting: bool, stacks: &[(&[Frame<'_>], i64)]) {
     let mut builder = Builder::new();
+    builder.resource(&[("process.executable.name", process.into()), ("process.pid", 7.into())]);
     let sample_type = builder.value_type("wall", "nanoseconds");
     builder.profile(Profile { sample_type, ..Profile::default() });
-    let filename = builder.string(file);
-    let mapping = builder.mapping(Mapping { filename, memory_limit: 1, ..Mapping::default() });
-    for (names, milliseconds) in stacks {
+    let state = builder.attributes(&[("profbridge.thread.state", if waiting { "waiting" } else { "running" }.into())]);
+    for (frames, milliseconds) in stacks {
         let mut locations = Vec::new();
-        for name in *names {
-            let name = builder.string(name);
-            let function = builder.function(profbridge_model::Function { name, ..Default::default() });
-            let line = profbridge_model::Line { function, line: 1, column: 0 };
+        for (name, source, line) in *frames {
+            let file = if source.is_empty() { "/lib/libcrypto.so.3" } else { "/srv/app" };
+            let filename =
+                builder.string(if name.starts_with("lib") || !source.is_empty() { file } else { "/lib/libc.so.6" });
+            let mapping = builder.mapping(Mapping { filename, memory_limit: 1, ..Mapping::default() });
+            let (name, filename) = (builder.string(name), builder.string(source));
+            let function = builder.function(profbridge_model::Function { name, filename, ..Default::default() });
+            let line = profbridge_model::Line { function, line: *line, column: 0 };
             let location = profbridge_model::Location { mapping, ..Default::default() };
             locations.push(builder.location(location, &[line]));
         }
         let stack = builder.stack(&locations);
-        builder.sample(stack, None, None, &[1], &[milliseconds * 1_000_000]);
+        builder.sample(stack, state, None, &[1], &[milliseconds * 1_000_000]);
     }
-    builder.finish().unwrap()
+    sums.add(&builder.finish().unwrap());
 }
 
-fn report(shares: &Shares, status: Status) -> Report<'_> {
+fn sums() -> Sums {
+    Sums::named_by(CalledBy::Executable)
+}
+
+fn report(sums: &mut Sums, status: Status) -> Report<'_> {
     Report {
-        shares,
-        processes: Vec::new(),
+        processes: process_times(sums),
+        sums,
+        native: false,
         followed: false,
         children: (Duration::ZERO, Vec::new()),
         hints: Vec::new(),
@@ -52,69 +61,91 @@ fn report(shares: &Shares, status: Status) -> Report<'_> {
     }
 }
 
-/// Guarantees: the hottest function is first although sixty times as much time was spent waiting, and shares refer to
-/// running time.
+const MAIN: Frame<'_> = ("main", "/srv/app.c", 90);
+const SERVE: Frame<'_> = ("serve", "/srv/serve.c", 7);
+const LOGIN: Frame<'_> = ("login", "/srv/shop.c", 51);
+const SEARCH: Frame<'_> = ("search", "/srv/shop.c", 70);
+const LIBRARY: Frame<'_> = ("lib_hash", "", 0);
+const MEMCPY: Frame<'_> = ("memcpy", "", 0);
+const POLL: Frame<'_> = ("__GI___poll", "", 0);
+const WAIT4: Frame<'_> = ("wait4", "", 0);
+
+/// Guarantees: the tree has the functions of the program, with their hottest lines, and behind each the libraries in
+/// which its time went; the hottest of them stands above it. Calls that take all of a caller's time are one row. The C
+/// library's time is its caller's. Although sixty times as much time was spent waiting, running comes first, and waiting
+/// is listed by reason.
 #[test]
-fn running_before_waiting() {
-    let mut shares = Shares::default();
-    shares.add(&batch(&[(&["hot", "main"], 700), (&["cold", "main"], 300)]), false);
-    shares.add(&batch(&[(&["std::thread::park", "worker"], 60_000), (&["main"], 5)]), true);
-    let text = report(&shares, Status::default()).functions();
+fn own_code_first() {
+    let mut sums = sums();
+    add(
+        &mut sums,
+        "app",
+        false,
+        &[
+            (&[LIBRARY, LOGIN, SERVE, MAIN], 600),
+            (&[("login", "/srv/shop.c", 53), SERVE, MAIN], 40),
+            (&[MEMCPY, SEARCH, SERVE, MAIN], 300),
+            (&[LIBRARY], 60),
+        ],
+    );
+    add(&mut sums, "app", true, &[(&[POLL, SERVE, MAIN], 60_000), (&[("futex_wait", "", 0), SEARCH, MAIN], 20_000)]);
+    let text = report(&mut sums, Status::default()).functions();
     let expected = "\
-running: 1.00 s (1.00 processors)
-                self               total  function
-   70.0 %     0.70 s   70.0 %     0.70 s  hot (app)
-   30.0 %     0.30 s   30.0 %     0.30 s  cold (app)
-    0.0 %     0.00 s  100.0 %     1.00 s  main (app)
-waiting: 60.01 s (64 threads)
-  100.0 %    60.00 s  std::thread::park (app), called by worker (app)
-    0.0 %     0.01 s  main (app)
+running: 1.00 s (1.00 processors), 94 % of it in own code and what that calls
+hottest: main > serve > login  64.0 % (shop.c:51)
+   94.0 %     0.94 s  main > serve   serve.c:7
+   64.0 %     0.64 s    login        shop.c:51  libcrypto 60.0 %
+   30.0 %     0.30 s    search       shop.c:70
+    6.0 %     0.06 s  [no own code]             libcrypto 6.0 %
+waiting: 80.00 s (64 threads)
+   75.0 %    60.00 s  events          serve (serve.c:7) 75.0 %
+   25.0 %    20.00 s  lock            search (shop.c:70) 25.0 %
 ";
     assert_eq!(text, expected, "\n{text}");
+    let native = Report { native: true, ..report(&mut sums, Status::default()) }.functions();
+    assert!(
+        native.contains("self               total  function\n   66.0 %     0.66 s   66.0 %     0.66 s  lib_hash"),
+        "{native}"
+    );
 }
 
-/// Guarantees: functions left out of the list are summed up, and CPU time has no list of waits.
+/// Guarantees: rows beyond the longest list are counted, and CPU time has no list of waits.
 #[test]
 fn many_functions() {
+    let mut sums = sums();
     let names: Vec<String> = (0..20).map(|number| format!("f{number:02}")).collect();
-    let stacks: Vec<[&str; 1]> = names.iter().map(|name| [name.as_str()]).collect();
-    let stacks: Vec<(&[&str], i64)> = stacks.iter().map(|stack| (stack.as_slice(), 50)).collect();
-    let mut shares = Shares::default();
-    shares.add(&batch(&stacks), false);
-    let report = Report { mode: Mode::Cpu, ..report(&shares, Status::default()) };
-    let text = report.functions();
-    assert_eq!(text.lines().filter(|line| line.contains("(app)")).count(), 12, "{text}");
-    assert!(text.ends_with("   40.0 %     0.40 s                      in 8 more functions\n"), "\n{text}");
-    assert!(!text.contains("waiting"));
+    let stacks: Vec<[Frame<'_>; 1]> = names.iter().map(|name| [(name.as_str(), "/srv/app.c", 1)]).collect();
+    let stacks: Vec<(&[Frame<'_>], i64)> = stacks.iter().map(|stack| (stack.as_slice(), 50)).collect();
+    add(&mut sums, "app", false, &stacks);
+    let text = Report { mode: Mode::Cpu, ..report(&mut sums, Status::default()) }.functions();
+    assert_eq!(text.lines().filter(|line| line.ends_with("app.c:1")).count(), 12, "{text}");
+    assert!(text.contains("8 more rows not listed") && !text.contains("waiting"), "\n{text}");
 }
 
 /// Guarantees: for a program that does its work in child processes, the report says where to look for the work.
 #[test]
 fn children() {
-    let report_of = |milliseconds| {
-        let mut shares = Shares::default();
-        shares.add(&batch_of("/lib/libc.so.6", &[(&["wait4"], milliseconds), (&["read"], 900)]), true);
-        report(&shares, Status::default()).functions()
+    let report_of = |milliseconds, followed| {
+        let mut sums = sums();
+        add(&mut sums, "app", true, &[(&[WAIT4], milliseconds), (&[("read", "", 0)], 900)]);
+        Report { followed, ..report(&mut sums, Status::default()) }.functions()
     };
-    let text = report_of(800);
+    let text = report_of(800, false);
     assert!(text.contains("children: 0.80 s went by while it waited for processes it started"), "\n{text}");
-    assert!(!report_of(200).contains("children"));
-    let mut shares = Shares::default();
-    shares.add(&batch_of("/lib/libc.so.6", &[(&["wait4"], 900)]), true);
-    let followed = Report { followed: true, ..report(&shares, Status::default()) };
-    assert!(!followed.functions().contains("children"), "what was waited for is there");
+    assert!(!report_of(200, false).contains("children:"));
+    assert!(!report_of(800, true).contains("children:"), "what was waited for is there");
 }
 
 /// Guarantees: a process that hardly runs while its descendants are busy names them; one that runs as much as they do,
 /// or whose descendants are sampled, does not.
 #[test]
 fn busy_children() {
-    let mut shares = Shares::default();
-    shares.add(&batch(&[(&["poll"], 300)]), false);
+    let mut sums = sums();
+    add(&mut sums, "app", false, &[(&[MAIN], 300)]);
     let workers: Vec<_> = (8..18).map(|pid| (pid, "php-fpm8.2".to_owned())).collect();
-    let text = |milliseconds, followed| {
+    let mut text = |milliseconds, followed| {
         let children = (Duration::from_millis(milliseconds), workers.clone());
-        Report { children, followed, ..report(&shares, Status::default()) }.functions()
+        Report { children, followed, ..report(&mut sums, Status::default()) }.functions()
     };
     let named = text(1_900, false);
     for part in
@@ -122,54 +153,38 @@ fn busy_children() {
     {
         assert!(named.contains(part), "{part}\n{named}");
     }
-    assert!(!text(290, false).contains("children") && !text(1_900, true).contains("children"));
+    assert!(!text(290, false).contains("children:") && !text(1_900, true).contains("children:"));
 }
 
-/// Guarantees: with several sampled processes the report shows which did the work; a single one is not listed.
+/// Guarantees: with several sampled processes the report shows which did the work, and in which function; a single one
+/// is not listed.
 #[test]
 fn processes() {
-    let shares = Shares::default();
-    let of = |label: &str, running_nano, waiting_nano| ProcessShare {
-        pid: 0,
-        label: label.to_owned(),
-        running_nano,
-        waiting_nano,
-        running: None,
-    };
-    let (mut work, wrapper) = (of("work (pid 8)", 2_000_000_000, 10_000_000), of("timeout (pid 7)", 0, 2_010_000_000));
-    let both = Report { processes: vec![&work, &wrapper], ..report(&shares, Status::default()) };
-    let text = both.functions();
+    let mut sums = sums();
+    add(&mut sums, "work", false, &[(&[LOGIN, MAIN], 1500), (&[SEARCH, MAIN], 500)]);
+    add(&mut sums, "timeout", true, &[(&[WAIT4], 2_010)]);
+    let text = report(&mut sums, Status::default()).functions();
     let expected = "   running     waiting  process
-    2.00 s      0.01 s  work (pid 8)
+    2.00 s      0.00 s  work (pid 7)    75.0 % login (shop.c:51)
     0.00 s      2.01 s  timeout (pid 7)
-running: ";
-    assert!(text.starts_with(expected), "\n{text}");
-    let mut shares = Shares::default();
-    work.running = Some(Side::default());
-    shares.add_to(&batch(&[(&["hot", "main"], 1500), (&["cold", "main"], 500)]), false, work.running.as_mut());
-    shares.add(&batch(&[(&["other", "main"], 9000)]), false);
-    let text = Report { processes: vec![&work, &wrapper], ..report(&shares, Status::default()) }.functions();
-    let expected = "    2.00 s      0.01 s  work (pid 8)
-                           75.0 % hot (app)
-                           25.0 % cold (app)
-    0.00 s      2.01 s  timeout (pid 7)
-running: 11.00 s";
-    assert!(text.contains(expected), "of each what it did itself:\n{text}");
-    let many: Vec<ProcessShare> = (0..10).map(|number| of(&format!("p{number}"), 1_000_000_000, 0)).collect();
-    let cpu = Report { mode: Mode::Cpu, processes: many.iter().collect(), ..report(&shares, Status::default()) };
-    let text = cpu.functions();
+running: 2.00 s";
+    assert!(text.starts_with(expected) || text.contains("timeout (pid 7)\n    2.00 s"), "\n{text}");
+    let mut many = self::sums();
+    (0..10).for_each(|number| add(&mut many, &format!("p{number}"), false, &[(&[MAIN], 1_000)]));
+    let text = Report { mode: Mode::Cpu, ..report(&mut many, Status::default()) }.functions();
     assert!(text.contains("    2.00 s              in 2 more\n") && !text.contains("waiting"), "\n{text}");
-    let one = Report { processes: vec![&work], ..report(&shares, Status::default()) };
-    assert!(one.functions().starts_with("running: "));
+    let mut one = self::sums();
+    add(&mut one, "work", false, &[(&[MAIN], 5)]);
+    assert!(report(&mut one, Status::default()).functions().starts_with("running: "));
 }
 
 /// Guarantees: the time without a sampler process is reported, with the number of gaps.
 #[test]
 fn missing() {
-    let shares = Shares::default();
-    assert!(!report(&shares, Status::default()).trust().contains("missing"));
+    let mut sums = sums();
+    assert!(!report(&mut sums, Status::default()).trust().contains("missing"));
     let missing = Some(Missing { nano: 1_230_000_000, count: 2 });
-    let text = Report { missing, ..report(&shares, Status::default()) }.trust();
+    let text = Report { missing, ..report(&mut sums, Status::default()) }.trust();
     assert!(
         text.contains("missing: 1.23 s of the run, since the sampler process ended by itself 2 times\n"),
         "\n{text}"
@@ -179,8 +194,8 @@ fn missing() {
 /// Guarantees: a run without samples is reported as such.
 #[test]
 fn nothing() {
-    let shares = Shares::default();
-    let report = report(&shares, Status::default());
+    let mut sums = sums();
+    let mut report = report(&mut sums, Status::default());
     assert!(report.functions().contains("no function was found running"));
     assert!(report.trust().starts_with("stacks: none\n"));
 }
@@ -188,7 +203,7 @@ fn nothing() {
 /// Guarantees: incomplete stacks are counted and explained, complete ones are not mentioned.
 #[test]
 fn trust() {
-    let shares = Shares::default();
+    let mut sums = sums();
     let good = Status {
         observations: 1000,
         complete: 1000,
@@ -205,7 +220,7 @@ stacks: 1000 samples, 100.0 % complete
 running threads: sampled by perf events, with their time in the kernel
 sampler: 1.3 % of a processor; 990 stops, the longest 84 us
 ";
-    assert_eq!(report(&shares, good).trust(), expected);
+    assert_eq!(report(&mut sums, good).trust(), expected);
     let bad = Status {
         complete: 900,
         truncated: 70,
@@ -216,7 +231,7 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
         missed_ticks: 40,
         ..good
     };
-    let text = report(&shares, bad).trust();
+    let text = report(&mut sums, bad).trust();
     for part in [
         "90.0 % complete, 70 truncated (callers are missing), 30 guessed (callers may be wrong)\n",
         "lost: 5 samples",
@@ -227,7 +242,7 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
     ] {
         assert!(text.contains(part), "{part}\n{text}");
     }
-    let text = report(&shares, Status { level: Level::None, ..bad }).trust();
+    let text = report(&mut sums, Status { level: Level::None, ..bad }).trust();
     assert!(text.contains("late: 2.6 % of the samples"), "{text}");
 }
 
@@ -235,22 +250,22 @@ sampler: 1.3 % of a processor; 990 stops, the longest 84 us
 /// deviations are not.
 #[test]
 fn what_is_missing() {
-    let shares = Shares::default();
+    let mut sums = sums();
     let status =
         Status { level: Level::None, ticks: 100, not_sampled_nano: 400_000_000, cut_calls: 3, ..Status::default() };
     for (stops, how) in [(Stops::UserBound, "stay in their own code"), (Stops::Never, "not sampled (stops: never)")] {
-        let text = Report { stops, ..report(&shares, status) }.trust();
+        let text = Report { stops, ..report(&mut sums, status) }.trust();
         let (missing, more) =
             text.split_once("not sampled: 0.40 s of processor time").unwrap_or_else(|| panic!("{text}"));
         assert!(missing.starts_with("stacks: none") && more.lines().next().unwrap().contains("CAP_PERFMON"), "{text}");
         assert!(text.contains("cut: 3 system calls came back early") && text.contains(how), "{text}");
     }
-    let text = Report { lacked: true, ..report(&shares, status) }.trust();
+    let text = Report { lacked: true, ..report(&mut sums, status) }.trust();
     assert!(text.contains("not sampled for lack of") && !text.contains("CAP_PERFMON"), "{text}");
     let little = Status { not_sampled_nano: 9_000_000, ..Status::default() };
-    assert!(!report(&shares, little).trust().contains("not sampled"));
+    assert!(!report(&mut sums, little).trust().contains("not sampled"));
     for level in [Level::Kernel, Level::Undecided] {
         let status = Status { not_sampled_nano: 400_000_000, level, ..Status::default() };
-        assert!(report(&shares, status).trust().contains("only the amount is known\n"), "nothing is advised");
+        assert!(report(&mut sums, status).trust().contains("only the amount is known\n"), "nothing is advised");
     }
 }

@@ -1,9 +1,14 @@
 //! Formats figures and names.
 
+use unicode_width::UnicodeWidthStr;
+
 use crate::terminal;
 
 /// The longest name shown, in columns.
 const LONGEST: usize = 90;
+
+/// The longest chain of calls shown with all functions, in columns.
+const LONGEST_CHAIN: usize = 60;
 
 /// Formats nanoseconds as seconds.
 pub(super) fn seconds(nano: u64) -> String {
@@ -18,6 +23,17 @@ pub(super) fn percent(part: u64, whole: u64) -> String {
 /// A name shortened to fit a line.
 pub(super) fn shortened(name: &str) -> String {
     terminal::shortened(name, LONGEST)
+}
+
+/// The functions of a chain of calls, the outermost first. Of long chains the middle is left out.
+pub(super) fn chain(names: &[String]) -> String {
+    let all = names.join(" > ");
+    match names {
+        [first, _, .., before, last] if all.width() > LONGEST_CHAIN => {
+            shortened(&format!("{first} > … > {before} > {last}"))
+        }
+        _ => shortened(&all),
+    }
 }
 
 #[cfg(test)]

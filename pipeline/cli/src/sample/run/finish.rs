@@ -8,6 +8,7 @@ use profbridge_sampler::message::Command;
 
 use super::{Finish, LAST_SAMPLES, Run, TICK, unix_nano};
 use crate::destination::Destination;
+use crate::sample::processes::{process_times, title};
 use crate::sample::report::{Missing, Report};
 use crate::sample::sampler::Heard;
 use crate::terminal::shown;
@@ -67,19 +68,21 @@ impl Run<'_> {
         if finish == Finish::Sampler {
             self.say("note: the sampler process ended too often, so the rest of the run is missing");
         }
-        let sampled = self.shares.running.observations() + self.shares.waiting.observations();
-        if viewed && (self.course.ever_attached() || sampled > 0) {
+        if viewed && (self.course.ever_attached() || self.observations > 0) {
             if ends_shown {
                 self.show_end(elapsed);
             }
             return Ok(());
         }
-        if sampled == 0 {
+        if self.observations == 0 {
             return self.nothing(elapsed);
         }
-        let report = Report {
-            shares: &self.shares,
-            processes: self.processes.sorted(),
+        let processes = process_times(&self.sums);
+        let title = title(&processes).unwrap_or_default();
+        let mut report = Report {
+            sums: &mut self.sums,
+            native: self.graph.native,
+            processes,
             hints: self.runtimes.hints(self.said.iter().filter_map(|(_, note)| note.as_deref())),
             told: self.runtimes.told(),
             followed: self.follow.any() || self.subject.subprocesses,
@@ -93,9 +96,10 @@ impl Run<'_> {
             elapsed,
             most_threads: self.stats.most_threads(),
         };
-        self.show(report.functions().trim_end());
-        self.show(report.trust().trim_end());
-        self.write()
+        let (functions, trust) = (report.functions(), report.trust());
+        self.show(functions.trim_end());
+        self.show(trust.trim_end());
+        self.write(&title)
     }
 
     /// Handles a run without samples. A command may end before it can be sampled; for a process it is an error.
@@ -132,11 +136,11 @@ impl Run<'_> {
         }
     }
 
-    fn write(&mut self) -> Result<(), Failure> {
+    fn write(&mut self, title: &str) -> Result<(), Failure> {
         let Some(mut writer) = self.writer.take() else { return Ok(()) };
         let format = self.destination.as_ref().map(|destination| destination.format.what());
         let what = format.unwrap_or_default();
-        let closed = writer.close(&self.processes.title().unwrap_or_default());
+        let closed = writer.close(title);
         let error = writer.report.error.iter().map(ToString::to_string);
         for explanation in writer.report.losses.explanations().chain(error) {
             self.say(&format!("note: not in the file: {explanation}"));

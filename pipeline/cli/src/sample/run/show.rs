@@ -8,9 +8,9 @@ use profbridge_sampler::message::TargetId;
 use super::Run;
 use crate::Failure;
 use crate::sample::Look;
-use crate::sample::collect::Halves;
-use crate::sample::shares::printable;
+use crate::sample::collect::PartProfiles;
 use crate::terminal::{self, Progress};
+use crate::views::stacks::clean;
 
 /// At most this many descendant processes are announced when they are found; the result lists all.
 const MOST_NAMED: usize = 8;
@@ -48,11 +48,11 @@ impl Run<'_> {
     /// Prints a message on its own line. The target may have chosen part of the text.
     pub(in crate::sample) fn say(&mut self, text: &str) {
         if let Some(view) = &mut self.view {
-            text.lines().for_each(|line| view.say(&printable(line)));
+            text.lines().for_each(|line| view.say(&clean(line)));
             return;
         }
         let shown = self.progress.take().is_some();
-        text.lines().for_each(|line| terminal::say(printable(line)));
+        text.lines().for_each(|line| terminal::say(clean(line)));
         self.progress = shown.then(Progress::new);
     }
 
@@ -111,32 +111,25 @@ impl Run<'_> {
     /// Sums up and writes the parts whose names are complete, or all parts if `give_up` is set.
     pub(super) fn take_parts(&mut self, give_up: bool) -> Result<(), Failure> {
         for part in self.collector.ready(give_up) {
-            let halves = self.collector.assemble(&part).map_err(|error| Failure::new("the samples", &error))?;
-            self.take_halves(&halves, part.heard)?;
+            let profiles = self.collector.assemble(&part).map_err(|error| Failure::new("the samples", &error))?;
+            self.take_profiles(&profiles, part.heard)?;
         }
         Ok(())
     }
 
-    fn take_halves(&mut self, halves: &Halves, heard: Instant) -> Result<(), Failure> {
-        for each in &halves.each {
-            if let Some(running) = &each.running {
-                let of_process = self.processes.running(each.pid, &each.label);
-                let nano = self.shares.add_to(running, false, of_process);
-                self.processes.add(each.pid, &each.label, nano, 0);
-                self.runtimes.add(&each.label, each.runtime, running, false);
-            }
-            if let Some(waiting) = &each.waiting {
-                let nano = self.shares.add_to(waiting, true, None);
-                self.processes.add(each.pid, &each.label, 0, nano);
-                self.runtimes.add(&each.label, each.runtime, waiting, true);
-            }
+    fn take_profiles(&mut self, part: &PartProfiles, heard: Instant) -> Result<(), Failure> {
+        self.observations += part.profiles.observations();
+        for ((label, runtime), resource) in part.processes.iter().zip(part.profiles.resources()) {
+            self.runtimes.add(label, *runtime, &part.profiles, resource);
         }
         if let Some(view) = &mut self.view {
             let until = self.begun.map(|begun| heard.saturating_duration_since(begun));
-            view.take(halves, until.unwrap_or_default());
+            view.take(&part.profiles, until.unwrap_or_default());
+        } else {
+            self.sums.add(&part.profiles);
         }
         let Some(writer) = &mut self.writer else { return Ok(()) };
-        writer.report.losses.add_observations(profbridge_model::Reason::Malformed, halves.malformed);
-        writer.take(&halves.whole)
+        writer.report.losses.add_observations(profbridge_model::Reason::Malformed, part.malformed);
+        writer.take(&part.profiles)
     }
 }

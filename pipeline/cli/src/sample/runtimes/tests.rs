@@ -8,8 +8,14 @@ type Frame<'a> = (&'a str, &'a str, &'a str);
 /// A stack, leaf first, with its trust and its milliseconds.
 type Stack<'a> = (&'a [Frame<'a>], &'a str, i64);
 
+/// Adds these stacks of running or waiting threads.
+fn add(runtimes: &mut Runtimes, label: &str, runtime: Runtime, stacks: &[Stack<'_>], waiting: bool) {
+    let batch = batch(stacks, waiting);
+    runtimes.add(label, runtime, &batch, &batch.resources()[0]);
+}
+
 /// A batch of these stacks.
-fn batch(stacks: &[Stack<'_>]) -> Profiles {
+fn batch(stacks: &[Stack<'_>], waiting: bool) -> Profiles {
     let mut builder = Builder::new();
     let sample_type = builder.value_type("wall", "nanoseconds");
     builder.profile(Profile { sample_type, ..Profile::default() });
@@ -29,15 +35,17 @@ fn batch(stacks: &[Stack<'_>]) -> Profiles {
             locations.push(builder.location(location, lines));
         }
         let stack = builder.stack(&locations);
-        let attributes = (!trust.is_empty()).then(|| builder.attributes(&[(TRUST_ATTRIBUTE, (*trust).into())]));
-        builder.sample(stack, attributes.flatten(), None, &[1], &[milliseconds * 1_000_000]);
+        let mut attributes = vec![("profbridge.thread.state", if waiting { "waiting" } else { "running" }.into())];
+        attributes.extend((!trust.is_empty()).then(|| (TRUST_ATTRIBUTE, (*trust).into())));
+        let attributes = builder.attributes(&attributes);
+        builder.sample(stack, attributes, None, &[1], &[milliseconds * 1_000_000]);
     }
     builder.finish().unwrap()
 }
 
 fn hints(runtime: Runtime, stacks: &[Stack<'_>]) -> Vec<String> {
     let mut runtimes = Runtimes::default();
-    runtimes.add("app (pid 7)", runtime, &batch(stacks), false);
+    add(&mut runtimes, "app (pid 7)", runtime, stacks, false);
     runtimes.hints(NOTES.into_iter())
 }
 
@@ -90,8 +98,8 @@ fn told() {
         (&[several, unknown, outer], "", 100),
         (&[nameless, outer], "", 50),
     ];
-    runtimes.add("node (pid 7)", Runtime::Node, &batch(&stacks), false);
-    runtimes.add("node (pid 7)", Runtime::Node, &batch(&[(&[unknown], "", 9000)]), true);
+    add(&mut runtimes, "node (pid 7)", Runtime::Node, &stacks, false);
+    add(&mut runtimes, "node (pid 7)", Runtime::Node, &[(&[unknown], "", 9000)], true);
     let told = runtimes.told().unwrap();
     assert_eq!(
         told,
@@ -99,7 +107,7 @@ fn told() {
          15.0 % with a function that is not told"
     );
     let mut others = Runtimes::default();
-    others.add("ruby (pid 7)", Runtime::Ruby, &batch(&stacks), false);
+    add(&mut others, "ruby (pid 7)", Runtime::Ruby, &stacks, false);
     assert_eq!(others.told(), None);
 }
 
@@ -110,7 +118,7 @@ fn web_assembly() {
     let (outer, unknown, nameless) = (("", "main", "v8js"), ("", "[unknown function]", "v8js"), ("", "", "native"));
     let stacks: [Stack<'_>; 3] = [(&[unknown, outer], "", 650), (&[nameless, outer], "", 330), (&[outer], "", 20)];
     let mut runtimes = Runtimes::default();
-    runtimes.add("node (pid 7)", Runtime::Node, &batch(&stacks), false);
+    add(&mut runtimes, "node (pid 7)", Runtime::Node, &stacks, false);
     let hint = runtimes.hints(no_notes()).remove(0);
     assert!(
         hint.contains("98 % of running time is in functions without names") && hint.contains("WebAssembly"),
@@ -123,9 +131,9 @@ fn web_assembly() {
 #[test]
 fn running_by_itself() {
     let mut runtimes = Runtimes::default();
-    runtimes.add("java (pid 7)", Runtime::HotSpot, &batch(&[(&[JAVA, VM], "", 500)]), false);
-    runtimes.add("java (pid 7)", Runtime::HotSpot, &batch(&[(&[VM], "", 90_000)]), true);
-    runtimes.add("java (pid 8)", Runtime::HotSpot, &batch(&[(&[JAVA, VM], "", 600)]), false);
+    add(&mut runtimes, "java (pid 7)", Runtime::HotSpot, &[(&[JAVA, VM], "", 500)], false);
+    add(&mut runtimes, "java (pid 7)", Runtime::HotSpot, &[(&[VM], "", 90_000)], true);
+    add(&mut runtimes, "java (pid 8)", Runtime::HotSpot, &[(&[JAVA, VM], "", 600)], false);
     let hints = runtimes.hints(no_notes());
     assert!(hints[0].starts_with("java (pid 7) and one more process run Java"), "{hints:?}");
     assert!(hints[0].contains("100 % of running time"), "{hints:?}");
@@ -175,8 +183,8 @@ fn interpreters_that_run_nothing() {
         let said = |running: i64, waiting: i64, notes: &[&'static str]| {
             let mut runtimes = Runtimes::default();
             let accept = [("/lib/libc.so.6", "accept4", "native"), (file, "", "native")];
-            runtimes.add("app (pid 7)", runtime, &batch(&[(&accept, "", waiting)]), true);
-            runtimes.add("app (pid 7)", runtime, &batch(&[(&[(file, "", "native")], "", running)]), false);
+            add(&mut runtimes, "app (pid 7)", runtime, &[(&accept, "", waiting)], true);
+            add(&mut runtimes, "app (pid 7)", runtime, &[(&[(file, "", "native")], "", running)], false);
             runtimes.hints(notes.iter().copied())
         };
         let others: Vec<_> = NOTES.into_iter().filter(|note| !note.contains(name)).collect();

@@ -9,7 +9,7 @@ use profbridge_wire::folded::Counted;
 
 use super::Writer;
 use crate::destination::{self, Destination};
-use crate::views::flamegraph::Layout;
+use crate::views::flamegraph::GraphStyle;
 
 const T0: u64 = 1_790_000_000_000_000_000;
 
@@ -65,7 +65,7 @@ fn part_on_cpu() -> Profiles {
 /// A destination with the format of its file extension.
 fn destination(path: PathBuf) -> Destination {
     let format = destination::format_of(&path).unwrap();
-    Destination { path, format, layout: Layout::default() }
+    Destination { path, format, graph: GraphStyle::default() }
 }
 
 fn write(folder: &Path, name: &str, parts: &[Profiles]) -> Vec<PathBuf> {

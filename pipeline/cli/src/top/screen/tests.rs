@@ -1,15 +1,21 @@
 use profbridge_model::{Builder, Function as Named, Line, Location, Mapping, Profile, Profiles};
 
 use super::*;
-use crate::sample::{Halves, Look, OfProcess, Runtime};
+use crate::sample::Look;
 use crate::top::keys::Key;
 
 /// A stack, leaf first, as (file, name), with its thread and its milliseconds.
 type Stack<'a> = (&'a [(&'a str, &'a str)], (i64, &'a str), i64);
 
-/// Profiles of these stacks.
+/// Profiles of these stacks of running threads.
 fn batch(stacks: &[Stack<'_>]) -> Profiles {
+    batch_of("app", "running", stacks)
+}
+
+/// Profiles of a process whose threads are in this state.
+fn batch_of(process: &str, state: &str, stacks: &[Stack<'_>]) -> Profiles {
     let mut builder = Builder::new();
+    builder.resource(&[("process.executable.name", process.into()), ("process.pid", 7.into())]);
     let sample_type = builder.value_type("wall", "nanoseconds");
     builder.profile(Profile { sample_type, ..Profile::default() });
     for (frames, (id, name), milliseconds) in stacks {
@@ -23,7 +29,8 @@ fn batch(stacks: &[Stack<'_>]) -> Profiles {
             locations.push(builder.location(Location { mapping, ..Location::default() }, &[line]));
         }
         let stack = builder.stack(&locations);
-        let thread = [("thread.id", profbridge_model::builder::Any::Int(*id)), ("thread.name", (*name).into())];
+        let id = profbridge_model::builder::Any::Int(*id);
+        let thread = [("thread.id", id), ("thread.name", (*name).into()), ("profbridge.thread.state", state.into())];
         let attributes = builder.attributes(&thread);
         builder.sample(stack, attributes, None, &[1], &[milliseconds * 1_000_000]);
     }
@@ -45,17 +52,6 @@ fn look(seconds: u64) -> Look<'static> {
     }
 }
 
-fn halves(running: &Profiles, waiting: Option<&Profiles>) -> Halves {
-    let each = OfProcess {
-        pid: 7,
-        label: "app (pid 7)".to_owned(),
-        runtime: Runtime::Native,
-        running: Some(running.clone()),
-        waiting: waiting.cloned(),
-    };
-    Halves { whole: running.clone(), each: vec![each], malformed: 0 }
-}
-
 /// Two seconds: 1.2 s in `rank`, 0.6 s in `memcpy` that it called, 0.2 s in `parse`, and a waiting thread.
 fn state() -> State {
     let mut state = State::default();
@@ -65,9 +61,11 @@ fn state() -> State {
         (&[(LIBC, "memcpy"), (APP, "rank"), (APP, "main")], main, 600),
         (&[(APP, "parse"), (APP, "main")], main, 200),
     ]);
-    let waiting = batch(&[(&[(LIBC, "futex"), (APP, "next_job"), (APP, "worker")], (8, "pool"), 2000)]);
+    let waiting =
+        batch_of("app", "waiting", &[(&[(LIBC, "futex"), (APP, "next_job"), (APP, "worker")], (8, "pool"), 2000)]);
     state.look(&look(2));
-    state.take(&halves(&running, Some(&waiting)), Duration::from_secs(2));
+    state.take(&running, Duration::from_secs(2));
+    state.take(&waiting, Duration::from_secs(2));
     state
 }
 
@@ -75,38 +73,40 @@ fn text(rows: &[Row]) -> String {
     rows.iter().map(|row| format!("{}\n", row.text.trim_end())).collect()
 }
 
-/// Guarantees: at 80 columns the view looks exactly as written here: running beside waiting, threads, program code
-/// first.
+/// Guarantees: at 80 columns the view looks exactly as written here: running beside waiting with what threads wait for,
+/// and program code first, with the time of the C library that it calls.
 #[test]
 fn eighty_columns() {
     let drawn = draw(&mut state(), 80, 18);
     let expected = "\
 profbridge top  app (pid 7): 2 s, 404 samples, 2 threads, 101 Hz, 100.0 % comple
-last 2 s: running 1.00 processors, waiting 1.00 threads
+last 2 s: running 1.00 processors, waiting 1.00 threads (lock 100 %)
 
     run    wait  thread
 100.0 %   0.0 %  app (7)  rank (app)
-  0.0 % 100.0 %  pool (8)  next_job (app)
+  0.0 % 100.0 %  pool (8)  lock: next_job (app)
   >self   total    wait  function, own code first
- 60.0 %  90.0 %   0.0 %  rank (app)
+ 90.0 %  90.0 %   0.0 %  rank (app)
  10.0 %  10.0 %   0.0 %  parse (app)
- 30.0 %  30.0 %   0.0 %  memcpy (libc.so.6)
   0.0 % 100.0 %   0.0 %  main (app)
-  0.0 %   0.0 % 100.0 %  futex (libc.so.6)
   0.0 %   0.0 % 100.0 %  next_job (app)
   0.0 %   0.0 % 100.0 %  worker (app)
+  0.0 %   0.0 % 100.0 %  [waiting for a lock]
 
 
 
-q quit  s t w sort  / filter  o own first  h threads  a all time  7 functions
+
+q quit  s t w sort  / filter  o own  n native  h threads  a all  6 functions
 ";
     assert_eq!(text(&drawn), expected, "\n{}", text(&drawn));
 }
 
-/// Guarantees: at 120 columns seconds are shown as well.
+/// Guarantees: at 120 columns seconds are shown as well, and on demand all functions as they were sampled.
 #[test]
 fn a_hundred_and_twenty_columns() {
-    let drawn = text(&draw(&mut state(), 120, 14));
+    let mut state = state();
+    state.press(Key::Character('n'));
+    let drawn = text(&draw(&mut state, 120, 14));
     for line in [
         "profbridge top  app (pid 7): 2 s, 404 samples, 2 threads, 101 Hz, 100.0 % complete",
         "  >self   total    wait  seconds  function, own code first",
@@ -122,10 +122,10 @@ fn a_hundred_and_twenty_columns() {
 #[test]
 fn any_size() {
     let mut state = state();
-    let long = format!("shop::{}::rank<漢字漢字>", "very_long_module_name::".repeat(20));
+    let long = format!("shop_{}rank漢字漢字", "very_long_module_name_".repeat(20));
     let wide = "漢".repeat(300);
     let running = batch(&[(&[(APP, &long), (APP, &wide)], (7, "漢字漢字漢字"), 100)]);
-    state.take(&halves(&running, None), Duration::from_secs(2));
+    state.take(&running, Duration::from_secs(2));
     for width in (0..40).chain([80, 100, 120, 250, 2000]) {
         for height in (0..30).chain([50, 200]) {
             for typing in [false, true] {
@@ -137,8 +137,8 @@ fn any_size() {
         }
     }
     let drawn = text(&draw(&mut state, 80, 24));
-    let line = drawn.lines().find(|line| line.contains("shop::very") && line.contains('…')).unwrap();
-    assert!(line.ends_with("::rank<漢字漢字>"), "both ends of a name are there: {line}");
+    let line = drawn.lines().find(|line| line.contains("shop_very") && line.contains('…')).unwrap();
+    assert!(line.ends_with("rank漢字漢字"), "both ends of a name are there: {line}");
 }
 
 /// Guarantees: keys sort, filter, scroll, switch and quit; while the filter is typed, letters belong to it.
@@ -156,7 +156,7 @@ fn keys() {
     assert_eq!(first(&mut state), "main (app)");
     press(&mut state, "w");
     assert_eq!(first(&mut state), "next_job (app)");
-    press(&mut state, "o");
+    press(&mut state, "on");
     assert_eq!(first(&mut state), "futex (libc.so.6)");
     press(&mut state, "s/MEMq");
     assert!(state.typing && state.filter == "MEMq", "letters are of the filter");
@@ -164,6 +164,7 @@ fn keys() {
     assert_eq!(first(&mut state), "memcpy (libc.so.6)");
     assert!(text(&draw(&mut state, 80, 24)).contains("functions with `MEM`"));
     state.press(Key::Escape);
+    press(&mut state, "o");
     assert_eq!(first(&mut state), "rank (app)");
     state.press(Key::Down);
     let at = |state: &mut State| {
@@ -188,7 +189,7 @@ fn lately() {
     let mut state = state();
     state.look(&look(30));
     let running = batch(&[(&[(APP, "later"), (APP, "main")], (7, "app"), 500)]);
-    state.take(&halves(&running, None), Duration::from_secs(30));
+    state.take(&running, Duration::from_secs(30));
     state.say("note: one");
     state.say("note: two");
     let drawn = text(&draw(&mut state, 80, 24));
@@ -196,7 +197,7 @@ fn lately() {
     assert!(drawn.contains("last 10 s: running 0.05 processors") && drawn.contains("\nnote: two\n"), "{drawn}");
     state.press(Key::Character('a'));
     let drawn = text(&draw(&mut state, 80, 24));
-    assert!(drawn.contains(" 48.0 %  72.0 %   0.0 %  rank (app)"), "{drawn}");
+    assert!(drawn.contains(" 72.0 %  72.0 %   0.0 %  rank (app)"), "{drawn}");
     assert!(drawn.contains("all time: running 0.08 processors"), "{drawn}");
 }
 
@@ -205,30 +206,30 @@ fn lately() {
 #[test]
 fn behind() {
     let mut state = State::default();
-    let summary = |state: &State| plain(state)[1].clone();
-    let busy = |milliseconds| halves(&batch(&[(&[(APP, "work")], (7, "app"), milliseconds)]), None);
+    let summary = |state: &mut State| plain(state)[1].clone();
+    let busy = |milliseconds| batch(&[(&[(APP, "work")], (7, "app"), milliseconds)]);
     let at = |milliseconds: u64| Look { elapsed: Duration::from_millis(milliseconds), ..look(0) };
     // A busy thread is reported each half second, and its names arrive another half second later.
     for part in 1..=60 {
         let until = part * 500;
         state.look(&at(until + 500));
         state.take(&busy(500), Duration::from_millis(until));
-        let shown = summary(&state);
+        let shown = summary(&mut state);
         assert!(shown.contains("running 1.00 processors") && !shown.contains("last 11 s"), "{until} ms: {shown}");
         let drawn = text(&draw(&mut state, 80, 24));
         assert!(drawn.contains("\n100.0 %   0.0 %  app (7)  work (app)\n"), "{until} ms: {drawn}");
         state.since_start = true;
-        assert!(summary(&state).contains("running 1.00 processors"), "{until} ms: {}", summary(&state));
+        assert!(summary(&mut state).contains("running 1.00 processors"), "{until} ms: {}", summary(&mut state));
         state.since_start = false;
     }
-    assert!(summary(&state).starts_with("last 10 s: "), "{}", summary(&state));
+    assert!(summary(&mut state).starts_with("last 10 s: "), "{}", summary(&mut state));
     // In cpu mode idle threads are not reported. Then the data counts as known up to two seconds ago.
     state.look(&at(37_000));
-    assert!(summary(&state).contains("running 0.50 processors"), "{}", summary(&state));
+    assert!(summary(&mut state).contains("running 0.50 processors"), "{}", summary(&mut state));
     state.look(&at(100_000));
-    assert!(summary(&state).starts_with("last 10 s: running 0.00 processors"), "{}", summary(&state));
+    assert!(summary(&mut state).starts_with("last 10 s: running 0.00 processors"), "{}", summary(&mut state));
     state.take(&busy(500), Duration::from_millis(100_000));
-    assert!(summary(&state).starts_with("last 10 s: running 0.05 processors"), "{}", summary(&state));
+    assert!(summary(&mut state).starts_with("last 10 s: running 0.05 processors"), "{}", summary(&mut state));
 }
 
 /// Guarantees: no thread exceeds 100 %, though its samples may cover more than the time between their arrivals, and no
@@ -238,16 +239,19 @@ fn no_more_than_all() {
     let mut state = State::default();
     let waits = |milliseconds: i64| {
         let stack: &[(&str, &str)] = &[(APP, "wait")];
-        batch(&[(stack, (7, "a"), milliseconds), (stack, (8, "b"), milliseconds), (stack, (9, "c"), milliseconds)])
+        batch_of(
+            "app",
+            "waiting",
+            &[(stack, (7, "a"), milliseconds), (stack, (8, "b"), milliseconds), (stack, (9, "c"), milliseconds)],
+        )
     };
-    let nothing = batch(&[]);
     for part in 1..=20 {
-        state.take(&halves(&nothing, Some(&waits(505))), Duration::from_millis(part * 500));
+        state.take(&waits(505), Duration::from_millis(part * 500));
     }
     state.look(&look(10));
     for since_start in [false, true] {
         state.since_start = since_start;
-        let summary = plain(&state)[1].clone();
+        let summary = plain(&mut state)[1].clone();
         assert!(summary.contains("waiting 3.00 threads"), "{summary}");
         let drawn = text(&draw(&mut state, 80, 24));
         assert!(drawn.contains("0.0 % 100.0 %  a (7)") && !drawn.contains("101.0 %"), "{drawn}");
@@ -262,8 +266,8 @@ fn the_kernel() {
     let sample_type = builder.value_type("wall", "nanoseconds");
     builder.profile(Profile { sample_type, ..Profile::default() });
     let mut frame = |name: &str, kind: &str| {
-        let name = builder.string(name);
-        let function = builder.function(Named { name, ..Named::default() });
+        let (name, filename) = (builder.string(name), builder.string("/srv/shop.py"));
+        let function = builder.function(Named { name, filename, ..Named::default() });
         let line = Line { function, line: 1, column: 0 };
         let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
         builder.location(Location { attributes, ..Location::default() }, &[line])
@@ -271,13 +275,13 @@ fn the_kernel() {
     let locations = [frame("do_sys_poll", "kernel"), frame("serve", "cpython")];
     let stack = builder.stack(&locations);
     builder.sample(stack, None, None, &[1], &[900_000_000]);
-    let mut state = State::default();
+    let mut state = State::new(true);
     state.look(&look(1));
-    state.take(&halves(&builder.finish().unwrap(), None), Duration::from_secs(1));
+    state.take(&builder.finish().unwrap(), Duration::from_secs(1));
     let drawn = draw(&mut state, 80, 24);
-    let style = |name: &str| drawn.iter().find(|row| row.text.ends_with(&format!("%  {name}"))).unwrap().style;
+    let style = |name: &str| drawn.iter().find(|row| row.text.contains(&format!("%  {name}"))).unwrap().style;
     assert_eq!((style("do_sys_poll"), style("serve")), (Style::Other, Style::Own));
-    assert!(drawn.iter().any(|row| row.text.ends_with("  serve") && row.text.starts_with(" 90.0 %")), "{drawn:?}");
+    assert!(drawn.iter().any(|row| row.text.contains("  serve (shop.py:1)")), "{drawn:?}");
 }
 
 /// Guarantees: threads that do not fit are counted, running ones come first, and with several processes each thread
@@ -287,7 +291,7 @@ fn many_threads() {
     let mut state = State::default();
     let stacks: Vec<Stack<'_>> = (1..=40).map(|id| (&[(APP, "work")] as &[_], (id, "pool"), id)).collect();
     state.look(&look(2));
-    state.take(&halves(&batch(&stacks), None), Duration::from_secs(2));
+    state.take(&batch(&stacks), Duration::from_secs(2));
     let drawn = text(&draw(&mut state, 80, 24));
     assert!(drawn.contains("pool (40)") && drawn.contains("and 36 more"), "{drawn}");
     // A heading without a thread below it would be useless.
@@ -295,18 +299,17 @@ fn many_threads() {
         let drawn = text(&draw(&mut state, 80, height));
         assert_eq!(drawn.contains("wait  thread"), drawn.contains("pool ("), "{height}: {drawn}");
     }
-    let mut other = halves(&batch(&[(&[(APP, "work")], (41, "other"), 900)]), None);
-    other.each[0].label = "job (pid 9)".to_owned();
+    let other = batch_of("job", "running", &[(&[(APP, "work")], (41, "other"), 900)]);
     state.take(&other, Duration::from_secs(2));
     let drawn = text(&draw(&mut state, 80, 24));
-    assert!(drawn.contains("job (pid 9) other (41)") && drawn.contains("app (pid 7) pool (40)"), "{drawn}");
+    assert!(drawn.contains("job (pid 7) other (41)") && drawn.contains("app (pid 7) pool (40)"), "{drawn}");
 }
 
 /// Guarantees: without a terminal the same is written as lines: the ten most expensive functions, with full names.
 #[test]
 fn lines() {
-    let lines = plain(&state());
+    let lines = plain(&mut state());
     assert_eq!(lines[0], "app (pid 7): 2 s, 404 samples, 2 threads, 101 Hz, 100.0 % complete");
-    assert_eq!(lines[3], " 60.0 %  90.0 %   0.0 %  rank (app)");
+    assert_eq!(lines[3], " 90.0 %  90.0 %   0.0 %  rank (app)");
     assert_eq!(lines.last().map(String::as_str), Some(""));
 }

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
 
-use crate::views::kind::Kind;
+use profbridge_wire::sentry::chunk::origin::CodeOrigin;
+
 use crate::views::stacks::{Node, Stacks};
 
 /// Narrower cells than this fraction of the total are left out: a tenth of a pixel on most screens.
@@ -22,12 +23,16 @@ pub(super) struct Cell<'a> {
     pub(super) left: u64,
     /// The width.
     pub(super) width: u64,
+    /// The stack that ends with it.
+    pub(super) node: Node,
     /// The label.
     pub(super) name: &'a str,
-    /// Where its code is; empty if the name says enough.
-    pub(super) place: &'a str,
-    /// The kind of code; `None` if the cell is not code.
-    pub(super) kind: Option<Kind>,
+    /// The whole name.
+    pub(super) whole_name: &'a str,
+    /// Where its code is, with the line of own code that has the largest weight; empty if the name says enough.
+    pub(super) place: String,
+    /// The origin of the code; `None` if the cell is not code.
+    pub(super) origin: Option<CodeOrigin>,
 }
 
 /// All cells of a picture.
@@ -42,9 +47,15 @@ pub(super) struct Cells<'a> {
 /// A process's label, if there are several processes, and the weight of each stack.
 pub(super) type Weighed<'a> = (Option<&'a str>, Vec<(Node, u64)>);
 
-/// Computes the cells of processes from the weights of their stacks. `root` labels the cell below everything else, and
-/// each process gets a cell. Wider cells are further left. Empty if all weights are zero.
-pub(super) fn cells<'a>(stacks: &'a Stacks, root: &'a str, processes: Vec<Weighed<'a>>) -> Cells<'a> {
+/// Computes the cells of processes from the weights of their stacks. `lines` has the hottest line of each function.
+/// `root` labels the cell below everything else, and each process gets a cell. Wider cells are further left. Empty if
+/// all weights are zero.
+pub(super) fn cells<'a>(
+    stacks: &'a Stacks,
+    lines: &HashMap<u32, u32>,
+    root: &'a str,
+    processes: Vec<Weighed<'a>>,
+) -> Cells<'a> {
     let mut sums: Vec<(Option<&str>, Sums)> =
         processes.into_iter().map(|(label, weights)| (label, Sums::of(stacks, weights))).collect();
     let total = sums.iter().fold(0u64, |sum, (_, of)| sum.saturating_add(of.total()));
@@ -53,7 +64,16 @@ pub(super) fn cells<'a>(stacks: &'a Stacks, root: &'a str, processes: Vec<Weighe
     }
     sums.sort_by_key(|(label, of)| (Reverse(of.total()), *label));
     let least = total.div_ceil(NARROWEST);
-    let plain = |depth, left, width, name| Cell { depth, left, width, name, place: "", kind: None };
+    let plain = |depth, left, width, name| Cell {
+        depth,
+        left,
+        width,
+        node: Node::ROOT,
+        name,
+        whole_name: name,
+        place: String::new(),
+        origin: None,
+    };
     let mut cells = vec![plain(0, 0, total, root)];
     let mut open = BinaryHeap::new();
     let mut narrow = 0;
@@ -74,10 +94,13 @@ pub(super) fn cells<'a>(stacks: &'a Stacks, root: &'a str, processes: Vec<Weighe
             narrow += width;
             continue;
         };
-        cells.push(match stacks.innermost(node.0) {
-            Some(function) => {
-                let (name, place, kind) = (&*function.name, function.place(), Some(function.kind));
-                Cell { depth, left, width, name, place, kind }
+        cells.push(match stacks.edge(node.0) {
+            Some((_, number)) => {
+                let function = stacks.get(number);
+                let (name, whole_name, origin) = (stacks.label_of(number), &*function.name, Some(function.origin));
+                let place = function.place_with(lines.get(&number).copied());
+                let origin = origin.filter(|_| !function.is_placeholder());
+                Cell { depth, left, width, node: node.0, name, whole_name, place, origin }
             }
             None => plain(depth, left, width, label.filter(|label| !label.is_empty()).unwrap_or("[unknown process]")),
         });

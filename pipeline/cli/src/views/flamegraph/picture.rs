@@ -4,13 +4,16 @@
 //! needs clicks: switching views, zooming, searching.
 
 use std::borrow::Cow;
+use std::collections::HashMap;
 use std::io::{self, Write};
+
+use profbridge_wire::sentry::chunk::origin::CodeOrigin;
 
 use super::Layout;
 use super::cells::{Cell, MOST_CELLS};
 use crate::terminal::{self, is_unprintable};
-use crate::views::kind::Kind;
 use crate::views::reading::Unit;
+use crate::views::stacks::{Node, ORIGINS};
 
 /// Width without the script, in pixels.
 const WIDTH: f64 = 1200.0;
@@ -75,7 +78,12 @@ pub(super) struct Picture<'a> {
     pub(super) layout: Layout,
     /// The views; the first one is shown initially.
     pub(super) views: &'a [View<'a>],
+    /// In a picture of a difference, the growth of each stack that is not zero.
+    pub(super) growth: Option<HashMap<Node, i64>>,
 }
+
+/// The colours of a difference, with their meaning.
+const DIFFERENCE: [(&str, &str); 3] = [("slower2", "slower"), ("faster2", "faster"), ("same1", "unchanged")];
 
 impl Picture<'_> {
     /// Writes it.
@@ -91,7 +99,8 @@ impl Picture<'_> {
         writeln!(
             out,
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<svg xmlns=\"http://www.w3.org/2000/svg\" version=\"1.1\" \
-             width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" class=\"{class}\">"
+             width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" class=\"{class}\" role=\"figure\" aria-label=\"{}\">",
+            xml(self.title)
         )?;
         writeln!(out, "<style>{STYLE}</style>")?;
         writeln!(out, "<rect class=\"page\" width=\"100%\" height=\"100%\"/>")?;
@@ -99,7 +108,12 @@ impl Picture<'_> {
         self.legend(head + 33, out)?;
         let what = self.views.first().map(|view| format!("{}: {}", view.name, view.amount()));
         let what = what.unwrap_or_default();
-        writeln!(out, "<text class=\"about\" x=\"{MARGIN}\" y=\"{}\">{}</text>", head + 64, xml(&what))?;
+        writeln!(
+            out,
+            "<text class=\"about\" aria-live=\"polite\" x=\"{MARGIN}\" y=\"{}\">{}</text>",
+            head + 64,
+            xml(&what)
+        )?;
         for (number, view) in self.views.iter().enumerate() {
             let hidden = if number == 0 { "" } else { " style=\"display:none\"" };
             writeln!(
@@ -125,17 +139,21 @@ impl Picture<'_> {
     fn legend(&self, y: usize, out: &mut impl Write) -> io::Result<()> {
         let mut x = MARGIN;
         let cells = || self.views.iter().flat_map(|view| &view.cells);
-        for kind in Kind::ALL.into_iter().filter(|&kind| cells().any(|cell| cell.kind == Some(kind))) {
+        let origins = ORIGINS.into_iter().filter(|(of, _)| cells().any(|cell| cell.origin == Some(*of)));
+        let entries: Vec<(String, &str)> = match self.growth {
+            Some(_) => DIFFERENCE.map(|(class, name)| (class.to_owned(), name)).to_vec(),
+            None => origins.map(|(origin, name)| (format!("{}1", class(Some(origin))), name)).collect(),
+        };
+        for (class, name) in entries {
             writeln!(
                 out,
-                "<rect class=\"{}1\" x=\"{x:.1}\" y=\"{y}\" width=\"12\" height=\"12\"/>\
+                "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y}\" width=\"12\" height=\"12\"/>\
                  <text class=\"legend\" x=\"{:.1}\" y=\"{}\">{}</text>",
-                class(Some(kind)),
                 x + 17.0,
                 y + 10,
-                kind.name()
+                name
             )?;
-            x += 17.0 + CHARACTER * kind.name().len() as f64 + 22.0;
+            x += 17.0 + CHARACTER * name.len() as f64 + 22.0;
         }
         Ok(())
     }
@@ -145,16 +163,26 @@ impl Picture<'_> {
         let part = |of: u64| of as f64 / total as f64 * (WIDTH - 2.0 * MARGIN);
         let (x, width) = (MARGIN + part(cell.left), part(cell.width));
         let place = if cell.place.is_empty() { String::new() } else { format!("{}, ", cell.place) };
+        // The whole name stands between the short one and the place if it has more.
+        let whole = if cell.whole_name == cell.name { String::new() } else { format!("{}\n", cell.whole_name) };
+        let growth = self.growth.as_ref().map(|growth| growth.get(&cell.node).copied().unwrap_or_default());
+        let (class, grew) = match growth {
+            None => (format!("{}{}", class(cell.origin), shade(cell.name)), String::new()),
+            Some(growth) => {
+                let sign = if growth < 0 { "-" } else { "+" };
+                let grew = format!("{sign}{}, ", amount(growth.unsigned_abs(), &view.unit));
+                (changed(growth, cell.width), if growth == 0 { String::new() } else { grew })
+            }
+        };
         writeln!(
             out,
-            "<g><title>{}\n{}{}, {}</title><rect class=\"{}{}\" x=\"{x:.2}\" y=\"{y}\" \
+            "<g><title>{}\n{}{}{grew}{}, {}</title><rect class=\"{class}\" x=\"{x:.2}\" y=\"{y}\" \
              width=\"{width:.2}\" height=\"{CELL}\"/>{}</g>",
             xml(cell.name),
+            xml(&whole),
             xml(&place),
             amount(cell.width, &view.unit),
             percent(cell.width, total),
-            class(cell.kind),
-            shade(cell.name),
             label(cell.name, width).map_or_else(String::new, |label| format!(
                 "<text x=\"{:.2}\" y=\"{}\">{}</text>",
                 x + PADDING,
@@ -165,9 +193,19 @@ impl Picture<'_> {
     }
 }
 
-/// CSS class for a kind of code: the first word of its name.
-fn class(kind: Option<Kind>) -> &'static str {
-    kind.and_then(|kind| kind.name().split(' ').next()).unwrap_or("whole")
+/// CSS class for an origin of code: the first word of its name.
+fn class(origin: Option<CodeOrigin>) -> &'static str {
+    let name = ORIGINS.iter().find(|(known, _)| Some(*known) == origin).and_then(|(_, name)| name.split(' ').next());
+    name.unwrap_or("whole")
+}
+
+/// CSS class for a growth: the more of the cell's width it is, the stronger the colour.
+fn changed(growth: i64, width: u64) -> String {
+    let parts = growth.unsigned_abs().saturating_mul(100) / width.max(1);
+    match (parts, growth > 0) {
+        (0..2, _) => "same1".to_owned(),
+        (_, slower) => format!("{}{}", if slower { "slower" } else { "faster" }, (parts / 10).min(2)),
+    }
 }
 
 /// One of three shades for a function, to distinguish neighbours.
@@ -195,23 +233,10 @@ fn amount(weight: u64, unit: &Unit) -> String {
     }
 }
 
-/// The start of a name that fits into a cell; `None` if too little fits.
-fn label(name: &str, width: f64) -> Option<Cow<'_, str>> {
+/// A name that fits into a cell, with its middle cut out if it is too long; `None` if too little fits.
+fn label(name: &str, width: f64) -> Option<String> {
     let room = ((width - 2.0 * PADDING) / CHARACTER).max(0.0) as usize;
-    // Most characters from here on are two columns wide.
-    let columns = |c: char| if c < '\u{1100}' { 1 } else { 2 };
-    if name.chars().map(columns).sum::<usize>() <= room {
-        return Some(Cow::Borrowed(name));
-    }
-    let mut used = 1;
-    let start: String = name
-        .chars()
-        .take_while(|&c| {
-            used += columns(c);
-            used <= room
-        })
-        .collect();
-    (start.chars().count() >= 2).then(|| Cow::Owned(start + "…"))
+    Some(terminal::shortened(name, room)).filter(|label| *label == name || room >= 3)
 }
 
 /// Escapes text for XML. Replaces characters that XML does not allow (XML 1.0, 2.2) or that change the direction of the
@@ -240,16 +265,16 @@ fn xml(text: &str) -> Cow<'_, str> {
 mod tests {
     use super::*;
 
-    /// Guarantees: names are cut on the right, to what has room, and left out where nothing would be left of them.
+    /// Guarantees: long names keep both ends, and are left out where nothing would be left of them.
     #[test]
     fn labels() {
         let width = |characters: f64| 2.0 * PADDING + characters * CHARACTER + 0.5;
         assert_eq!(label("function", width(8.0)).as_deref(), Some("function"));
-        assert_eq!(label("function", width(7.0)).as_deref(), Some("functi…"));
-        assert_eq!(label("function", width(3.0)).as_deref(), Some("fu…"));
+        assert_eq!(label("function", width(7.0)).as_deref(), Some("fun…ion"));
+        assert_eq!(label("function", width(3.0)).as_deref(), Some("f…n"));
         assert_eq!(label("function", width(2.0)), None);
         assert_eq!(label("f", width(0.0)), None);
-        assert_eq!(label("漢字漢字", width(5.0)).as_deref(), Some("漢字…"));
+        assert_eq!(label("漢字漢字", width(5.0)).as_deref(), Some("漢…字"));
     }
 
     /// Guarantees: nothing in a name is markup, and no character is none of XML.

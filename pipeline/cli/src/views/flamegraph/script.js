@@ -21,7 +21,7 @@ var views = Array.prototype.map.call(svg.querySelectorAll(".view"), function (gr
     zoomed: cells[0]
   };
 });
-var shown = views[0], character = 7.25, sought = "", buttons = [];
+var shown = views[0], character = 7.25, sought = "", buttons = [], selected = null;
 
 // How wide a character of the font is that the browser has.
 function measure() {
@@ -32,52 +32,70 @@ function measure() {
   svg.removeChild(text);
 }
 
-// The start of a name that has room.
+// A name that has room, with its middle cut out if it is too long: both ends distinguish functions.
 function cut(name, width) {
   var room = Math.floor((width - 2 * PADDING) / character);
   var letters = Array.from(name);
-  var used = 0, most = 0;
-  for (var i = 0; i < letters.length; i++) {
-    used += letters[i] < "\u1100" ? 1 : 2;
-    if (used <= room - 1) most = i + 1;
+  function columns(letter) { return letter < "\u1100" ? 1 : 2; }
+  // How many letters fit, from a start in a direction.
+  function fitting(from, step, most) {
+    var count = 0, used = 0;
+    while (count < letters.length && used + columns(letters[from + step * count]) <= most) {
+      used += columns(letters[from + step * count]);
+      count += 1;
+    }
+    return count;
   }
-  if (used <= room) return letters.join("");
-  return most < 2 ? "" : letters.slice(0, most).join("") + "\u2026";
+  if (fitting(0, 1, room) === letters.length) return name;
+  if (room < 3) return "";
+  var end = Math.floor((room - 1) / 2), tail = fitting(letters.length - 1, -1, end);
+  return letters.slice(0, fitting(0, 1, room - 1 - end)).join("") + "\u2026" + letters.slice(letters.length - tail).join("");
 }
 
 function width() {
   return Math.max(400, svg.clientWidth || svg.getBoundingClientRect().width || WIDTH);
 }
 
-// Puts the cells of the view that is shown where the zoom has them.
+// Puts the cells of the view that is shown where the zoom has them: the zoomed one first, without its callers.
 function place() {
   // Places are rounded to a hundredth of 1180 pixels, left edges and widths each by itself, so that edges that are one
   // may be 1.7e-5 of the whole apart. No cell is narrower than 1e-4.
   var room = width() - 2 * MARGIN, zoomed = shown.zoomed, tiny = 2e-5;
-  var outermost = shown.cells[0].y, depth = Math.abs(zoomed.y - outermost);
+  var outermost = shown.cells[0].y, shift = zoomed.y - outermost, depth = Math.abs(shift), deepest = 0;
   shown.cells.forEach(function (one) {
     var inside = one.left >= zoomed.left - tiny && one.left + one.width <= zoomed.left + zoomed.width + tiny;
-    var outer = Math.abs(one.y - outermost) < depth &&
-      one.left <= zoomed.left + tiny && one.left + one.width >= zoomed.left + zoomed.width - tiny;
-    var seen = outer || (inside && Math.abs(one.y - outermost) >= depth);
+    var seen = inside && Math.abs(one.y - outermost) >= depth;
     one.cell.style.display = seen ? "" : "none";
     if (!seen) return;
-    one.cell.setAttribute("class", (outer ? "outer" : "") + (isFound(one) ? " found" : ""));
-    var left = outer ? 0 : (one.left - zoomed.left) / zoomed.width;
-    var wide = outer ? 1 : Math.min(1, one.width / zoomed.width);
+    var y = one.y - shift, wide = Math.min(1, one.width / zoomed.width);
+    var left = Math.max(0, (one.left - zoomed.left) / zoomed.width);
+    deepest = Math.max(deepest, Math.abs(y - outermost));
+    one.cell.setAttribute("class", (isFound(one) ? "found" : "") + (one === selected ? " selected" : ""));
     one.rect.setAttribute("x", MARGIN + left * room);
+    one.rect.setAttribute("y", y);
     one.rect.setAttribute("width", wide * room);
     var label = cut(one.name, wide * room);
     if (!one.text && label) {
       one.text = document.createElementNS(NS, "text");
-      one.text.setAttribute("y", one.y + 12);
       one.cell.appendChild(one.text);
     }
     if (one.text) {
       one.text.textContent = label;
       one.text.setAttribute("x", MARGIN + left * room + PADDING);
+      one.text.setAttribute("y", y + 12);
     }
   });
+  // An icicle is as high as what is shown; a flame graph stands on its bottom.
+  if (svg.getAttribute("class") === "icicle") svg.setAttribute("height", outermost + deepest + 30);
+}
+
+// The cells that the cell is in, from the outermost on.
+function callers(of) {
+  var tiny = 2e-5, outermost = shown.cells[0].y;
+  return shown.cells.filter(function (one) {
+    return Math.abs(one.y - outermost) < Math.abs(of.y - outermost) &&
+      one.left <= of.left + tiny && one.left + one.width >= of.left + of.width - tiny;
+  }).sort(function (a, b) { return Math.abs(a.y - outermost) - Math.abs(b.y - outermost); });
 }
 
 function isFound(one) {
@@ -97,14 +115,38 @@ function foundPercent() {
 }
 
 function tell() {
-  about.textContent = shown.name + ": " + shown.whole +
+  var path = callers(shown.zoomed).slice(1).map(function (one) { return one.name; });
+  about.textContent = (path.length ? path.join(" > ") + " > " + shown.zoomed.said : shown.name + ": " + shown.whole) +
     (sought === "" ? "" : "; \u201c" + sought + "\u201d: " + foundPercent());
+}
+
+function zoom(to) {
+  shown.zoomed = to;
+  selected = to;
+  place();
+  tell();
+}
+
+// Moves the selection to a callee, a caller or a neighbour that is shown.
+function move(key) {
+  var at = selected && selected.cell.style.display !== "none" ? selected : shown.zoomed;
+  var icicle = svg.getAttribute("class") === "icicle";
+  var row = { ArrowDown: icicle ? 17 : -17, ArrowUp: icicle ? -17 : 17 }[key];
+  var near = shown.cells.filter(function (one) {
+    if (one.cell.style.display === "none") return false;
+    if (row) return one.y === at.y + row && one.left < at.left + at.width && one.left + one.width > at.left;
+    return one.y === at.y && (key === "ArrowLeft" ? one.left < at.left : one.left > at.left);
+  }).sort(function (a, b) { return row ? b.width - a.width : (key === "ArrowLeft" ? b.left - a.left : a.left - b.left); });
+  selected = near[0] || at;
+  place();
+  about.textContent = selected.said;
 }
 
 function show(view) {
   shown = view;
   views.forEach(function (one) { one.group.style.display = one === view ? "" : "none"; });
   buttons.forEach(function (one) { one.text.setAttribute("class", "button" + (one.view === view ? " chosen" : "")); });
+  selected = null;
   place();
   tell();
 }
@@ -121,6 +163,11 @@ function button(label, act, view) {
   var text = document.createElementNS(NS, "text");
   text.textContent = label;
   text.setAttribute("class", "button");
+  text.setAttribute("role", "button");
+  text.setAttribute("tabindex", "0");
+  text.addEventListener("keydown", function (event) {
+    if (event.key === "Enter" || event.key === " ") { event.preventDefault(); event.stopPropagation(); act(); }
+  });
   text.setAttribute("y", baseline + 21);
   text.addEventListener("click", act);
   svg.appendChild(text);
@@ -141,16 +188,20 @@ views.forEach(function (view) {
   view.cells.forEach(function (one) {
     one.cell.addEventListener("mouseenter", function () { about.textContent = one.said; });
     one.cell.addEventListener("mouseleave", tell);
-    one.cell.addEventListener("click", function () { view.zoomed = one; place(); });
+    one.cell.addEventListener("click", function () { zoom(one); });
   });
   if (views.length > 1) {
     button(view.name + " " + view.amount, function () { show(view); }, view);
   }
 });
 button("search", search);
-button("whole", function () { shown.zoomed = shown.cells[0]; place(); });
+button("whole", function () { zoom(shown.cells[0]); });
+// Arrows select a cell, Enter zooms to it, Backspace goes to its caller and Escape to the whole.
 window.addEventListener("keydown", function (event) {
-  if (event.key === "Escape") { shown.zoomed = shown.cells[0]; place(); }
+  if (event.key === "Escape") zoom(shown.cells[0]);
+  if (/^Arrow/.test(event.key)) { event.preventDefault(); move(event.key); }
+  if (event.key === "Enter" && selected) zoom(selected);
+  if (event.key === "Backspace") zoom(callers(shown.zoomed).pop() || shown.cells[0]);
   if (event.key === "f" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); search(); }
 });
 svg.removeAttribute("viewBox");

@@ -2,7 +2,8 @@ use std::collections::HashMap;
 
 use profbridge_model::{Builder, Profile};
 
-use super::{FlameGraph, Layout};
+use super::{GraphStyle, draw};
+use crate::views::sums::Sums;
 
 /// The position and width of each function's cells in a picture, relative to the total.
 fn cells(svg: &str) -> HashMap<&str, (f64, f64)> {
@@ -37,10 +38,10 @@ fn tolerance() {
             builder.sample(stack, None, None, &[], &[weight]);
         }
     }
-    let mut graph = FlameGraph::default();
-    graph.add(&builder.finish().unwrap());
+    let mut sums = Sums::default();
+    sums.add(&builder.finish().unwrap());
     let mut svg = Vec::new();
-    graph.draw("title", Layout::default(), &mut svg).unwrap();
+    draw(&mut sums, "title", GraphStyle::default(), &mut svg).unwrap();
     let svg = String::from_utf8(svg).unwrap();
     let cells = cells(&svg);
     let within =

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use profbridge_model::thread::State;
 use profbridge_model::{Attribute, AttributeSetId, LinkId, Profile, Sample, Value, varint};
 
 use super::super::span::{self, Held, Named};
@@ -30,8 +31,15 @@ impl<'a> Encoder<'a> {
             }
             bytes(&mut message, 0x0a, &list);
             list.clear();
-            for profile in profiles {
+            for profile in profiles.iter().filter(|_| !self.has_states) {
                 varint::put(&mut list, total(&self.batch.sample(profile.samples.start + row)) as u64);
+            }
+            if self.has_states {
+                let is_waiting = State::of(self.dictionary, first.attributes) == Some(State::Waiting);
+                let value = total(&first) as u64;
+                for value in if is_waiting { [0, value] } else { [value, 0] } {
+                    varint::put(&mut list, value);
+                }
             }
             bytes(&mut message, 0x12, &list);
             self.left_out_times += u64::from(!first.timestamps_bytes().is_empty());

@@ -11,7 +11,7 @@ use super::images::Images;
 use super::in_app::{FrameOrigin, in_app};
 use super::limits::{MAX_FRAMES, MAX_STACK_FRAMES, MAX_STRING_BYTES};
 use super::module::{self, Roots};
-use super::naming::{Name, split};
+use super::naming::Name;
 use super::path::{basename, is_absolute};
 use super::program::Program;
 use super::report::Notes;
@@ -367,12 +367,7 @@ impl Frames {
         let path = source.path();
         let program = self.program.as_ref().filter(|_| runtime == Runtime::Python);
         let roots = Roots { configured: &rules.source_roots, program };
-        let mut name = split(runtime, &source.name);
-        if !source.module.is_empty() {
-            name.module = source.module.into();
-        } else if name.module.is_empty() {
-            name.module = module::of(runtime, &name, source.file, roots);
-        }
+        let mut name = module::qualified_name(runtime, &source, roots);
         let place = FrameOrigin {
             function: &name.function,
             module: &name.module,

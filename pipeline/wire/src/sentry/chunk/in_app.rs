@@ -174,6 +174,24 @@ fn is_interpreter(package: &[u8]) -> bool {
     )
 }
 
+/// Whether a file contains an interpreter or a virtual machine.
+pub(super) fn is_virtual_machine(package: &[u8]) -> bool {
+    const LIBRARIES: [&[u8]; 10] = [
+        b"libpython",
+        b"libnode",
+        b"libruby",
+        b"libperl",
+        b"libphp",
+        b"libjvm",
+        b"libj9vm",
+        b"libcoreclr",
+        b"libluajit",
+        b"liblua",
+    ];
+    let package = package.strip_suffix(b" (deleted)").unwrap_or(package);
+    is_interpreter(package) || starts_with_any(basename(package), &LIBRARIES)
+}
+
 /// Whether a file is a system library: by folder (Filesystem Hierarchy Standard 3.0, `/lib`, `/usr/lib`), or by its
 /// usual name on Linux, since the eBPF profiler reports the file without its folder. Language packages count too, as
 /// they are in library folders.

@@ -8,7 +8,8 @@
 //! * `segments`: splits a window to limit the billed time and the size.
 //! * `plan`, `ledger`: choose the samples of a chunk so that Sentry attributes the sampled time.
 //! * `listing`: duplicates samples so that Sentry lists their functions.
-//! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: the fields of a frame.
+//! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: the fields of a frame. `origin`: the
+//!   same decision of what is own code, for pictures and lists.
 //! * `whole`: preserves a batch that already was a chunk.
 //! * `write`: the JSON. `check`: the final check.
 //!
@@ -26,6 +27,7 @@ mod listing;
 mod module;
 mod naming;
 mod observe;
+pub mod origin;
 mod overlap;
 mod path;
 mod plan;

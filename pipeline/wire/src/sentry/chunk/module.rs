@@ -12,10 +12,11 @@
 
 use std::borrow::Cow;
 
-use super::naming::Name;
+use super::naming::{Name, split};
 use super::path::is_absolute;
 use super::program::Program;
 use super::runtime::Runtime;
+use super::source::Source;
 
 /// Conventional roots: the working folders of container images (docker-library's `/usr/src/app`, buildpacks' and
 /// devcontainers' `/workspace`, AWS Lambda's `/var/task`). An image has only one of them, and none contains another, so
@@ -91,9 +92,20 @@ fn folders(path: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     })
 }
 
+/// The name of a frame's function, and its module: the producer's, or else from the name, or else from the file.
+pub(super) fn qualified_name<'s>(runtime: Runtime, source: &'s Source<'_>, roots: Roots<'_>) -> Name<'s> {
+    let mut name = split(runtime, &source.name);
+    if !source.module.is_empty() {
+        name.module = source.module.into();
+    } else if name.module.is_empty() {
+        name.module = of(runtime, &name, source.file, roots);
+    }
+    name
+}
+
 /// The module of a function in this file, whose path is as the producer wrote it. Empty if there is no file, or if no
 /// module is needed.
-pub(super) fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
+fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if path.is_empty() {
         return path.into();
     }

@@ -97,6 +97,15 @@ impl Runtime {
         }
     }
 
+    /// The runtime of a location.
+    pub(super) fn of_location(dictionary: &Dictionary, location: &Location) -> Self {
+        let named = location.attributes.and_then(|attributes| Self::named(dictionary, attributes));
+        match named.unwrap_or_else(|| Self::guessed(dictionary, location)) {
+            Runtime::Native => Self::compiled(dictionary, location).unwrap_or(Runtime::Native),
+            runtime => runtime,
+        }
+    }
+
     /// The runtime of a location whose attributes do not name it.
     pub(super) fn guessed(dictionary: &Dictionary, location: &Location) -> Self {
         let function = dictionary.lines(location).first().and_then(|line| line.function);

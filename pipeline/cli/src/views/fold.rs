@@ -1,0 +1,235 @@
+//! Folds stacks to what a person reads: the program's own functions, with what they call in libraries as one frame.
+//!
+//! Machine code of interpreters, the C library and the kernel is dropped, and its time counts for the function that
+//! called it, as in py-spy. Libraries that call the program's own code become one frame (`via fastapi, anyio`), and those
+//! that it calls one frame with the function that was called (`dumps (json)`). At the end of a blocked thread's stack stands
+//! what it waits for. Raw stacks stay available.
+
+#[cfg(test)]
+mod tests;
+
+use profbridge_wire::sentry::chunk::origin::CodeOrigin;
+
+use super::packages::package;
+use super::stacks::{Function, Node, Stacks};
+use super::waits::WaitReason;
+
+/// The root of stacks without any function of the program.
+pub(crate) const NO_OWN_CODE: &str = "[no own code]";
+
+/// The frame in place of callers that are not known.
+pub(crate) const CALLERS_NOT_KNOWN: &str = "[callers not known]";
+
+/// Stands for the work of a garbage collector.
+const GARBAGE_COLLECTOR: &str = "[garbage collector]";
+
+/// How many packages above own code are named.
+const MOST_VIA: usize = 3;
+
+/// The part that a frame has in folding.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    /// The program's own function.
+    Own,
+    /// A function of a library.
+    Library,
+    /// Its time counts for its caller: the C library, an interpreter, the kernel.
+    Caller,
+    /// Stands for no function.
+    Placeholder,
+    /// The garbage collector of an interpreter.
+    Collector,
+}
+
+impl Part {
+    fn of(function: &Function) -> Self {
+        if function.is_placeholder() {
+            return Self::Placeholder;
+        }
+        match function.origin {
+            CodeOrigin::Own => Self::Own,
+            CodeOrigin::Kernel => Self::Caller,
+            CodeOrigin::Interpreter if is_collector(&function.name) => Self::Collector,
+            CodeOrigin::Interpreter => Self::Caller,
+            CodeOrigin::Library if is_c_library(&function.module) && !function.is_interpreted => Self::Caller,
+            CodeOrigin::Library => Self::Library,
+        }
+    }
+}
+
+/// Functions that an interpreter's garbage collector enters by: CPython, Ruby, PHP, V8.
+fn is_collector(name: &str) -> bool {
+    const STARTS: [&str; 8] = [
+        "gc_collect",
+        "_PyGC_",
+        "PyGC_Collect",
+        "rb_gc",
+        "gc_start",
+        "zend_gc_",
+        "v8::internal::Heap::CollectGarbage",
+        "v8::internal::ScavengerCollector",
+    ];
+    STARTS.iter().any(|start| name.starts_with(start))
+}
+
+/// The libraries that every program calls, by file: they start its threads and make its system calls.
+fn is_c_library(module: &str) -> bool {
+    const NAMES: [&str; 8] = ["libc", "libm", "libpthread", "libdl", "librt", "libstdc++", "libgcc_s", "linux-vdso"];
+    let rest = NAMES.iter().find_map(|name| module.strip_prefix(name));
+    rest.is_some_and(|rest| rest.starts_with(['.', '-'])) || module.starts_with("ld-") || module.starts_with("[vdso")
+}
+
+impl Stacks {
+    /// The folded form of a stack; of a blocked thread, with what it waits for. If there is no room for it, the stack
+    /// itself.
+    pub(crate) fn fold(&mut self, node: Node, is_waiting: bool) -> Node {
+        if let Some(&known) = self.folded.get(&(node, is_waiting)) {
+            return known;
+        }
+        let folded = self.fold_anew(node, is_waiting).unwrap_or(node);
+        self.folded.insert((node, is_waiting), folded);
+        folded
+    }
+
+    fn fold_anew(&mut self, node: Node, is_waiting: bool) -> Option<Node> {
+        let path = self.path(node);
+        let parts: Vec<Part> = path.iter().map(|&function| Part::of(self.get(function))).collect();
+        let is_code = |part: &Part| matches!(part, Part::Own | Part::Library);
+        let is_interpreted = path.iter().any(|&function| self.get(function).is_interpreted);
+        // What an interpreter's own code calls before the first interpreted function only starts it.
+        let start = match is_interpreted {
+            true => path.iter().position(|&function| self.get(function).is_interpreted),
+            false => parts.iter().position(is_code),
+        };
+        let first_own = parts.iter().enumerate().position(|(at, part)| *part == Part::Own && Some(at) >= start);
+        let mut folded = Folded { stacks: self, node: Node::ROOT, last: None };
+        for (&function, _) in path.iter().zip(&parts).filter(|(_, part)| **part == Part::Placeholder) {
+            // What is not known about the callers stands at the root.
+            if &*folded.stacks.get(function).name == CALLERS_NOT_KNOWN {
+                folded.push(function)?;
+            }
+        }
+        let Some(start) = start else {
+            // Nothing but machinery: the innermost function says most.
+            let leaf = (0..path.len()).rev().find(|&at| parts[at] != Part::Placeholder).filter(|_| !is_waiting);
+            if let Some(at) = leaf {
+                folded.push_new(NO_OWN_CODE.to_owned(), None)?;
+                folded.push(path[at])?;
+            }
+            return folded.finish(&path, &parts, is_waiting);
+        };
+        let mut rest = start;
+        for own in (start..path.len()).filter(|&at| parts[at] == Part::Own) {
+            // Libraries above own code start it, and between two of its functions they connect them.
+            if is_interpreted || Some(own) == first_own {
+                folded.push_via(&path[rest..own], &parts[rest..own])?;
+            }
+            folded.push(path[own])?;
+            rest = own + 1;
+        }
+        if first_own.is_none() {
+            folded.push_new(NO_OWN_CODE.to_owned(), None)?;
+        }
+        for at in rest..path.len() {
+            match parts[at] {
+                Part::Library => folded.push_library(path[at])?,
+                Part::Collector => folded.push_new(GARBAGE_COLLECTOR.to_owned(), None)?,
+                Part::Own | Part::Caller | Part::Placeholder => {}
+            }
+        }
+        folded.finish(&path, &parts, is_waiting)
+    }
+}
+
+/// A folded stack, from its root.
+struct Folded<'a> {
+    stacks: &'a mut Stacks,
+    node: Node,
+    /// The library of the last frame, if that is a library's.
+    last: Option<Box<str>>,
+}
+
+impl Folded<'_> {
+    fn push(&mut self, function: u32) -> Option<()> {
+        self.node = self.stacks.child(self.node, function)?;
+        self.last = None;
+        Some(())
+    }
+
+    /// Adds a frame with a name of its own, in the file of a function. Equal ones in a row are one.
+    fn push_new(&mut self, name: String, of: Option<u32>) -> Option<()> {
+        if self.stacks.innermost(self.node).is_some_and(|last| *last.name == *name) {
+            return Some(());
+        }
+        let function = match of {
+            Some(function) => Function {
+                name: name.into(),
+                origin: CodeOrigin::Library,
+                is_folded: true,
+                ..self.stacks.get(function).clone()
+            },
+            None => Function { is_folded: true, ..Function::placeholder(&name) },
+        };
+        let function = self.stacks.function(function)?;
+        self.push(function)
+    }
+
+    /// The libraries above own code, as one frame.
+    fn push_via(&mut self, path: &[u32], parts: &[Part]) -> Option<()> {
+        let mut packages: Vec<Box<str>> = Vec::new();
+        for (&function, _) in path.iter().zip(parts).rev().filter(|(_, part)| **part == Part::Library) {
+            let package = package(self.stacks.get(function), self.stacks.label_of(function));
+            if !package.is_empty() && !packages.contains(&package) && packages.len() < MOST_VIA {
+                packages.push(package);
+            }
+        }
+        if packages.is_empty() { Some(()) } else { self.push_new(format!("via {}", packages.join(", ")), None) }
+    }
+
+    /// A function of a library: of consecutive ones of a library, only the first stands in the stack. A library that is
+    /// called by an extension module belongs to the extension's function.
+    fn push_library(&mut self, function: u32) -> Option<()> {
+        let of = self.stacks.get(function);
+        let (package, is_interpreted) = (package(of, self.stacks.label_of(function)), of.is_interpreted);
+        match &self.last {
+            Some(last) if *last == package => return Some(()),
+            // `pbkdf2_hmac (_hashlib)` calls `PKCS5_PBKDF2_HMAC (libcrypto)`.
+            Some(last) if !is_interpreted && last.starts_with('_') && !last.contains(' ') => {
+                let (caller, extension) = self.stacks.edge(self.node)?;
+                let name = self.stacks.get(extension).name.split(" (").next().unwrap_or_default();
+                let name = format!("{name} → {package}");
+                self.node = caller;
+                self.push_new(name, Some(extension))?;
+                self.last = Some(format!("{package} ").into());
+                return Some(());
+            }
+            // Native libraries below another one explain nothing more.
+            Some(_) if !is_interpreted => return Some(()),
+            _ => {}
+        }
+        let label = self.stacks.label_of(function);
+        let is_nameless = label.starts_with('[') || label.contains("+0x");
+        let name = match (is_nameless, package.is_empty()) {
+            (true, false) => package.to_string(),
+            (_, true) => label.to_owned(),
+            (false, false) => format!("{label} ({package})"),
+        };
+        self.push_new(name, Some(function))?;
+        self.last = Some(package);
+        Some(())
+    }
+
+    /// Adds what a thread waits for, or placeholders that explain the time of a running one.
+    fn finish(mut self, path: &[u32], parts: &[Part], is_waiting: bool) -> Option<Node> {
+        if is_waiting {
+            let functions = path.iter().rev().map(|&function| self.stacks.get(function));
+            let reason = WaitReason::of(functions).frame();
+            self.push_new(reason.to_owned(), None)?;
+        } else if let (Some(&function), Some(Part::Placeholder)) = (path.last(), parts.last())
+            && &*self.stacks.get(function).name != CALLERS_NOT_KNOWN
+        {
+            self.push(function)?;
+        }
+        Some(self.node)
+    }
+}

@@ -1,0 +1,177 @@
+//! Adds up the time, or the values of another type, of stacks by state and process.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use profbridge_model::{Profiles, Reason};
+
+use profbridge_wire::folded::CalledBy;
+
+use super::reading::{MOST_WEIGHT, Reading, State};
+use super::stacks::Node;
+
+/// The most lines of functions that are distinguished.
+const MOST_LINES: usize = 1 << 20;
+
+/// The summed stacks of any number of batches.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    /// Resolved samples, and what was lost.
+    pub(crate) reading: Reading,
+    /// Weights of stacks, by state and process.
+    weights: BTreeMap<(State, u32), HashMap<Node, u64>>,
+    /// The number of observations of stacks, by state.
+    observations: HashMap<(State, Node), u64>,
+    /// Start and end of all profiles with a duration, in nanoseconds since the Unix epoch.
+    span: Option<(u64, u64)>,
+    /// Weights of the lines of own code while threads ran, or of other values, by function and line.
+    lines: HashMap<(u32, u32), u64>,
+    /// The sum of all values.
+    sum: u64,
+}
+
+impl Sums {
+    /// Empty sums, with processes named in this way.
+    pub(crate) fn named_by(called_by: CalledBy) -> Self {
+        Self { reading: Reading::named_by(called_by), ..Self::default() }
+    }
+
+    /// Adds a batch.
+    pub(crate) fn add(&mut self, batch: &Profiles) {
+        for profile in batch.profiles().filter(|profile| profile.duration_nano > 0) {
+            let (start, end) = (profile.time_unix_nano, profile.time_unix_nano.saturating_add(profile.duration_nano));
+            let (first, last) = self.span.unwrap_or((start, end));
+            self.span = Some((first.min(start), last.max(end)));
+        }
+        let Self { reading, weights, observations, lines, sum, .. } = self;
+        let mut observed = Vec::new();
+        let (mut refused, mut negative) = (0, 0);
+        reading.read(batch, |one| {
+            let mut weight = 0;
+            let mut count = 0;
+            one.each(|_, value| {
+                count += 1;
+                if value < 0 {
+                    negative += 1;
+                    return;
+                }
+                let with_it = |value| sum.checked_add(value).filter(|&sum| sum <= MOST_WEIGHT);
+                match u64::try_from(value).ok().and_then(|value| Some((value, with_it(value)?))) {
+                    Some((value, with_it)) => {
+                        *sum = with_it;
+                        weight += value;
+                    }
+                    None => refused += 1,
+                }
+            });
+            for line in one.lines.iter().filter(|_| one.state != State::Waiting) {
+                if lines.len() < MOST_LINES || lines.contains_key(line) {
+                    *lines.entry(*line).or_default() += weight;
+                }
+            }
+            *observations.entry((one.state, one.node)).or_default() += count;
+            observed.push((one.state, one.thread, one.node, weight));
+        });
+        reading.losses.add_observations(Reason::LimitExceeded, refused);
+        reading.losses.add_observations(Reason::NegativeValue, negative);
+        for (state, thread, node, weight) in observed {
+            let process = reading.threads[thread as usize].process;
+            *weights.entry((state, process)).or_default().entry(node).or_default() += weight;
+        }
+    }
+
+    /// The time from the start to the end of all profiles, in nanoseconds; `None` if none has a duration.
+    pub(crate) fn span_nano(&self) -> Option<u64> {
+        self.span.map(|(start, end)| end - start)
+    }
+
+    /// The number of observations of the stacks of a state: as they were sampled, or folded.
+    pub(crate) fn counted(&mut self, state: State, is_folded: bool) -> HashMap<Node, u64> {
+        let Self { reading, observations, .. } = self;
+        let mut counts = HashMap::new();
+        for (&(_, node), &count) in observations.iter().filter(|((of, _), _)| *of == state) {
+            let node = if is_folded { reading.stacks.fold(node, state == State::Waiting) } else { node };
+            *counts.entry(node).or_default() += count;
+        }
+        counts
+    }
+
+    /// Empty sums that use the same numbers for functions and stacks. These keep their sums, but no functions.
+    pub(crate) fn next(&mut self) -> Self {
+        let mut reading = std::mem::take(&mut self.reading);
+        (reading.losses, reading.not_shown) = Default::default();
+        Self { reading, ..Self::default() }
+    }
+
+    /// How many stacks have a weight; `None` if there are none.
+    pub(crate) fn stacks(&self) -> Option<usize> {
+        let count = self.weights.values().flat_map(HashMap::values).filter(|&&weight| weight > 0).count();
+        (count > 0).then_some(count)
+    }
+
+    /// The states and types that have stacks.
+    pub(crate) fn states(&self) -> BTreeSet<State> {
+        self.weights.keys().map(|&(state, _)| state).collect()
+    }
+
+    /// The processes that have stacks of a state, by number.
+    pub(crate) fn processes(&self, state: State) -> impl Iterator<Item = u32> {
+        self.weights.keys().filter(move |(of, _)| *of == state).map(|&(_, process)| process)
+    }
+
+    /// The names of the value types that are not thread time.
+    pub(crate) fn types(&self) -> String {
+        let types: Vec<String> = self.reading.types.iter().map(ToString::to_string).collect();
+        if types.is_empty() { String::new() } else { format!(" of {}", types.join(" and ")) }
+    }
+
+    /// The total of a state.
+    pub(crate) fn total(&self, state: State) -> u64 {
+        self.processes(state).map(|process| self.total_of(state, process)).sum()
+    }
+
+    /// The total of a state in a process.
+    pub(crate) fn total_of(&self, state: State, process: u32) -> u64 {
+        self.weights.get(&(state, process)).into_iter().flat_map(HashMap::values).sum()
+    }
+
+    /// The total of a state in stacks with a function of this name.
+    pub(crate) fn total_with(&self, state: State, name: &str) -> u64 {
+        let stacks = &self.reading.stacks;
+        let functions: Vec<bool> = stacks.functions().map(|(function, _)| &*function.name == name).collect();
+        let of = self.weights.iter().filter(|((known, _), _)| *known == state).flat_map(|(_, weights)| weights);
+        let with = of.filter(|(node, _)| stacks.path(**node).iter().any(|&function| functions[function as usize]));
+        with.map(|(_, weight)| weight).sum()
+    }
+
+    /// The stacks of a state in all processes with their weights: as they were sampled, or folded.
+    pub(crate) fn weighed_in_all(&mut self, state: State, is_folded: bool) -> Vec<(Node, u64)> {
+        let processes: Vec<u32> = self.processes(state).collect();
+        let mut all: HashMap<Node, u64> = HashMap::new();
+        for (node, weight) in processes.into_iter().flat_map(|process| self.weighed(state, process, is_folded)) {
+            *all.entry(node).or_default() += weight;
+        }
+        all.into_iter().collect()
+    }
+
+    /// The stacks of a state in a process with their weights: as they were sampled, or folded.
+    pub(crate) fn weighed(&mut self, state: State, process: u32, is_folded: bool) -> Vec<(Node, u64)> {
+        let Self { reading, weights, .. } = self;
+        let weights = weights.get(&(state, process)).into_iter().flatten().filter(|&(_, &weight)| weight > 0);
+        let mut folded: HashMap<Node, u64> = HashMap::new();
+        for (&node, &weight) in weights {
+            let node = if is_folded { reading.stacks.fold(node, state == State::Waiting) } else { node };
+            *folded.entry(node).or_default() += weight;
+        }
+        folded.into_iter().collect()
+    }
+
+    /// For each function of own code, the line with the largest weight.
+    pub(crate) fn hottest_lines(&self) -> HashMap<u32, u32> {
+        let mut hottest: HashMap<u32, (u64, std::cmp::Reverse<u32>)> = HashMap::new();
+        for (&(function, line), &weight) in &self.lines {
+            let known = hottest.entry(function).or_default();
+            *known = (*known).max((weight, std::cmp::Reverse(line)));
+        }
+        hottest.into_iter().map(|(function, (_, line))| (function, line.0)).collect()
+    }
+}

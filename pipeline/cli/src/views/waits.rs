@@ -1,0 +1,216 @@
+//! What a blocked thread waits for, by the functions on its stack.
+
+use super::stacks::Function;
+
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum WaitReason {
+    /// A processor.
+    Processor,
+    /// The lock of Python's interpreter.
+    Gil,
+    /// The lock of Ruby's virtual machine.
+    Gvl,
+    /// A lock, a condition variable, a semaphore or a queue.
+    Lock,
+    /// A file, pipe or socket, in a call that reads or writes it.
+    Transfer,
+    /// A page of memory.
+    Page,
+    /// A child process.
+    Child,
+    /// Events of any of several descriptors, as event loops do.
+    Poll,
+    /// A new connection.
+    Connection,
+    /// A time.
+    Sleep,
+    /// A signal.
+    Signal,
+    /// A debugger, or a signal that stopped the process.
+    Stopped,
+    /// Something that the stack does not tell.
+    Unknown,
+}
+
+/// How many functions from the innermost one on may tell the reason.
+const MOST_FUNCTIONS: usize = 16;
+
+/// Functions that name the reason wherever they are among the innermost ones, since they wait by other means: a
+/// condition variable for the GIL, `select` for a sleep.
+const OUTER: [(&str, WaitReason); 16] = [
+    ("take_gil", WaitReason::Gil),
+    ("thread_sched_to_running", WaitReason::Gvl),
+    ("thread_sched_wait_running", WaitReason::Gvl),
+    ("gvl_acquire", WaitReason::Gvl),
+    ("pysleep", WaitReason::Sleep),
+    ("time_sleep", WaitReason::Sleep),
+    ("sleep_timespec", WaitReason::Sleep),
+    ("sleep_hrtime", WaitReason::Sleep),
+    ("JVM_Sleep", WaitReason::Sleep),
+    ("zif_sleep", WaitReason::Sleep),
+    ("zif_usleep", WaitReason::Sleep),
+    ("time.Sleep", WaitReason::Sleep),
+    ("std::thread::sleep", WaitReason::Sleep),
+    ("runtime.netpoll", WaitReason::Poll),
+    ("uv__io_poll", WaitReason::Poll),
+    ("do_page_fault", WaitReason::Page),
+];
+
+impl WaitReason {
+    /// The reason by the functions of a stack, innermost first.
+    pub(crate) fn of<'a>(leaf_first: impl Iterator<Item = &'a Function>) -> Self {
+        let mut found = None;
+        for (at, function) in leaf_first.take(MOST_FUNCTIONS).enumerate() {
+            if function.is_placeholder() {
+                match &*function.name {
+                    "[waiting for a processor]" => return Self::Processor,
+                    "[stopped]" => return Self::Stopped,
+                    "[waiting, not seen]" | "[unseen threads]" | "[no sampler process]" => return Self::Unknown,
+                    _ => {}
+                }
+                continue;
+            }
+            let name = bare(&function.name);
+            if let Some((_, reason)) = OUTER.iter().find(|(outer, _)| name == *outer || &*function.name == *outer) {
+                return *reason;
+            }
+            // An interpreted function above the call waits by the call.
+            if function.is_interpreted && at > 0 && found.is_some() {
+                break;
+            }
+            found = found.or_else(|| Self::of_call(name));
+        }
+        found.unwrap_or(Self::Unknown)
+    }
+
+    /// The reason by the name of a system call, or of the C library's function for it.
+    fn of_call(name: &str) -> Option<Self> {
+        let name = name.strip_suffix("_cancel").or_else(|| name.strip_suffix("_nocancel")).unwrap_or(name);
+        Some(match name {
+            "nanosleep" | "clock_nanosleep" | "clock_nanosleep_time64" | "usleep" | "sleep" => Self::Sleep,
+            "epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "poll" | "ppoll" | "select" | "pselect" | "pselect6"
+            | "io_uring_enter" | "io_getevents" => Self::Poll,
+            "accept" | "accept4" => Self::Connection,
+            "wait" | "wait3" | "wait4" | "waitid" | "waitpid" => Self::Child,
+            "read" | "readv" | "pread" | "pread64" | "preadv" | "write" | "writev" | "pwrite" | "pwrite64"
+            | "pwritev" | "recv" | "recvfrom" | "recvmsg" | "recvmmsg" | "send" | "sendto" | "sendmsg" | "sendmmsg"
+            | "sendfile" | "sendfile64" | "splice" | "connect" | "fsync" | "fdatasync" | "sync_file_range" | "open"
+            | "open64" | "openat" | "openat64" | "close" | "fstat" | "stat" | "lstat" | "fstatat" | "newfstatat"
+            | "statx" | "getdents" | "getdents64" | "unlink" | "rename" | "flock" | "ftruncate" => Self::Transfer,
+            "sigwait" | "sigwaitinfo" | "sigtimedwait" | "rt_sigtimedwait" | "sigsuspend" | "pause" => Self::Signal,
+            _ if [
+                "futex",
+                "lll_lock",
+                "pthread_cond",
+                "pthread_mutex",
+                "pthread_rwlock",
+                "sem_",
+                "pthread_join",
+                "pthread_clockjoin",
+                "uv_cond",
+                "uv_sem",
+                "runtime.futex",
+                "runtime.semasleep",
+            ]
+            .iter()
+            .any(|part| name.starts_with(part)) =>
+            {
+                Self::Lock
+            }
+            _ => return None,
+        })
+    }
+
+    /// Its name for people.
+    pub(crate) fn name(self) -> &'static str {
+        let name = self.frame().trim_matches(['[', ']']).trim_start_matches("waiting for ");
+        ["a ", "the "].iter().find_map(|article| name.strip_prefix(article)).unwrap_or(name)
+    }
+
+    /// The frame at the end of a folded stack.
+    pub(crate) fn frame(self) -> &'static str {
+        match self {
+            Self::Processor => "[waiting for a processor]",
+            Self::Gil => "[waiting for the GIL]",
+            Self::Gvl => "[waiting for the GVL]",
+            Self::Lock => "[waiting for a lock]",
+            Self::Transfer => "[waiting for a file or socket]",
+            Self::Page => "[waiting for a page of memory]",
+            Self::Child => "[waiting for a child process]",
+            Self::Poll => "[waiting for events]",
+            Self::Connection => "[waiting for a connection]",
+            Self::Sleep => "[sleeping]",
+            Self::Signal => "[waiting for a signal]",
+            Self::Stopped => "[stopped]",
+            Self::Unknown => "[waiting]",
+        }
+    }
+
+    /// The reason that a frame of a folded stack names.
+    pub(crate) fn of_frame(name: &str) -> Option<Self> {
+        const ALL: [WaitReason; 13] = [
+            WaitReason::Processor,
+            WaitReason::Gil,
+            WaitReason::Gvl,
+            WaitReason::Lock,
+            WaitReason::Transfer,
+            WaitReason::Page,
+            WaitReason::Child,
+            WaitReason::Poll,
+            WaitReason::Connection,
+            WaitReason::Sleep,
+            WaitReason::Signal,
+            WaitReason::Stopped,
+            WaitReason::Unknown,
+        ];
+        ALL.into_iter().find(|reason| reason.frame() == name)
+    }
+}
+
+/// A function's name without the marks of the C library's variants: `__GI___libc_read@@GLIBC_2.2.5` is `read`.
+fn bare(name: &str) -> &str {
+    let mut name = name.split('@').next().unwrap_or_default();
+    loop {
+        let trimmed = name.trim_start_matches('_');
+        let rest = ["GI_", "libc_", "new_", "old_", "internal_sys"].iter().find_map(|mark| trimmed.strip_prefix(mark));
+        match rest {
+            Some(rest) => name = rest,
+            None => return trimmed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Guarantees: waits are told apart by the call they wait in and, where that serves several purposes, by who calls.
+    #[test]
+    fn reasons() {
+        for (expected, names) in [
+            (WaitReason::Sleep, &["__GI___clock_nanosleep", "time_sleep", "main"][..]),
+            (WaitReason::Sleep, &["__select", "pysleep"]),
+            (WaitReason::Gil, &["__futex_abstimed_wait_common64", "pthread_cond_timedwait@@GLIBC_2.3.2", "take_gil"]),
+            (WaitReason::Gvl, &["futex_wait", "pthread_cond_wait", "thread_sched_to_running"]),
+            (WaitReason::Lock, &["__lll_lock_wait", "pthread_mutex_lock"]),
+            (WaitReason::Lock, &["[libc.so.6]+0x91000", "pthread_cond_wait"]),
+            (WaitReason::Poll, &["epoll_wait", "uv__io_poll"]),
+            (WaitReason::Connection, &["accept4"]),
+            (WaitReason::Transfer, &["__libc_recv", "sock_recv"]),
+            (WaitReason::Child, &["__GI___wait4"]),
+            (WaitReason::Processor, &["[waiting for a processor]", "read"]),
+            (WaitReason::Unknown, &["handle", "main"]),
+            (WaitReason::Unknown, &[]),
+        ] {
+            let functions: Vec<Function> = names
+                .iter()
+                .map(|name| Function {
+                    module: if name.starts_with("[waiting") { "" } else { "libc.so.6" }.into(),
+                    ..Function::placeholder(name)
+                })
+                .collect();
+            assert_eq!(WaitReason::of(functions.iter()), expected, "{names:?}");
+        }
+    }
+}
