@@ -2,14 +2,16 @@
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use profbridge_model::{LocationId, Profiles, Value};
 use profbridge_testkit::T0;
 use profbridge_testkit::releases::messages::{Function, Label, Location, Mapping, Profile, Sample, Tables, ValueType};
 use profbridge_testkit::releases::{Release::*, Way};
-use profbridge_wire::otlp::{Decoded, EncodeOptions, Layout, Limits, decode, encode};
+use profbridge_wire::otlp::{Decoded, Layout, Limits, decode};
+
+use super::older::{one_profile, small};
+use crate::attributes::{pair, text};
 
 fn read(layout: Layout, bytes: Vec<u8>) -> Decoded {
     let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
@@ -30,30 +32,18 @@ fn observed(batch: &Profiles) -> Vec<Vec<(Vec<u64>, Vec<i64>)>> {
     batch.profiles().map(|profile| samples(profile).collect()).collect()
 }
 
-/// A request of one profile with one location, and with these strings behind the empty one.
+/// A request of one profile with these strings behind the empty one.
 fn request(strings: &[&str]) -> ExportProfilesServiceRequest {
-    let sample = proto::Sample { stack_index: 1, timestamps_unix_nano: vec![T0], ..Default::default() };
-    let profile = proto::Profile {
-        samples: vec![sample],
-        time_unix_nano: T0,
-        duration_nano: 1_000,
-        profile_id: vec![7; 16],
-        ..Default::default()
-    };
-    let scope = proto::ScopeProfiles { profiles: vec![profile], ..Default::default() };
-    let dictionary = proto::ProfilesDictionary {
-        mapping_table: vec![proto::Mapping::default()],
-        location_table: vec![proto::Location::default(), proto::Location { address: 5, ..Default::default() }],
-        stack_table: vec![proto::Stack::default(), proto::Stack { location_indices: vec![1] }],
-        string_table: [""].iter().chain(strings).map(|&text| text.to_owned()).collect(),
-        attribute_table: vec![proto::KeyValueAndUnit::default()],
-        link_table: vec![proto::Link::default()],
-        ..Default::default()
-    };
-    ExportProfilesServiceRequest {
-        resource_profiles: vec![proto::ResourceProfiles { scope_profiles: vec![scope], ..Default::default() }],
-        dictionary: Some(dictionary),
-    }
+    let mut request = small(0);
+    let tables = request.dictionary.as_mut().unwrap();
+    tables.string_table.extend(strings.iter().map(|&text| text.to_owned()));
+    tables.attribute_table.truncate(1);
+    tables.location_table.push(proto::Location { address: 5, ..Default::default() });
+    tables.stack_table.push(proto::Stack { location_indices: vec![1] });
+    let profile = one_profile(&mut request);
+    (profile.time_unix_nano, profile.duration_nano, profile.profile_id) = (T0, 1_000, vec![7; 16]);
+    profile.samples[0] = proto::Sample { stack_index: 1, timestamps_unix_nano: vec![T0], ..Default::default() };
+    request
 }
 
 const TYPES: [&str; 4] = ["samples", "count", "cpu", "nanoseconds"];
@@ -136,28 +126,6 @@ fn a_profile_for_each_type() {
         profile.samples[0].values = vec![2, 30];
     });
     assert!(refused(Layout::V1_7, bytes).contains("sample_type.unit_strindex: index 99 is out of range"));
-}
-
-/// Guarantees: index 0 is the first element of a table where it stands, and none where it does not.
-/// rule: otep-0239#mappings, otep-0239#link-table, otep-0239#location-mapping
-#[test]
-fn index_0_has_presence() {
-    let mut request = request(&["libc.so"]);
-    let dictionary = request.dictionary.as_mut().unwrap();
-    dictionary.mapping_table.push(proto::Mapping { filename_strindex: 1, ..Default::default() });
-    dictionary.link_table.push(proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] });
-    dictionary.location_table[1].mapping_index = 1;
-    request.resource_profiles[0].scope_profiles[0].profiles[0].samples[0].link_index = 1;
-    // Both become index 0 where the tables have no zero element, and one location has no mapping.
-    let batch = read(Layout::V1_7, V1_7.write_with(&request, Way::BARE, &|_| {})).profiles;
-    let dictionary = batch.dictionary();
-    let sample = batch.sample(0);
-    assert_eq!(dictionary.link(sample.link.unwrap()).trace_id, [1; 16]);
-    let location = dictionary.stack(sample.stack).next().flatten().unwrap();
-    let mapping = dictionary.location(location).mapping.unwrap();
-    assert_eq!(dictionary.string(dictionary.mapping(mapping).filename), "libc.so");
-    let bytes = V1_7.write_with(&request, Way::BARE, &|profile| profile.samples[0].link_index = None);
-    assert_eq!(read(Layout::V1_7, bytes).profiles.sample(0).link, None);
 }
 
 /// Guarantees: flags of mappings and locations, and comments, become the attributes that later releases have for them.
@@ -346,11 +314,7 @@ fn times_of_1_3() {
 /// rule: otep-0239#mappings
 #[test]
 fn the_main_binary_of_1_3() {
-    let attribute = |key: &str| KeyValue {
-        key: key.to_owned(),
-        value: Some(AnyValue { value: Some(any_value::Value::StringValue("x".to_owned())) }),
-        key_strindex: 0,
-    };
+    let attribute = |key: &str| pair(key, text("x"));
     let of = |file: &str, attributes: &[&str]| {
         let mut profile = profile(&[file]);
         profile.tables.mapping_table = vec![Mapping { filename_strindex: 1, ..Default::default() }];
@@ -389,13 +353,4 @@ fn own_tables_are_own() {
     assert_eq!((decoded.profiles.profiles().count(), decoded.refused_profiles()), (2, 1));
     let why = decoded.refused[0].invalid.to_string();
     assert!(why.contains("profiles[1].function_table[0].name_strindex: index 4 is out of range"), "{why}");
-}
-
-/// Guarantees: what was read of an older layout is written in the current one, and says the same there.
-#[test]
-fn it_leaves_as_1_10() {
-    let batch = read(Layout::V1_7, sample_1_7(&[(1, 2), (3, 4)], &[2, 30], &[T0, T0 + 1])).profiles;
-    let again = read(Layout::V1_10, encode(&batch, &EncodeOptions::default())).profiles;
-    assert_eq!(observed(&again), observed(&batch));
-    assert!(again.received.is_some() && batch.received.is_none());
 }

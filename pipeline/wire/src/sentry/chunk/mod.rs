@@ -45,7 +45,7 @@ mod whole;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use profbridge_model::{ProcessWindow, ProfilerId, Profiles, Reason};
 use uuid::Uuid;
