@@ -85,8 +85,8 @@ fn chunks_of(request: Bytes) -> Vec<serde_json::Value> {
     chunks
 }
 
-/// Guarantees: a capture of the eBPF profiler in 1.8 makes the same chunks as the same capture in 1.10, byte for byte but
-/// for their ids.
+/// Guarantees: a capture of the eBPF profiler in 1.8 makes the same chunks as the same capture in 1.10, byte for byte
+/// but for their ids.
 /// rule: differences#otlp-layouts
 #[test]
 fn captures_make_the_same_chunks() {

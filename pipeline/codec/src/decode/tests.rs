@@ -137,8 +137,8 @@ fn json(observations: u64) -> String {
 }
 
 /// Guarantees: each format is detected by its content and decoded with all observations and spans, plain or compressed:
-/// OTLP in protobuf and in JSON, alone, on several lines, as lines of messages and in frames, mixed; frames whose messages
-/// are compressed; envelopes and chunks.
+/// OTLP in protobuf and in JSON, alone, on several lines, as lines of messages and in frames, mixed; frames whose
+/// messages are compressed; envelopes and chunks.
 #[test]
 fn forms() {
     let (envelope, chunk) = captured();

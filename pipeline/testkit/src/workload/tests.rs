@@ -5,8 +5,8 @@ use prost::Message;
 use super::*;
 use crate::figures::Figures;
 
-/// Guarantees: `tiny`, `avg` and `ruby-deep` are within 10 % of the figures on the page of the benches. (`large` takes a
-/// minute in a debug build.)
+/// Guarantees: `tiny`, `avg` and `ruby-deep` are within 10 % of the figures on the page of the benches. (`large` takes
+/// a minute in a debug build.)
 #[test]
 fn shapes_are_as_wanted() {
     for (shape, wire_bytes, observations, samples, stacks, stack_indices) in [

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use profbridge_testkit::T0;
-use profbridge_testkit::releases::messages::Sample;
+use profbridge_testkit::releases::messages::EarlierSample;
 use profbridge_testkit::releases::{Release::*, Way};
 use profbridge_wire::otlp::delimited::frames;
-use profbridge_wire::otlp::{Kind, Limits, decode, sniff};
+use profbridge_wire::otlp::{ContentKind, Limits, decode, sniff};
 use prost::Message;
 
 use super::older::{one_profile, resources_only, small, unclear};
@@ -30,7 +30,7 @@ fn each_release() {
     let profile = one_profile(&mut request);
     (profile.time_unix_nano, profile.duration_nano, profile.profile_id) = (T0, 9, vec![0x87; 16]);
     profile.samples[0] = proto::Sample { stack_index: 1, timestamps_unix_nano: vec![T0], ..Default::default() };
-    let shapes: [fn(&mut Sample); 3] = [
+    let shapes: [fn(&mut EarlierSample); 3] = [
         |sample| sample.values.clear(),
         |sample| (sample.values, sample.timestamps_unix_nano) = (vec![1], Vec::new()),
         |sample| (sample.attribute_indices, sample.link_index) = (vec![1], Some(0)),
@@ -202,7 +202,7 @@ pub(crate) fn capture(name: &str) -> Option<Bytes> {
 fn real_capture_of_1_8() {
     let Some(file) = capture("ebpf-profiler.wire-1.8.otlp") else { return };
     let messages = match sniff(&file) {
-        Kind::Frames => frames(file).collect::<Result<Vec<_>, _>>().unwrap(),
+        ContentKind::Frames => frames(file).collect::<Result<Vec<_>, _>>().unwrap(),
         _ => vec![file],
     };
     for message in messages {

@@ -6,7 +6,7 @@ use opentelemetry_proto::tonic::profiles::v1development as proto;
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{Profile, Value};
 use profbridge_testkit::T0;
-use profbridge_testkit::releases::messages::ValueType;
+use profbridge_testkit::releases::messages::EarlierValueType;
 use profbridge_testkit::releases::{Release::*, Way, plain};
 use profbridge_testkit::workload::{self, Shape};
 use profbridge_wire::otlp::{DecodeError, Decoded, Layout, Limits, Signal, decode, decode_as, signal};
@@ -164,7 +164,7 @@ fn refused(bytes: Vec<u8>) -> String {
 fn temporality_of_1_8() {
     let with = |temporality| {
         V1_8.write_with(&small(3), Way::BARE, &|profile| {
-            profile.sample_type = vec![ValueType { aggregation_temporality: temporality, ..Default::default() }];
+            profile.sample_type = vec![EarlierValueType { aggregation_temporality: temporality, ..Default::default() }];
         })
     };
     for fine in [0, 1] {

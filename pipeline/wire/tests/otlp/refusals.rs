@@ -102,9 +102,9 @@ fn indices_of_a_profile() {
     }
 }
 
-/// Guarantees: a profile is refused whose sample has neither values nor times, or another number of values than of times;
-/// whose duration is negative when read as signed, or ends beyond 64 bits; or whose id has another length than 16. An id
-/// of zeros is none.
+/// Guarantees: a profile is refused whose sample has neither values nor times, or another number of values than of
+/// times; whose duration is negative when read as signed, or ends beyond 64 bits; or whose id has another length than
+/// 16. An id of zeros is none.
 /// rule: otep-0239#sample-values, otlp-profiles#sample-shape, otep-0239#end-time, otep-0239#duration
 /// rule: otep-0239#profile-id
 #[test]

@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
 use profbridge_model::spans::ProfilerLink;
 use profbridge_model::{ProfilerId, Spans};
-use profbridge_wire::sentry::transaction::{Resource, Source, root};
+use profbridge_wire::sentry::transaction::{NameSource, Resource, root};
 use profbridge_wire::sentry::transaction_envelope;
 use serde_json::{Value, json};
 
@@ -405,6 +405,6 @@ fn trace() {
         assert_eq!(write(&spans).notes.invalid_values, u64::from(expected.is_null()));
     }
     let url = of(texts(&[("http.request.method", "GET"), ("url.path", "/u/7")]));
-    assert_eq!(write(&url).summary.source, Source::Url);
+    assert_eq!(write(&url).summary.source, NameSource::Url);
     assert_eq!(trace_header(&url).get("transaction"), None);
 }

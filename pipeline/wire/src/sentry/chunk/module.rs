@@ -93,7 +93,7 @@ fn folders(path: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 
 /// The module of a function in this file, whose path is as the producer wrote it. Empty if there is no file, or if no
 /// module is needed.
-pub(super) fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
+pub(super) fn module_name<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if path.is_empty() {
         return path.into();
     }

@@ -374,10 +374,9 @@ fn what_merges() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: any two files in any folders, or equally named files of two languages, have two modules, except below
-    /// two conventional roots (see `what_merges`).
-    /// (Node's rule converts slashes to dots, so a folder with a dot can look like two: Sentry's own profiler does the
-    /// same.)
+    /// Guarantees: any two files in any folders, or equally named files of two languages, have two modules, except
+    /// below two conventional roots (see `what_merges`). (Node's rule converts slashes to dots, so a folder with a dot
+    /// can look like two: Sentry's own profiler does the same.)
     #[test]
     fn any_two_files(
         (left, right) in (path(), path()),

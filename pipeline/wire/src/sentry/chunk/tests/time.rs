@@ -67,7 +67,8 @@ fn lone_observation() {
 }
 
 /// Guarantees: an observation whose value is a time gets that time to the nanosecond (except `off_cpu` and similar
-/// types), although the distances of such events are almost the same: no timer jitter has to be bridged between them. If each is as long as the period, there is a timer.
+/// types), although the distances of such events are almost the same: no timer jitter has to be bridged between them.
+/// If each is as long as the period, there is a timer.
 #[test]
 fn events_are_exact() {
     let times = [0, 24, 50, 74].map(|at| START + at * MS);
