@@ -16,7 +16,6 @@ use crate::backend::sentry::split_envelope;
 use crate::client::{post, status};
 use crate::process::{Finished, Profbridge, command, finished, run};
 
-#[expect(dead_code, reason = "shared with the tests of the reader, which scramble what they write")]
 #[path = "../pipeline/wire/tests/pprof/arbitrary.rs"]
 mod any_pprof;
 #[path = "../pipeline/wire/tests/traces/arbitrary.rs"]

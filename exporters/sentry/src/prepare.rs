@@ -16,7 +16,7 @@ use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::chunk::ChunkSummary;
 use profbridge_wire::sentry::chunk::limits::MAX_CHUNK_NANOS;
 use profbridge_wire::sentry::envelope::{self, Ending, ItemHeader};
-use profbridge_wire::sentry::{Category, ClientReport, Told, rate_limit};
+use profbridge_wire::sentry::{Category, ClientReport, ResourceAttributes, rate_limit};
 
 use crate::destination::{AUTH, Destination, Zstd};
 use crate::destinations::TooMany;
@@ -264,8 +264,8 @@ fn billed(envelope: &Envelope) -> Duration {
 /// Turns spans into transactions and containers, one request each, for the project of their process. A pending client
 /// report is sent first, in an envelope of its own.
 pub(crate) fn spans(encoder: &mut Encoder, settings: &Settings, spans: &Spans, now: Now) -> Prepared<Meta> {
-    let route = |told: &Told<'_>| {
-        let number = routing::of_process(settings, told)?;
+    let route = |attributes: &ResourceAttributes<'_>| {
+        let number = routing::of_process(settings, attributes)?;
         let destination = settings.destinations.configured(number);
         let compression = compression(settings.compression, destination);
         Some(Target { number, dsn: Some(&destination.dsn), compression })

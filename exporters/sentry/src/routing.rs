@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use profbridge_model::Profiles;
 use profbridge_model::envelope::RequestMeta;
-use profbridge_wire::sentry::Told;
+use profbridge_wire::sentry::ResourceAttributes;
 
 use crate::Settings;
 use crate::destination::Destination;
@@ -47,23 +47,26 @@ pub(crate) fn of_client<'a>(
 /// Destination of profiles: the first batch with the routing attribute decides. Attributes that only the profiled
 /// program vouches for are ignored, so that no program chooses its project.
 pub(crate) fn of_profiles<'a>(settings: &Settings, batches: impl IntoIterator<Item = &'a Profiles>) -> Option<usize> {
-    project(settings, batches.into_iter().find_map(|batch| value(settings, &Told::of(batch).without_claims())))
+    project(
+        settings,
+        batches.into_iter().find_map(|batch| value(settings, &ResourceAttributes::of(batch).without_claims())),
+    )
 }
 
 /// Destination of a process's telemetry.
-pub(crate) fn of_process(settings: &Settings, told: &Told<'_>) -> Option<usize> {
-    project(settings, value(settings, told))
+pub(crate) fn of_process(settings: &Settings, attributes: &ResourceAttributes<'_>) -> Option<usize> {
+    project(settings, value(settings, attributes))
 }
 
 /// The routing attribute of a process: its own resource attribute, or one from its environment. A service name is
-/// normalized as for the release, see [`Told::service`].
-fn value(settings: &Settings, told: &Told<'_>) -> Option<String> {
+/// normalized as for the release, see [`ResourceAttributes::service`].
+fn value(settings: &Settings, attributes: &ResourceAttributes<'_>) -> Option<String> {
     if settings.routes.is_empty() {
         return None;
     }
     match settings.from_attribute.as_str() {
-        "service.name" => told.service(),
-        key => told.text(key),
+        "service.name" => attributes.service(),
+        key => attributes.text(key),
     }
 }
 

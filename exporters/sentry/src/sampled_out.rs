@@ -3,7 +3,7 @@
 
 use profbridge_model::{SampledOut, SampledOutCounts, Whose};
 use profbridge_wire::sentry::client_report::Discarded;
-use profbridge_wire::sentry::{Category, Told};
+use profbridge_wire::sentry::{Category, ResourceAttributes};
 
 use crate::Settings;
 use crate::routing::{self, Route};
@@ -13,8 +13,8 @@ pub(crate) fn count(settings: &Settings, what: &SampledOut) {
     let route = match &what.whose {
         Whose::Client { meta, profiles } => routing::of_client(settings, meta, profiles).ok().flatten(),
         Whose::Process(spans) => {
-            let told = spans.resources().first().map(|resource| Told::of_resource(spans, resource));
-            told.and_then(|told| routing::of_process(settings, &told)).map(Route::Configured)
+            let attributes = spans.resources().first().map(|resource| ResourceAttributes::of_resource(spans, resource));
+            attributes.and_then(|attributes| routing::of_process(settings, &attributes)).map(Route::Configured)
         }
     };
     let Some(route) = route else { return };

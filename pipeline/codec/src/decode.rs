@@ -23,7 +23,7 @@ use profbridge_wire::folded::{self, Counted};
 use profbridge_wire::foreign::{self, is_text};
 use profbridge_wire::otlp::delimited::frames;
 use profbridge_wire::otlp::sniff::is_pprof;
-use profbridge_wire::otlp::{Kind, Layout, Limits, sniff};
+use profbridge_wire::otlp::{ContentKind, Layout, Limits, sniff};
 use profbridge_wire::pprof;
 use profbridge_wire::sentry::chunk_reader;
 use profbridge_wire::sentry::envelope;
@@ -103,15 +103,15 @@ pub fn decode(
 ) -> Result<(), Refused> {
     let Options { limit, counted } = options;
     let coding = match sniff(&bytes) {
-        Kind::Gzip => Coding::Gzip,
-        Kind::Zstd => Coding::Zstd,
+        ContentKind::Gzip => Coding::Gzip,
+        ContentKind::Zstd => Coding::Zstd,
         _ => Coding::Identity,
     };
     let bytes = decompress(coding, bytes, limit).map_err(|error| Refused::by(name, &error))?;
     if bytes.is_empty() {
         return Err(Refused::new(name, "is empty"));
     }
-    let mut reader = Reader { name, limit, peer: name.into(), findings };
+    let mut reader = FileDecoder { name, limit, peer: name.into(), findings };
     // Checked first, because a stack may begin with a bracket like a JSON list.
     if folded::is_folded(&bytes) || folded::is_flat(&bytes, is_called_stacks(name)) {
         take(reader.folded(&bytes, counted)?.into());
@@ -125,25 +125,25 @@ pub fn decode(
         return Ok(());
     }
     match sniff(&bytes) {
-        Kind::Json if json::is_otlp(&bytes) => {
+        ContentKind::Json if json::is_otlp(&bytes) => {
             let messages = json::messages(&bytes).into_iter().map(|(line, text)| match line {
                 Some(line) => Ok((format!("{name}: line {line}"), text)),
                 None => Ok((name.to_owned(), text)),
             });
             reader.messages(messages, take)?;
         }
-        Kind::Json if is_chunk(&bytes) => {
+        ContentKind::Json if is_chunk(&bytes) => {
             let profiles = chunk_reader::read(&bytes).map_err(|error| match is_of_android(&bytes) {
                 true => Refused::new(name, ANDROID),
                 false => Refused::by(name, &error),
             })?;
             take(reader.with_peer(profiles).into());
         }
-        Kind::Json => {
+        ContentKind::Json => {
             let parsed = envelope::read(bytes).map_err(|error| Refused::by(name, &error))?;
             take(reader.with_views(parsed.envelope)?.into());
         }
-        Kind::Frames => {
+        ContentKind::Frames => {
             let messages = frames(bytes).enumerate().map(|(number, frame)| match frame {
                 Ok(frame) => Ok((format!("{name}: message {}", number + 1), frame)),
                 Err(error) => Err(Refused::by(name, &error)),
@@ -151,12 +151,12 @@ pub fn decode(
             reader.messages(messages, take)?;
         }
         // A line break is also the key of a request's first field.
-        Kind::Protobuf if !is_text(&bytes) => take(reader.request(bytes, name)?),
-        Kind::Gzip | Kind::Zstd => {
+        ContentKind::Protobuf if !is_text(&bytes) => take(reader.request(bytes, name)?),
+        ContentKind::Gzip | ContentKind::Zstd => {
             let hint = "unpack it once, with `gzip -d` or `zstd -d`";
             return Err(Refused::new(name, format!("is compressed twice\nhint: {hint}")));
         }
-        Kind::Protobuf | Kind::Unknown => return Err(Refused::new(name, unknown(coding))),
+        ContentKind::Protobuf | ContentKind::Unknown => return Err(Refused::new(name, unknown(coding))),
     }
     Ok(())
 }
@@ -201,7 +201,7 @@ const ANDROID: &str = "is a chunk of Sentry's for Android, whose profile is a tr
      supported\n\
      hint: the sample formats V1 and V2 are read; send it on to Sentry as it is, through the receiver `sentry`";
 
-struct Reader<'a> {
+struct FileDecoder<'a> {
     name: &'a str,
     /// Maximum size of a message in bytes, uncompressed.
     limit: usize,
@@ -210,7 +210,7 @@ struct Reader<'a> {
     findings: &'a mut Findings,
 }
 
-impl Reader<'_> {
+impl FileDecoder<'_> {
     fn with_peer(&self, mut profiles: Profiles) -> Profiles {
         profiles.peer = Some(Arc::clone(&self.peer));
         profiles

@@ -30,7 +30,7 @@ use crate::arena::{Arena, Full, TableWriter};
 use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Invalid, Line, Link, Location, Mapping, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MappingId, StackId, StringId};
-use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles, ValueType};
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, SampleIds, Scope, ScopeProfiles, ValueType};
 use crate::varint;
 
 /// Builds a batch from top to bottom: a resource, a scope in it, a profile in that, its samples.
@@ -205,7 +205,7 @@ impl Builder {
         self.scratch.clear();
         values.iter().for_each(|&value| varint::put(&mut self.scratch, value as u64));
         let values = self.put_scratch();
-        self.assembly.row(stack, attributes, link, timestamps, values);
+        self.assembly.row(SampleIds { stack, attributes, link }, timestamps, values);
     }
 
     fn put_scratch(&mut self) -> ByteRange {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::arena::{Carry, Full, Source, Store, Transfer};
 use crate::builder::Assembly;
 use crate::dictionary::{Attribute, Invalid};
-use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Sample, SampleIds, Scope, ScopeProfiles};
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Sample, Scope, ScopeProfiles};
 use crate::varint;
 
 #[cfg(test)]
@@ -93,13 +93,10 @@ impl<'a> Compact<'a> {
 
     /// Appends a sample of the batch with some of its timestamps and values.
     pub fn some_of(&mut self, sample: &Sample<'_>, timestamps: &[u8], values: &[u8]) {
-        let SampleIds { stack, attributes, link } = sample.ids();
-        let attributes = self.carry(|transfer, from, to| transfer.attribute_set(from, to, attributes));
-        let stack = self.carry(|transfer, from, to| transfer.stack(from, to, stack));
-        let link = self.carry(|transfer, from, to| transfer.link(from, to, link));
+        let ids = self.carry(|transfer, from, to| transfer.sample(from, to, sample.ids()));
         let timestamps = self.carry(|_, _, to| to.put(timestamps));
         let values = self.carry(|_, _, to| to.put(values));
-        self.assembly.row(stack, attributes, link, timestamps, values);
+        self.assembly.row(ids, timestamps, values);
     }
 
     /// Returns the batch.

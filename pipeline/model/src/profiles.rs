@@ -352,14 +352,7 @@ impl Profiles {
     /// One sample by its row.
     #[inline]
     pub fn sample(&self, row: u32) -> Sample<'_> {
-        let row = row as usize;
-        Sample {
-            stack: self.samples.stack[row],
-            attributes: self.samples.attributes[row],
-            link: self.samples.link[row],
-            timestamps: self.dictionary.bytes(self.samples.timestamps[row]),
-            values: self.dictionary.bytes(self.samples.values_at(row)),
-        }
+        self.samples.sample(row, &self.dictionary)
     }
 
     /// The samples of a profile of this batch.

@@ -17,8 +17,8 @@ pub use self::carry::Carrier;
 use self::interned::Interned;
 use self::log::{Head, Log};
 use crate::buffer::ByteRange;
-use crate::id::{AttributeSetId, LinkId, StackId, StringId};
-use crate::profiles::Profile;
+use crate::id::{AttributeSetId, StringId};
+use crate::profiles::{Profile, SampleIds};
 
 /// A resource in ids of an arena. Its attributes are a set of the arena's attribute table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -168,9 +168,7 @@ impl SampleLog {
     pub fn push(
         &mut self,
         series: u32,
-        stack: Option<StackId>,
-        attributes: Option<AttributeSetId>,
-        link: Option<LinkId>,
+        SampleIds { stack, attributes, link }: SampleIds,
         timestamps: &[u8],
         values: &[u8],
     ) {

@@ -93,7 +93,7 @@ struct Checker {
 }
 
 /// A sample, as far as other rules need it.
-struct Sample {
+struct CheckedSample {
     timestamp: f64,
     thread: String,
     stack: usize,
@@ -298,7 +298,7 @@ impl Checker {
         }
     }
 
-    fn samples(&mut self, samples: &[Value], stacks: usize) -> Vec<Sample> {
+    fn samples(&mut self, samples: &[Value], stacks: usize) -> Vec<CheckedSample> {
         let mut checked = Vec::with_capacity(samples.len());
         for (position, sample) in samples.iter().enumerate() {
             let place = format!("profile.samples[{position}].");
@@ -315,7 +315,7 @@ impl Checker {
                 self.add(format!("{place}stack_id"), "must be the index of a stack");
             }
             if let (Some(timestamp), Some(thread), Some(stack)) = (timestamp, thread, stack) {
-                checked.push(Sample { timestamp, thread: thread.to_owned(), stack: stack as usize });
+                checked.push(CheckedSample { timestamp, thread: thread.to_owned(), stack: stack as usize });
             }
         }
         checked
@@ -323,7 +323,7 @@ impl Checker {
 
     /// Applies Relay's normalisation: threads with fewer than two samples that have frames are dropped, then there must
     /// be samples left, and they may span 66 s. Returns the threads with samples.
-    fn thread_rules(&mut self, samples: &[Sample], idle: &[bool]) -> BTreeSet<String> {
+    fn thread_rules(&mut self, samples: &[CheckedSample], idle: &[bool]) -> BTreeSet<String> {
         let mut busy: BTreeMap<&str, usize> = BTreeMap::new();
         for sample in samples {
             *busy.entry(&sample.thread).or_default() += usize::from(!idle[sample.stack]);

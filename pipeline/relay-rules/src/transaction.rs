@@ -36,19 +36,19 @@ enum Is {
     /// An object of texts.
     Texts,
     Tags,
-    Object(&'static [Field]),
+    Object(&'static [FieldRule]),
     /// A list of objects.
-    List(&'static [Field], usize),
+    List(&'static [FieldRule], usize),
 }
 
-struct Field(&'static str, Is, bool);
+struct FieldRule(&'static str, Is, bool);
 
-const fn may(key: &'static str, is: Is) -> Field {
-    Field(key, is, false)
+const fn may(key: &'static str, is: Is) -> FieldRule {
+    FieldRule(key, is, false)
 }
 
-const fn must(key: &'static str, is: Is) -> Field {
-    Field(key, is, true)
+const fn must(key: &'static str, is: Is) -> FieldRule {
+    FieldRule(key, is, true)
 }
 
 const PLATFORMS: &[&str] = &[
@@ -95,7 +95,7 @@ const STATUSES: &[&str] = &[
     "unknown",
 ];
 
-const EVENT: &[Field] = &[
+const EVENT: &[FieldRule] = &[
     must("event_id", Is::Uuid4),
     must("type", Is::One(&["transaction"])),
     must("platform", Is::One(PLATFORMS)),
@@ -136,7 +136,7 @@ const EVENT: &[Field] = &[
     ),
 ];
 
-const CONTEXTS: &[Field] = &[
+const CONTEXTS: &[FieldRule] = &[
     must(
         "trace",
         Is::Object(&[
@@ -224,7 +224,7 @@ const CONTEXTS: &[Field] = &[
     ),
 ];
 
-const SPAN: &[Field] = &[
+const SPAN: &[FieldRule] = &[
     must("trace_id", Is::Hex(32)),
     must("span_id", Is::Hex(16)),
     may("parent_span_id", Is::Hex(16)),
@@ -238,7 +238,7 @@ const SPAN: &[Field] = &[
     may("links", Is::List(LINK, 128)),
 ];
 
-const LINK: &[Field] = &[
+const LINK: &[FieldRule] = &[
     must("trace_id", Is::Hex(32)),
     must("span_id", Is::Hex(16)),
     may("sampled", Is::Bool),
@@ -251,7 +251,7 @@ const LINK: &[Field] = &[
 ///
 /// Every rule that it breaks, at most a hundred.
 pub fn validate_transaction(payload: &[u8]) -> Result<(), Vec<Violation>> {
-    let mut checker = Checker(Vec::new());
+    let mut checker = TransactionChecker(Vec::new());
     if payload.len() > MAX_BYTES {
         checker.add("payload", format!("has {} bytes, Relay takes {MAX_BYTES}", payload.len()));
     }
@@ -274,24 +274,24 @@ pub fn validate_transaction(payload: &[u8]) -> Result<(), Vec<Violation>> {
     if checker.0.is_empty() { Ok(()) } else { Err(checker.0) }
 }
 
-struct Checker(Vec<Violation>);
+struct TransactionChecker(Vec<Violation>);
 
-impl Checker {
+impl TransactionChecker {
     fn add(&mut self, place: impl Into<String>, rule: impl Into<String>) {
         if self.0.len() < crate::MAX_VIOLATIONS {
             self.0.push(Violation { place: place.into(), rule: rule.into() });
         }
     }
 
-    fn object(&mut self, object: &Map<String, Value>, fields: &[Field], place: &str) {
-        for Field(key, _, needed) in fields {
+    fn object(&mut self, object: &Map<String, Value>, fields: &[FieldRule], place: &str) {
+        for FieldRule(key, _, needed) in fields {
             if *needed && !object.contains_key(*key) {
                 self.add(format!("{place}{key}"), "is missing");
             }
         }
         for (key, value) in object {
             match fields.iter().find(|field| field.0 == key) {
-                Some(Field(_, is, _)) => self.value(value, is, &format!("{place}{key}")),
+                Some(FieldRule(_, is, _)) => self.value(value, is, &format!("{place}{key}")),
                 None => self.add(format!("{place}{key}"), "is not in the schema"),
             }
         }

@@ -61,19 +61,19 @@ impl From<Value> for AnyValue {
 
 /// A table whose equal entries (by their encoding) share one index.
 #[derive(Clone, Debug)]
-struct Table<T> {
+struct InternTable<T> {
     entries: Vec<T>,
     index: HashMap<Vec<u8>, i32>,
 }
 
-impl<T: Message + Default> Default for Table<T> {
+impl<T: Message + Default> Default for InternTable<T> {
     fn default() -> Self {
         // The zero value encodes to no bytes.
         Self { entries: vec![T::default()], index: HashMap::from([(Vec::new(), 0)]) }
     }
 }
 
-impl<T: Message> Table<T> {
+impl<T: Message> InternTable<T> {
     fn intern(&mut self, entry: T) -> i32 {
         let next = index_of(self.entries.len());
         let index = *self.index.entry(entry.encode_to_vec()).or_insert(next);
@@ -94,12 +94,12 @@ fn index_of(len: usize) -> i32 {
 pub struct Dictionary {
     strings: Vec<String>,
     string_index: HashMap<String, i32>,
-    mappings: Table<Mapping>,
-    locations: Table<Location>,
-    functions: Table<Function>,
-    links: Table<Link>,
-    attributes: Table<KeyValueAndUnit>,
-    stacks: Table<Stack>,
+    mappings: InternTable<Mapping>,
+    locations: InternTable<Location>,
+    functions: InternTable<Function>,
+    links: InternTable<Link>,
+    attributes: InternTable<KeyValueAndUnit>,
+    stacks: InternTable<Stack>,
 }
 
 impl Default for Dictionary {
@@ -107,12 +107,12 @@ impl Default for Dictionary {
         Self {
             strings: vec![String::new()],
             string_index: HashMap::from([(String::new(), 0)]),
-            mappings: Table::default(),
-            locations: Table::default(),
-            functions: Table::default(),
-            links: Table::default(),
-            attributes: Table::default(),
-            stacks: Table::default(),
+            mappings: InternTable::default(),
+            locations: InternTable::default(),
+            functions: InternTable::default(),
+            links: InternTable::default(),
+            attributes: InternTable::default(),
+            stacks: InternTable::default(),
         }
     }
 }

@@ -70,7 +70,7 @@ pub fn check_request(request: &ExportProfilesServiceRequest) -> Result<(), Vec<S
 
 /// Which fields a sample has. All samples of a profile must have the same ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shape {
+enum SampleShape {
     Values,
     Timestamps,
     Both,
@@ -136,7 +136,7 @@ impl Checker<'_> {
         }
     }
 
-    fn sample(&mut self, sample: &Sample, profile: &Profile, place: &str) -> Shape {
+    fn sample(&mut self, sample: &Sample, profile: &Profile, place: &str) -> SampleShape {
         self.index(sample.stack_index, self.dictionary.stack_table.len(), &format!("{place}.stack_index"));
         self.index(sample.link_index, self.dictionary.link_table.len(), &format!("{place}.link_index"));
         self.attributes(&sample.attribute_indices, place);
@@ -148,20 +148,20 @@ impl Checker<'_> {
         match (values, times) {
             (0, 0) => {
                 self.add(place, "has neither a value nor a timestamp");
-                Shape::Nothing
+                SampleShape::Nothing
             }
-            (0, _) => Shape::Timestamps,
+            (0, _) => SampleShape::Timestamps,
             (values, 0) => {
                 if values != 1 {
                     self.add(place, format!("has {values} values and no timestamps"));
                 }
-                Shape::Values
+                SampleShape::Values
             }
             _ => {
                 if values != times {
                     self.add(place, format!("has {values} values and {times} timestamps"));
                 }
-                Shape::Both
+                SampleShape::Both
             }
         }
     }

@@ -235,21 +235,24 @@ impl<K: Key> Intake<K> {
         let Some((window, shared)) = store.get_mut(slot) else { return Err(no_window()) };
         let arena = &mut shared.arena;
         let Carried { transfer, kept, .. } = &mut self.carried[carried];
-        let SampleIds { stack, attributes, link } = piece.sample.ids();
-        let stack = transfer.stack(&request.source, arena, stack)?;
-        let link = transfer.link(&request.source, arena, link)?;
-        let attributes = match attributes.filter(|_| piece.rewritten) {
-            None => transfer.attribute_set(&request.source, arena, attributes)?,
-            Some(set) => match kept.get(&set) {
-                Some(&known) => known,
-                None => {
-                    let there = transfer.some_attributes(&request.source, arena, rewrite.stays(set))?;
-                    kept.insert(set, there);
-                    there
-                }
-            },
+        let ids = piece.sample.ids();
+        let ids = match ids.attributes.filter(|_| piece.rewritten) {
+            None => transfer.sample(&request.source, arena, ids)?,
+            Some(set) => {
+                let others = SampleIds { attributes: None, ..ids };
+                let others = transfer.sample(&request.source, arena, others)?;
+                let attributes = match kept.get(&set) {
+                    Some(&known) => known,
+                    None => {
+                        let there = transfer.some_attributes(&request.source, arena, rewrite.stays(set))?;
+                        kept.insert(set, there);
+                        there
+                    }
+                };
+                SampleIds { attributes, ..others }
+            }
         };
-        window.held.push(series, stack, attributes, link, timestamps, values);
+        window.held.push(series, ids, timestamps, values);
         if let Some(&last) = timestamps.as_chunks::<8>().0.last()
             && !piece.continued
         {

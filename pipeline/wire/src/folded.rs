@@ -26,7 +26,7 @@ use profbridge_model::{
 
 use choice::{NotShown, Shown, ShownType, shown};
 pub use name::{MAX_NAME, frame_name, shortened};
-pub use process::{CalledBy, Process};
+pub use process::{CalledBy, NamedProcess};
 pub use read::{Counted, Read, RefusedLine, differential, is_flat, is_folded, read};
 
 use crate::pprof::pruned;
@@ -140,7 +140,7 @@ impl Folded {
     }
 
     /// The number of a process; `None` if there is no room for another one.
-    fn process(&mut self, process: Process<'_>) -> Option<usize> {
+    fn process(&mut self, process: NamedProcess<'_>) -> Option<usize> {
         let mut label = String::new();
         match process.to_string() {
             unknown if unknown.is_empty() => label.push_str("[unknown process]"),
@@ -173,12 +173,12 @@ impl Folded {
         let mut groups: HashMap<Group, (u64, u64)> = HashMap::new();
         for sample in batch.samples(profile) {
             let did = match mode {
-                Mode::Wall => State::of(dictionary, sample.attributes).map_or(Did::Either, Did::Told),
-                Mode::OffCpu => Did::Told(State::Waiting),
+                Mode::Wall => State::of(dictionary, sample.attributes).map_or(Did::Either, Did::Known),
+                Mode::OffCpu => Did::Known(State::Waiting),
                 Mode::Cpu | Mode::Other => Did::Ran,
             };
             let process = self.apart.map_or(Some(0), |called_by| {
-                let of = || Process::of(batch, resource, sample.attributes, called_by);
+                let of = || NamedProcess::of(batch, resource, sample.attributes, called_by);
                 *processes.entry(sample.attributes).or_insert_with(|| self.process(of()))
             });
             let Some(process) = process else {
@@ -260,8 +260,8 @@ impl Folded {
     /// The frames in front of a stack.
     fn root(&self, (did, process): Root, (states, processes): (bool, bool)) -> String {
         let state = match did {
-            Did::Told(State::Running) => Some(RUNNING),
-            Did::Told(State::Waiting) => Some(WAITING),
+            Did::Known(State::Running) => Some(RUNNING),
+            Did::Known(State::Waiting) => Some(WAITING),
             Did::Ran => Some(RUNNING).filter(|_| states),
             Did::Either => Some(EITHER).filter(|_| states),
         };
@@ -291,7 +291,7 @@ type Root = (Did, usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Did {
     /// The state that its sample or its type says.
-    Told(State),
+    Known(State),
     /// Running, or the values are not time.
     Ran,
     /// Running or waiting.

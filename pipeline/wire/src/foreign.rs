@@ -1,6 +1,6 @@
 //! Names content in unsupported formats: "not supported" helps more than "unknown", and each name comes with a remedy.
 
-use crate::otlp::reader::Reader;
+use crate::otlp::reader::ProtobufReader;
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
 /// The first bytes of a format, its name, and the remedy.
@@ -140,7 +140,7 @@ fn legacy_cpu_profile(bytes: &[u8]) -> Option<&'static str> {
 /// Whether the first message under field 1 is a Perfetto packet (`trace_packet.proto`): it has a time (8) or a sequence
 /// id (10), while OTLP resources have no integers.
 fn is_perfetto(bytes: &[u8]) -> bool {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ProtobufReader::new(bytes);
     let Ok(Some(0x0a)) = reader.key() else { return false };
     let Ok(mut packet) = reader.message() else { return false };
     let mut found = false;

@@ -33,5 +33,5 @@ pub use error::DecodeError;
 pub use layout::Layout;
 pub use limits::Limits;
 pub use signal::{Signal, signal};
-pub use sniff::{Kind, sniff};
+pub use sniff::{ContentKind, sniff};
 pub use split::{Split, split};

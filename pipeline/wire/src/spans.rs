@@ -27,7 +27,7 @@ use crate::otlp::traces::encode::{PROFILER_ID, SAMPLE_RATE};
 use crate::otlp::traces::read::resource_attributes;
 use crate::sentry::transaction;
 
-pub use self::process::{Process, process};
+pub use self::process::{SpanProcess, process};
 pub use self::value::SpanValue;
 
 /// The attribute with the program's own decision whether to keep a span (getsentry/sentry-java
@@ -45,11 +45,11 @@ pub const SAMPLE_RAND: &str = "sentry.sample_rand";
 pub struct SpanView<'a> {
     spans: &'a Spans,
     span: &'a Span,
-    said: Said<'a>,
+    content: SpanContent<'a>,
 }
 
 #[derive(Debug)]
-enum Said<'a> {
+enum SpanContent<'a> {
     Otlp(Fields<'a>),
     /// The root span of a transaction, that is, the transaction itself.
     Transaction(Object<'a>),
@@ -61,16 +61,16 @@ impl<'a> SpanView<'a> {
     /// Views a span of this batch. The JSON of a Sentry span is parsed once, here.
     pub fn of(spans: &'a Spans, span: &'a Span) -> Self {
         let object = || Object::read(spans.get(span.at));
-        let said = match spans.form() {
-            SpanForm::Otlp => Said::Otlp(Fields::of(spans, span)),
-            SpanForm::SentrySpans => Said::V2(object()),
+        let content = match spans.form() {
+            SpanForm::Otlp => SpanContent::Otlp(Fields::of(spans, span)),
+            SpanForm::SentrySpans => SpanContent::V2(object()),
             SpanForm::SentryTransaction => {
                 let object = object();
                 // Only the transaction itself has contexts, never a child.
-                if object.has("contexts") { Said::Transaction(object) } else { Said::Child(object) }
+                if object.has("contexts") { SpanContent::Transaction(object) } else { SpanContent::Child(object) }
             }
         };
-        Self { spans, span, said }
+        Self { spans, span, content }
     }
 
     /// The span.
@@ -81,24 +81,24 @@ impl<'a> SpanView<'a> {
     /// The span's name: a transaction's name, or a child's description. Empty if there is none.
     pub fn name(&self) -> String {
         let text = |value: Option<SpanValue<'_>>| value.and_then(|value| value.into_text()).unwrap_or_default();
-        match &self.said {
-            Said::Otlp(fields) => fields.name.to_owned(),
-            Said::Transaction(object) => text(object.find(&["transaction"])),
-            Said::Child(object) => text(object.find(&["description"])),
-            Said::V2(object) => text(object.find(&["name"])),
+        match &self.content {
+            SpanContent::Otlp(fields) => fields.name.to_owned(),
+            SpanContent::Transaction(object) => text(object.find(&["transaction"])),
+            SpanContent::Child(object) => text(object.find(&["description"])),
+            SpanContent::V2(object) => text(object.find(&["name"])),
         }
     }
 
     /// The kind of work as Sentry names it, such as `http.server`. For OTLP spans the attribute `sentry.op`, or else
     /// derived from OpenTelemetry's conventions ([`transaction::op`]).
     pub fn op(&self) -> Option<String> {
-        let said = match &self.said {
-            Said::Otlp(_) => return transaction::op(self.spans, self.span),
-            Said::V2(_) => self.attribute("sentry.op"),
-            Said::Transaction(object) => object.find(&["contexts", "trace", "op"]),
-            Said::Child(object) => object.find(&["op"]),
+        let value = match &self.content {
+            SpanContent::Otlp(_) => return transaction::op(self.spans, self.span),
+            SpanContent::V2(_) => self.attribute("sentry.op"),
+            SpanContent::Transaction(object) => object.find(&["contexts", "trace", "op"]),
+            SpanContent::Child(object) => object.find(&["op"]),
         };
-        said.and_then(SpanValue::into_text)
+        value.and_then(SpanValue::into_text)
     }
 
     /// The name of the service: `service.name` of the resource, or else of the span.
@@ -109,19 +109,21 @@ impl<'a> SpanView<'a> {
 
     /// An attribute of the span. Lists and objects count as absent.
     pub fn attribute(&self, key: &str) -> Option<SpanValue<'a>> {
-        match &self.said {
-            Said::Otlp(fields) => fields.attributes().find(key).and_then(SpanValue::of_otlp),
-            Said::Transaction(object) => object.find(&["contexts", "trace", "data", key]).or_else(|| object.tag(key)),
-            Said::Child(object) => object.find(&["data", key]).or_else(|| object.tag(key)),
-            Said::V2(object) => object.find(&["attributes", key, "value"]),
+        match &self.content {
+            SpanContent::Otlp(fields) => fields.attributes().find(key).and_then(SpanValue::of_otlp),
+            SpanContent::Transaction(object) => {
+                object.find(&["contexts", "trace", "data", key]).or_else(|| object.tag(key))
+            }
+            SpanContent::Child(object) => object.find(&["data", key]).or_else(|| object.tag(key)),
+            SpanContent::V2(object) => object.find(&["attributes", key, "value"]),
         }
     }
 
     /// An attribute of the resource, including those added on the way.
     pub fn resource_attribute(&self, key: &str) -> Option<SpanValue<'a>> {
         let resource = self.spans.resource_of(self.span);
-        let mut came = match self.said {
-            Said::Otlp(_) => Some(resource_attributes(self.spans, resource)).into_iter().flatten(),
+        let mut came = match self.content {
+            SpanContent::Otlp(_) => Some(resource_attributes(self.spans, resource)).into_iter().flatten(),
             _ => None.into_iter().flatten(),
         };
         let came = came.find(|(found, _)| *found == key).and_then(|(_, value)| SpanValue::of_otlp(value));
@@ -146,8 +148,8 @@ impl<'a> SpanView<'a> {
     /// The sample rate so far, if known: above 0 and at most 1.
     pub fn sample_rate(&self) -> Option<f64> {
         let changed = self.span.changes.as_ref().and_then(|changes| changes.sample_rate);
-        let said = || self.attribute(SAMPLE_RATE).and_then(|value| value.number());
-        changed.or_else(said).filter(|rate| *rate > 0.0 && *rate <= 1.0)
+        let value = || self.attribute(SAMPLE_RATE).and_then(|value| value.number());
+        changed.or_else(value).filter(|rate| *rate > 0.0 && *rate <= 1.0)
     }
 
     /// The random number that is compared with the trace's sample rate, if the program has drawn one: 0 <= number < 1.
@@ -160,22 +162,22 @@ impl<'a> SpanView<'a> {
         if let Some(link) = self.span.changes.as_ref().and_then(|changes| changes.profiler.as_ref()) {
             return Some(link.profiler_id);
         }
-        let said = match &self.said {
-            Said::Transaction(object) => object.find(&["contexts", "profile", "profiler_id"]),
-            Said::Child(_) => self.attribute("profiler_id"),
-            Said::Otlp(_) | Said::V2(_) => None,
+        let value = match &self.content {
+            SpanContent::Transaction(object) => object.find(&["contexts", "profile", "profiler_id"]),
+            SpanContent::Child(_) => self.attribute("profiler_id"),
+            SpanContent::Otlp(_) | SpanContent::V2(_) => None,
         };
-        let text = said.or_else(|| self.attribute(PROFILER_ID))?.into_text()?;
+        let text = value.or_else(|| self.attribute(PROFILER_ID))?.into_text()?;
         uuid::Uuid::try_parse(&text).ok().map(ProfilerId::from_uuid)
     }
 
     /// The host name, if the span itself names it, as Sentry's spans do.
     fn host_name(&self) -> Option<String> {
-        let said = match &self.said {
-            Said::Transaction(object) => object.find(&["server_name"]),
-            Said::V2(_) => self.attribute("server.address"),
-            Said::Otlp(_) | Said::Child(_) => None,
+        let value = match &self.content {
+            SpanContent::Transaction(object) => object.find(&["server_name"]),
+            SpanContent::V2(_) => self.attribute("server.address"),
+            SpanContent::Otlp(_) | SpanContent::Child(_) => None,
         };
-        said.and_then(SpanValue::into_text)
+        value.and_then(SpanValue::into_text)
     }
 }

@@ -3,8 +3,6 @@
 //! Sentry groups functions by their module, else by their package, and by their name (observed with `vroomrs` 0.1.24),
 //! in a whole project: over processes, languages and machines. The file plays no part.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
@@ -13,7 +11,7 @@ use profbridge_model::{
     Builder, Function, IdentityStrength, Line, Location, Mapping, ProcessWindow, Profile, ProfilerId, Profiles,
 };
 use profbridge_testkit::workload::{Host, SEED, Shape};
-use profbridge_testkit::{ExportProfilesServiceRequest, RequestBuilder, T0, fixture};
+use profbridge_testkit::{ExportProfilesServiceRequest, fixture};
 use profbridge_wire::otlp::{self, Limits};
 use profbridge_wire::sentry::chunk::{Collected, Converter, Settings};
 use prost::Message;
@@ -211,36 +209,4 @@ fn workloads() {
         let merged: Vec<_> = listed.iter().filter(|(_, written)| written.len() > 1).collect();
         assert!(merged.is_empty(), "{name}: {merged:?}");
     }
-}
-
-/// Guarantees: a handler of each language, in a file of the same name in the same folder, and in another folder, is a
-/// function of its own.
-#[test]
-fn languages() {
-    let mut builder = RequestBuilder::new().process("shop", 7).on_cpu(20);
-    let mut number = 0;
-    for folder in ["/app", "/app/shop", "/srv/other", "/data/etl"] {
-        for (kind, function, end) in [
-            ("cpython", "handler", "py"),
-            ("v8js", "handler", "js"),
-            ("v8js", "handler", "mjs"),
-            ("ruby", "handler", "rb"),
-            ("php", "handler", "php"),
-            ("perl", "main::handler", "pl"),
-            ("luajit", "handler", "lua"),
-        ] {
-            let frame = format!("{kind}!{function}@{folder}/handler.{end}:7");
-            builder = builder.sample(&[&frame], 7, &[T0 + number * 50_000_000]);
-            number += 1;
-        }
-    }
-    for frame in [
-        "go!main.handler@/app/handler.go:7",
-        "jvm!void com.acme.Handler.handler()@Handler.java:7",
-        "beam!Acme.Handler.handler/1@lib/handler.ex:7",
-    ] {
-        builder = builder.sample(&[frame], 7, &[T0 + number * 50_000_000]);
-        number += 1;
-    }
-    assert_eq!(listed(builder.build()).len() as u64, number);
 }

@@ -258,7 +258,7 @@ impl Reading {
     /// The number of the thread that attributes identify; `None` if there are too many.
     fn thread(&mut self, batch: &Profiles, place: &Place<'_>, attributes: Option<AttributeSetId>) -> Option<u32> {
         let dictionary = batch.dictionary();
-        let process = self.process(folded::Process::of(batch, place.resource, attributes, self.called_by))?;
+        let process = self.process(folded::NamedProcess::of(batch, place.resource, attributes, self.called_by))?;
         let identity =
             Identity::of(dictionary, attributes).or_else(|| Identity::of(dictionary, place.profile.attributes));
         let (id, name) = identity.map_or_else(Default::default, |Identity { id, name }| (id, name));
@@ -266,7 +266,7 @@ impl Reading {
         number(&mut self.threads, &mut self.thread_numbers, thread)
     }
 
-    fn process(&mut self, of: folded::Process<'_>) -> Option<u32> {
+    fn process(&mut self, of: folded::NamedProcess<'_>) -> Option<u32> {
         let process = Process { label: clean(&of.to_string()), pid: of.pid };
         number(&mut self.processes, &mut self.process_numbers, process)
     }

@@ -7,9 +7,9 @@ use profbridge_model::{Profiles, Quantities, Reason, Spans, Telemetry};
 use profbridge_net::compression::{Coding, decompress};
 use profbridge_wire::otlp::sniff::has_second_dictionary;
 use profbridge_wire::otlp::traces::{self, DecodedSpans};
-use profbridge_wire::otlp::{self, Decoded, Kind, Limits, signal, sniff};
+use profbridge_wire::otlp::{self, ContentKind, Decoded, Limits, signal, sniff};
 
-use super::{Reader, Refused, json};
+use super::{FileDecoder, Refused, json};
 use crate::otlp::Signal;
 
 /// The error for a protobuf message that is not clearly profiles or spans.
@@ -21,7 +21,7 @@ const UNCLEAR: &str = "could be OTLP profiles or OTLP traces: nothing in it says
 const TWO_MESSAGES: &str = "holds two messages one behind the other, and the indices of the second would mean what \
      is in the dictionary of the first\nhint: protobuf cannot be joined with `cat`; `profbridge convert` takes several files";
 
-impl Reader<'_> {
+impl FileDecoder<'_> {
     /// Calls `take` with each valid message. Invalid ones are reported; if none is valid, that is the error.
     pub(super) fn messages(
         &mut self,
@@ -52,12 +52,12 @@ impl Reader<'_> {
     /// Decodes one of several messages, which may be compressed or JSON.
     fn message(&mut self, bytes: Bytes, place: &str) -> Result<Telemetry, Refused> {
         let coding = match sniff(&bytes) {
-            Kind::Gzip => Coding::Gzip,
-            Kind::Zstd => Coding::Zstd,
+            ContentKind::Gzip => Coding::Gzip,
+            ContentKind::Zstd => Coding::Zstd,
             _ => Coding::Identity,
         };
         let bytes = decompress(coding, bytes, self.limit).map_err(|error| Refused::by(place, &error))?;
-        if sniff(&bytes) != Kind::Json {
+        if sniff(&bytes) != ContentKind::Json {
             return self.request(bytes, place);
         }
         self.json(&bytes, place)

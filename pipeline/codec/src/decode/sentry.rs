@@ -7,12 +7,12 @@ use profbridge_wire::sentry::envelope::ItemHeader;
 use profbridge_wire::sentry::span_reader::ReadSpans;
 use profbridge_wire::sentry::{profile_items, span_items};
 
-use super::{Reader, Refused};
+use super::{FileDecoder, Refused};
 
 /// Maximum number of item types listed for an envelope without readable items.
 const MOST_TYPES: usize = 8;
 
-impl Reader<'_> {
+impl FileDecoder<'_> {
     /// Adds the profiles and the spans of an envelope as views. Fails if there are none.
     pub(super) fn with_views(&mut self, mut envelope: Envelope) -> Result<Envelope, Refused> {
         let (mut views, mut found) = (Vec::new(), false);

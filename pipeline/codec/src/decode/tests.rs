@@ -1,20 +1,27 @@
 mod spans;
 
-use profbridge_model::Builder;
+use profbridge_model::{Builder, Quantities};
 use profbridge_wire::otlp::delimited::put_frame;
 use profbridge_wire::otlp::{self, EncodeOptions, encode};
 
+use self::spans::{spans, spans_json};
 use super::*;
 use crate::compress;
 use profbridge_net::compression::Compression;
 
-/// Decodes bytes: the observations of each message, the findings, and the result.
+const OPTIONS: Options = Options { limit: 1 << 20, counted: Counted::Samples };
+
+/// Decodes bytes: the quantities of each message, the findings, and the result.
+fn quantities(bytes: impl Into<Bytes>) -> (Vec<Quantities>, Findings, Result<(), Refused>) {
+    let (mut findings, mut decoded) = (Findings::default(), Vec::new());
+    let outcome = decode("in", bytes.into(), OPTIONS, &mut findings, |telemetry| decoded.push(telemetry.quantities()));
+    (decoded, findings, outcome)
+}
+
+/// The same with the observations alone.
 fn read(bytes: impl Into<Bytes>) -> (Vec<u64>, Findings, Result<(), Refused>) {
-    let mut findings = Findings::default();
-    let mut taken = Vec::new();
-    let options = Options { limit: 1 << 20, counted: Counted::default() };
-    let outcome = decode("in", bytes.into(), options, &mut findings, |telemetry| taken.push(telemetry.observations()));
-    (taken, findings, outcome)
+    let (decoded, findings, outcome) = quantities(bytes);
+    (decoded.iter().map(|quantities| quantities.observations).collect(), findings, outcome)
 }
 
 fn request(observations: u64) -> Vec<u8> {
@@ -43,31 +50,12 @@ fn captured() -> (Vec<u8>, Vec<u8>) {
     (envelope, items[0].payload.plain().unwrap().to_vec())
 }
 
-/// Guarantees: each format is detected by its content and decoded with all observations, plain or compressed.
-#[test]
-fn forms() {
-    let (envelope, chunk) = captured();
-    let (one, two) = (request(2), request(3));
-    let sentry = read(envelope.clone()).0;
-    assert!(sentry.len() == 1 && sentry[0] > 0);
-    for (bytes, expected) in
-        [(one.clone(), vec![2]), (framed(&[&one, &two]), vec![2, 3]), (envelope, sentry.clone()), (chunk, sentry)]
-    {
-        for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
-            let (taken, findings, outcome) = read(compress(compression, &bytes).unwrap());
-            assert_eq!((taken, outcome), (expected.clone(), Ok(())));
-            assert!(findings.refused.is_empty() && findings.losses.is_none());
-        }
-    }
-}
-
 /// Guarantees: a pprof profile is decoded, gzipped or not, and an invalid one is rejected with the broken rule; pprof
 /// output is gzipped and has the same content.
 #[test]
 fn pprof_profiles() {
     let mut batches = Vec::new();
-    let options = Options { limit: 1 << 20, counted: Counted::default() };
-    decode("in", request(3).into(), options, &mut Findings::default(), |telemetry| batches.push(telemetry)).unwrap();
+    decode("in", request(3).into(), OPTIONS, &mut Findings::default(), |telemetry| batches.push(telemetry)).unwrap();
     let [batch] = &batches[..] else { panic!("one batch") };
     let [message] = &crate::pprof::profiles(batch.profiles().next().unwrap()).messages[..] else { panic!("one file") };
     assert_eq!((message.quantities.observations, &message.body[..2]), (3, &[0x1f, 0x8b][..]));
@@ -148,26 +136,39 @@ fn json(observations: u64) -> String {
     String::from_utf8(text).unwrap()
 }
 
-/// Guarantees: OTLP in JSON is decoded as one message on one or several lines, and as lines of messages, plain or
-/// compressed as a whole; so are frames whose messages are compressed or JSON.
+/// Guarantees: each format is detected by its content and decoded with all observations and spans, plain or compressed:
+/// OTLP in protobuf and in JSON, alone, on several lines, as lines of messages and in frames, mixed; frames whose
+/// messages are compressed; envelopes and chunks.
 #[test]
-fn otlp_in_json() {
-    let (one, two) = (json(2), json(3));
-    let value: serde_json::Value = serde_json::from_str(&one).unwrap();
-    let zstd = |text: &str| compress(Compression::ZSTD, text.as_bytes()).unwrap();
+fn forms() {
+    let (envelope, chunk) = captured();
+    let sentry = quantities(envelope.clone()).0;
+    assert!(sentry.len() == 1 && sentry[0].observations > 0);
+    let (one, two, text, spans) = (request(2), json(3), spans_json(2), spans(2));
+    let pretty =
+        |text: &str| serde_json::to_vec_pretty(&serde_json::from_str::<serde_json::Value>(text).unwrap()).unwrap();
+    let zstd = |bytes: &[u8]| compress(Compression::ZSTD, bytes).unwrap();
+    let [a, b, s] = [Quantities::observations(2), Quantities::observations(3), Quantities::spans(2)];
     for (bytes, expected) in [
-        (one.clone().into_bytes(), vec![2]),
-        (serde_json::to_vec_pretty(&value).unwrap(), vec![2]),
-        (format!("{one}\n{two}\n").into_bytes(), vec![2, 3]),
-        (format!("\n{one}\r\n\r\n{two}").into_bytes(), vec![2, 3]),
-        (compress(Compression::GZIP, format!("{one}\n{two}\n").as_bytes()).unwrap().to_vec(), vec![2, 3]),
-        (framed(&[&zstd(&one), &zstd(&two)]), vec![2, 3]),
-        (framed(&[one.as_bytes(), &request(4)]), vec![2, 4]),
-        (framed(&[&compress(Compression::GZIP, &request(4)).unwrap()]), vec![4]),
+        (one.clone(), vec![a]),
+        (two.clone().into_bytes(), vec![b]),
+        (pretty(&two), vec![b]),
+        (format!("\n{two}\r\n\r\n{two}").into_bytes(), vec![b, b]),
+        (framed(&[&one, two.as_bytes()]), vec![a, b]),
+        (framed(&[&zstd(&one), &zstd(two.as_bytes())]), vec![a, b]),
+        (spans.clone(), vec![s]),
+        (text.clone().into_bytes(), vec![s]),
+        (pretty(&text), vec![s]),
+        (format!("{text}\n{two}\n{text}\n").into_bytes(), vec![s, b, s]),
+        (framed(&[&spans, &one, text.as_bytes()]), vec![s, a, s]),
+        (envelope, sentry.clone()),
+        (chunk, sentry),
     ] {
-        let (taken, findings, outcome) = read(bytes);
-        assert_eq!((taken, outcome), (expected, Ok(())));
-        assert!(findings.refused.is_empty() && findings.losses.is_none());
+        for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
+            let (decoded, findings, outcome) = quantities(compress(compression, &bytes).unwrap());
+            assert_eq!((decoded, outcome), (expected.clone(), Ok(())));
+            assert!(findings.refused.is_empty() && findings.losses.is_none());
+        }
     }
 }
 
@@ -193,11 +194,11 @@ fn lines_are_refused_alone() {
     assert_eq!(outcome.unwrap_err().why, "not one message in it can be read");
 }
 
-/// Guarantees: collapsed stacks are decoded, plain or compressed, also if they begin like a JSON list; an invalid line
-/// is reported by its number and counted.
+/// Guarantees: collapsed stacks are decoded, plain or compressed, also if they begin like a JSON list or have one frame
+/// each; an invalid line is reported by its number and counted. A file's name says that it has stacks.
 #[test]
 fn collapsed_stacks() {
-    for text in ["main;parse 3\nmain 1\n", "[running];main;parse 3\nmain 1\n"] {
+    for text in ["main;parse 3\nmain 1\n", "[running];main;parse 3\nmain 1\n", "a 5\nb 6\n"] {
         for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
             let (taken, findings, outcome) = read(compress(compression, text.as_bytes()).unwrap());
             assert_eq!((taken, outcome), (vec![2], Ok(())));
@@ -208,27 +209,11 @@ fn collapsed_stacks() {
     assert_eq!((taken, outcome), (vec![2], Ok(())));
     assert_eq!(findings.refused[0].to_string(), "in: line 2: it has no number behind a stack");
     assert_eq!(findings.losses.get(Reason::Malformed).observations, 1);
-}
-
-/// Guarantees: collapsed stacks of one frame are decoded if each line has a number or the file name has the extension;
-/// an invalid line only affects itself.
-#[test]
-fn flat_stacks() {
-    for text in
-        ["a 5\nb 6\n", "std::vector<int> 5\nb 6\n", "a 55\n\nb 6\n", "# comment\na;b 5\nc 1\n", "[unknown] 1\nb 2\n"]
-    {
-        let (taken, findings, outcome) = read(text);
-        assert_eq!((taken, outcome, findings.refused.len()), (vec![2], Ok(()), 0), "{text}");
-    }
-    let (taken, findings, outcome) = read("a;b 1.5\nc 1\n");
-    assert_eq!((taken, outcome), (vec![1], Ok(())));
-    assert_eq!(findings.refused[0].to_string(), "in: line 1: it does not end with an integer");
     let text = "main 3\nlex\n";
     assert!(read(text).2.is_err());
     for name in ["a.folded", "b.collapsed", "c.folded.gz"] {
         let (mut findings, mut taken) = (Findings::default(), 0);
-        let options = Options { limit: 1 << 20, counted: Counted::default() };
-        decode(name, text.into(), options, &mut findings, |telemetry| taken += telemetry.observations()).unwrap();
+        decode(name, text.into(), OPTIONS, &mut findings, |telemetry| taken += telemetry.observations()).unwrap();
         assert_eq!((taken, findings.refused.len()), (1, 1), "{name}");
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use profbridge_model::envelope::{Payload, Received};
 use profbridge_model::{Envelope, Item};
 use profbridge_net::compression::{Coding, Compression, decompress_into};
-use profbridge_wire::sentry::envelope::{self, Ending, Header, Piece};
+use profbridge_wire::sentry::envelope::{self, Ending, EnvelopePart, Header};
 use profbridge_wire::sentry::timestamp::Timestamp;
 use profbridge_wire::sentry::{Dsn, span_writer};
 use xxhash_rust::xxh3::Xxh3Default;
@@ -172,14 +172,14 @@ pub(super) fn payload(envelope: &Envelope, item: &Item) -> io::Result<Bytes> {
         Payload::Plain(payload) => Ok(payload.clone()),
         Payload::Packed(place) => {
             let mut out = Vec::with_capacity(place.len as usize);
-            write_pieces([Piece::Packed(*place)], envelope.received.as_ref(), &mut out)?;
+            write_pieces([EnvelopePart::Packed(*place)], envelope.received.as_ref(), &mut out)?;
             Ok(out.into())
         }
     }
 }
 
 fn write_pieces<'a>(
-    pieces: impl IntoIterator<Item = Piece<'a>>,
+    pieces: impl IntoIterator<Item = EnvelopePart<'a>>,
     received: Option<&Received>,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -204,14 +204,14 @@ struct Unpacked<'a, P, W> {
     out: &'a mut W,
 }
 
-impl<'a, P: Iterator<Item = Piece<'a>>, W: Write> Unpacked<'_, P, W> {
+impl<'a, P: Iterator<Item = EnvelopePart<'a>>, W: Write> Unpacked<'_, P, W> {
     /// Writes pieces until the next one that is a range of the compressed body.
     fn go_on(&mut self) -> io::Result<()> {
         self.wanted = None;
         for piece in self.pieces.by_ref() {
             match piece {
-                Piece::Plain(bytes) => self.out.write_all(&bytes)?,
-                Piece::Packed(place) => {
+                EnvelopePart::Plain(bytes) => self.out.write_all(&bytes)?,
+                EnvelopePart::Packed(place) => {
                     let start = u64::from(place.start);
                     if start < self.at {
                         return Err(io::Error::other("packed payloads are not in the order of their body"));
@@ -225,7 +225,7 @@ impl<'a, P: Iterator<Item = Piece<'a>>, W: Write> Unpacked<'_, P, W> {
     }
 }
 
-impl<'a, P: Iterator<Item = Piece<'a>>, W: Write> Write for Unpacked<'_, P, W> {
+impl<'a, P: Iterator<Item = EnvelopePart<'a>>, W: Write> Write for Unpacked<'_, P, W> {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut rest = data;
         while let Some(Range { start, end }) = self.wanted.clone() {

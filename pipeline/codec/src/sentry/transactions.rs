@@ -7,7 +7,7 @@ use bytes::Bytes;
 use profbridge_model::{Losses, Quantities, Reason, Span, SpanForm, Spans, TraceId};
 use profbridge_net::compression::Compression;
 use profbridge_wire::sentry::transaction::{Notes, Resource, root};
-use profbridge_wire::sentry::{Dsn, Told, transaction_envelope};
+use profbridge_wire::sentry::{Dsn, ResourceAttributes, transaction_envelope};
 use profbridge_wire::spans::SpanView;
 use xxhash_rust::xxh3::xxh3_128;
 
@@ -56,7 +56,7 @@ struct Resources<'d, R> {
     kept: HashMap<u32, Option<(Target<'d>, Resource)>>,
 }
 
-impl<'d, R: FnMut(&Told<'_>) -> Option<Target<'d>>> Resources<'d, R> {
+impl<'d, R: FnMut(&ResourceAttributes<'_>) -> Option<Target<'d>>> Resources<'d, R> {
     /// The target and the common data of a resource; `None` if it has no target.
     fn get(&mut self, spans: &Spans, of: &Span, environment: &str) -> Option<&(Target<'d>, Resource)> {
         let number = spans.scope_of(of).resource;
@@ -65,7 +65,7 @@ impl<'d, R: FnMut(&Told<'_>) -> Option<Target<'d>>> Resources<'d, R> {
         }
         let new = || {
             let resource = spans.resource_of(of);
-            let target = (self.route)(&Told::of_resource(spans, resource))?;
+            let target = (self.route)(&ResourceAttributes::of_resource(spans, resource))?;
             Some((target, Resource::of(spans, resource, environment)))
         };
         self.kept.entry(number).or_insert_with(new).as_ref()
@@ -81,7 +81,7 @@ impl Encoder {
     pub fn spans<'d>(
         &mut self,
         spans: &Spans,
-        route: impl FnMut(&Told<'_>) -> Option<Target<'d>>,
+        route: impl FnMut(&ResourceAttributes<'_>) -> Option<Target<'d>>,
     ) -> Encoded<SpanEnvelope> {
         let mut encoded = Encoded::default();
         let mut losses = Losses::default();
@@ -123,7 +123,7 @@ impl Encoder {
     }
 
     /// Encodes the container spans in a run of spans. Returns the number of such spans.
-    fn containers<'d, R: FnMut(&Told<'_>) -> Option<Target<'d>>>(
+    fn containers<'d, R: FnMut(&ResourceAttributes<'_>) -> Option<Target<'d>>>(
         &mut self,
         spans: &Spans,
         run: &[Span],

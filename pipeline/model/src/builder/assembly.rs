@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::buffer::ByteRange;
 use crate::dictionary::{Dictionary, Invalid, Tables};
-use crate::id::{AttributeSetId, LinkId, StackId};
-use crate::profiles::{Profile, Profiles, ResourceProfiles, Samples, ScopeProfiles};
+use crate::profiles::{Profile, Profiles, ResourceProfiles, SampleIds, Samples, ScopeProfiles};
 
 /// A batch without its dictionary. Missing parents are created empty.
 #[derive(Debug, Default)]
@@ -17,12 +16,7 @@ pub(crate) struct Assembly {
 impl Assembly {
     /// Creates an empty batch with capacity for this many samples.
     pub(crate) fn with_samples(count: usize) -> Self {
-        let mut samples = Samples::default();
-        samples.stack.reserve_exact(count);
-        samples.attributes.reserve_exact(count);
-        samples.link.reserve_exact(count);
-        samples.timestamps.reserve_exact(count);
-        Self { resources: Vec::new(), samples }
+        Self { resources: Vec::new(), samples: Samples::with_capacity(count) }
     }
 
     /// Starts a resource.
@@ -57,18 +51,11 @@ impl Assembly {
     }
 
     /// Appends a sample.
-    pub(crate) fn row(
-        &mut self,
-        stack: Option<StackId>,
-        attributes: Option<AttributeSetId>,
-        link: Option<LinkId>,
-        timestamps: ByteRange,
-        values: ByteRange,
-    ) {
+    pub(crate) fn row(&mut self, ids: SampleIds, timestamps: ByteRange, values: ByteRange) {
         if self.open().is_none() {
             self.profile(Profile::default());
         }
-        self.samples.push(stack, attributes, link, timestamps, values);
+        self.samples.push(ids, timestamps, values);
         let end = self.rows();
         if let Some(profile) = self.open() {
             profile.samples.end = end;

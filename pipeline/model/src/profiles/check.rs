@@ -41,12 +41,10 @@ impl Refusal {
 }
 
 pub(super) fn check_columns(samples: &Samples) -> Result<(), Invalid> {
-    let Samples { stack, attributes, link, timestamps, values } = samples;
-    let rows = stack.len();
-    if [attributes.len(), link.len(), timestamps.len()] != [rows; 3] || values.len() > rows {
-        return Err(Invalid { place: "samples".to_owned(), rule: "columns differ in length".to_owned() });
+    match samples.has_equal_columns() {
+        true => Ok(()),
+        false => Err(Invalid { place: "samples".to_owned(), rule: "columns differ in length".to_owned() }),
     }
-    Ok(())
 }
 
 /// Checks the references of a resource and its scopes.

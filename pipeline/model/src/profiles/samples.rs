@@ -1,6 +1,7 @@
 //! The samples of a batch in columns, and a view of one of them.
 
 use crate::buffer::ByteRange;
+use crate::dictionary::Dictionary;
 use crate::id::{AttributeSetId, LinkId, StackId};
 use crate::varint;
 
@@ -24,6 +25,17 @@ pub struct Samples {
 }
 
 impl Samples {
+    /// Creates empty columns with capacity for this many rows. `values` gets it when a row has values.
+    pub fn with_capacity(rows: usize) -> Self {
+        Self {
+            stack: Vec::with_capacity(rows),
+            attributes: Vec::with_capacity(rows),
+            link: Vec::with_capacity(rows),
+            timestamps: Vec::with_capacity(rows),
+            values: Vec::new(),
+        }
+    }
+
     /// The number of samples.
     pub fn len(&self) -> usize {
         self.stack.len()
@@ -40,16 +52,48 @@ impl Samples {
         self.values.get(row).copied().unwrap_or_default()
     }
 
+    /// Whether all columns have the length that they need.
+    pub(super) fn has_equal_columns(&self) -> bool {
+        let Self { stack, attributes, link, timestamps, values } = self;
+        let rows = stack.len();
+        [attributes.len(), link.len(), timestamps.len()] == [rows; 3] && values.len() <= rows
+    }
+
+    /// Allocated memory, in bytes.
+    pub fn heap_bytes(&self) -> usize {
+        fn of<T>(column: &Vec<T>) -> usize {
+            column.capacity() * size_of::<T>()
+        }
+        let Self { stack, attributes, link, timestamps, values } = self;
+        of(stack) + of(attributes) + of(link) + of(timestamps) + of(values)
+    }
+
+    /// One sample by its row.
+    #[inline]
+    pub(super) fn sample<'a>(&self, row: u32, dictionary: &'a Dictionary) -> Sample<'a> {
+        let row = row as usize;
+        Sample {
+            stack: self.stack[row],
+            attributes: self.attributes[row],
+            link: self.link[row],
+            timestamps: dictionary.bytes(self.timestamps[row]),
+            values: dictionary.bytes(self.values_at(row)),
+        }
+    }
+
+    /// Appends the rows once more, without their values.
+    pub fn repeat(&mut self, rows: usize) {
+        let Self { stack, attributes, link, timestamps, values: _ } = self;
+        stack.extend_from_within(..rows);
+        attributes.extend_from_within(..rows);
+        link.extend_from_within(..rows);
+        timestamps.extend_from_within(..rows);
+    }
+
     /// Appends a row. Keeps the columns equally long.
     #[inline]
-    pub fn push(
-        &mut self,
-        stack: Option<StackId>,
-        attributes: Option<AttributeSetId>,
-        link: Option<LinkId>,
-        timestamps: ByteRange,
-        values: ByteRange,
-    ) {
+    pub fn push(&mut self, ids: SampleIds, timestamps: ByteRange, values: ByteRange) {
+        let SampleIds { stack, attributes, link } = ids;
         self.stack.push(stack);
         self.attributes.push(attributes);
         self.link.push(link);
@@ -80,7 +124,7 @@ pub struct Sample<'a> {
 
 /// Everything a sample refers to. Code that copies samples destructures this without `..`, so that a new field cannot
 /// be forgotten.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct SampleIds {
     /// The stack.
     pub stack: Option<StackId>,

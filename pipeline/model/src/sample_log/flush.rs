@@ -12,7 +12,7 @@ use crate::arena::{Arena, Carry, Full, Source, Store, Transfer};
 use crate::buffer::ByteRange;
 use crate::builder::Assembly;
 use crate::id::{AttributeSetId, LinkId, StackId};
-use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Scope, ScopeProfiles};
+use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, SampleIds, Scope, ScopeProfiles};
 use crate::varint;
 
 /// A sample being assembled.
@@ -229,10 +229,9 @@ impl Output<'_> {
 
     fn row(&mut self, head: &Head, timestamps: ByteRange, values: ByteRange) -> Result<(), Full> {
         let &Head { series: _, stack, attributes, link } = head;
-        let stack = self.transfer.stack(&self.source, &mut self.store, stack)?;
-        let attributes = self.transfer.attribute_set(&self.source, &mut self.store, attributes)?;
-        let link = self.transfer.link(&self.source, &mut self.store, link)?;
-        self.assembly.row(stack, attributes, link, timestamps, values);
+        let ids = SampleIds { stack, attributes, link };
+        let ids = self.transfer.sample(&self.source, &mut self.store, ids)?;
+        self.assembly.row(ids, timestamps, values);
         Ok(())
     }
 }

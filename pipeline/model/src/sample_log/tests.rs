@@ -52,7 +52,8 @@ proptest! {
             let link_id = crate::Link { trace_id: [*link as u8; 16], span_id: [*link as u8; 8] };
             let link_id = arena.put_link(link_id).unwrap();
             let (times, values): (Vec<_>, Vec<_>) = observations.iter().copied().unzip();
-            held.push(at, stack_id, attributes, link_id, &bytes(&times), &packed(&values));
+            let ids = SampleIds { stack: stack_id, attributes, link: link_id };
+            held.push(at, ids, &bytes(&times), &packed(&values));
             expected.entry((*kind, *stack, *attribute, *link)).or_default().extend(observations);
         }
         let batch = held.flush(&arena, &mut Transfer::default()).unwrap();
@@ -83,7 +84,7 @@ fn values_without_timestamps_stay_apart() {
     for start in [10, 10, 20] {
         let shape = Shape::Values { time_unix_nano: start, duration_nano: 5, profile_id: None };
         let at = held.series(series(None, shape, resource, scope), start..start + 5, None);
-        held.push(at, None, None, None, &[], &packed(&[3, 4]));
+        held.push(at, SampleIds::default(), &[], &packed(&[3, 4]));
     }
     let batch = held.flush(&Arena::default(), &mut Transfer::default()).unwrap();
     assert_eq!(batch.observations(), 3);
@@ -102,7 +103,7 @@ fn joined_profiles_share_range_and_id() {
     let backwards = std::ops::Range { start: 9, end: 3 };
     for range in [0..0, 40..40, 30..35, 10..20, backwards] {
         let at = held.series(key.clone(), range, id);
-        held.push(at, None, None, None, &bytes(&[12]), &[]);
+        held.push(at, SampleIds::default(), &bytes(&[12]), &[]);
     }
     let flush = |held: &SampleLog| {
         let batch = held.flush(&Arena::default(), &mut Transfer::default()).unwrap();
@@ -133,7 +134,7 @@ fn the_dictionary_is_compact() {
     let resource = held.resource(LoggedResource { attributes, entity_refs, ..LoggedResource::default() });
     let scope = held.scope(LoggedScope { name, ..LoggedScope::default() });
     let at = held.series(series(None, Shape::Times, resource, scope), 0..0, None);
-    held.push(at, StackId::new(500), None, None, &bytes(&[1]), &[]);
+    held.push(at, SampleIds { stack: crate::id::StackId::new(500), ..SampleIds::default() }, &bytes(&[1]), &[]);
     let batch = held.flush(&arena, &mut Transfer::default()).unwrap();
     let tables = batch.dictionary().tables();
     assert_eq!((tables.strings.len(), tables.locations.len(), tables.stacks.len()), (2, 2, 2));

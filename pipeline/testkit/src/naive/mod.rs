@@ -25,9 +25,6 @@ mod tables;
 mod timeline;
 pub mod transaction;
 
-#[cfg(test)]
-mod tests;
-
 use opentelemetry_proto::tonic::profiles::v1development::{Location, ProfilesDictionary};
 
 pub use canonical::{CanonicalSample, attributed_us, canonical, debug_ids, difference};

@@ -84,16 +84,16 @@ fn transaction(resource: &Map<String, Value>, mut spans: Vec<(InstrumentationSco
     let (scope, root) = spans.remove(position);
     spans.sort_by_key(|(_, span)| span.start_time_unix_nano);
     let plain = attributes(&root.attributes);
-    let said = |key: &str| plain.get(key).and_then(Value::as_str).map(str::to_owned);
+    let text = |key: &str| plain.get(key).and_then(Value::as_str).map(str::to_owned);
     let of_resource = |key: &str| resource.get(key).and_then(Value::as_str).unwrap_or_default().to_owned();
     let (_, _, source) = described(&root, &plain);
     let mut request = json!({
-        "method": said("http.request.method"),
-        "url": format!("{}://{}{}", said("url.scheme")?, said("server.address")?, said("url.path")?),
-        "headers": {"user-agent": said("user_agent.original")},
-        "env": {"REMOTE_ADDR": said("client.address")},
+        "method": text("http.request.method"),
+        "url": format!("{}://{}{}", text("url.scheme")?, text("server.address")?, text("url.path")?),
+        "headers": {"user-agent": text("user_agent.original")},
+        "env": {"REMOTE_ADDR": text("client.address")},
     });
-    if let Some(query) = said("url.query") {
+    if let Some(query) = text("url.query") {
         request["query_string"] = query.into();
     }
     let response = json!({"status_code": plain.get("http.response.status_code")});

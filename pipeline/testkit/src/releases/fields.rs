@@ -8,7 +8,10 @@ use prost::Message as _;
 use prost::encoding::{bytes, fixed64, int64, uint64};
 
 use super::Release;
-use super::messages::{AttributeUnit, Function, Label, Location, Mapping, Profile, Sample, Tables, ValueType};
+use super::messages::{
+    AttributeUnit, EarlierFunction, EarlierLabel, EarlierLocation, EarlierMapping, EarlierProfile, EarlierSample,
+    EarlierTables, EarlierValueType,
+};
 
 /// The fields of one message, encoded.
 pub(super) struct Fields {
@@ -33,7 +36,7 @@ impl Release {
     }
 
     /// A profile's message; in 1.3 that of its container.
-    pub fn profile(self, of: &Profile) -> Vec<u8> {
+    pub fn profile(self, of: &EarlierProfile) -> Vec<u8> {
         let mut out = self.fields();
         out.messages(&[1, 1, 1, 1, 1], &of.sample_type, |of| self.value_type(of));
         out.messages(&[2, 2, 2, 2, 2], &of.samples, |of| self.sample(of));
@@ -74,7 +77,7 @@ impl Release {
         out.bytes
     }
 
-    fn value_type(self, of: &ValueType) -> Vec<u8> {
+    fn value_type(self, of: &EarlierValueType) -> Vec<u8> {
         let mut out = self.fields();
         out.int(&[1, 1, 1, 1, 1], of.type_strindex);
         out.int(&[2, 2, 2, 2, 2], of.unit_strindex);
@@ -82,7 +85,7 @@ impl Release {
         out.bytes
     }
 
-    fn sample(self, of: &Sample) -> Vec<u8> {
+    fn sample(self, of: &EarlierSample) -> Vec<u8> {
         let mut out = self.fields();
         out.ints(&[1], &of.location_index);
         out.int(&[0, 0, 0, 1, 1], of.stack_index);
@@ -97,7 +100,7 @@ impl Release {
         out.bytes
     }
 
-    fn label(self, of: &Label) -> Vec<u8> {
+    fn label(self, of: &EarlierLabel) -> Vec<u8> {
         let mut out = self.fields();
         out.int(&[1], of.key);
         out.int(&[2], of.str);
@@ -106,7 +109,7 @@ impl Release {
         out.bytes
     }
 
-    fn mapping(self, of: &Mapping) -> Vec<u8> {
+    fn mapping(self, of: &EarlierMapping) -> Vec<u8> {
         let mut out = self.fields();
         out.int(&[2, 1, 1], of.memory_start as i64);
         out.int(&[3, 2, 2], of.memory_limit as i64);
@@ -122,7 +125,7 @@ impl Release {
         out.bytes
     }
 
-    fn location(self, of: &Location) -> Vec<u8> {
+    fn location(self, of: &EarlierLocation) -> Vec<u8> {
         let mut out = self.fields();
         out.optional(&[2, 1, 1], of.mapping_index);
         out.int(&[3, 2, 2], of.address as i64);
@@ -133,7 +136,7 @@ impl Release {
         out.bytes
     }
 
-    fn function(self, of: &Function) -> Vec<u8> {
+    fn function(self, of: &EarlierFunction) -> Vec<u8> {
         let mut out = self.fields();
         out.int(&[2, 1, 1], of.name_strindex);
         out.int(&[3, 2, 2], of.system_name_strindex);
@@ -150,7 +153,7 @@ impl Release {
     }
 
     /// A request of 1.3 to 1.5, which store their tables in profiles, with these profiles of one resource.
-    pub fn request(self, resource: &Resource, profiles: &[Profile]) -> Vec<u8> {
+    pub fn request(self, resource: &Resource, profiles: &[EarlierProfile]) -> Vec<u8> {
         let mut scope = self.fields();
         scope.messages(&[2, 2], profiles, |of| self.profile(of));
         let mut out = self.fields();
@@ -162,7 +165,7 @@ impl Release {
     }
 
     /// The tables as encoded in the dictionary of 1.7.
-    pub fn dictionary(self, tables: &Tables) -> Vec<u8> {
+    pub fn dictionary(self, tables: &EarlierTables) -> Vec<u8> {
         let mut out = self.fields();
         out.tables([1, 2, 3, 4, 5, 6, 7], tables);
         out.bytes
@@ -236,7 +239,7 @@ impl Fields {
     }
 
     /// The tables, with their field numbers in the enclosing message.
-    pub(super) fn tables(&mut self, numbers: [u32; 7], of: &Tables) {
+    pub(super) fn tables(&mut self, numbers: [u32; 7], of: &EarlierTables) {
         let release = self.release;
         let [mapping, location, function, link, string, attribute, unit] = numbers.map(|number| [number; 5]);
         self.messages(&mapping, &of.mapping_table, |of| release.mapping(of));

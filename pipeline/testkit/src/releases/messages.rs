@@ -8,13 +8,13 @@ use opentelemetry_proto::tonic::profiles::v1development as proto;
 
 /// `Profile`; for 1.3 also its `ProfileContainer`, which contains the times, the id, the attributes and the payload.
 #[derive(Clone, Debug, Default)]
-pub struct Profile {
-    pub sample_type: Vec<ValueType>,
-    pub samples: Vec<Sample>,
+pub struct EarlierProfile {
+    pub sample_type: Vec<EarlierValueType>,
+    pub samples: Vec<EarlierSample>,
     pub location_indices: Vec<i64>,
     pub time_unix_nano: u64,
     pub duration_nano: u64,
-    pub period_type: Option<ValueType>,
+    pub period_type: Option<EarlierValueType>,
     pub period: i64,
     pub comment_strindices: Vec<i64>,
     pub default_sample_type: i64,
@@ -28,15 +28,15 @@ pub struct Profile {
     /// The same inline, in 1.3 and 1.4.
     pub attributes: Vec<KeyValue>,
     /// Up to 1.5; later releases have tables outside of profiles.
-    pub tables: Tables,
+    pub tables: EarlierTables,
 }
 
 /// The tables of releases up to 1.7.
 #[derive(Clone, Debug, Default)]
-pub struct Tables {
-    pub mapping_table: Vec<Mapping>,
-    pub location_table: Vec<Location>,
-    pub function_table: Vec<Function>,
+pub struct EarlierTables {
+    pub mapping_table: Vec<EarlierMapping>,
+    pub location_table: Vec<EarlierLocation>,
+    pub function_table: Vec<EarlierFunction>,
     pub link_table: Vec<proto::Link>,
     pub string_table: Vec<String>,
     pub attribute_table: Vec<KeyValue>,
@@ -44,14 +44,14 @@ pub struct Tables {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct ValueType {
+pub struct EarlierValueType {
     pub type_strindex: i64,
     pub unit_strindex: i64,
     pub aggregation_temporality: i64,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Sample {
+pub struct EarlierSample {
     /// From 1.8 on.
     pub stack_index: i64,
     /// Up to 1.7.
@@ -60,7 +60,7 @@ pub struct Sample {
     /// The same individually, in 1.3.
     pub location_index: Vec<i64>,
     pub values: Vec<i64>,
-    pub labels: Vec<Label>,
+    pub labels: Vec<EarlierLabel>,
     pub stacktrace_id_index: i64,
     pub attribute_indices: Vec<i64>,
     pub link_index: Option<i64>,
@@ -68,7 +68,7 @@ pub struct Sample {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Label {
+pub struct EarlierLabel {
     pub key: i64,
     pub str: i64,
     pub num: i64,
@@ -76,7 +76,7 @@ pub struct Label {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Mapping {
+pub struct EarlierMapping {
     pub memory_start: u64,
     pub memory_limit: u64,
     pub file_offset: u64,
@@ -91,7 +91,7 @@ pub struct Mapping {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Location {
+pub struct EarlierLocation {
     pub mapping_index: Option<i64>,
     pub address: u64,
     pub lines: Vec<proto::Line>,
@@ -101,7 +101,7 @@ pub struct Location {
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct Function {
+pub struct EarlierFunction {
     pub name_strindex: i64,
     pub system_name_strindex: i64,
     pub filename_strindex: i64,

@@ -109,11 +109,11 @@ impl Release {
         self,
         request: &ExportProfilesServiceRequest,
         way: Way,
-        change: &dyn Fn(&mut Profile),
+        change: &dyn Fn(&mut EarlierProfile),
     ) -> Vec<u8> {
         let way = Way { bare: way.bare && self != Self::V1_3, ..way };
         let dictionary = request.dictionary.clone().unwrap_or_default();
-        let tables = if self < Self::V1_8 { tables(&dictionary, way) } else { Tables::default() };
+        let tables = if self < Self::V1_8 { tables(&dictionary, way) } else { EarlierTables::default() };
         let profile = |of: &proto::Profile| {
             let mut profile = match self < Self::V1_8 {
                 true => self.profile_of(&tables, &dictionary, of, way),
@@ -149,11 +149,11 @@ impl Release {
     /// Converts a profile to the form of releases up to 1.7.
     fn profile_of(
         self,
-        tables: &Tables,
+        tables: &EarlierTables,
         dictionary: &proto::ProfilesDictionary,
         of: &proto::Profile,
         way: Way,
-    ) -> Profile {
+    ) -> EarlierProfile {
         let mut profile = current(of);
         let skip = i64::from(way.bare);
         for (sample, of) in profile.samples.iter_mut().zip(&of.samples) {
@@ -187,21 +187,21 @@ impl Release {
 }
 
 /// Keeps a 1.10 profile, and marks its values as deltas, a field that existed up to 1.8.
-fn current(of: &proto::Profile) -> Profile {
-    let value_type = |of: &proto::ValueType| ValueType {
+fn current(of: &proto::Profile) -> EarlierProfile {
+    let value_type = |of: &proto::ValueType| EarlierValueType {
         type_strindex: of.type_strindex.into(),
         unit_strindex: of.unit_strindex.into(),
         aggregation_temporality: 1,
     };
-    let sample = |of: &proto::Sample| Sample {
+    let sample = |of: &proto::Sample| EarlierSample {
         stack_index: of.stack_index.into(),
         values: of.values.clone(),
         attribute_indices: indices(&of.attribute_indices, 0),
         link_index: Some(of.link_index.into()),
         timestamps_unix_nano: of.timestamps_unix_nano.clone(),
-        ..Sample::default()
+        ..EarlierSample::default()
     };
-    Profile {
+    EarlierProfile {
         sample_type: of.sample_type.iter().map(value_type).collect(),
         samples: of.samples.iter().map(sample).collect(),
         time_unix_nano: of.time_unix_nano,
@@ -213,7 +213,7 @@ fn current(of: &proto::Profile) -> Profile {
         original_payload_format: of.original_payload_format.clone(),
         original_payload: of.original_payload.clone(),
         attribute_indices: indices(&of.attribute_indices, 0),
-        ..Profile::default()
+        ..EarlierProfile::default()
     }
 }
 
@@ -223,25 +223,25 @@ fn indices(list: &[i32], skip: i64) -> Vec<i64> {
 }
 
 /// Converts the tables to the form of releases up to 1.7.
-fn tables(of: &proto::ProfilesDictionary, way: Way) -> Tables {
+fn tables(of: &proto::ProfilesDictionary, way: Way) -> EarlierTables {
     let skip = usize::from(way.bare);
     let moved = |list: &[i32]| indices(list, skip as i64);
-    let mapping = |of: &proto::Mapping| Mapping {
+    let mapping = |of: &proto::Mapping| EarlierMapping {
         memory_start: of.memory_start,
         memory_limit: of.memory_limit,
         file_offset: of.file_offset,
         filename_strindex: of.filename_strindex.into(),
         attribute_indices: moved(&of.attribute_indices),
-        ..Mapping::default()
+        ..EarlierMapping::default()
     };
-    let location = |of: &proto::Location| Location {
+    let location = |of: &proto::Location| EarlierLocation {
         mapping_index: (of.mapping_index != 0).then(|| i64::from(of.mapping_index) - skip as i64),
         address: of.address,
         lines: of.lines.clone(),
         attribute_indices: moved(&of.attribute_indices),
-        ..Location::default()
+        ..EarlierLocation::default()
     };
-    let function = |of: &proto::Function| Function {
+    let function = |of: &proto::Function| EarlierFunction {
         name_strindex: of.name_strindex.into(),
         system_name_strindex: of.system_name_strindex.into(),
         filename_strindex: of.filename_strindex.into(),
@@ -257,7 +257,7 @@ fn tables(of: &proto::ProfilesDictionary, way: Way) -> Tables {
         attribute_key_strindex: of.key_strindex.into(),
         unit_strindex: of.unit_strindex.into(),
     };
-    Tables {
+    EarlierTables {
         mapping_table: of.mapping_table.iter().skip(skip).map(mapping).collect(),
         location_table: of.location_table.iter().map(location).collect(),
         function_table: of.function_table.iter().map(function).collect(),

@@ -16,14 +16,14 @@ pub enum CalledBy {
 
 /// A process as named in profiles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Process<'a> {
+pub struct NamedProcess<'a> {
     /// The name of its service or executable; empty if neither is known.
     pub name: &'a str,
     /// The process id.
     pub pid: Option<u32>,
 }
 
-impl<'a> Process<'a> {
+impl<'a> NamedProcess<'a> {
     /// The process of a sample: from the sample's attributes, which the eBPF profiler writes, or else from those of its
     /// resource.
     pub fn of(
@@ -53,7 +53,7 @@ impl<'a> Process<'a> {
     }
 }
 
-impl Display for Process<'_> {
+impl Display for NamedProcess<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         match (self.name, self.pid) {
             ("", Some(pid)) => write!(f, "pid {pid}"),

@@ -196,7 +196,7 @@ pub fn read(text: &[u8], counted: Counted) -> Result<Read, Invalid> {
     let (kind, unit) = counted.value_type();
     let sample_type = builder.value_type(kind, unit);
     builder.profile(Profile { sample_type, ..Profile::default() });
-    let mut reader = Reader {
+    let mut reader = StackCollector {
         builder,
         frames: HashMap::new(),
         samples: Vec::new(),
@@ -220,14 +220,14 @@ pub fn read(text: &[u8], counted: Counted) -> Result<Read, Invalid> {
             }
         }
     }
-    let Reader { mut builder, samples, .. } = reader;
+    let StackCollector { mut builder, samples, .. } = reader;
     for (stack, value) in samples {
         builder.sample(stack, None, None, &[], &[value]);
     }
     Ok(Read { profiles: builder.finish()?, refused, refused_lines, replaced_lines })
 }
 
-struct Reader {
+struct StackCollector {
     builder: Builder,
     /// The known frames by name.
     frames: HashMap<Box<str>, Option<LocationId>>,
@@ -239,7 +239,7 @@ struct Reader {
     stack: Vec<Option<LocationId>>,
 }
 
-impl Reader {
+impl StackCollector {
     fn line(&mut self, line: &str) -> Result<(), &'static str> {
         let (stack, number) = divided(line.as_bytes()).ok_or("it has no number behind a stack")?;
         if !is_number(number) {

@@ -15,6 +15,16 @@ fn profile(builder: &mut Builder, (kind, unit): (&str, &str), period: (&str, &st
     builder.profile(Profile { sample_type, period_type, period: period.2, ..Profile::default() });
 }
 
+/// A profile of this type with a sample of each of these functions, with times and values.
+fn typed(builder: &mut Builder, kind: (&str, &str), samples: &[(&str, &[u64], &[i64])]) {
+    profile(builder, kind, ("", "", 0));
+    for &(name, times, values) in samples {
+        let frame = builder.frame(name, "", 0);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, None, None, times, values);
+    }
+}
+
 fn fold(build: impl FnOnce(&mut Builder)) -> Folded {
     fold_with(Threads::Merged, build)
 }
@@ -53,13 +63,8 @@ fn time_from_a_period() {
 #[test]
 fn time_from_values() {
     for (unit, expected) in [("nanoseconds", 7), ("us", 7_000), ("milliseconds", 7_000_000), ("s", 7_000_000_000u64)] {
-        let folded = fold(|builder| {
-            profile(builder, ("cpu", unit), ("", "", 0));
-            let frame = builder.frame("f", "", 0);
-            let stack = builder.stack(&[frame]);
-            builder.sample(stack, None, None, &[5, 6], &[3, 4]);
-            builder.sample(stack, None, None, &[], &[-9]);
-        });
+        let samples: [(&str, &[u64], &[i64]); 2] = [("f", &[5, 6], &[3, 4]), ("f", &[], &[-9])];
+        let folded = fold(|builder| typed(builder, ("cpu", unit), &samples));
         assert_eq!(text(&folded), format!("f {expected}\n"));
         assert_eq!(folded.losses().to_string(), "1 negative_value");
     }
@@ -69,12 +74,7 @@ fn time_from_values() {
 #[test]
 fn different_types() {
     let of = |kind: &'static str, unit: &'static str, value: i64| {
-        batch(move |builder| {
-            profile(builder, (kind, unit), ("", "", 0));
-            let frame = builder.frame(kind, "", 0);
-            let stack = builder.stack(&[frame]);
-            builder.sample(stack, None, None, &[1, 2], &[value, value]);
-        })
+        batch(move |builder| typed(builder, (kind, unit), &[(kind, &[1, 2], &[value, value])]))
     };
     let folded = |batches: &[Profiles]| {
         let mut folded = Folded::new(Threads::Merged);
@@ -111,12 +111,7 @@ fn chosen_types() {
             builder.resource(&[]);
             let scope = profbridge_model::Scope { attributes: vec![default], ..Default::default() };
             builder.scope_profiles(profbridge_model::ScopeProfiles { scope, ..Default::default() });
-            for (kind, unit, value) in values {
-                profile(builder, (kind, unit), ("", "", 0));
-                let frame = builder.frame(kind, "", 0);
-                let stack = builder.stack(&[frame]);
-                builder.sample(stack, None, None, &[], &[value]);
-            }
+            values.iter().for_each(|&(kind, unit, value)| typed(builder, (kind, unit), &[(kind, &[], &[value])]));
         }));
         text(&folded)
     };
@@ -290,22 +285,22 @@ fn states() {
             }
         })
     };
-    let told = |folded: Folded, kind| {
+    let written = |folded: Folded, kind| {
         let mut folded = folded;
         folded.add(&build(kind));
         text(&folded)
     };
-    let wall = told(Folded::new(Threads::Apart).with_states(), "wall");
+    let wall = written(Folded::new(Threads::Apart).with_states(), "wall");
     assert_eq!(wall, "[running or waiting];t;park 3\n[running];t;hot 3\n[waiting];t;park 3\n");
-    assert_eq!(told(Folded::new(Threads::Merged).with_states(), "cpu"), "hot 3\npark 6\n");
-    assert_eq!(told(Folded::new(Threads::Apart), "wall"), "t;hot 3\nt;park 6\n");
+    assert_eq!(written(Folded::new(Threads::Merged).with_states(), "cpu"), "hot 3\npark 6\n");
+    assert_eq!(written(Folded::new(Threads::Apart), "wall"), "t;hot 3\nt;park 6\n");
 }
 
 /// Guarantees: on request, each of several processes is in front of its stacks, taken from its resource or its samples;
 /// a single process is not shown, and a process without weight does not count.
 #[test]
 fn processes() {
-    let told = |resources: &[(&[(&str, &str)], i64)], samples: &[&str]| {
+    let written = |resources: &[(&[(&str, &str)], i64)], samples: &[&str]| {
         let mut folded = Folded::new(Threads::Apart).with_states().with_processes(CalledBy::Service);
         folded.add(&batch(|builder| {
             for (attributes, value) in resources {
@@ -325,11 +320,11 @@ fn processes() {
         text(&folded)
     };
     let (shop, api, none): (&[_], &[_], &[_]) = (&[("service.name", "sh;op")], &[("service.name", "api")], &[]);
-    assert_eq!(told(&[(shop, 3), (api, 4)], &[""]), "[waiting];api;f 4\n[waiting];sh:op;f 3\n");
-    assert_eq!(told(&[(shop, 3), (none, 4)], &[""]), "[waiting];[unknown process];f 4\n[waiting];sh:op;f 3\n");
-    assert_eq!(told(&[(none, 3)], &["a", "b", "a"]), "[waiting];a;f 6\n[waiting];b;f 3\n");
-    assert_eq!(told(&[(shop, 3), (shop, 4)], &[""]), "[waiting];f 7\n");
-    assert_eq!(told(&[(shop, 3), (api, 0)], &[""]), "[waiting];f 3\n");
+    assert_eq!(written(&[(shop, 3), (api, 4)], &[""]), "[waiting];api;f 4\n[waiting];sh:op;f 3\n");
+    assert_eq!(written(&[(shop, 3), (none, 4)], &[""]), "[waiting];[unknown process];f 4\n[waiting];sh:op;f 3\n");
+    assert_eq!(written(&[(none, 3)], &["a", "b", "a"]), "[waiting];a;f 6\n[waiting];b;f 3\n");
+    assert_eq!(written(&[(shop, 3), (shop, 4)], &[""]), "[waiting];f 7\n");
+    assert_eq!(written(&[(shop, 3), (api, 0)], &[""]), "[waiting];f 3\n");
 }
 
 /// Attack: one long process name with thousands of ids.
@@ -358,14 +353,8 @@ fn attack_long_processes() {
 #[test]
 fn long_names() {
     let long = |end: &str| format!("{}{end}", "é".repeat(600));
-    let folded = fold(|builder| {
-        profile(builder, ("cpu", "nanoseconds"), ("", "", 0));
-        for end in ["a", "b"] {
-            let frame = builder.frame(&long(end), "", 0);
-            let stack = builder.stack(&[frame]);
-            builder.sample(stack, None, None, &[5], &[3]);
-        }
-    });
+    let samples: [(&str, &[u64], &[i64]); 2] = [(&long("a"), &[5], &[3]), (&long("b"), &[5], &[3])];
+    let folded = fold(|builder| typed(builder, ("cpu", "nanoseconds"), &samples));
     let text = text(&folded);
     let names: Vec<&str> = text.lines().map(|line| line.strip_suffix(" 3").unwrap()).collect();
     assert_eq!(names.len(), 2, "{names:?}");

@@ -53,7 +53,7 @@ use super::error::{DecodeError, Fault, Result};
 use super::json;
 use super::layout::{self, Layout, Verdict};
 use super::limits::{Budget, Limits};
-use super::reader::Reader;
+use super::reader::ProtobufReader;
 use super::sniff::is_pprof;
 
 /// A decoded request.
@@ -91,22 +91,28 @@ impl Decoded {
 /// Heap size of a batch's tables and columns in bytes, without the request that they point into. Counts the allocated
 /// capacity of vectors; nested attribute values count without spare capacity.
 pub fn memory(profiles: &Profiles) -> usize {
-    fn of<T>(column: &Vec<T>) -> usize {
+    fn column_bytes<T>(column: &Vec<T>) -> usize {
         column.capacity() * size_of::<T>()
     }
     let tables = profiles.dictionary().tables();
-    let samples = profiles.columns();
-    let mut sum = of(&tables.strings) + of(&tables.mappings) + of(&tables.functions) + of(&tables.locations);
-    sum += of(&tables.lines) + of(&tables.links) + of(&tables.attributes) + of(&tables.attribute_sets);
-    sum += of(&tables.attribute_set_items) + of(&tables.stacks);
-    sum += of(&samples.stack) + of(&samples.attributes) + of(&samples.link) + of(&samples.timestamps);
-    sum += of(&samples.values) + size_of_val(profiles.resources()) + tables.buffer.spill_len();
+    let mut sum = column_bytes(&tables.strings)
+        + column_bytes(&tables.mappings)
+        + column_bytes(&tables.functions)
+        + column_bytes(&tables.locations);
+    sum += column_bytes(&tables.lines)
+        + column_bytes(&tables.links)
+        + column_bytes(&tables.attributes)
+        + column_bytes(&tables.attribute_sets);
+    sum += column_bytes(&tables.attribute_set_items) + column_bytes(&tables.stacks);
+    sum += profiles.columns().heap_bytes() + size_of_val(profiles.resources()) + tables.buffer.spill_len();
     sum += tables.attributes.iter().map(|attribute| value::heap(&attribute.value)).sum::<usize>();
     for resource in profiles.resources() {
-        sum += of(&resource.resource.attributes) + of(&resource.resource.entity_refs) + of(&resource.scopes);
+        sum += column_bytes(&resource.resource.attributes)
+            + column_bytes(&resource.resource.entity_refs)
+            + column_bytes(&resource.scopes);
         sum += resource.resource.attributes.iter().map(|attribute| value::heap(&attribute.value)).sum::<usize>();
         for scope in &resource.scopes {
-            sum += of(&scope.scope.attributes) + of(&scope.profiles);
+            sum += column_bytes(&scope.scope.attributes) + column_bytes(&scope.profiles);
             sum += scope.scope.attributes.iter().map(|attribute| value::heap(&attribute.value)).sum::<usize>();
         }
     }
@@ -257,7 +263,7 @@ impl<'a> Decoder<'a> {
     fn run(&mut self) -> Result<Vec<profbridge_model::ResourceProfiles>> {
         let mut resources = Vec::new();
         let mut dictionaries = Vec::new();
-        let mut reader = Reader::new(self.request);
+        let mut reader = ProtobufReader::new(self.request);
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => {
@@ -276,19 +282,15 @@ impl<'a> Decoder<'a> {
 
         let mut census = Census::default();
         for &span in &resources {
-            census.resource_profiles(Reader::at(request, span))?;
+            census.resource_profiles(ProtobufReader::at(request, span))?;
         }
         self.budget.charge::<profbridge_model::ResourceProfiles>(resources.len())?;
         census.charge(&mut self.budget)?;
-        let samples = &mut self.samples;
-        samples.stack.reserve_exact(census.samples);
-        samples.attributes.reserve_exact(census.samples);
-        samples.link.reserve_exact(census.samples);
-        samples.timestamps.reserve_exact(census.samples);
+        self.samples = Samples::with_capacity(census.samples);
 
         let mut decoded = Vec::with_capacity(resources.len());
         for (r, &span) in resources.iter().enumerate() {
-            let resource = self.resource_profiles(Reader::at(request, span), r);
+            let resource = self.resource_profiles(ProtobufReader::at(request, span), r);
             decoded.push(resource.map_err(|fault| fault.within(format_args!("resource_profiles[{r}]")))?);
         }
         Ok(decoded)
@@ -332,7 +334,7 @@ impl<'a> Decoder<'a> {
 
     /// Handles an unexpected field in a message whose fields are numbered from 1 to `known`.
     #[cold]
-    fn other(&mut self, reader: &mut Reader<'a>, key: u32, known: u32) -> Result<()> {
+    fn other(&mut self, reader: &mut ProtobufReader<'a>, key: u32, known: u32) -> Result<()> {
         self.suspicious = true;
         reader.other(key, known)
     }

@@ -37,7 +37,7 @@ pub fn payload_may_leave(dictionary: &Dictionary, profile: &Profile) -> bool {
 /// Encodes a batch. Non-canonical encodings of the sender (unpacked lists, unknown fields, empty messages) become
 /// canonical.
 pub fn encode(profiles: &Profiles, options: &EncodeOptions) -> Vec<u8> {
-    let mut encoder = Encoder::new(profiles, options);
+    let mut encoder = RequestEncoder::new(profiles, options);
     let mut size = Size(0);
     encoder.request(&mut size);
     let mut out = Vec::with_capacity(size.0);
@@ -49,11 +49,11 @@ pub fn encode(profiles: &Profiles, options: &EncodeOptions) -> Vec<u8> {
 /// The number of bytes that [`encode`] writes.
 pub fn encoded_len(profiles: &Profiles, options: &EncodeOptions) -> usize {
     let mut size = Size(0);
-    Encoder::new(profiles, options).request(&mut size);
+    RequestEncoder::new(profiles, options).request(&mut size);
     size.0
 }
 
-struct Encoder<'a> {
+struct RequestEncoder<'a> {
     profiles: &'a Profiles,
     dictionary: &'a Dictionary,
     options: EncodeOptions,
@@ -63,7 +63,7 @@ struct Encoder<'a> {
     sizes: Sizes,
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> RequestEncoder<'a> {
     fn new(profiles: &'a Profiles, options: &EncodeOptions) -> Self {
         let dictionary = &**profiles.dictionary();
         let types = profiles.profiles().map(|profile| {

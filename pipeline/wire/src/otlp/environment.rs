@@ -11,13 +11,13 @@ const MAX_ATTRIBUTES: usize = 128;
 
 /// The error and its position.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Fault {
+pub struct InvalidAttribute {
     /// The position of the attribute, from 1.
     entry: usize,
     rule: &'static str,
 }
 
-impl fmt::Display for Fault {
+impl fmt::Display for InvalidAttribute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "attribute {}: {}", self.entry, self.rule)
     }
@@ -28,10 +28,10 @@ impl fmt::Display for Fault {
 /// # Errors
 ///
 /// The first invalid attribute, which invalidates the whole variable.
-pub fn resource_attributes(text: &str) -> Result<Vec<(String, String)>, Fault> {
+pub fn resource_attributes(text: &str) -> Result<Vec<(String, String)>, InvalidAttribute> {
     let mut found = Vec::new();
     for (position, entry) in text.split(',').enumerate() {
-        let fault = |rule| Fault { entry: position + 1, rule };
+        let fault = |rule| InvalidAttribute { entry: position + 1, rule };
         if entry.trim().is_empty() {
             // A trailing comma.
             continue;

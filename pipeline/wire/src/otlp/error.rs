@@ -58,10 +58,10 @@ impl From<Invalid> for DecodeError {
 /// An error that is being returned: each enclosing message prepends its name to the path. Boxed because errors are
 /// rare.
 #[derive(Debug)]
-pub(crate) struct Fault(Box<Kind>);
+pub(crate) struct Fault(Box<FaultKind>);
 
 #[derive(Debug)]
-enum Kind {
+enum FaultKind {
     Wire { place: String, offset: Option<usize>, rule: String },
     Limit { what: &'static str, limit: u64 },
 }
@@ -73,25 +73,25 @@ impl Fault {
     /// Bytes that break a rule of the encoding.
     #[cold]
     pub(crate) fn wire(offset: usize, rule: impl Into<String>) -> Self {
-        Self(Box::new(Kind::Wire { place: String::new(), offset: Some(offset), rule: rule.into() }))
+        Self(Box::new(FaultKind::Wire { place: String::new(), offset: Some(offset), rule: rule.into() }))
     }
 
     /// A value that breaks a rule of the protocol.
     #[cold]
     pub(crate) fn value(place: impl Into<String>, rule: impl Into<String>) -> Self {
-        Self(Box::new(Kind::Wire { place: place.into(), offset: None, rule: rule.into() }))
+        Self(Box::new(FaultKind::Wire { place: place.into(), offset: None, rule: rule.into() }))
     }
 
     /// A limit is exceeded.
     #[cold]
     pub(crate) fn limit(what: &'static str, limit: u64) -> Self {
-        Self(Box::new(Kind::Limit { what, limit }))
+        Self(Box::new(FaultKind::Limit { what, limit }))
     }
 
     /// Prepends an outer part of the path to the error.
     #[cold]
     pub(crate) fn within(mut self, outer: impl Display) -> Self {
-        if let Kind::Wire { place, .. } = &mut *self.0 {
+        if let FaultKind::Wire { place, .. } = &mut *self.0 {
             *place = match place.as_str() {
                 "" => outer.to_string(),
                 inner => format!("{outer}.{inner}"),
@@ -104,13 +104,13 @@ impl Fault {
 impl From<Fault> for DecodeError {
     fn from(fault: Fault) -> Self {
         match *fault.0 {
-            Kind::Wire { mut place, offset, rule } => {
+            FaultKind::Wire { mut place, offset, rule } => {
                 if place.is_empty() {
                     place.push_str("request");
                 }
                 Self::Malformed { place, offset, rule }
             }
-            Kind::Limit { what, limit } => Self::LimitExceeded { what, limit },
+            FaultKind::Limit { what, limit } => Self::LimitExceeded { what, limit },
         }
     }
 }

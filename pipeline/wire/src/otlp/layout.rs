@@ -19,7 +19,7 @@ mod evidence;
 
 use self::evidence::Evidence;
 use super::error::DecodeError;
-use super::reader::Reader;
+use super::reader::ProtobufReader;
 
 /// A layout of the messages, as versions of opentelemetry-proto.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -83,7 +83,7 @@ pub(super) enum Verdict {
 /// something odd. `decoded` means that the wire types fit the current layout, so that only the values can decide.
 pub(super) fn detect(request: &[u8], decoded: bool) -> Verdict {
     let mut evidence = Evidence::default();
-    evidence.request(Reader::new(request));
+    evidence.request(ProtobufReader::new(request));
     evidence.verdict(decoded)
 }
 
@@ -94,7 +94,7 @@ const PROBED: usize = 16;
 /// other layout allows, or their values are impossible in 1.10. This avoids decoding such a request twice. For other
 /// layouts it costs a look at a few samples, and [`detect`] decides.
 pub(super) fn probe(request: &[u8]) -> Option<Layout> {
-    let profile = first(first(first(Reader::new(request), 0x0a)?, 0x12)?, 0x12)?;
+    let profile = first(first(first(ProtobufReader::new(request), 0x0a)?, 0x12)?, 0x12)?;
     let mut reader = profile;
     let mut evidence = Evidence::before_reading(request.len());
     let mut left = PROBED;
@@ -130,7 +130,7 @@ fn older(verdict: Verdict) -> Option<Layout> {
 }
 
 /// The first nested message with this key.
-fn first(mut reader: Reader<'_>, wanted: u32) -> Option<Reader<'_>> {
+fn first(mut reader: ProtobufReader<'_>, wanted: u32) -> Option<ProtobufReader<'_>> {
     while let Ok(Some(key)) = reader.key() {
         match key {
             _ if key == wanted => return reader.message().ok(),

@@ -1,7 +1,7 @@
 //! Reads protobuf's wire format: keys, lengths, and skipped fields.
 //!
-//! A [`Reader`] knows its position in the request, so that results can be kept as a [`ByteRange`] and errors have
-//! offsets. Source: protobuf encoding guide.
+//! A [`ProtobufReader`] knows its position in the request, so that results can be kept as a [`ByteRange`] and errors
+//! have offsets. Source: protobuf encoding guide.
 
 use profbridge_model::{ByteRange, varint};
 
@@ -23,13 +23,13 @@ pub(super) const FIXED32: u32 = 5;
 
 /// Reads one message.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct ProtobufReader<'a> {
     rest: &'a [u8],
     /// The offset in the request of the end of `rest`.
     end: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ProtobufReader<'a> {
     /// Starts at the beginning of a request, which must be shorter than 4 GiB.
     pub(crate) fn new(request: &'a [u8]) -> Self {
         Self { rest: request, end: request.len() }
@@ -136,14 +136,14 @@ impl<'a> Reader<'a> {
 
     /// Reads a length-delimited message as a reader.
     #[inline(always)]
-    pub(crate) fn message(&mut self) -> Result<Reader<'a>> {
+    pub(crate) fn message(&mut self) -> Result<ProtobufReader<'a>> {
         let len = self.varint()?;
         if len > self.rest.len() as u64 {
             return Err(self.cut_off(len));
         }
         let (inner, rest) = self.rest.split_at(len as usize);
         self.rest = rest;
-        Ok(Reader { rest: inner, end: self.end - rest.len() })
+        Ok(ProtobufReader { rest: inner, end: self.end - rest.len() })
     }
 
     #[cold]

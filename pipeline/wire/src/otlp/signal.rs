@@ -13,7 +13,7 @@
 //! Each element is inspected on its own. Ambiguous elements are ignored. If all are ambiguous, or two contradict each
 //! other, the request is unclear.
 
-use super::reader::{FIXED32, FIXED64, LEN, Reader, VARINT};
+use super::reader::{FIXED32, FIXED64, LEN, ProtobufReader, VARINT};
 
 /// The likely signal of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub enum Signal {
 /// Determines the likely signal of a request, without validating it.
 pub fn signal(request: &[u8]) -> Signal {
     let mut evidence = Evidence::default();
-    evidence.request(Reader::new(request));
+    evidence.request(ProtobufReader::new(request));
     match evidence {
         Evidence { profiles: true, traces: true, .. } => Signal::Unclear,
         Evidence { profiles: true, .. } => Signal::Profiles,
@@ -50,7 +50,7 @@ struct Evidence {
 
 impl Evidence {
     /// Each level stops silently at malformed data: the decoder reports the error later.
-    fn request(&mut self, mut reader: Reader<'_>) {
+    fn request(&mut self, mut reader: ProtobufReader<'_>) {
         while let Ok(Some(key)) = reader.key() {
             match key {
                 0x0a => {
@@ -67,15 +67,15 @@ impl Evidence {
         }
     }
 
-    fn resource(&mut self, mut reader: Reader<'_>) {
+    fn resource(&mut self, mut reader: ProtobufReader<'_>) {
         each(&mut reader, |scope| each(&mut { scope }, |element| self.element(element)));
     }
 
-    fn element(&mut self, reader: Reader<'_>) {
+    fn element(&mut self, reader: ProtobufReader<'_>) {
         if reader.rest().is_empty() {
             return;
         }
-        let Some(Element { span, profile, has_span_times }) = Element::of(reader) else { return };
+        let Some(ScopeElement { span, profile, has_span_times }) = ScopeElement::inspect(reader) else { return };
         match (span, profile) {
             _ if has_span_times => self.traces = true,
             (true, false) => self.traces = true,
@@ -87,7 +87,7 @@ impl Evidence {
 }
 
 /// Calls `visit` with each message in field 2.
-fn each<'a>(reader: &mut Reader<'a>, mut visit: impl FnMut(Reader<'a>)) {
+fn each<'a>(reader: &mut ProtobufReader<'a>, mut visit: impl FnMut(ProtobufReader<'a>)) {
     while let Ok(Some(key)) = reader.key() {
         match key {
             0x12 => {
@@ -101,7 +101,7 @@ fn each<'a>(reader: &mut Reader<'a>, mut visit: impl FnMut(Reader<'a>)) {
 }
 
 /// What an element of a scope could be.
-struct Element {
+struct ScopeElement {
     span: bool,
     profile: bool,
     /// Whether fields 7 and 8 have eight bytes, like the times of a span.
@@ -112,9 +112,9 @@ struct Element {
 const SPAN: [u32; 16] =
     [LEN, LEN, LEN, LEN, LEN, VARINT, FIXED64, FIXED64, LEN, VARINT, LEN, VARINT, LEN, VARINT, LEN, FIXED32];
 
-impl Element {
+impl ScopeElement {
     /// Inspects an element; `None` if it is malformed.
-    fn of(mut reader: Reader<'_>) -> Option<Self> {
+    fn inspect(mut reader: ProtobufReader<'_>) -> Option<Self> {
         let (mut span, mut profile, mut has_span_times) = (true, true, false);
         let (mut is_typed, mut is_container) = (true, false);
         while let Some(key) = reader.key().ok()? {
@@ -157,7 +157,7 @@ fn may_be_of_profile(number: u32, wire_type: u32) -> bool {
 }
 
 /// Whether a message is a `ValueType`: two integers, or three in 1.3 to 1.8.
-fn is_value_type(mut message: Reader<'_>) -> bool {
+fn is_value_type(mut message: ProtobufReader<'_>) -> bool {
     loop {
         match message.key() {
             Ok(None) => return true,

@@ -1,10 +1,10 @@
 //! Detects the format of a file by its content.
 
-use super::reader::{LEN, Reader, VARINT};
+use super::reader::{LEN, ProtobufReader, VARINT};
 
 /// The likely format of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ContentKind {
     /// One `ProfilesData` or `ExportProfilesServiceRequest` as protobuf.
     Protobuf,
     /// [Frames](super::delimited) with such messages.
@@ -24,15 +24,15 @@ pub enum Kind {
 /// Protobuf has no magic number, but few files parse as a sequence of fields up to the last byte. The start of a frame
 /// does not: its first byte is 0 for all requests up to 16 MiB, and there is no field 0. JSON may start with a line
 /// break, which is also the key of `resource_profiles`; then the whole file decides.
-pub fn sniff(file: &[u8]) -> Kind {
+pub fn sniff(file: &[u8]) -> ContentKind {
     match file {
-        [] => return Kind::Protobuf,
-        [0x1f, 0x8b, ..] => return Kind::Gzip,
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => return Kind::Zstd,
+        [] => return ContentKind::Protobuf,
+        [0x1f, 0x8b, ..] => return ContentKind::Gzip,
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => return ContentKind::Zstd,
         _ => {}
     }
     if is_request(file) {
-        return Kind::Protobuf;
+        return ContentKind::Protobuf;
     }
     if let Some((length, rest)) = file.split_first_chunk::<4>() {
         let length = u32::from_be_bytes(*length) as usize;
@@ -40,13 +40,13 @@ pub fn sniff(file: &[u8]) -> Kind {
         // The last frame may be truncated, because the file may still be written.
         let cut_off = first.len() < length && starts_request(first) && !starts_request(file);
         if cut_off || first.len() == length && (is_request(first) || is_packed(first)) {
-            return Kind::Frames;
+            return ContentKind::Frames;
         }
     }
     match file.iter().find(|byte| !byte.is_ascii_whitespace()) {
-        Some(b'{' | b'[') => Kind::Json,
-        _ if starts_request(file) => Kind::Protobuf,
-        _ => Kind::Unknown,
+        Some(b'{' | b'[') => ContentKind::Json,
+        _ if starts_request(file) => ContentKind::Protobuf,
+        _ => ContentKind::Unknown,
     }
 }
 
@@ -56,7 +56,7 @@ pub fn sniff(file: &[u8]) -> Kind {
 /// types without type and unit are empty, as resources may be. Then samples plus a string table decide for pprof,
 /// because a request with only empty resources has nothing to lose.
 pub fn is_pprof(bytes: &[u8]) -> bool {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ProtobufReader::new(bytes);
     let (mut messages, mut integers, mut samples, mut strings) = (false, false, false, false);
     while let Ok(Some(key)) = reader.key() {
         match (key >> 3, key & 7) {
@@ -87,7 +87,7 @@ pub fn is_pprof(bytes: &[u8]) -> bool {
 /// one, where the indices of the second request point to elements of the first. A sender may also split one dictionary
 /// into several parts, but no sender is known to do that, and the bytes do not show the difference.
 pub fn has_second_dictionary(bytes: &[u8]) -> bool {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ProtobufReader::new(bytes);
     let mut dictionaries = 0;
     while let Ok(Some(key)) = reader.key() {
         dictionaries += usize::from(key >> 3 == 2 && key & 7 == LEN);
@@ -103,7 +103,7 @@ pub fn has_second_dictionary(bytes: &[u8]) -> bool {
 
 /// Whether all bytes parse as fields, and known fields have their wire type.
 fn is_request(bytes: &[u8]) -> bool {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ProtobufReader::new(bytes);
     loop {
         match reader.key() {
             Ok(None) => return true,
@@ -153,25 +153,25 @@ mod tests {
         let mut framed = Vec::new();
         put_frame(&mut framed, &request()).unwrap();
         put_frame(&mut framed, &request()).unwrap();
-        assert_eq!(sniff(&request()), Kind::Protobuf);
-        assert_eq!(sniff(&request()[..7]), Kind::Protobuf);
-        assert_eq!(sniff(&[]), Kind::Protobuf);
-        assert_eq!(sniff(&framed), Kind::Frames);
-        assert_eq!(sniff(&framed[..9]), Kind::Frames);
-        assert_eq!(sniff(&[0, 0, 0, 0]), Kind::Frames);
+        assert_eq!(sniff(&request()), ContentKind::Protobuf);
+        assert_eq!(sniff(&request()[..7]), ContentKind::Protobuf);
+        assert_eq!(sniff(&[]), ContentKind::Protobuf);
+        assert_eq!(sniff(&framed), ContentKind::Frames);
+        assert_eq!(sniff(&framed[..9]), ContentKind::Frames);
+        assert_eq!(sniff(&[0, 0, 0, 0]), ContentKind::Frames);
         for message in [&[0x1f, 0x8b, 8][..], &[0x28, 0xb5, 0x2f, 0xfd, 0], b"{}"] {
             let mut framed = Vec::new();
             put_frame(&mut framed, message).unwrap();
-            assert_eq!(sniff(&framed), Kind::Frames);
+            assert_eq!(sniff(&framed), ContentKind::Frames);
         }
-        assert_eq!(sniff(b"{\"resourceProfiles\":[]}"), Kind::Json);
-        assert_eq!(sniff(b"\n {\n}"), Kind::Json);
-        assert_eq!(sniff(b"{}\n{\"type\":\"profile_chunk\"}\n{}"), Kind::Json);
-        assert_eq!(sniff(b"[1]"), Kind::Json);
-        assert_eq!(sniff(&[0x1f, 0x8b, 8]), Kind::Gzip);
-        assert_eq!(sniff(&[0x28, 0xb5, 0x2f, 0xfd, 0]), Kind::Zstd);
-        assert_eq!(sniff(b"name,value"), Kind::Unknown);
-        assert_eq!(sniff(&[0; 3]), Kind::Unknown);
+        assert_eq!(sniff(b"{\"resourceProfiles\":[]}"), ContentKind::Json);
+        assert_eq!(sniff(b"\n {\n}"), ContentKind::Json);
+        assert_eq!(sniff(b"{}\n{\"type\":\"profile_chunk\"}\n{}"), ContentKind::Json);
+        assert_eq!(sniff(b"[1]"), ContentKind::Json);
+        assert_eq!(sniff(&[0x1f, 0x8b, 8]), ContentKind::Gzip);
+        assert_eq!(sniff(&[0x28, 0xb5, 0x2f, 0xfd, 0]), ContentKind::Zstd);
+        assert_eq!(sniff(b"name,value"), ContentKind::Unknown);
+        assert_eq!(sniff(&[0; 3]), ContentKind::Unknown);
     }
 
     /// Guarantees: a pprof profile is recognised, also if its type has no name or it is truncated; a request is never

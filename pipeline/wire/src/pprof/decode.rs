@@ -37,7 +37,7 @@ use crate::otlp::decode::run::Spill;
 use crate::otlp::decode::sets::Sets;
 use crate::otlp::error::{Fault, Result};
 use crate::otlp::limits::Budget;
-use crate::otlp::reader::Reader;
+use crate::otlp::reader::ProtobufReader;
 
 /// A decoded pprof profile.
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ struct Places<'a> {
     locations: Vec<ByteRange>,
     samples: Vec<ByteRange>,
     /// All other fields: the key, and a reader that is positioned at the value.
-    rest: Vec<(u32, Reader<'a>)>,
+    rest: Vec<(u32, ProtobufReader<'a>)>,
     types: usize,
     /// Total number of lines of all locations.
     lines: usize,
@@ -89,7 +89,7 @@ impl<'a> Places<'a> {
     /// Scans the message, and rejects fields with a wrong wire type.
     fn of(profile: &'a [u8], budget: &mut Budget) -> Result<Self> {
         let mut places = Self::default();
-        let mut reader = Reader::new(profile);
+        let mut reader = ProtobufReader::new(profile);
         while let Some(key) = reader.key()? {
             let list = match key {
                 0x12 => &mut places.samples,
@@ -100,7 +100,7 @@ impl<'a> Places<'a> {
                 // sample_type, drop_frames to duration_nanos, period_type, period, comment, default_sample_type,
                 // doc_url.
                 0x0a | 0x38 | 0x40 | 0x48 | 0x50 | 0x5a | 0x60 | 0x68 | 0x6a | 0x70 | 0x78 => {
-                    budget.charge::<(u32, Reader<'_>)>(1)?;
+                    budget.charge::<(u32, ProtobufReader<'_>)>(1)?;
                     places.types += usize::from(key == 0x0a);
                     places.rest.push((key, reader));
                     reader.skip(key)?;
@@ -115,7 +115,7 @@ impl<'a> Places<'a> {
             list.push(reader.span()?);
             if key == 0x22 {
                 let location = places.locations.last().copied().unwrap_or_default();
-                places.lines += count(Reader::at(profile, location), 0x22)?;
+                places.lines += count(ProtobufReader::at(profile, location), 0x22)?;
             }
         }
         Ok(places)
@@ -167,8 +167,8 @@ struct Decoder<'a> {
     /// The pieces of a list of locations, and its rewritten form.
     scratch: [Vec<u8>; 2],
     /// The labels and attributes of the current sample.
-    own_labels: Vec<labels::Label>,
-    own_attributes: Vec<Option<AttributeId>>,
+    sample_labels: Vec<labels::Label>,
+    sample_attributes: Vec<Option<AttributeId>>,
 }
 
 impl<'a> Decoder<'a> {
@@ -192,11 +192,7 @@ impl<'a> Decoder<'a> {
         tables.locations.reserve_exact(places.locations.len());
         tables.lines.reserve_exact(places.lines);
         tables.stacks.reserve_exact(samples);
-        let mut columns = Samples::default();
-        columns.stack.reserve_exact(rows);
-        columns.attributes.reserve_exact(rows);
-        columns.link.reserve_exact(rows);
-        columns.timestamps.reserve_exact(rows);
+        let mut columns = Samples::with_capacity(rows);
         columns.values.reserve_exact(rows);
         Ok(Self {
             profile,
@@ -221,8 +217,8 @@ impl<'a> Decoder<'a> {
             samples: columns,
             values: Vec::with_capacity(rows),
             scratch: [Vec::new(), Vec::new()],
-            own_labels: Vec::new(),
-            own_attributes: Vec::new(),
+            sample_labels: Vec::new(),
+            sample_attributes: Vec::new(),
             budget,
         })
     }
@@ -232,11 +228,11 @@ impl<'a> Decoder<'a> {
         &mut self,
         places: &[ByteRange],
         name: &str,
-        mut read: impl FnMut(&mut Self, Reader<'a>) -> Result<()>,
+        mut read: impl FnMut(&mut Self, ProtobufReader<'a>) -> Result<()>,
     ) -> Result<()> {
         let profile = self.profile;
         for (position, &place) in places.iter().enumerate() {
-            let element = Reader::at(profile, place);
+            let element = ProtobufReader::at(profile, place);
             read(self, element).map_err(|fault| fault.within(format_args!("{name}[{position}]")))?;
         }
         Ok(())
@@ -263,7 +259,7 @@ impl<'a> Decoder<'a> {
         Ok(header)
     }
 
-    fn header(&mut self, fields: &[(u32, Reader<'a>)]) -> Result<Header> {
+    fn header(&mut self, fields: &[(u32, ProtobufReader<'a>)]) -> Result<Header> {
         let mut header = Header::default();
         for &(key, mut reader) in fields {
             match key {
@@ -429,10 +425,7 @@ impl<'a> Decoder<'a> {
         let rows = samples.stack.len();
         for k in 0..types {
             if k > 0 {
-                samples.stack.extend_from_within(..rows);
-                samples.attributes.extend_from_within(..rows);
-                samples.link.extend_from_within(..rows);
-                samples.timestamps.extend_from_within(..rows);
+                samples.repeat(rows);
             }
             samples.values.extend(self.values.iter().skip(k).step_by(types));
         }

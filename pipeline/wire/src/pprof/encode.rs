@@ -108,7 +108,7 @@ fn are_one(batch: &Profiles, one: &Profile, other: &Profile) -> bool {
 
 /// Encodes a group of profiles of a batch.
 pub fn encode(batch: &Profiles, group: &Group<'_>) -> Encoded {
-    let mut encoder = Encoder {
+    let mut encoder = ProfileEncoder {
         batch,
         dictionary: batch.dictionary(),
         marks: Marks::new(batch.dictionary(), group.only),
@@ -119,7 +119,7 @@ pub fn encode(batch: &Profiles, group: &Group<'_>) -> Encoded {
         left_out_attributes: 0,
     };
     let bytes = encoder.profile(group);
-    let Encoder { left_out_times, left_out_attributes, .. } = encoder;
+    let ProfileEncoder { left_out_times, left_out_attributes, .. } = encoder;
     Encoded { bytes, left_out_times, left_out_attributes }
 }
 
@@ -137,7 +137,7 @@ fn executable<'a>(batch: &'a Profiles, scope: &ScopeProfiles) -> &'a str {
     text("process.executable.path").or_else(|| text("process.executable.name")).unwrap_or_default()
 }
 
-struct Encoder<'a> {
+struct ProfileEncoder<'a> {
     batch: &'a Profiles,
     dictionary: &'a Dictionary,
     marks: Marks,
@@ -149,7 +149,7 @@ struct Encoder<'a> {
     left_out_attributes: u64,
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> ProfileEncoder<'a> {
     fn profile(&mut self, group: &Group<'a>) -> Vec<u8> {
         let profiles = group.profiles();
         let Some(first) = profiles.first() else { return Vec::new() };

@@ -33,16 +33,16 @@ pub(super) enum Role {
 
 /// The value of a label.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Held<'a> {
+pub(super) enum LabelValue<'a> {
     Text(&'a [u8]),
     Number(i64),
 }
 
 /// The meaning of a label for the span link, if it has one.
-pub(super) fn role(key: &[u8], held: Held<'_>) -> Option<Role> {
+pub(super) fn role(key: &[u8], held: LabelValue<'_>) -> Option<Role> {
     match (key, held) {
-        (b"trace_id", Held::Text(text)) => hex(text).map(|(id, exact)| Role::Trace(id, exact)),
-        (b"span_id", Held::Text(text)) => hex(text).map(|(id, exact)| Role::Span(id, exact)),
+        (b"trace_id", LabelValue::Text(text)) => hex(text).map(|(id, exact)| Role::Trace(id, exact)),
+        (b"span_id", LabelValue::Text(text)) => hex(text).map(|(id, exact)| Role::Span(id, exact)),
         (b"span id", held) => number(held).map(Role::Number),
         (b"local root span id", held) => number(held).map(Role::Root),
         _ => None,
@@ -63,10 +63,10 @@ fn hex<const N: usize>(text: &[u8]) -> Option<([u8; N], bool)> {
 }
 
 /// Converts a 64-bit id to big-endian bytes, as in W3C Trace Context.
-fn number(held: Held<'_>) -> Option<[u8; 8]> {
+fn number(held: LabelValue<'_>) -> Option<[u8; 8]> {
     let number = match held {
-        Held::Number(number) => number as u64,
-        Held::Text(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
+        LabelValue::Number(number) => number as u64,
+        LabelValue::Text(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
     };
     (number != 0).then(|| number.to_be_bytes())
 }
@@ -74,7 +74,7 @@ fn number(held: Held<'_>) -> Option<[u8; 8]> {
 /// The span that the labels of a sample name. Also knows whether `trace_id` and `span_id` can be dropped because the
 /// writer would restore them from the link.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Named {
+pub(super) struct SpanLabels {
     trace: Option<([u8; 16], bool)>,
     span: Option<([u8; 8], bool)>,
     number: Option<[u8; 8]>,
@@ -83,7 +83,7 @@ pub(super) struct Named {
     twice: bool,
 }
 
-impl Named {
+impl SpanLabels {
     pub(super) fn add(&mut self, role: Role) {
         match role {
             Role::Trace(id, exact) => {
@@ -124,8 +124,8 @@ pub(super) fn text(id: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn named(labels: &[(&str, Held<'_>)]) -> Named {
-        let mut named = Named::default();
+    fn named(labels: &[(&str, LabelValue<'_>)]) -> SpanLabels {
+        let mut named = SpanLabels::default();
         labels.iter().filter_map(|&(key, held)| role(key.as_bytes(), held)).for_each(|role| named.add(role));
         named
     }
@@ -134,19 +134,19 @@ mod tests {
     /// gives none.
     #[test]
     fn forms() {
-        let trace = Held::Text(b"0102030405060708090a0b0c0d0e0f10");
-        let span = Held::Text(b"00000000000000ff");
-        let both = named(&[("trace_id", trace), ("span_id", span), ("span id", Held::Number(7))]);
+        let trace = LabelValue::Text(b"0102030405060708090a0b0c0d0e0f10");
+        let span = LabelValue::Text(b"00000000000000ff");
+        let both = named(&[("trace_id", trace), ("span_id", span), ("span id", LabelValue::Number(7))]);
         assert!(both.is_plain());
         let link = both.link().unwrap();
         assert_eq!((link.trace_id[0], link.trace_id[15], link.span_id), (1, 16, 255u64.to_be_bytes()));
         assert_eq!((text(&link.span_id), text(&link.trace_id).len()), ("00000000000000ff".to_owned(), 32));
         for (key, held, id) in [
             ("span_id", span, 255u64),
-            ("span_id", Held::Text(b"00000000000000FF"), 255),
-            ("span id", Held::Text(b"18446744073709551615"), u64::MAX),
-            ("local root span id", Held::Number(-1), u64::MAX),
-            ("local root span id", Held::Text(b"12"), 12),
+            ("span_id", LabelValue::Text(b"00000000000000FF"), 255),
+            ("span id", LabelValue::Text(b"18446744073709551615"), u64::MAX),
+            ("local root span id", LabelValue::Number(-1), u64::MAX),
+            ("local root span id", LabelValue::Text(b"12"), 12),
         ] {
             let named = named(&[(key, held)]);
             let expected = Link { trace_id: [0; 16], span_id: id.to_be_bytes() };
@@ -154,17 +154,17 @@ mod tests {
         }
         for (key, held) in [
             ("trace_id", trace),
-            ("span_id", Held::Number(255)),
-            ("span_id", Held::Text(b"ff")),
-            ("span_id", Held::Text(b"000000000000000g")),
-            ("span_id", Held::Text(b"0000000000000000")),
-            ("span id", Held::Text(b"-1")),
-            ("span id", Held::Number(0)),
-            ("span", Held::Number(5)),
+            ("span_id", LabelValue::Number(255)),
+            ("span_id", LabelValue::Text(b"ff")),
+            ("span_id", LabelValue::Text(b"000000000000000g")),
+            ("span_id", LabelValue::Text(b"0000000000000000")),
+            ("span id", LabelValue::Text(b"-1")),
+            ("span id", LabelValue::Number(0)),
+            ("span", LabelValue::Number(5)),
         ] {
             assert_eq!(named(&[(key, held)]).link(), None, "{key} {held:?}");
         }
-        let upper = Held::Text(b"0102030405060708090A0B0C0D0E0F10");
+        let upper = LabelValue::Text(b"0102030405060708090A0B0C0D0E0F10");
         for labels in [
             &[("trace_id", upper), ("span_id", span)][..],
             &[("trace_id", trace), ("span_id", span), ("span_id", span)],

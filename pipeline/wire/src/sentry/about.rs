@@ -1,13 +1,13 @@
 //! The process metadata of chunks and transactions.
 
 use super::chunk::limits::MAX_STRING_BYTES;
-use super::told::Told;
+use super::resource_attributes::ResourceAttributes;
 
 /// The process, as Sentry identifies it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct About {
     /// `sentry.release`, which a process configured for Sentry's SDKs (sentry-conventions, `sentry.release`); or else
-    /// `SERVICE@service.version`, or `SERVICE`, from [`Told::service`].
+    /// `SERVICE@service.version`, or `SERVICE`, from [`ResourceAttributes::service`].
     pub(super) release: Option<String>,
     /// `deployment.environment.name`, the older `deployment.environment`, or the configured one.
     pub(super) environment: String,
@@ -19,19 +19,19 @@ pub(super) struct About {
 
 impl About {
     /// Reads the metadata from the attributes of a process.
-    pub(super) fn of(told: &Told<'_>, default_environment: &str) -> Self {
-        let release = told.attribute("sentry.release").map(bounded).or_else(|| {
-            told.service().map(bounded).map(|name| match told.text("service.version").map(bounded) {
+    pub(super) fn of(attributes: &ResourceAttributes<'_>, default_environment: &str) -> Self {
+        let release = attributes.attribute("sentry.release").map(bounded).or_else(|| {
+            attributes.service().map(bounded).map(|name| match attributes.text("service.version").map(bounded) {
                 Some(version) => format!("{name}@{version}"),
                 None => name,
             })
         });
         let keys = ["deployment.environment.name", "deployment.environment"];
-        let environment = keys.iter().find_map(|key| told.attribute(key));
-        let environment = environment.or_else(|| keys.iter().find_map(|key| told.environment(key))).map(bounded);
+        let environment = keys.iter().find_map(|key| attributes.attribute(key));
+        let environment = environment.or_else(|| keys.iter().find_map(|key| attributes.environment(key))).map(bounded);
         let environment = environment.unwrap_or_else(|| default_environment.to_owned());
-        let executable = told.executable().map(bounded).unwrap_or_default();
-        let pid = told.attribute("process.pid").unwrap_or_default();
+        let executable = attributes.executable().map(bounded).unwrap_or_default();
+        let pid = attributes.attribute("process.pid").unwrap_or_default();
         Self { release, environment, executable, pid }
     }
 }

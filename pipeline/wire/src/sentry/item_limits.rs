@@ -37,7 +37,7 @@ pub enum ItemLimitError {
 }
 
 /// Items that share a limit.
-struct Kind {
+struct LimitedItems {
     what: &'static str,
     types: &'static [&'static str],
     /// Maximum size of one item in bytes, or of all items if `together` is set.
@@ -46,26 +46,32 @@ struct Kind {
     count: usize,
 }
 
-const KINDS: &[Kind] = &[
-    Kind {
+const KINDS: &[LimitedItems] = &[
+    LimitedItems {
         what: "events and transactions",
         types: &["event", "transaction", "security", "raw_security"],
         bytes: MIB,
         together: true,
         count: 1,
     },
-    Kind {
+    LimitedItems {
         what: "profiles",
         types: &["profile", "profile_chunk", "profile_chunk_ui"],
         bytes: 50 * MIB,
         together: false,
         count: 1,
     },
-    Kind { what: "attachments", types: &["attachment"], bytes: 200 * MIB, together: true, count: usize::MAX },
-    Kind { what: "check-ins", types: &["check_in"], bytes: 100 * KIB, together: false, count: usize::MAX },
-    Kind { what: "client reports", types: &["client_report"], bytes: 100 * KIB, together: true, count: usize::MAX },
-    Kind { what: "spans", types: &["span"], bytes: 12 * MIB, together: false, count: usize::MAX },
-    Kind { what: "logs", types: &["log"], bytes: 12 * MIB, together: false, count: usize::MAX },
+    LimitedItems { what: "attachments", types: &["attachment"], bytes: 200 * MIB, together: true, count: usize::MAX },
+    LimitedItems { what: "check-ins", types: &["check_in"], bytes: 100 * KIB, together: false, count: usize::MAX },
+    LimitedItems {
+        what: "client reports",
+        types: &["client_report"],
+        bytes: 100 * KIB,
+        together: true,
+        count: usize::MAX,
+    },
+    LimitedItems { what: "spans", types: &["span"], bytes: 12 * MIB, together: false, count: usize::MAX },
+    LimitedItems { what: "logs", types: &["log"], bytes: 12 * MIB, together: false, count: usize::MAX },
 ];
 
 /// The item types with a size limit, one for each limit.
@@ -83,7 +89,7 @@ pub fn check(envelope: &Envelope, sizes: impl Fn(&str) -> Option<usize>) -> Resu
     for (item, part) in envelope.items.iter().enumerate() {
         let Ok(header) = ItemHeader::read(&part.header) else { continue };
         let Some(at) = KINDS.iter().position(|kind| kind.types.contains(&&*header.kind)) else { continue };
-        let &Kind { what, types, bytes: limit, together, count: most } = &KINDS[at];
+        let &LimitedItems { what, types, bytes: limit, together, count: most } = &KINDS[at];
         let limit = sizes(types[0]).unwrap_or(limit);
         let (bytes, count) = &mut seen[at];
         *bytes = if together { *bytes } else { 0 } + part.payload.len();
@@ -103,7 +109,7 @@ mod tests {
     use super::*;
     use crate::sentry::envelope::item;
 
-    fn of(items: &[(&str, usize)]) -> Result<(), ItemLimitError> {
+    fn check_items(items: &[(&str, usize)]) -> Result<(), ItemLimitError> {
         let items = items.iter().map(|&(kind, bytes)| item(kind, None, vec![b' '; bytes]));
         check(&Envelope { items: items.collect(), ..Envelope::default() }, |_| None)
     }
@@ -112,18 +118,19 @@ mod tests {
     /// rule: transport#items-size
     #[test]
     fn what_fits() {
-        of(&[("transaction", MIB), ("profile", 2 * MIB), ("attachment", 3 * MIB), ("attachment", 3 * MIB)]).unwrap();
-        of(&[("check_in", 100 * KIB), ("check_in", 100 * KIB), ("novelty", 20 * MIB)]).unwrap();
+        check_items(&[("transaction", MIB), ("profile", 2 * MIB), ("attachment", 3 * MIB), ("attachment", 3 * MIB)])
+            .unwrap();
+        check_items(&[("check_in", 100 * KIB), ("check_in", 100 * KIB), ("novelty", 20 * MIB)]).unwrap();
     }
 
     /// Guarantees: a raised limit applies to all types of its kind, and to no other.
     #[test]
     fn raised() {
-        let of = |kind| {
+        let check_kind = |kind| {
             let items = vec![item(kind, None, vec![b' '; 2 * MIB])];
             check(&Envelope { items, ..Envelope::default() }, |kind| (kind == "event").then_some(3 * MIB))
         };
-        assert!(of("event").is_ok() && of("transaction").is_ok() && of("check_in").is_err());
+        assert!(check_kind("event").is_ok() && check_kind("transaction").is_ok() && check_kind("check_in").is_err());
         assert!(limited_types().any(|kind| kind == "event"));
     }
 
@@ -137,7 +144,7 @@ mod tests {
             (&[("event", 1), ("transaction", 1)], "items[1]: more than 1 in one envelope of: events and transactions"),
             (&[("check_in", 100 * KIB + 1)], "items[0]: larger than 102400 bytes, the limit for check-ins"),
         ] {
-            assert_eq!(of(items).unwrap_err().to_string(), text);
+            assert_eq!(check_items(items).unwrap_err().to_string(), text);
         }
     }
 }

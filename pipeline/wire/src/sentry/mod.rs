@@ -17,7 +17,7 @@
 //! * [`client_auth`] and [`item_limits`]: a client's credentials, and the limits of its envelopes.
 //! * [`trace_header`]: the trace data in an envelope's header.
 //! * [`transaction`]: converts OTLP spans to `transaction` items.
-//! * [`told`]: the attributes of a process, including its environment.
+//! * [`resource_attributes`]: the attributes of a process, including its environment.
 //! * [`category`], [`rate_limit`], [`client_report`] and [`response`]: how a sender reacts to a server's response.
 
 mod about;
@@ -34,6 +34,7 @@ pub mod item_limits;
 mod platform;
 pub mod profile_items;
 pub mod rate_limit;
+pub mod resource_attributes;
 pub mod response;
 mod sampled;
 pub mod span_items;
@@ -44,7 +45,6 @@ pub mod span_writer;
 pub mod spans_to_otlp;
 pub mod splice;
 pub mod timestamp;
-pub mod told;
 pub mod trace_header;
 pub mod transaction;
 pub mod transaction_envelope;
@@ -57,5 +57,5 @@ pub use category::Category;
 pub use client_report::ClientReport;
 pub use dsn::Dsn;
 pub use rate_limit::RateLimits;
+pub use resource_attributes::ResourceAttributes;
 pub(crate) use sampled::text;
-pub use told::Told;

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::sampled::text::Text;
-use super::span_reader::{Collected, Named, ReadSpans, SpansError, text_of, truth};
+use super::span_reader::{Collected, ReadSpans, SpanIds, SpansError, text_of, truth};
 use super::timestamp::Timestamp;
 use super::trace_header::TraceHeader;
 
@@ -34,7 +34,7 @@ pub(super) struct Container<'a> {
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Element<'a> {
+struct SpanJson<'a> {
     trace_id: Option<Text<'a>>,
     span_id: Option<Text<'a>>,
     parent_span_id: Option<Text<'a>>,
@@ -71,8 +71,8 @@ pub(super) fn read_any(payload: &Bytes, header: &TraceHeader) -> Result<(ReadSpa
     }
     let mut collected = Collected::default();
     let listed = collected.add_list(text, ("items", container.items), header, |element| {
-        let span: Element<'_> = serde_json::from_str(element)?;
-        Ok(Named {
+        let span: SpanJson<'_> = serde_json::from_str(element)?;
+        Ok(SpanIds {
             trace_id: span.trace_id,
             span_id: span.span_id,
             parent_span_id: span.parent_span_id,

@@ -44,7 +44,7 @@ use super::{span_v2_reader, transaction_reader};
 
 /// The result of writing the changes into an envelope.
 #[derive(Debug)]
-pub struct Written {
+pub struct ChangedEnvelope {
     /// The envelope, whose views match its new content. `None` if nothing of it is left.
     pub envelope: Option<Envelope>,
     /// The losses that followed from removed transactions.
@@ -66,7 +66,7 @@ fn is_left_out(profiles: &Profiles) -> bool {
 
 /// Writes the changes of an envelope's spans into its items. Payloads of other items may still be compressed: each view
 /// has the bytes of its own item.
-pub fn write(mut envelope: Envelope) -> Written {
+pub fn write(mut envelope: Envelope) -> ChangedEnvelope {
     let mut losses = Losses::default();
     let mut unwritten = 0;
     let header = TraceHeader::read(&envelope.header);
@@ -117,7 +117,7 @@ pub fn write(mut envelope: Envelope) -> Written {
         received => *received = None,
     }
     let is_left = !envelope.items.is_empty();
-    Written { envelope: is_left.then_some(envelope), losses, unwritten }
+    ChangedEnvelope { envelope: is_left.then_some(envelope), losses, unwritten }
 }
 
 /// Reads the spans of an item again after its payload was replaced. If that fails, the old view stays.
@@ -149,11 +149,11 @@ fn rate_of(spans: &Spans, header: &TraceHeader) -> Option<f64> {
 /// An envelope's header with the rate of its trace, as text like SDKs write it. `None` if the header has no trace.
 fn with_rate(line: &[u8], rate: f64) -> Option<Bytes> {
     #[derive(Deserialize)]
-    struct Line<'a> {
+    struct HeaderWithTrace<'a> {
         #[serde(borrow)]
         trace: Option<&'a RawValue>,
     }
-    let trace = serde_json::from_slice::<Line<'_>>(line).ok()?.trace?;
+    let trace = serde_json::from_slice::<HeaderWithTrace<'_>>(line).ok()?.trace?;
     if !trace.get().starts_with('{') {
         return None;
     }
@@ -163,11 +163,11 @@ fn with_rate(line: &[u8], rate: f64) -> Option<Bytes> {
 /// An item's header with updated length and number of spans, for those of both that it had.
 fn header_of(item: &Item, length: usize, count: u64) -> Bytes {
     let Ok(header) = ItemHeader::read(&item.header) else { return item.header.clone() };
-    let told = [
+    let counts = [
         ("length", header.length.map(|_| length as u64)),
         ("item_count", header.item_count.filter(|_| SpanItem::of(&header) == Some(SpanItem::Container)).map(|_| count)),
     ];
-    told.into_iter().filter_map(|(key, value)| Some((key, value?))).fold(item.header.clone(), |line, (key, value)| {
+    counts.into_iter().filter_map(|(key, value)| Some((key, value?))).fold(item.header.clone(), |line, (key, value)| {
         splice::set(&line, &[key], &value.to_string()).map_or(line, Bytes::from)
     })
 }
@@ -187,29 +187,29 @@ fn rewrite(spans: &Spans) -> Rewritten {
         // OTLP spans are not an item of an envelope.
         SpanForm::Otlp => return Rewritten { payload: Some((spans.bytes().to_vec(), 0)), unwritten: 0 },
     };
-    let rewritten = Writer { spans, with_changes: true, unwritten: 0 }.write();
+    let rewritten = SpanEditor { spans, with_changes: true, unwritten: 0 }.write();
     match &rewritten.payload {
         Some((payload, _)) if payload.len() > limit.max(spans.bytes().len()) => {
             let changed = spans.spans().iter().filter(|span| span.changes.is_some()).count() as u64;
-            Rewritten { unwritten: changed, ..Writer { spans, with_changes: false, unwritten: 0 }.write() }
+            Rewritten { unwritten: changed, ..SpanEditor { spans, with_changes: false, unwritten: 0 }.write() }
         }
         _ => rewritten,
     }
 }
 
-struct Writer<'a> {
+struct SpanEditor<'a> {
     spans: &'a Spans,
     with_changes: bool,
     unwritten: u64,
 }
 
-impl Writer<'_> {
+impl SpanEditor<'_> {
     fn write(mut self) -> Rewritten {
         let (spans, bytes) = (self.spans, self.spans.bytes());
         let text = std::str::from_utf8(bytes).unwrap_or_default();
         let is_transaction = spans.form() == SpanForm::SentryTransaction;
         let list = match is_transaction {
-            true => serde_json::from_str::<transaction_reader::Transaction<'_>>(text).ok().and_then(|of| of.spans),
+            true => serde_json::from_str::<transaction_reader::TransactionJson<'_>>(text).ok().and_then(|of| of.spans),
             false => serde_json::from_str::<span_v2_reader::Container<'_>>(text).ok().map(|of| of.items),
         };
         // The transaction's object contains those of its spans, so no two spans begin at the same offset.
@@ -242,7 +242,7 @@ impl Writer<'_> {
         }
         let mut payload = splice::change_list(bytes, &listed);
         if let Some(changes) = root.and_then(|root| root.changes.as_deref()).filter(|_| self.with_changes) {
-            self.unwritten += set_link(&mut payload, Place::Transaction, changes);
+            self.unwritten += set_link(&mut payload, SpanObject::Transaction, changes);
         }
         Rewritten { payload: Some((payload, count)), unwritten: self.unwritten }
     }
@@ -265,7 +265,8 @@ impl Writer<'_> {
     fn element(&mut self, element: &str, span: &Span) -> Element {
         let Some(changes) = span.changes.as_deref().filter(|_| self.with_changes) else { return Element::Stays };
         let mut json = element.as_bytes().to_vec();
-        let place = if self.spans.form() == SpanForm::SentryTransaction { Place::Span } else { Place::Attributes };
+        let place =
+            if self.spans.form() == SpanForm::SentryTransaction { SpanObject::Span } else { SpanObject::Attributes };
         self.unwritten += set_link(&mut json, place, changes);
         if json == element.as_bytes() { Element::Stays } else { Element::Becomes(json) }
     }
@@ -273,7 +274,7 @@ impl Writer<'_> {
 
 /// Where a span's profiler and thread are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum SpanObject {
     /// In the contexts of a transaction.
     Transaction,
     /// In the data of a span of a transaction.
@@ -283,19 +284,19 @@ pub(super) enum Place {
 }
 
 /// Sets the profiler and the thread in a span's object. Returns how many values could not be set.
-fn set_link(json: &mut Vec<u8>, place: Place, changes: &SpanChanges) -> u64 {
+fn set_link(json: &mut Vec<u8>, place: SpanObject, changes: &SpanChanges) -> u64 {
     let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = &changes.profiler else { return 0 };
     let (profiler, thread): (&[&str], &[&str]) = match place {
-        Place::Transaction => (&["contexts", "profile", "profiler_id"], &["contexts", "trace", "data"]),
-        Place::Span => (&["data", "profiler_id"], &["data"]),
-        Place::Attributes => (&["attributes", "sentry.profiler_id"], &["attributes"]),
+        SpanObject::Transaction => (&["contexts", "profile", "profiler_id"], &["contexts", "trace", "data"]),
+        SpanObject::Span => (&["data", "profiler_id"], &["data"]),
+        SpanObject::Attributes => (&["attributes", "sentry.profiler_id"], &["attributes"]),
     };
     let mut unwritten = 0;
     let mut set = |path: &[&str], text: &str| {
         let text = Value::from(text);
         let value = match place {
-            Place::Attributes => format!("{{\"value\":{text},\"type\":\"string\"}}"),
-            Place::Transaction | Place::Span => text.to_string(),
+            SpanObject::Attributes => format!("{{\"value\":{text},\"type\":\"string\"}}"),
+            SpanObject::Transaction | SpanObject::Span => text.to_string(),
         };
         match splice::set(json, path, &value) {
             Ok(changed) => *json = changed,

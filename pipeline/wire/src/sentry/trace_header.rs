@@ -23,13 +23,13 @@ pub struct TraceHeader {
 }
 
 #[derive(Deserialize, Default)]
-struct Line {
-    trace: Option<Trace>,
+struct HeaderJson {
+    trace: Option<TraceJson>,
 }
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Trace {
+struct TraceJson {
     trace_id: Value,
     sampled: Value,
     sample_rate: Value,
@@ -39,8 +39,8 @@ struct Trace {
 impl TraceHeader {
     /// Parses an envelope's header. Missing or invalid values are ignored.
     pub fn read(line: &[u8]) -> Self {
-        let Trace { trace_id, sampled, sample_rate, sample_rand } =
-            serde_json::from_slice::<Line>(line).unwrap_or_default().trace.unwrap_or_default();
+        let TraceJson { trace_id, sampled, sample_rate, sample_rand } =
+            serde_json::from_slice::<HeaderJson>(line).unwrap_or_default().trace.unwrap_or_default();
         let number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.parse().ok());
         Self {
             trace_id: trace_id.as_str().and_then(TraceId::parse),

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::Dsn;
 use super::chunk_envelope::SDK_NAME;
-use super::transaction::{Resource, Source, Summary};
+use super::transaction::{NameSource, Resource, Summary};
 
 /// The lines before a transaction's JSON: the envelope's header and the item's. A line break follows the JSON.
 ///
@@ -20,7 +20,7 @@ use super::transaction::{Resource, Source, Summary};
 /// `to` is unknown, as for a file, it has no `public_key`: Relay then ignores it (getsentry/relay
 /// `relay-sampling/src/dsc.rs`, where the key is required), and profbridge's own reader takes the rate from it.
 pub fn head(transaction: &Summary, resource: &Resource, to: Option<&Dsn>) -> String {
-    let name = Some(&*transaction.name).filter(|_| transaction.source != Source::Url);
+    let name = Some(&*transaction.name).filter(|_| transaction.source != NameSource::Url);
     let trace = trace(transaction.trace_id, transaction.sample_rate, name, resource, to);
     let (event_id, sdk) = (transaction.event_id.simple(), sdk());
     format!(

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::sampled::text::Text;
-use super::span_reader::{Collected, Named, ReadSpans, SpansError, place_in, text_of, truth};
+use super::span_reader::{Collected, ReadSpans, SpanIds, SpansError, place_in, text_of, truth};
 use super::timestamp::Timestamp;
 use super::trace_header::TraceHeader;
 
@@ -21,8 +21,8 @@ pub const MAX_BYTES: usize = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct Transaction<'a> {
-    contexts: Option<Contexts<'a>>,
+pub(super) struct TransactionJson<'a> {
+    contexts: Option<ContextsJson<'a>>,
     start_timestamp: Option<Timestamp>,
     timestamp: Option<Timestamp>,
     /// The list, as raw text.
@@ -30,14 +30,14 @@ pub(super) struct Transaction<'a> {
 }
 
 #[derive(Deserialize)]
-struct Contexts<'a> {
+struct ContextsJson<'a> {
     #[serde(borrow)]
-    trace: Option<Trace<'a>>,
+    trace: Option<TraceContextJson<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-struct Trace<'a> {
+struct TraceContextJson<'a> {
     trace_id: Option<Text<'a>>,
     span_id: Option<Text<'a>>,
     parent_span_id: Option<Text<'a>>,
@@ -62,10 +62,11 @@ struct Child<'a> {
 pub fn read(payload: &Bytes, header: &TraceHeader) -> Result<ReadSpans, SpansError> {
     let text = text_of(payload, MAX_BYTES)?;
     let whole: &RawValue = serde_json::from_str(text).map_err(|error| SpansError::json(&error))?;
-    let transaction: Transaction<'_> = serde_json::from_str(whole.get()).map_err(|error| SpansError::json(&error))?;
+    let transaction: TransactionJson<'_> =
+        serde_json::from_str(whole.get()).map_err(|error| SpansError::json(&error))?;
     let trace = transaction.contexts.and_then(|contexts| contexts.trace);
     let trace = trace.ok_or_else(|| SpansError::rule("contexts.trace", "is missing"))?;
-    let root = Named {
+    let root = SpanIds {
         trace_id: trace.trace_id,
         span_id: trace.span_id,
         parent_span_id: trace.parent_span_id,
@@ -82,7 +83,7 @@ pub fn read(payload: &Bytes, header: &TraceHeader) -> Result<ReadSpans, SpansErr
     if let Some(list) = transaction.spans {
         collected.add_list(text, ("spans", list), header, |element| {
             let child: Child<'_> = serde_json::from_str(element)?;
-            Ok(Named {
+            Ok(SpanIds {
                 trace_id: child.trace_id,
                 span_id: child.span_id,
                 parent_span_id: child.parent_span_id,

@@ -1,6 +1,6 @@
 //! The programming language of a span's program, in OpenTelemetry's terms.
 
-use super::{Said, SpanValue, SpanView};
+use super::{SpanContent, SpanValue, SpanView};
 
 /// Sentry's names of platforms that differ from OpenTelemetry's (Sentry developer documentation, "Event Payloads",
 /// `platform`; OpenTelemetry semantic conventions, `telemetry.sdk.language`).
@@ -19,17 +19,17 @@ impl SpanView<'_> {
     /// `platform` of a transaction, or the language in the SDK's name of a span of version 2. `None` for a child of a
     /// transaction, because only the transaction has it.
     pub fn language(&self) -> Option<String> {
-        match &self.said {
-            Said::Otlp(_) => self.resource_attribute("telemetry.sdk.language").and_then(SpanValue::into_text),
-            Said::Transaction(object) => {
+        match &self.content {
+            SpanContent::Otlp(_) => self.resource_attribute("telemetry.sdk.language").and_then(SpanValue::into_text),
+            SpanContent::Transaction(object) => {
                 object.find(&["platform"]).and_then(SpanValue::into_text).map(|platform| of_platform(&platform))
             }
-            Said::V2(_) => {
+            SpanContent::V2(_) => {
                 let platform = self.attribute("sentry.platform").and_then(SpanValue::into_text);
                 let sdk = || self.attribute("sentry.sdk.name").and_then(SpanValue::into_text);
                 platform.map(|platform| of_platform(&platform)).or_else(|| of_sdk(&sdk()?))
             }
-            Said::Child(_) => None,
+            SpanContent::Child(_) => None,
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::otlp::traces::read::resource_attributes;
 
 /// The attributes of a process, in the form of a profile's resource.
 #[derive(Debug, Clone)]
-pub struct Process {
+pub struct SpanProcess {
     /// The tables that the attributes refer to.
     pub dictionary: Arc<Dictionary>,
     /// The attributes.
@@ -21,7 +21,7 @@ pub struct Process {
 /// The process of a span: the resource of an OTLP span, including additions made on the way, or the host name of a
 /// Sentry span. A profiler that the span names ([`SpanView::profiler_id`]) is not included. `None` if the tables would
 /// be too large to be addressed.
-pub fn process(view: &SpanView<'_>) -> Option<Process> {
+pub fn process(view: &SpanView<'_>) -> Option<SpanProcess> {
     let mut builder = Builder::new();
     let mut attributes = Vec::new();
     let resource = view.spans.resource_of(view.span);
@@ -43,7 +43,7 @@ pub fn process(view: &SpanView<'_>) -> Option<Process> {
     builder.resource_profiles(ResourceProfiles { resource, ..ResourceProfiles::default() });
     let batch = builder.finish().ok()?;
     let attributes = batch.resources().first()?.resource.attributes.clone();
-    Some(Process { dictionary: Arc::clone(batch.dictionary()), attributes })
+    Some(SpanProcess { dictionary: Arc::clone(batch.dictionary()), attributes })
 }
 
 /// A value with its strings in the tables. The decoder has limited its nesting.

@@ -168,7 +168,7 @@ fn spans_of_version_2() {
 #[test]
 fn processes() {
     let said = |spans: &Spans| {
-        let Process { dictionary, attributes } = process(&first(spans)).unwrap();
+        let SpanProcess { dictionary, attributes } = process(&first(spans)).unwrap();
         let text = |value: &profbridge_model::Value| match value {
             profbridge_model::Value::String(text) => dictionary.string(*text).to_owned(),
             value => format!("{value:?}"),

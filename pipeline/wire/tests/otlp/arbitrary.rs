@@ -1,14 +1,14 @@
 //! Arbitrary requests that keep the rules.
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{
-    AnyValue, ArrayValue, EntityRef, InstrumentationScope, KeyValue, KeyValueList, any_value,
-};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, EntityRef, InstrumentationScope, KeyValue, any_value};
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
+
+use crate::traces::arbitrary::{any_values, key_value, text};
 
 /// Requests in which every index is in range and every sample has a lawful shape.
 pub(crate) fn requests() -> impl Strategy<Value = ExportProfilesServiceRequest> {
@@ -19,10 +19,6 @@ pub(crate) fn requests() -> impl Strategy<Value = ExportProfilesServiceRequest> 
     })
 }
 
-fn text() -> impl Strategy<Value = String> {
-    prop_oneof![Just(String::new()), "[a-z]{1,6}", "\\PC{1,5}"]
-}
-
 fn index() -> impl Strategy<Value = i32> {
     0..1000i32
 }
@@ -31,30 +27,8 @@ fn indices() -> impl Strategy<Value = Vec<i32>> {
     vec(index(), 0..4)
 }
 
-fn any_values() -> impl Strategy<Value = AnyValue> {
-    use any_value::Value as Any;
-    let leaf = prop_oneof![
-        Just(None),
-        text().prop_map(|text| Some(Any::StringValue(text))),
-        any::<bool>().prop_map(|flag| Some(Any::BoolValue(flag))),
-        any::<i64>().prop_map(|number| Some(Any::IntValue(number))),
-        (-1e9..1e9f64).prop_map(|number| Some(Any::DoubleValue(number))),
-        vec(any::<u8>(), 0..4).prop_map(|bytes| Some(Any::BytesValue(bytes))),
-        index().prop_map(|index| Some(Any::StringValueStrindex(index))),
-    ];
-    let leaf = leaf.prop_map(|value| AnyValue { value });
-    leaf.prop_recursive(4, 12, 3, |inner| {
-        prop_oneof![
-            vec(inner.clone(), 0..3).prop_map(|values| Some(Any::ArrayValue(ArrayValue { values }))),
-            vec(key_value(inner), 0..3).prop_map(|values| Some(Any::KvlistValue(KeyValueList { values }))),
-        ]
-        .prop_map(|value| AnyValue { value })
-    })
-}
-
-fn key_value(value: impl Strategy<Value = AnyValue>) -> impl Strategy<Value = KeyValue> {
-    let key = prop_oneof![text().prop_map(|key| (key, 0)), index().prop_map(|index| (String::new(), index))];
-    (key, option::of(value)).prop_map(|((key, key_strindex), value)| KeyValue { key, value, key_strindex })
+fn key_values(most: usize) -> impl Strategy<Value = Vec<KeyValue>> {
+    vec(key_value(any_values(true), true), 0..most)
 }
 
 fn dictionary() -> impl Strategy<Value = proto::ProfilesDictionary> {
@@ -86,7 +60,7 @@ fn dictionary() -> impl Strategy<Value = proto::ProfilesDictionary> {
         trace_id: trace.to_vec(),
         span_id: if both { span.to_vec() } else { Vec::new() },
     });
-    let attribute = (index(), option::of(any_values()), index())
+    let attribute = (index(), option::of(any_values(true)), index())
         .prop_map(|(key_strindex, value, unit_strindex)| proto::KeyValueAndUnit { key_strindex, value, unit_strindex });
     let stack = vec(index(), 0..6).prop_map(|location_indices| proto::Stack { location_indices });
     (
@@ -115,7 +89,7 @@ fn resource_profiles() -> impl Strategy<Value = proto::ResourceProfiles> {
     let entity = (text(), text(), vec(text(), 0..2), vec(text(), 0..2)).prop_map(|(schema_url, kind, ids, texts)| {
         EntityRef { schema_url, r#type: kind, id_keys: ids, description_keys: texts }
     });
-    let resource = (vec(key_value(any_values()), 0..4), any::<u32>(), vec(entity, 0..2)).prop_map(
+    let resource = (key_values(4), any::<u32>(), vec(entity, 0..2)).prop_map(
         |(attributes, dropped_attributes_count, entity_refs)| Resource {
             attributes,
             dropped_attributes_count,
@@ -128,7 +102,7 @@ fn resource_profiles() -> impl Strategy<Value = proto::ResourceProfiles> {
 }
 
 fn scope_profiles() -> impl Strategy<Value = proto::ScopeProfiles> {
-    let scope = (text(), text(), vec(key_value(any_values()), 0..2), any::<u32>()).prop_map(
+    let scope = (text(), text(), key_values(2), any::<u32>()).prop_map(
         |(name, version, attributes, dropped_attributes_count)| InstrumentationScope {
             name,
             version,

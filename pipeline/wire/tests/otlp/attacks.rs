@@ -2,24 +2,18 @@
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, KeyValue, KeyValueList, any_value};
+use opentelemetry_proto::tonic::common::v1::AnyValue;
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use profbridge_model::varint;
 use profbridge_wire::otlp::{DecodeError, Decoded, EncodeOptions, Limits, decode, encode};
 use prost::Message;
 
+use crate::attributes::{int, list, map, pair};
+use crate::scramble::field;
+
 fn attack(bytes: Vec<u8>) -> Result<Decoded, DecodeError> {
     decode(Bytes::from(bytes), &Limits::default())
-}
-
-/// A field with a length in front.
-fn field(number: u32, content: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(content.len() + 12);
-    varint::put(&mut bytes, u64::from(number << 3 | 2));
-    varint::put(&mut bytes, content.len() as u64);
-    bytes.extend_from_slice(content);
-    bytes
 }
 
 /// A request with this dictionary and nothing else.
@@ -28,7 +22,7 @@ fn dictionary(content: &[u8]) -> Vec<u8> {
 }
 
 /// A request with one profile of this content and no dictionary.
-fn profile(content: &[u8]) -> Vec<u8> {
+pub(super) fn profile(content: &[u8]) -> Vec<u8> {
     field(1, &field(2, &field(2, content)))
 }
 
@@ -179,29 +173,21 @@ fn lists_in_many_pieces() {
 }
 
 fn resource_with(value: AnyValue) -> Vec<u8> {
-    let attribute = KeyValue { key: "k".to_owned(), value: Some(value), key_strindex: 0 };
-    let resource = Resource { attributes: vec![attribute], ..Default::default() };
+    let resource = Resource { attributes: vec![pair("k", value)], ..Default::default() };
     let resource_profiles = vec![proto::ResourceProfiles { resource: Some(resource), ..Default::default() }];
     ExportProfilesServiceRequest { resource_profiles, dictionary: None }.encode_to_vec()
-}
-
-fn nested(depth: usize, wrap: fn(AnyValue) -> any_value::Value) -> AnyValue {
-    (1..depth)
-        .fold(AnyValue { value: Some(any_value::Value::IntValue(1)) }, |inner, _| AnyValue { value: Some(wrap(inner)) })
 }
 
 /// Amplification: each level of nesting is a stack frame of the decoder. Ceiling: 16 levels. Outcome: refused.
 /// rule: otlp-profiles#any-value
 #[test]
 fn deep_values() {
-    let array = |inner| any_value::Value::ArrayValue(ArrayValue { values: vec![inner] });
-    let list = |inner| {
-        let attribute = KeyValue { value: Some(inner), ..Default::default() };
-        any_value::Value::KvlistValue(KeyValueList { values: vec![attribute] })
-    };
-    for wrap in [array as fn(AnyValue) -> any_value::Value, list] {
-        assert!(attack(resource_with(nested(16, wrap))).is_ok());
-        assert_eq!(limit(attack(resource_with(nested(17, wrap)))), ("depth of attribute values", 16));
+    let array = |inner| list(vec![inner]);
+    let key_values = |inner| map(vec![pair("", inner)]);
+    for wrap in [array as fn(AnyValue) -> AnyValue, key_values] {
+        let nested = |depth| (1..depth).fold(int(1), |inner, _| wrap(inner));
+        assert!(attack(resource_with(nested(16))).is_ok());
+        assert_eq!(limit(attack(resource_with(nested(17)))), ("depth of attribute values", 16));
     }
     // Deeper than any stack would bear.
     let mut value = Vec::new();

@@ -6,10 +6,10 @@ use profbridge_wire::otlp::{EncodeOptions, Layout, Limits, decode, encode};
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::arbitrary::requests;
-use crate::oracle::{canonical, to_prost};
-use crate::round_trip::with_lawful_payloads;
-use crate::scramble::{REQUEST, Random, scramble};
+use crate::otlp::arbitrary::requests;
+use crate::otlp::oracle::{canonical, to_prost};
+use crate::otlp::round_trip::with_lawful_payloads;
+use crate::scramble::{OTLP, Random, scramble};
 
 /// What must hold for any bytes.
 fn holds(bytes: Vec<u8>) -> Result<(), TestCaseError> {
@@ -45,7 +45,7 @@ proptest! {
         let mut random = Random::new(seed);
         let mut bytes = request.encode_to_vec();
         if random.below(2) == 0 {
-            bytes = scramble(&bytes, &REQUEST, &mut random);
+            bytes = scramble(&bytes, &OTLP, &mut random);
         }
         for _ in 0..flips.min(bytes.len()) {
             let at = random.below(bytes.len());
@@ -70,9 +70,10 @@ proptest! {
         holds(bytes)?;
     }
 
-    /// Guarantees: so it is for bytes of any origin.
+    /// Guarantees: so it is for bytes of any origin, in whichever layout they are read.
     #[test]
     fn noise(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        super::older_attacks::holds(&bytes);
         holds(bytes)?;
     }
 }

@@ -6,56 +6,34 @@ use opentelemetry_proto::tonic::profiles::v1development as proto;
 use profbridge_model::content_hash::content_hashes;
 use profbridge_model::{Profile, Value};
 use profbridge_testkit::T0;
-use profbridge_testkit::releases::messages::ValueType;
+use profbridge_testkit::releases::messages::EarlierValueType;
 use profbridge_testkit::releases::{Release::*, Way, plain};
 use profbridge_testkit::workload::{self, Shape};
 use profbridge_wire::otlp::{DecodeError, Decoded, Layout, Limits, Signal, decode, decode_as, signal};
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::arbitrary::requests;
-use crate::oracle::{canonical, to_prost};
-use crate::round_trip::with_lawful_payloads;
+use crate::otlp::arbitrary::requests;
+use crate::otlp::oracle::{canonical, to_prost};
+use crate::otlp::round_trip::with_lawful_payloads;
 
-/// Reads a request of this layout, which it is told.
+/// Decodes a request of this known layout.
 fn read_as(layout: Layout, bytes: Vec<u8>) -> Decoded {
+    assert_ne!(signal(&bytes), Signal::Traces, "profiles are not taken for spans");
     let decoded = decode_as(Bytes::from(bytes), layout, &Limits::default()).unwrap();
     assert_eq!(decoded.refused, []);
     assert_eq!(decoded.profiles.received.is_some(), layout == Layout::V1_10, "what came is not passed on");
     decoded
 }
 
-/// Reads a request and finds this layout by itself.
+/// Decodes a request, whose layout has to be recognised.
 fn found(layout: Layout, bytes: Vec<u8>) -> Decoded {
+    assert_eq!(signal(&bytes), Signal::Profiles);
     let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
     assert_eq!(decoded.refused, []);
     assert_eq!(decoded.layout, layout);
     assert!(decoded.profiles.received.is_none(), "what came is not passed on");
     decoded
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
-
-    /// Guarantees: no request of profiles is taken for one of spans, whatever its layout.
-    /// rule: otep-0239#same-layout
-    #[test]
-    fn no_spans(request in requests()) {
-        let request = without_references(request);
-        let plain = plain(request.clone());
-        for bytes in [
-            request.encode_to_vec(),
-            V1_9.write(&request),
-            V1_8.write(&request),
-            V1_7.write(&plain),
-            V1_6.write(&plain),
-            V1_5.write(&plain),
-            V1_4.write(&plain),
-            V1_3.write(&timely(plain.clone())),
-        ] {
-            prop_assert_ne!(signal(&bytes), Signal::Traces);
-        }
-    }
 }
 
 /// All that a batch says, whatever its tables look like: the content of each profile, its id and its payload.
@@ -97,7 +75,7 @@ proptest! {
     /// rule: differences#otlp-layouts, otep-0239#container, otep-0239#start-time, otep-0239#end-time
     /// rule: otep-0239#profile-attributes, otep-0239#dropped-attributes, otep-0239#payload-format
     /// rule: otep-0239#container-profile, otep-0239#samples, otep-0239#locations, otep-0239#attribute-table
-    /// rule: otep-0239#time, otep-0239#sample-attributes, otep-0239#attribute-unit
+    /// rule: otep-0239#time, otep-0239#sample-attributes, otep-0239#attribute-unit, otep-0239#same-layout
     #[test]
     fn any_data_in_1_3_to_1_7(request in requests(), bare: bool, no_totals: bool) {
         let way = Way { bare, no_totals, ..Way::default() };
@@ -136,7 +114,6 @@ proptest! {
 fn workloads_are_recognised() {
     for shape in [Shape::Tiny, Shape::Avg] {
         let request = canonical(workload::request(shape));
-        assert_eq!(signal(&request.encode_to_vec()), Signal::Profiles);
         for (layout, bytes) in [(Layout::V1_9, V1_9.write(&request)), (Layout::V1_8, V1_8.write(&request))] {
             assert_eq!(to_prost(&found(layout, bytes).profiles), request, "{shape:?} in {}", layout.name());
         }
@@ -148,14 +125,13 @@ fn workloads_are_recognised() {
             (Layout::V1_4, V1_5.write(&request)),
             (Layout::V1_3, V1_3.write(&request)),
         ] {
-            assert_eq!(signal(&bytes), Signal::Profiles, "{shape:?} in {}", layout.name());
             assert_eq!(said(&found(layout, bytes)), expected, "{shape:?} in {}", layout.name());
         }
     }
 }
 
 /// A small request with a string table of this many strings beside the empty one, and a sample that has an attribute.
-fn small(strings: usize) -> ExportProfilesServiceRequest {
+pub(super) fn small(strings: usize) -> ExportProfilesServiceRequest {
     let sample =
         proto::Sample { attribute_indices: vec![1], timestamps_unix_nano: vec![5], ..proto::Sample::default() };
     let profile = proto::Profile { samples: vec![sample], time_unix_nano: 4, duration_nano: 9, ..Default::default() };
@@ -171,6 +147,11 @@ fn small(strings: usize) -> ExportProfilesServiceRequest {
     })
 }
 
+/// The only profile of a request.
+pub(super) fn one_profile(request: &mut ExportProfilesServiceRequest) -> &mut proto::Profile {
+    &mut request.resource_profiles[0].scope_profiles[0].profiles[0]
+}
+
 fn refused(bytes: Vec<u8>) -> String {
     let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
     assert_eq!(decoded.profiles.profiles().count(), 0);
@@ -183,7 +164,7 @@ fn refused(bytes: Vec<u8>) -> String {
 fn temporality_of_1_8() {
     let with = |temporality| {
         V1_8.write_with(&small(3), Way::BARE, &|profile| {
-            profile.sample_type = vec![ValueType { aggregation_temporality: temporality, ..Default::default() }];
+            profile.sample_type = vec![EarlierValueType { aggregation_temporality: temporality, ..Default::default() }];
         })
     };
     for fine in [0, 1] {
@@ -219,7 +200,7 @@ fn comments_of_1_8() {
     );
 }
 
-fn unclear(bytes: Vec<u8>) -> String {
+pub(super) fn unclear(bytes: Vec<u8>) -> String {
     match decode(Bytes::from(bytes), &Limits::default()) {
         Err(error @ DecodeError::UnclearLayout { .. }) => error.to_string(),
         other => panic!("{other:?}"),
@@ -227,7 +208,7 @@ fn unclear(bytes: Vec<u8>) -> String {
 }
 
 /// The request without its dictionary, to be put behind another one with the same.
-fn resources_only(request: &ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
+pub(super) fn resources_only(request: &ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     ExportProfilesServiceRequest { dictionary: None, ..request.clone() }
 }
 
@@ -237,26 +218,16 @@ fn resources_only(request: &ExportProfilesServiceRequest) -> ExportProfilesServi
 fn mixed_layouts() {
     let mut linked = small(3);
     linked.dictionary.as_mut().unwrap().link_table.push(proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] });
-    linked.resource_profiles[0].scope_profiles[0].profiles[0].samples[0].link_index = 1;
+    one_profile(&mut linked).samples[0].link_index = 1;
     let current = resources_only(&linked).encode_to_vec();
-    let other = resources_only(&small(3));
-    for (bytes, candidates) in [
-        ([V1_9.write(&linked), current.clone()].concat(), "1.9, 1.10"),
-        ([current, V1_9.write(&linked)].concat(), "1.9, 1.10"),
-        (
-            [
-                V1_8.write(&linked),
-                V1_9.write(&{
-                    let mut other = other.clone();
-                    other.resource_profiles[0].scope_profiles[0].profiles[0].dropped_attributes_count = 1;
-                    other
-                }),
-            ]
-            .concat(),
-            "1.8, 1.9",
-        ),
+    let mut dropped = resources_only(&small(3));
+    one_profile(&mut dropped).dropped_attributes_count = 1;
+    for (parts, candidates) in [
+        ([V1_9.write(&linked), current.clone()], "1.9, 1.10"),
+        ([current, V1_9.write(&linked)], "1.9, 1.10"),
+        ([V1_8.write(&linked), V1_9.write(&dropped)], "1.8, 1.9"),
     ] {
-        let why = unclear(bytes);
+        let why = unclear(parts.concat());
         assert!(why.contains(candidates), "{why}");
     }
 }
@@ -267,7 +238,7 @@ fn mixed_layouts() {
 fn an_id_that_could_be_comments() {
     let with_id = |id: u8| {
         let mut request = small(9);
-        request.resource_profiles[0].scope_profiles[0].profiles[0].profile_id = vec![id; 16];
+        one_profile(&mut request).profile_id = vec![id; 16];
         request
     };
     let why = unclear(V1_9.write(&with_id(7)));
@@ -284,7 +255,7 @@ fn values_that_are_indices_of_attributes() {
     let dictionary = request.dictionary.as_mut().unwrap();
     dictionary.string_table[1] = "profile.frame.type".to_owned();
     dictionary.attribute_table[1].key_strindex = 1;
-    let sample = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples[0];
+    let sample = &mut one_profile(&mut request).samples[0];
     sample.attribute_indices.clear();
     sample.values = vec![1];
     assert_eq!(to_prost(&found(Layout::V1_9, V1_9.write(&request)).profiles), request);
@@ -295,7 +266,7 @@ fn values_that_are_indices_of_attributes() {
 #[test]
 fn a_few_impossible_attributes() {
     let mut request = small(3);
-    let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    let samples = &mut one_profile(&mut request).samples;
     samples.extend(vec![samples[0].clone(); 2]);
     samples[2].attribute_indices = vec![9];
     let why = unclear(request.encode_to_vec());
@@ -307,12 +278,12 @@ fn a_few_impossible_attributes() {
 #[test]
 fn odd_first_samples() {
     let mut request = small(3);
-    let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    let samples = &mut one_profile(&mut request).samples;
     samples[0].attribute_indices.clear();
     samples[0].values = vec![30_000_000];
     samples.extend(vec![samples[0].clone(); 40]);
     assert_eq!(to_prost(&found(Layout::V1_9, V1_9.write(&request)).profiles), request);
-    let samples = &mut request.resource_profiles[0].scope_profiles[0].profiles[0].samples;
+    let samples = &mut one_profile(&mut request).samples;
     for sample in &mut samples[..20] {
         (sample.attribute_indices, sample.values) = (vec![30_000_000], Vec::new());
     }

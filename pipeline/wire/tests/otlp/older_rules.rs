@@ -2,14 +2,19 @@
 
 use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use profbridge_model::{LocationId, Profiles, Value};
 use profbridge_testkit::T0;
-use profbridge_testkit::releases::messages::{Function, Label, Location, Mapping, Profile, Sample, Tables, ValueType};
+use profbridge_testkit::releases::messages::{
+    EarlierFunction, EarlierLabel, EarlierLocation, EarlierMapping, EarlierProfile, EarlierSample, EarlierTables,
+    EarlierValueType,
+};
 use profbridge_testkit::releases::{Release::*, Way};
-use profbridge_wire::otlp::{Decoded, EncodeOptions, Layout, Limits, decode, encode};
+use profbridge_wire::otlp::{Decoded, Layout, Limits, decode};
+
+use super::older::{one_profile, small};
+use crate::attributes::{pair, text};
 
 fn read(layout: Layout, bytes: Vec<u8>) -> Decoded {
     let decoded = decode(Bytes::from(bytes), &Limits::default()).unwrap();
@@ -30,36 +35,24 @@ fn observed(batch: &Profiles) -> Vec<Vec<(Vec<u64>, Vec<i64>)>> {
     batch.profiles().map(|profile| samples(profile).collect()).collect()
 }
 
-/// A request of one profile with one location, and with these strings behind the empty one.
+/// A request of one profile with these strings behind the empty one.
 fn request(strings: &[&str]) -> ExportProfilesServiceRequest {
-    let sample = proto::Sample { stack_index: 1, timestamps_unix_nano: vec![T0], ..Default::default() };
-    let profile = proto::Profile {
-        samples: vec![sample],
-        time_unix_nano: T0,
-        duration_nano: 1_000,
-        profile_id: vec![7; 16],
-        ..Default::default()
-    };
-    let scope = proto::ScopeProfiles { profiles: vec![profile], ..Default::default() };
-    let dictionary = proto::ProfilesDictionary {
-        mapping_table: vec![proto::Mapping::default()],
-        location_table: vec![proto::Location::default(), proto::Location { address: 5, ..Default::default() }],
-        stack_table: vec![proto::Stack::default(), proto::Stack { location_indices: vec![1] }],
-        string_table: [""].iter().chain(strings).map(|&text| text.to_owned()).collect(),
-        attribute_table: vec![proto::KeyValueAndUnit::default()],
-        link_table: vec![proto::Link::default()],
-        ..Default::default()
-    };
-    ExportProfilesServiceRequest {
-        resource_profiles: vec![proto::ResourceProfiles { scope_profiles: vec![scope], ..Default::default() }],
-        dictionary: Some(dictionary),
-    }
+    let mut request = small(0);
+    let tables = request.dictionary.as_mut().unwrap();
+    tables.string_table.extend(strings.iter().map(|&text| text.to_owned()));
+    tables.attribute_table.truncate(1);
+    tables.location_table.push(proto::Location { address: 5, ..Default::default() });
+    tables.stack_table.push(proto::Stack { location_indices: vec![1] });
+    let profile = one_profile(&mut request);
+    (profile.time_unix_nano, profile.duration_nano, profile.profile_id) = (T0, 1_000, vec![7; 16]);
+    profile.samples[0] = proto::Sample { stack_index: 1, timestamps_unix_nano: vec![T0], ..Default::default() };
+    request
 }
 
 const TYPES: [&str; 4] = ["samples", "count", "cpu", "nanoseconds"];
 
-fn value_type(kind: i64, unit: i64) -> ValueType {
-    ValueType { type_strindex: kind, unit_strindex: unit, aggregation_temporality: 1 }
+fn value_type(kind: i64, unit: i64) -> EarlierValueType {
+    EarlierValueType { type_strindex: kind, unit_strindex: unit, aggregation_temporality: 1 }
 }
 
 /// A request of 1.7 with a sample of these values at these times, of these types.
@@ -138,39 +131,18 @@ fn a_profile_for_each_type() {
     assert!(refused(Layout::V1_7, bytes).contains("sample_type.unit_strindex: index 99 is out of range"));
 }
 
-/// Guarantees: index 0 is the first element of a table where it stands, and none where it does not.
-/// rule: otep-0239#mappings, otep-0239#link-table, otep-0239#location-mapping
-#[test]
-fn index_0_has_presence() {
-    let mut request = request(&["libc.so"]);
-    let dictionary = request.dictionary.as_mut().unwrap();
-    dictionary.mapping_table.push(proto::Mapping { filename_strindex: 1, ..Default::default() });
-    dictionary.link_table.push(proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] });
-    dictionary.location_table[1].mapping_index = 1;
-    request.resource_profiles[0].scope_profiles[0].profiles[0].samples[0].link_index = 1;
-    // Both become index 0 where the tables have no zero element, and one location has no mapping.
-    let batch = read(Layout::V1_7, V1_7.write_with(&request, Way::BARE, &|_| {})).profiles;
-    let dictionary = batch.dictionary();
-    let sample = batch.sample(0);
-    assert_eq!(dictionary.link(sample.link.unwrap()).trace_id, [1; 16]);
-    let location = dictionary.stack(sample.stack).next().flatten().unwrap();
-    let mapping = dictionary.location(location).mapping.unwrap();
-    assert_eq!(dictionary.string(dictionary.mapping(mapping).filename), "libc.so");
-    let bytes = V1_7.write_with(&request, Way::BARE, &|profile| profile.samples[0].link_index = None);
-    assert_eq!(read(Layout::V1_7, bytes).profiles.sample(0).link, None);
-}
-
 /// Guarantees: flags of mappings and locations, and comments, become the attributes that later releases have for them.
 /// rule: otep-0239#drop-frames, otep-0239#comment, otep-0239#mapping-flags, otep-0239#is-folded
 #[test]
 fn flags_and_comments_are_attributes() {
     let mut profile = profile(&["a comment", "runtime.*"]);
     profile.tables.mapping_table = vec![
-        Mapping::default(),
-        Mapping { has_functions: true, has_inline_frames: true, memory_limit: 9, ..Default::default() },
+        EarlierMapping::default(),
+        EarlierMapping { has_functions: true, has_inline_frames: true, memory_limit: 9, ..Default::default() },
     ];
-    profile.tables.location_table = vec![Location { is_folded: true, mapping_index: Some(1), ..Default::default() }];
-    let bytes = request_1_3(&[Profile { comment_strindices: vec![1], drop_frames: 2, ..profile }]);
+    profile.tables.location_table =
+        vec![EarlierLocation { is_folded: true, mapping_index: Some(1), ..Default::default() }];
+    let bytes = request_1_3(&[EarlierProfile { comment_strindices: vec![1], drop_frames: 2, ..profile }]);
     let batch = read(Layout::V1_3, bytes).profiles;
     let dictionary = batch.dictionary();
     let location = dictionary.location(LocationId::new(1).unwrap());
@@ -198,12 +170,12 @@ fn text_of<'a>(batch: &'a Profiles, value: Option<&Value>) -> &'a str {
 }
 
 /// A profile of 1.3 with one sample at one time, and with these strings behind the empty one.
-fn profile(strings: &[&str]) -> Profile {
+fn profile(strings: &[&str]) -> EarlierProfile {
     let string_table = [""].iter().chain(strings).map(|&text| text.to_owned()).collect();
-    Profile {
+    EarlierProfile {
         sample_type: vec![value_type(0, 0)],
-        samples: vec![Sample { timestamps_unix_nano: vec![T0], values: vec![1], ..Default::default() }],
-        tables: Tables { string_table, ..Default::default() },
+        samples: vec![EarlierSample { timestamps_unix_nano: vec![T0], values: vec![1], ..Default::default() }],
+        tables: EarlierTables { string_table, ..Default::default() },
         profile_id: vec![7; 16],
         time_unix_nano: T0,
         duration_nano: 1_000_000_000,
@@ -212,7 +184,7 @@ fn profile(strings: &[&str]) -> Profile {
 }
 
 /// A request of 1.3 with these profiles.
-fn request_1_3(profiles: &[Profile]) -> Vec<u8> {
+fn request_1_3(profiles: &[EarlierProfile]) -> Vec<u8> {
     V1_3.request(&Resource::default(), profiles)
 }
 
@@ -223,10 +195,10 @@ fn request_1_3(profiles: &[Profile]) -> Vec<u8> {
 fn labels_are_attributes() {
     let mut profile = profile(&["thread.name", "main", "size", "By"]);
     let labels = vec![
-        Label { key: 1, str: 2, ..Default::default() },
-        Label { key: 3, num: 12, num_unit: 4, ..Default::default() },
+        EarlierLabel { key: 1, str: 2, ..Default::default() },
+        EarlierLabel { key: 3, num: 12, num_unit: 4, ..Default::default() },
     ];
-    let sample = Sample { labels, stacktrace_id_index: 2, ..profile.samples[0].clone() };
+    let sample = EarlierSample { labels, stacktrace_id_index: 2, ..profile.samples[0].clone() };
     profile.samples = vec![sample.clone(), sample];
     let decoded = read(Layout::V1_3, request_1_3(&[profile.clone()]));
     assert_eq!(decoded.left_out, [("stacktrace_id_index", 2)]);
@@ -250,11 +222,12 @@ fn labels_are_attributes() {
 fn fields_of_1_3_are_attributes() {
     let mut profile = profile(&["app", "aa11", "bb22", "hotspot", "native"]);
     profile.tables.mapping_table = vec![
-        Mapping { filename_strindex: 1, ..Default::default() },
-        Mapping { build_id: 2, ..Default::default() },
-        Mapping { build_id: 3, build_id_kind: 1, ..Default::default() },
+        EarlierMapping { filename_strindex: 1, ..Default::default() },
+        EarlierMapping { build_id: 2, ..Default::default() },
+        EarlierMapping { build_id: 3, build_id_kind: 1, ..Default::default() },
     ];
-    let location = |mapping, kind| Location { mapping_index: Some(mapping), type_index: kind, ..Default::default() };
+    let location =
+        |mapping, kind| EarlierLocation { mapping_index: Some(mapping), type_index: kind, ..Default::default() };
     profile.tables.location_table = vec![location(0, 4), location(1, 5), location(2, 4)];
     profile.tables.link_table = vec![proto::Link { trace_id: vec![1; 16], span_id: vec![2; 8] }];
     let batch = read(Layout::V1_3, request_1_3(&[profile])).profiles;
@@ -277,9 +250,10 @@ fn fields_of_1_3_are_attributes() {
 /// rule: otep-0239#location-indices, otep-0239#sample-stack
 #[test]
 fn locations_of_1_3() {
-    let table: Vec<Location> = (1..=3).map(|address| Location { address, ..Default::default() }).collect();
+    let table: Vec<EarlierLocation> =
+        (1..=3).map(|address| EarlierLocation { address, ..Default::default() }).collect();
     let bytes = |indices: &[i64], range: [i64; 2], list: &[i64]| {
-        let mut profile = Profile { location_indices: indices.to_vec(), ..profile(&[]) };
+        let mut profile = EarlierProfile { location_indices: indices.to_vec(), ..profile(&[]) };
         profile.tables.location_table = table.clone();
         let sample = &mut profile.samples[0];
         (sample.locations_start_index, sample.locations_length) = (range[0], range[1]);
@@ -320,7 +294,7 @@ fn times_of_1_3() {
         profile.samples[0].timestamps_unix_nano = times.to_vec();
         profile.samples[0].values = vec![times.len() as i64];
         let duration_nano = if start == 0 { 0 } else { 60_000_000_000 };
-        request_1_3(&[Profile { time_unix_nano: start, duration_nano, ..profile }])
+        request_1_3(&[EarlierProfile { time_unix_nano: start, duration_nano, ..profile }])
     };
     let ms = T0 / 1_000_000;
     for times in [[T0, T0 + 7], [ms * 1_000_000, (ms + 7) * 1_000_000]] {
@@ -346,18 +320,14 @@ fn times_of_1_3() {
 /// rule: otep-0239#mappings
 #[test]
 fn the_main_binary_of_1_3() {
-    let attribute = |key: &str| KeyValue {
-        key: key.to_owned(),
-        value: Some(AnyValue { value: Some(any_value::Value::StringValue("x".to_owned())) }),
-        key_strindex: 0,
-    };
+    let attribute = |key: &str| pair(key, text("x"));
     let of = |file: &str, attributes: &[&str]| {
         let mut profile = profile(&[file]);
-        profile.tables.mapping_table = vec![Mapping { filename_strindex: 1, ..Default::default() }];
+        profile.tables.mapping_table = vec![EarlierMapping { filename_strindex: 1, ..Default::default() }];
         profile.tables.attribute_table = attributes.iter().map(|key| attribute(key)).collect();
         profile
     };
-    let read = |resource: &[&str], profiles: &[Profile]| {
+    let read = |resource: &[&str], profiles: &[EarlierProfile]| {
         let attributes = resource.iter().map(|key| attribute(key)).collect();
         let resource = Resource { attributes, ..Default::default() };
         let batch = read(Layout::V1_3, V1_3.request(&resource, profiles)).profiles;
@@ -381,7 +351,7 @@ fn the_main_binary_of_1_3() {
 fn own_tables_are_own() {
     let with = |name_strindex| {
         let mut profile = profile(&["f", "g", "h"]);
-        profile.tables.function_table = vec![Function { name_strindex, ..Default::default() }];
+        profile.tables.function_table = vec![EarlierFunction { name_strindex, ..Default::default() }];
         profile
     };
     let (good, bad) = (with(3), with(4));
@@ -389,13 +359,4 @@ fn own_tables_are_own() {
     assert_eq!((decoded.profiles.profiles().count(), decoded.refused_profiles()), (2, 1));
     let why = decoded.refused[0].invalid.to_string();
     assert!(why.contains("profiles[1].function_table[0].name_strindex: index 4 is out of range"), "{why}");
-}
-
-/// Guarantees: what was read of an older layout is written in the current one, and says the same there.
-#[test]
-fn it_leaves_as_1_10() {
-    let batch = read(Layout::V1_7, sample_1_7(&[(1, 2), (3, 4)], &[2, 30], &[T0, T0 + 1])).profiles;
-    let again = read(Layout::V1_10, encode(&batch, &EncodeOptions::default())).profiles;
-    assert_eq!(observed(&again), observed(&batch));
-    assert!(again.received.is_some() && batch.received.is_none());
 }

@@ -176,28 +176,18 @@ fn unless_zero(id: Vec<u8>) -> Vec<u8> {
 /// protobuf does not tell apart.
 pub(crate) fn canonical(mut request: ExportProfilesServiceRequest) -> ExportProfilesServiceRequest {
     let dictionary = request.dictionary.get_or_insert_default();
-    let zero = |len: usize| len == 0;
-    if zero(dictionary.mapping_table.len()) {
-        dictionary.mapping_table.push(proto::Mapping::default());
+    fn lead<T: Default>(table: &mut Vec<T>) {
+        if table.is_empty() {
+            table.push(T::default());
+        }
     }
-    if zero(dictionary.location_table.len()) {
-        dictionary.location_table.push(proto::Location::default());
-    }
-    if zero(dictionary.function_table.len()) {
-        dictionary.function_table.push(proto::Function::default());
-    }
-    if zero(dictionary.link_table.len()) {
-        dictionary.link_table.push(proto::Link::default());
-    }
-    if zero(dictionary.string_table.len()) {
-        dictionary.string_table.push(String::new());
-    }
-    if zero(dictionary.attribute_table.len()) {
-        dictionary.attribute_table.push(proto::KeyValueAndUnit::default());
-    }
-    if zero(dictionary.stack_table.len()) {
-        dictionary.stack_table.push(proto::Stack::default());
-    }
+    lead(&mut dictionary.mapping_table);
+    lead(&mut dictionary.location_table);
+    lead(&mut dictionary.function_table);
+    lead(&mut dictionary.link_table);
+    lead(&mut dictionary.string_table);
+    lead(&mut dictionary.attribute_table);
+    lead(&mut dictionary.stack_table);
     for link in &mut dictionary.link_table {
         link.trace_id = unless_zero(std::mem::take(&mut link.trace_id));
         link.span_id = unless_zero(std::mem::take(&mut link.span_id));

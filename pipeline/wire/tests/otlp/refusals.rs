@@ -8,6 +8,8 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use profbridge_wire::otlp::{DecodeError, Decoded, EncodeOptions, Limits, decode, encode};
 use prost::Message;
 
+use crate::attributes::{int, pair, texts, value_of};
+
 /// A request with a resource, a scope and two profiles of two samples each, on small tables.
 pub(crate) fn request() -> ExportProfilesServiceRequest {
     let sample = |times: &[u64]| proto::Sample {
@@ -24,18 +26,13 @@ pub(crate) fn request() -> ExportProfilesServiceRequest {
         duration_nano: 5,
         ..Default::default()
     };
-    let attribute = KeyValue {
-        key: "service.name".to_owned(),
-        value: Some(AnyValue { value: Some(any_value::Value::StringValue("checkout".to_owned())) }),
-        key_strindex: 0,
-    };
     let scope = proto::ScopeProfiles {
         scope: Some(InstrumentationScope { name: "test".to_owned(), ..Default::default() }),
         profiles: vec![profile.clone(), profile],
         ..Default::default()
     };
     let resource = proto::ResourceProfiles {
-        resource: Some(Resource { attributes: vec![attribute], ..Default::default() }),
+        resource: Some(Resource { attributes: texts(&[("service.name", "checkout")]), ..Default::default() }),
         scope_profiles: vec![scope],
         ..Default::default()
     };
@@ -105,41 +102,31 @@ fn indices_of_a_profile() {
     }
 }
 
-/// Guarantees: a sample without values and times, with fewer values than times, or more, refuses its profile.
-/// rule: otep-0239#sample-values, otlp-profiles#sample-shape
-#[test]
-fn shapes_of_samples() {
-    let text = refused(|profile| profile.samples[1].timestamps_unix_nano.clear());
-    assert_eq!(text, format!("{FIRST}.samples[1].values: the sample has neither values nor timestamps"));
-    let text = refused(|profile| profile.samples[0].values = vec![1, 2]);
-    assert_eq!(text, format!("{FIRST}.samples[0].values: there are 2 values for 3 timestamps"));
-    let text = refused(|profile| profile.samples[1].values = vec![1, 2]);
-    assert_eq!(text, format!("{FIRST}.samples[1].values: there are 2 values for 1 timestamps"));
-}
-
-/// Guarantees: a duration that is negative when read as signed, and an end beyond 64 bits, refuse their profile.
-/// rule: otep-0239#end-time, otep-0239#duration
-#[test]
-fn times() {
-    let text = refused(|profile| profile.duration_nano = -1i64 as u64);
-    assert_eq!(text, format!("{FIRST}.duration_nano: 18446744073709551615 ns after 10 ns is no time"));
-    let text = refused(|profile| {
-        profile.time_unix_nano = u64::MAX;
-        profile.duration_nano = 1;
-    });
-    assert_eq!(text, format!("{FIRST}.duration_nano: 1 ns after 18446744073709551615 ns is no time"));
-}
-
-/// Guarantees: a profile id of another length than 16 refuses its profile; one of zeros is none.
+/// Guarantees: a profile is refused whose sample has neither values nor times, or another number of values than of
+/// times; whose duration is negative when read as signed, or ends beyond 64 bits; or whose id has another length than
+/// 16. An id of zeros is none.
+/// rule: otep-0239#sample-values, otlp-profiles#sample-shape, otep-0239#end-time, otep-0239#duration
 /// rule: otep-0239#profile-id
 #[test]
-fn profile_ids() {
-    let text = refused(|profile| profile.profile_id = vec![1; 15]);
-    assert_eq!(text, format!("{FIRST}.profile_id: has 15 bytes, not 16"));
+fn rules_of_a_profile() {
+    let cases: [(&str, fn(&mut proto::Profile)); 6] = [
+        ("samples[1].values: the sample has neither values nor timestamps", |profile| {
+            profile.samples[1].timestamps_unix_nano.clear();
+        }),
+        ("samples[0].values: there are 2 values for 3 timestamps", |profile| profile.samples[0].values = vec![1, 2]),
+        ("samples[1].values: there are 2 values for 1 timestamps", |profile| profile.samples[1].values = vec![1, 2]),
+        ("duration_nano: 18446744073709551615 ns after 10 ns is no time", |profile| profile.duration_nano = u64::MAX),
+        ("duration_nano: 1 ns after 18446744073709551615 ns is no time", |profile| {
+            (profile.time_unix_nano, profile.duration_nano) = (u64::MAX, 1);
+        }),
+        ("profile_id: has 15 bytes, not 16", |profile| profile.profile_id = vec![1; 15]),
+    ];
+    for (expected, change) in cases {
+        assert_eq!(refused(change), format!("{FIRST}.{expected}"));
+    }
     let mut zeros = request();
     first_profile(&mut zeros).profile_id = vec![0; 16];
-    let decoded = decode_it(&zeros).unwrap();
-    assert_eq!(decoded.profiles.profiles().next().unwrap().profile_id, None);
+    assert_eq!(decode_it(&zeros).unwrap().profiles.profiles().next().unwrap().profile_id, None);
 }
 
 /// Guarantees: a fault in a resource refuses all its profiles, one in a scope those of the scope, and the count says
@@ -164,8 +151,7 @@ fn resources_and_scopes() {
     let mut bad = request();
     let other = bad.resource_profiles[0].scope_profiles[0].clone();
     bad.resource_profiles[0].scope_profiles.push(other);
-    let value = Some(AnyValue { value: Some(any_value::Value::StringValueStrindex(-1)) });
-    let dangling = KeyValue { value, ..Default::default() };
+    let dangling = pair("", value_of(any_value::Value::StringValueStrindex(-1)));
     bad.resource_profiles[0].scope_profiles[1].scope.as_mut().unwrap().attributes.push(dangling);
     let decoded = decode_it(&bad).unwrap();
     assert_eq!((decoded.refused_profiles(), decoded.refused_observations()), (2, 8));
@@ -197,6 +183,8 @@ fn several_faults() {
     );
 }
 
+type Change<T> = fn(&mut proto::ProfilesDictionary, T);
+
 /// Says why a request with this dictionary is refused.
 fn dictionary_fault(change: impl FnOnce(&mut proto::ProfilesDictionary)) -> String {
     let mut request = request();
@@ -212,76 +200,64 @@ fn dictionary_fault(change: impl FnOnce(&mut proto::ProfilesDictionary)) -> Stri
 /// rule: otep-0239#mapping-filename, otep-0239#location-mapping, otep-0239#line-function
 #[test]
 fn indices_of_the_dictionary() {
-    for index in [-1, 5, 6, 7] {
-        let range = format!("index {index} is out of range, string_table has 5 elements");
-        let text = dictionary_fault(|tables| tables.function_table[1].system_name_strindex = index);
-        assert_eq!(text, format!("dictionary.function_table[1].system_name_strindex: {range}"));
-        let text = dictionary_fault(|tables| tables.mapping_table[1].filename_strindex = index);
-        assert_eq!(text, format!("dictionary.mapping_table[1].filename_strindex: {range}"));
-        let text = dictionary_fault(|tables| tables.attribute_table[2].unit_strindex = index);
-        assert_eq!(text, format!("dictionary.attribute_table[2].unit_strindex: {range}"));
+    let cases: [(&str, &str, Change<i32>); 7] = [
+        ("function_table[1].system_name_strindex", "string_table has 5", |tables, index| {
+            tables.function_table[1].system_name_strindex = index;
+        }),
+        ("mapping_table[1].filename_strindex", "string_table has 5", |tables, index| {
+            tables.mapping_table[1].filename_strindex = index;
+        }),
+        ("attribute_table[2].unit_strindex", "string_table has 5", |tables, index| {
+            tables.attribute_table[2].unit_strindex = index;
+        }),
+        ("location_table[1].mapping_index", "mapping_table has 2", |tables, index| {
+            tables.location_table[1].mapping_index = index;
+        }),
+        ("location_table[1].lines[0].function_index", "function_table has 2", |tables, function_index| {
+            tables.location_table[1].lines.push(proto::Line { function_index, ..Default::default() });
+        }),
+        ("stack_table[1].location_indices[1]", "location_table has 2", |tables, index| {
+            tables.stack_table[1].location_indices = vec![1, index];
+        }),
+        ("mapping_table[1].attribute_indices", "attribute_table has 3", |tables, index| {
+            tables.mapping_table[1].attribute_indices = vec![index];
+        }),
+    ];
+    for (place, table, change) in cases {
+        for index in [-1, 5, 6, 7] {
+            let text = dictionary_fault(|tables| change(tables, index));
+            assert_eq!(text, format!("dictionary.{place}: index {index} is out of range, {table} elements"));
+        }
     }
-    for index in [-1, 2] {
-        let range = format!("index {index} is out of range,");
-        let text = dictionary_fault(|tables| tables.location_table[1].mapping_index = index);
-        assert_eq!(text, format!("dictionary.location_table[1].mapping_index: {range} mapping_table has 2 elements"));
-        let text = dictionary_fault(|tables| {
-            tables.location_table[1].lines.push(proto::Line { function_index: index, ..Default::default() });
-        });
-        assert_eq!(
-            text,
-            format!("dictionary.location_table[1].lines[0].function_index: {range} function_table has 2 elements")
-        );
-        let text = dictionary_fault(|tables| tables.stack_table[1].location_indices = vec![1, index]);
-        assert_eq!(
-            text,
-            format!("dictionary.stack_table[1].location_indices[1]: {range} location_table has 2 elements")
-        );
-    }
-    let text = dictionary_fault(|tables| tables.mapping_table[1].attribute_indices = vec![-7]);
-    assert_eq!(
-        text,
-        "dictionary.mapping_table[1].attribute_indices: index -7 is out of range, attribute_table has 3 elements"
-    );
 }
 
 /// Guarantees: an element 0 that is not the zero value refuses the request, for whoever refers to 0 means nothing by
-/// it; an id of zeros is one.
+/// it; an id of zeros is one. Ids of links have 16 and 8 bytes or none.
 /// rule: otep-0239#mappings, otep-0239#string-table, otlp-profiles#element-zero, otlp-profiles#link-zero
+/// rule: otep-0239#link-ids
 #[test]
 fn element_zero() {
     let rule = "is not the zero value, which element 0 has to be";
-    let text = dictionary_fault(|tables| tables.string_table[0] = "x".to_owned());
-    assert_eq!(text, format!("dictionary.string_table[0]: {rule}"));
-    let text = dictionary_fault(|tables| tables.function_table[0].start_line = 1);
-    assert_eq!(text, format!("dictionary.function_table[0]: {rule}"));
-    let text = dictionary_fault(|tables| tables.location_table[0].lines.push(proto::Line::default()));
-    assert_eq!(text, format!("dictionary.location_table[0]: {rule}"));
-    let text = dictionary_fault(|tables| tables.mapping_table[0].memory_limit = 1);
-    assert_eq!(text, format!("dictionary.mapping_table[0]: {rule}"));
-    let text = dictionary_fault(|tables| tables.stack_table[0].location_indices.push(0));
-    assert_eq!(text, format!("dictionary.stack_table[0]: {rule}"));
-    let text = dictionary_fault(|tables| tables.attribute_table[0].key_strindex = 1);
-    assert_eq!(text, format!("dictionary.attribute_table[0]: {rule}"));
-    let text = dictionary_fault(|tables| tables.link_table[0].trace_id = vec![1; 16]);
-    assert_eq!(text, format!("dictionary.link_table[0]: {rule}"));
-
+    let cases: [(&str, &str, Change<()>); 9] = [
+        ("string_table[0]", rule, |tables, ()| tables.string_table[0] = "x".to_owned()),
+        ("function_table[0]", rule, |tables, ()| tables.function_table[0].start_line = 1),
+        ("location_table[0]", rule, |tables, ()| tables.location_table[0].lines.push(proto::Line::default())),
+        ("mapping_table[0]", rule, |tables, ()| tables.mapping_table[0].memory_limit = 1),
+        ("stack_table[0]", rule, |tables, ()| tables.stack_table[0].location_indices.push(0)),
+        ("attribute_table[0]", rule, |tables, ()| tables.attribute_table[0].key_strindex = 1),
+        ("link_table[0]", rule, |tables, ()| tables.link_table[0].trace_id = vec![1; 16]),
+        ("link_table[1].trace_id", "has 17 bytes, not 16", |tables, ()| tables.link_table[1].trace_id.push(0)),
+        ("link_table[1].span_id", "has 1 bytes, not 8", |tables, ()| tables.link_table[1].span_id = vec![1]),
+    ];
+    for (place, rule, change) in cases {
+        assert_eq!(dictionary_fault(|tables| change(tables, ())), format!("dictionary.{place}: {rule}"));
+    }
     let mut zeros = request();
     let tables = zeros.dictionary.as_mut().unwrap();
     tables.link_table[0] = proto::Link { trace_id: vec![0; 16], span_id: vec![0; 8] };
     // The Collector writes the value of an attribute that has none as an empty message.
     tables.attribute_table[0].value = Some(AnyValue { value: None });
     assert_eq!(decode_it(&zeros).unwrap().refused, []);
-}
-
-/// Guarantees: ids of links have 16 and 8 bytes or none.
-/// rule: otep-0239#link-ids, otlp-profiles#link-zero
-#[test]
-fn lengths_of_link_ids() {
-    let text = dictionary_fault(|tables| tables.link_table[1].trace_id.push(0));
-    assert_eq!(text, "dictionary.link_table[1].trace_id: has 17 bytes, not 16");
-    let text = dictionary_fault(|tables| tables.link_table[1].span_id = vec![1]);
-    assert_eq!(text, "dictionary.link_table[1].span_id: has 1 bytes, not 8");
 }
 
 /// Guarantees: a profile that refers to nothing needs no dictionary; one that refers to something without one is
@@ -339,9 +315,9 @@ fn two_keys_of_an_attribute() {
 fn repeated_keys() {
     let mut repeated = request();
     let dictionary = repeated.dictionary.as_mut().unwrap();
-    let int = |number| Some(AnyValue { value: Some(any_value::Value::IntValue(number)) });
-    dictionary.attribute_table[1].value = int(7);
-    dictionary.attribute_table.push(proto::KeyValueAndUnit { key_strindex: 3, value: int(8), unit_strindex: 0 });
+    dictionary.attribute_table[1].value = Some(int(7));
+    let second = proto::KeyValueAndUnit { key_strindex: 3, value: Some(int(8)), unit_strindex: 0 };
+    dictionary.attribute_table.push(second);
     for sample in &mut first_profile(&mut repeated).samples {
         sample.attribute_indices = vec![1, 3];
     }

@@ -8,9 +8,9 @@ use profbridge_wire::otlp::{EncodeOptions, Layout, Limits, decode_as, encode, en
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::arbitrary::requests;
-use crate::oracle::{canonical, to_prost};
-use crate::scramble::{REQUEST, Random, scramble};
+use crate::otlp::arbitrary::requests;
+use crate::otlp::oracle::{canonical, to_prost};
+use crate::scramble::{OTLP, Random, scramble};
 
 const EVERYTHING: EncodeOptions = EncodeOptions { original_payload: true, references: false };
 
@@ -60,7 +60,7 @@ proptest! {
     /// rule: otep-0239#reserved, otep-0239#defaults, otlp-profiles#unknown-fields
     #[test]
     fn decodes_any_lawful_encoding(request in requests(), seed: u64) {
-        let bytes = scramble(&request.encode_to_vec(), &REQUEST, &mut Random::new(seed));
+        let bytes = scramble(&request.encode_to_vec(), &OTLP, &mut Random::new(seed));
         prop_assert_eq!(
             canonical(ExportProfilesServiceRequest::decode(&*bytes).unwrap()),
             canonical(request.clone()),
@@ -85,7 +85,7 @@ proptest! {
     /// rule: otlp-profiles#string-references, otlp-profiles#attribute, otlp-profiles#resource
     #[test]
     fn encodes_what_it_decoded(request in requests(), seed: u64, references: bool) {
-        let profiles = decoded(scramble(&request.encode_to_vec(), &REQUEST, &mut Random::new(seed)));
+        let profiles = decoded(scramble(&request.encode_to_vec(), &OTLP, &mut Random::new(seed)));
         let options = EncodeOptions { references, ..EVERYTHING };
         let bytes = encode(&profiles, &options);
         prop_assert_eq!(bytes.len(), encoded_len(&profiles, &options));

@@ -8,8 +8,8 @@ use profbridge_wire::otlp::{EncodeOptions, Limits, decode, encode, encoded_len, 
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::arbitrary::requests;
-use crate::round_trip::decoded;
+use crate::otlp::arbitrary::requests;
+use crate::otlp::round_trip::decoded;
 
 /// A profile of `samples` samples with two timestamps each, on as many stacks, functions and names.
 fn request(samples: i32, name: &str) -> Vec<u8> {
@@ -103,7 +103,7 @@ proptest! {
     /// cannot be cut further.
     #[test]
     fn nothing_is_lost(request in requests(), limit in 1..2_000usize) {
-        let whole = crate::round_trip::decoded(request.encode_to_vec());
+        let whole = crate::otlp::round_trip::decoded(request.encode_to_vec());
         let parts: Vec<_> = split(&whole, limit, &OPTIONS).collect();
         prop_assert_eq!(parts.iter().map(Profiles::observations).sum::<u64>(), whole.observations());
         let times = |batch: &Profiles| -> Vec<u64> {

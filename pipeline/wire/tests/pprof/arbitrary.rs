@@ -1,6 +1,5 @@
-//! Profiles of any content, and the ways in which one message can be written.
+//! Profiles of any content.
 
-use profbridge_model::varint;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -155,70 +154,4 @@ pub(crate) fn profile() -> impl Strategy<Value = Profile> {
             doc_url,
         }
     })
-}
-
-/// The fields of a message as they stand there, by their number.
-fn fields(mut bytes: &[u8]) -> Vec<(u64, u64, &[u8])> {
-    let mut fields = Vec::new();
-    while !bytes.is_empty() {
-        let start = bytes;
-        let key = varint::take(&mut bytes).unwrap();
-        let number = varint::take(&mut bytes).unwrap();
-        if key & 7 == 2 {
-            bytes = &bytes[number as usize..];
-        }
-        fields.push((key >> 3, key & 7, &start[..start.len() - bytes.len()]));
-    }
-    fields
-}
-
-/// The same message, with the fields of each number in their order and the numbers in another one, unknown fields
-/// between them, and lists of integers in pieces where `pieces` says so.
-pub(crate) fn scrambled(message: &[u8], order: &[u64], pieces: bool) -> Vec<u8> {
-    let mut all = fields(message);
-    let place = |number: u64| order.iter().position(|&other| other == number).unwrap_or(usize::MAX);
-    all.sort_by_key(|&(number, ..)| place(number));
-    let mut out = Vec::new();
-    for (number, wire, bytes) in all {
-        // Field 99, an integer.
-        out.extend_from_slice(&[0x98, 0x06, 0x05]);
-        if !pieces || number != 2 || wire != 2 {
-            out.extend_from_slice(bytes);
-            continue;
-        }
-        let mut sample = Vec::new();
-        for (number, _, bytes) in fields(payload(bytes)) {
-            if number > 2 {
-                sample.extend_from_slice(bytes);
-                continue;
-            }
-            let mut list = payload(bytes);
-            let mut first = true;
-            while !list.is_empty() {
-                // The first one by itself, the second one as a list of one.
-                let value = varint::take(&mut list).unwrap();
-                let mut one = Vec::new();
-                varint::put(&mut one, value);
-                if !first {
-                    sample.push((number << 3 | 2) as u8);
-                    sample.push(one.len() as u8);
-                } else {
-                    sample.push((number << 3) as u8);
-                }
-                sample.extend_from_slice(&one);
-                first = false;
-            }
-        }
-        out.push(0x12);
-        varint::put(&mut out, sample.len() as u64);
-        out.extend_from_slice(&sample);
-    }
-    out
-}
-
-/// What stands behind a field's key and length.
-fn payload(mut field: &[u8]) -> &[u8] {
-    varint::take(&mut field).unwrap();
-    varint::take(&mut field).unwrap();
-    field
 }

@@ -7,19 +7,13 @@ use profbridge_wire::pprof::{DecodeError, Decoded, decode, encode, groups};
 use proptest::prelude::*;
 use prost::Message;
 
-use crate::arbitrary::profile;
-use crate::proto::{Location, Sample};
-use crate::refusals::valid;
+use crate::pprof::arbitrary::profile;
+use crate::pprof::proto::{Location, Sample};
+use crate::pprof::refusals::valid;
+use crate::scramble::field;
 
 fn attack(bytes: Vec<u8>) -> Result<Decoded, DecodeError> {
     decode(Bytes::from(bytes), &Limits::default())
-}
-
-fn field(number: u32, content: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![(number << 3 | 2) as u8];
-    varint::put(&mut bytes, content.len() as u64);
-    bytes.extend_from_slice(content);
-    bytes
 }
 
 fn limit(outcome: Result<Decoded, DecodeError>) -> (&'static str, u64) {

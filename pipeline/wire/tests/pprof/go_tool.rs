@@ -7,8 +7,8 @@ use profbridge_wire::otlp::Limits;
 use profbridge_wire::pprof::{decode, encode, groups};
 use prost::Message;
 
-use crate::proto::{Label, Profile};
-use crate::refusals::valid;
+use crate::pprof::proto::{Label, Profile};
+use crate::pprof::refusals::valid;
 
 /// What `go tool pprof` says of a profile; `None` without Go.
 fn go(profile: &[u8], name: &str, arguments: &[&str]) -> Option<String> {

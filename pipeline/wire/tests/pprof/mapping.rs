@@ -9,8 +9,8 @@ use profbridge_wire::otlp::{EncodeOptions, Limits, encode};
 use profbridge_wire::pprof::{self, decode, groups};
 use prost::Message;
 
-use crate::proto::{Label, Location, Mapping, Profile, Sample};
-use crate::refusals::valid;
+use crate::pprof::proto::{Label, Location, Mapping, Profile, Sample};
+use crate::pprof::refusals::valid;
 
 fn otlp(profile: &Profile) -> ExportProfilesServiceRequest {
     let batch = decode(Bytes::from(profile.encode_to_vec()), &Limits::default()).unwrap().profiles;

@@ -5,7 +5,7 @@ use profbridge_wire::otlp::Limits;
 use profbridge_wire::pprof::{DecodeError, Decoded, decode};
 use prost::Message;
 
-use crate::proto::{Function, Label, Line, Location, Mapping, Profile, Sample};
+use crate::pprof::proto::{Function, Label, Line, Location, Mapping, Profile, Sample};
 
 fn read(profile: &Profile) -> Result<Decoded, DecodeError> {
     decode(Bytes::from(profile.encode_to_vec()), &Limits::default())

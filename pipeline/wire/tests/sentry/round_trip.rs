@@ -10,8 +10,8 @@ use profbridge_wire::sentry::profile_items::read_items;
 use profbridge_wire::sentry::{chunk_reader, envelope};
 use proptest::prelude::*;
 
-use crate::arbitrary::chunk;
-use crate::canonical::Chunk;
+use crate::sentry::arbitrary::chunk;
+use crate::sentry::canonical::Chunk;
 
 const CAPTURES: [&[u8]; 3] = [
     include_bytes!("../../testdata/sentry/python-2.75-profile_chunk.envelope"),
@@ -59,6 +59,7 @@ proptest! {
     /// often as it goes.
     /// rule: sample-format-v2#measurements, sample-format-v2#measurement-value, sample-format-v2#thread-priority
     /// rule: round-trip#content, round-trip#profcheck, profiles-sdk#v2-measurements, profiles-sdk#measurements
+    /// rule: differences#ids
     #[test]
     fn any_chunk(chunk in chunk(), is_pretty: bool) {
         let before = if is_pretty { serde_json::to_vec_pretty(&chunk) } else { serde_json::to_vec(&chunk) }.unwrap();

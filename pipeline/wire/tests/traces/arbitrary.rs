@@ -42,8 +42,7 @@ fn scope_spans() -> impl Strategy<Value = ScopeSpans> {
     })
 }
 
-/// One span that keeps the rules.
-pub(crate) fn span() -> impl Strategy<Value = Span> {
+fn span() -> impl Strategy<Value = Span> {
     let ids = (vec(1u8..=255, 16), vec(1u8..=127, 8), option::of(vec(128u8..=255, 8)), text(), any::<u32>());
     let times = (any::<u64>(), any::<u64>()).prop_map(|(one, other)| (one.min(other), one.max(other)));
     let parts = (attributes(), vec(event(), 0..3), vec(link(), 0..3), option::of(status()));
@@ -100,22 +99,18 @@ fn status() -> impl Strategy<Value = Status> {
     (text(), 0..3i32).prop_map(|(message, code)| Status { message, code })
 }
 
-fn text() -> impl Strategy<Value = String> {
+pub(crate) fn text() -> impl Strategy<Value = String> {
     prop_oneof![Just(String::new()), "[a-z]{1,6}", "\\PC{1,5}"]
 }
 
 fn attributes() -> impl Strategy<Value = Vec<KeyValue>> {
-    let known = prop_oneof![
-        Just("thread.id".to_owned()),
-        Just("sentry.profiler_id".to_owned()),
-        Just("host.name".to_owned()),
-        text()
-    ];
-    vec((known, option::of(any_values())), 0..5)
-        .prop_map(|pairs| pairs.into_iter().map(|(key, value)| KeyValue { key, value, key_strindex: 0 }).collect())
+    let known = proptest::sample::select(&["thread.id", "sentry.profiler_id", "host.name"][..]).prop_map(str::to_owned);
+    let one = (prop_oneof![3 => known, 1 => text()], option::of(any_values(false)));
+    vec(one.prop_map(|(key, value)| KeyValue { key, value, key_strindex: 0 }), 0..5)
 }
 
-fn any_values() -> impl Strategy<Value = AnyValue> {
+/// Values of attributes; if `references`, some refer to a table of strings of any length.
+pub(crate) fn any_values(references: bool) -> impl Strategy<Value = AnyValue> {
     use any_value::Value as Any;
     let leaf = prop_oneof![
         Just(None),
@@ -124,14 +119,20 @@ fn any_values() -> impl Strategy<Value = AnyValue> {
         any::<i64>().prop_map(|number| Some(Any::IntValue(number))),
         (-1e9..1e9f64).prop_map(|number| Some(Any::DoubleValue(number))),
         vec(any::<u8>(), 0..4).prop_map(|bytes| Some(Any::BytesValue(bytes))),
+        (0..1000).prop_map(move |index| references.then_some(Any::StringValueStrindex(index))),
     ];
-    leaf.prop_map(|value| AnyValue { value }).prop_recursive(4, 12, 3, |inner| {
-        let pair =
-            (text(), option::of(inner.clone())).prop_map(|(key, value)| KeyValue { key, value, key_strindex: 0 });
+    leaf.prop_map(|value| AnyValue { value }).prop_recursive(4, 12, 3, move |inner| {
         prop_oneof![
-            vec(inner, 0..3).prop_map(|values| Some(Any::ArrayValue(ArrayValue { values }))),
-            vec(pair, 0..3).prop_map(|values| Some(Any::KvlistValue(KeyValueList { values }))),
+            vec(inner.clone(), 0..3).prop_map(|values| Some(Any::ArrayValue(ArrayValue { values }))),
+            vec(key_value(inner, references), 0..3).prop_map(|values| Some(Any::KvlistValue(KeyValueList { values }))),
         ]
         .prop_map(|value| AnyValue { value })
     })
+}
+
+/// An attribute; if `references`, some keys refer to a table of strings of any length.
+pub(crate) fn key_value(value: impl Strategy<Value = AnyValue>, references: bool) -> impl Strategy<Value = KeyValue> {
+    let index = (0..1000).prop_map(move |index| if references { index } else { 0 });
+    let key = prop_oneof![text().prop_map(|key| (key, 0)), index.prop_map(|index| (String::new(), index))];
+    (key, option::of(value)).prop_map(|((key, key_strindex), value)| KeyValue { key, value, key_strindex })
 }

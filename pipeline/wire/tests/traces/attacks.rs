@@ -8,7 +8,8 @@ use profbridge_wire::otlp::{DecodeError, Limits};
 use proptest::prelude::*;
 use prost::Message as _;
 
-use crate::arbitrary::requests;
+use crate::scramble::field;
+use crate::traces::arbitrary::requests;
 
 fn good(id: u8) -> Span {
     Span {
@@ -78,21 +79,14 @@ fn invalid_text() {
     assert!(matches!(read(&b"\x0a\x03\x1a\x01\xff"[..]), Err(DecodeError::Malformed { .. })));
 }
 
-fn wrap(key: u8, inner: &[u8]) -> Vec<u8> {
-    let mut out = vec![key];
-    profbridge_model::varint::put(&mut out, inner.len() as u64);
-    out.extend_from_slice(inner);
-    out
-}
-
 /// Guarantees: values that nest too deep cost the span that has them.
 #[test]
 fn deep_values() {
-    let value = (0..40).fold(wrap(0x0a, b"x"), |value, _| wrap(0x2a, &wrap(0x0a, &value)));
-    let key_value = [wrap(0x0a, b"k"), wrap(0x12, &value)].concat();
-    let deep = [good(1).encode_to_vec(), wrap(0x4a, &key_value)].concat();
-    let spans = [wrap(0x12, &deep), wrap(0x12, &good(2).encode_to_vec())].concat();
-    let taken = read(wrap(0x0a, &wrap(0x12, &spans))).unwrap();
+    let value = (0..40).fold(field(1, b"x"), |value, _| field(5, &field(1, &value)));
+    let key_value = [field(1, b"k"), field(2, &value)].concat();
+    let deep = [good(1).encode_to_vec(), field(9, &key_value)].concat();
+    let spans = [field(2, &deep), field(2, &good(2).encode_to_vec())].concat();
+    let taken = read(field(1, &field(2, &spans))).unwrap();
     assert_eq!((taken.spans.spans().len(), taken.refused_spans), (1, 1));
     assert_eq!(taken.refused[0].rule, "values nest deeper than 16");
 }
@@ -101,13 +95,13 @@ fn deep_values() {
 #[test]
 fn limits() {
     let few = Limits { max_values: 3, ..Limits::default() };
-    let attributes = wrap(0x4a, &[wrap(0x0a, b"k"), wrap(0x12, &[])].concat()).repeat(4);
+    let attributes = field(9, &[field(1, b"k"), field(2, &[])].concat()).repeat(4);
     let span = [good(1).encode_to_vec(), attributes].concat();
-    let bytes = wrap(0x0a, &wrap(0x12, &wrap(0x12, &span)));
+    let bytes = field(1, &field(2, &field(2, &span)));
     assert!(matches!(decode(bytes.into(), &few), Err(DecodeError::LimitExceeded { .. })));
 
     // Two bytes for each of a million scopes without anything.
-    let empty = wrap(0x0a, &[0x12, 0].repeat(1 << 20));
+    let empty = field(1, &[0x12, 0].repeat(1 << 20));
     assert!(matches!(read(empty), Err(DecodeError::LimitExceeded { .. })));
     let small = Limits { max_request: 8, ..Limits::default() };
     assert!(matches!(decode(Bytes::from(vec![0; 9]), &small), Err(DecodeError::LimitExceeded { .. })));

@@ -10,7 +10,7 @@ use profbridge_wire::otlp::{Limits, Signal, signal};
 use proptest::prelude::*;
 use prost::Message as _;
 
-use crate::arbitrary::requests;
+use crate::traces::arbitrary::requests;
 
 pub(crate) fn read(request: &ExportTraceServiceRequest) -> Spans {
     let DecodedSpans { spans, refused, refused_spans } =

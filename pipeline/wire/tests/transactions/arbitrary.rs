@@ -7,100 +7,32 @@ use opentelemetry_proto::tonic::trace::v1::span::Link;
 use profbridge_model::Quantities;
 use proptest::prelude::*;
 
-use crate::support::{batch, event, list, map, segmented, span, status, value_of, write};
+use crate::transactions::support::{batch, event, list, map, pair, segmented, span, status, value_of, write};
 
-const KEYS: &[&str] = &[
-    "http.request.method",
-    "http.method",
-    "http.route",
-    "http.target",
-    "http.url",
-    "http.host",
-    "url.full",
-    "url.path",
-    "url.query",
-    "url.scheme",
-    "url.template",
-    "server.address",
-    "server.port",
-    "client.address",
-    "db.system",
-    "db.system.name",
-    "db.query.text",
-    "db.statement",
-    "rpc.service",
-    "rpc.system",
-    "rpc.grpc.status_code",
-    "rpc.response.status_code",
-    "messaging.system",
-    "faas.trigger",
-    "gen_ai.operation.name",
-    "enduser.id",
-    "user.id",
-    "user.name",
-    "user.email",
-    "thread.id",
-    "thread.name",
-    "sentry.profiler_id",
-    "sentry.op",
-    "sentry.source",
-    "sentry.origin",
-    "sentry.sample_rate",
-    "sentry.custom_span_name",
-    "sentry.segment.name.source",
-    "http.status_code",
-    "http.response.status_code",
-    "http.request.body.size",
-    "http.response.body.size",
-    "http.request.header.accept",
-    "http.response.header.server",
-    "user_agent.original",
-    "user_agent.name",
-    "service.name",
-    "service.version",
-    "sentry.release",
-    "sentry.dist",
-    "deployment.environment.name",
-    "host.name",
-    "os.type",
-    "telemetry.sdk.language",
-    "cloud.region",
-    "process.runtime.name",
-    "otel.kind",
-    "otel.events",
-    "otel.scope.name",
-    "sentry.status.message",
-    "process.environment_variable.OTEL_RESOURCE_ATTRIBUTES",
-    "",
-    "a",
-    "b",
-];
+/// Keys that have a meaning, and some that have none.
+const KEYS: &str = "\
+    http.request.method http.method http.route http.target http.url http.host url.full url.path url.query url.scheme \
+    url.template server.address server.port client.address db.system db.system.name db.query.text db.statement \
+    rpc.service rpc.system rpc.grpc.status_code rpc.response.status_code messaging.system faas.trigger \
+    gen_ai.operation.name enduser.id user.id user.name user.email thread.id thread.name sentry.profiler_id sentry.op \
+    sentry.source sentry.origin sentry.sample_rate sentry.custom_span_name sentry.segment.name.source http.status_code \
+    http.response.status_code http.request.body.size http.response.body.size http.request.header.accept \
+    http.response.header.server user_agent.original user_agent.name service.name service.version sentry.release \
+    sentry.dist deployment.environment.name host.name os.type telemetry.sdk.language cloud.region process.runtime.name \
+    otel.kind otel.events otel.scope.name sentry.status.message process.environment_variable.OTEL_RESOURCE_ATTRIBUTES \
+    a b";
 
-const TEXTS: &[&str] = &[
-    "",
-    "GET",
-    "/a/{id}",
-    "http://u:p@h:1/a?b#c",
-    "://@?",
-    "h",
-    "::1",
-    "0.5",
-    "-1",
-    "200",
-    "custom",
-    "chat",
-    "latest",
-    "None",
-    "service.name=x,service.version=y",
-    "0123456789abcdef0123456789abcdef",
-    "\n",
-    "\"\\\u{1}",
-    "python",
-];
+fn key() -> impl Strategy<Value = &'static str> {
+    proptest::sample::select(KEYS.split(' ').chain([""]).collect::<Vec<_>>())
+}
+
+/// Texts that some of these keys expect, and some that none does; separated by spaces.
+const TEXTS: &str = "GET /a/{id} http://u:p@h:1/a?b#c ://@? h ::1 0.5 -1 200 custom chat latest None python \
+    service.name=x,service.version=y 0123456789abcdef0123456789abcdef \n \"\\\u{1}";
 
 fn value() -> impl Strategy<Value = AnyValue> {
     let text = prop_oneof![
-        proptest::sample::select(TEXTS).prop_map(str::to_owned),
+        proptest::sample::select(TEXTS.split(' ').collect::<Vec<_>>()).prop_map(str::to_owned),
         "[\\x00-\\x7fé€😀\u{2028}]{0,30}",
         "[a-z]{190,260}",
     ];
@@ -116,18 +48,14 @@ fn value() -> impl Strategy<Value = AnyValue> {
     leaf.prop_recursive(3, 12, 4, |inner| {
         prop_oneof![
             prop::collection::vec(inner.clone(), 0..4).prop_map(list),
-            prop::collection::vec((proptest::sample::select(KEYS), inner), 0..4)
+            prop::collection::vec((key(), inner), 0..4)
                 .prop_map(|pairs| map(pairs.into_iter().map(|(key, value)| pair(key, value)).collect())),
         ]
     })
 }
 
-fn pair(key: &str, value: AnyValue) -> KeyValue {
-    crate::support::pair(key, value)
-}
-
 fn attributes() -> impl Strategy<Value = Vec<KeyValue>> {
-    let pair = (proptest::sample::select(KEYS), value()).prop_map(|(key, value)| pair(key, value));
+    let pair = (key(), value()).prop_map(|(key, value)| pair(key, value));
     prop::collection::vec(pair, 0..24)
 }
 

@@ -10,7 +10,7 @@ use profbridge_wire::otlp::{self, Limits};
 use prost::Message;
 use serde_json::Value;
 
-use crate::support::write;
+use crate::transactions::support::write;
 
 /// Guarantees: of traces as a service writes them each transaction says what the control says, and beside that only who
 /// sent it and its id.

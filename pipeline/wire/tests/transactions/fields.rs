@@ -4,11 +4,11 @@ use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
 use profbridge_model::spans::ProfilerLink;
 use profbridge_model::{ProfilerId, Spans};
-use profbridge_wire::sentry::transaction::{Resource, Source, root};
+use profbridge_wire::sentry::transaction::{NameSource, Resource, root};
 use profbridge_wire::sentry::transaction_envelope;
 use serde_json::{Value, json};
 
-use crate::support::{
+use crate::transactions::support::{
     START, batch, event, int, list, map, pair, segmented, span, text, texts, value_of, write, written,
 };
 
@@ -20,24 +20,13 @@ fn of_resource(attributes: &[(&str, &str)]) -> Value {
 /// rule: event-schema#event-platform
 #[test]
 fn platforms() {
-    for (language, platform) in [
-        ("python", "python"),
-        ("nodejs", "node"),
-        ("webjs", "javascript"),
-        ("java", "java"),
-        ("ruby", "ruby"),
-        ("php", "php"),
-        ("go", "go"),
-        ("dotnet", "csharp"),
-        ("erlang", "elixir"),
-        ("swift", "cocoa"),
-        ("cpp", "native"),
-        ("rust", "native"),
-        ("cobol", "other"),
-        ("", "other"),
-    ] {
+    let rows = "python python, nodejs node, webjs javascript, java java, ruby ruby, php php, go go, dotnet csharp, \
+        erlang elixir, swift cocoa, cpp native, rust native, cobol other";
+    for row in rows.split(", ") {
+        let (language, platform) = row.split_once(' ').unwrap();
         assert_eq!(of_resource(&[("telemetry.sdk.language", language)])["platform"], platform, "{language}");
     }
+    assert_eq!(of_resource(&[])["platform"], "other");
 }
 
 /// Guarantees: whoever asks for the operation of a span is told that of its transaction, by what the conventions say
@@ -186,36 +175,38 @@ fn added_to_the_resource() {
 /// rule: event-schema#request, event-schema#user
 #[test]
 fn request() {
-    let attributes = vec![
-        pair("http.request.method", text("POST")),
-        pair("url.full", text("https://u:p@shop.example/cart/7?a=b#c")),
+    let mut attributes = texts(&[
+        ("http.request.method", "POST"),
+        ("url.full", "https://u:p@shop.example/cart/7?a=b#c"),
+        ("http.request.header.x-one", "1"),
+        ("client.address", "10.0.0.1"),
+        ("user_agent.original", "curl/8"),
+        ("user_agent.name", "Firefox"),
+        ("user_agent.version", "140"),
+        ("enduser.id", "7"),
+        ("user.name", "ann"),
+        ("user.full_name", "Ann B"),
+        ("user.email", "a@b"),
+    ]);
+    attributes.extend([
         pair("http.request.header.accept", list(vec![text("text/html"), text("*/*")])),
-        pair("http.request.header.x-one", text("1")),
         pair("http.request.body.size", int(12)),
         pair("http.response.status_code", int(503)),
         pair("http.response.body.size", int(-1)),
         pair("http.response.header.content-type", list(vec![text("text/plain")])),
-        pair("client.address", text("10.0.0.1")),
-        pair("user_agent.original", text("curl/8")),
-        pair("user_agent.name", text("Firefox")),
-        pair("user_agent.version", text("140")),
-        pair("enduser.id", text("7")),
-        pair("user.name", text("ann")),
-        pair("user.full_name", text("Ann B")),
-        pair("user.email", text("a@b")),
-    ];
-    let event = write(&batch(vec![], vec![span(1, 0, "n", SpanKind::Server, attributes.clone())])).event;
+    ]);
+    let event = written(span(1, 0, "n", SpanKind::Server, attributes.clone())).event;
     assert_eq!(
         event["request"],
         json!({"method": "POST", "url": "https://shop.example/cart/7", "query_string": "a=b", "body_size": 12,
-            "headers": {"accept": "text/html, */*", "x-one": "1", "user-agent": "curl/8"},
+            "headers": {"x-one": "1", "accept": "text/html, */*", "user-agent": "curl/8"},
             "env": {"REMOTE_ADDR": "10.0.0.1"}})
     );
     assert_eq!(event["contexts"]["response"], json!({"status_code": 503, "headers": {"content-type": "text/plain"}}));
     assert_eq!(event["contexts"]["browser"], json!({"name": "Firefox", "version": "140"}));
     assert_eq!(event["user"], json!({"id": "7", "username": "ann", "name": "Ann B", "email": "a@b"}));
     // A client's span says whom it called, which is no request that this process answered.
-    let event = write(&batch(vec![], vec![span(1, 0, "n", SpanKind::Client, attributes)])).event;
+    let event = written(span(1, 0, "n", SpanKind::Client, attributes)).event;
     assert_eq!((event.get("request"), event["contexts"].get("response")), (None, None));
 
     for (attributes, url, query) in [
@@ -237,7 +228,7 @@ fn request() {
 /// Guarantees: ids, parent, times, links, events and all attributes of a span are there, and the fields that Sentry has
 /// for some of them are not repeated.
 /// rule: sample-format-v2#thread-id, event-schema#event-timestamps, event-schema#trace-ids, event-schema#trace-data
-/// rule: event-schema#otel-attributes
+/// rule: event-schema#otel-attributes, event-schema#event-sdk
 #[test]
 fn data() {
     let mut child =
@@ -264,7 +255,7 @@ fn data() {
         Link { trace_id: vec![1; 15], span_id: vec![2; 8], ..Link::default() },
         Link { trace_id: vec![1; 16], span_id: vec![0; 8], ..Link::default() },
     ];
-    child.status = crate::support::status(2, "no room");
+    child.status = crate::transactions::support::status(2, "no room");
     let written = write(&batch(vec![], vec![span(1, 9, "root", SpanKind::Consumer, vec![]), child]));
     let trace = &written.event["contexts"]["trace"];
     assert_eq!((&trace["trace_id"], &trace["span_id"]), (&json!("ab".repeat(16)), &json!("01".repeat(8))));
@@ -414,6 +405,6 @@ fn trace() {
         assert_eq!(write(&spans).notes.invalid_values, u64::from(expected.is_null()));
     }
     let url = of(texts(&[("http.request.method", "GET"), ("url.path", "/u/7")]));
-    assert_eq!(write(&url).summary.source, Source::Url);
+    assert_eq!(write(&url).summary.source, NameSource::Url);
     assert_eq!(trace_header(&url).get("transaction"), None);
 }

@@ -1,8 +1,7 @@
 //! Spans as their producers write them, and the transactions that they become.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, ArrayValue, InstrumentationScope, KeyValue, KeyValueList};
+use opentelemetry_proto::tonic::common::v1::{InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource as ProtoResource;
 use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
@@ -14,40 +13,13 @@ use profbridge_wire::sentry::transaction::{Notes, Resource, Summary, Writer};
 use prost::Message;
 use serde_json::Value;
 
+pub(crate) use crate::attributes::{int, list, map, pair, text, texts, value_of};
+
 /// When the spans of these tests begin, in nanoseconds since the Unix epoch.
 pub(crate) const START: u64 = 1_790_000_000_123_456_789;
 
 /// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
-
-pub(crate) fn value_of(value: Any) -> AnyValue {
-    AnyValue { value: Some(value) }
-}
-
-pub(crate) fn text(text: &str) -> AnyValue {
-    value_of(Any::StringValue(text.to_owned()))
-}
-
-pub(crate) fn int(number: i64) -> AnyValue {
-    value_of(Any::IntValue(number))
-}
-
-pub(crate) fn list(values: Vec<AnyValue>) -> AnyValue {
-    value_of(Any::ArrayValue(ArrayValue { values }))
-}
-
-pub(crate) fn map(values: Vec<KeyValue>) -> AnyValue {
-    value_of(Any::KvlistValue(KeyValueList { values }))
-}
-
-pub(crate) fn pair(key: &str, value: AnyValue) -> KeyValue {
-    KeyValue { key: key.to_owned(), value: Some(value), ..KeyValue::default() }
-}
-
-/// Attributes that are text.
-pub(crate) fn texts(pairs: &[(&str, &str)]) -> Vec<KeyValue> {
-    pairs.iter().map(|(key, value)| pair(key, text(value))).collect()
-}
 
 /// A span that began so many milliseconds after [`START`] and took as many.
 pub(crate) fn span(id: u8, parent: u8, name: &str, kind: SpanKind, attributes: Vec<KeyValue>) -> Span {

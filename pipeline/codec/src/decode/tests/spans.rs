@@ -1,17 +1,8 @@
-use profbridge_model::Quantities;
-
+use super::quantities as read;
 use super::*;
 
-/// Like the outer `read`, but with quantities in all units.
-fn read(bytes: impl Into<Bytes>) -> (Vec<Quantities>, Findings, Result<(), Refused>) {
-    let (mut findings, mut taken) = (Findings::default(), Vec::new());
-    let options = Options { limit: 1 << 20, counted: Counted::default() };
-    let outcome = decode("in", bytes.into(), options, &mut findings, |telemetry| taken.push(telemetry.quantities()));
-    (taken, findings, outcome)
-}
-
 /// A request with this many spans, in JSON.
-fn spans_json(count: u64) -> String {
+pub(super) fn spans_json(count: u64) -> String {
     let spans: Vec<String> = (1..=count)
         .map(|n| format!(r#"{{"traceId":"{n:032x}","spanId":"{n:016x}","name":"GET /","startTimeUnixNano":"{n}","endTimeUnixNano":"{}"}}"#, n + 5))
         .collect();
@@ -19,36 +10,13 @@ fn spans_json(count: u64) -> String {
 }
 
 /// A request with this many spans, in protobuf.
-fn spans(count: u64) -> Vec<u8> {
+pub(super) fn spans(count: u64) -> Vec<u8> {
     let (message, limits) = (otlp::json::Message::TracesRequest, Limits::default());
     otlp::json::read(message, spans_json(count).as_bytes(), &limits, &mut |_| true).unwrap()
 }
 
 fn envelope_of(name: &str) -> Vec<u8> {
     std::fs::read(format!("{}/../wire/testdata/sentry/{name}.envelope", env!("CARGO_MANIFEST_DIR"))).unwrap()
-}
-
-/// Guarantees: spans and profiles are distinguished by content, in protobuf and JSON, alone, in lines and in frames,
-/// mixed, plain or compressed.
-#[test]
-fn otlp() {
-    let (text, profiles) = (spans_json(2), json(3));
-    let pretty = serde_json::to_vec_pretty(&serde_json::from_str::<serde_json::Value>(&text).unwrap()).unwrap();
-    let (two, three) = (Quantities::spans(2), Quantities::observations(3));
-    for (bytes, expected) in [
-        (spans(2), vec![two]),
-        (text.clone().into_bytes(), vec![two]),
-        (pretty, vec![two]),
-        (format!("{text}\n{profiles}\n{text}").into_bytes(), vec![two, three, two]),
-        (format!("{profiles}\n{text}\n").into_bytes(), vec![three, two]),
-        (framed(&[&spans(2), &request(3), text.as_bytes()]), vec![two, three, two]),
-    ] {
-        for compression in [Compression::None, Compression::GZIP, Compression::ZSTD] {
-            let (taken, findings, outcome) = read(compress(compression, &bytes).unwrap());
-            assert_eq!((taken, outcome), (expected.clone(), Ok(())));
-            assert!(findings.refused.is_empty() && findings.losses.is_none());
-        }
-    }
 }
 
 /// Guarantees: transactions and containers of spans of version 2 in envelopes are decoded, with profiles and alone; an

@@ -4,7 +4,7 @@ use profbridge_model::{AttributeSetId, ByteRange, LinkId, Profile, ScopeProfiles
 
 use super::super::error::Result;
 use super::super::limits::Budget;
-use super::super::reader::Reader;
+use super::super::reader::ProtobufReader;
 
 /// Numbers of elements in the resources.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct Census {
 
 impl Census {
     /// Counts a `ResourceProfiles`.
-    pub(super) fn resource_profiles(&mut self, mut reader: Reader<'_>) -> Result<()> {
+    pub(super) fn resource_profiles(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x12 => {
@@ -30,7 +30,7 @@ impl Census {
         Ok(())
     }
 
-    fn scope_profiles(&mut self, mut reader: Reader<'_>) -> Result<()> {
+    fn scope_profiles(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x12 => {
@@ -56,7 +56,7 @@ impl Census {
 }
 
 /// Number of fields with this key in a message.
-pub(crate) fn count(mut reader: Reader<'_>, wanted: u32) -> Result<usize> {
+pub(crate) fn count(mut reader: ProtobufReader<'_>, wanted: u32) -> Result<usize> {
     let mut found = 0;
     while let Some(key) = reader.key()? {
         found += usize::from(key == wanted);

@@ -3,7 +3,7 @@
 use profbridge_model::{Attribute, ByteRange, Function, FunctionId, Line, Link, Location, Mapping, MappingId, Value};
 
 use super::super::error::{Fault, Result};
-use super::super::reader::Reader;
+use super::super::reader::ProtobufReader;
 use super::Decoder;
 use super::run::Run;
 use super::sets::{Set, out_of_range};
@@ -23,7 +23,7 @@ struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, mut reader: Reader<'_>) -> Result<()> {
+    fn add(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => self.mappings += 1,
@@ -51,11 +51,11 @@ impl<'a> Decoder<'a> {
         let request = self.request;
         let mut counts = Counts::default();
         for &piece in pieces {
-            counts.add(Reader::at(request, piece))?;
+            counts.add(ProtobufReader::at(request, piece))?;
         }
         self.reserve(&counts)?;
         for &piece in pieces {
-            self.dictionary_piece(Reader::at(request, piece))?;
+            self.dictionary_piece(ProtobufReader::at(request, piece))?;
         }
         self.zero_elements()
     }
@@ -85,7 +85,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn dictionary_piece(&mut self, mut reader: Reader<'a>) -> Result<()> {
+    fn dictionary_piece(&mut self, mut reader: ProtobufReader<'a>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => {
@@ -128,7 +128,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn mapping(&mut self, mut reader: Reader<'a>) -> Result<Mapping> {
+    fn mapping(&mut self, mut reader: ProtobufReader<'a>) -> Result<Mapping> {
         let mut mapping = Mapping::default();
         let mut attributes = Run::default();
         while let Some(key) = reader.key()? {
@@ -146,7 +146,7 @@ impl<'a> Decoder<'a> {
         Ok(mapping)
     }
 
-    fn location(&mut self, mut reader: Reader<'a>) -> Result<Location> {
+    fn location(&mut self, mut reader: ProtobufReader<'a>) -> Result<Location> {
         let lines_start = self.tables.lines.len();
         let mut location = Location { lines_start: lines_start as u32, ..Location::default() };
         let mut attributes = Run::default();
@@ -172,7 +172,7 @@ impl<'a> Decoder<'a> {
         Ok(location)
     }
 
-    fn line(&mut self, mut reader: Reader<'a>) -> Result<Line> {
+    fn line(&mut self, mut reader: ProtobufReader<'a>) -> Result<Line> {
         let mut line = Line::default();
         while let Some(key) = reader.key()? {
             match key {
@@ -185,7 +185,7 @@ impl<'a> Decoder<'a> {
         Ok(line)
     }
 
-    fn function(&mut self, mut reader: Reader<'a>) -> Result<Function> {
+    fn function(&mut self, mut reader: ProtobufReader<'a>) -> Result<Function> {
         let mut function = Function::default();
         while let Some(key) = reader.key()? {
             match key {
@@ -199,7 +199,7 @@ impl<'a> Decoder<'a> {
         Ok(function)
     }
 
-    fn link(&mut self, mut reader: Reader<'a>) -> Result<Link> {
+    fn link(&mut self, mut reader: ProtobufReader<'a>) -> Result<Link> {
         let mut link = Link::default();
         while let Some(key) = reader.key()? {
             match key {
@@ -211,7 +211,7 @@ impl<'a> Decoder<'a> {
         Ok(link)
     }
 
-    fn attribute(&mut self, mut reader: Reader<'a>) -> Result<Attribute> {
+    fn attribute(&mut self, mut reader: ProtobufReader<'a>) -> Result<Attribute> {
         let mut attribute = Attribute::default();
         let mut draft = Draft::default();
         while let Some(key) = reader.key()? {
@@ -229,7 +229,7 @@ impl<'a> Decoder<'a> {
         Ok(attribute)
     }
 
-    fn stack(&mut self, mut reader: Reader<'a>) -> Result<ByteRange> {
+    fn stack(&mut self, mut reader: ProtobufReader<'a>) -> Result<ByteRange> {
         let mut locations = Run::default();
         while let Some(key) = reader.key()? {
             match key {

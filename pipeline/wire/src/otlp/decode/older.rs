@@ -29,7 +29,7 @@ use super::super::encode::put::{bytes, encoded, fixed64, int};
 use super::super::error::{Fault, Result};
 use super::super::layout::Layout;
 use super::super::limits::{Budget, Limits};
-use super::super::reader::Reader;
+use super::super::reader::ProtobufReader;
 use super::Decoder;
 use super::profile::{COMMENT, not_delta};
 
@@ -68,14 +68,14 @@ pub(super) fn rewrite(request: &[u8], limits: &Limits, layout: Layout) -> Option
         checker: Decoder::new(request, limits, layout),
         tables: Default::default(),
         keys: vec![0],
-        parts: Parts::default(),
+        parts: TableIds::default(),
         path: Vec::new(),
         invalid: None,
         executables: Vec::new(),
         faults: VecDeque::new(),
         left_out: Vec::new(),
     };
-    let written = rewriter.request(Reader::new(request));
+    let written = rewriter.request(ProtobufReader::new(request));
     let place = rewriter.place("");
     let Rewriter { budget, faults, left_out, .. } = rewriter;
     Some(match written {
@@ -131,7 +131,7 @@ impl Elements {
 
 /// The tables that the indices of a message refer to.
 #[derive(Debug, Default)]
-struct Parts {
+struct TableIds {
     /// For each table, the ids of its elements in the rewritten table.
     ids: [Vec<u32>; Table::ALL.len()],
     /// `attribute_units`: the unit of each key.
@@ -169,7 +169,7 @@ struct Rewriter<'a> {
     tables: [Elements; Table::ALL.len()],
     /// The keys of the attributes.
     keys: Vec<u32>,
-    parts: Parts,
+    parts: TableIds,
     /// Path of the current message.
     path: Vec<(&'static str, Option<usize>)>,
     /// The first error in the tables or the profile at hand.
@@ -181,7 +181,7 @@ struct Rewriter<'a> {
 }
 
 impl<'a> Rewriter<'a> {
-    fn request(&mut self, request: Reader<'a>) -> Result<Vec<u8>> {
+    fn request(&mut self, request: ProtobufReader<'a>) -> Result<Vec<u8>> {
         let mut out = Vec::new();
         // Everything that is not rewritten is copied.
         self.budget.charge::<u8>(request.rest().len())?;
@@ -226,10 +226,10 @@ impl<'a> Rewriter<'a> {
     /// Copies the fields of a message, except that `inner` rewrites each field 2.
     fn copy_around(
         &mut self,
-        mut reader: Reader<'a>,
+        mut reader: ProtobufReader<'a>,
         name: &'static str,
         out: &mut Vec<u8>,
-        mut inner: impl FnMut(&mut Self, usize, Reader<'a>, &mut Vec<u8>) -> Result<()>,
+        mut inner: impl FnMut(&mut Self, usize, ProtobufReader<'a>, &mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
         let mut i = 0;
         loop {
@@ -249,7 +249,7 @@ impl<'a> Rewriter<'a> {
         }
     }
 
-    fn resource_profiles(&mut self, reader: Reader<'a>, r: usize, out: &mut Vec<u8>) -> Result<()> {
+    fn resource_profiles(&mut self, reader: ProtobufReader<'a>, r: usize, out: &mut Vec<u8>) -> Result<()> {
         self.executables.clear();
         self.copy_around(reader, "scope_profiles", out, |this, s, scope, out| {
             let mut written = 0;
@@ -265,7 +265,7 @@ impl<'a> Rewriter<'a> {
     /// Reads a profile and writes one profile for each of its sample types.
     fn profile(
         &mut self,
-        reader: Reader<'a>,
+        reader: ProtobufReader<'a>,
         [r, s]: [usize; 2],
         written: &mut usize,
         out: &mut Vec<u8>,
@@ -345,8 +345,8 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Reads the tables in these messages. A table is read after the tables that it refers to.
-    fn read_tables(&mut self, pieces: &[Reader<'a>]) -> Result<()> {
-        self.parts = Parts::default();
+    fn read_tables(&mut self, pieces: &[ProtobufReader<'a>]) -> Result<()> {
+        self.parts = TableIds::default();
         use Table::{Attribute, Function, Link, Location, Mapping, String};
         self.elements(pieces, To::Element(String))?;
         self.elements(pieces, To::AttributeUnit)?;
@@ -356,7 +356,7 @@ impl<'a> Rewriter<'a> {
         Ok(())
     }
 
-    fn elements(&mut self, pieces: &[Reader<'a>], part: To) -> Result<()> {
+    fn elements(&mut self, pieces: &[ProtobufReader<'a>], part: To) -> Result<()> {
         self.each_part(pieces, self.release.tables, part, |this, i, reader| {
             this.held.charge::<u32>(1)?;
             let To::Element(table) = part else { return this.unit(reader) };
@@ -377,7 +377,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Reads an element of a table. `attributes` is the key of its attributes field.
-    fn element(&mut self, table: Table, reader: Reader<'a>, fields: Fields, attributes: u8) -> Result<u32> {
+    fn element(&mut self, table: Table, reader: ProtobufReader<'a>, fields: Fields, attributes: u8) -> Result<u32> {
         let mut draft = Draft::default();
         self.read(reader, fields, &mut draft)?;
         match table {
@@ -394,7 +394,7 @@ impl<'a> Rewriter<'a> {
         self.add(table, &draft.fields)
     }
 
-    fn unit(&mut self, reader: Reader<'a>) -> Result<()> {
+    fn unit(&mut self, reader: ProtobufReader<'a>) -> Result<()> {
         let mut draft = Draft::default();
         self.read(reader, UNIT, &mut draft)?;
         let [key, unit, ..] = draft.numbers;
@@ -406,7 +406,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Reads a message according to its field table.
-    fn read(&mut self, reader: Reader<'a>, fields: Fields, draft: &mut Draft) -> Result<()> {
+    fn read(&mut self, reader: ProtobufReader<'a>, fields: Fields, draft: &mut Draft) -> Result<()> {
         each(reader, fields, |name, to, wire| {
             match to {
                 To::Int(field) => int(&mut draft.fields, field << 3, wire.number()?),
@@ -492,10 +492,10 @@ impl<'a> Rewriter<'a> {
     /// Calls `visit` with each message of this kind and its position.
     fn each_part(
         &mut self,
-        pieces: &[Reader<'a>],
+        pieces: &[ProtobufReader<'a>],
         fields: Fields,
         part: To,
-        mut visit: impl FnMut(&mut Self, usize, Reader<'a>) -> Result<()>,
+        mut visit: impl FnMut(&mut Self, usize, ProtobufReader<'a>) -> Result<()>,
     ) -> Result<()> {
         let mut i = 0;
         for &piece in pieces {
@@ -513,10 +513,10 @@ impl<'a> Rewriter<'a> {
     }
 
     /// The messages at a path of fields.
-    fn messages(&mut self, reader: Reader<'a>, path: &[u32]) -> Result<Vec<Reader<'a>>> {
+    fn messages(&mut self, reader: ProtobufReader<'a>, path: &[u32]) -> Result<Vec<ProtobufReader<'a>>> {
         let mut messages = Vec::new();
         each_at(reader, path, &mut |message| {
-            self.held.charge::<Reader<'_>>(1)?;
+            self.held.charge::<ProtobufReader<'_>>(1)?;
             messages.push(message);
             Ok(())
         })?;
@@ -582,7 +582,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Reads a `KeyValue`, and adds the unit that `attribute_units` has for its key.
-    fn attribute_in_place(&mut self, reader: Reader<'a>) -> Result<u32> {
+    fn attribute_in_place(&mut self, reader: ProtobufReader<'a>) -> Result<u32> {
         self.checker.key_value(reader, 0)?;
         self.checker.inline.clear();
         let (mut key, mut value): (&[u8], _) = (&[], Vec::new());
@@ -601,7 +601,7 @@ impl<'a> Rewriter<'a> {
         self.new_attribute(key, &value, unit)
     }
 
-    fn label(&mut self, reader: Reader<'a>) -> Result<u32> {
+    fn label(&mut self, reader: ProtobufReader<'a>) -> Result<u32> {
         let mut draft = Draft::default();
         self.read(reader, LABEL, &mut draft)?;
         let [key, text, number, unit] = draft.numbers;
@@ -657,7 +657,7 @@ impl<'a> Rewriter<'a> {
     }
 
     /// Notes the profiled program: `mapping[0]` of 1.3 "will be the main binary" (`pprofextended.proto`).
-    fn note_main_file(&mut self, mapping: Reader<'a>) -> Result<()> {
+    fn note_main_file(&mut self, mapping: ProtobufReader<'a>) -> Result<()> {
         let mut file = 0;
         each(mapping, self.release.mapping, |name, _, wire| {
             if name == "filename_strindex" {
@@ -674,7 +674,7 @@ impl<'a> Rewriter<'a> {
     /// Adds the executable to a resource that has none, if all its profiles agree. A profile with process attributes
     /// does not agree: it covers several processes or names its own (the eBPF profiler's first mapping is just the one
     /// it saw first).
-    fn give_executable(&mut self, resource: Reader<'a>, out: &mut Vec<u8>) -> Result<()> {
+    fn give_executable(&mut self, resource: ProtobufReader<'a>, out: &mut Vec<u8>) -> Result<()> {
         let Some(&file) = self.executables.first().filter(|&&file| file != 0) else { return Ok(()) };
         let mut has = false;
         each_at(resource, &[1, 1, 1], &mut |key| {

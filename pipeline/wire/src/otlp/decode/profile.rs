@@ -1,11 +1,11 @@
 //! Decodes `Profile` and `Sample`, where most of the time is spent.
 
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::{Attribute, AttributeId, ByteRange, LinkId, Profile, StackId, Value, ValueType};
+use profbridge_model::{Attribute, AttributeId, ByteRange, LinkId, Profile, SampleIds, StackId, Value, ValueType};
 
 use super::super::error::{Fault, Result};
 use super::super::layout::Layout;
-use super::super::reader::{LEN, Reader, VARINT};
+use super::super::reader::{LEN, ProtobufReader, VARINT};
 use super::Decoder;
 use super::run::Run;
 use super::sets::{Set, out_of_range};
@@ -22,7 +22,7 @@ impl<'a> Decoder<'a> {
     /// temporality, and comments as field 7, which shifts the following field numbers by one.
     pub(super) fn profile<const VALUES_FIRST: bool>(
         &mut self,
-        mut reader: Reader<'a>,
+        mut reader: ProtobufReader<'a>,
         fault: &mut Option<Invalid>,
     ) -> Result<Profile> {
         let has_comments = VALUES_FIRST && self.layout == Layout::V1_8;
@@ -108,7 +108,7 @@ impl<'a> Decoder<'a> {
     /// with each report.
     fn value_type(
         &mut self,
-        mut reader: Reader<'a>,
+        mut reader: ProtobufReader<'a>,
         value_type: &mut ValueType,
         [kind, unit]: [&'static str; 2],
         fault: &mut Option<Invalid>,
@@ -135,7 +135,7 @@ impl<'a> Decoder<'a> {
     #[inline(always)]
     fn sample<const VALUES_FIRST: bool>(
         &mut self,
-        mut reader: Reader<'a>,
+        mut reader: ProtobufReader<'a>,
         first: u32,
         fault: &mut Option<Invalid>,
     ) -> Result<()> {
@@ -188,7 +188,8 @@ impl<'a> Decoder<'a> {
                 None
             }
         };
-        self.samples.push(StackId::new(stack), attributes, LinkId::new(link), timestamps, values);
+        let ids = SampleIds { stack: StackId::new(stack), attributes, link: LinkId::new(link) };
+        self.samples.push(ids, timestamps, values);
         Ok(())
     }
 
@@ -209,7 +210,7 @@ impl<'a> Decoder<'a> {
 
 /// The range of a packed list of timestamps.
 #[inline(always)]
-fn times(reader: &mut Reader<'_>) -> Result<ByteRange> {
+fn times(reader: &mut ProtobufReader<'_>) -> Result<ByteRange> {
     let packed = reader.span()?;
     if packed.len % 8 != 0 {
         let fault = Fault::wire(packed.start as usize, "is not a list of eight-byte numbers");

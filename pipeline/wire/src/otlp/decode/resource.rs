@@ -6,13 +6,13 @@ use profbridge_model::{Attribute, ByteRange, Profile, Resource, ResourceProfiles
 
 use super::super::error::Result;
 use super::super::layout::Layout;
-use super::super::reader::Reader;
+use super::super::reader::ProtobufReader;
 use super::Decoder;
 use super::census::count;
 
 impl<'a> Decoder<'a> {
     /// Decodes the `r`th `ResourceProfiles`.
-    pub(super) fn resource_profiles(&mut self, mut reader: Reader<'a>, r: usize) -> Result<ResourceProfiles> {
+    pub(super) fn resource_profiles(&mut self, mut reader: ProtobufReader<'a>, r: usize) -> Result<ResourceProfiles> {
         let mut decoded = ResourceProfiles::default();
         decoded.scopes.reserve_exact(count(reader, 0x12)?);
         // A resource's error comes before those of its content, wherever the resource field itself is.
@@ -44,7 +44,12 @@ impl<'a> Decoder<'a> {
         Ok(decoded)
     }
 
-    fn resource(&mut self, mut reader: Reader<'a>, resource: &mut Resource, fault: &mut Option<Invalid>) -> Result<()> {
+    fn resource(
+        &mut self,
+        mut reader: ProtobufReader<'a>,
+        resource: &mut Resource,
+        fault: &mut Option<Invalid>,
+    ) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => self.attribute_of(reader.message()?, &mut resource.attributes, fault)?,
@@ -62,7 +67,7 @@ impl<'a> Decoder<'a> {
 
     fn attribute_of(
         &mut self,
-        reader: Reader<'a>,
+        reader: ProtobufReader<'a>,
         attributes: &mut Vec<Attribute>,
         fault: &mut Option<Invalid>,
     ) -> Result<()> {
@@ -76,7 +81,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn scope_profiles(&mut self, mut reader: Reader<'a>, r: usize, s: usize) -> Result<ScopeProfiles> {
+    fn scope_profiles(&mut self, mut reader: ProtobufReader<'a>, r: usize, s: usize) -> Result<ScopeProfiles> {
         let mut decoded = ScopeProfiles::default();
         decoded.profiles.reserve_exact(count(reader, 0x12)?);
         let first_fault = self.faults.len();
@@ -106,7 +111,7 @@ impl<'a> Decoder<'a> {
         Ok(decoded)
     }
 
-    fn scope(&mut self, mut reader: Reader<'a>, scope: &mut Scope, fault: &mut Option<Invalid>) -> Result<()> {
+    fn scope(&mut self, mut reader: ProtobufReader<'a>, scope: &mut Scope, fault: &mut Option<Invalid>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => scope.name = self.inline_string(reader.span()?)?,
@@ -120,7 +125,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// The range of an `EntityRef`, which is kept in encoded form. One with invalid UTF-8 is rewritten.
-    fn entity_ref(&mut self, mut reader: Reader<'a>) -> Result<ByteRange> {
+    fn entity_ref(&mut self, mut reader: ProtobufReader<'a>) -> Result<ByteRange> {
         if is_text(reader)? {
             return Ok(reader.place());
         }
@@ -143,7 +148,7 @@ impl<'a> Decoder<'a> {
     }
 
     /// Decodes a profile and records its error, if any.
-    fn checked_profile(&mut self, reader: Reader<'a>, [r, s, p]: [usize; 3]) -> Result<Profile> {
+    fn checked_profile(&mut self, reader: ProtobufReader<'a>, [r, s, p]: [usize; 3]) -> Result<Profile> {
         let mut fault = None;
         let profile = match self.layout {
             Layout::V1_8 | Layout::V1_9 => self.profile::<true>(reader, &mut fault)?,
@@ -166,7 +171,7 @@ fn within(list: &str, element: usize, message: &str, inner: Invalid) -> Invalid 
 
 /// Whether all strings of an `EntityRef` are UTF-8. Its four fields are all strings (opentelemetry-proto
 /// `common.proto`).
-fn is_text(mut reader: Reader<'_>) -> Result<bool> {
+fn is_text(mut reader: ProtobufReader<'_>) -> Result<bool> {
     let mut text = true;
     while let Some(key) = reader.key()? {
         match key {

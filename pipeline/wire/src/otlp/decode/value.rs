@@ -6,7 +6,7 @@
 use profbridge_model::{Attribute, ByteRange, Value};
 
 use super::super::error::Result;
-use super::super::reader::Reader;
+use super::super::reader::ProtobufReader;
 use super::Decoder;
 
 /// A value that is being read.
@@ -33,7 +33,7 @@ impl Draft {
 
 impl<'a> Decoder<'a> {
     /// Reads an `AnyValue` into a draft. The last kind of value wins.
-    pub(super) fn value(&mut self, mut reader: Reader<'a>, draft: &mut Draft, depth: u32) -> Result<()> {
+    pub(super) fn value(&mut self, mut reader: ProtobufReader<'a>, draft: &mut Draft, depth: u32) -> Result<()> {
         self.budget.value(depth)?;
         while let Some(key) = reader.key()? {
             match key {
@@ -72,7 +72,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn array(&mut self, mut reader: Reader<'a>, values: &mut Vec<Value>, depth: u32) -> Result<()> {
+    fn array(&mut self, mut reader: ProtobufReader<'a>, values: &mut Vec<Value>, depth: u32) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => {
@@ -87,7 +87,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn key_value_list(&mut self, mut reader: Reader<'a>, list: &mut Vec<Attribute>, depth: u32) -> Result<()> {
+    fn key_value_list(&mut self, mut reader: ProtobufReader<'a>, list: &mut Vec<Attribute>, depth: u32) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => {
@@ -103,7 +103,7 @@ impl<'a> Decoder<'a> {
 
     /// Reads a `KeyValue`. Its key is inline or refers to the string table, never both (opentelemetry-proto
     /// `common.proto`), so an inline key wins.
-    pub(super) fn key_value(&mut self, mut reader: Reader<'a>, depth: u32) -> Result<Attribute> {
+    pub(super) fn key_value(&mut self, mut reader: ProtobufReader<'a>, depth: u32) -> Result<Attribute> {
         let mut inline = ByteRange::default();
         let mut index = 0;
         let mut draft = Draft::default();

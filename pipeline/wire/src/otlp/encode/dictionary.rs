@@ -2,7 +2,7 @@
 
 use profbridge_model::{Attribute, Function, FunctionId, Line, Link, Location, Mapping, MappingId, StringId, Tables};
 
-use super::Encoder;
+use super::RequestEncoder;
 use super::put::{Sink, bytes, encoded, int, message};
 
 /// Number of strings that the `string_table` must contain: those of the original table or, if an element that needs a
@@ -21,7 +21,7 @@ pub(super) fn strings(tables: &Tables, profiles: impl Iterator<Item = [Option<St
     }
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> RequestEncoder<'a> {
     /// Writes the content of the dictionary.
     pub(super) fn dictionary(&self, out: &mut impl Sink) {
         let tables: &'a Tables = self.dictionary.tables();

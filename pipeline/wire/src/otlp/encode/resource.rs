@@ -5,9 +5,9 @@ use profbridge_model::{
 };
 
 use super::put::{Sink, bytes, encoded, fixed64, int, message, some_message};
-use super::{Encoder, payload_may_leave};
+use super::{RequestEncoder, payload_may_leave};
 
-impl<'a> Encoder<'a> {
+impl<'a> RequestEncoder<'a> {
     fn text(&self, id: Option<StringId>) -> &'a [u8] {
         self.dictionary.string_bytes(id)
     }

@@ -2,10 +2,10 @@
 
 use profbridge_model::{Attribute, StringId, Value};
 
-use super::Encoder;
+use super::RequestEncoder;
 use super::put::{Sink, bytes, encoded, int, message};
 
-impl Encoder<'_> {
+impl RequestEncoder<'_> {
     /// The index of a string, if it may be written as a reference.
     fn reference(&self, id: Option<StringId>) -> Option<u64> {
         let index = StringId::wire(id);

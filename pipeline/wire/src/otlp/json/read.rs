@@ -12,7 +12,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use self::single::{Form, Single, expected};
-use self::state::{State, Step};
+use self::state::{PathStep, ReadState};
 use super::Grant;
 use super::schema::{Field, Schema};
 use crate::otlp::error::DecodeError;
@@ -29,9 +29,9 @@ pub(super) fn read(
         offset: Some(error.valid_up_to()),
         rule: "the text is not UTF-8".to_owned(),
     })?;
-    let mut state = State::new(most, grant);
+    let mut state = ReadState::new(most, grant);
     let mut deserializer = serde_json::Deserializer::from_str(text);
-    let outcome = Object { state: &mut state, schema }.deserialize(&mut deserializer);
+    let outcome = ObjectSeed { state: &mut state, schema }.deserialize(&mut deserializer);
     match outcome.and_then(|()| deserializer.end()) {
         Ok(()) => Ok(state.out),
         Err(error) => Err(state.fault(text, &error)),
@@ -39,12 +39,12 @@ pub(super) fn read(
 }
 
 /// Reads a message's fields, without its length.
-struct Object<'s, 'g> {
-    state: &'s mut State<'g>,
+struct ObjectSeed<'s, 'g> {
+    state: &'s mut ReadState<'g>,
     schema: &'static Schema,
 }
 
-impl<'de> DeserializeSeed<'de> for Object<'_, '_> {
+impl<'de> DeserializeSeed<'de> for ObjectSeed<'_, '_> {
     type Value = ();
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
@@ -52,7 +52,7 @@ impl<'de> DeserializeSeed<'de> for Object<'_, '_> {
     }
 }
 
-impl<'de> Visitor<'de> for Object<'_, '_> {
+impl<'de> Visitor<'de> for ObjectSeed<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -72,7 +72,7 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
             next = index + 1;
             let field = &schema.fields[index];
             if seen & 1 << index != 0 {
-                state.path.push(Step::Field(field.proto_name));
+                state.path.push(PathStep::Field(field.proto_name));
                 return Err(A::Error::custom(format_args!("the field {:?} stands twice", field.name)));
             }
             seen |= 1 << index;
@@ -80,7 +80,7 @@ impl<'de> Visitor<'de> for Object<'_, '_> {
             let there = match map.next_value_seed(value) {
                 Ok(there) => there,
                 Err(error) => {
-                    state.path.push(Step::Field(field.proto_name));
+                    state.path.push(PathStep::Field(field.proto_name));
                     return Err(error);
                 }
             };
@@ -143,7 +143,7 @@ impl Visitor<'_> for Name {
 
 /// Reads the value of a field, and returns whether there was one: `null` counts as none.
 struct Value<'s, 'g> {
-    state: &'s mut State<'g>,
+    state: &'s mut ReadState<'g>,
     field: &'static Field,
     /// Whether a zero is written.
     explicit: bool,
@@ -186,7 +186,7 @@ impl<'de> Visitor<'de> for Value<'_, '_> {
 
 /// Reads the elements of a list.
 struct List<'s, 'g> {
-    state: &'s mut State<'g>,
+    state: &'s mut ReadState<'g>,
     field: &'static Field,
 }
 
@@ -209,7 +209,7 @@ impl<'de> Visitor<'de> for List<'_, '_> {
                 Ok(Some(())) => index += 1,
                 Ok(None) => break,
                 Err(error) => {
-                    state.path.push(Step::Element(index));
+                    state.path.push(PathStep::Element(index));
                     return Err(error);
                 }
             }

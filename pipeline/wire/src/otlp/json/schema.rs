@@ -27,13 +27,13 @@ pub(super) struct Field {
     pub(super) name: &'static str,
     /// Its name in the protocol's definition, which protobuf's JSON parsers also accept.
     pub(super) proto_name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: FieldKind,
     pub(super) repeated: bool,
 }
 
 /// The type of a field.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Kind {
+pub(super) enum FieldKind {
     Message(&'static Schema),
     String,
     /// Base64 in JSON.
@@ -56,22 +56,22 @@ pub(super) enum Kind {
     Enum(&'static [(&'static str, i32)]),
 }
 
-impl Kind {
+impl FieldKind {
     /// Whether repeated values are packed on the wire: numbers are.
     pub(super) fn is_packed(self) -> bool {
         !matches!(self, Self::Message(_) | Self::String | Self::Bytes | Self::Hex | Self::ProfileId)
     }
 }
 
-use Kind::{
+use FieldKind::{
     Bool, Bytes, Double, Enum, Fixed32, Fixed64, Hex, Int32, Int64, Message, ProfileId, String, Uint32, Uint64,
 };
 
-const fn one(number: u32, name: &'static str, proto_name: &'static str, kind: Kind) -> Field {
+const fn one(number: u32, name: &'static str, proto_name: &'static str, kind: FieldKind) -> Field {
     Field { number, name, proto_name, kind, repeated: false }
 }
 
-const fn many(number: u32, name: &'static str, proto_name: &'static str, kind: Kind) -> Field {
+const fn many(number: u32, name: &'static str, proto_name: &'static str, kind: FieldKind) -> Field {
     Field { number, name, proto_name, kind, repeated: true }
 }
 

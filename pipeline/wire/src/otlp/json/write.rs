@@ -5,10 +5,10 @@
 
 use super::Message;
 use super::base64;
-use super::schema::{Field, Kind, MAX_FIELDS, Schema};
+use super::schema::{Field, FieldKind, MAX_FIELDS, Schema};
 use crate::json;
 use crate::otlp::error::{DecodeError, Fault, Result};
-use crate::otlp::reader::{FIXED32, FIXED64, LEN, Reader, VARINT};
+use crate::otlp::reader::{FIXED32, FIXED64, LEN, ProtobufReader, VARINT};
 
 /// Maximum nesting of messages, the same as prost's.
 const MAX_DEPTH: u32 = 100;
@@ -28,17 +28,17 @@ pub fn write(
     if protobuf.len() > i32::MAX as usize {
         return Err(DecodeError::LimitExceeded { what: "bytes of the message", limit: i32::MAX as u64 });
     }
-    let mut text = Text { out, most };
-    Ok(object(message.schema(), Reader::new(protobuf), &mut text, 0)?)
+    let mut text = BoundedText { out, most };
+    Ok(object(message.schema(), ProtobufReader::new(protobuf), &mut text, 0)?)
 }
 
 /// The output and its maximum length.
-struct Text<'a> {
+struct BoundedText<'a> {
     out: &'a mut Vec<u8>,
     most: usize,
 }
 
-impl Text<'_> {
+impl BoundedText<'_> {
     /// Fails if the output is too long.
     #[inline]
     fn in_limit(&self) -> Result<()> {
@@ -51,9 +51,9 @@ impl Text<'_> {
 
 /// The fields of one name in a message.
 #[derive(Debug, Clone, Copy)]
-struct Place<'a> {
+struct FieldPlaces<'a> {
     /// A reader at the first one.
-    from: Reader<'a>,
+    from: ProtobufReader<'a>,
     /// End offset of the last one.
     end: usize,
     /// Number of fields.
@@ -61,7 +61,7 @@ struct Place<'a> {
 }
 
 /// Writes a message.
-fn object(schema: &'static Schema, message: Reader<'_>, text: &mut Text<'_>, depth: u32) -> Result<()> {
+fn object(schema: &'static Schema, message: ProtobufReader<'_>, text: &mut BoundedText<'_>, depth: u32) -> Result<()> {
     if depth >= MAX_DEPTH {
         return Err(Fault::limit("messages in each other", u64::from(MAX_DEPTH)));
     }
@@ -78,8 +78,8 @@ fn object(schema: &'static Schema, message: Reader<'_>, text: &mut Text<'_>, dep
         check(&schema.fields[index], key, reader)?;
         reader.skip(key)?;
         last = index;
-        let place = places[index].get_or_insert(Place { from, end: 0, count: 0 });
-        *place = Place { end: reader.position(), count: place.count + 1, ..*place };
+        let place = places[index].get_or_insert(FieldPlaces { from, end: 0, count: 0 });
+        *place = FieldPlaces { end: reader.position(), count: place.count + 1, ..*place };
     }
     text.out.push(b'{');
     let start = text.out.len();
@@ -117,18 +117,23 @@ fn index(schema: &'static Schema, number: u32, last: usize) -> Option<usize> {
     }
 }
 
-fn wire_type(kind: Kind) -> u32 {
+fn wire_type(kind: FieldKind) -> u32 {
     match kind {
-        Kind::Message(_) | Kind::String | Kind::Bytes | Kind::Hex | Kind::ProfileId => LEN,
-        Kind::Double | Kind::Fixed64 => FIXED64,
-        Kind::Fixed32 => FIXED32,
-        Kind::Bool | Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Enum(_) => VARINT,
+        FieldKind::Message(_) | FieldKind::String | FieldKind::Bytes | FieldKind::Hex | FieldKind::ProfileId => LEN,
+        FieldKind::Double | FieldKind::Fixed64 => FIXED64,
+        FieldKind::Fixed32 => FIXED32,
+        FieldKind::Bool
+        | FieldKind::Int32
+        | FieldKind::Int64
+        | FieldKind::Uint32
+        | FieldKind::Uint64
+        | FieldKind::Enum(_) => VARINT,
     }
 }
 
 /// Rejects a field with the wrong wire type. A list of numbers may be packed or not.
 #[inline]
-fn check(field: &'static Field, key: u32, reader: Reader<'_>) -> Result<()> {
+fn check(field: &'static Field, key: u32, reader: ProtobufReader<'_>) -> Result<()> {
     let found = key & 7;
     if found == wire_type(field.kind) || (found == LEN && field.repeated && field.kind.is_packed()) {
         return Ok(());
@@ -140,8 +145,8 @@ fn check(field: &'static Field, key: u32, reader: Reader<'_>) -> Result<()> {
 /// Calls `take` for each field with this number, after its key.
 fn each<'a>(
     field: &'static Field,
-    place: Place<'a>,
-    mut take: impl FnMut(u32, &mut Reader<'a>) -> Result<()>,
+    place: FieldPlaces<'a>,
+    mut take: impl FnMut(u32, &mut ProtobufReader<'a>) -> Result<()>,
 ) -> Result<()> {
     let mut reader = place.from;
     while reader.position() < place.end {
@@ -155,18 +160,18 @@ fn each<'a>(
 }
 
 /// Writes a list, and returns whether it has elements.
-fn list(field: &'static Field, place: Place<'_>, text: &mut Text<'_>, depth: u32) -> Result<bool> {
+fn list(field: &'static Field, place: FieldPlaces<'_>, text: &mut BoundedText<'_>, depth: u32) -> Result<bool> {
     text.out.push(b'[');
     let mut index = 0;
     each(field, place, |wire, reader| {
-        let mut one = |reader: &mut Reader<'_>, text: &mut Text<'_>| {
+        let mut one = |reader: &mut ProtobufReader<'_>, text: &mut BoundedText<'_>| {
             if index > 0 {
                 text.out.push(b',');
             }
             text.in_limit()?;
             index += 1;
             let written = match field.kind {
-                Kind::Message(schema) => object(schema, reader.message()?, text, depth + 1),
+                FieldKind::Message(schema) => object(schema, reader.message()?, text, depth + 1),
                 kind => scalar(kind, reader, text.out).map(drop),
             };
             written.map_err(|fault| fault.within(format_args!("[{}]", index - 1)))
@@ -185,10 +190,16 @@ fn list(field: &'static Field, place: Place<'_>, text: &mut Text<'_>, depth: u32
 }
 
 /// Writes a single value, and returns whether anything was written: a zero only if it is `explicit`.
-fn single(field: &'static Field, place: Place<'_>, explicit: bool, text: &mut Text<'_>, depth: u32) -> Result<bool> {
+fn single(
+    field: &'static Field,
+    place: FieldPlaces<'_>,
+    explicit: bool,
+    text: &mut BoundedText<'_>,
+    depth: u32,
+) -> Result<bool> {
     let start = text.out.len();
     let mut is_zero = true;
-    if let Kind::Message(schema) = field.kind {
+    if let FieldKind::Message(schema) = field.kind {
         let mut parts = Vec::new();
         each(field, place, |_, reader| {
             let part = reader.message()?;
@@ -200,7 +211,7 @@ fn single(field: &'static Field, place: Place<'_>, explicit: bool, text: &mut Te
             Ok(())
         })?;
         if place.count > 1 {
-            object(schema, Reader::new(&parts), text, depth + 1)?;
+            object(schema, ProtobufReader::new(&parts), text, depth + 1)?;
         }
         return Ok(true);
     }
@@ -213,10 +224,10 @@ fn single(field: &'static Field, place: Place<'_>, explicit: bool, text: &mut Te
 }
 
 /// Writes a scalar value, and returns whether it is zero.
-fn scalar(kind: Kind, reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<bool> {
+fn scalar(kind: FieldKind, reader: &mut ProtobufReader<'_>, out: &mut Vec<u8>) -> Result<bool> {
     let position = reader.position();
     let number = match kind {
-        Kind::String => {
+        FieldKind::String => {
             let text = reader.bytes()?;
             if std::str::from_utf8(text).is_err() {
                 return Err(Fault::wire(position, "the text is not UTF-8"));
@@ -226,30 +237,35 @@ fn scalar(kind: Kind, reader: &mut Reader<'_>, out: &mut Vec<u8>) -> Result<bool
             out.push(b'"');
             return Ok(text.is_empty());
         }
-        Kind::Bytes | Kind::Hex | Kind::ProfileId => {
+        FieldKind::Bytes | FieldKind::Hex | FieldKind::ProfileId => {
             let bytes = reader.bytes()?;
             out.push(b'"');
             match kind {
-                Kind::Bytes => base64::write(out, bytes),
+                FieldKind::Bytes => base64::write(out, bytes),
                 // An id of another length is invalid, and a wrong number of digits is read as base64.
-                Kind::ProfileId if bytes.len() != 16 => base64::write(out, bytes),
+                FieldKind::ProfileId if bytes.len() != 16 => base64::write(out, bytes),
                 _ => hexadecimal(out, bytes),
             }
             out.push(b'"');
             return Ok(bytes.is_empty());
         }
-        Kind::Double | Kind::Fixed64 => reader.fixed64()?,
-        Kind::Fixed32 => reader.fixed32()?.into(),
-        Kind::Message(_) => return Err(Fault::wire(position, "is a message")),
-        Kind::Bool | Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Enum(_) => reader.varint()?,
+        FieldKind::Double | FieldKind::Fixed64 => reader.fixed64()?,
+        FieldKind::Fixed32 => reader.fixed32()?.into(),
+        FieldKind::Message(_) => return Err(Fault::wire(position, "is a message")),
+        FieldKind::Bool
+        | FieldKind::Int32
+        | FieldKind::Int64
+        | FieldKind::Uint32
+        | FieldKind::Uint64
+        | FieldKind::Enum(_) => reader.varint()?,
     };
     match kind {
-        Kind::Bool => out.extend_from_slice(if number == 0 { b"false" } else { b"true" }),
-        Kind::Double => double(out, f64::from_bits(number)),
+        FieldKind::Bool => out.extend_from_slice(if number == 0 { b"false" } else { b"true" }),
+        FieldKind::Double => double(out, f64::from_bits(number)),
         // Protobuf takes a 32-bit integer from the lower half.
-        Kind::Int32 | Kind::Enum(_) => signed(out, (number as i32).into()),
-        Kind::Uint32 | Kind::Fixed32 => json::number(out, u64::from(number as u32)),
-        Kind::Int64 => {
+        FieldKind::Int32 | FieldKind::Enum(_) => signed(out, (number as i32).into()),
+        FieldKind::Uint32 | FieldKind::Fixed32 => json::number(out, u64::from(number as u32)),
+        FieldKind::Int64 => {
             out.push(b'"');
             signed(out, number as i64);
             out.push(b'"');

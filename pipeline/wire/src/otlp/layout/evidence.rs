@@ -20,7 +20,7 @@
 use profbridge_model::varint;
 
 use super::super::error::DecodeError;
-use super::super::reader::{FIXED64, LEN, Reader, VARINT};
+use super::super::reader::{FIXED64, LEN, ProtobufReader, VARINT};
 use super::{Layout, Verdict};
 
 /// The evidence found in a request.
@@ -36,7 +36,7 @@ pub(super) struct Evidence {
     top_level: u16,
     /// Number of profiles that only 1.3 can have, and that only 1.4 or 1.5 can have.
     containers: u64,
-    own_tables: u64,
+    profiles_with_tables: u64,
     /// Number of profiles and samples that only 1.6 or 1.7 can have.
     ranges: u64,
     /// Number of samples that only 1.8 or 1.9 can have, and that only 1.10 can have.
@@ -102,19 +102,19 @@ impl Seen {
 }
 
 /// The value of a field, reduced to what matters here.
-enum Field<'a> {
+enum FieldContent<'a> {
     Number(u64),
-    Bytes(Reader<'a>),
+    Bytes(ProtobufReader<'a>),
     Other,
 }
 
 /// Calls `visit` with each field. Stops silently at malformed data: the fields before it still count.
-fn walk<'a>(mut reader: Reader<'a>, mut visit: impl FnMut(u32, Field<'a>)) {
+fn walk<'a>(mut reader: ProtobufReader<'a>, mut visit: impl FnMut(u32, FieldContent<'a>)) {
     while let Ok(Some(key)) = reader.key() {
         let field = match key & 7 {
-            VARINT => reader.varint().map(Field::Number),
-            LEN => reader.message().map(Field::Bytes),
-            _ => reader.skip(key).map(|()| Field::Other),
+            VARINT => reader.varint().map(FieldContent::Number),
+            LEN => reader.message().map(FieldContent::Bytes),
+            _ => reader.skip(key).map(|()| FieldContent::Other),
         };
         match field {
             Ok(field) => visit(key, field),
@@ -144,13 +144,13 @@ impl Evidence {
         self.undecided.impossible > 0 && self.undecided.impossible * 2 >= self.undecided.with_list
     }
 
-    pub(super) fn request(&mut self, reader: Reader<'_>) {
+    pub(super) fn request(&mut self, reader: ProtobufReader<'_>) {
         // The attributes must be known before the samples are inspected.
         walk(reader, |key, inner| match (key >> 3, inner) {
-            (2, Field::Bytes(dictionary)) => {
+            (2, FieldContent::Bytes(dictionary)) => {
                 self.has_dictionary = true;
                 walk(dictionary, |key, inner| {
-                    if let (0x2a, Field::Bytes(text)) = (key, inner) {
+                    if let (0x2a, FieldContent::Bytes(text)) = (key, inner) {
                         if is_key_of_place(text.rest()) {
                             self.keys_of_places.push(self.strings);
                         }
@@ -158,15 +158,15 @@ impl Evidence {
                     }
                 });
             }
-            (field @ 3..=8, Field::Bytes(_)) => self.top_level |= 1 << field,
+            (field @ 3..=8, FieldContent::Bytes(_)) => self.top_level |= 1 << field,
             _ => {}
         });
         walk(reader, |key, inner| {
-            if let (0x12, Field::Bytes(dictionary)) = (key, inner) {
+            if let (0x12, FieldContent::Bytes(dictionary)) = (key, inner) {
                 walk(dictionary, |key, inner| {
-                    if let (0x32, Field::Bytes(attribute)) = (key, inner) {
+                    if let (0x32, FieldContent::Bytes(attribute)) = (key, inner) {
                         walk(attribute, |key, inner| {
-                            if let (0x08, Field::Number(index)) = (key, inner)
+                            if let (0x08, FieldContent::Number(index)) = (key, inner)
                                 && self.keys_of_places.binary_search(&index).is_ok()
                             {
                                 self.of_places.push(self.attributes);
@@ -178,11 +178,11 @@ impl Evidence {
             }
         });
         walk(reader, |key, inner| {
-            if let (0x0a, Field::Bytes(resource)) = (key, inner) {
+            if let (0x0a, FieldContent::Bytes(resource)) = (key, inner) {
                 walk(resource, |key, inner| {
-                    if let (0x12, Field::Bytes(scope)) = (key, inner) {
+                    if let (0x12, FieldContent::Bytes(scope)) = (key, inner) {
                         walk(scope, |key, inner| {
-                            if let (0x12, Field::Bytes(profile)) = (key, inner) {
+                            if let (0x12, FieldContent::Bytes(profile)) = (key, inner) {
                                 self.profile(profile, true);
                             }
                         });
@@ -193,18 +193,18 @@ impl Evidence {
     }
 
     /// Inspects a profile, and its samples if `samples` is set.
-    pub(super) fn profile(&mut self, reader: Reader<'_>, samples: bool) {
+    pub(super) fn profile(&mut self, reader: ProtobufReader<'_>, samples: bool) {
         let mut seen = Seen::default();
         let (mut temporality, ranges) = (false, self.ranges);
         let (mut seventh, mut eighth): (&[u8], usize) = (&[], 0);
         walk(reader, |key, inner| {
             seen.add(key);
             match (key >> 3, inner) {
-                (1, Field::Bytes(value_type)) => walk(value_type, |key, _| temporality |= key == 0x18),
-                (2, Field::Bytes(sample)) if samples => self.sample(sample),
-                (6, Field::Number(period)) => self.has_period |= period != 0,
-                (7, Field::Bytes(bytes)) => seventh = bytes.rest(),
-                (8, Field::Bytes(bytes)) => eighth = bytes.rest().len(),
+                (1, FieldContent::Bytes(value_type)) => walk(value_type, |key, _| temporality |= key == 0x18),
+                (2, FieldContent::Bytes(sample)) if samples => self.sample(sample),
+                (6, FieldContent::Number(period)) => self.has_period |= period != 0,
+                (7, FieldContent::Bytes(bytes)) => seventh = bytes.rest(),
+                (8, FieldContent::Bytes(bytes)) => eighth = bytes.rest().len(),
                 _ => {}
             }
         });
@@ -216,7 +216,7 @@ impl Evidence {
         }
         if seen.has(4, LEN) || seen.has(17, LEN) || seen.has(12, VARINT) {
             // The samples of these profiles have ranges, too.
-            (self.own_tables, self.ranges) = (self.own_tables + 1, ranges);
+            (self.profiles_with_tables, self.ranges) = (self.profiles_with_tables + 1, ranges);
             return;
         }
         self.ranges += u64::from(seen.has(3, LEN));
@@ -235,7 +235,7 @@ impl Evidence {
     }
 
     /// Inspects a sample.
-    pub(super) fn sample(&mut self, reader: Reader<'_>) {
+    pub(super) fn sample(&mut self, reader: ProtobufReader<'_>) {
         let mut seen = Seen::default();
         let mut list = std::mem::take(&mut self.list);
         list.clear();
@@ -243,9 +243,9 @@ impl Evidence {
         walk(reader, |key, field| {
             seen.add(key);
             match (key, field) {
-                (0x10, Field::Number(index)) => list.push(index),
-                (0x12, Field::Bytes(packed)) => list.extend(varint::Packed::new(packed.rest())),
-                (0x2a, Field::Bytes(packed)) => times += packed.rest().len() / 8,
+                (0x10, FieldContent::Number(index)) => list.push(index),
+                (0x12, FieldContent::Bytes(packed)) => list.extend(varint::Packed::new(packed.rest())),
+                (0x2a, FieldContent::Bytes(packed)) => times += packed.rest().len() / 8,
                 (0x29, _) => times += 1,
                 _ => {}
             }
@@ -288,7 +288,7 @@ impl Evidence {
         if self.containers > 0 {
             layouts.push(Layout::V1_3);
         }
-        if self.own_tables > 0 {
+        if self.profiles_with_tables > 0 {
             layouts.push(Layout::V1_4);
         }
         // A later version may add one field next to the dictionary, but not five tables.

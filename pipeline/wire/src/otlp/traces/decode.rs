@@ -12,7 +12,7 @@ use profbridge_model::{ByteRange, Span, SpanForm, SpanId, SpanKind, Spans, Trace
 
 use super::super::error::{DecodeError, Fault, Result};
 use super::super::limits::{Budget, Limits, VALUE_DEPTH};
-use super::super::reader::Reader;
+use super::super::reader::ProtobufReader;
 use super::read::{AnyValue, Attributes};
 
 /// Bit 8 of `Span.flags`: whether `IS_REMOTE` is valid. Bit 9: the parent is remote.
@@ -60,7 +60,7 @@ pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<DecodedSpa
     if request.len() > limits.max_request.min(i32::MAX as usize) {
         return Err(DecodeError::LimitExceeded { what: "bytes", limit: limits.max_request as u64 });
     }
-    let mut decoder = Decoder {
+    let mut decoder = SpanDecoder {
         budget: Budget::new(limits, request.len()),
         resources: Vec::new(),
         scopes: Vec::new(),
@@ -69,14 +69,14 @@ pub fn decode(request: Bytes, limits: &Limits) -> std::result::Result<DecodedSpa
         refused_spans: 0,
         whole: true,
     };
-    decoder.request(Reader::new(&request))?;
-    let Decoder { budget: _, resources, scopes, spans, refused, refused_spans, whole } = decoder;
+    decoder.request(ProtobufReader::new(&request))?;
+    let SpanDecoder { budget: _, resources, scopes, spans, refused, refused_spans, whole } = decoder;
     let spans = Spans::new(SpanForm::Otlp, request, resources, scopes, spans, whole && refused_spans == 0)
         .map_err(|error| DecodeError::from(Fault::value("request", error.0)))?;
     Ok(DecodedSpans { spans, refused, refused_spans })
 }
 
-struct Decoder {
+struct SpanDecoder {
     budget: Budget,
     resources: Vec<SpanResource>,
     scopes: Vec<SpanScope>,
@@ -87,8 +87,8 @@ struct Decoder {
     whole: bool,
 }
 
-impl Decoder {
-    fn request(&mut self, mut reader: Reader<'_>) -> Result<()> {
+impl SpanDecoder {
+    fn request(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => {
@@ -103,11 +103,11 @@ impl Decoder {
         Ok(())
     }
 
-    fn resource_spans(&mut self, mut reader: Reader<'_>) -> Result<()> {
+    fn resource_spans(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         self.budget.charge::<SpanResource>(1)?;
         let at = self.resources.len() as u32;
         self.resources.push(SpanResource::default());
-        let mut parts = Parts::default();
+        let mut parts = FieldRanges::default();
         let mut scopes = 0;
         loop {
             let start = reader.position();
@@ -132,7 +132,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn resource(&mut self, mut reader: Reader<'_>) -> Result<()> {
+    fn resource(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => self.key_value(reader.message()?, 0).map_err(|fault| fault.within("attributes"))?,
@@ -143,11 +143,11 @@ impl Decoder {
         Ok(())
     }
 
-    fn scope_spans(&mut self, mut reader: Reader<'_>, resource: u32) -> Result<()> {
+    fn scope_spans(&mut self, mut reader: ProtobufReader<'_>, resource: u32) -> Result<()> {
         self.budget.charge::<SpanScope>(1)?;
         let at = self.scopes.len() as u32;
         self.scopes.push(SpanScope { resource, parts: Vec::new() });
-        let mut parts = Parts::default();
+        let mut parts = FieldRanges::default();
         let mut spans = 0_u64;
         loop {
             let start = reader.position();
@@ -159,7 +159,7 @@ impl Decoder {
                 }
                 0x12 => {
                     let inner = reader.message()?;
-                    self.take(inner, at, spans)?;
+                    self.decode_or_report(inner, at, spans)?;
                     spans += 1;
                     continue;
                 }
@@ -171,7 +171,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn scope(&mut self, mut reader: Reader<'_>) -> Result<()> {
+    fn scope(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a | 0x12 => {
@@ -187,7 +187,7 @@ impl Decoder {
     }
 
     /// Decodes one span, or reports why it is left out. Only a limit of the whole request stops the decoder.
-    fn take(&mut self, reader: Reader<'_>, scope: u32, number: u64) -> Result<()> {
+    fn decode_or_report(&mut self, reader: ProtobufReader<'_>, scope: u32, number: u64) -> Result<()> {
         self.budget.charge::<Span>(1)?;
         match self.span(reader, scope) {
             Ok(span) => self.spans.push(span),
@@ -215,7 +215,7 @@ impl Decoder {
         }
     }
 
-    fn span(&mut self, mut reader: Reader<'_>, scope: u32) -> Result<Span> {
+    fn span(&mut self, mut reader: ProtobufReader<'_>, scope: u32) -> Result<Span> {
         let at = reader.place();
         let (mut trace_id, mut span_id, mut parent): (&[u8], &[u8], &[u8]) = (&[], &[], &[]);
         let (mut start, mut end, mut kind, mut flags) = (0, 0, 0, 0);
@@ -275,7 +275,7 @@ impl Decoder {
         })
     }
 
-    fn event(&mut self, mut reader: Reader<'_>) -> Result<()> {
+    fn event(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x09 => drop(reader.fixed64()?),
@@ -288,7 +288,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn link(&mut self, mut reader: Reader<'_>) -> Result<()> {
+    fn link(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a | 0x12 => drop(reader.bytes()?),
@@ -302,7 +302,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn status(&mut self, mut reader: Reader<'_>) -> Result<()> {
+    fn status(&mut self, mut reader: ProtobufReader<'_>) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x12 => text(&mut reader, "message")?,
@@ -315,7 +315,7 @@ impl Decoder {
     }
 
     #[inline]
-    fn key_value(&mut self, reader: Reader<'_>, depth: u32) -> Result<()> {
+    fn key_value(&mut self, reader: ProtobufReader<'_>, depth: u32) -> Result<()> {
         if is_plain(reader.rest()) {
             return self.budget.value(depth);
         }
@@ -323,7 +323,7 @@ impl Decoder {
     }
 
     #[inline(never)]
-    fn any_key_value(&mut self, mut reader: Reader<'_>, depth: u32) -> Result<()> {
+    fn any_key_value(&mut self, mut reader: ProtobufReader<'_>, depth: u32) -> Result<()> {
         while let Some(key) = reader.key()? {
             match key {
                 0x0a => text(&mut reader, "key")?,
@@ -336,7 +336,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn value(&mut self, mut reader: Reader<'_>, depth: u32) -> Result<()> {
+    fn value(&mut self, mut reader: ProtobufReader<'_>, depth: u32) -> Result<()> {
         self.budget.value(depth)?;
         while let Some(key) = reader.key()? {
             match key {
@@ -377,17 +377,17 @@ const FLAGS: u32 = 16 << 3 | 5;
 const STREAMED_LEN: usize = 2 + FORM.len() + 4 + STREAMED.len();
 
 /// Whether an attribute marks a span of a Sentry container.
-fn says_streamed(attribute: Reader<'_>) -> bool {
+fn says_streamed(attribute: ProtobufReader<'_>) -> bool {
     Attributes::one(attribute) == (FORM, AnyValue::Text(STREAMED))
 }
 
 /// The byte ranges of fields that are kept unmodified. Adjacent fields are merged.
 #[derive(Default)]
-struct Parts(Vec<ByteRange>);
+struct FieldRanges(Vec<ByteRange>);
 
-impl Parts {
+impl FieldRanges {
     /// Adds the field from `start` to the reader's position.
-    fn add(&mut self, start: usize, reader: &Reader<'_>, budget: &mut Budget) -> Result<()> {
+    fn add(&mut self, start: usize, reader: &ProtobufReader<'_>, budget: &mut Budget) -> Result<()> {
         let (start, len) = (start as u32, (reader.position() - start) as u32);
         match self.0.last_mut() {
             Some(last) if last.start + last.len == start => last.len += len,
@@ -401,7 +401,7 @@ impl Parts {
 }
 
 /// Reads the fields of `ResourceSpans` and `ScopeSpans` other than their messages: `schema_url`, and unknown ones.
-fn schema_url_or_unknown(reader: &mut Reader<'_>, key: u32) -> Result<()> {
+fn schema_url_or_unknown(reader: &mut ProtobufReader<'_>, key: u32) -> Result<()> {
     match key {
         0x1a => text(reader, "schema_url"),
         _ => reader.other(key, 3),
@@ -444,7 +444,7 @@ fn is_ascii(text: &[u8]) -> bool {
 
 /// Reads a text field.
 #[inline]
-fn text(reader: &mut Reader<'_>, field: &'static str) -> Result<()> {
+fn text(reader: &mut ProtobufReader<'_>, field: &'static str) -> Result<()> {
     let at = reader.position();
     utf8(reader.bytes()?, at).map_err(|fault| fault.within(field))
 }

@@ -8,7 +8,7 @@ use profbridge_model::spans::{SpanChanges, SpanResource, SpanScope};
 use profbridge_model::{ByteRange, Span, Spans, varint};
 
 use super::super::encode::put;
-use super::super::reader::{LEN, Reader};
+use super::super::reader::{LEN, ProtobufReader};
 use super::pieces::Pieces;
 use super::read::Attributes;
 
@@ -105,7 +105,7 @@ fn write_resource(spans: &Spans, resource: &SpanResource, out: &mut Pieces<'_>) 
     if added.is_empty() {
         return parts.iter().for_each(|part| out.received(*part));
     }
-    let fields = || parts.iter().flat_map(|part| fields(Reader::at(spans.bytes(), *part)));
+    let fields = || parts.iter().flat_map(|part| fields(ProtobufReader::at(spans.bytes(), *part)));
     fields().filter(|(key, ..)| *key != RESOURCE).for_each(|(_, other, _)| out.received(other));
     let message = out.open(RESOURCE as u8);
     fields().filter(|(key, ..)| *key == RESOURCE).for_each(|(.., inner)| out.received(inner.place()));
@@ -119,11 +119,11 @@ fn write_resource(spans: &Spans, resource: &SpanResource, out: &mut Pieces<'_>) 
 const RESOURCE: u32 = 0x0a;
 
 /// The fields of a message: key, byte range, and a reader if the value is length-delimited.
-fn fields(mut reader: Reader<'_>) -> impl Iterator<Item = (u32, ByteRange, Reader<'_>)> {
+fn fields(mut reader: ProtobufReader<'_>) -> impl Iterator<Item = (u32, ByteRange, ProtobufReader<'_>)> {
     std::iter::from_fn(move || {
         let from = reader;
         let key = reader.key().ok()??;
-        let mut inner = Reader::new(&[]);
+        let mut inner = ProtobufReader::new(&[]);
         match key & 7 {
             LEN => inner = reader.message().ok()?,
             _ => reader.skip(key).ok()?,
@@ -145,7 +145,7 @@ fn write_changed(spans: &Spans, at: ByteRange, changes: &SpanChanges, out: &mut 
         SAMPLE_RATE => sample_rate.is_some(),
         _ => false,
     };
-    for (key, field, inner) in fields(Reader::at(spans.bytes(), at)) {
+    for (key, field, inner) in fields(ProtobufReader::at(spans.bytes(), at)) {
         if key != 0x4a || !replaced(Attributes::key_of(inner)) {
             out.received(field);
         }

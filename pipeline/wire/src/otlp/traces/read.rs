@@ -7,7 +7,7 @@ use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{Span, Spans};
 
 use super::super::error::Result;
-use super::super::reader::Reader;
+use super::super::reader::ProtobufReader;
 
 /// An attribute's value, decoded from the message.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -48,7 +48,7 @@ impl<'a> AnyValue<'a> {
         }
     }
 
-    fn read(reader: Reader<'a>) -> Self {
+    fn read(reader: ProtobufReader<'a>) -> Self {
         let mut value = Self::Empty;
         each_field(reader, |key, reader| {
             // The last value wins, as in protobuf.
@@ -70,7 +70,7 @@ impl<'a> AnyValue<'a> {
 
 /// A list of values.
 #[derive(Debug, Clone, Copy)]
-pub struct Array<'a>(Reader<'a>);
+pub struct Array<'a>(ProtobufReader<'a>);
 
 impl PartialEq for Array<'_> {
     fn eq(&self, other: &Self) -> bool {
@@ -89,7 +89,7 @@ impl<'a> Iterator for Array<'a> {
 /// Keys and values, in order. OTLP forbids duplicate keys; if there are any, the first one counts.
 #[derive(Debug, Clone, Copy)]
 pub struct Attributes<'a> {
-    reader: Reader<'a>,
+    reader: ProtobufReader<'a>,
     /// The key of the message field that has them.
     key: u32,
 }
@@ -102,7 +102,7 @@ impl PartialEq for Attributes<'_> {
 
 impl<'a> Attributes<'a> {
     /// The key of a `KeyValue`.
-    pub(super) fn key_of(message: Reader<'a>) -> &'a str {
+    pub(super) fn key_of(message: ProtobufReader<'a>) -> &'a str {
         let mut found = "";
         each_field(message, |key, message| match key {
             0x0a => message.bytes().map(|text| found = text_of(text)),
@@ -113,7 +113,7 @@ impl<'a> Attributes<'a> {
 
     /// The key and the value of a `KeyValue`.
     #[inline]
-    pub(super) fn one(message: Reader<'a>) -> (&'a str, AnyValue<'a>) {
+    pub(super) fn one(message: ProtobufReader<'a>) -> (&'a str, AnyValue<'a>) {
         if let Some(attribute) = short_text(message.rest()) {
             return attribute;
         }
@@ -155,9 +155,9 @@ fn short_text(message: &[u8]) -> Option<(&str, AnyValue<'_>)> {
 #[derive(Debug, Clone, Copy)]
 pub struct Fields<'a> {
     /// The message from its first attribute, event and link on; empty if there is none.
-    attributes: Reader<'a>,
-    events: Reader<'a>,
-    links: Reader<'a>,
+    attributes: ProtobufReader<'a>,
+    events: ProtobufReader<'a>,
+    links: ProtobufReader<'a>,
     /// Its name.
     pub name: &'a str,
     /// `Status.code`: 0 unset, 1 ok, 2 error.
@@ -169,8 +169,8 @@ pub struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Reads the fields of a span of this batch.
     pub fn of(spans: &'a Spans, span: &Span) -> Self {
-        let mut reader = Reader::at(spans.bytes(), span.at);
-        let none = Reader::new(&[]);
+        let mut reader = ProtobufReader::at(spans.bytes(), span.at);
+        let none = ProtobufReader::new(&[]);
         let mut fields =
             Self { attributes: none, events: none, links: none, name: "", status_code: 0, status_message: "" };
         loop {
@@ -197,7 +197,7 @@ impl<'a> Fields<'a> {
         fields
     }
 
-    fn status(&mut self, reader: Reader<'a>) {
+    fn status(&mut self, reader: ProtobufReader<'a>) {
         each_field(reader, |key, reader| match key {
             0x12 => reader.bytes().map(|text| self.status_message = text_of(text)),
             0x18 => reader.varint().map(|code| self.status_code = code),
@@ -234,7 +234,7 @@ impl<'a> Fields<'a> {
 /// Something that happened during a span.
 #[derive(Debug, Clone, Copy)]
 pub struct Event<'a> {
-    message: Reader<'a>,
+    message: ProtobufReader<'a>,
     /// The time, in nanoseconds since the Unix epoch.
     pub time_unix_nano: u64,
     /// The event's name.
@@ -242,7 +242,7 @@ pub struct Event<'a> {
 }
 
 impl<'a> Event<'a> {
-    fn read(message: Reader<'a>) -> Self {
+    fn read(message: ProtobufReader<'a>) -> Self {
         let mut event = Self { message, time_unix_nano: 0, name: "" };
         each_field(message, |key, reader| match key {
             0x09 => reader.fixed64().map(|time| event.time_unix_nano = time),
@@ -281,16 +281,19 @@ pub fn scope_name<'a>(spans: &'a Spans, scope: &'a SpanScope) -> (&'a str, &'a s
 
 /// The `Resource` in the fields of `ResourceSpans`, or the `InstrumentationScope` in those of `ScopeSpans`: field 1 of
 /// both. Protobuf merges a repeated message, so all are read.
-fn messages<'a>(spans: &'a Spans, parts: &'a [profbridge_model::ByteRange]) -> impl Iterator<Item = Reader<'a>> {
+fn messages<'a>(
+    spans: &'a Spans,
+    parts: &'a [profbridge_model::ByteRange],
+) -> impl Iterator<Item = ProtobufReader<'a>> {
     parts.iter().flat_map(|part| {
-        let mut reader = Reader::at(spans.bytes(), *part);
+        let mut reader = ProtobufReader::at(spans.bytes(), *part);
         std::iter::from_fn(move || next_message(&mut reader, 0x0a))
     })
 }
 
 /// Calls `read` with each field of a message, up to an invalid one; a batch has none.
 #[inline(always)]
-fn each_field<'a>(mut reader: Reader<'a>, mut read: impl FnMut(u32, &mut Reader<'a>) -> Result<()>) {
+fn each_field<'a>(mut reader: ProtobufReader<'a>, mut read: impl FnMut(u32, &mut ProtobufReader<'a>) -> Result<()>) {
     while let Ok(Some(key)) = reader.key() {
         if read(key, &mut reader).is_err() {
             break;
@@ -299,7 +302,7 @@ fn each_field<'a>(mut reader: Reader<'a>, mut read: impl FnMut(u32, &mut Reader<
 }
 
 /// The next message in the given field; other fields are skipped.
-fn next_message<'a>(reader: &mut Reader<'a>, field: u32) -> Option<Reader<'a>> {
+fn next_message<'a>(reader: &mut ProtobufReader<'a>, field: u32) -> Option<ProtobufReader<'a>> {
     while let Ok(Some(key)) = reader.key() {
         if key == field {
             return reader.message().ok();

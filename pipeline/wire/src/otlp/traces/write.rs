@@ -75,7 +75,7 @@ pub(crate) fn any_key_values(values: &KeyValues) -> Vec<u8> {
 
 /// The fields of a span that the model does not have. Kind and ids come from the model.
 #[derive(Debug, Default)]
-pub(crate) struct Said {
+pub(crate) struct SpanFields {
     /// Its name.
     pub(crate) name: String,
     /// `Status.code`.
@@ -100,7 +100,7 @@ pub(crate) struct Origin {
 }
 
 /// Encodes an `ExportTraceServiceRequest`. Adjacent spans of one origin share a resource.
-pub(crate) fn request(spans: &[(Origin, Span, Said)]) -> Vec<u8> {
+pub(crate) fn request(spans: &[(Origin, Span, SpanFields)]) -> Vec<u8> {
     let mut out = Vec::new();
     for of_origin in spans.chunk_by(|(one, ..), (other, ..)| one == other) {
         let mut resource_spans = Vec::new();
@@ -114,8 +114,8 @@ pub(crate) fn request(spans: &[(Origin, Span, Said)]) -> Vec<u8> {
         bytes(&mut scope, 0x0a, origin.scope.as_bytes());
         bytes(&mut scope, 0x12, origin.scope_version.as_bytes());
         encoded(&mut scope_spans, 0x0a, &scope);
-        for (_, span, said) in of_origin {
-            encoded(&mut scope_spans, 0x12, &message(span, said));
+        for (_, span, fields) in of_origin {
+            encoded(&mut scope_spans, 0x12, &message(span, fields));
         }
         encoded(&mut resource_spans, 0x12, &scope_spans);
         encoded(&mut out, 0x0a, &resource_spans);
@@ -124,32 +124,32 @@ pub(crate) fn request(spans: &[(Origin, Span, Said)]) -> Vec<u8> {
 }
 
 /// A `Span` message.
-fn message(span: &Span, said: &Said) -> Vec<u8> {
+fn message(span: &Span, fields: &SpanFields) -> Vec<u8> {
     let mut out = Vec::new();
     encoded(&mut out, 0x0a, span.trace_id.bytes());
     encoded(&mut out, 0x12, span.span_id.bytes());
     if let Some(parent) = &span.parent_span_id {
         encoded(&mut out, 0x22, parent.bytes());
     }
-    bytes(&mut out, 0x2a, said.name.as_bytes());
+    bytes(&mut out, 0x2a, fields.name.as_bytes());
     out.push(0x30);
     varint::put(&mut out, span.kind.number());
     for (key, time) in [(0x39, span.start_unix_nano), (0x41, span.end_unix_nano)] {
         out.push(key);
         out.extend_from_slice(&time.to_le_bytes());
     }
-    said.attributes.put(&mut out, 0x4a);
-    for (trace, linked) in &said.links {
+    fields.attributes.put(&mut out, 0x4a);
+    for (trace, linked) in &fields.links {
         let mut link = Vec::new();
         encoded(&mut link, 0x0a, trace.bytes());
         encoded(&mut link, 0x12, linked.bytes());
         encoded(&mut out, 0x6a, &link);
     }
     let mut status = Vec::new();
-    bytes(&mut status, 0x12, said.status_message.as_bytes());
-    if said.status_code > 0 {
+    bytes(&mut status, 0x12, fields.status_message.as_bytes());
+    if fields.status_code > 0 {
         status.push(0x18);
-        varint::put(&mut status, said.status_code);
+        varint::put(&mut status, fields.status_code);
     }
     if !status.is_empty() {
         encoded(&mut out, 0x7a, &status);

@@ -5,10 +5,10 @@ use profbridge_model::{Function, FunctionId, Line, Location, Mapping, MappingId,
 use super::super::keys::{BUILD_ID, HAS, IS_FOLDED};
 use super::Decoder;
 use crate::otlp::error::{Fault, Result};
-use crate::otlp::reader::Reader;
+use crate::otlp::reader::ProtobufReader;
 
 impl<'a> Decoder<'a> {
-    pub(super) fn value_type(&mut self, mut reader: Reader<'a>) -> Result<ValueType> {
+    pub(super) fn value_type(&mut self, mut reader: ProtobufReader<'a>) -> Result<ValueType> {
         let mut value_type = ValueType::default();
         while let Some(key) = reader.key()? {
             match key {
@@ -20,7 +20,7 @@ impl<'a> Decoder<'a> {
         Ok(value_type)
     }
 
-    pub(super) fn function(&mut self, mut reader: Reader<'a>) -> Result<()> {
+    pub(super) fn function(&mut self, mut reader: ProtobufReader<'a>) -> Result<()> {
         let (mut function, mut id) = (Function::default(), 0);
         while let Some(key) = reader.key()? {
             match key {
@@ -38,7 +38,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    pub(super) fn mapping(&mut self, mut reader: Reader<'a>) -> Result<()> {
+    pub(super) fn mapping(&mut self, mut reader: ProtobufReader<'a>) -> Result<()> {
         let (mut mapping, mut id, mut build_id, mut has) = (Mapping::default(), 0, None, [false; HAS.len()]);
         while let Some(key) = reader.key()? {
             match key {
@@ -54,7 +54,7 @@ impl<'a> Decoder<'a> {
         }
         self.mappings.add(id, &mut self.budget)?;
         self.left_out_references += u64::from(id == 0);
-        let mut ids = std::mem::take(&mut self.own_attributes);
+        let mut ids = std::mem::take(&mut self.sample_attributes);
         ids.clear();
         if !self.bytes_of(build_id).is_empty() {
             let key = self.text(BUILD_ID)?;
@@ -64,12 +64,12 @@ impl<'a> Decoder<'a> {
             ids.push(self.flag(key)?);
         }
         mapping.attributes = self.set(&ids)?;
-        self.own_attributes = ids;
+        self.sample_attributes = ids;
         self.tables.mappings.push(mapping);
         Ok(())
     }
 
-    pub(super) fn location(&mut self, mut reader: Reader<'a>) -> Result<()> {
+    pub(super) fn location(&mut self, mut reader: ProtobufReader<'a>) -> Result<()> {
         let lines_start = self.tables.lines.len();
         let mut location = Location { lines_start: lines_start as u32, ..Location::default() };
         let (mut id, mut folded) = (0, false);
@@ -109,7 +109,7 @@ impl<'a> Decoder<'a> {
         Ok(())
     }
 
-    fn line(&mut self, mut reader: Reader<'a>) -> Result<Line> {
+    fn line(&mut self, mut reader: ProtobufReader<'a>) -> Result<Line> {
         let mut line = Line::default();
         while let Some(key) = reader.key()? {
             match key {

@@ -2,10 +2,10 @@
 
 use profbridge_model::{AttributeSetId, Link, LinkId, Value};
 
-use super::super::span::{Held, Named, Role, role};
+use super::super::span::{LabelValue, Role, SpanLabels, role};
 use super::Decoder;
 use crate::otlp::error::Result;
-use crate::otlp::reader::Reader;
+use crate::otlp::reader::ProtobufReader;
 
 /// A label: key, text, number and unit as encoded, and its meaning for the span link.
 #[derive(Debug)]
@@ -16,7 +16,7 @@ pub(super) struct Label {
 
 impl<'a> Decoder<'a> {
     /// Decodes a label of the current sample.
-    pub(super) fn label(&mut self, mut reader: Reader<'a>) -> Result<()> {
+    pub(super) fn label(&mut self, mut reader: ProtobufReader<'a>) -> Result<()> {
         let mut fields = [0; 4];
         while let Some(field) = reader.key()? {
             match field {
@@ -25,7 +25,7 @@ impl<'a> Decoder<'a> {
             }
         }
         let [key, text, number, unit] = fields;
-        let position = self.own_labels.len();
+        let position = self.sample_labels.len();
         let string = |index, field| {
             let found = self.string(index, field);
             found.map_err(|fault| fault.within(format_args!("label[{position}]")))
@@ -35,30 +35,31 @@ impl<'a> Decoder<'a> {
             self.left_out_numbers += 1;
             fields[2] = 0;
         }
-        let held = if text.is_some() { Held::Text(self.bytes_of(text)) } else { Held::Number(number as i64) };
+        let held =
+            if text.is_some() { LabelValue::Text(self.bytes_of(text)) } else { LabelValue::Number(number as i64) };
         let mut role = role(self.bytes_of(key), held);
         // The encoder writes these labels without a unit.
         if let Some(Role::Trace(_, exact) | Role::Span(_, exact)) = &mut role {
             *exact &= self.bytes_of(unit).is_empty();
         }
-        if self.own_labels.len() == self.own_labels.capacity() {
+        if self.sample_labels.len() == self.sample_labels.capacity() {
             // The space is reused for each sample.
-            self.budget.charge::<Label>(self.own_labels.len().max(4))?;
+            self.budget.charge::<Label>(self.sample_labels.len().max(4))?;
         }
-        self.own_labels.push(Label { fields, role });
+        self.sample_labels.push(Label { fields, role });
         Ok(())
     }
 
     /// Converts the labels of the current sample.
     pub(super) fn labelled(&mut self) -> Result<(Option<AttributeSetId>, Option<LinkId>)> {
-        if self.own_labels.is_empty() {
+        if self.sample_labels.is_empty() {
             return Ok((None, None));
         }
-        let mut named = Named::default();
-        self.own_labels.iter().filter_map(|label| label.role).for_each(|role| named.add(role));
+        let mut named = SpanLabels::default();
+        self.sample_labels.iter().filter_map(|label| label.role).for_each(|role| named.add(role));
         let plain = named.is_plain();
-        let labels = std::mem::take(&mut self.own_labels);
-        let mut ids = std::mem::take(&mut self.own_attributes);
+        let labels = std::mem::take(&mut self.sample_labels);
+        let mut ids = std::mem::take(&mut self.sample_attributes);
         ids.clear();
         for Label { fields, role } in &labels {
             if plain && matches!(role, Some(Role::Trace(..) | Role::Span(..))) {
@@ -81,8 +82,8 @@ impl<'a> Decoder<'a> {
             ids.push(id);
         }
         let attributes = self.set(&ids)?;
-        (self.own_labels, self.own_attributes) = (labels, ids);
-        self.own_labels.clear();
+        (self.sample_labels, self.sample_attributes) = (labels, ids);
+        self.sample_labels.clear();
         let link = named.link().map(|link| self.link(link)).transpose()?.flatten();
         Ok((attributes, link))
     }

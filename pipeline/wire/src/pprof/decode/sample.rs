@@ -2,16 +2,16 @@
 
 use std::hash::BuildHasher as _;
 
-use profbridge_model::{ByteRange, StackId, varint};
+use profbridge_model::{ByteRange, SampleIds, StackId, varint};
 
 use super::Decoder;
 use crate::otlp::decode::run::Run;
 use crate::otlp::error::{Fault, Result};
-use crate::otlp::reader::Reader;
+use crate::otlp::reader::ProtobufReader;
 
 impl<'a> Decoder<'a> {
     /// Decodes a sample with one value for each of `types`, and appends its row of the first type.
-    pub(super) fn sample(&mut self, mut reader: Reader<'a>, types: usize) -> Result<()> {
+    pub(super) fn sample(&mut self, mut reader: ProtobufReader<'a>, types: usize) -> Result<()> {
         let mut locations = Run::default();
         let mut found = 0;
         while let Some(key) = reader.key()? {
@@ -34,19 +34,15 @@ impl<'a> Decoder<'a> {
         }
         let stack = self.stack(locations)?;
         let (attributes, link) = self.labelled()?;
-        let samples = &mut self.samples;
-        samples.stack.push(stack);
-        samples.attributes.push(attributes);
-        samples.link.push(link);
-        samples.timestamps.push(ByteRange::default());
+        self.samples.push(SampleIds { stack, attributes, link }, ByteRange::default(), ByteRange::default());
         Ok(())
     }
 
     /// The error for the first missing location of a sample.
     pub(super) fn missing_location(&self, samples: &[ByteRange]) -> Result<()> {
         for (number, &sample) in samples.iter().enumerate() {
-            let (mut reader, mut depth) = (Reader::at(self.profile, sample), 0usize);
-            let mut check = |reader: &mut Reader<'a>| {
+            let (mut reader, mut depth) = (ProtobufReader::at(self.profile, sample), 0usize);
+            let mut check = |reader: &mut ProtobufReader<'a>| {
                 let found = reader.varint().and_then(|id| self.locations.require(id, ""));
                 let found = found.map_err(|fault| fault.within(format_args!("sample[{number}].location_id[{depth}]")));
                 depth += 1;

@@ -6,9 +6,9 @@ use profbridge_model::{Dictionary, LocationId, StackId};
 
 /// The elements of one table: first marks for those needed, then their numbers, from 1 on in the order of the table.
 #[derive(Debug)]
-pub(super) struct Table(Vec<u64>);
+pub(super) struct MarkedTable(Vec<u64>);
 
-impl Table {
+impl MarkedTable {
     /// A table of `len` elements with no marks, or with all marks except for element 0, which means none.
     fn new(len: usize, all: bool) -> Self {
         let mut marks = vec![u64::from(all); len];
@@ -45,9 +45,9 @@ impl Table {
 /// The elements of all tables.
 #[derive(Debug)]
 pub(super) struct Marks {
-    pub(super) mappings: Table,
-    pub(super) functions: Table,
-    pub(super) locations: Table,
+    pub(super) mappings: MarkedTable,
+    pub(super) functions: MarkedTable,
+    pub(super) locations: MarkedTable,
     stacks: HashSet<StackId>,
 }
 
@@ -56,9 +56,9 @@ impl Marks {
     pub(super) fn new(dictionary: &Dictionary, all: bool) -> Self {
         let tables = dictionary.tables();
         Self {
-            mappings: Table::new(tables.mappings.len(), all),
-            functions: Table::new(tables.functions.len(), all),
-            locations: Table::new(tables.locations.len(), all),
+            mappings: MarkedTable::new(tables.mappings.len(), all),
+            functions: MarkedTable::new(tables.functions.len(), all),
+            locations: MarkedTable::new(tables.locations.len(), all),
             stacks: HashSet::new(),
         }
     }

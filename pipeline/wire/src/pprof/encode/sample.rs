@@ -5,19 +5,19 @@ use std::collections::HashMap;
 use profbridge_model::thread::State;
 use profbridge_model::{Attribute, AttributeSetId, LinkId, Profile, Sample, Value, varint};
 
-use super::super::span::{self, Held, Named};
-use super::Encoder;
+use super::super::span::{self, LabelValue, SpanLabels};
+use super::ProfileEncoder;
 use crate::otlp::encode::put::{bytes, encoded, int};
 
 /// Encoded labels of samples.
 #[derive(Debug, Default)]
 pub(super) struct Labels {
     /// For each attribute set: its labels, the span that they name, and the number of attributes that cannot be labels.
-    sets: HashMap<AttributeSetId, (Vec<u8>, Named, u64)>,
+    sets: HashMap<AttributeSetId, (Vec<u8>, SpanLabels, u64)>,
     links: HashMap<LinkId, Vec<u8>>,
 }
 
-impl<'a> Encoder<'a> {
+impl<'a> ProfileEncoder<'a> {
     /// Writes the samples shared by these profiles.
     pub(super) fn samples(&mut self, out: &mut Vec<u8>, profiles: &[Profile]) {
         let rows = profiles.first().map_or(0, |profile| profile.samples.len() as u32);
@@ -85,8 +85,8 @@ impl<'a> Encoder<'a> {
         label(out, [key, text, 0, 0]);
     }
 
-    fn labels_of_set(&mut self, set: AttributeSetId) -> (Vec<u8>, Named, u64) {
-        let (mut out, mut named, mut left_out) = (Vec::new(), Named::default(), 0);
+    fn labels_of_set(&mut self, set: AttributeSetId) -> (Vec<u8>, SpanLabels, u64) {
+        let (mut out, mut named, mut left_out) = (Vec::new(), SpanLabels::default(), 0);
         let dictionary = self.dictionary;
         for Attribute { key, value, unit } in dictionary.attributes(Some(set)) {
             let name = dictionary.string_bytes(*key);
@@ -96,11 +96,11 @@ impl<'a> Encoder<'a> {
                 Value::String(id) => {
                     let bytes = dictionary.string_bytes(*id);
                     text = self.texts.index(bytes);
-                    held = Some(Held::Text(bytes));
+                    held = Some(LabelValue::Text(bytes));
                 }
                 Value::Int(value) => {
                     number = *value as u64;
-                    held = Some(Held::Number(*value));
+                    held = Some(LabelValue::Number(*value));
                 }
                 Value::Bool(value) => text = self.texts.made(value.to_string()),
                 Value::Double(value) => text = self.texts.made(value.to_string()),

@@ -21,7 +21,7 @@ pub(super) struct Called {
 
 impl Called {
     /// Heap size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         self.numbers.allocation_size() + self.any.allocation_size()
     }
 

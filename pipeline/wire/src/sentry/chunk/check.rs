@@ -8,7 +8,7 @@ use super::limits::{MAX_CHUNK_BYTES, MAX_CHUNK_NANOS, MIN_THREAD_SAMPLES};
 
 /// One of Relay's rules.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Rule {
+pub(super) enum ChunkRule {
     /// A chunk must have samples with frames.
     Empty,
     /// Each thread needs two samples with frames, otherwise all its samples are dropped.
@@ -45,14 +45,14 @@ pub(super) struct Facts<'a> {
 /// # Errors
 ///
 /// The first broken rule.
-pub(super) fn check(facts: &Facts<'_>) -> Result<(), Rule> {
+pub(super) fn check(facts: &Facts<'_>) -> Result<(), ChunkRule> {
     let rules = [
-        (facts.busy.is_empty() || facts.frames == 0, Rule::Empty),
-        (facts.busy.iter().any(|&busy| busy < MIN_THREAD_SAMPLES), Rule::TooFewSamples),
-        (facts.nanos > MAX_CHUNK_NANOS, Rule::TooLong),
-        (facts.stacks.0 >= facts.stacks.1, Rule::StackIndex),
-        (matches!(facts.platform, "" | "cocoa" | "android" | "javascript"), Rule::Platform),
-        (facts.bytes > MAX_CHUNK_BYTES as u64, Rule::TooLarge),
+        (facts.busy.is_empty() || facts.frames == 0, ChunkRule::Empty),
+        (facts.busy.iter().any(|&busy| busy < MIN_THREAD_SAMPLES), ChunkRule::TooFewSamples),
+        (facts.nanos > MAX_CHUNK_NANOS, ChunkRule::TooLong),
+        (facts.stacks.0 >= facts.stacks.1, ChunkRule::StackIndex),
+        (matches!(facts.platform, "" | "cocoa" | "android" | "javascript"), ChunkRule::Platform),
+        (facts.bytes > MAX_CHUNK_BYTES as u64, ChunkRule::TooLarge),
     ];
     rules.into_iter().find(|&(broken, _)| broken).map_or(Ok(()), |(_, rule)| Err(rule))
 }
@@ -78,13 +78,13 @@ mod tests {
         };
         assert_eq!(check(&good), Ok(()));
         let broken = [
-            (Facts { busy: &[], ..good.clone() }, Rule::Empty),
-            (Facts { busy: &[2, 1], ..good.clone() }, Rule::TooFewSamples),
-            (Facts { nanos: 66_000_000_001, ..good.clone() }, Rule::TooLong),
-            (Facts { stacks: (5, 5), ..good.clone() }, Rule::StackIndex),
-            (Facts { frames: 0, ..good.clone() }, Rule::Empty),
-            (Facts { platform: "cocoa", ..good.clone() }, Rule::Platform),
-            (Facts { bytes: (48 << 20) + 1, ..good.clone() }, Rule::TooLarge),
+            (Facts { busy: &[], ..good.clone() }, ChunkRule::Empty),
+            (Facts { busy: &[2, 1], ..good.clone() }, ChunkRule::TooFewSamples),
+            (Facts { nanos: 66_000_000_001, ..good.clone() }, ChunkRule::TooLong),
+            (Facts { stacks: (5, 5), ..good.clone() }, ChunkRule::StackIndex),
+            (Facts { frames: 0, ..good.clone() }, ChunkRule::Empty),
+            (Facts { platform: "cocoa", ..good.clone() }, ChunkRule::Platform),
+            (Facts { bytes: (48 << 20) + 1, ..good.clone() }, ChunkRule::TooLarge),
         ];
         for (facts, rule) in broken {
             assert_eq!(check(&facts), Err(rule));

@@ -17,7 +17,7 @@ use super::program::Program;
 use super::report::Notes;
 use super::runtime::Runtime;
 use super::settings::InApp;
-use super::source::Source;
+use super::source::FrameSource;
 use super::stamped::Stamped;
 use super::write::Object;
 use crate::json::{self, Index};
@@ -82,15 +82,15 @@ const NO_RUNTIME: u32 = u32::MAX;
 
 impl Frames {
     /// Heap size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<Slot>()
             + self.frames.capacity() * size_of::<FrameRef>()
             + self.groups.capacity() * size_of::<u64>()
             + self.room.capacity()
             + self.text.capacity()
-            + self.by_set.bytes()
+            + self.by_set.heap_bytes()
             + self.texts.capacity() * size_of::<Index>()
-            + self.called.bytes()
+            + self.called.heap_bytes()
     }
 
     /// Starts a chunk. `kept` says that the batch was itself a Sentry chunk, whose frames are preserved.
@@ -268,14 +268,14 @@ impl Frames {
     }
 
     fn runtime(&mut self, dictionary: &Dictionary, location: &Location) -> Runtime {
-        match self.said(dictionary, location) {
+        match self.declared_runtime(dictionary, location) {
             Runtime::Native => Runtime::compiled(dictionary, location).unwrap_or(Runtime::Native),
             runtime => runtime,
         }
     }
 
     /// The runtime according to the location's attributes, or else to its source file.
-    fn said(&mut self, dictionary: &Dictionary, location: &Location) -> Runtime {
+    fn declared_runtime(&mut self, dictionary: &Dictionary, location: &Location) -> Runtime {
         let Some(set) = location.attributes else { return Runtime::guessed(dictionary, location) };
         let number = match self.by_set.get(set.index()) {
             Some(number) => number,
@@ -363,7 +363,7 @@ impl Frames {
         let slot = self.slots[id.index()];
         let runtime = Runtime::from_number((slot.first >> FIRST_BITS) as u8);
         let line = dictionary.lines(location).get(line as usize).copied().unwrap_or_default();
-        let source = Source::of(dictionary, runtime, location, &line);
+        let source = FrameSource::of(dictionary, runtime, location, &line);
         let path = source.path();
         let program = self.program.as_ref().filter(|_| runtime == Runtime::Python);
         let roots = Roots { configured: &rules.source_roots, program };
@@ -394,18 +394,18 @@ impl Frames {
         let listed = own && says_none && !is_anonymous;
         self.groups.push(if listed { group(&name, source.package) } else { 0 });
         let mapping = location.mapping.filter(|_| runtime.has_machine_address());
-        let shown = Shown {
+        let shown = ShownFrame {
             function: Some(&name.function),
             module: some(&name.module),
             abs_path: Some(&*path).filter(|path| is_absolute(path)),
-            filename: some(&path).map(|path| Source::shown(runtime, &name.module, path)),
+            filename: some(&path).map(|path| FrameSource::shown(runtime, &name.module, path)),
             package: some(source.package),
             lineno: lineno.map_or(source.line, i64::from),
             colno: source.column,
             instruction_addr: mapping.and_then(|id| self.images.absolute(dictionary, id, location.address)),
             platform: Some(runtime.platform().as_bytes()).filter(|_| !says_none),
             in_app: Some(own),
-            ..Shown::default()
+            ..ShownFrame::default()
         };
         shown.put(Object::open(&mut self.text, false, notes));
     }
@@ -422,14 +422,14 @@ impl Frames {
         });
         // See `sampled/frames.rs`: file name and path are equal, unless an attribute has the other one.
         let file = function.and_then(|function| some(dictionary.string_bytes(function.filename)));
-        let mut shown = Shown {
+        let mut shown = ShownFrame {
             function: some(name),
             filename: file,
             abs_path: file,
             lineno: line.line,
             colno: line.column,
             instruction_addr: Some(location.address).filter(|address| *address != 0),
-            ..Shown::default()
+            ..ShownFrame::default()
         };
         for attribute in dictionary.attributes(location.attributes) {
             let Some(key) = dictionary.string_bytes(attribute.key).strip_prefix(b"sentry.frame.") else { continue };
@@ -455,7 +455,7 @@ impl Frames {
 
 /// The fields of a frame in a chunk.
 #[derive(Default)]
-struct Shown<'a> {
+struct ShownFrame<'a> {
     function: Option<&'a [u8]>,
     module: Option<&'a [u8]>,
     abs_path: Option<&'a [u8]>,
@@ -471,7 +471,7 @@ struct Shown<'a> {
     in_app: Option<bool>,
 }
 
-impl Shown<'_> {
+impl ShownFrame<'_> {
     fn put(&self, mut object: Object<'_>) {
         object.text("function", self.function);
         object.text("module", self.module);

@@ -30,8 +30,8 @@ pub(super) struct Head<'a> {
 impl<'a> Head<'a> {
     /// The members for a chunk of this platform. Measurements that Sentry would reject are left out and counted.
     pub(super) fn of(subject: Subject<'a>, platform: &'a str, notes: &mut Notes) -> Self {
-        let Subject { profiler_id, about, whole, .. } = subject;
-        let sdk = whole.map(|whole| whole.sdk()).filter(|(name, _)| !name.is_empty());
+        let Subject { profiler_id, about, original, .. } = subject;
+        let sdk = original.map(|original| original.sdk()).filter(|(name, _)| !name.is_empty());
         Self {
             platform,
             profiler_id,
@@ -39,9 +39,9 @@ impl<'a> Head<'a> {
             environment: Some(&*about.environment).filter(|name| !name.is_empty()),
             // Relay rejects a chunk without an SDK.
             sdk: sdk.unwrap_or(SDK),
-            measurements: whole.and_then(|whole| whole.measurements(notes)),
+            measurements: original.and_then(|original| original.measurements(notes)),
             // In OTLP a nil id means none.
-            id: whole.and_then(|whole| whole.profile.profile_id).map(Uuid::from_bytes),
+            id: original.and_then(|original| original.profile.profile_id).map(Uuid::from_bytes),
         }
     }
 

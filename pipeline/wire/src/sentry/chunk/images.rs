@@ -113,7 +113,7 @@ impl Images {
         for (number, image) in (0..).zip(&self.images) {
             let debug_id = uuid::Uuid::from_bytes_le(image.debug_id).hyphenated().to_string();
             let file = dictionary.string_bytes(dictionary.mapping(image.mapping).filename);
-            let shown = Shown {
+            let shown = ShownImage {
                 kind: "symbolic",
                 debug_id: Some(&debug_id),
                 code_file: Some(json::cut(file, MAX_STRING_BYTES)),
@@ -140,7 +140,7 @@ impl Images {
             if out.len() > MAX_BYTES {
                 return;
             }
-            match Shown::kept(dictionary, mapping) {
+            match ShownImage::kept(dictionary, mapping) {
                 Some(shown) => shown.put(out, true, notes),
                 None => notes.left_out += 1,
             }
@@ -162,7 +162,7 @@ impl Images {
 }
 
 /// The fields of an image in a chunk.
-struct Shown<'a> {
+struct ShownImage<'a> {
     kind: &'a str,
     debug_id: Option<&'a str>,
     code_file: Option<&'a [u8]>,
@@ -172,7 +172,7 @@ struct Shown<'a> {
     size: u64,
 }
 
-impl<'a> Shown<'a> {
+impl<'a> ShownImage<'a> {
     /// The original image of a mapping; `None` if Sentry would not accept it.
     fn kept(dictionary: &'a Dictionary, id: MappingId) -> Option<Self> {
         let mapping = dictionary.mapping(id);
@@ -225,7 +225,7 @@ const NEVER_NULL: [&str; 5] = ["debug_id", "id", "image_addr", "image_vmaddr", "
 
 /// Whether Relay accepts the JSON of an image.
 fn is_valid(json: &str) -> bool {
-    let image = serde_json::from_str::<sampled::model::Image<'_>>(json);
+    let image = serde_json::from_str::<sampled::model::ImageJson<'_>>(json);
     let is_image = image.is_ok_and(|image| {
         TYPES.contains(&Text::of(&image.kind)) && image.debug_id.is_none_or(|id| is_debug_id(id.as_str()))
     });

@@ -25,7 +25,7 @@ pub(super) struct Listing {
 
 impl Listing {
     /// Heap size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         self.uses.allocation_size() + self.owners.capacity() * size_of::<u64>() + self.halved.capacity()
     }
 

@@ -10,7 +10,7 @@
 //! * `listing`: duplicates samples so that Sentry lists their functions.
 //! * `frames`, `source`, `runtime`, `naming`, `module`, `path`, `in_app`, `images`: the fields of a frame. `origin`: the
 //!   same decision of what is own code, for pictures and lists.
-//! * `whole`: preserves a batch that already was a chunk.
+//! * `original`: preserves a batch that already was a chunk.
 //! * `write`: the JSON. `check`: the final check.
 //!
 //! All observations are accounted for: see [`Report::balanced`]. The output for one batch is bounded, see [`limits`].
@@ -28,6 +28,7 @@ mod module;
 mod naming;
 mod observe;
 pub mod origin;
+mod original;
 mod overlap;
 mod path;
 mod plan;
@@ -43,11 +44,10 @@ mod spread;
 mod stamped;
 mod threads;
 mod timeline;
-mod whole;
 mod write;
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 
 use profbridge_model::{ProcessWindow, ProfilerId, Profiles, Reason};
 use uuid::Uuid;
@@ -57,16 +57,16 @@ pub use settings::{BrokenRule, InApp, LoneSamples, Prefer, Settings};
 pub use sink::{ChunkHead, ChunkSink, ChunkSummary, Collected};
 
 use super::about::About;
-use super::told::Told;
+use super::resource_attributes::ResourceAttributes;
 use frames::Frames;
 use head::Head;
 use listing::Listing;
 use observe::Window;
+use original::OriginalChunk;
 use plan::Plan;
 use runtime::{RUNTIMES, Runtime, dominant};
 use segments::Segment;
 use timeline::{Timeline, number, tick};
-use whole::Whole;
 
 use crate::pprof::pruned;
 
@@ -98,7 +98,7 @@ struct Subject<'a> {
     profiler_id: ProfilerId,
     about: &'a About,
     /// The original chunk, if the batch came from one.
-    whole: Option<Whole<'a>>,
+    original: Option<OriginalChunk<'a>>,
 }
 
 /// A chunk that is planned and within the size limit.
@@ -125,7 +125,7 @@ impl Converter {
     pub fn convert(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink) -> Report {
         let mut report = Report { observations: batch.observations(), ..Report::default() };
         match &batch.window {
-            _ if self.convert_whole(batch, sink, &mut report) => {}
+            _ if self.convert_original(batch, sink, &mut report) => {}
             Some(window) => match pruned(batch) {
                 Some(pruned) => {
                     report.notes.frame_patterns += pruned.not_applied;
@@ -138,7 +138,7 @@ impl Converter {
         let clipped = self.clipped_nanos.saturating_add(report.notes.clipped_nanos);
         (report.clipped_seconds, self.clipped_nanos) = (clipped / NANOS, clipped % NANOS);
         debug_assert!(report.balanced(), "observations vanished: {report:?}");
-        if self.bytes() > KEPT {
+        if self.heap_bytes() > KEPT {
             let (settings, clipped_nanos) = (std::mem::take(&mut self.settings), self.clipped_nanos);
             *self = Self { settings, clipped_nanos, ..Self::default() };
         }
@@ -146,15 +146,19 @@ impl Converter {
     }
 
     /// Approximate size of the kept memory, in bytes.
-    fn bytes(&self) -> usize {
-        self.window.bytes() + self.plan.bytes() + self.frames.bytes() + self.listing.bytes() + self.buffer.capacity()
+    fn heap_bytes(&self) -> usize {
+        self.window.heap_bytes()
+            + self.plan.heap_bytes()
+            + self.frames.heap_bytes()
+            + self.listing.heap_bytes()
+            + self.buffer.capacity()
     }
 
     /// Writes a batch that was a chunk, if Sentry accepts it unmodified. Returns whether it did.
-    fn convert_whole(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink, report: &mut Report) -> bool {
-        let Some((whole, window)) = Whole::of(batch) else { return false };
+    fn convert_original(&mut self, batch: &Profiles, sink: &mut dyn ChunkSink, report: &mut Report) -> bool {
+        let Some((original, window)) = OriginalChunk::of(batch) else { return false };
         let line = Timeline::new(&window);
-        if self.window.read_kept(batch, whole.profile, line).is_none() {
+        if self.window.read_kept(batch, original.profile, line).is_none() {
             return false;
         }
         self.plan.begin(self.window.stacks.len());
@@ -164,12 +168,12 @@ impl Converter {
             samples_bytes += lane.keys.len() * (write::SAMPLE_BYTES + lane.id.len());
         }
         let (first, last) = (self.plan.first, self.plan.last);
-        if first > last || !whole::is_short(line.unix_nano(first), line.unix_nano(last)) {
+        if first > last || !original::is_short(line.unix_nano(first), line.unix_nano(last)) {
             return false;
         }
-        let about = About::of(&Told::of(batch), "");
-        let subject = Subject { batch, profiler_id: window.profiler_id, about: &about, whole: Some(whole) };
-        let planned = self.plan_frames(subject, samples_bytes, whole::MAX_BYTES);
+        let about = About::of(&ResourceAttributes::of(batch), "");
+        let subject = Subject { batch, profiler_id: window.profiler_id, about: &about, original: Some(original) };
+        let planned = self.plan_frames(subject, samples_bytes, original::MAX_BYTES);
         let is_planned = planned.is_some();
         planned.into_iter().for_each(|planned| self.write(subject, planned, sink, report));
         is_planned
@@ -204,8 +208,8 @@ impl Converter {
         let lone = self.settings.lone_samples;
         let mut open = segments::cut_idle(lanes, line.last(), max_gap, lone, weight);
         open.reverse();
-        let about = About::of(&Told::of(batch), &self.settings.environment);
-        let subject = Subject { batch, profiler_id: process.profiler_id, about: &about, whole: None };
+        let about = About::of(&ResourceAttributes::of(batch), &self.settings.environment);
+        let subject = Subject { batch, profiler_id: process.profiler_id, about: &about, original: None };
         while let Some(segment) = open.pop() {
             self.convert_segment(subject, segment, &mut open, sink, report);
         }
@@ -273,11 +277,11 @@ impl Converter {
 
     /// Plans the rest of a chunk whose samples are planned; `None` if the chunk is larger than `limit` bytes.
     fn plan_frames(&mut self, subject: Subject<'_>, mut samples_bytes: usize, limit: usize) -> Option<Planned> {
-        let Subject { batch, about, whole, .. } = subject;
+        let Subject { batch, about, original, .. } = subject;
         let dictionary = batch.dictionary();
         let mut notes = Notes::default();
         let mut runtimes = [0; RUNTIMES];
-        self.frames.begin(dictionary, whole.is_some());
+        self.frames.begin(dictionary, original.is_some());
         for (&stack, &uses) in self.plan.stacks.iter().zip(&self.plan.uses) {
             let runtime = self.frames.stack(dictionary, self.window.stacks[stack as usize], &mut notes);
             runtimes[runtime as usize] += u64::from(uses);
@@ -285,12 +289,12 @@ impl Converter {
                 return None;
             }
         }
-        let platform = match (whole, &self.settings.platform) {
-            (Some(whole), _) => whole.platform.to_owned(),
+        let platform = match (original, &self.settings.platform) {
+            (Some(original), _) => original.platform.to_owned(),
             (None, Some(platform)) => platform.clone(),
             (None, None) => dominant(&runtimes).to_owned(),
         };
-        if whole.is_none() && runtimes[Runtime::Python as usize] > 0 {
+        if original.is_none() && runtimes[Runtime::Python as usize] > 0 {
             let stacks = self.plan.stacks.iter().map(|&stack| self.window.stacks[stack as usize]);
             self.frames.find_program(dictionary, stacks);
         }
@@ -299,7 +303,7 @@ impl Converter {
         if !self.frames.write(dictionary, &platform, own, left, &mut notes) {
             return None;
         }
-        if whole.is_none() {
+        if original.is_none() {
             let halved = self.listing.look_at(&self.plan, &self.frames, dictionary, &self.window.stacks);
             samples_bytes += halved * (write::SAMPLE_BYTES + profbridge_model::thread::MAX_ID_BYTES);
             if halved > 0 {
@@ -308,7 +312,7 @@ impl Converter {
         }
         // The kernel names the first thread after the program; Sentry's SDKs use these names.
         let first_name = match &*platform {
-            _ if whole.is_some() => None,
+            _ if original.is_some() => None,
             "python" => Some(&b"MainThread"[..]),
             "node" => Some(&b"main"[..]),
             _ => None,
@@ -317,15 +321,15 @@ impl Converter {
         for thread in &self.plan.threads {
             let lane = &self.window.threads.lanes()[thread.lane as usize];
             let first_name = first_name.filter(|_| lane.id == about.pid);
-            lane.write(dictionary, first_name, whole.is_some(), &mut threads, &mut notes);
+            lane.write(dictionary, first_name, original.is_some(), &mut threads, &mut notes);
             if threads.len() > limit {
                 return None;
             }
         }
         let mut images = Vec::new();
-        match whole {
-            Some(whole) => {
-                self.frames.images.write_kept(dictionary, whole.profile.attributes, &mut images, &mut notes);
+        match original {
+            Some(original) => {
+                self.frames.images.write_kept(dictionary, original.profile.attributes, &mut images, &mut notes);
             }
             None => self.frames.images.write(dictionary, &mut images, &mut notes),
         }
@@ -338,15 +342,15 @@ impl Converter {
     /// Writes the planned chunk and counts the result.
     fn write(&mut self, subject: Subject<'_>, planned: Planned, sink: &mut dyn ChunkSink, report: &mut Report) {
         let Planned { platform, threads, images, estimated_bytes, mut notes } = planned;
-        let is_whole = subject.whole.is_some();
+        let is_original = subject.original.is_some();
         let line = self.window.line;
         let billed_nanos = line.nanos(self.plan.last - self.plan.first);
         let lanes = self.window.threads.lanes();
         let stack_count = self.plan.stacks.len() + 1;
         let head = Head::of(subject, &platform, &mut notes);
         let mut head_text = Vec::new();
-        head.write(&mut head_text, is_whole, &mut notes);
-        let parts = write::Parts {
+        head.write(&mut head_text, is_original, &mut notes);
+        let parts = write::ChunkParts {
             head: &head_text,
             stack_count,
             stacks: self.frames.stacks(),
@@ -355,7 +359,7 @@ impl Converter {
             threads: &threads,
             id: head.id,
         };
-        let rounding = if is_whole { whole::ROUNDING } else { 0 };
+        let rounding = if is_original { original::ROUNDING } else { 0 };
         let mut start = 0;
         let samples = &self.plan.samples;
         let of_threads = self.plan.threads.iter().map(|thread| {
@@ -392,7 +396,7 @@ impl Converter {
                 platform: &platform,
                 bytes,
             };
-            is_whole || check::check(&facts).is_ok()
+            is_original || check::check(&facts).is_ok()
         };
         let buffer = &mut self.buffer;
         let begun = sink.begin(&chunk_head);

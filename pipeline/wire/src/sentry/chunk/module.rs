@@ -16,7 +16,7 @@ use super::naming::{Name, split};
 use super::path::is_absolute;
 use super::program::Program;
 use super::runtime::Runtime;
-use super::source::Source;
+use super::source::FrameSource;
 
 /// Conventional roots: the working folders of container images (docker-library's `/usr/src/app`, buildpacks' and
 /// devcontainers' `/workspace`, AWS Lambda's `/var/task`). An image has only one of them, and none contains another, so
@@ -93,19 +93,19 @@ fn folders(path: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
 }
 
 /// The name of a frame's function, and its module: the producer's, or else from the name, or else from the file.
-pub(super) fn qualified_name<'s>(runtime: Runtime, source: &'s Source<'_>, roots: Roots<'_>) -> Name<'s> {
+pub(super) fn qualified_name<'s>(runtime: Runtime, source: &'s FrameSource<'_>, roots: Roots<'_>) -> Name<'s> {
     let mut name = split(runtime, &source.name);
     if !source.module.is_empty() {
         name.module = source.module.into();
     } else if name.module.is_empty() {
-        name.module = of(runtime, &name, source.file, roots);
+        name.module = module_name(runtime, &name, source.file, roots);
     }
     name
 }
 
 /// The module of a function in this file, whose path is as the producer wrote it. Empty if there is no file, or if no
 /// module is needed.
-fn of<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
+fn module_name<'p>(runtime: Runtime, name: &Name<'_>, path: &'p [u8], roots: Roots<'_>) -> Cow<'p, [u8]> {
     if path.is_empty() {
         return path.into();
     }

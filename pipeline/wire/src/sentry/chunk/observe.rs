@@ -50,13 +50,13 @@ const NO_FRAMES: u32 = u32::MAX;
 
 impl Window {
     /// Heap size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         self.seen.capacity() * size_of::<Observed>()
             + self.stacks.capacity() * size_of::<StackId>()
             + self.homeless.capacity() * size_of::<u64>()
-            + self.by_stack.bytes()
-            + self.threads.bytes()
-            + self.spread.bytes()
+            + self.by_stack.heap_bytes()
+            + self.threads.heap_bytes()
+            + self.spread.heap_bytes()
     }
 
     fn begin(&mut self, dictionary: &Dictionary, line: Timeline, kept: bool) {

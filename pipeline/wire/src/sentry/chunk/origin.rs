@@ -9,7 +9,7 @@ use super::path::basename;
 use super::program::Program;
 use super::runtime::Runtime;
 use super::settings::InApp;
-use super::source::Source;
+use super::source::FrameSource;
 
 /// The origin of a frame's code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -69,7 +69,7 @@ impl<'a> Origins<'a> {
         if let Some(Value::Bool(own)) = self.dictionary.find(location.attributes, "sentry.frame.in_app") {
             return if *own { CodeOrigin::Own } else { CodeOrigin::Library };
         }
-        let source = Source::of(self.dictionary, runtime, location, line.unwrap_or(&Line::default()));
+        let source = FrameSource::of(self.dictionary, runtime, location, line.unwrap_or(&Line::default()));
         let module = basename(source.package);
         if runtime == Runtime::Kernel || module.starts_with(b"[kernel") || module == b"vmlinux" {
             return CodeOrigin::Kernel;

@@ -52,11 +52,11 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Heap size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         self.samples.capacity() * size_of::<u64>()
             + self.threads.capacity() * size_of::<PlannedThread>()
             + (self.stacks.capacity() + self.uses.capacity()) * size_of::<u32>()
-            + self.numbers.bytes()
+            + self.numbers.heap_bytes()
     }
 
     /// Starts a chunk.

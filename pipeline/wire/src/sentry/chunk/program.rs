@@ -10,7 +10,7 @@ use profbridge_model::{Dictionary, LocationId, StackId};
 use super::module::{below_folder, dotted};
 use super::path::is_absolute;
 use super::runtime::Runtime;
-use super::source::Source;
+use super::source::FrameSource;
 
 /// Maximum number of frames to inspect from the outermost one on; the first ones are the interpreter's start.
 const MOST_FRAMES: usize = 24;
@@ -43,7 +43,7 @@ impl Program {
                 continue;
             }
             let location = dictionary.location(id);
-            let source = Source::of(dictionary, Runtime::Python, location, dictionary.lines(location).last()?);
+            let source = FrameSource::of(dictionary, Runtime::Python, location, dictionary.lines(location).last()?);
             match &*source.name {
                 b"<module>" if !source.file.is_empty() => {
                     return Some(Self { file: source.file.to_vec(), has_folder });

@@ -12,7 +12,7 @@ const NOTHING: &[u8] = b"";
 
 /// The source of a frame.
 #[derive(Debug, Clone)]
-pub(super) struct Source<'a> {
+pub(super) struct FrameSource<'a> {
     pub(super) name: Cow<'a, [u8]>,
     /// The module of a Python function, if the system name contains it; otherwise empty.
     pub(super) module: &'a [u8],
@@ -30,7 +30,7 @@ fn module<'a>(system_name: &'a [u8], name: &[u8]) -> &'a [u8] {
     module.filter(|_| !name.is_empty()).unwrap_or(NOTHING)
 }
 
-impl<'a> Source<'a> {
+impl<'a> FrameSource<'a> {
     pub(super) fn of(dictionary: &'a Dictionary, runtime: Runtime, location: &Location, line: &Line) -> Self {
         let function = line.function.map(|id| dictionary.function(id));
         let (name, file) = function.map_or((None, None), |function| {
@@ -57,7 +57,7 @@ impl<'a> Source<'a> {
             && let Some(parsed) = perf_name::parse(dictionary.string(name))
             && Runtime::from(parsed.compiler) == runtime
         {
-            source.take(parsed);
+            source.fill_in(parsed);
         }
         // The eBPF profiler reports the assembly in place of the source file.
         if runtime == Runtime::Dotnet && (file.ends_with(b".dll") || file.ends_with(b".exe")) {
@@ -67,7 +67,7 @@ impl<'a> Source<'a> {
     }
 
     /// Adds the data of a parsed perf map name where other data is missing.
-    fn take(&mut self, parsed: perf_name::PerfName<'a>) {
+    fn fill_in(&mut self, parsed: perf_name::PerfName<'a>) {
         self.name = match parsed.function {
             Cow::Borrowed(name) => name.as_bytes().into(),
             Cow::Owned(name) => name.into_bytes().into(),

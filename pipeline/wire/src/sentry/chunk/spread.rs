@@ -30,7 +30,7 @@ pub(super) struct Spread {
 
 impl Spread {
     /// Heap size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         self.values.capacity() * size_of::<(Option<usize>, u32, u64)>() + self.totals.allocation_size()
     }
 

@@ -13,7 +13,7 @@ pub(super) struct Stamped {
 
 impl Stamped {
     /// Heap size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         self.slots.capacity() * size_of::<u64>()
     }
 

@@ -14,7 +14,7 @@ mod modules;
 mod perf_names;
 mod properties;
 mod runtimes;
-mod support;
+pub(in crate::sentry) mod support;
 mod time;
 mod types;
 mod whole;

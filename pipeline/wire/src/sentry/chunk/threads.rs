@@ -65,9 +65,9 @@ pub(super) struct Threads {
 
 impl Threads {
     /// Heap size in bytes.
-    pub(super) fn bytes(&self) -> usize {
+    pub(super) fn heap_bytes(&self) -> usize {
         let lane = |lane: &Lane| size_of::<Lane>() + lane.id.capacity() + lane.keys.capacity() * size_of::<u64>();
-        self.lanes.iter().map(lane).sum::<usize>() + self.by_set.bytes() + self.by_id.allocation_size()
+        self.lanes.iter().map(lane).sum::<usize>() + self.by_set.heap_bytes() + self.by_id.allocation_size()
     }
 
     /// Clears the preceding window. In a preserved chunk (`kept`) threads may have any ids.

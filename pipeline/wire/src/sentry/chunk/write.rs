@@ -17,7 +17,7 @@ use super::sink::ChunkSink;
 use crate::json::{self, Index};
 
 /// The parts of a chunk except its samples, as JSON.
-pub(super) struct Parts<'a> {
+pub(super) struct ChunkParts<'a> {
     /// The members before the profile, after the opening bracket of the chunk.
     pub(super) head: &'a [u8],
     /// Number of stacks; then stacks, frames and images without the brackets of their arrays.
@@ -146,7 +146,7 @@ impl Output<'_> {
 ///
 /// The sink's errors.
 pub(super) fn write<'s, S: Iterator<Item = (u32, u64)>>(
-    parts: &Parts<'_>,
+    parts: &ChunkParts<'_>,
     threads: impl Iterator<Item = (&'s str, S)>,
     buffer: &mut Vec<u8>,
     sink: &mut dyn ChunkSink,

@@ -5,11 +5,11 @@ use profbridge_model::whole_chunk::CHUNK_SAMPLES;
 use profbridge_model::{Builder, Profile};
 use uuid::Uuid;
 
-use super::model::{Chunk, Taken};
+use super::model::{ChunkJson, Taken};
 use crate::sentry::sampled::text::Text;
-use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Read, Stacks, check_version, finish};
+use crate::sentry::sampled::{Images, OriginalProcess, ProfileError, Read, Stacks, TimedSample, check_version, finish};
 
-pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Read, ProfileError> {
+pub(super) fn build(mut chunk: ChunkJson<'_>) -> Result<Read, ProfileError> {
     check_version(chunk.version.as_str(), super::VERSION)?;
     let chunk_id = uuid("chunk_id", &chunk.chunk_id)?;
     let profiler_id = uuid("profiler_id", &chunk.profiler_id)?;
@@ -23,7 +23,7 @@ pub(super) fn build(mut chunk: Chunk<'_>) -> Result<Read, ProfileError> {
     let (first, last) = samples.range();
 
     let mut builder = Builder::new();
-    let process = Process {
+    let process = OriginalProcess {
         profiler_id,
         platform: chunk.platform.as_str(),
         release: Text::of(&chunk.release),
@@ -53,7 +53,7 @@ fn uuid(place: &str, text: &Text<'_>) -> Result<Uuid, ProfileError> {
 }
 
 /// The samples, in nanoseconds since the Unix epoch.
-fn observations(samples: &[Taken]) -> Result<Vec<Observation>, ProfileError> {
+fn observations(samples: &[Taken]) -> Result<Vec<TimedSample>, ProfileError> {
     let mut all = Vec::with_capacity(samples.len());
     for (i, &(seconds, stack, thread)) in samples.iter().enumerate() {
         let nanos = (seconds * 1e9).round();
@@ -62,7 +62,7 @@ fn observations(samples: &[Taken]) -> Result<Vec<Observation>, ProfileError> {
             let place = format!("profile.samples[{i}].timestamp");
             return Err(ProfileError::rule(place, "is not a time between 1970 and 2262 in seconds"));
         }
-        all.push(Observation { time: nanos as u64, stack, thread });
+        all.push(TimedSample { time: nanos as u64, stack, thread });
     }
     Ok(all)
 }

@@ -51,7 +51,7 @@ pub fn read(payload: &[u8]) -> Result<Profiles, ProfileError> {
 /// As for [`read`], or the platforms differ.
 pub(super) fn read_of(payload: &[u8], platform: Option<&str>) -> Result<Read, ProfileError> {
     let payload = text_of(payload)?;
-    let chunk: model::Chunk<'_> =
+    let chunk: model::ChunkJson<'_> =
         serde_json::from_str(payload).map_err(|error| unreadable(payload, VERSION, &error))?;
     if platform.is_some_and(|platform| platform != chunk.platform.as_str()) {
         return Err(ProfileError::rule("platform", "differs from the platform in the item's header"));

@@ -6,13 +6,13 @@ use serde::de::{SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::sentry::sampled::model::{Frame, Thread};
+use crate::sentry::sampled::model::{FrameJson, ThreadJson};
 use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
 use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS, ThreadIds};
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct Chunk<'a> {
+pub(super) struct ChunkJson<'a> {
     pub(super) chunk_id: Text<'a>,
     pub(super) profiler_id: Text<'a>,
     pub(super) platform: Text<'a>,
@@ -22,8 +22,8 @@ pub(super) struct Chunk<'a> {
     pub(super) environment: Option<Text<'a>>,
     pub(super) measurements: Option<&'a RawValue>,
     #[serde(default)]
-    pub(super) debug_meta: DebugMeta<'a>,
-    pub(super) profile: Data<'a>,
+    pub(super) debug_meta: ChunkImagesJson<'a>,
+    pub(super) profile: ChunkProfileJson<'a>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -34,7 +34,7 @@ pub(super) struct ClientSdk<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct DebugMeta<'a> {
+pub(super) struct ChunkImagesJson<'a> {
     /// Each image's JSON: images that do not become mappings are kept unmodified.
     #[serde(borrow)]
     pub(super) images: List<&'a RawValue, MAX_ENTRIES>,
@@ -42,17 +42,17 @@ pub(super) struct DebugMeta<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct Data<'a> {
-    pub(super) samples: Samples<'a>,
+pub(super) struct ChunkProfileJson<'a> {
+    pub(super) samples: ChunkSamples<'a>,
     pub(super) stacks: Stacks<MAX_STACKS, false>,
-    pub(super) frames: List<Frame<'a>, MAX_FRAMES>,
+    pub(super) frames: List<FrameJson<'a>, MAX_FRAMES>,
     #[serde(default)]
-    pub(super) thread_metadata: Entries<'a, Thread<'a>, MAX_ENTRIES>,
+    pub(super) thread_metadata: Entries<'a, ThreadJson<'a>, MAX_ENTRIES>,
 }
 
 /// A sample as written in JSON.
 #[derive(Debug, Deserialize)]
-struct Sample<'a> {
+struct ChunkSampleJson<'a> {
     timestamp: f64,
     stack_id: u32,
     #[serde(borrow)]
@@ -64,24 +64,24 @@ pub(super) type Taken = (f64, u32, u32);
 
 /// The samples. Each takes at least 40 bytes of JSON for 16 in memory, so the chunk's size is limit enough.
 #[derive(Debug, Default)]
-pub(super) struct Samples<'a> {
+pub(super) struct ChunkSamples<'a> {
     pub(super) all: Vec<Taken>,
     pub(super) threads: ThreadIds<'a>,
 }
 
-impl<'de: 'a, 'a> Deserialize<'de> for Samples<'a> {
+impl<'de: 'a, 'a> Deserialize<'de> for ChunkSamples<'a> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct SamplesVisitor;
         impl<'de> Visitor<'de> for SamplesVisitor {
-            type Value = Samples<'de>;
+            type Value = ChunkSamples<'de>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a list of samples")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut samples = Samples::default();
-                while let Some(Sample { timestamp, stack_id, thread_id }) = list.next_element()? {
+                let mut samples = ChunkSamples::default();
+                while let Some(ChunkSampleJson { timestamp, stack_id, thread_id }) = list.next_element()? {
                     let thread = samples.threads.number(thread_id);
                     samples.all.push((timestamp, stack_id, thread));
                 }

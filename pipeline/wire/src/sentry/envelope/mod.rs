@@ -17,7 +17,7 @@ mod writer;
 
 pub use header::{Header, ItemHeader};
 pub use reader::{ReadError, read};
-pub use writer::{Piece, StillPacked, item, pieces, write};
+pub use writer::{EnvelopePart, StillPacked, item, pieces, write};
 
 use profbridge_model::Envelope;
 

@@ -49,53 +49,54 @@ fn real_envelopes_survive() {
 /// rule: differences#one-line, transport#envelope-length
 #[test]
 fn grammar() {
-    assert_eq!(items("{}"), []);
-    assert_eq!(items("{}\n"), []);
-    assert_eq!(items("{}\n{\"type\":\"x\"}"), [("{\"type\":\"x\"}".into(), String::new())]);
-    assert_eq!(items("{}\n{\"type\":\"x\"}\n"), [("{\"type\":\"x\"}".into(), String::new())]);
-    assert_eq!(items("{}\n{\"type\":\"x\"}\n\n"), [("{\"type\":\"x\"}".into(), String::new())]);
-    assert_eq!(items("{}\n{\"type\":\"x\"}\nabc"), [("{\"type\":\"x\"}".into(), "abc".into())]);
-    assert_eq!(items("{}\n{\"type\":\"x\",\"length\":0}\n"), [("{\"type\":\"x\",\"length\":0}".into(), String::new())]);
-    let two = items("{}\n{\"type\":\"never heard of\",\"length\":3,\"k\":[1]}\na\nb\n{\"type\":\"y\"}\nz\n");
-    assert_eq!(two[0], ("{\"type\":\"never heard of\",\"length\":3,\"k\":[1]}".into(), "a\nb".into()));
-    assert_eq!(two[1], ("{\"type\":\"y\"}".into(), "z".into()));
-    assert_eq!(
-        items("{}\n{\"type\":\"x\",\"length\":null}\nz"),
-        [("{\"type\":\"x\",\"length\":null}".into(), "z".into())]
-    );
+    let x = "{\"type\":\"x\"}";
+    let (empty, null) = ("{\"type\":\"x\",\"length\":0}", "{\"type\":\"x\",\"length\":null}");
+    let long = "{\"type\":\"never heard of\",\"length\":3,\"k\":[1]}";
+    let rows: [(String, &[(&str, &str)]); 9] = [
+        ("{}".into(), &[]),
+        ("{}\n".into(), &[]),
+        (format!("{{}}\n{x}"), &[(x, "")]),
+        (format!("{{}}\n{x}\n"), &[(x, "")]),
+        (format!("{{}}\n{x}\n\n"), &[(x, "")]),
+        (format!("{{}}\n{x}\nabc"), &[(x, "abc")]),
+        (format!("{{}}\n{empty}\n"), &[(empty, "")]),
+        (format!("{{}}\n{null}\nz"), &[(null, "z")]),
+        (format!("{{}}\n{long}\na\nb\n{x}\nz\n"), &[(long, "a\nb"), (x, "z")]),
+    ];
+    for (text, expected) in rows {
+        assert!(
+            items(&text).iter().map(|(header, payload)| (&**header, &**payload)).eq(expected.iter().copied()),
+            "{text}"
+        );
+    }
 }
 
 /// Guarantees: envelopes that Relay rejects are rejected, and the error names the place and the rule.
 #[test]
 fn refusals() {
-    assert_eq!(refused(""), "the envelope is empty");
-    assert_eq!(refused("\n"), "header (byte 0): the line is empty");
-    assert_eq!(refused("{}\r\n"), "header (byte 0): the line ends in \\r\\n, a single \\n is required");
-    assert_eq!(refused("[]\n"), "header (byte 0): is not one JSON object on a line of its own");
-    assert_eq!(refused("{} {}"), "header (byte 0): is not valid JSON at column 4");
-    assert_eq!(
-        refused("{\"sent_at\":\"a\",\"sent_at\":\"b\"}\n"),
-        "header (byte 0): duplicate field `sent_at` at column 24"
-    );
-    assert_eq!(refused("{\"dsn\":5}\n"), "header (byte 0): a key has a value of the wrong type at column 8");
-    assert_eq!(refused("{}\n{\"type\":\"x\"}\nz\n\n"), "items[1].header (byte 18): the line is empty");
-    assert_eq!(refused("{}\n{}\n"), "items[0].header (byte 3): missing field `type` at column 2");
-    assert_eq!(
-        refused("{}\n{\"type\":\"x\"}\r\nz"),
-        "items[0].header (byte 3): the line ends in \\r\\n, a single \\n is required"
-    );
-    assert_eq!(
-        refused("{}\n{\"type\":\"x\",\"length\":-1}\nz"),
-        "items[0].header (byte 3): a key has a value of the wrong type at column 23"
-    );
-    assert_eq!(
-        refused("{}\n{\"type\":\"x\",\"length\":2}\nz"),
-        "items[0].header.length: 2 bytes are announced, 1 are left"
-    );
-    assert_eq!(
-        refused("{}\n{\"type\":\"x\",\"length\":1}\nzz\n"),
-        "items[0].header.length: the payload does not end after 1 bytes (byte 28)"
-    );
+    for (text, error) in [
+        ("", "the envelope is empty"),
+        ("\n", "header (byte 0): the line is empty"),
+        ("{}\r\n", "header (byte 0): the line ends in \\r\\n, a single \\n is required"),
+        ("[]\n", "header (byte 0): is not one JSON object on a line of its own"),
+        ("{} {}", "header (byte 0): is not valid JSON at column 4"),
+        (r#"{"sent_at":"a","sent_at":"b"}"#, "header (byte 0): duplicate field `sent_at` at column 24"),
+        (r#"{"dsn":5}"#, "header (byte 0): a key has a value of the wrong type at column 8"),
+        ("{}\n{\"type\":\"x\"}\nz\n\n", "items[1].header (byte 18): the line is empty"),
+        ("{}\n{}\n", "items[0].header (byte 3): missing field `type` at column 2"),
+        ("{}\n{\"type\":\"x\"}\r\nz", "items[0].header (byte 3): the line ends in \\r\\n, a single \\n is required"),
+        (
+            "{}\n{\"type\":\"x\",\"length\":-1}\nz",
+            "items[0].header (byte 3): a key has a value of the wrong type at column 23",
+        ),
+        ("{}\n{\"type\":\"x\",\"length\":2}\nz", "items[0].header.length: 2 bytes are announced, 1 are left"),
+        (
+            "{}\n{\"type\":\"x\",\"length\":1}\nzz\n",
+            "items[0].header.length: the payload does not end after 1 bytes (byte 28)",
+        ),
+    ] {
+        assert_eq!(refused(text), error, "{text}");
+    }
 }
 
 /// Guarantees: a DSN in a malformed header does not appear in the error.

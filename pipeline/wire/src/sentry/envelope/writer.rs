@@ -12,7 +12,7 @@ use super::{Ending, ItemHeader};
 
 /// A part of a written envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum EnvelopePart<'a> {
     /// Bytes.
     Plain(Cow<'a, [u8]>),
     /// A payload that is only in the received body ([`Payload::Packed`]): its range of the decompressed body.
@@ -22,21 +22,21 @@ pub enum Piece<'a> {
 /// The parts of an envelope with this header and these items, in order. Headers and payloads are written unmodified,
 /// except that an item's `length` is set if its header does not match its payload because the item was changed: another
 /// `length`, or none although the payload has a line break.
-pub fn pieces<'a>(header: &'a [u8], items: &'a [Item], ending: Ending) -> impl Iterator<Item = Piece<'a>> {
+pub fn pieces<'a>(header: &'a [u8], items: &'a [Item], ending: Ending) -> impl Iterator<Item = EnvelopePart<'a>> {
     let header = if header.is_empty() { b"{}" } else { header };
     let items = items.iter().flat_map(|item| {
         let (header, payload) = match &item.payload {
-            Payload::Plain(payload) => (honest(&item.header, payload), Piece::Plain(payload[..].into())),
+            Payload::Plain(payload) => (honest(&item.header, payload), EnvelopePart::Plain(payload[..].into())),
             // It was read with this header, so the two match.
-            Payload::Packed(place) => (item.header[..].into(), Piece::Packed(*place)),
+            Payload::Packed(place) => (item.header[..].into(), EnvelopePart::Packed(*place)),
         };
-        [LINE_END, Piece::Plain(header), LINE_END, payload]
+        [LINE_END, EnvelopePart::Plain(header), LINE_END, payload]
     });
     let end = (ending == Ending::Newline).then_some(LINE_END);
-    iter::once(Piece::Plain(header.into())).chain(items).chain(end)
+    iter::once(EnvelopePart::Plain(header.into())).chain(items).chain(end)
 }
 
-const LINE_END: Piece<'_> = Piece::Plain(Cow::Borrowed(b"\n"));
+const LINE_END: EnvelopePart<'_> = EnvelopePart::Plain(Cow::Borrowed(b"\n"));
 
 /// Writes an envelope from its [`pieces`].
 ///
@@ -50,7 +50,7 @@ pub fn write(envelope: &Envelope, ending: Ending) -> Result<Vec<u8>, StillPacked
     let size: usize = envelope.items.iter().map(|item| item.header.len() + item.payload.len() + 32).sum();
     let mut out = Vec::with_capacity(envelope.header.len() + size + 1);
     for piece in pieces(&envelope.header, &envelope.items, ending) {
-        if let Piece::Plain(bytes) = piece {
+        if let EnvelopePart::Plain(bytes) = piece {
             out.extend_from_slice(&bytes);
         }
     }

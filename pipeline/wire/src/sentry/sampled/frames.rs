@@ -3,14 +3,14 @@
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Function, Line, Location, LocationId, StackId};
 
-use super::model::Frame;
+use super::model::FrameJson;
 use super::text::{self, Text};
 use super::{Images, ProfileError};
 use crate::sentry::platform;
 
 /// The stacks of a profile; each is added to the batch when a sample uses it.
 pub(in crate::sentry) struct Stacks<'a, 'b, const MAX: usize, const NULLS: bool> {
-    frames: &'b [Frame<'a>],
+    frames: &'b [FrameJson<'a>],
     stacks: &'b text::Stacks<MAX, NULLS>,
     platform: &'b str,
     images: &'b mut Images<'a>,
@@ -28,7 +28,7 @@ impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
     ///
     /// A stack refers to a missing frame.
     pub(in crate::sentry) fn new(
-        frames: &'b [Frame<'a>],
+        frames: &'b [FrameJson<'a>],
         stacks: &'b text::Stacks<MAX, NULLS>,
         platform: &'b str,
         images: &'b mut Images<'a>,
@@ -80,7 +80,12 @@ impl<'a, 'b, const MAX: usize, const NULLS: bool> Stacks<'a, 'b, MAX, NULLS> {
 }
 
 /// Converts a frame to a location, with one line if anything is known of its source.
-fn location(builder: &mut Builder, frame: &Frame<'_>, platform: &str, images: &mut Images<'_>) -> Option<LocationId> {
+fn location(
+    builder: &mut Builder,
+    frame: &FrameJson<'_>,
+    platform: &str,
+    images: &mut Images<'_>,
+) -> Option<LocationId> {
     let mut attributes: Vec<(&str, Any<'_>)> = Vec::with_capacity(8);
     let own = frame.platform.as_ref().map(Text::as_str);
     if let Some(kind) = platform::frame_type(own.unwrap_or(platform)) {

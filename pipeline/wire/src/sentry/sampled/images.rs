@@ -5,7 +5,7 @@ use profbridge_model::{Builder, Mapping, MappingId};
 use serde_json::value::RawValue;
 
 use super::ProfileError;
-use super::model::Image;
+use super::model::ImageJson;
 use super::text::Text;
 
 /// The images of a profile, searchable by address.
@@ -22,7 +22,7 @@ struct Range<'a> {
     end: u64,
     /// Its index in `all`.
     position: usize,
-    image: Image<'a>,
+    image: ImageJson<'a>,
     /// Its mapping, once a frame is in it.
     mapping: Option<MappingId>,
 }
@@ -36,7 +36,7 @@ impl<'a> Images<'a> {
     pub(in crate::sentry) fn read(images: Vec<&'a RawValue>) -> Result<Self, ProfileError> {
         let mut ranges = Vec::new();
         for (position, raw) in images.iter().enumerate() {
-            let image: Image<'a> = serde_json::from_str(raw.get()).map_err(|error| ProfileError::json(&error))?;
+            let image: ImageJson<'a> = serde_json::from_str(raw.get()).map_err(|error| ProfileError::json(&error))?;
             let (Some(start), Some(size)) = (image.image_addr, image.image_size) else { continue };
             if let Some(end) = start.0.checked_add(size.0).filter(|&end| end > start.0) {
                 ranges.push(Range { start: start.0, end, position, image, mapping: None });

@@ -18,8 +18,8 @@ use profbridge_model::dictionary::Invalid;
 pub(in crate::sentry) use finish::finish;
 pub(in crate::sentry) use frames::Stacks;
 pub(in crate::sentry) use images::Images;
-pub(in crate::sentry) use resource::Process;
-pub(in crate::sentry) use samples::{Observation, ThreadIds};
+pub(in crate::sentry) use resource::OriginalProcess;
+pub(in crate::sentry) use samples::{ThreadIds, TimedSample};
 
 /// Maximum size of a profile in bytes, the same as Relay's (getsentry/relay `relay-config/src/config.rs`,
 /// `max_profile_size`).

@@ -7,7 +7,7 @@ use super::text::{Address, Size, Text};
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(in crate::sentry) struct Image<'a> {
+pub(in crate::sentry) struct ImageJson<'a> {
     #[serde(rename = "type")]
     pub(in crate::sentry) kind: Option<Text<'a>>,
     #[serde(alias = "name")]
@@ -22,7 +22,7 @@ pub(in crate::sentry) struct Image<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-pub(in crate::sentry) struct Thread<'a> {
+pub(in crate::sentry) struct ThreadJson<'a> {
     #[serde(borrow)]
     pub(in crate::sentry) name: Option<Text<'a>>,
     pub(in crate::sentry) priority: Option<u32>,
@@ -30,7 +30,7 @@ pub(in crate::sentry) struct Thread<'a> {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(in crate::sentry) struct Frame<'a> {
+pub(in crate::sentry) struct FrameJson<'a> {
     #[serde(alias = "name")]
     pub(in crate::sentry) function: Option<Text<'a>>,
     pub(in crate::sentry) abs_path: Option<Text<'a>>,

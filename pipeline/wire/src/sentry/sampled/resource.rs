@@ -6,7 +6,7 @@ use profbridge_model::whole_chunk::PROFILER_ID;
 use uuid::Uuid;
 
 /// The process of a profile.
-pub(in crate::sentry) struct Process<'a> {
+pub(in crate::sentry) struct OriginalProcess<'a> {
     pub(in crate::sentry) profiler_id: Uuid,
     pub(in crate::sentry) platform: &'a str,
     /// Empty if there is none, like the environment.
@@ -14,7 +14,7 @@ pub(in crate::sentry) struct Process<'a> {
     pub(in crate::sentry) environment: &'a str,
 }
 
-impl Process<'_> {
+impl OriginalProcess<'_> {
     /// Starts the resource, with further attributes.
     pub(in crate::sentry) fn write(&self, builder: &mut Builder, more: &[(&str, Any<'_>)]) {
         let mut attributes: Vec<(&str, Any<'_>)> = Vec::new();

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use profbridge_model::builder::Any;
 use profbridge_model::{AttributeSetId, Builder, LinkId, StackId};
 
-use super::model::Thread;
+use super::model::ThreadJson;
 use super::text::{Entries, Text};
 use super::{MAX_ENTRIES, ProfileError, Stacks};
 
@@ -49,9 +49,9 @@ impl<'a> ThreadIds<'a> {
     fn attributes(
         &self,
         builder: &mut Builder,
-        metadata: &Entries<'_, Thread<'_>, MAX_ENTRIES>,
+        metadata: &Entries<'_, ThreadJson<'_>, MAX_ENTRIES>,
     ) -> Vec<Option<AttributeSetId>> {
-        let metadata: HashMap<&str, &Thread<'_>> =
+        let metadata: HashMap<&str, &ThreadJson<'_>> =
             metadata.0.iter().map(|(id, thread)| (id.as_str(), thread)).collect();
         let attributes = self.ids.iter().map(Text::as_str).map(|id| {
             let thread = metadata.get(id);
@@ -73,7 +73,7 @@ impl<'a> ThreadIds<'a> {
 
 /// A sample of a profile.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::sentry) struct Observation {
+pub(in crate::sentry) struct TimedSample {
     /// The sample's time, in nanoseconds since the Unix epoch; before 2262.
     pub(in crate::sentry) time: u64,
     /// The index of its stack.
@@ -84,7 +84,7 @@ pub(in crate::sentry) struct Observation {
 
 /// The samples of a profile, in order of time.
 pub(in crate::sentry) struct Samples {
-    all: Vec<Observation>,
+    all: Vec<TimedSample>,
 }
 
 /// How far a time may be moved so that no two samples of a thread have equal times, in nanoseconds. Their order decides
@@ -99,7 +99,7 @@ impl Samples {
     ///
     /// A sample refers to a missing stack.
     pub(in crate::sentry) fn new(
-        mut all: Vec<Observation>,
+        mut all: Vec<TimedSample>,
         stacks: usize,
         threads: &ThreadIds<'_>,
     ) -> Result<Self, ProfileError> {
@@ -137,7 +137,7 @@ impl Samples {
         builder: &mut Builder,
         stacks: &mut Stacks<'_, '_, MAX, NULLS>,
         threads: &ThreadIds<'_>,
-        metadata: &Entries<'_, Thread<'_>, MAX_ENTRIES>,
+        metadata: &Entries<'_, ThreadJson<'_>, MAX_ENTRIES>,
         link: Option<(u32, Option<LinkId>)>,
     ) -> u64 {
         let attributes = threads.attributes(builder, metadata);
@@ -149,12 +149,12 @@ impl Samples {
             *value = i64::try_from(after.saturating_sub(sample.time)).unwrap_or(i64::MAX);
         }
         let mut index: HashMap<(Option<StackId>, u32), u32> = HashMap::default();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<ThreadStack> = Vec::new();
         let mut row_of = Vec::with_capacity(self.all.len());
         for sample in &self.all {
             let stack = stacks.get(builder, sample.stack as usize);
             let row = *index.entry((stack, sample.thread)).or_insert_with(|| {
-                rows.push(Row { stack, thread: sample.thread, end: 0 });
+                rows.push(ThreadStack { stack, thread: sample.thread, end: 0 });
                 (rows.len() - 1) as u32
             });
             rows[row as usize].end += 1;
@@ -183,13 +183,13 @@ impl Samples {
             );
             start = row.end;
         }
-        let is_unused = |(id, _): &&(Text<'_>, Thread<'_>)| !threads.knows(id);
+        let is_unused = |(id, _): &&(Text<'_>, ThreadJson<'_>)| !threads.knows(id);
         stacks.unused() + metadata.0.iter().filter(is_unused).count() as u64
     }
 }
 
 /// All samples of one thread with one stack.
-struct Row {
+struct ThreadStack {
     stack: Option<StackId>,
     thread: u32,
     /// First the number of its samples, then their start and finally their end in the list of times.
@@ -200,7 +200,7 @@ impl<const MAX: usize, const NULLS: bool> Stacks<'_, '_, MAX, NULLS> {
     /// Validates and sorts samples of these stacks.
     pub(in crate::sentry) fn samples(
         &self,
-        all: Vec<Observation>,
+        all: Vec<TimedSample>,
         threads: &ThreadIds<'_>,
     ) -> Result<Samples, ProfileError> {
         Samples::new(all, self.len(), threads)

@@ -89,7 +89,7 @@ pub(super) fn text_of(payload: &[u8], limit: usize) -> Result<&str, SpansError> 
 }
 
 /// A span's ids and times as written in the payload.
-pub(super) struct Named<'a> {
+pub(super) struct SpanIds<'a> {
     pub(super) trace_id: Option<Text<'a>>,
     pub(super) span_id: Option<Text<'a>>,
     pub(super) parent_span_id: Option<Text<'a>>,
@@ -102,7 +102,7 @@ pub(super) struct Named<'a> {
     pub(super) is_streamed: bool,
 }
 
-impl Named<'_> {
+impl SpanIds<'_> {
     /// Converts to a span with the byte range `at`.
     ///
     /// # Errors
@@ -171,7 +171,7 @@ impl Collected {
         payload: &'a str,
         (name, list): (&str, &'a RawValue),
         header: &TraceHeader,
-        read: impl Fn(&'a str) -> serde_json::Result<Named<'a>>,
+        read: impl Fn(&'a str) -> serde_json::Result<SpanIds<'a>>,
     ) -> Result<u64, SpansError> {
         let mut position = 0;
         elements(list, |element| {

@@ -111,24 +111,6 @@ fn what_is_read() {
     assert_eq!(read.spans.get(read.spans.spans()[0].at), padded.trim_ascii());
 }
 
-/// Guarantees: a trace header only applies to its own trace, and an invalid one is ignored.
-#[test]
-fn trace_headers() {
-    let id = TraceId::parse(TRACE).unwrap();
-    for (line, sampled) in [
-        (format!(r#"{{"trace":{{"trace_id":"{TRACE}","sampled":"true"}}}}"#), Some(true)),
-        (format!(r#"{{"trace":{{"trace_id":"{TRACE}","sampled":false}}}}"#), Some(false)),
-        (format!(r#"{{"trace":{{"trace_id":"{ID}{ID}","sampled":true}}}}"#), None),
-        (r#"{"trace":{"sampled":"maybe"}}"#.to_owned(), None),
-        (r#"{"trace":7}"#.to_owned(), None),
-        (r#"{"trace":null}"#.to_owned(), None),
-        ("{}".to_owned(), None),
-        ("no JSON".to_owned(), None),
-    ] {
-        assert_eq!(TraceHeader::read(line.as_bytes()).of(id).sampled, sampled, "{line}");
-    }
-}
-
 /// Guarantees: an invalid span is left unread and reported, its neighbours are read; if a transaction itself breaks the
 /// same rule, nothing is read.
 #[test]

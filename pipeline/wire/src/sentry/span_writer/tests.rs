@@ -67,7 +67,7 @@ fn what_was_found_out_is_written() {
     spans(&mut envelope).change(0, |changes| *changes = SpanChanges { sample_rate: Some(0.25), ..link(Some("12")) });
     spans(&mut envelope).change(1, |changes| *changes = link(Some("13")));
     assert!(is_changed(&envelope));
-    let Written { envelope, losses, unwritten } = write(envelope);
+    let ChangedEnvelope { envelope, losses, unwritten } = write(envelope);
     let envelope = envelope.unwrap();
     assert!(losses.is_none() && unwritten == 0 && !is_changed(&envelope) && envelope.received.is_none());
 
@@ -134,7 +134,7 @@ fn what_was_left_out_is_gone() {
 
     let mut envelope = viewed(NODE_SPANS);
     spans(&mut envelope).retain(|_, _| false);
-    let Written { envelope, losses, unwritten } = write(envelope);
+    let ChangedEnvelope { envelope, losses, unwritten } = write(envelope);
     assert!(envelope.is_none() && losses.is_none() && unwritten == 0);
 
     let mut envelope = viewed(PYTHON);
@@ -148,7 +148,7 @@ fn what_was_left_out_is_gone() {
         let mut envelope = viewed([NODE_V1, b"\n{\"type\":\"attachment\"}\nok"].concat());
         spans(&mut envelope).retain(|position, _| !all && position == 1);
         let before = envelope.quantities();
-        let Written { envelope, losses, .. } = write(envelope);
+        let ChangedEnvelope { envelope, losses, .. } = write(envelope);
         let (envelope, lost) = (envelope.unwrap(), losses.get(Reason::NoTransaction));
         assert_eq!(lost, Quantities { observations: 89, ..Quantities::spans(u64::from(!all)) });
         assert_eq!((envelope.quantities() + lost, envelope.quantities()), (before, Quantities::items(1)));
@@ -168,7 +168,7 @@ fn left_out_profiles_are_gone() {
         }
     }
     assert!(is_changed(&envelope));
-    let Written { envelope, losses, unwritten } = write(envelope);
+    let ChangedEnvelope { envelope, losses, unwritten } = write(envelope);
     let envelope = envelope.unwrap();
     assert!(losses.is_none() && unwritten == 0);
     assert_eq!(envelope.items, [before[0].clone(), before[2].clone()]);
@@ -182,7 +182,7 @@ fn what_cannot_be_written() {
     let (_, rest) = std::str::from_utf8(PYTHON).unwrap().split_once('\n').unwrap();
     let mut envelope = viewed(format!("{{}}\n{rest}"));
     spans(&mut envelope).change(0, |changes| changes.sample_rate = Some(0.5));
-    let Written { envelope, unwritten, .. } = write(envelope);
+    let ChangedEnvelope { envelope, unwritten, .. } = write(envelope);
     assert_eq!((text(&envelope.unwrap()), unwritten), (format!("{{}}\n{}", rest.trim_end()), 1));
 
     let odd = json!({"contexts": {"trace": {"trace_id": "745e5a279d06439a81f3ebd9c4fdee8c",
@@ -190,7 +190,7 @@ fn what_cannot_be_written() {
     let of = |payload: String| format!("{{}}\n{{\"type\":\"transaction\"}}\n{payload}");
     let mut envelope = viewed(of(odd.to_string()));
     spans(&mut envelope).change(0, |changes| *changes = link(Some("1")));
-    let Written { envelope, unwritten, .. } = write(envelope);
+    let ChangedEnvelope { envelope, unwritten, .. } = write(envelope);
     let json: Value = serde_json::from_slice(envelope.unwrap().items[0].payload.plain().unwrap()).unwrap();
     assert_eq!((unwritten, &json["contexts"]["profile"]["profiler_id"]), (2, &json!(PROFILER)));
     assert_eq!(json["contexts"]["trace"]["data"], json!([1]));
@@ -200,7 +200,7 @@ fn what_cannot_be_written() {
     let came = of(large.to_string());
     let mut envelope = viewed(came.clone());
     spans(&mut envelope).change(0, |changes| *changes = link(Some("1")));
-    let Written { envelope, unwritten, .. } = write(envelope);
+    let ChangedEnvelope { envelope, unwritten, .. } = write(envelope);
     assert_eq!((text(&envelope.unwrap()) == came, unwritten), (true, 1));
 }
 
@@ -251,7 +251,7 @@ proptest! {
             view.change(position, |changes| *changes = link(Some("1")));
         }
         let left = view.spans().len() as u64;
-        let Written { envelope, losses, unwritten } = write(envelope);
+        let ChangedEnvelope { envelope, losses, unwritten } = write(envelope);
         prop_assert!(losses.is_none() && unwritten == 0);
 
         let list = if v2 { "items" } else { "spans" };

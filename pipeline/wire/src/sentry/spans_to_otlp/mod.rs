@@ -41,9 +41,9 @@ mod words;
 
 use profbridge_model::{Span, SpanForm, Spans};
 
-use super::span_writer::Place;
+use super::span_writer::SpanObject;
 pub(super) use crate::otlp::traces::decode::{FORM, STREAMED};
-use crate::otlp::traces::write::{self, Origin, Said};
+use crate::otlp::traces::write::{self, Origin, SpanFields};
 
 /// Converts a view of a transaction or of a container to an `ExportTraceServiceRequest` with exactly the spans of the
 /// view, in order, including their changes. Returns no bytes if the spans are already OTLP.
@@ -58,16 +58,16 @@ pub fn request(spans: &Spans) -> Vec<u8> {
     };
     let written = spans.spans().iter().map(|span| {
         let place = match &of_transaction {
-            None => Place::Attributes,
-            Some(_) if start == span.at.start => Place::Transaction,
-            Some(_) => Place::Span,
+            None => SpanObject::Attributes,
+            Some(_) if start == span.at.start => SpanObject::Transaction,
+            Some(_) => SpanObject::Span,
         };
         let json = std::str::from_utf8(spans.get(span.at)).unwrap_or_default();
-        let (said, kind) = object::said(json, span, place);
+        let (span_fields, kind) = object::span_fields(json, span, place);
         let origin = of_transaction.clone().unwrap_or_else(|| origin::of_span(json));
-        (origin, Span { kind, ..span.clone() }, said)
+        (origin, Span { kind, ..span.clone() }, span_fields)
     });
-    let written: Vec<(Origin, Span, Said)> = written.collect();
+    let written: Vec<(Origin, Span, SpanFields)> = written.collect();
     write::request(&written)
 }
 

@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 
 use super::{FORM, STREAMED, value, words};
 use crate::otlp::traces::encode::{PROFILER_ID, SAMPLE_RATE, THREAD_ID, THREAD_NAME};
-use crate::otlp::traces::write::{Said, any_double, any_text};
+use crate::otlp::traces::write::{SpanFields, any_double, any_text};
 use crate::sentry::sampled::text::{Entries, Text};
-use crate::sentry::span_writer::Place;
+use crate::sentry::span_writer::SpanObject;
 
 /// Maximum number of keys in an object.
 const MAX_KEYS: usize = 1 << 16;
@@ -21,8 +21,8 @@ const MAX_KEYS: usize = 1 << 16;
 const MAX_LINKS: usize = 1 << 10;
 
 /// Converts a span's object and its changes; `place` is where it names its profiler. Also returns the span's kind.
-pub(super) fn said(json: &str, span: &Span, place: Place) -> (Said, SpanKind) {
-    let mut parts = Parts::default();
+pub(super) fn span_fields(json: &str, span: &Span, place: SpanObject) -> (SpanFields, SpanKind) {
+    let mut parts = SpanParts::default();
     if let Some(SpanChanges { profiler, sample_rate }) = span.changes.as_deref() {
         if let Some(ProfilerLink { profiler_id, thread_id, thread_name }) = profiler {
             parts.attribute(PROFILER_ID, any_text(&profiler_id.to_string()));
@@ -33,24 +33,24 @@ pub(super) fn said(json: &str, span: &Span, place: Place) -> (Said, SpanKind) {
         sample_rate.iter().for_each(|rate| parts.attribute(SAMPLE_RATE, any_double(*rate)));
     }
     match place {
-        Place::Transaction => parts.transaction(json),
-        Place::Span => parts.span(json, "description"),
-        Place::Attributes => {
-            parts.said.attributes.text(FORM, STREAMED);
+        SpanObject::Transaction => parts.transaction(json),
+        SpanObject::Span => parts.span(json, "description"),
+        SpanObject::Attributes => {
+            parts.span_fields.attributes.text(FORM, STREAMED);
             parts.span(json, "name");
         }
     }
     let is_first = match place {
-        Place::Transaction => true,
-        Place::Span => false,
-        Place::Attributes => span.is_local_root(),
+        SpanObject::Transaction => true,
+        SpanObject::Span => false,
+        SpanObject::Attributes => span.is_local_root(),
     };
     parts.finish(is_first)
 }
 
 #[derive(Default)]
-struct Parts {
-    said: Said,
+struct SpanParts {
+    span_fields: SpanFields,
     /// The keys of the attributes so far.
     keys: HashSet<String>,
     op: String,
@@ -60,11 +60,11 @@ struct Parts {
     wanted: Vec<(String, String)>,
 }
 
-impl Parts {
+impl SpanParts {
     fn transaction(&mut self, json: &str) {
         for (key, value) in object(json) {
             match key.as_str() {
-                "transaction" => self.said.name = text(value),
+                "transaction" => self.span_fields.name = text(value),
                 "contexts" => self.contexts(value.get()),
                 "tags" => self.tags(value),
                 "transaction_info" => self.want_member("sentry.source", value, "source"),
@@ -87,7 +87,7 @@ impl Parts {
     fn span(&mut self, json: &str, name: &str) {
         for (key, value) in object(json) {
             match key.as_str() {
-                key if key == name => self.said.name = text(value),
+                key if key == name => self.span_fields.name = text(value),
                 "tags" => self.tags(value),
                 key => self.common(key, value),
             }
@@ -132,7 +132,7 @@ impl Parts {
     /// Adds an attribute, unless its key exists.
     fn attribute(&mut self, key: &str, value: Vec<u8>) {
         if key != FORM && !key.is_empty() && self.keys.insert(key.to_owned()) {
-            self.said.attributes.add(key, value);
+            self.span_fields.attributes.add(key, value);
         }
     }
 
@@ -164,31 +164,31 @@ impl Parts {
     fn links(&mut self, json: &str) {
         #[derive(Deserialize)]
         #[serde(bound(deserialize = "'de: 'a"))]
-        struct Link<'a> {
+        struct SpanLinkJson<'a> {
             trace_id: Text<'a>,
             span_id: Text<'a>,
         }
         let links: Vec<&RawValue> = serde_json::from_str(json).unwrap_or_default();
         let links = links.into_iter().take(MAX_LINKS).filter_map(|link| {
-            let link: Link<'_> = serde_json::from_str(link.get()).ok()?;
+            let link: SpanLinkJson<'_> = serde_json::from_str(link.get()).ok()?;
             Some((TraceId::parse(link.trace_id.as_str())?, SpanId::parse(link.span_id.as_str())?))
         });
-        self.said.links = links.collect();
+        self.span_fields.links = links.collect();
     }
 
     /// Finishes the span. `is_first` means that it is the first span of its process.
-    fn finish(mut self, is_first: bool) -> (Said, SpanKind) {
+    fn finish(mut self, is_first: bool) -> (SpanFields, SpanKind) {
         for (key, text) in std::mem::take(&mut self.wanted) {
             if !text.is_empty() {
                 self.attribute(&key, any_text(&text));
             }
         }
         let kind = words::kind(&self.op, &self.otel_kind, is_first);
-        (self.said.status_code, self.said.status_message) = words::status(&self.status);
-        if self.said.name.is_empty() {
-            self.said.name = self.op;
+        (self.span_fields.status_code, self.span_fields.status_message) = words::status(&self.status);
+        if self.span_fields.name.is_empty() {
+            self.span_fields.name = self.op;
         }
-        (self.said, kind)
+        (self.span_fields, kind)
     }
 }
 

@@ -9,7 +9,7 @@ use crate::sentry::{platform, splice};
 
 /// The known data of the spans' origin; missing fields are empty.
 #[derive(Default)]
-struct Known {
+struct OriginTexts {
     service: String,
     release: String,
     environment: String,
@@ -23,19 +23,19 @@ struct Known {
 pub(super) fn of_event(json: &str) -> Origin {
     #[derive(Deserialize, Default)]
     #[serde(bound(deserialize = "'de: 'a"))]
-    struct Event<'a> {
+    struct EventJson<'a> {
         release: Option<&'a RawValue>,
         environment: Option<&'a RawValue>,
         server_name: Option<&'a RawValue>,
         platform: Option<&'a RawValue>,
         sdk: Option<&'a RawValue>,
     }
-    let event: Event<'_> = serde_json::from_str(json).unwrap_or_default();
+    let event: EventJson<'_> = serde_json::from_str(json).unwrap_or_default();
     let sdk = event.sdk.map_or("", RawValue::get);
     let resource = |key| text(splice::get(json, &["contexts", "otel", "resource", key]));
     // Node's SDK sends the same placeholder for every program.
     let is_sdk_itself = resource("service.namespace") == "sentry";
-    let known = Known {
+    let known = OriginTexts {
         service: if is_sdk_itself { String::new() } else { resource("service.name") },
         release: text(event.release.map(RawValue::get)),
         environment: text(event.environment.map(RawValue::get)),
@@ -56,7 +56,7 @@ pub(super) fn of_span(json: &str) -> Origin {
         "sentry.javascript.node" => "node",
         name => name.strip_prefix("sentry.").filter(|name| !name.contains('.')).unwrap_or_default(),
     };
-    let known = Known {
+    let known = OriginTexts {
         service: attribute("service.name"),
         release: attribute("sentry.release"),
         environment: attribute("sentry.environment"),
@@ -68,7 +68,7 @@ pub(super) fn of_span(json: &str) -> Origin {
     known.origin()
 }
 
-impl Known {
+impl OriginTexts {
     fn origin(self) -> Origin {
         let parts = self.release.rsplit_once('@').filter(|(name, version)| !name.is_empty() && !version.is_empty());
         let (name, version) = parts.unwrap_or(("", &self.release));
@@ -90,9 +90,9 @@ impl Known {
             ("telemetry.sdk.version", &self.sdk_version),
             ("telemetry.sdk.language", platform::language(&self.platform)),
         ];
-        let said = all.into_iter().filter(|(_, text)| !text.is_empty());
+        let present = all.into_iter().filter(|(_, text)| !text.is_empty());
         Origin {
-            resource: said.map(|(key, text)| (key, text.to_owned())).collect(),
+            resource: present.map(|(key, text)| (key, text.to_owned())).collect(),
             scope: self.sdk_name.clone(),
             scope_version: self.sdk_version.clone(),
         }

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 
 use profbridge_model::SpanKind;
 
-use super::keys::{Key, Known};
+use super::keys::{AttributeKey, KnownAttributes};
 use super::limits::MAX_OP_BYTES;
 use super::notes::Notes;
 
@@ -19,7 +19,7 @@ const UNNAMED: &str = "<unlabeled transaction>";
 /// The source of a transaction's name. It tells Sentry whether the name may contain identifiers (event schema,
 /// `TransactionSource`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Source {
+pub enum NameSource {
     /// Chosen by the user.
     Custom,
     /// The path of a URL, possibly with identifiers.
@@ -34,7 +34,7 @@ pub enum Source {
     Task,
 }
 
-impl Source {
+impl NameSource {
     const ALL: [Self; 6] = [Self::Custom, Self::Url, Self::Route, Self::Component, Self::View, Self::Task];
 
     /// The source's name in Sentry.
@@ -63,23 +63,23 @@ pub(super) struct Described<'a> {
     /// The name of a transaction, or the description of another span.
     pub(super) description: Cow<'a, str>,
     /// The source of the description.
-    pub(super) source: Source,
+    pub(super) source: NameSource,
 }
 
 impl<'a> Described<'a> {
     /// Describes a span with this name.
-    pub(super) fn of(name: &'a str, kind: SpanKind, known: &Known<'a>, notes: &mut Notes) -> Self {
+    pub(super) fn of(name: &'a str, kind: SpanKind, known: &KnownAttributes<'a>, notes: &mut Notes) -> Self {
         let mut described = inferred(name, kind, known);
         // Explicit Sentry attributes of the span win.
-        if let Some(op) = known.text(&[Key::SentryOp]) {
+        if let Some(op) = known.text(&[AttributeKey::SentryOp]) {
             if op.len() <= MAX_OP_BYTES && !op.contains(char::is_control) {
                 described.op = Some(op.into());
             } else {
                 notes.invalid_values += 1;
             }
         }
-        if let Some(written) = known.text(&[Key::SentrySource, Key::SentrySegmentNameSource]) {
-            match Source::parse(written) {
+        if let Some(written) = known.text(&[AttributeKey::SentrySource, AttributeKey::SentrySegmentNameSource]) {
+            match NameSource::parse(written) {
                 Some(source) => described.source = source,
                 None => notes.invalid_values += 1,
             }
@@ -91,28 +91,33 @@ impl<'a> Described<'a> {
     }
 }
 
-fn inferred<'a>(name: &'a str, kind: SpanKind, known: &Known<'a>) -> Described<'a> {
+fn inferred<'a>(name: &'a str, kind: SpanKind, known: &KnownAttributes<'a>) -> Described<'a> {
     let named = |op: Option<Cow<'a, str>>, source| Described { op, description: name.into(), source };
-    let custom = known.text(&[Key::SentryCustomSpanName]);
-    let mut described = if let Some(method) = known.text(&[Key::HttpRequestMethod, Key::HttpMethod]) {
+    let custom = known.text(&[AttributeKey::SentryCustomSpanName]);
+    let mut described = if let Some(method) = known.text(&[AttributeKey::HttpRequestMethod, AttributeKey::HttpMethod]) {
         http(name, kind, method, known)
-    } else if known.has(Key::DbSystemName) || known.has(Key::DbSystem) {
-        let is_cache = known.text(&[Key::SentryOp]).is_some_and(|op| op.starts_with("cache."));
-        let query = known.text(&[Key::DbQueryText, Key::DbStatement]).filter(|_| !is_cache && !is_custom(known));
-        Described { op: Some("db".into()), description: query.unwrap_or(name).into(), source: Source::Task }
-    } else if let Some(operation) = known.text(&[Key::GenAiOperationName]) {
-        named(bounded("gen_ai.", operation), Source::Task)
-    } else if known.has(Key::RpcService) || known.has(Key::RpcSystem) || known.has(Key::RpcSystemName) {
-        named(Some("rpc".into()), Source::Route)
-    } else if known.has(Key::MessagingSystem) {
-        named(Some("message".into()), Source::Route)
-    } else if let Some(trigger) = known.text(&[Key::FaasTrigger]) {
-        named(bounded("", trigger), Source::Route)
+    } else if known.has(AttributeKey::DbSystemName) || known.has(AttributeKey::DbSystem) {
+        let is_cache = known.text(&[AttributeKey::SentryOp]).is_some_and(|op| op.starts_with("cache."));
+        let query = known
+            .text(&[AttributeKey::DbQueryText, AttributeKey::DbStatement])
+            .filter(|_| !is_cache && !is_custom(known));
+        Described { op: Some("db".into()), description: query.unwrap_or(name).into(), source: NameSource::Task }
+    } else if let Some(operation) = known.text(&[AttributeKey::GenAiOperationName]) {
+        named(bounded("gen_ai.", operation), NameSource::Task)
+    } else if known.has(AttributeKey::RpcService)
+        || known.has(AttributeKey::RpcSystem)
+        || known.has(AttributeKey::RpcSystemName)
+    {
+        named(Some("rpc".into()), NameSource::Route)
+    } else if known.has(AttributeKey::MessagingSystem) {
+        named(Some("message".into()), NameSource::Route)
+    } else if let Some(trigger) = known.text(&[AttributeKey::FaasTrigger]) {
+        named(bounded("", trigger), NameSource::Route)
     } else {
-        named(None, Source::Custom)
+        named(None, NameSource::Custom)
     };
     if let Some(custom) = custom {
-        (described.description, described.source) = (custom.into(), Source::Custom);
+        (described.description, described.source) = (custom.into(), NameSource::Custom);
     }
     described
 }
@@ -126,33 +131,37 @@ fn bounded<'a>(prefix: &str, name: &'a str) -> Option<Cow<'a, str>> {
 }
 
 /// Whether the user chose the span's name, so that it must not be replaced.
-fn is_custom(known: &Known<'_>) -> bool {
-    known.text(&[Key::SentrySource, Key::SentrySegmentNameSource]) == Some("custom")
+fn is_custom(known: &KnownAttributes<'_>) -> bool {
+    known.text(&[AttributeKey::SentrySource, AttributeKey::SentrySegmentNameSource]) == Some("custom")
 }
 
-fn http<'a>(name: &'a str, kind: SpanKind, method: &'a str, known: &Known<'a>) -> Described<'a> {
+fn http<'a>(name: &'a str, kind: SpanKind, method: &'a str, known: &KnownAttributes<'a>) -> Described<'a> {
     let op = match kind {
         SpanKind::Client => "http.client",
         SpanKind::Server => "http.server",
         _ => "http",
     };
-    let target = || known.text(&[Key::UrlPath, Key::HttpTarget]).map(|target| without_query(target).into());
-    let url = || known.text(&[Key::UrlFull, Key::HttpUrl]).map(|url| without_credentials(without_query(url)));
-    let (place, has_route): (Option<Cow<'a, str>>, _) = match known.text(&[Key::HttpRoute, Key::UrlTemplate]) {
-        Some(route) => (Some(route.into()), true),
-        // A server knows its own address; for a client only the whole URL has the peer's.
-        None if kind == SpanKind::Server => (target().or_else(url), false),
-        None => (url().or_else(target), false),
+    let target =
+        || known.text(&[AttributeKey::UrlPath, AttributeKey::HttpTarget]).map(|target| without_query(target).into());
+    let url = || {
+        known.text(&[AttributeKey::UrlFull, AttributeKey::HttpUrl]).map(|url| without_credentials(without_query(url)))
     };
+    let (place, has_route): (Option<Cow<'a, str>>, _) =
+        match known.text(&[AttributeKey::HttpRoute, AttributeKey::UrlTemplate]) {
+            Some(route) => (Some(route.into()), true),
+            // A server knows its own address; for a client only the whole URL has the peer's.
+            None if kind == SpanKind::Server => (target().or_else(url), false),
+            None => (url().or_else(target), false),
+        };
     let op = Some(op.into());
     // A span of another kind was started manually, with the name that it should have.
     let by_hand = !matches!(kind, SpanKind::Client | SpanKind::Server);
     match place {
         Some(place) if !by_hand && !is_custom(known) => {
-            let source = if has_route || place == "/" { Source::Route } else { Source::Url };
+            let source = if has_route || place == "/" { NameSource::Route } else { NameSource::Url };
             Described { op, description: format!("{method} {place}").into(), source }
         }
-        _ => Described { op, description: name.into(), source: Source::Custom },
+        _ => Described { op, description: name.into(), source: NameSource::Custom },
     }
 }
 

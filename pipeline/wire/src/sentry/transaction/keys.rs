@@ -7,12 +7,12 @@ macro_rules! keys {
         /// An attribute that influences a transaction or a span.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[repr(u8)]
-        pub(super) enum Key {
+        pub(super) enum AttributeKey {
             $($name,)*
         }
 
         /// All keys, sorted by length.
-        const ALL: &[(&str, Key)] = &[$(($text, Key::$name),)*];
+        const ALL: &[(&str, AttributeKey)] = &[$(($text, AttributeKey::$name),)*];
     };
 }
 
@@ -89,7 +89,7 @@ const STARTS: [u8; LONGEST + 2] = {
     starts
 };
 
-impl Key {
+impl AttributeKey {
     /// The key with this text.
     pub(super) fn of(text: &str) -> Option<Self> {
         let [from, until] = *STARTS.get(text.len()..)?.first_chunk::<2>()?;
@@ -103,34 +103,34 @@ impl Key {
     pub(super) fn has_its_own_place(self) -> bool {
         matches!(
             self,
-            Key::SentryOp
-                | Key::SentryOrigin
-                | Key::SentrySource
-                | Key::SentrySegmentNameSource
-                | Key::SentrySampleRate
-                | Key::SentryCustomSpanName
-                | Key::SentryProfilerId
-                | Key::ThreadId
-                | Key::ThreadName
+            AttributeKey::SentryOp
+                | AttributeKey::SentryOrigin
+                | AttributeKey::SentrySource
+                | AttributeKey::SentrySegmentNameSource
+                | AttributeKey::SentrySampleRate
+                | AttributeKey::SentryCustomSpanName
+                | AttributeKey::SentryProfilerId
+                | AttributeKey::ThreadId
+                | AttributeKey::ThreadName
         )
     }
 }
 
 /// The values of a span's known attributes.
-pub(super) struct Known<'a> {
+pub(super) struct KnownAttributes<'a> {
     /// For each key the index of its value in `values`, from 1 on; 0 if it has none.
     places: [u8; ALL.len()],
     values: Vec<AnyValue<'a>>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> KnownAttributes<'a> {
     pub(super) fn new() -> Self {
         Self { places: [0; ALL.len()], values: Vec::with_capacity(16) }
     }
 
     /// Records an attribute. Of duplicate keys the first one counts; returns whether this is the first.
     #[inline]
-    pub(super) fn note(&mut self, key: Key, value: AnyValue<'a>) -> bool {
+    pub(super) fn note(&mut self, key: AttributeKey, value: AnyValue<'a>) -> bool {
         let place = &mut self.places[key as usize];
         let is_first = *place == 0;
         if is_first {
@@ -141,23 +141,23 @@ impl<'a> Known<'a> {
     }
 
     #[inline]
-    pub(super) fn get(&self, key: Key) -> Option<AnyValue<'a>> {
+    pub(super) fn get(&self, key: AttributeKey) -> Option<AnyValue<'a>> {
         let place = usize::from(self.places[key as usize]).checked_sub(1)?;
         self.values.get(place).copied()
     }
 
     #[inline]
-    pub(super) fn has(&self, key: Key) -> bool {
+    pub(super) fn has(&self, key: AttributeKey) -> bool {
         self.places[key as usize] > 0
     }
 
     /// The first non-empty text of these keys.
-    pub(super) fn text(&self, keys: &[Key]) -> Option<&'a str> {
+    pub(super) fn text(&self, keys: &[AttributeKey]) -> Option<&'a str> {
         keys.iter().find_map(|key| self.get(*key)?.text().filter(|text| !text.is_empty()))
     }
 
     /// The first integer of these keys.
-    pub(super) fn int(&self, keys: &[Key]) -> Option<i64> {
+    pub(super) fn int(&self, keys: &[AttributeKey]) -> Option<i64> {
         keys.iter().find_map(|key| self.get(*key)?.int())
     }
 }
@@ -170,10 +170,10 @@ mod tests {
     #[test]
     fn found_by_text() {
         for (text, key) in ALL {
-            assert_eq!(Key::of(text), Some(*key), "{text}");
-            assert_eq!(Key::of(&text[1..]), None, "{text}");
-            assert_eq!(Key::of(&format!("{text}s")), None, "{text}");
+            assert_eq!(AttributeKey::of(text), Some(*key), "{text}");
+            assert_eq!(AttributeKey::of(&text[1..]), None, "{text}");
+            assert_eq!(AttributeKey::of(&format!("{text}s")), None, "{text}");
         }
-        assert_eq!((Key::of(""), Key::of(&"x".repeat(1000))), (None, None));
+        assert_eq!((AttributeKey::of(""), AttributeKey::of(&"x".repeat(1000))), (None, None));
     }
 }

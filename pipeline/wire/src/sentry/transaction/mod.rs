@@ -30,16 +30,16 @@ use profbridge_model::{Losses, ProfilerId, Quantities, Reason, Span, Spans, Trac
 use uuid::Uuid;
 use xxhash_rust::xxh3::Xxh3;
 
-pub use describe::Source;
+pub use describe::NameSource;
 pub use notes::Notes;
 pub use resource::Resource;
 
 use crate::otlp::traces::{AnyValue, Fields};
 use describe::Described;
-use keys::{Key, Known};
+use keys::{AttributeKey, KnownAttributes};
 use limits::{MAX_DESCRIPTION_BYTES, MAX_NAME_CHARS, MAX_SPANS, MAX_TRANSACTION_BYTES, MAX_UNSHED_BYTES};
-use shed::Pieces;
-use span::Reading;
+use shed::OptionalParts;
+use span::SpanFields;
 use value::Json;
 
 use super::chunk_envelope::SDK_NAME;
@@ -56,7 +56,7 @@ pub struct Summary {
     /// Its name.
     pub name: Box<str>,
     /// The source of the name.
-    pub source: Source,
+    pub source: NameSource,
     /// Its sample rate, if known: above 0 and at most 1.
     pub sample_rate: Option<f64>,
     /// Number of spans, including the root.
@@ -80,9 +80,9 @@ pub struct Transaction<'a> {
 /// `None` if neither applies.
 pub fn op(spans: &Spans, span: &Span) -> Option<String> {
     let fields = Fields::of(spans, span);
-    let mut known = Known::new();
+    let mut known = KnownAttributes::new();
     for (key, value) in fields.attributes() {
-        if let Some(key) = Key::of(key) {
+        if let Some(key) = AttributeKey::of(key) {
             known.note(key, value);
         }
     }
@@ -93,7 +93,7 @@ pub fn op(spans: &Spans, span: &Span) -> Option<String> {
 #[derive(Debug, Default)]
 pub struct Writer {
     json: Json,
-    pieces: Pieces,
+    pieces: OptionalParts,
     order: Vec<u32>,
 }
 
@@ -162,9 +162,9 @@ pub fn root(segment: &[Span]) -> Option<&Span> {
 }
 
 /// Writes everything except the child spans.
-fn head(spans: &Spans, root: &Span, resource: &Resource, json: &mut Json, pieces: &mut Pieces) -> Summary {
+fn head(spans: &Spans, root: &Span, resource: &Resource, json: &mut Json, pieces: &mut OptionalParts) -> Summary {
     let event_id = event_id(root);
-    let mut reading = Reading::of(spans, root);
+    let mut reading = SpanFields::of(spans, root);
     json.raw("{\"event_id\":\"");
     json.display(event_id.simple());
     json.raw("\",\"type\":\"transaction\",\"platform\":\"");
@@ -210,8 +210,8 @@ fn head(spans: &Spans, root: &Span, resource: &Resource, json: &mut Json, pieces
 }
 
 /// Writes a child span and a comma.
-fn child(spans: &Spans, span: &Span, json: &mut Json, pieces: &mut Pieces) {
-    let mut reading = Reading::of(spans, span);
+fn child(spans: &Spans, span: &Span, json: &mut Json, pieces: &mut OptionalParts) {
+    let mut reading = SpanFields::of(spans, span);
     json.out.push(b'{');
     reading.ids(json);
     reading.times(json);
@@ -233,15 +233,15 @@ fn event_id(root: &Span) -> Uuid {
 
 /// The sample rate of a transaction: the value determined on the way, or else the span's own. An invalid rate is
 /// counted.
-fn sample_rate(root: &Span, known: &Known<'_>, json: &mut Json) -> Option<f64> {
+fn sample_rate(root: &Span, known: &KnownAttributes<'_>, json: &mut Json) -> Option<f64> {
     let changed = root.changes.as_deref().and_then(|changes| changes.sample_rate);
-    let said = || match known.get(Key::SentrySampleRate)? {
+    let original_rate = || match known.get(AttributeKey::SentrySampleRate)? {
         AnyValue::Double(rate) => Some(rate),
         AnyValue::Int(rate) => Some(rate as f64),
         AnyValue::Text(text) => Some(text.parse().unwrap_or(f64::NAN)),
         _ => Some(f64::NAN),
     };
-    let rate = changed.or_else(said)?;
+    let rate = changed.or_else(original_rate)?;
     let is_rate = rate > 0.0 && rate <= 1.0;
     json.notes.invalid_values += u64::from(!is_rate);
     is_rate.then_some(rate)

@@ -7,11 +7,11 @@ use super::limits::{
     MAX_DIST_BYTES, MAX_RELEASE_BYTES, MAX_TAG_KEY, MAX_TAG_VALUE, MAX_TAGS, MAX_TEXT_BYTES, MAX_TRANSACTION_BYTES,
 };
 use super::notes::Notes;
-use super::value::{Json, Names};
+use super::value::{Json, UniqueKeys};
 use crate::otlp::traces::{AnyValue, read};
 use crate::sentry::about::About;
 use crate::sentry::chunk::limits::MAX_ENVIRONMENT;
-use crate::sentry::{Told, platform};
+use crate::sentry::{ResourceAttributes, platform};
 
 /// Keys that Sentry does not accept as tags, because it has fields for them (Sentry documentation, "Customize Tags").
 const NO_TAGS: [&str; 5] = ["release", "dist", "environment", "server_name", "user"];
@@ -95,14 +95,14 @@ const CONTEXTS: &[(&str, &[Member])] = &[
 impl Resource {
     /// Prepares a resource of a batch. `environment` is the default for processes without one.
     pub fn of(spans: &Spans, resource: &SpanResource, environment: &str) -> Self {
-        let told = Told::of_resource(spans, resource);
-        let About { release, environment, .. } = About::of(&told, environment);
+        let attributes = ResourceAttributes::of_resource(spans, resource);
+        let About { release, environment, .. } = About::of(&attributes, environment);
         let mut json = Json::default();
         let release = release.and_then(|text| valid(text, is_release, &mut json.notes));
         let environment = valid(environment, is_environment, &mut json.notes);
-        let dist = told.attribute("sentry.dist").and_then(|text| valid(text, is_dist, &mut json.notes));
+        let dist = attributes.attribute("sentry.dist").and_then(|text| valid(text, is_dist, &mut json.notes));
         let added = resource.added.iter().map(|(key, value)| (&**key, AnyValue::Text(value)));
-        let mut names = Names::default();
+        let mut names = UniqueKeys::default();
         let attributes: Vec<(&str, AnyValue<'_>)> =
             read::resource_attributes(spans, resource).chain(added).filter(|(key, _)| names.is_new(key)).collect();
         let text = |key: &str| {
@@ -115,21 +115,21 @@ impl Resource {
             (",\"dist\":", dist.as_deref()),
             (",\"environment\":", environment.as_deref()),
         ];
-        for (before, said) in members {
-            if let Some(said) = said {
-                json.string(before, said, MAX_TEXT_BYTES);
+        for (before, text) in members {
+            if let Some(text) = text {
+                json.string(before, text, MAX_TEXT_BYTES);
             }
         }
         tags(&attributes, &mut json);
         let top = std::mem::take(&mut json.out);
         for (name, members) in CONTEXTS {
-            let mut said =
+            let mut present =
                 members.iter().filter_map(|(member, keys)| Some((member, keys.iter().find_map(|key| text(key))?)));
-            let Some(first) = said.next() else { continue };
+            let Some(first) = present.next() else { continue };
             json.raw(",\"");
             json.raw(name);
             json.raw("\":{");
-            for (member, value) in std::iter::once(first).chain(said) {
+            for (member, value) in std::iter::once(first).chain(present) {
                 json.out.push(b'"');
                 json.raw(member);
                 json.string("\":", value, MAX_TEXT_BYTES);

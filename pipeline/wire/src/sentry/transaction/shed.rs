@@ -4,7 +4,7 @@ use super::value::Json;
 
 /// An optional part of the JSON.
 #[derive(Debug, Clone, Copy)]
-struct Piece {
+struct OptionalPart {
     start: usize,
     len: usize,
 }
@@ -12,14 +12,14 @@ struct Piece {
 /// The optional parts of the JSON: a span's attributes, its links, a resource, a request. Without them the rest is
 /// still valid JSON.
 #[derive(Debug, Default)]
-pub(super) struct Pieces {
+pub(super) struct OptionalParts {
     /// In the order of their positions.
-    all: Vec<Piece>,
+    all: Vec<OptionalPart>,
     /// Total length, in bytes.
     bytes: usize,
 }
 
-impl Pieces {
+impl OptionalParts {
     /// Forgets all parts.
     pub(super) fn clear(&mut self) {
         self.all.clear();
@@ -37,7 +37,7 @@ impl Pieces {
         write(json);
         let len = json.out.len() - start;
         if len > 0 {
-            self.all.push(Piece { start, len });
+            self.all.push(OptionalPart { start, len });
             self.bytes += len;
         }
     }
@@ -99,7 +99,7 @@ mod tests {
         /// rule: event-schema#event-spans
         #[test]
         fn the_largest_go(parts in prop::collection::vec((0..6_usize, any::<bool>()), 0..20), limit in 0..60_usize) {
-            let (mut json, mut pieces) = (Json::default(), Pieces::default());
+            let (mut json, mut pieces) = (Json::default(), OptionalParts::default());
             for (number, (len, is_piece)) in parts.iter().enumerate() {
                 let text = char::from(b'a' + number as u8).to_string().repeat(*len);
                 if *is_piece {

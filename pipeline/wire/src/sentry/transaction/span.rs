@@ -6,11 +6,11 @@ use profbridge_model::{ProfilerId, Span, SpanId, SpanKind, Spans, TraceId};
 use uuid::Uuid;
 
 use super::describe::Described;
-use super::keys::{Key, Known};
+use super::keys::{AttributeKey, KnownAttributes};
 use super::limits::{MAX_EVENTS, MAX_TEXT_BYTES, MAX_TRANSACTION_BYTES};
-use super::shed::Pieces;
+use super::shed::OptionalParts;
 use super::status;
-use super::value::{Json, Names};
+use super::value::{Json, UniqueKeys};
 use crate::otlp::traces::{AnyValue, Event, Fields, read};
 
 /// The origin of a span. Sentry's own OTLP endpoint uses the same value (Sentry developer documentation, "Trace
@@ -18,24 +18,24 @@ use crate::otlp::traces::{AnyValue, Event, Fields, read};
 const ORIGIN: &str = "auto.otlp.spans";
 
 /// A span that is being written.
-pub(super) struct Reading<'a> {
+pub(super) struct SpanFields<'a> {
     pub(super) span: &'a Span,
     pub(super) fields: Fields<'a>,
-    pub(super) known: Known<'a>,
+    pub(super) known: KnownAttributes<'a>,
 }
 
 /// The thread of a span, and the profiler that sampled it.
 #[derive(Default)]
-struct Thread<'a> {
+struct SpanThread<'a> {
     profiler_id: Option<ProfilerId>,
     id: Option<Cow<'a, str>>,
     name: Option<&'a str>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> SpanFields<'a> {
     /// A span of a batch. Its known attributes are available after its data has been written.
     pub(super) fn of(spans: &'a Spans, span: &'a Span) -> Self {
-        Self { span, fields: Fields::of(spans, span), known: Known::new() }
+        Self { span, fields: Fields::of(spans, span), known: KnownAttributes::new() }
     }
 
     /// Writes `"trace_id":…,"span_id":…,"parent_span_id":…`.
@@ -61,7 +61,7 @@ impl<'a> Reading<'a> {
 
     /// Writes `,"data":{…}` and `,"links":[…]`, and collects the known attributes. The optional parts are recorded in
     /// `pieces`. Returns the profiler that the data names.
-    pub(super) fn data(&mut self, spans: &'a Spans, json: &mut Json, pieces: &mut Pieces) -> Option<ProfilerId> {
+    pub(super) fn data(&mut self, spans: &'a Spans, json: &mut Json, pieces: &mut OptionalParts) -> Option<ProfilerId> {
         json.raw(",\"data\":{");
         pieces.write(json, |json| self.attributes(spans, json));
         let thread = self.thread(json);
@@ -90,7 +90,7 @@ impl<'a> Reading<'a> {
             json.string(",\"op\":", op, MAX_TEXT_BYTES);
         }
         json.raw(",\"status\":\"");
-        json.raw(status::of(&self.fields, &self.known));
+        json.raw(status::sentry_status(&self.fields, &self.known));
         json.out.push(b'"');
         json.raw(",\"origin\":\"");
         json.raw(self.origin());
@@ -103,18 +103,19 @@ impl<'a> Reading<'a> {
     }
 
     fn origin(&self) -> &'a str {
-        let said = self.known.text(&[Key::SentryOrigin]).filter(|text| text.len() <= MAX_TEXT_BYTES);
+        let origin = self.known.text(&[AttributeKey::SentryOrigin]).filter(|text| text.len() <= MAX_TEXT_BYTES);
         // Words separated by dots (Sentry developer documentation, "Trace Origin"), which need no escapes in JSON.
-        said.filter(|text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte)))
+        origin
+            .filter(|text| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._".contains(&byte)))
             .unwrap_or(ORIGIN)
     }
 
     /// Writes `"KEY":VALUE,` for each attribute and the other data of the span.
     fn attributes(&mut self, spans: &'a Spans, json: &mut Json) {
         json.full = json.out.len().saturating_add(MAX_TRANSACTION_BYTES);
-        let mut names = Names::default();
+        let mut names = UniqueKeys::default();
         for (key, value) in self.fields.attributes() {
-            let known = Key::of(key);
+            let known = AttributeKey::of(key);
             let is_new = match known {
                 Some(known) => self.known.note(known, value) && !known.has_its_own_place(),
                 None => names.is_new(key),
@@ -147,7 +148,7 @@ impl<'a> Reading<'a> {
             }
         }
         if let (Some(code), None) =
-            (self.known.int(&[Key::HttpStatusCode]), self.known.get(Key::HttpResponseStatusCode))
+            (self.known.int(&[AttributeKey::HttpStatusCode]), self.known.get(AttributeKey::HttpResponseStatusCode))
         {
             json.member("http.response.status_code", AnyValue::Int(code), 0);
         }
@@ -157,19 +158,20 @@ impl<'a> Reading<'a> {
     }
 
     /// The span's thread: determined on the way, or else from the span's own attributes.
-    fn thread(&self, json: &mut Json) -> Thread<'a> {
+    fn thread(&self, json: &mut Json) -> SpanThread<'a> {
         let changes = self.span.changes.as_deref();
         if let Some(link) = changes.and_then(|changes| changes.profiler.as_ref()) {
             let id = link.thread_id.as_deref().map(Into::into);
-            return Thread { profiler_id: Some(link.profiler_id), id, name: link.thread_name.as_deref() };
+            return SpanThread { profiler_id: Some(link.profiler_id), id, name: link.thread_name.as_deref() };
         }
-        let mut thread = Thread::default();
-        if let Some(said) = self.known.get(Key::SentryProfilerId) {
-            thread.profiler_id = said.text().and_then(|text| Uuid::try_parse(text).ok()).map(ProfilerId::from_uuid);
+        let mut thread = SpanThread::default();
+        if let Some(profiler_id) = self.known.get(AttributeKey::SentryProfilerId) {
+            thread.profiler_id =
+                profiler_id.text().and_then(|text| Uuid::try_parse(text).ok()).map(ProfilerId::from_uuid);
             json.notes.invalid_values += u64::from(thread.profiler_id.is_none());
         }
         // A string, like the keys of a chunk's threads, whatever the type in OTLP.
-        thread.id = match self.known.get(Key::ThreadId) {
+        thread.id = match self.known.get(AttributeKey::ThreadId) {
             Some(AnyValue::Int(id)) => Some(id.to_string().into()),
             Some(AnyValue::Text(id)) => Some(id.into()),
             Some(_) => {
@@ -178,7 +180,7 @@ impl<'a> Reading<'a> {
             }
             None => None,
         };
-        thread.name = self.known.text(&[Key::ThreadName]);
+        thread.name = self.known.text(&[AttributeKey::ThreadName]);
         thread
     }
 }
@@ -234,7 +236,7 @@ fn links(fields: &Fields<'_>, json: &mut Json) {
 
 /// Writes `,"attributes":{…}` if there are attributes.
 fn attributes_of<'a>(attributes: impl Iterator<Item = (&'a str, AnyValue<'a>)>, json: &mut Json) {
-    let mut names = Names::default();
+    let mut names = UniqueKeys::default();
     let mut open = false;
     for (key, value) in attributes {
         if !names.is_new(key) {

@@ -6,7 +6,7 @@
 //! or else the HTTP or gRPC code in its attributes, or else it is an internal error. If the status is unset, the
 //! attributes decide; without them it is ok.
 
-use super::keys::{Key, Known};
+use super::keys::{AttributeKey, KnownAttributes};
 use crate::otlp::traces::Fields;
 
 /// The statuses, indexed by gRPC's numbers (grpc/grpc `doc/statuscodes.md`).
@@ -34,27 +34,27 @@ const OK: &str = OF_GRPC[0];
 const INTERNAL_ERROR: &str = "internal_error";
 
 /// The status of a span.
-pub(super) fn of(fields: &Fields<'_>, known: &Known<'_>) -> &'static str {
+pub(super) fn sentry_status(fields: &Fields<'_>, known: &KnownAttributes<'_>) -> &'static str {
     match fields.status_code {
         1 => OK,
         2 => {
-            let said = OF_GRPC[1..].iter().copied().find(|status| *status == fields.status_message);
-            said.or_else(|| of_codes(known).filter(|status| *status != OK)).unwrap_or(INTERNAL_ERROR)
+            let known_status = OF_GRPC[1..].iter().copied().find(|status| *status == fields.status_message);
+            known_status.or_else(|| of_codes(known).filter(|status| *status != OK)).unwrap_or(INTERNAL_ERROR)
         }
         _ => of_codes(known).unwrap_or(OK),
     }
 }
 
 /// The status for the response code in the attributes.
-fn of_codes(known: &Known<'_>) -> Option<&'static str> {
-    if let Some(code) = known.int(&[Key::HttpResponseStatusCode, Key::HttpStatusCode]) {
+fn of_codes(known: &KnownAttributes<'_>) -> Option<&'static str> {
+    if let Some(code) = known.int(&[AttributeKey::HttpResponseStatusCode, AttributeKey::HttpStatusCode]) {
         return Some(of_http(code));
     }
-    if let Some(code) = known.int(&[Key::RpcGrpcStatusCode]) {
+    if let Some(code) = known.int(&[AttributeKey::RpcGrpcStatusCode]) {
         return Some(usize::try_from(code).ok().and_then(|code| OF_GRPC.get(code)).copied().unwrap_or("unknown"));
     }
     // The newer attribute has the name of the code, specific to each protocol.
-    let name = known.text(&[Key::RpcResponseStatusCode])?;
+    let name = known.text(&[AttributeKey::RpcResponseStatusCode])?;
     OF_GRPC.iter().copied().find(|status| match *status {
         INTERNAL_ERROR => name == "INTERNAL",
         status => name.eq_ignore_ascii_case(status),

@@ -143,7 +143,7 @@ impl Json {
             }
             AnyValue::KeyValueList(list) => {
                 self.out.push(b'{');
-                let mut names = Names::default();
+                let mut names = UniqueKeys::default();
                 for (key, value) in list {
                     if names.is_new(key) {
                         self.member(key, value, depth + 1);
@@ -182,13 +182,13 @@ impl Json {
 
 /// The keys of an object so far: duplicate keys are not allowed.
 #[derive(Default)]
-pub(super) struct Names<'a> {
+pub(super) struct UniqueKeys<'a> {
     few: Vec<&'a str>,
     many: HashTable<&'a str>,
     hasher: DefaultHashBuilder,
 }
 
-impl<'a> Names<'a> {
+impl<'a> UniqueKeys<'a> {
     /// Up to this many keys are compared one by one.
     const FEW: usize = 32;
 

@@ -6,16 +6,16 @@ use profbridge_model::whole_chunk::CHUNK_SAMPLES;
 use profbridge_model::{Builder, LinkId};
 use uuid::Uuid;
 
-use super::companion::{Companion, Contexts};
+use super::companion::{Companion, CompanionContexts};
 use super::device::{self, Device};
-use super::model::{Profile, Sample, Transaction};
+use super::model::{V1Profile, V1Sample, V1Transaction};
 use super::number::Whole;
 use super::{Read, measurements, rules};
-use crate::sentry::sampled::model::Frame;
+use crate::sentry::sampled::model::FrameJson;
 use crate::sentry::sampled::text::Text;
-use crate::sentry::sampled::{Images, Observation, Process, ProfileError, Stacks, ThreadIds, finish};
+use crate::sentry::sampled::{Images, OriginalProcess, ProfileError, Stacks, ThreadIds, TimedSample, finish};
 
-pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Result<Read, ProfileError> {
+pub(super) fn build(mut profile: V1Profile<'_>, companion: &Companion<'_>) -> Result<Read, ProfileError> {
     let id = uuid("event_id", &profile.event_id)?;
     let device = Device::read(&profile.device)?;
     device::check(&profile, &device)?;
@@ -30,7 +30,7 @@ pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Resu
     let frames = frames(&mut profile, device.architecture.as_str());
     let data = &profile.profile;
     let all = data.samples.len();
-    let mut samples: Vec<Sample> = data.samples.iter().flatten().copied().collect();
+    let mut samples: Vec<V1Sample> = data.samples.iter().flatten().copied().collect();
     let frames_of = |stack: u64| {
         let stack = usize::try_from(stack).ok().filter(|&stack| stack < data.stacks.len());
         stack.map(|stack| data.stacks.at(stack).len())
@@ -50,21 +50,21 @@ pub(super) fn build(mut profile: Profile<'_>, companion: &Companion<'_>) -> Resu
     let (first, last) = samples.range();
 
     let mut builder = Builder::new();
-    let told = &companion.transaction;
+    let sent = &companion.transaction;
     let or = |first: &'_ Option<Text<'_>>, second: &'_ Option<Text<'_>>| {
         let first = Text::of(first);
         if first.is_empty() { Text::of(second).to_owned() } else { first.to_owned() }
     };
-    let release = or(&profile.release, &told.release);
-    let (environment, dist) = (or(&told.environment, &profile.environment), or(&told.dist, &profile.dist));
-    let name = or(&told.name, &Some(transaction.name.clone()));
+    let release = or(&profile.release, &sent.release);
+    let (environment, dist) = (or(&sent.environment, &profile.environment), or(&sent.dist, &profile.dist));
+    let name = or(&sent.name, &Some(transaction.name.clone()));
     let mut attributes = device::attributes(&profile, &device);
     if !dist.is_empty() {
         attributes.push(("sentry.dist", dist.as_str().into()));
     }
-    let process = Process { profiler_id: id, platform, release: &release, environment: &environment };
+    let process = OriginalProcess { profiler_id: id, platform, release: &release, environment: &environment };
     process.write(&mut builder, &attributes);
-    let sdk = told.sdk.as_ref();
+    let sdk = sent.sdk.as_ref();
     builder.scope(sdk.map_or("", |sdk| Text::of(&sdk.name)), sdk.map_or("", |sdk| Text::of(&sdk.version)));
     let sample_type = builder.value_type("wall", "nanoseconds");
     builder.profile(profbridge_model::Profile {
@@ -116,7 +116,7 @@ struct Ids {
 }
 
 impl Ids {
-    fn read(transaction: &Transaction<'_>) -> Result<Self, ProfileError> {
+    fn read(transaction: &V1Transaction<'_>) -> Result<Self, ProfileError> {
         let ids = Self {
             transaction: uuid("transaction.id", &transaction.id)?,
             trace: uuid("transaction.trace_id", &transaction.trace_id)?,
@@ -136,16 +136,16 @@ impl Ids {
 }
 
 /// The link to the transaction's span; `None` if its id is unknown.
-fn link(builder: &mut Builder, ids: &Ids, profile: &Profile<'_>, companion: &Companion<'_>) -> Option<LinkId> {
-    let own = Contexts::span_id(&profile.contexts);
-    let text = if own.is_empty() { Contexts::span_id(&companion.transaction.contexts) } else { own };
+fn link(builder: &mut Builder, ids: &Ids, profile: &V1Profile<'_>, companion: &Companion<'_>) -> Option<LinkId> {
+    let own = CompanionContexts::span_id(&profile.contexts);
+    let text = if own.is_empty() { CompanionContexts::span_id(&companion.transaction.contexts) } else { own };
     let is_hex = text.len() == 16 && text.bytes().all(|digit| digit.is_ascii_hexdigit());
     let span = u64::from_str_radix(text, 16).ok().filter(|&span| is_hex && span != 0)?;
     builder.link(ids.trace.into_bytes(), span.to_be_bytes())
 }
 
 /// The frames. Apple's pointer authentication codes are removed from addresses, as Relay does.
-fn frames<'a>(profile: &mut Profile<'a>, architecture: &str) -> Vec<Frame<'a>> {
+fn frames<'a>(profile: &mut V1Profile<'a>, architecture: &str) -> Vec<FrameJson<'a>> {
     const ADDRESS: u64 = 0xf_ffff_ffff;
     let is_signed = profile.platform.as_str() == "cocoa" && matches!(architecture, "arm64" | "arm64e");
     let frames = std::mem::take(&mut profile.profile.frames).0.into_iter().map(Option::unwrap_or_default);
@@ -165,9 +165,9 @@ struct ThreadNames {
 }
 
 impl ThreadNames {
-    fn of(samples: &[Sample]) -> Self {
+    fn of(samples: &[V1Sample]) -> Self {
         let (mut index, mut texts) = (HashMap::default(), Vec::new());
-        for &Sample { thread_id: Whole(thread), .. } in samples {
+        for &V1Sample { thread_id: Whole(thread), .. } in samples {
             index.entry(thread).or_insert_with(|| {
                 texts.push(thread.to_string());
                 (texts.len() - 1) as u32
@@ -183,10 +183,10 @@ impl ThreadNames {
     /// The samples with absolute times and with the numbers of `threads`.
     fn observations<'a>(
         &'a self,
-        samples: &[Sample],
+        samples: &[V1Sample],
         start: u64,
         threads: &mut ThreadIds<'a>,
-    ) -> Result<Vec<Observation>, ProfileError> {
+    ) -> Result<Vec<TimedSample>, ProfileError> {
         for text in &self.texts {
             threads.number(Text::from(&**text));
         }
@@ -198,7 +198,7 @@ impl ThreadNames {
             };
             // Cannot fail: the stack exists, and the thread is from these samples.
             let stack = u32::try_from(sample.stack_id.0).unwrap_or(u32::MAX);
-            all.push(Observation { time, stack, thread: self.number(sample.thread_id.0).unwrap_or_default() });
+            all.push(TimedSample { time, stack, thread: self.number(sample.thread_id.0).unwrap_or_default() });
         }
         Ok(all)
     }

@@ -12,20 +12,20 @@ pub struct Companion<'a> {
     /// Whether the transaction exists. Its content is only known if it is valid JSON.
     is_there: bool,
     sampled: Option<bool>,
-    pub(super) transaction: Transaction<'a>,
+    pub(super) transaction: CompanionTransaction<'a>,
 }
 
 /// The keys of the transaction that Relay uses.
 #[derive(Debug, Default, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct Transaction<'a> {
+pub(super) struct CompanionTransaction<'a> {
     pub(super) sdk: Option<Sdk<'a>>,
     pub(super) release: Option<Text<'a>>,
     pub(super) environment: Option<Text<'a>>,
     pub(super) dist: Option<Text<'a>>,
     #[serde(rename = "transaction")]
     pub(super) name: Option<Text<'a>>,
-    pub(super) contexts: Option<Contexts<'a>>,
+    pub(super) contexts: Option<CompanionContexts<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,18 +36,18 @@ pub(super) struct Sdk<'a> {
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Contexts<'a> {
+pub(super) struct CompanionContexts<'a> {
     #[serde(borrow)]
-    pub(super) trace: Option<Trace<'a>>,
+    pub(super) trace: Option<CompanionTrace<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct Trace<'a> {
+pub(super) struct CompanionTrace<'a> {
     #[serde(borrow)]
     pub(super) span_id: Option<Text<'a>>,
 }
 
-impl Contexts<'_> {
+impl CompanionContexts<'_> {
     /// The id of the transaction's span; empty if unknown.
     pub(super) fn span_id(contexts: &Option<Self>) -> &str {
         let trace = contexts.as_ref().and_then(|contexts| contexts.trace.as_ref());

@@ -4,7 +4,7 @@
 use profbridge_model::builder::Any;
 use serde_json::value::RawValue;
 
-use super::model::{MAX_KEYS, Profile};
+use super::model::{MAX_KEYS, V1Profile};
 use crate::sentry::sampled::ProfileError;
 use crate::sentry::sampled::text::{Entries, Text};
 
@@ -15,10 +15,10 @@ const MAX_VALUE: usize = 4096;
 pub(super) struct Device<'a> {
     pub(super) architecture: Text<'a>,
     /// The other keys: attribute name, and value as text or as raw JSON.
-    others: Vec<(String, Value<'a>)>,
+    others: Vec<(String, DeviceValue<'a>)>,
 }
 
-enum Value<'a> {
+enum DeviceValue<'a> {
     Text(Text<'a>),
     Bool(bool),
     Json(&'a str),
@@ -40,19 +40,19 @@ impl<'a> Device<'a> {
                 "architecture" => architecture = Some(serde_json::from_str(raw).map_err(wrong)?),
                 "locale" | "manufacturer" | "model" => {
                     if let Some(text) = serde_json::from_str::<Option<Text<'a>>>(raw).map_err(wrong)? {
-                        others.push((attribute(key), Value::Text(text)));
+                        others.push((attribute(key), DeviceValue::Text(text)));
                     }
                 }
                 "is_emulator" => {
                     if let Some(flag) = serde_json::from_str::<Option<bool>>(raw).map_err(wrong)? {
-                        others.push((attribute(key), Value::Bool(flag)));
+                        others.push((attribute(key), DeviceValue::Bool(flag)));
                     }
                 }
                 // Relay reads no lists and objects, and they are not kept as attributes.
                 _ if raw.len() > MAX_VALUE || key.len() > 64 || matches!(raw.as_bytes()[0], b'[' | b'{' | b'n') => {}
                 _ => match serde_json::from_str(raw) {
-                    Ok(text) => others.push((attribute(key), Value::Text(text))),
-                    Err(_) => others.push((attribute(key), Value::Json(raw))),
+                    Ok(text) => others.push((attribute(key), DeviceValue::Text(text))),
+                    Err(_) => others.push((attribute(key), DeviceValue::Json(raw))),
                 },
             }
         }
@@ -81,7 +81,7 @@ fn attribute(key: &str) -> String {
 /// # Errors
 ///
 /// A key is missing.
-pub(super) fn check(profile: &Profile<'_>, device: &Device<'_>) -> Result<(), ProfileError> {
+pub(super) fn check(profile: &V1Profile<'_>, device: &Device<'_>) -> Result<(), ProfileError> {
     if profile.platform.as_str() == "cocoa" && !(profile.os.build_number.is_some() && device.is_complete()) {
         let rule = "a profile of cocoa needs os.build_number and is_emulator, locale, manufacturer and model \
              (profiling_invalid_profile_metadata)";
@@ -91,7 +91,7 @@ pub(super) fn check(profile: &Profile<'_>, device: &Device<'_>) -> Result<(), Pr
 }
 
 /// The attributes of the resource.
-pub(super) fn attributes<'b>(profile: &'b Profile<'_>, device: &'b Device<'_>) -> Vec<(&'b str, Any<'b>)> {
+pub(super) fn attributes<'b>(profile: &'b V1Profile<'_>, device: &'b Device<'_>) -> Vec<(&'b str, Any<'b>)> {
     let architecture = device.architecture.as_str();
     let known = host_arch(architecture);
     let mut all: Vec<(&str, Any<'_>)> = vec![("host.arch", known.into())];
@@ -114,9 +114,9 @@ pub(super) fn attributes<'b>(profile: &'b Profile<'_>, device: &'b Device<'_>) -
             continue;
         }
         let value = match value {
-            Value::Text(text) => text.as_str().into(),
-            Value::Bool(flag) => Any::Bool(*flag),
-            Value::Json(json) => match (json.parse(), json.parse()) {
+            DeviceValue::Text(text) => text.as_str().into(),
+            DeviceValue::Bool(flag) => Any::Bool(*flag),
+            DeviceValue::Json(json) => match (json.parse(), json.parse()) {
                 (Ok(number), _) => Any::Int(number),
                 (_, Ok(flag)) => Any::Bool(flag),
                 _ => (*json).into(),

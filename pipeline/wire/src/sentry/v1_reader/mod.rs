@@ -68,7 +68,7 @@ const VERSION: &str = "1";
 /// The first broken rule and its location.
 pub fn read(payload: &[u8], companion: &Companion<'_>) -> Result<Read, ProfileError> {
     let payload = text_of(payload)?;
-    let profile: model::Profile<'_> =
+    let profile: model::V1Profile<'_> =
         serde_json::from_str(payload).map_err(|error| unreadable(payload, VERSION, &error))?;
     check_version(profile.version.as_str(), VERSION)?;
     if !companion.is_complete() {

@@ -3,10 +3,10 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::companion::Contexts;
+use super::companion::CompanionContexts;
 use super::number::Whole;
 use crate::sentry::sampled::measurements::MAX_MEASUREMENTS;
-use crate::sentry::sampled::model::{Frame, Thread};
+use crate::sentry::sampled::model::{FrameJson, ThreadJson};
 use crate::sentry::sampled::text::{Entries, List, Stacks, Text};
 use crate::sentry::sampled::{MAX_ENTRIES, MAX_FRAMES, MAX_STACKS};
 use crate::sentry::timestamp::Timestamp;
@@ -16,7 +16,7 @@ pub(super) const MAX_KEYS: usize = 256;
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct Profile<'a> {
+pub(super) struct V1Profile<'a> {
     pub(super) version: Text<'a>,
     #[serde(alias = "profile_id")]
     pub(super) event_id: Text<'a>,
@@ -27,13 +27,13 @@ pub(super) struct Profile<'a> {
     pub(super) dist: Option<Text<'a>>,
     pub(super) device: Entries<'a, &'a RawValue, MAX_KEYS>,
     pub(super) os: Os<'a>,
-    pub(super) runtime: Option<Runtime<'a>>,
-    pub(super) transaction: Option<Transaction<'a>>,
-    pub(super) transactions: Option<List<Option<Transaction<'a>>, MAX_ENTRIES>>,
-    pub(super) contexts: Option<Contexts<'a>>,
+    pub(super) runtime: Option<V1Runtime<'a>>,
+    pub(super) transaction: Option<V1Transaction<'a>>,
+    pub(super) transactions: Option<List<Option<V1Transaction<'a>>, MAX_ENTRIES>>,
+    pub(super) contexts: Option<CompanionContexts<'a>>,
     pub(super) measurements: Option<Entries<'a, Measurement<'a>, MAX_MEASUREMENTS>>,
-    pub(super) debug_meta: Option<DebugMeta<'a>>,
-    pub(super) profile: Data<'a>,
+    pub(super) debug_meta: Option<V1ImagesJson<'a>>,
+    pub(super) profile: V1SamplesJson<'a>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,14 +46,14 @@ pub(super) struct Os<'a> {
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct Runtime<'a> {
+pub(super) struct V1Runtime<'a> {
     pub(super) name: Text<'a>,
     pub(super) version: Text<'a>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct Transaction<'a> {
+pub(super) struct V1Transaction<'a> {
     pub(super) id: Text<'a>,
     pub(super) name: Text<'a>,
     pub(super) trace_id: Text<'a>,
@@ -80,23 +80,23 @@ pub(super) struct Measured<'a> {
 }
 
 #[derive(Debug, Deserialize)]
-pub(super) struct DebugMeta<'a> {
+pub(super) struct V1ImagesJson<'a> {
     #[serde(borrow)]
     pub(super) images: List<Option<&'a RawValue>, MAX_ENTRIES>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(bound(deserialize = "'de: 'a"))]
-pub(super) struct Data<'a> {
-    pub(super) samples: Vec<Option<Sample>>,
+pub(super) struct V1SamplesJson<'a> {
+    pub(super) samples: Vec<Option<V1Sample>>,
     pub(super) stacks: Stacks<MAX_STACKS, true>,
-    pub(super) frames: List<Option<Frame<'a>>, MAX_FRAMES>,
-    pub(super) thread_metadata: Option<Entries<'a, Thread<'a>, MAX_ENTRIES>>,
+    pub(super) frames: List<Option<FrameJson<'a>>, MAX_FRAMES>,
+    pub(super) thread_metadata: Option<Entries<'a, ThreadJson<'a>, MAX_ENTRIES>>,
 }
 
 /// A sample. A `null` instead takes five bytes of JSON for 32 in memory.
 #[derive(Debug, Clone, Copy, Deserialize)]
-pub(super) struct Sample {
+pub(super) struct V1Sample {
     pub(super) stack_id: Whole,
     pub(super) thread_id: Whole,
     pub(super) elapsed_since_start_ns: Whole,

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::model::{Sample, Transaction};
+use super::model::{V1Sample, V1Transaction};
 use super::number::Whole;
 use crate::sentry::sampled::ProfileError;
 
@@ -16,8 +16,8 @@ const MAX_NANOS: u64 = 30_000_000_000;
 ///
 /// No sample is left, a stack is missing, or the last sample was taken too late.
 pub(super) fn apply(
-    samples: &mut Vec<Sample>,
-    transaction: &Transaction<'_>,
+    samples: &mut Vec<V1Sample>,
+    transaction: &V1Transaction<'_>,
     frames_of: impl Fn(u64) -> Option<usize>,
 ) -> Result<(), ProfileError> {
     let nanos = |number: Option<Whole>| number.unwrap_or_default().0;
@@ -45,7 +45,7 @@ pub(super) fn apply(
 
 /// Drops each thread's samples before its first and after its last one with frames, in the order of the list. A missing
 /// stack counts as one without frames.
-fn leave_out_idle_ends(samples: &mut Vec<Sample>, frames_of: &impl Fn(u64) -> Option<usize>) {
+fn leave_out_idle_ends(samples: &mut Vec<V1Sample>, frames_of: &impl Fn(u64) -> Option<usize>) {
     let mut active: HashMap<u64, (usize, usize)> = HashMap::default();
     for (at, sample) in samples.iter().enumerate() {
         if frames_of(sample.stack_id.0).is_some_and(|frames| frames > 0) {
@@ -60,7 +60,7 @@ fn leave_out_idle_ends(samples: &mut Vec<Sample>, frames_of: &impl Fn(u64) -> Op
 }
 
 /// Drops the only sample of a thread: it has no duration.
-fn leave_out_lone(samples: &mut Vec<Sample>) {
+fn leave_out_lone(samples: &mut Vec<V1Sample>) {
     let mut counts: HashMap<u64, u64> = HashMap::default();
     for sample in samples.iter() {
         *counts.entry(sample.thread_id.0).or_default() += 1;

@@ -5,7 +5,7 @@ use profbridge_wire::otlp::{DecodeError, Limits};
 use proptest::prelude::*;
 use prost::Message as _;
 
-use crate::arbitrary::requests;
+use crate::otlp::arbitrary::requests;
 
 use super::text::{Style, request};
 

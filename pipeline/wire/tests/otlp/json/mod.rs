@@ -5,6 +5,7 @@ mod spans;
 mod text;
 
 use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, any_value};
 use opentelemetry_proto::tonic::profiles::v1development as proto;
 use profbridge_wire::otlp::json::{self, Message};
@@ -13,9 +14,9 @@ use proptest::prelude::*;
 use prost::Message as _;
 use serde_json::{Value, json};
 
-use crate::arbitrary::requests;
-use crate::oracle::{canonical, to_prost};
-use crate::scramble::{REQUEST, Random, scramble};
+use crate::otlp::arbitrary::requests;
+use crate::otlp::oracle::{canonical, to_prost};
+use crate::scramble::{OTLP, Random, scramble};
 use text::Style;
 
 fn read(message: Message, text: &str) -> Result<Vec<u8>, String> {
@@ -59,17 +60,17 @@ proptest! {
         let expected = through_text(text::request(&mut Style::canonical(), &request));
         let canonical = request.encode_to_vec();
         prop_assert_eq!(&written(Message::ProfilesRequest, &canonical), &expected);
-        let scrambled = scramble(&canonical, &REQUEST, &mut Random::new(seed));
+        let scrambled = scramble(&canonical, &OTLP, &mut Random::new(seed));
         prop_assert_eq!(written(Message::ProfilesRequest, &scrambled), expected);
     }
 
     /// Guarantees: spans are read and written in the same way.
     /// rule: otlp#json-ids, otlp#json-enums
     #[test]
-    fn traces(request in spans::requests(), seed: u64) {
+    fn traces(request in crate::traces::arbitrary::requests(), seed: u64) {
         let text = spans::request(&mut Style::any(seed), &request).to_string();
         let protobuf = read(Message::TracesRequest, &text).unwrap();
-        prop_assert_eq!(&spans::Request::decode(&*protobuf).unwrap(), &request);
+        prop_assert_eq!(&ExportTraceServiceRequest::decode(&*protobuf).unwrap(), &request);
         let expected = through_text(spans::request(&mut Style::canonical(), &request));
         prop_assert_eq!(written(Message::TracesRequest, &protobuf), expected);
     }

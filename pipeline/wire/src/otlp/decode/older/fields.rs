@@ -10,7 +10,7 @@
 
 use self::To::*;
 use super::super::super::error::{Fault, Result};
-use super::super::super::reader::{FIXED64, LEN, Reader, VARINT};
+use super::super::super::reader::{FIXED64, LEN, ProtobufReader, VARINT};
 
 /// The known fields of a message: number, name, and conversion. Other fields are skipped.
 pub(super) type Fields = &'static [(u32, &'static str, To)];
@@ -320,11 +320,11 @@ pub(super) struct Wire<'a> {
     /// Offset of its value in the request.
     position: usize,
     number: u64,
-    message: Reader<'a>,
+    message: ProtobufReader<'a>,
 }
 
 impl<'a> Wire<'a> {
-    fn read(reader: &mut Reader<'a>, key: u32) -> Result<Self> {
+    fn read(reader: &mut ProtobufReader<'a>, key: u32) -> Result<Self> {
         let mut wire = Self { key, position: reader.position(), number: 0, message: *reader };
         match key & 7 {
             VARINT => wire.number = reader.varint()?,
@@ -356,7 +356,7 @@ impl<'a> Wire<'a> {
     }
 
     /// The value as a message, a string or bytes.
-    pub(super) fn message(&self) -> Result<Reader<'a>> {
+    pub(super) fn message(&self) -> Result<ProtobufReader<'a>> {
         self.of_type(LEN).map(|()| self.message)
     }
 
@@ -375,7 +375,7 @@ impl<'a> Wire<'a> {
 
 /// Calls `visit` with the name and the conversion of each known field of a message.
 pub(super) fn each<'a>(
-    mut reader: Reader<'a>,
+    mut reader: ProtobufReader<'a>,
     fields: Fields,
     mut visit: impl FnMut(&'static str, To, &Wire<'a>) -> Result<()>,
 ) -> Result<()> {
@@ -390,9 +390,9 @@ pub(super) fn each<'a>(
 
 /// Calls `visit` with each message at a path of fields.
 pub(super) fn each_at<'a>(
-    mut reader: Reader<'a>,
+    mut reader: ProtobufReader<'a>,
     path: &[u32],
-    visit: &mut dyn FnMut(Reader<'a>) -> Result<()>,
+    visit: &mut dyn FnMut(ProtobufReader<'a>) -> Result<()>,
 ) -> Result<()> {
     let [field, inner @ ..] = path else { return visit(reader) };
     while let Some(key) = reader.key()? {

@@ -14,7 +14,7 @@ use profbridge_model::varint;
 
 use super::super::super::encode::put::{bytes, head, int};
 use super::super::super::error::{Fault, Result};
-use super::super::super::reader::Reader;
+use super::super::super::reader::ProtobufReader;
 use super::fields::{Home, Table, To};
 use super::{Draft, Rewriter, put_list, put_nested};
 
@@ -27,8 +27,8 @@ const FAR: u64 = 10;
 
 /// The samples of one profile; their values and times are in shared lists.
 #[derive(Debug, Default)]
-pub(super) struct Rows {
-    rows: Vec<Row>,
+pub(super) struct SampleRows {
+    rows: Vec<SampleRow>,
     fields: Vec<u8>,
     values: Vec<u64>,
     times: Vec<u64>,
@@ -37,7 +37,7 @@ pub(super) struct Rows {
 }
 
 #[derive(Debug)]
-struct Row {
+struct SampleRow {
     fields: Range<usize>,
     values: Range<usize>,
     times: Range<usize>,
@@ -47,17 +47,17 @@ impl<'a> Rewriter<'a> {
     /// Reads the samples of a profile in these pieces, with its list of locations.
     pub(super) fn rows(
         &mut self,
-        pieces: &[Reader<'a>],
+        pieces: &[ProtobufReader<'a>],
         locations: &[u64],
         [start, duration]: [u64; 2],
-    ) -> Result<Rows> {
+    ) -> Result<SampleRows> {
         self.held.charge::<u32>(locations.len())?;
         let listed = locations.iter().enumerate().map(|(i, &index)| {
             let found = self.parts.ids[Table::Location as usize].get(index as usize).copied();
             found.unwrap_or_else(|| self.index(index, Table::Location, &format!("location_indices[{i}]")))
         });
         let listed: Vec<u32> = listed.collect();
-        let mut rows = Rows { unit: 1, ..Rows::default() };
+        let mut rows = SampleRows { unit: 1, ..SampleRows::default() };
         let (mut sample, mut stacks) = (Draft::default(), HashMap::new());
         self.each_part(pieces, self.release.profile, To::Sample, |this, _, reader| {
             this.read(reader, this.release.sample, &mut sample)?;
@@ -81,9 +81,9 @@ impl<'a> Rewriter<'a> {
             };
             int(&mut sample.fields, 0x08, stack.into());
             put_list(&mut sample.fields, 0x12, &sample.attributes);
-            this.held.charge::<Row>(1)?;
+            this.held.charge::<SampleRow>(1)?;
             this.held.charge::<u8>(sample.fields.len())?;
-            rows.rows.push(Row {
+            rows.rows.push(SampleRow {
                 fields: append(&mut rows.fields, &sample.fields),
                 values: append(&mut rows.values, values),
                 times: append(&mut rows.times, times),
@@ -103,7 +103,7 @@ impl<'a> Rewriter<'a> {
     /// Determines the unit of times in a profile of 1.3: nanoseconds as in the release, or milliseconds as in OTEP
     /// 0239. They differ by a million, and all times are near the profile's start. Times that fit neither unit are
     /// rejected.
-    fn unit_of_times(&mut self, rows: &mut Rows, [start, duration]: [u64; 2]) {
+    fn unit_of_times(&mut self, rows: &mut SampleRows, [start, duration]: [u64; 2]) {
         let (Some(&least), Some(&most)) = (rows.times.iter().min(), rows.times.iter().max()) else { return };
         let range = start / FAR..=start.saturating_add(duration).saturating_mul(FAR);
         let fits = |unit: u64| {
@@ -152,7 +152,7 @@ impl<'a> Rewriter<'a> {
     /// Writes the samples with their values of the `k`th of several types.
     pub(super) fn samples(
         &mut self,
-        rows: &Rows,
+        rows: &SampleRows,
         [k, types]: [usize; 2],
         counts: bool,
         out: &mut Vec<u8>,

@@ -7,10 +7,10 @@ use serde::Deserialize as _;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, Visitor};
 use serde_json::value::RawValue;
 
-use super::Object;
-use super::state::State;
+use super::ObjectSeed;
+use super::state::ReadState;
 use crate::otlp::json::base64;
-use crate::otlp::json::schema::{Field, Kind};
+use crate::otlp::json::schema::{Field, FieldKind};
 use crate::otlp::reader::{FIXED32, FIXED64, LEN, VARINT};
 
 /// Integers with a fraction or an exponent are exact up to this limit; above it a double skips integers, and the
@@ -30,7 +30,7 @@ pub(super) enum Form {
 
 /// Reads a single value.
 pub(super) struct Single<'s, 'g> {
-    pub(super) state: &'s mut State<'g>,
+    pub(super) state: &'s mut ReadState<'g>,
     pub(super) field: &'static Field,
     pub(super) form: Form,
 }
@@ -42,12 +42,12 @@ impl<'de> DeserializeSeed<'de> for Single<'_, '_> {
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         let Self { state, field, .. } = self;
         match field.kind {
-            Kind::Message(schema) => {
+            FieldKind::Message(schema) => {
                 let start = state.open(field.number)?;
-                Object { state: &mut *state, schema }.deserialize(deserializer)?;
+                ObjectSeed { state: &mut *state, schema }.deserialize(deserializer)?;
                 state.close(start)
             }
-            Kind::Double => {
+            FieldKind::Double => {
                 // Parses the raw text, since serde_json does not always parse doubles to the last bit.
                 let text = <&RawValue>::deserialize(deserializer)?.get();
                 let value = double(text).map_err(D::Error::custom)?;
@@ -102,12 +102,12 @@ impl Single<'_, '_> {
     #[inline]
     fn unsigned<E: serde::de::Error>(self, value: u64) -> Result<(), E> {
         let in_range = match self.field.kind {
-            Kind::Uint64 => return self.varint(value),
-            Kind::Fixed64 => return self.fixed64(value),
-            Kind::Int64 => i64::try_from(value).is_ok(),
-            Kind::Int32 | Kind::Enum(_) => i32::try_from(value).is_ok(),
-            Kind::Uint32 => u32::try_from(value).is_ok(),
-            Kind::Fixed32 => match u32::try_from(value) {
+            FieldKind::Uint64 => return self.varint(value),
+            FieldKind::Fixed64 => return self.fixed64(value),
+            FieldKind::Int64 => i64::try_from(value).is_ok(),
+            FieldKind::Int32 | FieldKind::Enum(_) => i32::try_from(value).is_ok(),
+            FieldKind::Uint32 => u32::try_from(value).is_ok(),
+            FieldKind::Fixed32 => match u32::try_from(value) {
                 Ok(value) => return self.fixed32(value),
                 Err(_) => false,
             },
@@ -121,19 +121,22 @@ impl Single<'_, '_> {
             return self.unsigned(value);
         }
         match self.field.kind {
-            Kind::Int64 => self.varint(value as u64),
+            FieldKind::Int64 => self.varint(value as u64),
             // A negative integer takes ten bytes in every type (protobuf encoding guide, "Signed Integers").
-            Kind::Int32 | Kind::Enum(_) if i32::try_from(value).is_ok() => self.varint(value as u64),
-            Kind::Int32 | Kind::Enum(_) | Kind::Uint32 | Kind::Uint64 | Kind::Fixed32 | Kind::Fixed64 => {
-                Err(out_of_range(value))
-            }
+            FieldKind::Int32 | FieldKind::Enum(_) if i32::try_from(value).is_ok() => self.varint(value as u64),
+            FieldKind::Int32
+            | FieldKind::Enum(_)
+            | FieldKind::Uint32
+            | FieldKind::Uint64
+            | FieldKind::Fixed32
+            | FieldKind::Fixed64 => Err(out_of_range(value)),
             _ => Err(self.wrong(format_args!("the number {value}"))),
         }
     }
 
     /// Reads an integer with a zero fraction or an exponent, such as `1e3`.
     fn fraction<E: serde::de::Error>(self, value: f64) -> Result<(), E> {
-        if !self.field.kind.is_packed() || matches!(self.field.kind, Kind::Bool) {
+        if !self.field.kind.is_packed() || matches!(self.field.kind, FieldKind::Bool) {
             return Err(self.wrong(format_args!("the number {value}")));
         }
         if value.fract() != 0.0 {
@@ -211,7 +214,7 @@ impl Visitor<'_> for Single<'_, '_> {
 
     fn visit_bool<E: serde::de::Error>(self, value: bool) -> Result<(), E> {
         match self.field.kind {
-            Kind::Bool => self.varint(value.into()),
+            FieldKind::Bool => self.varint(value.into()),
             _ => Err(self.wrong(format_args!("{value}"))),
         }
     }
@@ -232,18 +235,18 @@ impl Visitor<'_> for Single<'_, '_> {
     #[inline]
     fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<(), E> {
         match self.field.kind {
-            Kind::String => self.text(text),
-            Kind::Bytes => self.bytes(text, base64::most_bytes(text.len()), base64::read),
-            Kind::Hex => self.bytes(text, text.len().div_ceil(2), hexadecimal),
-            Kind::ProfileId if text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
+            FieldKind::String => self.text(text),
+            FieldKind::Bytes => self.bytes(text, base64::most_bytes(text.len()), base64::read),
+            FieldKind::Hex => self.bytes(text, text.len().div_ceil(2), hexadecimal),
+            FieldKind::ProfileId if text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) => {
                 self.bytes(text, 16, hexadecimal)
             }
-            Kind::ProfileId => self.bytes(text, base64::most_bytes(text.len()), base64::read),
-            Kind::Enum(names) => match names.iter().find(|(name, _)| *name == text) {
+            FieldKind::ProfileId => self.bytes(text, base64::most_bytes(text.len()), base64::read),
+            FieldKind::Enum(names) => match names.iter().find(|(name, _)| *name == text) {
                 Some((_, value)) => self.signed((*value).into()),
                 None => self.quoted(text),
             },
-            Kind::Bool | Kind::Double | Kind::Message(_) => {
+            FieldKind::Bool | FieldKind::Double | FieldKind::Message(_) => {
                 Err(self.wrong(format_args!("the string {}", shortened(text))))
             }
             _ => self.quoted(text),
@@ -307,15 +310,20 @@ impl fmt::Display for Expected {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(field) = self;
         f.write_str(match field.kind {
-            Kind::Message(_) => "an object",
-            Kind::String => "a string",
-            Kind::Bytes => "base64",
-            Kind::Hex => "an id in hexadecimal digits",
-            Kind::ProfileId => "an id in hexadecimal digits or base64",
-            Kind::Bool => "true or false",
-            Kind::Double => "a number",
-            Kind::Enum(_) => "an integer or a name of the enumeration",
-            Kind::Int32 | Kind::Int64 | Kind::Uint32 | Kind::Uint64 | Kind::Fixed32 | Kind::Fixed64 => "an integer",
+            FieldKind::Message(_) => "an object",
+            FieldKind::String => "a string",
+            FieldKind::Bytes => "base64",
+            FieldKind::Hex => "an id in hexadecimal digits",
+            FieldKind::ProfileId => "an id in hexadecimal digits or base64",
+            FieldKind::Bool => "true or false",
+            FieldKind::Double => "a number",
+            FieldKind::Enum(_) => "an integer or a name of the enumeration",
+            FieldKind::Int32
+            | FieldKind::Int64
+            | FieldKind::Uint32
+            | FieldKind::Uint64
+            | FieldKind::Fixed32
+            | FieldKind::Fixed64 => "an integer",
         })
     }
 }

@@ -7,23 +7,23 @@ use crate::otlp::json::Grant;
 use crate::otlp::reader::LEN;
 
 /// The output so far, and the reader's position for errors.
-pub(super) struct State<'g> {
+pub(super) struct ReadState<'g> {
     pub(super) out: Vec<u8>,
     most: usize,
     grant: Grant<'g>,
     /// The path of an error, the innermost step first.
-    pub(super) path: Vec<Step>,
+    pub(super) path: Vec<PathStep>,
     /// The limit that stopped the reader, if any.
     stop: Option<DecodeError>,
 }
 
 /// A step of a path.
-pub(super) enum Step {
+pub(super) enum PathStep {
     Field(&'static str),
     Element(usize),
 }
 
-impl<'g> State<'g> {
+impl<'g> ReadState<'g> {
     /// An empty output of at most `most` bytes.
     pub(super) fn new(most: usize, grant: Grant<'g>) -> Self {
         Self { out: Vec::new(), most, grant, path: Vec::new(), stop: None }
@@ -104,8 +104,8 @@ impl<'g> State<'g> {
         }
         let (line, column) = (error.line(), error.column());
         let start: usize = text.split_inclusive('\n').take(line.saturating_sub(1)).map(str::len).sum();
-        let said = error.to_string();
-        let rule = said.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&said).to_owned();
+        let message = error.to_string();
+        let rule = message.strip_suffix(&format!(" at line {line} column {column}")).unwrap_or(&message).to_owned();
         let offset = (line > 0).then(|| (start + column.saturating_sub(1)).min(text.len()));
         DecodeError::Malformed { place: self.place(), offset, rule }
     }
@@ -115,12 +115,12 @@ impl<'g> State<'g> {
         let mut place = String::new();
         for step in self.path.iter().rev() {
             match step {
-                Step::Field(name) if place.is_empty() => place.push_str(name),
-                Step::Field(name) => {
+                PathStep::Field(name) if place.is_empty() => place.push_str(name),
+                PathStep::Field(name) => {
                     place.push('.');
                     place.push_str(name);
                 }
-                Step::Element(index) => place.push_str(&format!("[{index}]")),
+                PathStep::Element(index) => place.push_str(&format!("[{index}]")),
             }
         }
         if place.is_empty() { "request".to_owned() } else { place }

@@ -1,27 +1,18 @@
 //! Tests of the lines of Node's frames if a producer sends both the executing line and the function's first line.
 
-use profbridge_model::{Function, Line, Location};
 use serde_json::Value;
 
-use super::support::{Batch, START};
+use super::frames::chunk;
+use super::support::TestLocation;
+use crate::sentry::chunk::Settings;
 
 /// Functions with their first line, their executing line, and their frame type, leaf first.
 fn lines(rows: &[(&str, i64, i64, &str)]) -> Vec<(String, u64)> {
-    let mut batch = Batch::new().on_cpu(20);
-    let builder = &mut batch.builder;
-    let mut stack = Vec::new();
-    for &(name, start_line, line, kind) in rows {
-        let filename = if kind == "v8js" { builder.string("/srv/app.js") } else { None };
-        let name = builder.string(name);
-        let function = builder.function(Function { name, filename, start_line, ..Function::default() });
-        let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
-        let location = Location { attributes, ..Location::default() };
-        stack.push(builder.location(location, &[Line { function, line, column: 0 }]));
-    }
-    let stack = builder.stack(&stack);
-    let thread = builder.attributes(&[("thread.id", 7.into())]);
-    builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
-    let chunk: Value = batch.convert().chunk().clone();
+    let file = |kind| if kind == "v8js" { "/srv/app.js" } else { "" };
+    let lines: Vec<_> = rows.iter().map(|&(name, _, line, kind)| [(name, file(kind), line, 0)]).collect();
+    let location = |(&(_, start_line, _, kind), lines)| TestLocation { start_line, ..TestLocation::new(kind, lines) };
+    let stack: Vec<_> = rows.iter().zip(lines.iter().map(|lines| &lines[..])).map(location).collect();
+    let chunk = chunk(&stack, Settings::default());
     let frames = chunk["profile"]["frames"].as_array().unwrap();
     let stacks = chunk["profile"]["stacks"].as_array().unwrap();
     let stack = stacks.iter().find(|stack| stack.as_array().unwrap().len() == rows.len()).unwrap();

@@ -1,56 +1,22 @@
 //! Tests of frames of any runtime; `runtimes` has those of each runtime.
 
-use profbridge_model::{Function, Line, Location, Mapping};
 use serde_json::{Value, json};
 
-use super::support::{Batch, START};
+use super::support::{Batch, TestLocation};
 use crate::sentry::chunk::{InApp, Settings};
-
-/// A location under construction.
-#[derive(Clone, Copy, Default)]
-pub(super) struct TestLocation<'a> {
-    pub(super) kind: &'a str,
-    /// Function, file, line and column of each line.
-    pub(super) lines: &'a [(&'a str, &'a str, i64, i64)],
-    /// File, build id, start, end and offset.
-    pub(super) mapping: Option<(&'a str, &'a str, u64, u64, u64)>,
-    pub(super) address: u64,
-}
 
 pub(super) const LIBC: (&str, &str, u64, u64, u64) =
     ("libc.so.6", "b03e4a7f5e884c8da04b05fa32cc4cbd69faff51", 0x26000, 0x1a0000, 0x26000);
 
 /// A chunk with one stack of these locations, leaf first.
-pub(super) fn chunk(places: &[TestLocation<'_>], settings: Settings) -> Value {
-    let mut batch = Batch::new().on_cpu(20);
-    let builder = &mut batch.builder;
-    let mut stack = Vec::new();
-    for place in places {
-        let lines: Vec<Line> = place
-            .lines
-            .iter()
-            .map(|&(name, filename, line, column)| {
-                let (name, filename) = (builder.string(name), builder.string(filename));
-                Line { function: builder.function(Function { name, filename, ..Function::default() }), line, column }
-            })
-            .collect();
-        let mapping = place.mapping.and_then(|(file, build_id, memory_start, memory_limit, file_offset)| {
-            let filename = builder.string(file);
-            let gnu = ("process.executable.build_id.gnu", build_id.into());
-            let hash = ("process.executable.build_id.htlhash", "00112233445566778899aabbccddeeff".into());
-            let attributes = if build_id.is_empty() { vec![hash] } else { vec![gnu, hash] };
-            let attributes = builder.attributes(&attributes);
-            builder.mapping(Mapping { memory_start, memory_limit, file_offset, filename, attributes })
-        });
-        let kind = [("profile.frame.type", place.kind.into())];
-        let attributes = if place.kind.is_empty() { None } else { builder.attributes(&kind) };
-        let location = Location { mapping, address: place.address, attributes, ..Location::default() };
-        stack.push(builder.location(location, &lines));
-    }
-    let stack = builder.stack(&stack);
-    let thread = builder.attributes(&[("thread.id", 7.into())]);
-    builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
+pub(super) fn chunk(locations: &[TestLocation<'_>], settings: Settings) -> Value {
+    let batch = Batch::new().on_cpu(20).sampled(locations, &[("thread.id", 7.into())]);
     batch.convert_with(settings).chunk().clone()
+}
+
+/// Whether each frame of a chunk is own code.
+fn own_code(chunk: &Value) -> Vec<bool> {
+    chunk["profile"]["frames"].as_array().unwrap().iter().map(|frame| frame["in_app"].as_bool().unwrap()).collect()
 }
 
 /// The frames of a chunk with one stack of these locations.
@@ -61,7 +27,7 @@ fn frames(places: &[TestLocation<'_>]) -> Value {
 /// The platform and the only frame of a chunk with one location with one line.
 pub(super) fn one(kind: &str, function: &str, file: &str) -> (String, Value) {
     let lines = [(function, file, 12, 0)];
-    let mut chunk = chunk(&[TestLocation { kind, lines: &lines, ..TestLocation::default() }], Settings::default());
+    let mut chunk = chunk(&[TestLocation::new(kind, &lines)], Settings::default());
     (chunk["platform"].as_str().unwrap().to_owned(), chunk["profile"]["frames"][0].take())
 }
 
@@ -148,7 +114,8 @@ fn images() {
 #[test]
 fn bytecode_addresses() {
     for kind in ["cpython", "jvm", "v8js", "ruby", "php", "perl", "dotnet", "beam", "luajit", "unknown"] {
-        let place = TestLocation { kind, lines: &[("f", "", 0, 0)], mapping: Some(LIBC), address: 0x91000 };
+        let lines = &[("f", "", 0, 0)];
+        let place = TestLocation { mapping: Some(LIBC), address: 0x91000, ..TestLocation::new(kind, lines) };
         let chunk = chunk(&[place], Settings::default());
         assert_eq!(chunk["profile"]["frames"][0].get("instruction_addr"), None, "{kind}");
         assert_eq!(chunk.get("debug_meta"), None, "{kind}");
@@ -161,8 +128,7 @@ fn bytecode_addresses() {
 #[test]
 fn inlined_functions() {
     let lines = [("inner", "a.c", 1, 2), ("middle", "a.c", 3, 4), ("outer", "a.c", 5, 6)];
-    let chunk =
-        chunk(&[TestLocation { kind: "native", lines: &lines, ..TestLocation::default() }], Settings::default());
+    let chunk = chunk(&[TestLocation::new("native", &lines)], Settings::default());
     assert_eq!(chunk["profile"]["stacks"], json!([[], [0, 1, 2]]));
     let frames = chunk["profile"]["frames"].as_array().unwrap();
     let functions: Vec<_> = frames.iter().map(|frame| frame["function"].as_str().unwrap()).collect();
@@ -177,7 +143,7 @@ fn line_numbers() {
     for (line, expected) in [(0, None), (-1, None), (1 << 32, None), (i64::MAX, None), ((1 << 32) - 1, Some(u32::MAX))]
     {
         let lines = [("f", "a.c", line, line)];
-        let frame = frames(&[TestLocation { kind: "native", lines: &lines, ..TestLocation::default() }])[0].clone();
+        let frame = frames(&[TestLocation::new("native", &lines)])[0].clone();
         assert_eq!(frame.get("lineno").cloned(), expected.map(Value::from), "{line}");
         assert_eq!(frame.get("colno"), frame.get("lineno"));
     }
@@ -190,8 +156,8 @@ fn line_numbers() {
 #[test]
 fn mixed_stack() {
     let native = TestLocation { kind: "native", mapping: Some(LIBC), address: 0x91000, ..TestLocation::default() };
-    let kernel = TestLocation { kind: "kernel", lines: &[("read", "", 0, 0)], ..TestLocation::default() };
-    let python = TestLocation { kind: "cpython", lines: &[("view", "/app/views.py", 3, 0)], ..TestLocation::default() };
+    let kernel = TestLocation::new("kernel", &[("read", "", 0, 0)]);
+    let python = TestLocation::new("cpython", &[("view", "/app/views.py", 3, 0)]);
     let chunk = chunk(&[kernel, native, python, native], Settings::default());
     assert_eq!(chunk["platform"], "python");
     let frames = chunk["profile"]["frames"].as_array().unwrap();
@@ -204,9 +170,9 @@ fn mixed_stack() {
 #[test]
 fn settings_win() {
     let places = [
-        TestLocation { kind: "cpython", lines: &[("a", "/app/a.py", 0, 0)], ..TestLocation::default() },
-        TestLocation { kind: "cpython", lines: &[("b", "/app/vendor/b.py", 0, 0)], ..TestLocation::default() },
-        TestLocation { kind: "native", mapping: Some(LIBC), ..TestLocation::default() },
+        TestLocation::new("cpython", &[("a", "/app/a.py", 0, 0)]),
+        TestLocation::new("cpython", &[("b", "/app/vendor/b.py", 0, 0)]),
+        TestLocation { mapping: Some(LIBC), ..TestLocation::new("native", &[]) },
     ];
     let in_app = InApp {
         include: vec!["/app/vendor/".into(), "libc".into()],
@@ -216,9 +182,7 @@ fn settings_win() {
     let settings = Settings { in_app, platform: Some("other".to_owned()), ..Settings::default() };
     let chunk = chunk(&places, settings);
     assert_eq!(chunk["platform"], "other");
-    let frames = chunk["profile"]["frames"].as_array().unwrap();
-    let own: Vec<_> = frames.iter().map(|frame| frame["in_app"].as_bool().unwrap()).collect();
-    assert_eq!(own, [false, true, true]);
+    assert_eq!(own_code(&chunk), [false, true, true]);
 }
 
 /// Guarantees: the operator's prefixes also match the function, whether or not its source file, module or binary is
@@ -226,20 +190,18 @@ fn settings_win() {
 #[test]
 fn settings_see_functions() {
     let shop = Some(("shop", "aa", 0x1000, 0x2000, 0x1000));
-    let native = |lines| TestLocation { kind: "native", mapping: shop, address: 0x1234, lines };
+    let native = |lines| TestLocation { mapping: shop, address: 0x1234, ..TestLocation::new("native", lines) };
     let places = [
         native(&[("boost::asio::run()", "/src/boost/asio.hpp", 12, 0)]),
         native(&[("boost::regex::match()", "", 0, 0)]),
         native(&[("boost::ours::f()", "/src/ours.hpp", 3, 0)]),
         native(&[("shop::boost::f()", "/src/shop.cpp", 3, 0)]),
-        TestLocation { kind: "jvm", lines: &[("com.shop.Cart.add", "Cart.java", 1, 0)], ..TestLocation::default() },
+        TestLocation::new("jvm", &[("com.shop.Cart.add", "Cart.java", 1, 0)]),
     ];
     let own = |include: &[&str], exclude: &[&str]| -> Vec<bool> {
         let [include, exclude] = [include, exclude].map(|list| list.iter().map(|&text| text.to_owned()).collect());
         let settings = Settings { in_app: InApp { include, exclude, ..InApp::default() }, ..Settings::default() };
-        let chunk = chunk(&places, settings);
-        let frames = chunk["profile"]["frames"].as_array().unwrap();
-        frames.iter().map(|frame| frame["in_app"].as_bool().unwrap()).collect()
+        own_code(&chunk(&places, settings))
     };
     assert_eq!(own(&[], &[]), [true; 5]);
     assert_eq!(own(&[], &["boost::"]), [false, false, false, true, true]);
@@ -263,26 +225,17 @@ fn settings_name_roots() {
     for (kind, function, file, own) in rows {
         let in_app = InApp { source_roots: roots.clone(), ..InApp::default() };
         let lines = [(function, file, 12, 0)];
-        let place = TestLocation { kind, lines: &lines, ..TestLocation::default() };
-        let chunk = chunk(&[place], Settings { in_app, ..Settings::default() });
-        assert_eq!(chunk["profile"]["frames"][0]["in_app"], own, "{file}");
+        let chunk = chunk(&[TestLocation::new(kind, &lines)], Settings { in_app, ..Settings::default() });
+        assert_eq!(own_code(&chunk), [own], "{file}");
     }
 }
 
 /// Whether a native frame is own code, given its function, source file, binary, and the main executable.
 fn own(function: &str, path: &str, package: &str, executable: &str) -> bool {
-    let mut batch = Batch::new().on_cpu(20);
-    let builder = &mut batch.builder;
-    let (name, path, file) = (builder.string(function), builder.string(path), builder.string(package));
-    let function = builder.function(Function { name, filename: path, ..Function::default() });
-    let mapping = builder.mapping(Mapping { filename: file, ..Mapping::default() });
-    let attributes = builder.attributes(&[("profile.frame.type", "native".into())]);
-    let location = Location { mapping, attributes, ..Location::default() };
-    let location = builder.location(location, &[Line { function, ..Line::default() }]);
-    let stack = builder.stack(&[location]);
-    let thread = builder.attributes(&[("thread.id", 7.into()), ("process.executable.path", executable.into())]);
-    builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
-    batch.convert().chunk()["profile"]["frames"][0]["in_app"].as_bool().unwrap()
+    let lines = [(function, path, 0, 0)];
+    let location = TestLocation { mapping: Some((package, "", 0, 0, 0)), ..TestLocation::new("native", &lines) };
+    let attributes = [("thread.id", 7.into()), ("process.executable.path", executable.into())];
+    own_code(Batch::new().on_cpu(20).sampled(&[location], &attributes).convert().chunk())[0]
 }
 
 /// Guarantees: the main executable is own code wherever it is, system libraries are not, and an interpreter never is.
@@ -339,15 +292,9 @@ fn functions_of_own_code() {
 #[test]
 fn system_names() {
     for (name, expected) in [("", "_ZN4shop4cart3addEv"), ("shop::cart::add", "shop::cart::add")] {
-        let mut batch = Batch::new().on_cpu(20);
-        let builder = &mut batch.builder;
-        let (name, system_name) = (builder.string(name), builder.string("_ZN4shop4cart3addEv"));
-        let function = builder.function(Function { name, system_name, ..Function::default() });
-        let location = builder.location(Location::default(), &[Line { function, ..Line::default() }]);
-        let stack = builder.stack(&[location]);
-        let thread = builder.attributes(&[("thread.id", 7.into())]);
-        builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
-        assert_eq!(batch.convert().chunk()["profile"]["frames"][0]["function"], expected);
+        let lines = [(name, "", 0, 0)];
+        let location = TestLocation { system_name: "_ZN4shop4cart3addEv", ..TestLocation::new("", &lines) };
+        assert_eq!(frames(&[location])[0]["function"], expected);
     }
 }
 

@@ -1,8 +1,6 @@
 //! Tests of the functions that Sentry lists: those with two samples in a chunk (observed with `vroomrs` 0.1.24).
 
-use profbridge_model::{Function, Line, Location};
-
-use super::support::{Batch, MS, START, attributed};
+use super::support::{Batch, MS, START, TestLocation, attributed};
 use crate::sentry::chunk::{InApp, Settings};
 
 /// Guarantees: a function that owns the time of only one sample in a chunk gets two samples that share it; one that
@@ -74,19 +72,12 @@ fn nothing_to_halve() {
 #[test]
 fn several_runtimes() {
     let mut batch = Batch::new().on_cpu(20);
-    let builder = &mut batch.builder;
-    let rows = [("Cart.add", "Cart.java", "jvm"), ("java.lang.Thread.run", "Thread.java", "jvm")];
-    let rows = rows.into_iter().chain([("<anonymous>", "/srv/a.js", "v8js"), ("work", "/srv/a.py", "cpython")]);
-    let mut frame = |(name, file, kind): (&str, &str, &str)| {
-        let (name, filename) = (builder.string(name), builder.string(file));
-        let function = builder.function(Function { name, filename, ..Function::default() });
-        let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
-        let location = Location { attributes, ..Location::default() };
-        builder.location(location, &[Line { function, line: 1, column: 0 }])
-    };
-    let [cart, java, node, python] = rows.map(&mut frame).collect::<Vec<_>>()[..] else { panic!() };
+    let cart = TestLocation::new("jvm", &[("Cart.add", "Cart.java", 1, 0)]);
+    let java = TestLocation::new("jvm", &[("java.lang.Thread.run", "Thread.java", 1, 0)]);
+    let node = TestLocation::new("v8js", &[("<anonymous>", "/srv/a.js", 1, 0)]);
+    let python = TestLocation::new("cpython", &[("work", "/srv/a.py", 1, 0)]);
     for (stack, at) in [([node, python], 0), ([java, python], 50), ([cart, python], 100), ([python, python], 150)] {
-        let stack = batch.builder.stack(&stack);
+        let stack = batch.stack(&stack);
         let thread = batch.builder.attributes(&[("thread.id", 7.into())]);
         batch.builder.sample(stack, thread, None, &[START + at * MS, START + (at + 1000) * MS], &[]);
     }
@@ -113,21 +104,12 @@ fn first_threads() {
         [("cpython", "/srv/a.py", "MainThread"), ("v8js", "/srv/a.js", "main"), ("ruby", "/srv/a.rb", "prog")]
     {
         let mut batch = Batch::new();
-        let builder = &mut batch.builder;
-        builder.resource(&[("process.pid", 7.into())]);
-        builder.scope("test", "1");
-        builder.on_cpu(20);
-        let (name, filename) = (builder.string("f"), builder.string(file));
-        let function = builder.function(Function { name, filename, ..Function::default() });
-        let attributes = builder.attributes(&[("profile.frame.type", kind.into())]);
-        let location = Location { attributes, ..Location::default() };
-        let location = builder.location(location, &[Line { function, line: 1, column: 0 }]);
-        let stack = builder.stack(&[location]);
-        for thread in [7, 8] {
-            let thread = builder.attributes(&[("thread.id", thread.into()), ("thread.name", "prog".into())]);
-            builder.sample(stack, thread, None, &[START, START + 50 * MS], &[]);
-        }
-        let converted = batch.convert();
+        batch.builder.resource(&[("process.pid", 7.into())]);
+        batch.builder.scope("test", "1");
+        let lines = [("f", file, 1, 0)];
+        let location = TestLocation::new(kind, &lines);
+        let named = |thread: i64| [("thread.id", thread.into()), ("thread.name", "prog".into())];
+        let converted = batch.on_cpu(20).sampled(&[location], &named(7)).sampled(&[location], &named(8)).convert();
         let threads = &converted.chunk()["profile"]["thread_metadata"];
         assert_eq!((&threads["7"]["name"], &threads["8"]["name"]), (&expected.into(), &"prog".into()), "{kind}");
     }

@@ -1,10 +1,9 @@
 //! Tests of modules, one for each language. Sentry distinguishes functions by module.
 
-use profbridge_model::{Function, Line, Location};
 use proptest::prelude::*;
 
-use super::frames::{TestLocation, chunk, one};
-use super::support::START;
+use super::frames::{chunk, one};
+use super::support::TestLocation;
 use crate::sentry::chunk::{InApp, Settings};
 
 /// The module of a frame.
@@ -16,10 +15,7 @@ fn module(kind: &str, function: &str, file: &str) -> String {
 fn module_in(roots: &[&str], kind: &str, function: &str, file: &str) -> String {
     let in_app = InApp { source_roots: roots.iter().map(|&root| root.to_owned()).collect(), ..InApp::default() };
     let lines = [(function, file, 1, 0)];
-    let chunk = chunk(
-        &[TestLocation { kind, lines: &lines, ..TestLocation::default() }],
-        Settings { in_app, ..Settings::default() },
-    );
+    let chunk = chunk(&[TestLocation::new(kind, &lines)], Settings { in_app, ..Settings::default() });
     chunk["profile"]["frames"][0]["module"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -31,17 +27,9 @@ fn assert_modules(kind: &str, rows: &[(&str, &str, &str)]) {
 
 /// A Python frame with this system name.
 fn python_frame(name: &str, system_name: &str, file: &str) -> serde_json::Value {
-    let mut batch = super::support::Batch::new().on_cpu(20);
-    let builder = &mut batch.builder;
-    let (name, system_name, filename) = (builder.string(name), builder.string(system_name), builder.string(file));
-    let function = builder.function(Function { name, system_name, filename, start_line: 0 });
-    let attributes = builder.attributes(&[("profile.frame.type", "cpython".into())]);
-    let location = Location { attributes, ..Location::default() };
-    let location = builder.location(location, &[Line { function, line: 12, column: 0 }]);
-    let stack = builder.stack(&[location]);
-    let thread = builder.attributes(&[("thread.id", 7.into())]);
-    builder.sample(stack, thread, None, &[START, START + 50_000_000], &[]);
-    batch.convert_with(Settings::default()).chunk()["profile"]["frames"][0].clone()
+    let lines = [(name, file, 12, 0)];
+    let location = TestLocation { system_name, ..TestLocation::new("cpython", &lines) };
+    chunk(&[location], Settings::default())["profile"]["frames"][0].clone()
 }
 
 /// Guarantees: if the system name of a Python function contains the module, that is the module, and the file is shown
@@ -156,9 +144,9 @@ fn python() {
 /// Module, file name and own code of each frame in a stack of Python functions between native ones, leaf first.
 fn python_stack(rows: &[(&str, &str)]) -> Vec<(String, String, bool)> {
     let lines: Vec<_> = rows.iter().map(|&(name, file)| [(name, file, 1, 0)]).collect();
-    let native = TestLocation { kind: "native", lines: &[("main", "", 0, 0)], ..TestLocation::default() };
+    let native = TestLocation::new("native", &[("main", "", 0, 0)]);
     let mut places = vec![native];
-    places.extend(lines.iter().map(|lines| TestLocation { kind: "cpython", lines, ..TestLocation::default() }));
+    places.extend(lines.iter().map(|lines| TestLocation::new("cpython", lines)));
     places.extend([native, native]);
     let chunk = chunk(&places, Settings::default());
     let frames = chunk["profile"]["frames"].as_array().unwrap();
@@ -383,31 +371,12 @@ fn what_merges() {
     assert_eq!(modules.len(), files.len(), "{modules:?}");
 }
 
-/// Guarantees: equally named functions in two files of an application, or in equally named files of two languages, have
-/// two modules, wherever the files are. (See `what_merges` for exceptions.)
-#[test]
-fn two_files() {
-    let folders =
-        ["/app", "/srv", "/srv/b", "/opt", "/opt/d", "/data", "/data/app", "/home/me", "/home/you", "/root", "lib"];
-    for file in ["handler", "main", "shop/cart"] {
-        let files =
-            folders.iter().flat_map(|folder| LANGUAGES.map(|(kind, end)| (kind, format!("{folder}/{file}.{end}"))));
-        let mut known = std::collections::BTreeMap::new();
-        for (kind, path) in files {
-            let key = module(kind, "handler", &path);
-            assert!(!key.is_empty(), "{path}");
-            let before = known.insert(key.clone(), path.clone());
-            assert_eq!(before, None, "{path}: both are {key}");
-        }
-    }
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Guarantees: any two files in any folders have two modules in each language, except below two conventional roots.
-    /// (Node's rule converts slashes to dots, so a folder with a dot can look like two: Sentry's own profiler does the
-    /// same.)
+    /// Guarantees: any two files in any folders, or equally named files of two languages, have two modules, except
+    /// below two conventional roots (see `what_merges`). (Node's rule converts slashes to dots, so a folder with a dot
+    /// can look like two: Sentry's own profiler does the same.)
     #[test]
     fn any_two_files(
         (left, right) in (path(), path()),

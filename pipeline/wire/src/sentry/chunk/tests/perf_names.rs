@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::frames::{TestLocation, chunk};
+use super::frames::chunk;
+use super::support::TestLocation;
 use crate::sentry::chunk::Settings;
 
 /// The platform and the only frame of a location outside of any file with this name. Without a frame type and as native
@@ -13,7 +14,8 @@ fn frame(name: &str) -> (String, Value) {
     let jit = Some(("[JIT] tid 12", "", 0, 0, 0));
     for (kind, mapping) in [("", None), ("native", None), ("native", map), ("", map), ("native", jit)] {
         let lines = [(name, "", 0, 0)];
-        let chunk = chunk(&[TestLocation { kind, lines: &lines, mapping, address: 0x1234 }], Settings::default());
+        let location = TestLocation { mapping, address: 0x1234, ..TestLocation::new(kind, &lines) };
+        let chunk = chunk(&[location], Settings::default());
         let platform = chunk["platform"].as_str().unwrap().to_owned();
         found.push((platform, chunk["profile"]["frames"][0].clone()));
     }
@@ -26,25 +28,14 @@ fn frame(name: &str) -> (String, Value) {
 /// is Node.
 #[test]
 fn node() {
-    for name in [
-        "JS:*handle /srv.js:2:16",
-        "JS:~handle /srv.js:2:16",
-        "JS:^handle /srv.js:2:16",
-        "LazyCompile:*handle /srv.js:2:16",
-    ] {
+    for name in ["JS:*handle /srv.js:2:16", "LazyCompile:~handle /srv.js:2:16"] {
         let expected = json!({"function": "handle", "module": ":srv", "abs_path": "/srv.js", "filename": "/srv.js",
             "lineno": 2, "colno": 16, "in_app": true});
         assert_eq!(frame(name), ("node".to_owned(), expected), "{name}");
     }
     let module = frame("JS:+total file:///srv/my%20shop/cart.mjs:4:2").1;
     assert_eq!((&module["filename"], &module["in_app"]), (&json!("/srv/my shop/cart.mjs"), &json!(true)));
-    for other in [
-        "Builtin:ArrayPrototypePush",
-        "RegExp:a+",
-        "BytecodeHandler:LdaZero",
-        "JS:~emit node:events:465:44",
-        "JS:*parse /srv/node_modules/qs/lib/parse.js:203:5",
-    ] {
+    for other in ["RegExp:a+", "JS:~emit node:events:465:44", "JS:*parse /srv/node_modules/qs/lib/parse.js:203:5"] {
         let (platform, frame) = frame(other);
         assert_eq!((platform.as_str(), &frame["in_app"]), ("node", &json!(false)), "{other}");
     }
@@ -63,11 +54,11 @@ fn python() {
 /// own code.
 #[test]
 fn java() {
-    for name in ["Lcom/x/Y;::m", "Lcom/x/Y;.m(I)V", "com.x.Y.m", "com.x.Y::m", "void com.x.Y.m(int)"] {
+    for name in ["Lcom/x/Y;::m", "com.x.Y.m", "void com.x.Y.m(int)"] {
         let expected = json!({"function": "m", "module": "com.x.Y", "in_app": true});
         assert_eq!(frame(name), ("java".to_owned(), expected), "{name}");
     }
-    for name in ["Interpreter", "StubRoutines (1)", "vtable stub", "call_stub", "void java.lang.Thread.run()"] {
+    for name in ["Interpreter", "StubRoutines (1)", "void java.lang.Thread.run()"] {
         let (platform, frame) = frame(name);
         assert_eq!((platform.as_str(), &frame["in_app"]), ("java", &json!(false)), "{name}");
     }
@@ -77,7 +68,7 @@ fn java() {
 #[test]
 fn known_lines_stay() {
     let lines = [("JS:*handle /srv.js:2:16", "/srv/handle.ts", 7, 0)];
-    let chunk = chunk(&[TestLocation { kind: "v8js", lines: &lines, ..TestLocation::default() }], Settings::default());
+    let chunk = chunk(&[TestLocation::new("v8js", &lines)], Settings::default());
     let frame = &chunk["profile"]["frames"][0];
     let said = (&frame["function"], &frame["filename"], &frame["lineno"], frame.get("colno"));
     assert_eq!(said, (&json!("handle"), &json!("/srv/handle.ts"), &json!(7), None));
@@ -91,8 +82,8 @@ fn native_code() {
         [("JS:*handle /srv.js:2:16", file), ("Interpreter", file), ("com.x.Y.m", file), ("shop::total(int)", None)]
     {
         let lines = [(name, "", 0, 0)];
-        let chunk =
-            chunk(&[TestLocation { kind: "native", lines: &lines, mapping, address: 0x1234 }], Settings::default());
+        let location = TestLocation { mapping, address: 0x1234, ..TestLocation::new("native", &lines) };
+        let chunk = chunk(&[location], Settings::default());
         assert_eq!((&chunk["platform"], &chunk["profile"]["frames"][0]["function"]), (&json!("native"), &json!(name)));
     }
 }
@@ -101,17 +92,11 @@ fn native_code() {
 /// are native.
 #[test]
 fn platform_of_stacks() {
-    let machine = |name| TestLocation {
-        kind: "native",
-        lines: name,
-        mapping: Some(("/usr/bin/node", "aa", 0, 0x10000, 0)),
-        address: 0x1234,
-    };
-    let own =
-        TestLocation { kind: "native", lines: &[("JS:~handle /srv.js:2:16", "", 0, 0)], ..TestLocation::default() };
-    let leaf = [("node::fs::Read", "", 0, 0)];
-    let root = [("node::Start", "", 0, 0)];
-    let chunk = chunk(&[machine(&leaf), own, machine(&root)], Settings::default());
+    let mapping = Some(("/usr/bin/node", "aa", 0, 0x10000, 0));
+    let machine = |lines| TestLocation { mapping, address: 0x1234, ..TestLocation::new("native", lines) };
+    let own = TestLocation::new("native", &[("JS:~handle /srv.js:2:16", "", 0, 0)]);
+    let (leaf, root) = (machine(&[("node::fs::Read", "", 0, 0)]), machine(&[("node::Start", "", 0, 0)]));
+    let chunk = chunk(&[leaf, own, root], Settings::default());
     assert_eq!(chunk["platform"], "node");
     let frames = chunk["profile"]["frames"].as_array().unwrap();
     let platforms: Vec<_> = frames.iter().map(|frame| frame.get("platform").cloned()).collect();

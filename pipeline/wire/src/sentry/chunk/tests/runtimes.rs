@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 
-use super::frames::{LIBC, TestLocation, chunk};
+use super::frames::{LIBC, chunk};
+use super::support::TestLocation;
 use crate::sentry::chunk::Settings;
 
 /// Functions with their files.
@@ -138,7 +139,7 @@ const fn location(
     mapping: Option<(&'static str, &'static str, u64, u64, u64)>,
     address: u64,
 ) -> TestLocation<'static> {
-    TestLocation { kind, lines, mapping, address }
+    TestLocation { mapping, address, ..TestLocation::new(kind, lines) }
 }
 
 /// Native code and its file: title and locations.
@@ -200,7 +201,7 @@ const MACHINE: &[(&str, &[TestLocation<'_>])] = &[
 fn section(text: &mut String, title: &str, locations: &[TestLocation<'_>]) {
     writeln!(text, "\n# {title}").unwrap();
     for location in locations {
-        let TestLocation { kind, lines, mapping, address } = location;
+        let TestLocation { kind, lines, mapping, address, .. } = location;
         let lines = lines.iter().map(|(function, file, line, column)| format!("{function:?} {file:?} {line}:{column}"));
         let mapping = mapping.map(|(file, build_id, start, end, offset)| {
             format!("{address:#x} in {file} {build_id:?} {start:#x}-{end:#x}@{offset:#x}")
@@ -227,8 +228,7 @@ fn runtimes() {
     let mut text = String::new();
     for &(title, kind, functions) in INTERPRETED {
         let lines: Vec<_> = functions.iter().map(|&(function, file)| [(function, file, 12, 0)]).collect();
-        let of = |lines| TestLocation { kind, lines, ..TestLocation::default() };
-        section(&mut text, title, &lines.iter().map(|lines| of(lines.as_slice())).collect::<Vec<_>>());
+        section(&mut text, title, &lines.iter().map(|lines| TestLocation::new(kind, lines)).collect::<Vec<_>>());
     }
     for &(title, locations) in MACHINE {
         section(&mut text, title, locations);

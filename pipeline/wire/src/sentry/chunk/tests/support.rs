@@ -1,10 +1,13 @@
 //! Helpers to build batches in a few lines, and to format chunks as text.
 
-use profbridge_model::{Builder, IdentityStrength, ProcessWindow, Profile, ProfilerId, Profiles};
+use profbridge_model::builder::Any;
+use profbridge_model::{
+    Builder, Function, IdentityStrength, Line, Location, Mapping, ProcessWindow, Profile, ProfilerId, Profiles, StackId,
+};
 use serde_json::Value;
 
 use crate::sentry::chunk::{Collected, Converter, Report, Settings};
-use profbridge_relay_rules::validate_json;
+use profbridge_relay_rules::{Strictness, validate};
 
 /// The start of all windows in the tests: 2025-10-09T08:53:20Z.
 pub(super) const START: u64 = 1_760_000_000_000_000_000;
@@ -19,6 +22,27 @@ pub(super) fn window(millis: u64) -> ProcessWindow {
         strength: IdentityStrength::Strong,
         start_unix_nano: START,
         end_unix_nano: START + millis * MS,
+    }
+}
+
+/// A location under construction.
+#[derive(Clone, Copy, Default)]
+pub(super) struct TestLocation<'a> {
+    pub(super) kind: &'a str,
+    /// Function, file, line and column of each line.
+    pub(super) lines: &'a [(&'a str, &'a str, i64, i64)],
+    /// File, build id, start, end and offset.
+    pub(super) mapping: Option<(&'a str, &'a str, u64, u64, u64)>,
+    pub(super) address: u64,
+    /// The system name and the first line of its functions.
+    pub(super) system_name: &'a str,
+    pub(super) start_line: i64,
+}
+
+impl<'a> TestLocation<'a> {
+    /// A location of this kind with these lines, in no mapping.
+    pub(super) const fn new(kind: &'a str, lines: &'a [(&'a str, &'a str, i64, i64)]) -> Self {
+        Self { kind, lines, mapping: None, address: 0, system_name: "", start_line: 0 }
     }
 }
 
@@ -76,6 +100,42 @@ impl Batch {
         self
     }
 
+    /// A stack of these locations, leaf first.
+    pub(super) fn stack(&mut self, locations: &[TestLocation<'_>]) -> Option<StackId> {
+        let builder = &mut self.builder;
+        let mut stack = Vec::new();
+        for place in locations {
+            let mut line = |&(name, filename, line, column): &(&str, &str, i64, i64)| {
+                let [name, system_name, filename] =
+                    [name, place.system_name, filename].map(|text| builder.string(text));
+                let start_line = place.start_line;
+                Line { function: builder.function(Function { name, system_name, filename, start_line }), line, column }
+            };
+            let lines: Vec<Line> = place.lines.iter().map(&mut line).collect();
+            let mapping = place.mapping.and_then(|(file, build_id, memory_start, memory_limit, file_offset)| {
+                let filename = builder.string(file);
+                let gnu = ("process.executable.build_id.gnu", build_id.into());
+                let hash = ("process.executable.build_id.htlhash", "00112233445566778899aabbccddeeff".into());
+                let attributes = if build_id.is_empty() { vec![hash] } else { vec![gnu, hash] };
+                let attributes = builder.attributes(&attributes);
+                builder.mapping(Mapping { memory_start, memory_limit, file_offset, filename, attributes })
+            });
+            let kind = [("profile.frame.type", place.kind.into())];
+            let attributes = if place.kind.is_empty() { None } else { builder.attributes(&kind) };
+            let location = Location { mapping, address: place.address, attributes, ..Location::default() };
+            stack.push(builder.location(location, &lines));
+        }
+        builder.stack(&stack)
+    }
+
+    /// Adds a sample at the start and one 50 ms later, with this stack and these attributes.
+    pub(super) fn sampled(mut self, locations: &[TestLocation<'_>], attributes: &[(&str, Any<'_>)]) -> Self {
+        let stack = self.stack(locations);
+        let attributes = self.builder.attributes(attributes);
+        self.builder.sample(stack, attributes, None, &[START, START + 50 * MS], &[]);
+        self
+    }
+
     /// Adds a value without a timestamp.
     pub(super) fn value(self, thread: Option<i64>, stack: &[&str], value: i64) -> Self {
         self.nanos(thread, stack, &[], &[value])
@@ -94,7 +154,7 @@ impl Batch {
     }
 
     /// Converts with the default settings.
-    pub(super) fn convert(self) -> Converted {
+    pub(in crate::sentry) fn convert(self) -> Converted {
         self.convert_with(Settings::default())
     }
 
@@ -104,13 +164,17 @@ impl Batch {
 }
 
 /// Chunks that pass the strict check, and the report.
-pub(super) struct Converted {
-    pub(super) report: Report,
+pub(in crate::sentry) struct Converted {
+    pub(in crate::sentry) report: Report,
     pub(super) chunks: Vec<Value>,
     pub(super) collected: Collected,
 }
 
-pub(super) fn convert(batch: &Profiles, settings: Settings) -> Converted {
+pub(in crate::sentry) fn convert(batch: &Profiles, settings: Settings) -> Converted {
+    convert_as(batch, settings, Strictness::Own)
+}
+
+pub(super) fn convert_as(batch: &Profiles, settings: Settings, strictness: Strictness) -> Converted {
     let mut collected = Collected::default();
     let report = Converter::new(settings).convert(batch, &mut collected);
     assert!(report.balanced(), "{report:?}");
@@ -119,7 +183,7 @@ pub(super) fn convert(batch: &Profiles, settings: Settings) -> Converted {
         .chunks
         .iter()
         .map(|(json, summary)| {
-            assert_eq!(validate_json(json), Ok(()), "{}", String::from_utf8_lossy(json));
+            assert_eq!(validate(json, strictness), Ok(()), "{}", String::from_utf8_lossy(json));
             let chunk: Value = serde_json::from_slice(json).unwrap();
             assert_eq!(summary.json_bytes, json.len() as u64);
             assert_eq!(chunk["chunk_id"], summary.chunk_id.simple().to_string());
@@ -145,7 +209,8 @@ pub(super) struct Sample {
 /// The samples of a chunk in Relay's order: stable by time.
 pub(super) fn samples(chunk: &Value) -> Vec<Sample> {
     let profile = &chunk["profile"];
-    let function = |frame: &Value| profile["frames"][frame.as_u64().unwrap() as usize]["function"].as_str().unwrap();
+    let function =
+        |frame: &Value| profile["frames"][frame.as_u64().unwrap() as usize]["function"].as_str().unwrap_or_default();
     let mut samples: Vec<_> = profile["samples"]
         .as_array()
         .unwrap()
@@ -167,7 +232,7 @@ pub(super) fn samples(chunk: &Value) -> Vec<Sample> {
 
 impl Converted {
     /// The only chunk.
-    pub(super) fn chunk(&self) -> &Value {
+    pub(in crate::sentry) fn chunk(&self) -> &Value {
         assert_eq!(self.chunks.len(), 1, "{:?}", self.report);
         &self.chunks[0]
     }
@@ -202,7 +267,7 @@ fn text(chunk: &Value) -> String {
 
 /// The time that Sentry attributes to each leaf function, in microseconds: a sample owns the time until the next sample
 /// of its thread, the last owns nothing (observed with `vroomrs` 0.1.24).
-pub(super) fn attributed(chunks: &[Value]) -> std::collections::BTreeMap<String, i64> {
+pub(in crate::sentry) fn attributed(chunks: &[Value]) -> std::collections::BTreeMap<String, i64> {
     let mut owned = std::collections::BTreeMap::new();
     for chunk in chunks {
         let mut threads: std::collections::BTreeMap<String, Sample> = std::collections::BTreeMap::new();

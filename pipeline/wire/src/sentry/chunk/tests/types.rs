@@ -3,8 +3,7 @@
 use super::support::{Batch, MS, START, attributed};
 use crate::sentry::chunk::{Prefer, Settings};
 
-/// Guarantees: timestamped samples win over values in nanoseconds, which win over counts with a period; the others are
-/// counted.
+/// Guarantees: of several types one is shown (`select::order` says which), and the others are counted.
 /// rule: otep-0239#unsampled-values, otep-0239#sample-type, otep-0239#type-order, otep-0239#default-sample-type
 #[test]
 fn shapes() {
@@ -17,18 +16,6 @@ fn shapes() {
     let pprof = batch.convert();
     assert_eq!(pprof.text(), "0: timed@0 timed@15 -@30");
     assert_eq!(pprof.report.losses.to_string(), "1 redundant_type");
-
-    let batch = Batch::new().profile("cpu", "nanoseconds", 1_000).value(None, &["timed"], 30_000_000).on_cpu(20).at(
-        7,
-        &["stamped"],
-        [0, 50],
-    );
-    let mixed = batch.convert();
-    assert_eq!(mixed.text(), "7: stamped@0 stamped@50 -@100");
-    assert_eq!(mixed.report.losses.to_string(), "1 redundant_type");
-
-    let counts = Batch::new().profile("samples", "count", 1_000).period("cpu", "milliseconds", 10);
-    assert_eq!(counts.value(None, &["counted"], 3).convert().text(), "0: counted@0 counted@15 -@30");
 }
 
 /// Guarantees: samples with and without timestamps of one type form one stream, in one profile or in two; those without

@@ -4,10 +4,10 @@ use profbridge_model::whole_chunk::{CHUNK_SAMPLES, PROFILER_ID};
 use profbridge_model::{Builder, Profile, Profiles, Quantities, Reason};
 use serde_json::{Value, json};
 
-use super::support::*;
-use crate::sentry::chunk::{Collected, Converter, Report, Settings};
+use super::support::{Converted, MS, START, convert_as, window};
+use crate::sentry::chunk::{Report, Settings};
 use crate::sentry::chunk_reader;
-use profbridge_relay_rules::{Strictness, validate};
+use profbridge_relay_rules::Strictness;
 
 fn chunk() -> Value {
     json!({
@@ -34,15 +34,7 @@ fn chunk() -> Value {
 }
 
 fn convert(batch: &Profiles) -> (Report, Vec<Value>) {
-    let mut collected = Collected::default();
-    let report = Converter::new(Settings::default()).convert(batch, &mut collected);
-    assert!(report.balanced(), "{report:?}");
-    let parsed = collected.chunks.iter().map(|(json, summary)| {
-        assert_eq!(validate(json, Strictness::Relay), Ok(()), "{}", String::from_utf8_lossy(json));
-        assert_eq!(summary.json_bytes, json.len() as u64);
-        serde_json::from_slice(json).unwrap()
-    });
-    let chunks = parsed.collect();
+    let Converted { report, chunks, .. } = convert_as(batch, Settings::default(), Strictness::Relay);
     (report, chunks)
 }
 

@@ -86,24 +86,4 @@ proptest! {
             Err(error) => prop_assert!(error.to_string().len() < 500, "{error}"),
         }
     }
-
-    /// Guarantees: damage to a real envelope never causes a panic.
-    #[test]
-    fn damaged_envelopes(
-        damage in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>(), 0usize..40), 1..8),
-    ) {
-        let mut bytes = NODE.to_vec();
-        for (index, byte, cut) in damage {
-            let at = index.index(bytes.len());
-            bytes[at] = byte;
-            if cut < 8 {
-                bytes.drain(at..(at + cut).min(bytes.len()));
-            }
-        }
-        if let Ok(parsed) = envelope::read(bytes.into()) {
-            let read = read_items(&parsed.envelope).flat_map(|(_, read)| read);
-            let read: u64 = read.map(|read| read.observations()).sum();
-            prop_assert!(read <= 89);
-        }
-    }
 }

@@ -18,7 +18,7 @@ use crate::otlp::traces::{AnyValue, read};
 const UNKNOWN: &str = "unknown_service";
 
 /// The attributes of a process.
-pub struct Told<'a> {
+pub struct ResourceAttributes<'a> {
     by: By<'a>,
     environment: OnceCell<Vec<(String, String)>>,
     /// Whether attributes count that only the profiled program itself has stated.
@@ -31,7 +31,7 @@ enum By<'a> {
     Resource(&'a Spans, &'a SpanResource),
 }
 
-impl<'a> Told<'a> {
+impl<'a> ResourceAttributes<'a> {
     /// The attributes of the process of this batch.
     pub fn of(batch: &'a Profiles) -> Self {
         Self { by: By::Profiles(batch), environment: OnceCell::new(), claims: true }
@@ -102,8 +102,8 @@ impl<'a> Told<'a> {
             Some(name) if name.starts_with(UNKNOWN) => (None, Some(name)),
             name => (name, None),
         };
-        let said = self.environment("service.name").filter(|name| !name.starts_with(UNKNOWN));
-        known.or(said).or_else(|| self.executable_name()).or(unknown)
+        let from_environment = self.environment("service.name").filter(|name| !name.starts_with(UNKNOWN));
+        known.or(from_environment).or_else(|| self.executable_name()).or(unknown)
     }
 
     /// The main executable: its path, or else its name.
@@ -186,7 +186,7 @@ mod tests {
             (&[(PATH, "/")], None),
             (&[], None),
         ] {
-            assert_eq!(Told::of(&batch(attributes)).service().as_deref(), name, "{attributes:?}");
+            assert_eq!(ResourceAttributes::of(&batch(attributes)).service().as_deref(), name, "{attributes:?}");
         }
     }
 
@@ -194,10 +194,10 @@ mod tests {
     #[test]
     fn what_the_environment_says() {
         let list = (LIST, "service.version=1,k=,service.version=2,k8s.pod.name=p");
-        let told = batch(&[list, ("k8s.pod.name", "own")]);
-        let told = Told::of(&told);
-        let said = ["service.version", "k8s.pod.name", "k", "other"].map(|key| told.text(key));
-        assert_eq!(said.each_ref().map(Option::as_deref), [Some("2"), Some("own"), None, None]);
+        let batch = batch(&[list, ("k8s.pod.name", "own")]);
+        let attributes = ResourceAttributes::of(&batch);
+        let texts = ["service.version", "k8s.pod.name", "k", "other"].map(|key| attributes.text(key));
+        assert_eq!(texts.each_ref().map(Option::as_deref), [Some("2"), Some("own"), None, None]);
     }
 
     /// Guarantees: on request, attributes that only the profiled program has stated are ignored, in the resource and in
@@ -216,11 +216,11 @@ mod tests {
         let attributes = builder.attributes(&[("team", "claimed".into()), ("route", "sampled".into())]);
         builder.sample(None, attributes, None, &[1], &[]);
         let batch = builder.finish().unwrap();
-        let all = Told::of(&batch);
+        let all = ResourceAttributes::of(&batch);
         assert_eq!((all.service().as_deref(), all.text("team").as_deref()), (Some("claimed"), Some("claimed")));
-        let told = Told::of(&batch).without_claims();
-        assert_eq!(told.service().as_deref(), Some("python"));
-        let said = ["team", "tier", "route"].map(|key| told.text(key));
-        assert_eq!(said.each_ref().map(Option::as_deref), [None, Some("set"), Some("sampled")]);
+        let attributes = ResourceAttributes::of(&batch).without_claims();
+        assert_eq!(attributes.service().as_deref(), Some("python"));
+        let texts = ["team", "tier", "route"].map(|key| attributes.text(key));
+        assert_eq!(texts.each_ref().map(Option::as_deref), [None, Some("set"), Some("sampled")]);
     }
 }

@@ -1,4 +1,4 @@
-//! Writes a request in another lawful way: fields in another order, lists unpacked or in pieces, single messages in
+//! Writes a message in another lawful way: fields in another order, lists unpacked or in pieces, single messages in
 //! several parts, fields that nobody knows, integers in more bytes than they take.
 
 use profbridge_model::varint;
@@ -19,7 +19,8 @@ enum Kind {
 
 use Kind::{Each, One, Packed, PackedFixed};
 
-pub(crate) static REQUEST: Schema = Schema(&[(1, Each(&RESOURCE_PROFILES)), (2, One(&DICTIONARY))]);
+/// A request of OTLP profiles.
+pub(crate) static OTLP: Schema = Schema(&[(1, Each(&RESOURCE_PROFILES)), (2, One(&DICTIONARY))]);
 static RESOURCE_PROFILES: Schema = Schema(&[(1, One(&RESOURCE)), (2, Each(&SCOPE_PROFILES))]);
 static RESOURCE: Schema = Schema(&[(1, Each(&KEY_VALUE)), (3, Each(&PLAIN))]);
 static SCOPE_PROFILES: Schema = Schema(&[(1, One(&SCOPE)), (2, Each(&PROFILE))]);
@@ -44,6 +45,19 @@ static ARRAY: Schema = Schema(&[(1, Each(&ANY_VALUE))]);
 static LIST: Schema = Schema(&[(1, Each(&KEY_VALUE))]);
 static PLAIN: Schema = Schema(&[]);
 
+/// A pprof profile.
+pub(crate) static PPROF: Schema = Schema(&[
+    (1, Each(&PLAIN)),
+    (2, Each(&PPROF_SAMPLE)),
+    (3, Each(&PLAIN)),
+    (4, Each(&PPROF_LOCATION)),
+    (5, Each(&PLAIN)),
+    (11, Each(&PLAIN)),
+    (13, Packed),
+]);
+static PPROF_SAMPLE: Schema = Schema(&[(1, Packed), (2, Packed), (3, Each(&PLAIN))]);
+static PPROF_LOCATION: Schema = Schema(&[(4, Each(&PLAIN))]);
+
 /// A small generator of pseudo-random numbers (xorshift64*).
 pub(crate) struct Random(u64);
 
@@ -59,6 +73,15 @@ impl Random {
         self.0 ^= self.0 >> 27;
         ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize) % bound.max(1)
     }
+}
+
+/// A field with a length in front.
+pub(crate) fn field(number: u32, content: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(content.len() + 12);
+    varint::put(&mut bytes, u64::from(number << 3 | 2));
+    varint::put(&mut bytes, content.len() as u64);
+    bytes.extend_from_slice(content);
+    bytes
 }
 
 /// Rewrites a canonically encoded message.

@@ -29,14 +29,14 @@ const MAX_SECONDS: f64 = (MAX_CHUNK_NANOS / super::NANOS) as f64;
 
 /// A batch with one profile that is a whole chunk.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Whole<'a> {
+pub(super) struct OriginalChunk<'a> {
     dictionary: &'a Dictionary,
     scope: &'a Scope,
     pub(super) profile: &'a Profile,
     pub(super) platform: &'a str,
 }
 
-impl<'a> Whole<'a> {
+impl<'a> OriginalChunk<'a> {
     /// The chunk that a batch was, if any, with its profiler and the time from its first to its last sample.
     pub(super) fn of(batch: &'a Profiles) -> Option<(Self, ProcessWindow)> {
         let [resource] = batch.resources() else { return None };
