@@ -85,14 +85,6 @@ fn is_outer(answer: &Answer) {
     assert!(line > 0);
 }
 
-/// Guarantees: a stripped program has no name for a local function, only its start.
-#[test]
-fn stripped_has_no_names() {
-    let Some(split) = split(false) else { return };
-    let one = One::new(settings(), object_at(&split.stripped));
-    assert!(split.is_only_a_start(&one.answer(split.outer)));
-}
-
 /// Guarantees: a debug file beside the program, or in `.debug`, is found by the link, and by the path below a debug
 /// folder.
 #[test]

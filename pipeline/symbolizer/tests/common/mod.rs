@@ -42,6 +42,16 @@ pub(crate) fn build(compiler: &str, source: &str, out: &Path, options: &[&str]) 
     out.to_owned()
 }
 
+/// One of the programs next to the tests, built in a folder of its own. `None` if a tool is missing.
+pub(crate) fn built(tools: &[&str], source: &str, options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
+    if !tools.iter().all(|tool| has(tool)) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(tools[0], source, &folder.path().join("program"), options);
+    Some((folder, program))
+}
+
 /// Settings without any folders of this machine.
 pub(crate) fn settings() -> Settings {
     Settings { debug_folders: Vec::new(), ..Settings::default() }
@@ -80,15 +90,17 @@ impl One {
 
     /// The innermost function of each address.
     pub(crate) fn functions(&self, addresses: &[u64]) -> Vec<Option<String>> {
-        self.answers(addresses)
-            .iter()
-            .map(|answer| frames(answer).first().map(|frame| frame.function.to_string()))
-            .collect()
+        self.answers(addresses).iter().map(|answer| function(answer).map(str::to_owned)).collect()
     }
 
     pub(crate) fn answer(&self, address: u64) -> Answer {
         self.answers(&[address]).remove(0)
     }
+}
+
+/// The innermost function of an answer.
+pub(crate) fn function(answer: &Answer) -> Option<&str> {
+    frames(answer).first().map(|frame| &*frame.function)
 }
 
 /// The frames of an answer.

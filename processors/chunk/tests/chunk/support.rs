@@ -13,6 +13,8 @@ use profbridge_processor_chunk::{Chunk, Config};
 pub(crate) const S: u64 = 1_000_000_000;
 /// The time at which the tests take place.
 pub(crate) const T: u64 = 1_767_225_600 * S;
+/// With windows and without.
+pub(crate) const MODES: [&str; 2] = ["window: 60s", "window: 0s"];
 
 /// A processor with these keys of `service.identity` and of its own, in YAML.
 pub(crate) fn chunk(identity: &str, yaml: &str) -> Chunk {
@@ -140,6 +142,19 @@ pub(crate) fn process_one(chunk: &mut Chunk, batch: impl Into<Telemetry>, now: N
     let mut out = Outbox::default();
     process_all(chunk, batch.into(), now, &mut out);
     out
+}
+
+/// Everything that a new processor with these settings makes of a batch, at once and when it ends.
+pub(crate) fn run(identity: &str, yaml: &str, batch: Profiles) -> Outbox {
+    let mut chunk = chunk(identity, yaml);
+    let mut out = process_one(&mut chunk, batch, at(0));
+    flush_all(&mut chunk, at(0), &mut out);
+    out
+}
+
+/// The number of observations of each batch.
+pub(crate) fn observations(batches: &[Profiles]) -> Vec<u64> {
+    batches.iter().map(Profiles::observations).collect()
 }
 
 /// Flushes a processor.

@@ -22,8 +22,10 @@ pub(crate) struct Fake(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 pub(crate) struct Known {
-    /// The answers; [`Answer::Pending`] for all other addresses that were asked for.
+    /// The answers.
     pub(crate) answers: HashMap<(FileId, Address), Answer>,
+    /// The answer for all other addresses; [`Answer::Pending`] if none.
+    pub(crate) other: Option<Answer>,
     /// The queries, in order.
     pub(crate) asked: Vec<(MappedFile, Vec<Address>)>,
 }
@@ -31,6 +33,10 @@ pub(crate) struct Known {
 impl Fake {
     pub(crate) fn set(&self, id: &str, address: u64, answer: Answer) {
         self.0.lock().unwrap().answers.insert((FileId::Gnu(id.into()), Address::Virtual(address)), answer);
+    }
+
+    pub(crate) fn set_all(&self, answer: Answer) {
+        self.0.lock().unwrap().other = Some(answer);
     }
 
     pub(crate) fn asked(&self) -> Vec<(MappedFile, Vec<Address>)> {
@@ -48,7 +54,9 @@ impl Names for Fake {
     }
 
     fn answer(&mut self, id: &FileId, address: Address, _: bool) -> Answer {
-        self.0.lock().unwrap().answers.get(&(id.clone(), address)).cloned().unwrap_or(Answer::Pending)
+        let known = self.0.lock().unwrap();
+        let answer = known.answers.get(&(id.clone(), address)).or(known.other.as_ref());
+        answer.cloned().unwrap_or(Answer::Pending)
     }
 }
 

@@ -41,10 +41,6 @@ impl Given {
         Self { is_server: true, ..self }
     }
 
-    pub(crate) fn remote(self) -> Self {
-        Self { is_remote: true, ..self }
-    }
-
     pub(crate) fn streamed(self) -> Self {
         Self { is_streamed: true, ..self }
     }
