@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{LIMIT, One, built, frames, function, has, object_at, run, settings};
 use elf::{CODE, Part, abbreviation, file, uleb, unit};
-use profbridge_symbolizer::{Answer, Counters, Key, Object, Settings, Source, Unknown};
+use profbridge_symbolizer::{Counters, Object, ObjectKey, ObjectSource, Settings, SymbolAnswer, Unknown};
 
 /// The result for one address of a file.
-fn attack(bytes: &[u8], settings: Settings, address: u64) -> (Answer, Counters) {
+fn attack(bytes: &[u8], settings: Settings, address: u64) -> (SymbolAnswer, Counters) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, bytes).unwrap();
@@ -90,10 +90,11 @@ fn not_regular() {
     }
     for path in paths {
         let one = One::new(settings(), object_at(&path));
-        assert_eq!(one.answer(ADDRESS), Answer::Unknown(Unknown::NoFile), "{}", path.display());
+        assert_eq!(one.answer(ADDRESS), SymbolAnswer::Unknown(Unknown::NoFile), "{}", path.display());
     }
-    let object = Object { source: Source::File(File::open("/dev/zero").unwrap()), ..object_at(Path::new("/zero")) };
-    assert_eq!(One::new(settings(), object).answer(ADDRESS), Answer::Unknown(Unknown::NoFile));
+    let object =
+        Object { source: ObjectSource::File(File::open("/dev/zero").unwrap()), ..object_at(Path::new("/zero")) };
+    assert_eq!(One::new(settings(), object).answer(ADDRESS), SymbolAnswer::Unknown(Unknown::NoFile));
 }
 
 /// Guarantees: an empty sparse file of terabytes, and one above the limit, are not read.
@@ -104,10 +105,10 @@ fn too_large() {
     let sparse = File::create(&path).unwrap();
     sparse.set_len(1 << 40).unwrap();
     let one = One::new(settings(), object_at(&path));
-    assert_eq!(one.answer(ADDRESS), Answer::Unknown(Unknown::TooLarge));
+    assert_eq!(one.answer(ADDRESS), SymbolAnswer::Unknown(Unknown::TooLarge));
     assert_eq!(one.symbolizer.counters().too_large, 1);
     let (answer, _) = attack(&file(&one_function(1)), Settings { max_object_bytes: 100, ..settings() }, ADDRESS);
-    assert_eq!(answer, Answer::Unknown(Unknown::TooLarge));
+    assert_eq!(answer, SymbolAnswer::Unknown(Unknown::TooLarge));
 }
 
 /// Guarantees: files truncated anywhere, and headers with any field at its extremes, get an answer.
@@ -140,7 +141,7 @@ fn thirty_two_bits() {
     let mut bytes = file(&one_function(1));
     bytes[4] = 1;
     let (answer, counters) = attack(&bytes, settings(), ADDRESS);
-    assert_eq!(answer, Answer::Unknown(Unknown::Unsupported));
+    assert_eq!(answer, SymbolAnswer::Unknown(Unknown::Unsupported));
     assert_eq!(counters.unsupported, 1);
 }
 
@@ -318,7 +319,7 @@ fn changes_while_it_is_read() {
             }
         });
         for round in 0..300_u64 {
-            let object = Object { key: Key::Other(round.to_string().into()), ..object_at(&path) };
+            let object = Object { key: ObjectKey::Other(round.to_string().into()), ..object_at(&path) };
             let object = one.symbolizer.object(object);
             one.symbolizer.ask(object, &[ADDRESS]);
             assert!(one.symbolizer.wait(LIMIT));
@@ -400,7 +401,7 @@ fn packed_symbols() {
     }
     let path = folder.path().join("nested");
     fs::write(&path, nested).unwrap();
-    assert_eq!(One::new(small, object_at(&path)).answer(ADDRESS), Answer::Unknown(Unknown::NoSymbol));
+    assert_eq!(One::new(small, object_at(&path)).answer(ADDRESS), SymbolAnswer::Unknown(Unknown::NoSymbol));
 }
 
 /// Guarantees: the claimed size of sections in GNU's older compression is not trusted.

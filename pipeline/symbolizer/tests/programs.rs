@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use common::{One, Symbol, address_of, build, built, frames, has, nm, object_at, run, settings};
-use profbridge_symbolizer::{Answer, Settings};
+use profbridge_symbolizer::{Settings, SymbolAnswer};
 
 /// Addresses in functions to ask about: the first, the last, and some in between.
 fn addresses_in(symbols: &[Symbol]) -> Vec<u64> {
@@ -220,7 +220,7 @@ fn outside_of_code() {
     let Some((_folder, program)) = built(&["gcc"], "inlined.c", &["-g"]) else { return };
     let one = One::new(settings(), object_at(&program));
     for address in [0, 1, u64::MAX, u64::MAX - 1, 1 << 63] {
-        assert!(matches!(one.answer(address), Answer::Unknown(_)), "{address:#x}");
+        assert!(matches!(one.answer(address), SymbolAnswer::Unknown(_)), "{address:#x}");
     }
 }
 

@@ -3,15 +3,15 @@
 //! The precedence is that of Sentry's tracing guidelines for SDKs ("Sampling"): a decision received with the trace,
 //! then the rules (in place of `tracesSampler`), then the parent's decision, then the rate.
 
-use crate::rules::Verdict;
+use crate::rules::RuleVerdict;
 
 /// The inputs of a decision. `None` means that an input does not decide.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Evidence {
+pub(crate) struct SamplingEvidence {
     /// The program's decision for this span, or the decision in the envelope's header.
     pub(crate) explicit: Option<bool>,
     /// Result of the first matching rule.
-    pub(crate) rule: Option<Verdict>,
+    pub(crate) rule: Option<RuleVerdict>,
     /// The parent's decision.
     pub(crate) parent: Option<bool>,
     /// The configured rate, from 0 to 1.
@@ -38,7 +38,7 @@ impl Decision {
     pub(crate) const KEPT: Self = Self::certain(true);
 }
 
-impl Evidence {
+impl SamplingEvidence {
     /// Makes the decision. `is_drawn` returns whether the trace is in the share that a rate keeps.
     pub(crate) fn decide(self, is_drawn: impl FnOnce(f64) -> bool) -> Decision {
         let by_rate = |rate: f64| {
@@ -49,9 +49,9 @@ impl Evidence {
         };
         match self {
             Self { explicit: Some(sampled), .. } => Decision::certain(sampled),
-            Self { rule: Some(Verdict::Sampled(sampled)), .. } => Decision::certain(sampled),
-            Self { rule: Some(Verdict::Rate(rate)), .. } => by_rate(rate),
-            Self { rule: Some(Verdict::Invalid), .. } => Decision { is_invalid: true, ..Decision::certain(false) },
+            Self { rule: Some(RuleVerdict::Sampled(sampled)), .. } => Decision::certain(sampled),
+            Self { rule: Some(RuleVerdict::Rate(rate)), .. } => by_rate(rate),
+            Self { rule: Some(RuleVerdict::Invalid), .. } => Decision { is_invalid: true, ..Decision::certain(false) },
             Self { parent: Some(sampled), .. } => Decision::certain(sampled),
             Self { rate: Some(rate), .. } => by_rate(rate),
             Self { explicit: None, rule: None, parent: None, rate: None } => Decision::KEPT,

@@ -84,8 +84,8 @@ fn columns_grow_by_a_quarter() {
 
 /// A dictionary in which stack `i` has the frames `frames[i]`, every name twice in the string table.
 fn dictionary(frames: &[Vec<u8>]) -> Dictionary {
-    let mut store = Store::default();
-    let frame = |store: &mut Store, name: u8| {
+    let mut store = TableStore::default();
+    let frame = |store: &mut TableStore, name: u8| {
         let name = store.put_string(format!("name_{name}").as_bytes()).unwrap();
         let function = store.put_function(function(name)).unwrap();
         store.put_location(Location::default(), &[Line { function, line: 1, column: 0 }]).unwrap()
@@ -119,7 +119,7 @@ proptest! {
         let mut seen: Vec<(Option<StackId>, Vec<String>)> = Vec::new();
         for batch in &batches {
             let dictionary = dictionary(batch);
-            let source = Source::from(&dictionary);
+            let source = TableSource::from(&dictionary);
             transfer.begin();
             for index in 1..=batch.len() as u32 {
                 let id = transfer.stack(&source, &mut arena, StackId::new(index)).unwrap();
@@ -147,7 +147,7 @@ fn merging_is_linear() {
         let mut arena = Arena::default();
         let mut transfer = Transfer::default();
         for batch in 0..batches {
-            let mut store = Store::default();
+            let mut store = TableStore::default();
             for n in 0..500u64 {
                 let offset = if distinct { batch as u64 * 1_000 } else { 0 };
                 let location = Location { address: offset + n + 1, ..Location::default() };

@@ -16,7 +16,7 @@ struct Given {
 }
 
 fn table(given: &[Given]) -> SymbolTable {
-    let mut builder = Builder::new(CODE.to_vec(), 1 << 20);
+    let mut builder = SymbolTableBuilder::new(CODE.to_vec(), 1 << 20);
     for symbol in given {
         builder.add(symbol.start, symbol.size, symbol.name.as_bytes(), symbol.function, symbol.global).unwrap();
     }

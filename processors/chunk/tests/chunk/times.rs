@@ -1,15 +1,11 @@
-use profbridge_engine::component::{Outbox, Processor, flush_all};
+use profbridge_engine::component::{Processor, flush_all};
 use profbridge_model::{Builder, Profile, Profiles};
 use profbridge_processor_chunk::{Chunk, TIME_SKEW};
 
 use crate::support::*;
 
 fn advance(chunk: &mut Chunk, nanos: u64) -> Vec<Profiles> {
-    let mut out = Outbox::default();
-    while chunk.due().is_some_and(|due| due <= at(nanos).monotonic_nano) {
-        chunk.advance(at(nanos), &mut out);
-    }
-    batches(&out)
+    batches(&profbridge_testkit::advance(chunk, at(nanos)))
 }
 
 /// The start of the first window of a process that does not begin before [`T`].

@@ -56,26 +56,6 @@ fn memory_is_bounded() {
     assert!(forgotten > 300, "{forgotten}");
 }
 
-/// Guarantees: names that no thread has any more are forgotten before a process is.
-#[test]
-fn dead_names_go_first() {
-    let mut processor = link_spans("{max_index_bytes: 40KiB}");
-    let named = |pid: i64, from: i64| {
-        let names: Vec<String> = (from..from + 100).map(|number| format!("{number:0200}")).collect();
-        let threads: Vec<(i64, &str, &[u64])> =
-            names.iter().zip(from..).map(|(name, id)| (id, &**name, &[0, 50 * MS][..])).collect();
-        profiles(&web(pid), &threads)
-    };
-    process(&mut processor, named(1, 1), at(S));
-    for second in [11, 100] {
-        process(&mut processor, profiles(&web(2), &[(2, "main", &[0, 50 * MS])]), at(second * S));
-    }
-    // The first process is gone, but its names are not.
-    let out = process(&mut processor, named(3, 1000), at(200 * S));
-    assert_eq!(note(&out, "profiled_processes_forgotten_early"), 0);
-    assert!(processor.held().bytes <= 40 << 10, "{}", processor.held().bytes);
-}
-
 /// Profiles of one process: one observation for each of these function numbers.
 fn observed(pid: i64, functions: std::ops::Range<i64>) -> Profiles {
     let mut builder = Builder::new();

@@ -1,7 +1,7 @@
 //! Spans of forked processes, some with attributes from before the fork.
 
 use profbridge_model::{Profiles, Spans};
-use profbridge_processor_link_spans::{LinkSpans, OwnIds};
+use profbridge_processor_link_spans::{InnermostIds, LinkSpans};
 
 use crate::namespaces::{Kernel, OUTSIDE, inside, with_settings};
 use crate::pointers::ONE;
@@ -140,7 +140,7 @@ fn ids_of_containers_tell_nothing() {
         let mut processor = with_settings(&kernel, "{span_wait: 0s}");
         process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &ticks(0, 2000))]), at(2 * S));
         let question = kernel.asked().remove(0);
-        kernel.answer(question.process, own.map(|pid| OwnIds { pid, threads: vec![] }));
+        kernel.answer(question.process, own.map(|pid| InnermostIds { pid, threads: vec![] }));
         let out = process(&mut processor, spans(&of_host, vec![span(1, S, 1200 * MS, &named)]), at(2 * S));
         let expected = expected.map(|id: i64| Some(id.to_string()));
         assert_eq!(links(&out), [(1, expected)], "{own:?} {:?}", out.notes);

@@ -7,20 +7,20 @@ use std::sync::{Arc, Mutex};
 use profbridge_engine::component::Processor as _;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_processor_link_spans::{Answer, Config, LinkSpans, Namespaces, OwnIds, Question};
+use profbridge_processor_link_spans::{Config, IdsAnswer, IdsQuestion, InnermostIds, LinkSpans, Namespaces};
 
 use crate::support::*;
 
 /// The questions asked, and the prepared answers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kernel {
-    asked: Arc<Mutex<Vec<Question>>>,
-    answers: Arc<Mutex<Vec<Answer>>>,
+    asked: Arc<Mutex<Vec<IdsQuestion>>>,
+    answers: Arc<Mutex<Vec<IdsAnswer>>>,
     is_full: Arc<AtomicBool>,
 }
 
 impl Namespaces for Kernel {
-    fn ask(&mut self, question: Question) -> Result<(), Question> {
+    fn ask(&mut self, question: IdsQuestion) -> Result<(), IdsQuestion> {
         if self.is_full.load(Relaxed) {
             return Err(question);
         }
@@ -28,18 +28,18 @@ impl Namespaces for Kernel {
         Ok(())
     }
 
-    fn answers(&mut self) -> Vec<Answer> {
+    fn answers(&mut self) -> Vec<IdsAnswer> {
         std::mem::take(&mut self.answers.lock().unwrap())
     }
 }
 
 impl Kernel {
-    pub(crate) fn asked(&self) -> Vec<Question> {
+    pub(crate) fn asked(&self) -> Vec<IdsQuestion> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 
-    pub(crate) fn answer(&self, process: u128, ids: Option<OwnIds>) {
-        self.answers.lock().unwrap().push(Answer { process, ids });
+    pub(crate) fn answer(&self, process: u128, ids: Option<InnermostIds>) {
+        self.answers.lock().unwrap().push(IdsAnswer { process, ids });
     }
 }
 
@@ -86,16 +86,16 @@ fn own_ids_meet_the_machines() {
 
     let batch = vec![span(1, 0, 100 * MS, &native(8)), span(2, 0, 100 * MS, &native(4712)), span(3, 0, 100 * MS, &[])];
     assert!(process(&mut processor, spans(&inside("nodejs"), batch), at(S)).telemetry.is_empty(), "nobody knows yet");
-    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times), (4713, "new", &times)]), at(2 * S));
     let out = advance(&mut processor, at(3 * S));
     assert_eq!(links(&out), [(1, linked("4712")), (2, Some(None)), (3, linked("4711"))]);
     let counted = ["spans_linked_by_native_id", "spans_linked_without_thread", "spans_linked_to_main_thread"];
     assert_eq!(counted.map(|name| note(&out, name)), [1, 1, 1]);
 
-    let [Question { threads, .. }] = &kernel.asked()[..] else { panic!("the new thread is asked for") };
+    let [IdsQuestion { threads, .. }] = &kernel.asked()[..] else { panic!("the new thread is asked for") };
     assert_eq!(threads[..], [4713]);
-    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4713, 9)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 7, threads: vec![(4713, 9)] }));
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native(9))]), at(3 * S));
     assert_eq!(links(&out), [(1, linked("4713"))]);
 }
@@ -106,7 +106,7 @@ fn own_ids_meet_the_machines() {
 #[test]
 fn what_is_not_asked() {
     let times = [0, 500 * MS];
-    for ids in [None, Some(OwnIds { pid: 4711, threads: vec![] })] {
+    for ids in [None, Some(InnermostIds { pid: 4711, threads: vec![] })] {
         let kernel = Kernel::default();
         let mut processor = with(&kernel);
         process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times)]), at(S));
@@ -149,7 +149,7 @@ fn a_container_that_is_said_later() {
     assert_eq!(asked.len(), 1, "{asked:?}");
     assert_eq!((&asked[0].containers[..], asked[0].threads.len()), (&["c1c1c1c1c1c1".into()][..], 2));
     assert_eq!(seen(&[id, OUTSIDE[0], OUTSIDE[1], OUTSIDE[2]]), []);
-    kernel.answer(asked[0].process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    kernel.answer(asked[0].process, Some(InnermostIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
     let native = native(8);
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
     assert_eq!(links(&out), [(1, linked("4712"))]);
@@ -192,7 +192,7 @@ fn ended_processes() {
     let times = [0, 500 * MS];
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times), (4712, "worker", &times)]), at(S));
     let question = kernel.asked().remove(0);
-    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
     process(&mut processor, profiles(&OUTSIDE, &[(4713, "last", &times)]), at(S));
     assert_eq!(kernel.asked().len(), 1);
     kernel.answer(question.process, None);
@@ -210,8 +210,11 @@ fn own_ids_are_counted() {
         let threads: Vec<(i64, &str, &[u64])> = (4711..5711).map(|id| (id, "", &[0][..])).collect();
         process(&mut processor, profiles(resource, &threads), at(S));
         let before = processor.held().bytes;
-        for Question { process: of, threads, .. } in kernel.asked() {
-            kernel.answer(of, Some(OwnIds { pid: 7, threads: threads.iter().map(|id| (*id, id - 4704)).collect() }));
+        for IdsQuestion { process: of, threads, .. } in kernel.asked() {
+            kernel.answer(
+                of,
+                Some(InnermostIds { pid: 7, threads: threads.iter().map(|id| (*id, id - 4704)).collect() }),
+            );
         }
         process(&mut processor, profiles(&[], &[]), at(S));
         (before, processor.held().bytes - before)

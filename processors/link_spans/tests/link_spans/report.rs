@@ -173,7 +173,8 @@ fn causes() {
         }
         trace(processor, "web", Some(7), 0);
     };
-    let causes: [(&dyn Fn(&mut LinkSpans), &str); 5] = [
+    type Case<'a> = (&'a dyn Fn(&mut LinkSpans), &'a str);
+    let causes: [Case<'_>; 5] = [
         (&no_profile, "name a process that no profile is of"),
         (&too_late, "raise span_wait"),
         (&unobserved, "not in the time of the spans"),

@@ -1,7 +1,7 @@
 //! Which spans samples are linked with if spans and profiles identify the process differently.
 
 use profbridge_model::envelope::ClientProcess;
-use profbridge_processor_link_spans::{LinkSpans, OwnIds};
+use profbridge_processor_link_spans::{InnermostIds, LinkSpans};
 
 use crate::namespaces::{Kernel, OUTSIDE, inside, with_settings};
 use crate::pointers::{ONE, OTHER, transaction};
@@ -110,7 +110,7 @@ fn the_main_thread_has_an_id_of_its_own() {
     let mut processor = with_settings(&kernel, settings);
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "node", &times), (4712, "worker", &times)]), at(S));
     let [question] = &kernel.asked()[..] else { panic!("one process is asked for") };
-    kernel.answer(question.process, Some(OwnIds { pid: 1, threads: vec![(4711, 1), (4712, 4711)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 1, threads: vec![(4711, 1), (4712, 4711)] }));
     let out = process(&mut processor, asked(), at(2 * S));
     assert_eq!(note(&out, "spans_linked_to_main_thread"), 2);
     assert_eq!(
@@ -128,7 +128,7 @@ fn own_ids_meet_the_machines() {
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &[50 * MS]), (4712, "worker", &[50 * MS])]), at(S));
     process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native(8))]), at(S));
     let [question] = &kernel.asked()[..] else { panic!("one process is asked for") };
-    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
     assert_eq!(left(&mut processor), [(4711, 4711, 50, 0), (4711, 4712, 50, 1)]);
 }
 

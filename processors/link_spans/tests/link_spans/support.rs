@@ -5,7 +5,7 @@ pub(crate) use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, 
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use profbridge_engine::component::{Now, Outbox, Processor as _, flush_all, process_all};
+use profbridge_engine::component::{Now, Outbox};
 use profbridge_engine::config::Section;
 use profbridge_identity::{Processes, RequestId, Rules};
 pub(crate) use profbridge_model::builder::Any;
@@ -13,15 +13,13 @@ use profbridge_model::envelope::ClientProcess;
 use profbridge_model::spans::ProfilerLink;
 use profbridge_model::{Builder, Envelope, Profile, ProfilerId, Profiles, Spans, Telemetry, View};
 use profbridge_processor_link_spans::{Config, LinkSpans};
+pub(crate) use profbridge_testkit::{SECOND as S, START_UNIX_NANO as T, advance, at, flush, note, process};
 use profbridge_wire::otlp::Limits;
 use profbridge_wire::otlp::traces::decode;
 use prost::Message as _;
 
-/// A second and a millisecond in nanoseconds.
-pub(crate) const S: u64 = 1_000_000_000;
+/// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
-/// The time at which the tests take place.
-pub(crate) const T: u64 = 1_767_225_600 * S;
 
 /// The scope of the built-in sampler, and another one.
 pub(crate) const SAMPLER: &str = "profbridge-receiver-ptrace";
@@ -32,11 +30,6 @@ pub(crate) fn link_spans(yaml: &str) -> LinkSpans {
     let section = Section::from_yaml(yaml).unwrap();
     let settings = section.extract::<Config>().unwrap().check(&section).unwrap();
     LinkSpans::new(settings, &Rules::default())
-}
-
-/// The time this many nanoseconds after [`T`].
-pub(crate) fn at(nanos: u64) -> Now {
-    Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
 }
 
 /// A time every 50 ms from one millisecond to another.
@@ -173,22 +166,6 @@ pub(crate) fn seen(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, sample
     builder.finish().unwrap()
 }
 
-/// Passes telemetry to a processor.
-pub(crate) fn process(processor: &mut LinkSpans, telemetry: impl Into<Telemetry>, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    process_all(processor, telemetry.into(), now, &mut out);
-    out
-}
-
-/// Advances the time.
-pub(crate) fn advance(processor: &mut LinkSpans, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
-        processor.advance(now, &mut out);
-    }
-    out
-}
-
 /// Passes telemetry to a processor, then advances the time.
 pub(crate) fn process_and_wait(
     processor: &mut LinkSpans,
@@ -200,13 +177,6 @@ pub(crate) fn process_and_wait(
     let later = advance(processor, until);
     out.telemetry.extend(later.telemetry);
     later.notes.into_iter().for_each(|(name, count)| out.note(name, count));
-    out
-}
-
-/// Flushes the processor.
-pub(crate) fn flush(processor: &mut LinkSpans, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    flush_all(processor, now, &mut out);
     out
 }
 
@@ -233,11 +203,6 @@ pub(crate) fn links(out: &Outbox) -> Vec<(u8, Link)> {
 /// A link with a thread.
 pub(crate) fn linked(thread: &str) -> Link {
     Some(Some(thread.to_owned()))
-}
-
-/// The count of a note.
-pub(crate) fn note(out: &Outbox, name: &str) -> u64 {
-    out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
 }
 
 /// How many spans were decided according to the counts: linked in some way, not linked for some reason, or linked

@@ -1,5 +1,5 @@
 use bytes::Bytes;
-use profbridge_identity::{Kind, Rules};
+use profbridge_identity::{IdentityKind, Rules};
 use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Envelope, Item, Profiles, Quantities, Reason, View};
 use profbridge_processor_sample::V1_EXEMPT;
@@ -49,7 +49,7 @@ fn sessions_are_kept_or_not() {
 /// rule: profiles-sdk#session
 #[test]
 fn each_session_is_decided_anew() {
-    let rules = Rules { session: 3600 * S, kinds: vec![Kind::Container], ..Rules::default() };
+    let rules = Rules { session: 3600 * S, kinds: vec![IdentityKind::Container], ..Rules::default() };
     let of = |time| kept("profile_session_sample_rate: 0.5", &rules, batch(0..500, time));
     let (first, second) = (of(T), of(T + 7200 * S));
     assert_ne!(first, second);

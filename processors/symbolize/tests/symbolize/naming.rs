@@ -3,7 +3,7 @@ use std::sync::Arc;
 
 use profbridge_model::{Builder, Envelope, View};
 use profbridge_processor_symbolize::{Address, UNKNOWN};
-use profbridge_symbolizer::{Answer, Frame, Symbols};
+use profbridge_symbolizer::{Frame, SymbolAnswer, Symbols};
 use proptest::prelude::*;
 
 use crate::support::*;
@@ -125,11 +125,11 @@ proptest! {
         };
         let ids = ["", "aabb", "ccdd"];
         let answer = |address: u64| match answers.get(&address) {
-            Some(0) => Answer::Symbols(symbols("early", None, 0)),
+            Some(0) => SymbolAnswer::Symbols(symbols("early", None, 0)),
             Some(1) => unknown(),
             Some(2) => known("f"),
-            Some(_) => Answer::Final(Arc::new(Symbols::from(["inner", "outer"].map(frame).to_vec()))),
-            None => Answer::Pending,
+            Some(_) => SymbolAnswer::Final(Arc::new(Symbols::from(["inner", "outer"].map(frame).to_vec()))),
+            None => SymbolAnswer::Pending,
         };
         for id in &ids[1..] {
             (0xffe..0x1004).for_each(|address| fake.set(id, address, answer(address)));

@@ -256,7 +256,7 @@ fn the_real_capture() {
     };
     let before = otlp::decode(bytes.into(), &otlp::Limits::default()).unwrap().profiles;
     let (mut symbolize, fake) = symbolize("");
-    fake.set_all(profbridge_symbolizer::Answer::Final(symbols("answered", None, 0)));
+    fake.set_all(profbridge_symbolizer::SymbolAnswer::Final(symbols("answered", None, 0)));
     let out = process(&mut symbolize, before.clone(), at(0));
     let after = &batches(&out)[0];
     let (mut native, mut others) = (0, 0);
