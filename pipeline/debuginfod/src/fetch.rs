@@ -13,8 +13,8 @@ use profbridge_net::client::{HttpClient, HttpClientConfig};
 use tokio::sync::{Semaphore, mpsc};
 
 use crate::cache::Cache;
-use crate::server::Server;
-use crate::{DownloadState, Limits, hex};
+use crate::server::DebuginfodServer;
+use crate::{DownloadLimits, DownloadState, hex};
 
 /// How many files are downloaded at the same time.
 const PARALLEL: usize = 4;
@@ -24,8 +24,8 @@ const PROGRESS: usize = 100 << 10;
 /// Downloads files.
 #[derive(Debug)]
 pub(crate) struct Fetcher {
-    pub(crate) servers: Vec<Server>,
-    pub(crate) limits: Limits,
+    pub(crate) servers: Vec<DebuginfodServer>,
+    pub(crate) limits: DownloadLimits,
     pub(crate) cache: Arc<Cache>,
     pub(crate) known: Arc<DownloadState>,
 }
@@ -38,7 +38,7 @@ enum FetchError {
     /// The file is unusable, whichever server sends it.
     File(String),
     /// The server does not answer correctly.
-    Server(String),
+    DebuginfodServer(String),
 }
 
 impl Fetcher {
@@ -67,7 +67,7 @@ impl Fetcher {
     }
 
     fn client(&self) -> Result<HttpClient, profbridge_net::client::EndpointError> {
-        let encrypted = self.servers.iter().any(Server::is_encrypted);
+        let encrypted = self.servers.iter().any(DebuginfodServer::is_encrypted);
         let defaults = HttpClientConfig::default();
         let config = HttpClientConfig {
             tls: defaults.tls.filter(|_| encrypted),
@@ -96,7 +96,7 @@ impl Fetcher {
                 Err(FetchError::File(why)) => {
                     tracing::warn!(build_id = hex(build_id), %server, "a debug file is not brought: {why}");
                 }
-                Err(FetchError::Server(why)) => {
+                Err(FetchError::DebuginfodServer(why)) => {
                     server.fail();
                     tracing::warn!(%server, "debug files of this server are missing for now: {why}");
                 }
@@ -111,8 +111,14 @@ impl Fetcher {
     }
 
     /// Downloads a file into the cache. Returns its length in bytes.
-    async fn download(&self, client: &HttpClient, server: &Server, build_id: &[u8]) -> Result<u64, FetchError> {
-        let url: Uri = server.url(build_id).ok_or_else(|| FetchError::Server("its URL cannot be used".to_owned()))?;
+    async fn download(
+        &self,
+        client: &HttpClient,
+        server: &DebuginfodServer,
+        build_id: &[u8],
+    ) -> Result<u64, FetchError> {
+        let url: Uri =
+            server.url(build_id).ok_or_else(|| FetchError::DebuginfodServer("its URL cannot be used".to_owned()))?;
         let mut headers = HeaderMap::new();
         headers.extend(server.authorization.clone().map(|value| (AUTHORIZATION, value)));
         let limits = BodyLimits {
@@ -122,11 +128,11 @@ impl Fetcher {
             min_progress: PROGRESS,
         };
         let response =
-            client.get(&url, headers, limits).await.map_err(|error| FetchError::Server(error.to_string()))?;
+            client.get(&url, headers, limits).await.map_err(|error| FetchError::DebuginfodServer(error.to_string()))?;
         match response.status() {
             StatusCode::OK => {}
             StatusCode::NOT_FOUND => return Err(FetchError::Missing),
-            status => return Err(FetchError::Server(format!("it answers {status}"))),
+            status => return Err(FetchError::DebuginfodServer(format!("it answers {status}"))),
         }
         let on_disk = |error: io::Error| FetchError::File(format!("the cache cannot be written: {error}"));
         let mut partial = self.cache.create_partial(build_id).map_err(on_disk)?;
@@ -135,7 +141,7 @@ impl Fetcher {
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|error| match error {
                 BodyError::TooLarge { .. } => FetchError::File(error.to_string()),
-                error => FetchError::Server(error.to_string()),
+                error => FetchError::DebuginfodServer(error.to_string()),
             })?;
             let Ok(data) = frame.into_data() else { continue };
             partial.file.write_all(&data).map_err(on_disk)?;

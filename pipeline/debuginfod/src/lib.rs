@@ -25,7 +25,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use cache::{Cache, Cached};
-use server::Server;
+use server::DebuginfodServer;
 
 /// How many files may wait for download. Requests beyond that have to be repeated later.
 const MAX_WAITING: usize = 1024;
@@ -47,7 +47,7 @@ pub struct Config {
 // URLs may contain secrets.
 impl fmt::Debug for Config {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let servers: Vec<_> = self.urls.iter().map(|url| Server::parse(url)).collect();
+        let servers: Vec<_> = self.urls.iter().map(|url| DebuginfodServer::parse(url)).collect();
         f.debug_struct("Config").field("servers", &servers).field("max_cache", &self.max_cache).finish()
     }
 }
@@ -62,7 +62,7 @@ impl Config {
     /// Returns the problems of this configuration, located in `section` below `key`.
     #[must_use]
     pub fn check(&self, section: &Section, key: &str) -> Vec<Problem> {
-        let unusable = self.urls.iter().enumerate().filter(|(_, url)| Server::parse(url).is_none());
+        let unusable = self.urls.iter().enumerate().filter(|(_, url)| DebuginfodServer::parse(url).is_none());
         let unusable = unusable.map(|(nth, _)| {
             section.problem(
                 &format!("{key}.urls[{nth}]"),
@@ -88,14 +88,14 @@ pub fn start(config: &Config) -> io::Result<Option<Arc<dyn DebugFileServer>>> {
 /// The checked configuration of a [`Client`].
 #[derive(Debug)]
 struct Settings {
-    servers: Vec<Server>,
+    servers: Vec<DebuginfodServer>,
     cache: Cache,
-    limits: Limits,
+    limits: DownloadLimits,
 }
 
 /// Limits of one download.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Limits {
+struct DownloadLimits {
     /// 100 KiB have to arrive in each period of this length (`DEBUGINFOD_TIMEOUT`).
     progress: Duration,
     /// The whole file has to arrive within this time (`DEBUGINFOD_MAXTIME`).
@@ -110,7 +110,7 @@ impl Settings {
             [] => variable("DEBUGINFOD_URLS")?.split_ascii_whitespace().map(str::to_owned).collect(),
             urls => urls.to_vec(),
         };
-        let servers: Vec<_> = urls.iter().filter_map(|url| Server::parse(url)).collect();
+        let servers: Vec<_> = urls.iter().filter_map(|url| DebuginfodServer::parse(url)).collect();
         if servers.is_empty() {
             return None;
         }
@@ -119,7 +119,7 @@ impl Settings {
             return None;
         };
         let number = |name: &str| variable(name)?.trim().parse::<u64>().ok().filter(|&number| number > 0);
-        let limits = Limits {
+        let limits = DownloadLimits {
             progress: Duration::from_secs(number("DEBUGINFOD_TIMEOUT").unwrap_or(90)),
             total: Duration::from_secs(number("DEBUGINFOD_MAXTIME").unwrap_or(3600)),
             bytes: number("DEBUGINFOD_MAXSIZE").unwrap_or(u64::MAX).min(config.max_cache.get()),
@@ -150,25 +150,25 @@ struct Client {
 /// State of files that are not in the cache, and the number of failed downloads.
 #[derive(Debug)]
 struct DownloadState {
-    files: Mutex<Files>,
+    files: Mutex<RequestedFiles>,
     failures: AtomicU64,
 }
 
 #[derive(Debug)]
-struct Files {
-    states: HashMap<Box<[u8]>, State>,
+struct RequestedFiles {
+    states: HashMap<Box<[u8]>, FileState>,
     /// Time of the last received data or new request.
     active: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum State {
+enum FileState {
     Coming { since: Instant },
     Missing { until: Instant },
 }
 
 impl DownloadState {
-    fn files(&self) -> MutexGuard<'_, Files> {
+    fn files(&self) -> MutexGuard<'_, RequestedFiles> {
         // Consistent after every statement that may panic.
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -184,7 +184,7 @@ impl DownloadState {
         if came {
             files.states.remove(build_id);
         } else if let Some(state) = files.states.get_mut(build_id) {
-            *state = State::Missing { until: Instant::now() + RETRY };
+            *state = FileState::Missing { until: Instant::now() + RETRY };
         }
     }
 }
@@ -193,7 +193,7 @@ impl Client {
     fn start(settings: Settings) -> io::Result<Self> {
         let Settings { servers, cache, limits } = settings;
         let cache = Arc::new(cache);
-        let files = Files { states: HashMap::new(), active: Instant::now() };
+        let files = RequestedFiles { states: HashMap::new(), active: Instant::now() };
         let known = Arc::new(DownloadState { files: Mutex::new(files), failures: AtomicU64::new(0) });
         let (jobs, inbox) = mpsc::channel(MAX_WAITING);
         let fetcher = fetch::Fetcher { servers, limits, cache: Arc::clone(&cache), known: Arc::clone(&known) };
@@ -208,12 +208,12 @@ impl DebugFileServer for Client {
         {
             let files = self.known.files();
             match files.states.get(build_id) {
-                Some(&State::Coming { since }) => {
+                Some(&FileState::Coming { since }) => {
                     let (since, idle) =
                         (now.saturating_duration_since(since), now.saturating_duration_since(files.active));
                     return Requested::Coming { since, idle };
                 }
-                Some(&State::Missing { until }) if now < until => return Requested::Missing,
+                Some(&FileState::Missing { until }) if now < until => return Requested::Missing,
                 _ => {}
             }
         }
@@ -224,12 +224,12 @@ impl DebugFileServer for Client {
         }
         let mut files = self.known.files();
         if files.states.len() >= MAX_KNOWN {
-            files.states.retain(|_, state| matches!(state, State::Coming { .. }));
+            files.states.retain(|_, state| matches!(state, FileState::Coming { .. }));
         }
         if self.jobs.try_send(build_id.into()).is_err() {
             return Requested::Missing;
         }
-        files.states.insert(build_id.into(), State::Coming { since: now });
+        files.states.insert(build_id.into(), FileState::Coming { since: now });
         files.active = now;
         Requested::Coming { since: Duration::ZERO, idle: Duration::ZERO }
     }

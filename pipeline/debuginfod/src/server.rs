@@ -16,7 +16,7 @@ use crate::hex;
 const DOWN: Duration = Duration::from_secs(60);
 
 /// A server.
-pub(crate) struct Server {
+pub(crate) struct DebuginfodServer {
     scheme: Scheme,
     authority: Authority,
     path: String,
@@ -26,19 +26,19 @@ pub(crate) struct Server {
 }
 
 // Omits the path, which may be a secret like the user information.
-impl fmt::Debug for Server {
+impl fmt::Debug for DebuginfodServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
     }
 }
 
-impl fmt::Display for Server {
+impl fmt::Display for DebuginfodServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.scheme, self.authority)
     }
 }
 
-impl Server {
+impl DebuginfodServer {
     /// Parses a URL. `None` if it is not a supported one.
     pub(crate) fn parse(url: &str) -> Option<Self> {
         let uri = url.parse::<Uri>().ok()?;

@@ -15,9 +15,9 @@ pub struct ProcessClaims {
     profiler: Option<ProfilerId>,
     pid: Option<i64>,
     /// Its id in its own PID namespace, if that is known to be a different one: `process.vpid`.
-    own_pid: Option<i64>,
+    inner_pid: Option<i64>,
     /// The values of [`KEYS`].
-    said: [Option<u64>; KEYS.len()],
+    values: [Option<u64>; KEYS.len()],
 }
 
 /// Attributes that name a process together with its pid (the first four, and the pod), alone (the fifth), or only
@@ -69,7 +69,7 @@ impl ProcessClaims {
             let key = dictionary.string(attribute.key);
             let pid = match key {
                 "process.pid" => Some(&mut claims.pid),
-                "process.vpid" => Some(&mut claims.own_pid),
+                "process.vpid" => Some(&mut claims.inner_pid),
                 _ => None,
             };
             if let Some(pid) = pid {
@@ -79,7 +79,7 @@ impl ProcessClaims {
                 };
                 *pid = pid.or(number);
             } else if let Some(at) = KEYS.iter().position(|known| *known == key) {
-                claims.said[at] = claims.said[at].or_else(|| text.map(|text| xxh3_64(text.as_bytes())));
+                claims.values[at] = claims.values[at].or_else(|| text.map(|text| xxh3_64(text.as_bytes())));
             }
         }
         claims
@@ -97,8 +97,8 @@ impl ProcessClaims {
         Self {
             profiler: self.profiler.or(other.profiler),
             pid: self.pid.or(other.pid),
-            own_pid: self.own_pid.or(other.own_pid),
-            said: std::array::from_fn(|at| self.said[at].or(other.said[at])),
+            inner_pid: self.inner_pid.or(other.inner_pid),
+            values: std::array::from_fn(|at| self.values[at].or(other.values[at])),
         }
     }
 
@@ -106,13 +106,13 @@ impl ProcessClaims {
     /// for container and pod also with the pid in the process's own namespace; the service instance. Empty if it cannot
     /// be distinguished from others.
     pub fn names(&self) -> impl Iterator<Item = u128> + use<> {
-        let Self { profiler, pid, own_pid, said } = *self;
+        let Self { profiler, pid, inner_pid, values } = *self;
         let of_profiler = profiler.map(|id| xxh3_128(id.as_bytes()));
-        let with_pid = (0..WITH_PID).chain([POD]).filter_map(move |at| Some(name(at, said[at]?, pid?)));
-        let own_pid = own_pid.filter(|own| Some(*own) != pid);
-        let with_own_pid = OWN_NAMESPACE.into_iter().filter_map(move |at| Some(name(at, said[at]?, own_pid?)));
-        let of_instance = said[INSTANCE].map(|instance| name(INSTANCE, instance, 0));
-        of_profiler.into_iter().chain(with_pid).chain(with_own_pid).chain(of_instance)
+        let with_pid = (0..WITH_PID).chain([POD]).filter_map(move |at| Some(name(at, values[at]?, pid?)));
+        let inner_pid = inner_pid.filter(|own| Some(*own) != pid);
+        let with_inner_pid = OWN_NAMESPACE.into_iter().filter_map(move |at| Some(name(at, values[at]?, inner_pid?)));
+        let of_instance = values[INSTANCE].map(|instance| name(INSTANCE, instance, 0));
+        of_profiler.into_iter().chain(with_pid).chain(with_inner_pid).chain(of_instance)
     }
 
     /// The claimed pid, not that of its own namespace.
@@ -121,40 +121,40 @@ impl ProcessClaims {
     }
 
     /// Its id in its own PID namespace, if that is known to be a different one.
-    pub fn own_pid(&self) -> Option<i64> {
-        self.own_pid
+    pub fn inner_pid(&self) -> Option<i64> {
+        self.inner_pid
     }
 
     /// Whether it may have its own PID namespace with an unknown id in it.
     pub fn may_have_another_pid(&self) -> bool {
-        self.pid.is_some() && self.own_pid.is_none() && OWN_NAMESPACE.iter().any(|at| self.said[*at].is_some())
+        self.pid.is_some() && self.inner_pid.is_none() && OWN_NAMESPACE.iter().any(|at| self.values[*at].is_some())
     }
 
     /// The same claims for a known process: its id and its host replace the program's own description.
     #[must_use]
     pub fn of_process(self, host: &str, pid: u32) -> Self {
         let mut claims = Self { pid: Some(pid.into()), ..self };
-        claims.said[HOST_NAME] = Some(xxh3_64(host.as_bytes()));
+        claims.values[HOST_NAME] = Some(xxh3_64(host.as_bytes()));
         claims
     }
 
     /// The same claims with its id in its own PID namespace.
     #[must_use]
-    pub fn with_own_pid(self, own_pid: i64) -> Self {
-        Self { own_pid: Some(own_pid), ..self }
+    pub fn with_inner_pid(self, inner_pid: i64) -> Self {
+        Self { inner_pid: Some(inner_pid), ..self }
     }
 
     /// Names of the places where the process runs, one for each claimed container, host and node. Two sources with a
     /// common one are on the same host.
     pub fn hosts(&self) -> impl Iterator<Item = u128> + use<> {
-        let said = self.said;
-        (0..WITH_PID).filter_map(move |at| Some(name(at, said[at]?, NO_PID)))
+        let values = self.values;
+        (0..WITH_PID).filter_map(move |at| Some(name(at, values[at]?, NO_PID)))
     }
 
     /// Whether both processes are on one host: a name of container, host or node is equal, and no claim about the place
     /// differs.
     pub fn is_of_host_of(&self, other: &Self) -> bool {
-        let both = |at: usize| self.said[at].zip(other.said[at]);
+        let both = |at: usize| self.values[at].zip(other.values[at]);
         let differs = |at: usize| at != INSTANCE && both(at).is_some_and(|(one, other)| one != other);
         let is_equal = |at: usize| both(at).is_some_and(|(one, other)| one == other);
         (0..WITH_PID).any(is_equal) && !(0..KEYS.len()).any(differs)
@@ -163,14 +163,14 @@ impl ProcessClaims {
     /// The name under which a thread is found without naming the process: that of its host and its thread pointer. It
     /// is not unique: a forked child has the same one.
     pub fn thread_name(&self, pointer: NonZeroU64) -> Option<u128> {
-        Some(name(THREAD, self.said[HOST_NAME]?, pointer.get() as i64))
+        Some(name(THREAD, self.values[HOST_NAME]?, pointer.get() as i64))
     }
 
     /// The names under which a thread is found by its system id, without naming the process: one for each claimed
     /// container, host and node.
     pub fn names_of_thread(&self, id: u32) -> impl Iterator<Item = u128> + use<> {
-        let said = self.said;
-        (0..WITH_PID).filter_map(move |at| Some(name(THREAD + 1 + at, said[at]?, id.into())))
+        let values = self.values;
+        (0..WITH_PID).filter_map(move |at| Some(name(THREAD + 1 + at, values[at]?, id.into())))
     }
 
     /// Whether both may describe one process: no attribute that both have differs. If both name the same container or
@@ -179,7 +179,7 @@ impl ProcessClaims {
         if let (Some(one), Some(other)) = (self.profiler, other.profiler) {
             return one == other;
         }
-        let both = |at: usize| self.said[at].zip(other.said[at]);
+        let both = |at: usize| self.values[at].zip(other.values[at]);
         let may_be_inside = OWN_NAMESPACE.iter().any(|at| both(*at).is_some_and(|(one, other)| one == other));
         let differs = |at: usize| both(at).is_some_and(|(one, other)| one != other);
         if (0..KEYS.len()).any(|at| differs(at) && !(may_be_inside && OF_HOST.contains(&at))) {
@@ -187,17 +187,17 @@ impl ProcessClaims {
         }
         match (self.pid, other.pid) {
             (Some(one), Some(pid)) => {
-                one == pid || may_be_inside && (self.own_pid == Some(pid) || other.own_pid == Some(one))
+                one == pid || may_be_inside && (self.inner_pid == Some(pid) || other.inner_pid == Some(one))
             }
             _ => true,
         }
     }
 }
 
-fn name(at: usize, said: u64, pid: i64) -> u128 {
+fn name(at: usize, values: u64, pid: i64) -> u128 {
     let mut bytes = [0; 17];
     bytes[0] = at as u8;
-    bytes[1..9].copy_from_slice(&said.to_le_bytes());
+    bytes[1..9].copy_from_slice(&values.to_le_bytes());
     bytes[9..].copy_from_slice(&pid.to_le_bytes());
     xxh3_128(&bytes)
 }
@@ -245,10 +245,10 @@ mod tests {
     #[test]
     fn sides_are_joined() {
         let (container, host) = (("container.id", Any::Str("c1")), ("host.name", Any::Str("web")));
-        let (pid, own_pid, instance) =
+        let (pid, inner_pid, instance) =
             (("process.pid", 7.into()), ("process.vpid", 1.into()), ("service.instance.id", Any::Str("i")));
-        let joined = claims(&[host, pid]).or(&claims(&[container, own_pid, ("host.name", "db".into()), instance]));
-        assert_eq!(joined, claims(&[container, host, pid, own_pid, instance]));
+        let joined = claims(&[host, pid]).or(&claims(&[container, inner_pid, ("host.name", "db".into()), instance]));
+        assert_eq!(joined, claims(&[container, host, pid, inner_pid, instance]));
         assert_eq!(claims(&[pid]).or(&ProcessClaims::default()), claims(&[pid]));
         let profiler = claims(&[("sentry.profiler_id", "00112233445546778899aabbccddeeff".into())]);
         assert_eq!(claims(&[pid]).or(&profiler).or(&profiler).names().next(), profiler.names().next());
@@ -273,11 +273,11 @@ mod tests {
     fn processes_of_one_host() {
         let (host, pod, container) =
             (("host.name", Any::Str("web")), ("k8s.pod.uid", Any::Str("p1")), ("container.id", Any::Str("c1")));
-        let (pid, own_pid, instance) =
+        let (pid, inner_pid, instance) =
             (("process.pid", Any::Int(7)), ("process.vpid", Any::Int(1)), ("service.instance.id", Any::Str("i")));
         let is = |one: &[(&str, Any<'_>)], other: &[(&str, Any<'_>)]| claims(one).is_of_host_of(&claims(other));
         let others = [("process.pid", Any::Int(8)), ("service.instance.id", Any::Str("j"))];
-        assert!(is(&[host, pid, own_pid, instance], &[host, others[0], others[1]]));
+        assert!(is(&[host, pid, inner_pid, instance], &[host, others[0], others[1]]));
         assert!(is(&[host, container, pid], &[container, others[0]]));
         assert!(is(&[host, container, pid], &[host, others[0]]));
         assert!(!is(&[host, container, pid], &[host, ("container.id", "c2".into())]));
@@ -306,19 +306,19 @@ mod tests {
         let (container, pod) = (("container.id", Any::Str("c1")), ("k8s.pod.uid", Any::Str("p1")));
         let (outside, inside) = (("host.name", Any::Str("node-1")), ("host.name", Any::Str("shop-7f9")));
         let (pid, own) = (("process.pid", Any::Int(4711)), ("process.pid", Any::Int(7)));
-        let own_pid = ("process.vpid", Any::Int(7));
-        assert!(meet(&[container, outside, pid, own_pid], &[container, inside, own]));
-        assert!(meet(&[container, inside, own], &[container, outside, pid, own_pid]));
-        assert!(meet(&[container, pod, outside, pid, own_pid], &[pod, inside, own]));
+        let inner_pid = ("process.vpid", Any::Int(7));
+        assert!(meet(&[container, outside, pid, inner_pid], &[container, inside, own]));
+        assert!(meet(&[container, inside, own], &[container, outside, pid, inner_pid]));
+        assert!(meet(&[container, pod, outside, pid, inner_pid], &[pod, inside, own]));
         assert!(meet(&[container, outside, pid], &[container, inside, pid]), "it shares the machine's pids");
         assert!(!meet(&[container, outside, pid], &[container, inside, own]), "nobody knows its own pid");
-        assert!(!meet(&[container, outside, pid, own_pid], &[container, inside, ("process.pid", 8.into())]));
-        assert!(!meet(&[outside, pid, own_pid], &[outside, own]));
-        assert!(!meet(&[outside, container, pid, own_pid], &[outside, own]), "another process of the machine");
-        assert!(!meet(&[container, pod, pid, own_pid], &[container, ("k8s.pod.uid", "p2".into()), own]));
-        let known = claims(&[container, outside, pid]).with_own_pid(7);
-        assert_eq!(known, claims(&[container, outside, pid, own_pid]));
-        assert_eq!((known.pid(), known.own_pid(), claims(&[pid]).own_pid()), (Some(4711), Some(7), None));
+        assert!(!meet(&[container, outside, pid, inner_pid], &[container, inside, ("process.pid", 8.into())]));
+        assert!(!meet(&[outside, pid, inner_pid], &[outside, own]));
+        assert!(!meet(&[outside, container, pid, inner_pid], &[outside, own]), "another process of the machine");
+        assert!(!meet(&[container, pod, pid, inner_pid], &[container, ("k8s.pod.uid", "p2".into()), own]));
+        let known = claims(&[container, outside, pid]).with_inner_pid(7);
+        assert_eq!(known, claims(&[container, outside, pid, inner_pid]));
+        assert_eq!((known.pid(), known.inner_pid(), claims(&[pid]).inner_pid()), (Some(4711), Some(7), None));
         assert!(claims(&[container, pid]).may_have_another_pid() && claims(&[pod, pid]).may_have_another_pid());
         for claims in [known, claims(&[outside, pid]), claims(&[container])] {
             assert!(!claims.may_have_another_pid());

@@ -61,7 +61,7 @@ const ALONE: &[u8] = b"profbridge alone 1\0";
 
 /// A tuple of attributes that identifies a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum IdentityKind {
     /// `container.id` and `process.pid`.
     Container,
     /// `host.id`, `host.name`, `k8s.node.name` as far as present, and `process.pid`.
@@ -134,7 +134,7 @@ pub(crate) fn identify<'a>(
     dictionary: &Dictionary,
     attributes: impl Iterator<Item = &'a Attribute> + Clone,
     peer: Option<&str>,
-    kinds: &[Kind],
+    kinds: &[IdentityKind],
 ) -> Identity {
     let find = |key: &str| {
         attributes.clone().find(|attribute| dictionary.string(attribute.key) == key).map(|found| &found.value)
@@ -146,11 +146,11 @@ pub(crate) fn identify<'a>(
     }
     let mut encoding = Encoding(IDENTITY.to_vec());
     let complete = kinds.iter().find(|kind| match kind {
-        Kind::Container => encoding.put_all(&[(1, text("container.id"))], pid),
-        Kind::Host => {
+        IdentityKind::Container => encoding.put_all(&[(1, text("container.id"))], pid),
+        IdentityKind::Host => {
             encoding.put_all(&[(2, text("host.id")), (3, text("host.name")), (11, text("k8s.node.name"))], pid)
         }
-        Kind::Instance => text("service.instance.id").map(|id| encoding.put(5, &id)).is_some(),
+        IdentityKind::Instance => text("service.instance.id").map(|id| encoding.put(5, &id)).is_some(),
     });
     if let Some(kind) = complete {
         if let Some(session) = text("profbridge.session.id") {
@@ -158,7 +158,7 @@ pub(crate) fn identify<'a>(
         } else if let Some(start) = text("process.creation.time") {
             encoding.put(6, &start);
         }
-        if *kind == Kind::Host {
+        if *kind == IdentityKind::Host {
             let pod = [(12, text("k8s.pod.uid")), (13, text("k8s.container.name"))];
             pod.iter().for_each(|(tag, part)| part.iter().for_each(|part| encoding.put(*tag, part)));
         }

@@ -42,7 +42,7 @@ pub mod sampling;
 
 pub use self::cell::{Cell, leading, timestamp};
 pub use self::claims::ProcessClaims;
-pub use self::identity::{Identity, Kind, RequestId};
+pub use self::identity::{Identity, IdentityKind, RequestId};
 pub use self::names::profiler_name;
-pub use self::processes::{Process, Processes};
+pub use self::processes::{IdentifiedProcess, Processes};
 pub use self::rules::{MAX_WINDOW, Rules};

@@ -98,12 +98,12 @@ impl Moves {
         let Some(id) = set else { return 0 };
         match self.memo.get(id.index()) {
             None => 0,
-            Some(0) => self.look_at(id),
+            Some(0) => self.classify(id),
             Some(&known) => known - 1,
         }
     }
 
-    fn look_at(&mut self, id: AttributeSetId) -> u32 {
+    fn classify(&mut self, id: AttributeSetId) -> u32 {
         let mut list = std::mem::take(&mut self.scratch);
         list.clear();
         let set = self.dictionary.attribute_set(Some(id));

@@ -21,7 +21,7 @@ const MOST: usize = 32_768;
 
 /// A process in a request: a resource, and the sample attributes that move into it.
 #[derive(Debug, Clone, Copy)]
-pub struct Process {
+pub struct IdentifiedProcess {
     /// The resource's position.
     pub resource: u32,
     /// The list of sample attributes that move to the resource; 0 for none.
@@ -39,7 +39,7 @@ pub struct Processes {
     /// The number of processes found, including forgotten ones.
     found: u32,
     moves: Moves,
-    all: Vec<Process>,
+    all: Vec<IdentifiedProcess>,
     /// For each resource, the process of samples without moving attributes: its position in `all` plus one.
     plain: Vec<u32>,
     index: HashMap<(u32, u32), u32>,
@@ -77,7 +77,7 @@ impl Processes {
 
     /// Allocated memory in bytes.
     pub fn bytes(&self) -> usize {
-        self.all.capacity() * size_of::<Process>()
+        self.all.capacity() * size_of::<IdentifiedProcess>()
             + self.plain.capacity() * size_of::<u32>()
             + self.index.capacity() * (size_of::<((u32, u32), u32)>() + 1)
             + self.moves.bytes()
@@ -113,7 +113,7 @@ impl Processes {
         let merges = identity.strength == IdentityStrength::Strong || !self.profiles.relayed;
         let identity = if merges { identity } else { identity.alone(self.request, self.found) };
         self.found = self.found.wrapping_add(1);
-        self.all.push(Process { resource, moved, identity });
+        self.all.push(IdentifiedProcess { resource, moved, identity });
         self.index.insert((resource, moved), at);
         if moved == 0 {
             self.plain[resource as usize] = at + 1;
@@ -123,13 +123,13 @@ impl Processes {
 
     /// A process, by its position.
     #[inline]
-    pub fn get(&self, at: u32) -> Process {
+    pub fn get(&self, at: u32) -> IdentifiedProcess {
         self.all[at as usize]
     }
 
     /// The attributes of a process in order of precedence: the first one with a key counts. Like [`Processes::merged`],
     /// but without allocating a list.
-    pub fn said(&self, process: Process) -> impl Iterator<Item = &Attribute> + Clone {
+    pub fn claimed_attributes(&self, process: IdentifiedProcess) -> impl Iterator<Item = &Attribute> + Clone {
         self.attributes(process.resource, process.moved)
     }
 
@@ -142,7 +142,7 @@ impl Processes {
 
     /// The attributes for a process's resource: those of the resource in their order, replaced by sample attributes
     /// with the same key, followed by the remaining sample attributes.
-    pub fn merged(&self, process: Process) -> Vec<&Attribute> {
+    pub fn merged(&self, process: IdentifiedProcess) -> Vec<&Attribute> {
         let dictionary = self.profiles.dictionary();
         let resource = &self.profiles.resources()[process.resource as usize].resource;
         let mut moved: Vec<_> =

@@ -3,7 +3,7 @@
 use profbridge_model::{Attribute, Dictionary, ProcessWindow, ProfilerId};
 
 use crate::cell::Cell;
-use crate::identity::{Identity, Kind, identify};
+use crate::identity::{Identity, IdentityKind, identify};
 
 /// The longest window, in nanoseconds: Relay refuses a chunk of more than 66 seconds, Sentry's own profilers send 60
 /// (getsentry/relay `relay-profiling/src/sample/v2.rs`).
@@ -19,12 +19,16 @@ pub struct Rules {
     /// session.
     pub session: u64,
     /// Which attributes identify a process, best first.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<IdentityKind>,
 }
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { window: MAX_WINDOW, session: 0, kinds: vec![Kind::Container, Kind::Host, Kind::Instance] }
+        Self {
+            window: MAX_WINDOW,
+            session: 0,
+            kinds: vec![IdentityKind::Container, IdentityKind::Host, IdentityKind::Instance],
+        }
     }
 }
 

@@ -26,8 +26,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 
 use self::equal::ByValue;
 pub use self::limits::{Full, Limits, Work};
-pub use self::source::Source;
-pub(crate) use self::store::{Store, make_room};
+pub use self::source::TableSource;
+pub(crate) use self::store::{TableStore, make_room};
 pub(crate) use self::transfer::Carry;
 pub use self::transfer::{TableWriter, Transfer};
 use crate::buffer::ByteRange;
@@ -41,7 +41,7 @@ const GROWTH: usize = 4;
 /// Interned, growing tables. See the [module](self).
 #[derive(Debug)]
 pub struct Arena {
-    store: Store,
+    store: TableStore,
     limits: Limits,
     state: DefaultHashBuilder,
     work: Work,
@@ -104,7 +104,7 @@ impl Arena {
     /// An empty arena that grows up to its limits.
     pub fn new(limits: Limits) -> Self {
         Self {
-            store: Store::default(),
+            store: TableStore::default(),
             limits: Limits { bytes: limits.bytes.min(Limits::ADDRESSABLE.bytes), ..limits },
             state: DefaultHashBuilder::default(),
             work: Work::default(),
@@ -147,7 +147,7 @@ impl Arena {
     }
 
     /// The current tables, for reading.
-    pub fn source(&self) -> Source<'_> {
+    pub fn source(&self) -> TableSource<'_> {
         self.store.source()
     }
 
@@ -156,7 +156,7 @@ impl Arena {
         self.store.into_tables()
     }
 
-    pub(crate) fn store_mut(&mut self) -> &mut Store {
+    pub(crate) fn store_mut(&mut self) -> &mut TableStore {
         &mut self.store
     }
 

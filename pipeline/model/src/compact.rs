@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::arena::{Carry, Full, Source, Store, Transfer};
+use crate::arena::{Carry, Full, TableSource, TableStore, Transfer};
 use crate::builder::Assembly;
 use crate::dictionary::{Attribute, Invalid};
 use crate::profiles::{Profile, Profiles, Resource, ResourceProfiles, Sample, Scope, ScopeProfiles};
@@ -22,9 +22,9 @@ mod tests;
 #[derive(Debug)]
 pub struct Compact<'a> {
     profiles: &'a Profiles,
-    source: Source<'a>,
+    source: TableSource<'a>,
     transfer: &'a mut Transfer,
-    store: Store,
+    store: TableStore,
     assembly: Assembly,
     full: Option<Full>,
 }
@@ -33,13 +33,13 @@ impl<'a> Compact<'a> {
     /// Starts an empty copy of a batch. `transfer` is scratch space; reusing it saves allocations.
     pub fn new(profiles: &'a Profiles, transfer: &'a mut Transfer) -> Self {
         transfer.begin();
-        let source = Source::from(&**profiles.dictionary());
-        Self { profiles, source, transfer, store: Store::default(), assembly: Assembly::default(), full: None }
+        let source = TableSource::from(&**profiles.dictionary());
+        Self { profiles, source, transfer, store: TableStore::default(), assembly: Assembly::default(), full: None }
     }
 
     fn carry<T: Default>(
         &mut self,
-        carry: impl FnOnce(&mut Transfer, &Source<'a>, &mut Store) -> Result<T, Full>,
+        carry: impl FnOnce(&mut Transfer, &TableSource<'a>, &mut TableStore) -> Result<T, Full>,
     ) -> T {
         carry(self.transfer, &self.source, &mut self.store).unwrap_or_else(|full| {
             self.full.get_or_insert(full);

@@ -210,7 +210,8 @@ impl fmt::Display for Losses {
 mod tests {
     use super::*;
 
-    /// Guarantees: losses are listed by reason and unit, and observations are shown as a number and a reason.
+    /// Guarantees: losses are listed by reason and unit, non-zero ones only, in the singular for one; observations are
+    /// shown as a number and a reason, and nothing as zero observations.
     #[test]
     fn in_words() {
         let mut losses = Losses::default();
@@ -220,6 +221,7 @@ mod tests {
         losses.add(Reason::Unroutable, Quantities { observations: 3, items: 1, ..Quantities::NONE });
         losses.add(Reason::QueueFull, Quantities::items(2));
         assert_eq!(losses.to_string(), "12 resent, 3 unroutable, 1 item unroutable, 2 items queue_full");
+        assert_eq!(Quantities::NONE.to_string(), "0 observations");
         let explained: Vec<String> = losses.explanations().collect();
         assert!(explained[0].starts_with("12 observations dropped as resent: "), "{explained:?}");
         assert!(explained[1].starts_with("3 observations, 1 item dropped as unroutable: "), "{explained:?}");

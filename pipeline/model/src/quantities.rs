@@ -213,22 +213,4 @@ mod tests {
         assert!(most.is_observations_only() && Quantities::NONE.is_observations_only());
         assert!(!one.is_observations_only() && !Quantities::items(1).is_observations_only());
     }
-
-    /// Guarantees: only non-zero units are shown, in the singular for one.
-    #[test]
-    fn in_words() {
-        for (quantities, text) in [
-            (Quantities::NONE, "0 observations"),
-            (Quantities::items(1), "1 item"),
-            (Quantities { observations: 12, spans: 1, items: 3 }, "12 observations, 1 span, 3 items"),
-        ] {
-            assert_eq!(quantities.to_string(), text);
-        }
-        assert_eq!(Number(Quantities::observations(7)).to_string(), "7");
-        assert_eq!(Number(Quantities::NONE).to_string(), "0");
-        assert_eq!(
-            Number(Quantities { observations: 7, ..Quantities::items(1) }).to_string(),
-            "7 observations, 1 item"
-        );
-    }
 }

@@ -14,8 +14,8 @@ mod log;
 mod tests;
 
 pub use self::carry::Carrier;
-use self::interned::Interned;
-use self::log::{Head, Log};
+use self::interned::DistinctValues;
+use self::log::{RecordHead, RecordLog};
 use crate::buffer::ByteRange;
 use crate::id::{AttributeSetId, StringId};
 use crate::profiles::{Profile, SampleIds};
@@ -107,10 +107,10 @@ struct Joined {
 /// Held observations. See the [module](self).
 #[derive(Debug, Default)]
 pub struct SampleLog {
-    log: Log,
-    resources: Interned<LoggedResource>,
-    scopes: Interned<LoggedScope>,
-    series: Interned<Series>,
+    log: RecordLog,
+    resources: DistinctValues<LoggedResource>,
+    scopes: DistinctValues<LoggedScope>,
+    series: DistinctValues<Series>,
     joined: Vec<Joined>,
     state: hashbrown::DefaultHashBuilder,
     observations: u64,
@@ -172,7 +172,7 @@ impl SampleLog {
         timestamps: &[u8],
         values: &[u8],
     ) {
-        self.log.push(Head { series, stack, attributes, link }, timestamps, values);
+        self.log.push(RecordHead { series, stack, attributes, link }, timestamps, values);
         self.observations += (timestamps.len() as u64 / 8).max(1);
     }
 

@@ -21,14 +21,14 @@ pub const STATE: &str = "profbridge.thread.state";
 
 /// The state of a thread when it was sampled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum State {
+pub enum ThreadState {
     /// It was on a CPU.
     Running,
     /// It was blocked, or waited for a CPU.
     Waiting,
 }
 
-impl State {
+impl ThreadState {
     /// The state from the attributes of a sample; `None` if it is missing or unknown.
     pub fn of(dictionary: &Dictionary, set: Option<AttributeSetId>) -> Option<Self> {
         let Some(Value::String(name)) = dictionary.find(set, STATE) else { return None };
@@ -52,14 +52,14 @@ pub const SYNTHETIC_BASE: u64 = 1 << 32;
 
 /// The thread named by a list of attributes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Thread {
+pub struct SampleThread {
     /// Its key in chunks.
     pub id: String,
     /// Its name.
     pub name: Option<StringId>,
 }
 
-impl Thread {
+impl SampleThread {
     /// The thread named by the attributes of a sample or a profile; `None` if they name none.
     pub fn of(dictionary: &Dictionary, set: Option<AttributeSetId>) -> Option<Self> {
         let (mut id, mut name) = (None, None);

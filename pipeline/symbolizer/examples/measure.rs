@@ -10,7 +10,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use profbridge_symbolizer::{Answer, Key, Object, ObjectId, Settings, Source, Symbolizer};
+use profbridge_symbolizer::{Object, ObjectId, ObjectKey, ObjectSource, Settings, SymbolAnswer, Symbolizer};
 
 const LIMIT: Duration = Duration::from_secs(600);
 
@@ -27,8 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     let symbolizer =
         Symbolizer::start(Settings { cache_bytes: 2 << 30, max_dwarf_bytes: 4 << 30, ..Settings::default() })?;
     let object = symbolizer.object(Object {
-        key: Key::Other("measured".into()),
-        source: Source::Path(path.clone()),
+        key: ObjectKey::Other("measured".into()),
+        source: ObjectSource::Path(path.clone()),
         root: None,
         path: path.display().to_string(),
     });
@@ -49,7 +49,7 @@ fn measure(symbolizer: &Symbolizer, object: ObjectId, what: &str, addresses: &[u
         return Err("too many addresses".into());
     }
     // Gaps between functions have no symbol, so they stay pending until DWARF has been read.
-    let answered = |&&address: &&u64| !matches!(symbolizer.answer(object, address), Answer::Pending);
+    let answered = |&&address: &&u64| !matches!(symbolizer.answer(object, address), SymbolAnswer::Pending);
     // Checks only a few of them, to keep the overhead small.
     let few = || addresses.iter().step_by(100);
     let enough = few().count() / 10 * 9;
@@ -65,8 +65,8 @@ fn measure(symbolizer: &Symbolizer, object: ObjectId, what: &str, addresses: &[u
     }
     let all = clock.elapsed();
     let answers: Vec<_> = addresses.iter().map(|&address| symbolizer.answer(object, address)).collect();
-    let frames = |answer: &Answer| answer.symbols().map_or(0, |symbols| symbols.frames.len());
-    let lines = |answer: &Answer| answer.symbols().is_some_and(|symbols| symbols.frames[0].line > 0);
+    let frames = |answer: &SymbolAnswer| answer.symbols().map_or(0, |symbols| symbols.frames.len());
+    let lines = |answer: &SymbolAnswer| answer.symbols().is_some_and(|symbols| symbols.frames[0].line > 0);
     let named = answers.iter().filter(|answer| frames(answer) > 0).count();
     let with_lines = answers.iter().filter(|answer| lines(answer)).count();
     println!(

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 /// What is known about an address at the moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Answer {
+pub enum SymbolAnswer {
     /// Nothing yet.
     Pending,
     /// Names from the ELF symbol table; DWARF will follow.
@@ -15,7 +15,7 @@ pub enum Answer {
     Unknown(Unknown),
 }
 
-impl Answer {
+impl SymbolAnswer {
     /// The names, as far as they are known.
     #[must_use]
     pub fn symbols(&self) -> Option<&Arc<Symbols>> {

@@ -2,7 +2,7 @@
 //!
 //! Uses gimli directly, since addr2line is not safe for hostile files. It recurses into nested inlined functions, so a
 //! file can make the stack overflow and kill the process. It also stores every range that units and functions refer to,
-//! which is quadratic in the file's size if all refer to the same list. Here every step is charged to a [`Budget`],
+//! which is quadratic in the file's size if all refer to the same list. Here a [`DwarfBudget`] pays for every step,
 //! nothing recurses, and only an index of units and functions stays in memory; the rest is read again for each batch of
 //! addresses. Tests compare the results with addr2line.
 
@@ -20,11 +20,11 @@ use std::sync::Arc;
 
 use crate::Unknown;
 use crate::elf::Elf;
-pub(crate) use budget::{Budget, Error};
+pub(crate) use budget::{DwarfBudget, Error};
 use function::Inlines;
-use index::Index;
-use lines::Lines;
-use names::{Files, Names, Place};
+use index::UnitIndex;
+use lines::LineTable;
+use names::{DwarfFiles, EntryPlace, FunctionNames};
 use sections::Sections;
 use split::{Package, Splits};
 use unit::Opened;
@@ -34,15 +34,15 @@ const MAX_CLAIMS: usize = 8;
 /// How many ranges are searched for them.
 const MAX_STEPS: usize = 256;
 
-type Reader<'a> = gimli::EndianSlice<'a, gimli::RunTimeEndian>;
+type DwarfReader<'a> = gimli::EndianSlice<'a, gimli::RunTimeEndian>;
 
 /// The DWARF of a file.
 #[derive(Debug)]
 pub(crate) struct Dwarf {
     sections: Sections,
-    index: Index,
+    index: UnitIndex,
     /// Data that dwz moved to a file shared by several.
-    shared: Option<(Sections, Index)>,
+    shared: Option<(Sections, UnitIndex)>,
     package: Option<Package>,
     limit: usize,
 }
@@ -68,7 +68,7 @@ pub(crate) struct SourceFrames {
 /// One function of a [`SourceFrames`].
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct SourceFrame {
-    pub(crate) name: Option<Name>,
+    pub(crate) name: Option<FunctionName>,
     pub(crate) file: Option<Arc<str>>,
     pub(crate) line: u32,
     pub(crate) column: u32,
@@ -76,7 +76,7 @@ pub(crate) struct SourceFrame {
 
 /// A function's name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Name {
+pub(crate) struct FunctionName {
     pub(crate) text: Arc<str>,
     /// Whether this is the linker's name (`DW_AT_linkage_name`), and not only the source's name.
     pub(crate) linkage: bool,
@@ -84,7 +84,7 @@ pub(crate) struct Name {
 
 /// A source position whose file number is not yet resolved to a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-struct Position {
+struct SourcePosition {
     file: Option<u64>,
     line: u32,
     column: u32,
@@ -102,18 +102,18 @@ impl Dwarf {
         sources: Sources,
         code: Vec<(u64, u64)>,
         limit: usize,
-        budget: &mut Budget<'_>,
-    ) -> Result<Self, Failure> {
-        let sections = Sections::load(&sources.file, limit).map_err(Failure::Unreadable)?;
+        budget: &mut DwarfBudget<'_>,
+    ) -> Result<Self, DwarfFailure> {
+        let sections = Sections::load(&sources.file, limit).map_err(DwarfFailure::Unreadable)?;
         let left = limit - sections.bytes();
         // The other files are optional: if one cannot be read, only its data is missing.
         let shared = sources.shared.and_then(|shared| Sections::load(&shared, left).ok());
         let left = left - shared.as_ref().map_or(0, Sections::bytes);
         let package = sources.package.and_then(|package| Package::load(package, left / 2).ok());
         budget.allow(sections.bytes() + shared.as_ref().map_or(0, Sections::bytes));
-        let index = Index::new(&sections, code, budget).map_err(Failure::Broken)?;
-        let shared = shared.map(|shared| Ok((Index::new(&shared, Vec::new(), budget)?, shared)));
-        let shared = shared.transpose().map_err(Failure::Broken)?.map(|(index, shared)| (shared, index));
+        let index = UnitIndex::new(&sections, code, budget).map_err(DwarfFailure::Broken)?;
+        let shared = shared.map(|shared| Ok((UnitIndex::new(&shared, Vec::new(), budget)?, shared)));
+        let shared = shared.transpose().map_err(DwarfFailure::Broken)?.map(|(index, shared)| (shared, index));
         Ok(Self { sections, index, shared, package, limit })
     }
 
@@ -129,7 +129,7 @@ impl Dwarf {
         &mut self,
         addresses: &[u64],
         open: &dyn Fn(&Path) -> Option<Elf>,
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<Vec<Option<SourceFrames>>, Error> {
         budget.allow(self.sections.bytes() + self.shared.as_ref().map_or(0, |(sections, _)| sections.bytes()));
         let mut dwarf = self.sections.dwarf();
@@ -142,7 +142,7 @@ impl Dwarf {
             index: &mut self.index,
             shared: shared.as_ref().map(|(dwarf, index)| (dwarf, *index)),
             splits: Splits { package: self.package.as_ref(), open, left: self.limit },
-            names: Names::default(),
+            names: FunctionNames::default(),
             addresses,
             places: vec![None; addresses.len()],
         };
@@ -166,11 +166,11 @@ impl Dwarf {
 
 /// One pass over the units that contain some addresses.
 struct Pass<'a, 'b> {
-    dwarf: &'b gimli::Dwarf<Reader<'a>>,
-    index: &'b mut Index,
-    shared: Option<(&'b gimli::Dwarf<Reader<'a>>, &'b Index)>,
+    dwarf: &'b gimli::Dwarf<DwarfReader<'a>>,
+    index: &'b mut UnitIndex,
+    shared: Option<(&'b gimli::Dwarf<DwarfReader<'a>>, &'b UnitIndex)>,
     splits: Splits<'b>,
-    names: Names<'a>,
+    names: FunctionNames<'a>,
     addresses: &'b [u64],
     places: Vec<Option<SourceFrames>>,
 }
@@ -182,14 +182,14 @@ impl<'a> Pass<'a, '_> {
     }
 
     /// Looks up the addresses at the positions `open` in one unit.
-    fn unit(&mut self, unit: usize, open: &[usize], budget: &mut Budget<'_>) -> Result<(), Error> {
+    fn unit(&mut self, unit: usize, open: &[usize], budget: &mut DwarfBudget<'_>) -> Result<(), Error> {
         if open.is_empty() {
             return Ok(());
         }
-        let place = Place { shared: false, unit: self.index.unit_offset(unit), offset: 0 };
+        let place = EntryPlace { shared: false, unit: self.index.unit_offset(unit), offset: 0 };
         let opened = self.names.open(self.dwarf, place, budget)?;
         let wanted: Vec<_> = open.iter().map(|&at| self.addresses[at]).collect();
-        let lines = Lines::read(self.dwarf, &opened, &wanted, |address| self.index.is_code(address), budget)?;
+        let lines = LineTable::read(self.dwarf, &opened, &wanted, |address| self.index.is_code(address), budget)?;
         let mut unit_addresses = UnitAddresses { dwarf: self.dwarf, opened: &opened, wanted: &wanted, lines };
         let split = match self.splits.load(&opened, budget)? {
             Some((sections, strings)) => {
@@ -206,7 +206,7 @@ impl<'a> Pass<'a, '_> {
             Some(frames) => frames,
             None => {
                 self.index.load_functions(unit, self.dwarf, &opened, budget)?;
-                let files = Files { own: (self.dwarf, self.index), shared: self.shared, source_files: None };
+                let files = DwarfFiles { own: (self.dwarf, self.index), shared: self.shared, source_files: None };
                 unit_addresses.frames(files, &mut self.names, unit, &opened, budget)?
             }
         };
@@ -227,12 +227,12 @@ type FoundFrames = Option<Vec<SourceFrame>>;
 
 /// Addresses of one unit, and their lines.
 struct UnitAddresses<'a, 'b> {
-    dwarf: &'b gimli::Dwarf<Reader<'a>>,
+    dwarf: &'b gimli::Dwarf<DwarfReader<'a>>,
     /// The unit with the lines: the skeleton, if there is one.
     opened: &'b Opened<'a>,
     /// In ascending order.
     wanted: &'b [u64],
-    lines: Lines<'a>,
+    lines: LineTable<'a>,
 }
 
 impl UnitAddresses<'_, '_> {
@@ -242,7 +242,7 @@ impl UnitAddresses<'_, '_> {
         sections: &Sections,
         strings: Option<&[u8]>,
         code: &[(u64, u64)],
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<Option<Vec<FoundFrames>>, Error> {
         let mut dwarf = sections.dwarf();
         dwarf.make_dwo(self.dwarf);
@@ -259,23 +259,23 @@ impl UnitAddresses<'_, '_> {
         }
         opened.lines = None;
         let opened = Arc::new(opened);
-        let mut index = Index::of_unit(offset, code, sections.bytes());
+        let mut index = UnitIndex::of_unit(offset, code, sections.bytes());
         index.load_functions(0, &dwarf, &opened, budget)?;
-        let mut names = Names::with_unit(offset, Arc::clone(&opened));
+        let mut names = FunctionNames::with_unit(offset, Arc::clone(&opened));
         let (parent, skeleton) = (self.dwarf, self.opened);
-        let source_files = |file: u64, budget: &mut Budget<'_>| lines::file_name(parent, skeleton, file, budget);
-        let files = Files { own: (&dwarf, &index), shared: None, source_files: Some(&source_files) };
+        let source_files = |file: u64, budget: &mut DwarfBudget<'_>| lines::file_name(parent, skeleton, file, budget);
+        let files = DwarfFiles { own: (&dwarf, &index), shared: None, source_files: Some(&source_files) };
         self.frames(files, &mut names, 0, &opened, budget).map(Some)
     }
 
     /// The frames of each address by the functions of a unit, which has position `unit` in the index.
     fn frames<'x>(
         &mut self,
-        files: Files<'_, 'x>,
-        names: &mut Names<'x>,
+        files: DwarfFiles<'_, 'x>,
+        names: &mut FunctionNames<'x>,
         unit: usize,
         opened: &Opened<'x>,
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<Vec<FoundFrames>, Error> {
         let (dwarf, index) = files.own;
         let mut found = vec![None; self.wanted.len()];
@@ -294,7 +294,7 @@ impl UnitAddresses<'_, '_> {
         }
         functions.sort_unstable();
         for same in functions.chunk_by(|a, b| a.0 == b.0) {
-            let here = Place { shared: false, unit: index.unit_offset(unit), offset: same[0].0 };
+            let here = EntryPlace { shared: false, unit: index.unit_offset(unit), offset: same[0].0 };
             let inside: Vec<_> = same.iter().map(|&(_, position)| self.wanted[position]).collect();
             let inlines = Inlines::read(dwarf, opened, here.offset, &inside, budget)?;
             let function = names.function_name(files, here, budget)?;
@@ -319,7 +319,7 @@ impl UnitAddresses<'_, '_> {
 
 /// Why the DWARF of a file cannot be used.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum DwarfFailure {
     Unreadable(Unknown),
     Broken(Error),
 }

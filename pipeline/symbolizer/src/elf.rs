@@ -16,7 +16,7 @@ const MAX_SECTIONS: u64 = 1 << 16;
 /// The longest table of section names.
 const MAX_SECTION_NAMES: usize = 4 << 20;
 /// The longest note that is read, in bytes, and how many note sections are searched.
-const MAX_NOTE: usize = 64 << 10;
+pub(crate) const MAX_NOTE: usize = 64 << 10;
 const MAX_NOTES: usize = 64;
 /// The longest `.gnu_debuglink`: a file name and a checksum.
 const MAX_DEBUG_LINK: usize = 8 << 10;
@@ -57,7 +57,7 @@ impl Section {
 
 /// How a section is compressed.
 #[derive(Debug, Clone, Copy)]
-struct Compression {
+struct SectionCompression {
     format: CompressionFormat,
     /// Length of the header before the data, in bytes.
     header: usize,
@@ -76,12 +76,12 @@ pub(crate) struct DebugLink {
 
 /// Decodes integers from bytes, in the byte order of the file.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Fields<'a> {
+pub(crate) struct ElfFields<'a> {
     pub(crate) bytes: &'a [u8],
     pub(crate) little_endian: bool,
 }
 
-impl Fields<'_> {
+impl ElfFields<'_> {
     fn array<const N: usize>(self, at: usize) -> Option<[u8; N]> {
         let mut bytes: [u8; N] = self.bytes.get(at..at.checked_add(N)?)?.try_into().ok()?;
         if !self.little_endian {
@@ -107,7 +107,7 @@ impl Elf {
     /// Reads the headers.
     pub(crate) fn read(input: Input) -> Result<Self, Unknown> {
         let (header, little_endian) = header(&input)?;
-        let fields = Fields { bytes: &header, little_endian };
+        let fields = ElfFields { bytes: &header, little_endian };
         let table = fields.u64(40).ok_or(Unknown::Malformed)?;
         let size = fields.u16(58).ok_or(Unknown::Malformed)?;
         let entry = fields.u64(24).ok_or(Unknown::Malformed)?;
@@ -124,7 +124,7 @@ impl Elf {
         // If the counts do not fit into the file header, the first section header has them.
         if count == 0 || names_index == u32::from(elf::SHN_XINDEX.0) {
             let first = input.read(table, 64, 64)?;
-            let first = section(Fields { bytes: &first, little_endian }).ok_or(Unknown::Malformed)?;
+            let first = section(ElfFields { bytes: &first, little_endian }).ok_or(Unknown::Malformed)?;
             if count == 0 {
                 count = first.size;
             }
@@ -137,7 +137,7 @@ impl Elf {
         }
         let bytes = input.read(table, count * 64, MAX_SECTIONS as usize * 64)?;
         let sections: Vec<_> =
-            bytes.chunks_exact(64).filter_map(|bytes| section(Fields { bytes, little_endian })).collect();
+            bytes.chunks_exact(64).filter_map(|bytes| section(ElfFields { bytes, little_endian })).collect();
         let mut elf = Self { input, little_endian, machine, entry, sections, names: Vec::new() };
         if let Some(&names) = elf.sections.get(names_index as usize) {
             elf.names = elf.raw(&names, MAX_SECTION_NAMES)?;
@@ -200,7 +200,7 @@ impl Elf {
 
     /// A section's bytes, decompressed.
     pub(crate) fn data(&self, section: &Section, limit: usize) -> Result<Vec<u8>, Unknown> {
-        let Some(Compression { format, header, size }) = self.compression(section)? else {
+        let Some(SectionCompression { format, header, size }) = self.compression(section)? else {
             return self.raw(section, limit);
         };
         if size > limit as u64 {
@@ -214,14 +214,14 @@ impl Elf {
 
     /// Decodes the header of a compressed section (`Elf64_Chdr`) or of GNU's older format: `ZLIB` and the size,
     /// big-endian.
-    fn compression(&self, section: &Section) -> Result<Option<Compression>, Unknown> {
+    fn compression(&self, section: &Section) -> Result<Option<SectionCompression>, Unknown> {
         let older = self.is_named_like(section, b".zdebug");
         if section.kind == elf::SHT_NOBITS.0 || section.flags & elf::SHF_COMPRESSED.0 == 0 && !older {
             return Ok(None);
         }
         let length = if older { 12 } else { 24 };
         let bytes = self.input.read(section.offset, section.size.min(length as u64), length)?;
-        let fields = Fields { bytes: &bytes, little_endian: self.little_endian && !older };
+        let fields = ElfFields { bytes: &bytes, little_endian: self.little_endian && !older };
         let format = match fields.u32(0).map(elf::CompressionType) {
             _ if older && bytes.starts_with(b"ZLIB") => CompressionFormat::Zlib,
             Some(elf::ELFCOMPRESS_ZLIB) if !older => CompressionFormat::Zlib,
@@ -229,7 +229,7 @@ impl Elf {
             _ => return Err(Unknown::Unsupported),
         };
         let size = fields.u64(if older { 4 } else { 8 }).ok_or(Unknown::Malformed)?;
-        Ok(Some(Compression { format, header: length, size }))
+        Ok(Some(SectionCompression { format, header: length, size }))
     }
 
     /// The ELF file embedded in a stripped file, with the names of functions that `.dynsym` lacks (`.gnu_debugdata`,
@@ -276,7 +276,7 @@ impl Elf {
     pub(crate) fn build_id(&self) -> Option<Vec<u8>> {
         self.sections.iter().filter(|section| section.kind == elf::SHT_NOTE.0).take(MAX_NOTES).find_map(|section| {
             let bytes = self.raw(section, MAX_NOTE).ok()?;
-            build_id_of(Fields { bytes: &bytes, little_endian: self.little_endian })
+            build_id_of(ElfFields { bytes: &bytes, little_endian: self.little_endian }, 4)
         })
     }
 
@@ -297,7 +297,7 @@ impl Elf {
         if name.is_empty() || name.contains('/') || matches!(name, "." | "..") {
             return None;
         }
-        let crc = Fields { bytes: &bytes, little_endian: self.little_endian }.u32((end + 4) & !3)?;
+        let crc = ElfFields { bytes: &bytes, little_endian: self.little_endian }.u32((end + 4) & !3)?;
         Some(DebugLink { name: name.to_owned(), crc })
     }
 }
@@ -318,7 +318,7 @@ pub(crate) fn header(input: &Input) -> Result<(Vec<u8>, bool), Unknown> {
     }
 }
 
-fn section(fields: Fields<'_>) -> Option<Section> {
+fn section(fields: ElfFields<'_>) -> Option<Section> {
     Some(Section {
         name: fields.u32(0)?,
         kind: fields.u32(4)?,
@@ -330,9 +330,9 @@ fn section(fields: Fields<'_>) -> Option<Section> {
     })
 }
 
-/// Searches notes for the build id. A note is the sizes of name and content, the type, then both, each padded to four
-/// bytes.
-fn build_id_of(fields: Fields<'_>) -> Option<Vec<u8>> {
+/// Searches notes for the build id. A note is the sizes of name and content, the type, then both, each padded to the
+/// alignment.
+pub(crate) fn build_id_of(fields: ElfFields<'_>, alignment: usize) -> Option<Vec<u8>> {
     let mut at = 0_usize;
     loop {
         let name_size = fields.u32(at)? as usize;
@@ -340,11 +340,11 @@ fn build_id_of(fields: Fields<'_>) -> Option<Vec<u8>> {
         let kind = fields.u32(at.checked_add(8)?)?;
         let name_at = at.checked_add(12)?;
         let name = fields.bytes.get(name_at..name_at.checked_add(name_size)?)?;
-        let content_at = name_at.checked_add(name_size.checked_next_multiple_of(4)?)?;
+        let content_at = name_at.checked_add(name_size)?.checked_next_multiple_of(alignment)?;
         let content = fields.bytes.get(content_at..content_at.checked_add(size)?)?;
         if kind == elf::NT_GNU_BUILD_ID.0 && name == b"GNU\0" && (1..=MAX_BUILD_ID).contains(&size) {
             return Some(content.to_vec());
         }
-        at = content_at.checked_add(size.checked_next_multiple_of(4)?)?;
+        at = content_at.checked_add(size)?.checked_next_multiple_of(alignment)?;
     }
 }

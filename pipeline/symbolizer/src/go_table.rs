@@ -10,7 +10,7 @@
 //! left out.
 
 use crate::Unknown;
-use crate::elf::{Elf, Fields};
+use crate::elf::{Elf, ElfFields};
 use crate::text::MAX_NAME;
 
 /// The format of a table, by its first four bytes.
@@ -73,7 +73,7 @@ pub(crate) struct GoTable {
 
 /// A function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Function<'a> {
+pub(crate) struct GoFunction<'a> {
     /// The name as Go writes it: package path, receiver and name.
     pub(crate) name: &'a [u8],
     entry: u64,
@@ -87,7 +87,7 @@ impl GoTable {
         let section = elf.section(b".gopclntab").or_else(|| elf.section(b".data.rel.ro.gopclntab"));
         let Some(section) = section else { return Ok(None) };
         let bytes = elf.data(section, limit)?;
-        let fields = Fields { bytes: &bytes, little_endian: elf.little_endian };
+        let fields = ElfFields { bytes: &bytes, little_endian: elf.little_endian };
         let version = match fields.u32(0) {
             Some(0xffff_fffb) => Version::Go1_2,
             Some(0xffff_fffa) => Version::Go1_16,
@@ -165,7 +165,7 @@ impl GoTable {
         let module = elf.section(b".go.module").and_then(|section| {
             let at = TEXT_IN_MODULE * self.word as u64;
             let bytes = elf.part(section, at, self.word as u64).ok()?;
-            let fields = Fields { bytes: &bytes, little_endian: self.little_endian };
+            let fields = ElfFields { bytes: &bytes, little_endian: self.little_endian };
             if self.word == 8 { fields.u64(0) } else { fields.u32(0).map(u64::from) }
         });
         module.filter(in_code).or_else(|| {
@@ -176,8 +176,8 @@ impl GoTable {
         })
     }
 
-    fn fields(&self) -> Fields<'_> {
-        Fields { bytes: &self.bytes, little_endian: self.little_endian }
+    fn fields(&self) -> ElfFields<'_> {
+        ElfFields { bytes: &self.bytes, little_endian: self.little_endian }
     }
 
     /// Size of one entry of the table of starts, in bytes.
@@ -193,11 +193,11 @@ impl GoTable {
     }
 
     /// The function that contains an address.
-    pub(crate) fn function(&self, address: u64) -> Option<Function<'_>> {
+    pub(crate) fn function(&self, address: u64) -> Option<GoFunction<'_>> {
         self.function_at(address.checked_sub(self.text)?)
     }
 
-    fn function_at(&self, address: u64) -> Option<Function<'_>> {
+    fn function_at(&self, address: u64) -> Option<GoFunction<'_>> {
         // Finds the first function that starts after the address. Halving ends even if the table is not sorted.
         let (mut low, mut high) = (0, self.functions);
         while low < high {
@@ -212,11 +212,11 @@ impl GoTable {
         let at = usize::try_from(self.start(2 * position + 1)?).ok()?.checked_add(self.data)?;
         let name = self.fields().u32(at.checked_add(self.start_size())?)?;
         let name = text(&self.bytes, self.names.checked_add(name as usize)?)?;
-        (!name.is_empty()).then_some(Function { name, entry, at })
+        (!name.is_empty()).then_some(GoFunction { name, entry, at })
     }
 
     /// File and line of an address in a function. `None` if they are unknown or belong to an inlined function.
-    pub(crate) fn line(&self, function: &Function<'_>, address: u64, steps: &mut Steps) -> Option<(&[u8], u32)> {
+    pub(crate) fn line(&self, function: &GoFunction<'_>, address: u64, steps: &mut Steps) -> Option<(&[u8], u32)> {
         let target = address.checked_sub(self.text)?;
         let fields = self.fields();
         // After the start and the name come: arguments, deferred calls, then the offsets of the runs for stack sizes,

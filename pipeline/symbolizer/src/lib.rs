@@ -35,13 +35,13 @@ mod text;
 mod unwind_table;
 mod vdso;
 
-pub use answer::{Answer, Frame, NamedBy, Symbols, Unknown};
+pub use answer::{Frame, NamedBy, SymbolAnswer, Symbols, Unknown};
 pub use counters::Counters;
 pub use input::{open_in_root, open_on_this_machine};
 pub use object::FileIdentity;
-pub use object::{Key, Object, ObjectId, Source};
+pub use object::{Object, ObjectId, ObjectKey, ObjectSource};
 pub use perf_map::{MAX_MOMENTS, perf_map_place};
-pub use segments::Segments;
+pub use segments::{Segments, build_id};
 pub use server::{DebugFileServer, Requested};
 pub use settings::Settings;
 pub use symbolizer::Symbolizer;

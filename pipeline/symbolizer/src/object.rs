@@ -12,9 +12,9 @@ pub struct ObjectId(pub(crate) u64);
 #[derive(Debug)]
 pub struct Object {
     /// Identifies the object.
-    pub key: Key,
+    pub key: ObjectKey,
     /// How to find its file.
-    pub source: Source,
+    pub source: ObjectSource,
     /// Root folder of the process that maps the object. Separate debug files are searched inside it before the
     /// configured folders. A descriptor for `openat2` is enough (`O_PATH`).
     pub root: Option<Arc<File>>,
@@ -25,9 +25,10 @@ pub struct Object {
 /// What identifies an object.
 ///
 /// A file's claim about its build id is not verified: a process that maps a forged file can replace the names of
-/// another process's file with the same build id. If processes do not trust each other, [`Key::File`] keeps them apart.
+/// another process's file with the same build id. If processes do not trust each other, [`ObjectKey::File`] keeps them
+/// apart.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum Key {
+pub enum ObjectKey {
     /// The GNU build id. A file found by a path must have the same one, or it is not read.
     BuildId(Box<[u8]>),
     /// The identity of a file. A file found by a path must have the same one, or it is not read.
@@ -36,7 +37,7 @@ pub enum Key {
     Other(Box<str>),
 }
 
-impl Key {
+impl ObjectKey {
     /// The key for a build id in hexadecimal digits, as in `process.executable.build_id.gnu`. `None` if the text is not
     /// hexadecimal or not 2 to 64 bytes long.
     #[must_use]
@@ -87,7 +88,7 @@ impl FileIdentity {
 
 /// How to find the file of an object.
 #[derive(Debug)]
-pub enum Source {
+pub enum ObjectSource {
     /// A file that is already open for reading.
     File(File),
     /// At this path on this machine. Use only paths from a trusted configuration.
@@ -99,6 +100,6 @@ pub enum Source {
         /// The path; a leading slash means the root folder.
         path: PathBuf,
     },
-    /// By its build id in the root folder and the configured folders. Needs [`Key::BuildId`].
+    /// By its build id in the root folder and the configured folders. Needs [`ObjectKey::BuildId`].
     BuildId,
 }

@@ -45,9 +45,9 @@ pub const MAX_MOMENTS: usize = 1 << (u64::BITS - ADDRESS_BITS);
 #[derive(Debug, Default)]
 pub(crate) struct PerfMap {
     /// Current ranges, by start.
-    ranges: BTreeMap<u64, Range>,
+    ranges: BTreeMap<u64, NamedRange>,
     /// Ranges that later lines replaced.
-    past: Vec<Range>,
+    past: Vec<NamedRange>,
     /// The length of the file at each moment.
     pub(crate) lengths: Arc<Vec<u32>>,
     names: Vec<u8>,
@@ -63,7 +63,7 @@ pub(crate) struct PerfMap {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Range {
+struct NamedRange {
     end: u64,
     name: u32,
     name_length: u32,
@@ -153,7 +153,7 @@ impl PerfMap {
         let at = u32::try_from(self.names.len()).ok()?;
         self.names.extend_from_slice(name);
         let (name, name_length) = (at, name.len() as u32);
-        self.insert(range.start, Range { end: range.end, name, name_length, line_end, before: None });
+        self.insert(range.start, NamedRange { end: range.end, name, name_length, line_end, before: None });
         Some(())
     }
 
@@ -199,14 +199,18 @@ impl PerfMap {
     fn parse_code_move(&mut self, record: &[u8], end: u64) -> Option<()> {
         let (old, start, size) = (number(record, 32, 8)?, number(record, 40, 8)?, number(record, 48, 8)?);
         let (_, range) = self.ranges.range(..=old).next_back().filter(|(_, range)| old < range.end)?;
-        let range =
-            Range { end: start.checked_add(size).filter(|end| *end > start)?, line_end: end, before: None, ..*range };
+        let range = NamedRange {
+            end: start.checked_add(size).filter(|end| *end > start)?,
+            line_end: end,
+            before: None,
+            ..*range
+        };
         self.insert(start, range);
         Some(())
     }
 
     /// Inserts a range and cuts all others out of its addresses.
-    fn insert(&mut self, start: u64, range: Range) {
+    fn insert(&mut self, start: u64, range: NamedRange) {
         if self.past.len() >= MAX_PAST {
             self.past.clear();
             self.ranges.values_mut().for_each(|range| range.before = None);
@@ -216,11 +220,11 @@ impl PerfMap {
         let mut at = start;
         while let Some((&inside, &other)) = self.ranges.range(at..range.end).next() {
             if at < inside {
-                self.ranges.insert(at, Range { end: inside, ..range });
+                self.ranges.insert(at, NamedRange { end: inside, ..range });
             }
             let before = u32::try_from(self.past.len()).ok();
             self.past.push(other);
-            self.ranges.insert(inside, Range { end: other.end, before, ..range });
+            self.ranges.insert(inside, NamedRange { end: other.end, before, ..range });
             at = other.end;
         }
         if at < range.end {
@@ -233,7 +237,7 @@ impl PerfMap {
         if let Some((&start, &range)) = self.ranges.range(..at).next_back()
             && range.end > at
         {
-            self.ranges.insert(start, Range { end: at, ..range });
+            self.ranges.insert(start, NamedRange { end: at, ..range });
             self.ranges.insert(at, range);
         }
     }
@@ -255,7 +259,7 @@ impl PerfMap {
 
     /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
-        self.ranges.len() * RANGE_BYTES + self.past.capacity() * size_of::<Range>() + self.names.capacity()
+        self.ranges.len() * RANGE_BYTES + self.past.capacity() * size_of::<NamedRange>() + self.names.capacity()
     }
 }
 

@@ -9,8 +9,8 @@ use hashbrown::HashMap;
 use object::elf;
 
 use crate::Unknown;
-use crate::elf::{Elf, Fields};
-use crate::symbol_table::Builder;
+use crate::elf::{Elf, ElfFields};
+use crate::symbol_table::SymbolTableBuilder;
 use crate::text::MAX_NAME;
 
 /// Suffix of a stub's name, as in `objdump`.
@@ -26,7 +26,7 @@ type Stubs = HashMap<u64, (u64, u64)>;
 
 /// Adds the stubs of a file. `limit` is the maximum size in bytes of each of the tables of relocations, symbols and
 /// names.
-pub(crate) fn add_stubs(file: &Elf, builder: &mut Builder, limit: usize) -> Result<(), Unknown> {
+pub(crate) fn add_stubs(file: &Elf, builder: &mut SymbolTableBuilder, limit: usize) -> Result<(), Unknown> {
     let Some(architecture) = Architecture::of(file) else { return Ok(()) };
     let mut stubs = Stubs::default();
     for section in file.sections() {
@@ -51,7 +51,7 @@ pub(crate) fn add_stubs(file: &Elf, builder: &mut Builder, limit: usize) -> Resu
         let strings = strings.map_or_else(|| Ok(Vec::new()), |strings| file.raw(strings, limit))?;
         // `Elf64_Rela`: the slot, the symbol and the type, an addend.
         for bytes in relocations.chunks_exact(24) {
-            let fields = Fields { bytes, little_endian: file.little_endian };
+            let fields = ElfFields { bytes, little_endian: file.little_endian };
             let (Some(slot), Some(kind), Some(addend)) = (fields.u64(0), fields.u64(8), fields.u64(16)) else {
                 continue;
             };
@@ -60,7 +60,7 @@ pub(crate) fn add_stubs(file: &Elf, builder: &mut Builder, limit: usize) -> Resu
             let name = if kind == architecture.relative {
                 builder.resolved_by(addend).map(<[u8]>::to_vec)
             } else if architecture.named.contains(&kind) {
-                name_of(Fields { bytes: &symbols, ..fields }, symbol, &strings).map(<[u8]>::to_vec)
+                name_of(ElfFields { bytes: &symbols, ..fields }, symbol, &strings).map(<[u8]>::to_vec)
             } else {
                 None
             };
@@ -74,7 +74,7 @@ pub(crate) fn add_stubs(file: &Elf, builder: &mut Builder, limit: usize) -> Resu
 }
 
 /// The name of a symbol, by its number.
-fn name_of<'a>(symbols: Fields<'_>, number: usize, strings: &'a [u8]) -> Option<&'a [u8]> {
+fn name_of<'a>(symbols: ElfFields<'_>, number: usize, strings: &'a [u8]) -> Option<&'a [u8]> {
     let name = strings.get(symbols.u32(number.checked_mul(24)?)? as usize..)?;
     let name = name[..name.len().min(MAX_NAME)].split(|&byte| byte == 0).next()?;
     (!name.is_empty()).then_some(name)

@@ -8,7 +8,7 @@ use hashbrown::HashMap;
 use object::elf;
 
 use crate::Unknown;
-use crate::elf::{Elf, Fields};
+use crate::elf::{Elf, ElfFields};
 use crate::text::MAX_NAME;
 
 /// How many names of one address are considered. glibc has up to ten.
@@ -16,7 +16,7 @@ const MAX_ALIASES: usize = 64;
 
 /// A symbol before overlaps are resolved.
 #[derive(Debug, Clone, Copy)]
-struct Candidate {
+struct SymbolCandidate {
     start: u64,
     /// 0 where it is unknown.
     size: u64,
@@ -28,7 +28,7 @@ struct Candidate {
     name: u32,
 }
 
-impl Candidate {
+impl SymbolCandidate {
     /// The order in which symbols at one address are preferred, the best first.
     ///
     /// Labels come last: local ones, and those that linkers generate (`__start_SECTION`). The others are compared by,
@@ -45,10 +45,10 @@ impl Candidate {
 
 /// Builds a [`SymbolTable`].
 #[derive(Debug)]
-pub(crate) struct Builder {
+pub(crate) struct SymbolTableBuilder {
     /// Address ranges of code, in order. A symbol without a size ends with its range, and none extends beyond it.
     code: Vec<(u64, u64)>,
-    candidates: Vec<Candidate>,
+    candidates: Vec<SymbolCandidate>,
     /// Resolvers of indirect functions, by address, with the offset of the shortest name.
     resolvers: HashMap<u64, u32>,
     names: Vec<u8>,
@@ -60,7 +60,7 @@ pub(crate) struct Builder {
 /// Maps addresses to names.
 #[derive(Debug, Default)]
 pub(crate) struct SymbolTable {
-    ranges: Vec<Range>,
+    ranges: Vec<SymbolRange>,
     /// Start address and name offset of each alias, in order.
     aliases: Vec<(u64, u32)>,
     /// The names, each terminated by a zero byte.
@@ -68,13 +68,13 @@ pub(crate) struct SymbolTable {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Range {
+struct SymbolRange {
     start: u64,
     end: u64,
     name: u32,
 }
 
-impl Builder {
+impl SymbolTableBuilder {
     pub(crate) fn new(code: Vec<(u64, u64)>, limit: usize) -> Self {
         Self { code, candidates: Vec::new(), resolvers: HashMap::default(), names: Vec::new(), limit }
     }
@@ -94,14 +94,14 @@ impl Builder {
             let symbols = file.raw(table, self.limit)?;
             let strings = file.raw(strings, self.limit)?;
             for bytes in symbols.chunks_exact(24) {
-                self.add_elf_symbol(Fields { bytes, little_endian: file.little_endian }, &strings)?;
+                self.add_elf_symbol(ElfFields { bytes, little_endian: file.little_endian }, &strings)?;
             }
         }
         Ok(())
     }
 
     /// Fields of `Elf64_Sym`: name, info, other, section, value, size.
-    fn add_elf_symbol(&mut self, fields: Fields<'_>, strings: &[u8]) -> Result<(), Unknown> {
+    fn add_elf_symbol(&mut self, fields: ElfFields<'_>, strings: &[u8]) -> Result<(), Unknown> {
         let (Some(name), Some(section), Some(start), Some(size)) =
             (fields.u32(0), fields.u16(6), fields.u64(8), fields.u64(16))
         else {
@@ -145,7 +145,7 @@ impl Builder {
     }
 
     fn keep(&mut self, name: &[u8]) -> Result<u32, Unknown> {
-        let taken = self.names.len() + name.len() + self.candidates.len() * size_of::<Candidate>();
+        let taken = self.names.len() + name.len() + self.candidates.len() * size_of::<SymbolCandidate>();
         let taken = taken + self.resolvers.len() * size_of::<(u64, u32)>();
         let at = u32::try_from(self.names.len()).ok().filter(|_| taken <= self.limit).ok_or(Unknown::TooLarge)?;
         self.names.extend_from_slice(name);
@@ -166,7 +166,7 @@ impl Builder {
             return Ok(());
         }
         let at = self.keep(name)?;
-        self.candidates.push(Candidate { start, size, function, global, name: at });
+        self.candidates.push(SymbolCandidate { start, size, function, global, name: at });
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Builder {
             } else {
                 candidates.get(position + 1).map_or(u64::MAX, |next| next.start)
             };
-            ranges.open(Range { start: candidate.start, end: end.min(section_end), name: candidate.name });
+            ranges.open(SymbolRange { start: candidate.start, end: end.min(section_end), name: candidate.name });
         }
         let mut ranges = ranges.close();
         ranges.shrink_to_fit();
@@ -201,7 +201,7 @@ impl Builder {
     }
 
     /// The preferred symbol at each address, in order, and its aliases. It gets a size if any of them has one.
-    fn one_per_start(&mut self) -> (Vec<Candidate>, Vec<(u64, u32)>) {
+    fn one_per_start(&mut self) -> (Vec<SymbolCandidate>, Vec<(u64, u32)>) {
         let names = &self.names;
         let mut candidates = std::mem::take(&mut self.candidates);
         candidates.sort_unstable_by_key(|candidate| candidate.start);
@@ -213,7 +213,7 @@ impl Builder {
             let size_of_same = same.iter().filter(|other| name_at(names, other.name) == name_at(names, best.name));
             let size = size_of_same.map(|other| other.size).max().filter(|&size| size > 0);
             let size = size.or_else(|| same.iter().map(|other| other.size).max()).unwrap_or_default();
-            Some(Candidate { size, ..best })
+            Some(SymbolCandidate { size, ..best })
         });
         (best.collect(), aliases)
     }
@@ -222,9 +222,9 @@ impl Builder {
 /// Turns nested ranges, added in order of their starts, into disjoint ones: the innermost range wins.
 #[derive(Debug, Default)]
 struct Ranges {
-    done: Vec<Range>,
+    done: Vec<SymbolRange>,
     /// Ranges that have not ended yet, innermost last.
-    open: Vec<Range>,
+    open: Vec<SymbolRange>,
     /// The largest end of all ranges so far.
     furthest: u64,
     /// All addresses below are final.
@@ -237,7 +237,7 @@ impl Ranges {
         address < self.furthest
     }
 
-    fn open(&mut self, range: Range) {
+    fn open(&mut self, range: SymbolRange) {
         if range.start >= range.end {
             return;
         }
@@ -252,7 +252,7 @@ impl Ranges {
         while let Some(&inner) = self.open.last() {
             let end = inner.end.min(to);
             if self.cursor < end {
-                self.done.push(Range { start: self.cursor, end, name: inner.name });
+                self.done.push(SymbolRange { start: self.cursor, end, name: inner.name });
                 self.cursor = end;
             }
             if inner.end > to {
@@ -262,7 +262,7 @@ impl Ranges {
         }
     }
 
-    fn close(mut self) -> Vec<Range> {
+    fn close(mut self) -> Vec<SymbolRange> {
         self.advance(u64::MAX);
         self.done
     }
@@ -288,7 +288,7 @@ impl SymbolTable {
     /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         let aliases = self.aliases.capacity() * size_of::<(u64, u32)>();
-        self.ranges.capacity() * size_of::<Range>() + aliases + self.names.capacity()
+        self.ranges.capacity() * size_of::<SymbolRange>() + aliases + self.names.capacity()
     }
 }
 

@@ -13,8 +13,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::counters::{Counters, Counting};
-use crate::{Answer, DebugFileServer, Object, ObjectId, Settings};
-use state::{Content, Identity, State};
+use crate::{DebugFileServer, Object, ObjectId, Settings, SymbolAnswer};
+use state::{Content, ObjectIdentity, SymbolizerState};
 
 /// Finds names for addresses, in the background.
 ///
@@ -36,7 +36,7 @@ struct Handle {
 struct SharedState {
     settings: Settings,
     counting: Counting,
-    state: Mutex<State>,
+    state: Mutex<SymbolizerState>,
     /// Signalled when there is work and when the thread should end.
     work: Condvar,
     /// Signalled when no address is waiting.
@@ -47,7 +47,7 @@ struct SharedState {
 
 impl SharedState {
     /// No panic can leave the state inconsistent, so a poisoned lock is safe to use.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, SymbolizerState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -78,7 +78,7 @@ impl Symbolizer {
     /// If the thread cannot be started.
     pub fn with_server(settings: Settings, server: Option<Arc<dyn DebugFileServer>>) -> io::Result<Self> {
         let shared = Arc::new(SharedState {
-            state: Mutex::new(State::new(&settings)),
+            state: Mutex::new(SymbolizerState::new(&settings)),
             settings,
             counting: Counting::default(),
             work: Condvar::new(),
@@ -94,7 +94,7 @@ impl Symbolizer {
     #[must_use]
     pub fn object(&self, object: Object) -> ObjectId {
         let shared = self.shared();
-        let identity = Identity::Object(object.key.clone());
+        let identity = ObjectIdentity::Object(object.key.clone());
         shared.state().object(identity, Content::new(object), &shared.counting)
     }
 
@@ -108,7 +108,7 @@ impl Symbolizer {
     pub fn perf_map(&self, process: u64, file: File, lengths: Arc<Vec<u32>>) -> ObjectId {
         let shared = self.shared();
         let content = Content::PerfMap(Arc::new(file), lengths);
-        shared.state().object(Identity::PerfMap(process), content, &shared.counting)
+        shared.state().object(ObjectIdentity::PerfMap(process), content, &shared.counting)
     }
 
     /// Registers the vDSO: code that the kernel maps into every process and that no file contains. It is read from this
@@ -116,7 +116,7 @@ impl Symbolizer {
     #[must_use]
     pub fn vdso(&self) -> ObjectId {
         let shared = self.shared();
-        shared.state().object(Identity::Vdso, Content::Vdso, &shared.counting)
+        shared.state().object(ObjectIdentity::Vdso, Content::Vdso, &shared.counting)
     }
 
     /// Forgets an object and all that is known about it, for instance a perf map whose process has ended.
@@ -142,14 +142,14 @@ impl Symbolizer {
 
     /// What is known about an address. Never waits for a file.
     #[must_use]
-    pub fn answer(&self, object: ObjectId, address: u64) -> Answer {
+    pub fn answer(&self, object: ObjectId, address: u64) -> SymbolAnswer {
         self.shared().state().answer(object, address)
     }
 
     /// Like [`Symbolizer::answer`], for callers that cannot wait any longer: an answer that is not final is counted as
     /// late.
     #[must_use]
-    pub fn last_answer(&self, object: ObjectId, address: u64) -> Answer {
+    pub fn last_answer(&self, object: ObjectId, address: u64) -> SymbolAnswer {
         let answer = self.answer(object, address);
         if answer.is_late() {
             Counting::add(&self.shared().counting.late, 1);

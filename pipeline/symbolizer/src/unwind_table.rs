@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use crate::Unknown;
 use crate::elf::Elf;
 
-type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
+type FrameReader<'a> = EndianSlice<'a, RunTimeEndian>;
 
 /// The functions with unwind information, by address.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl UnwindTable {
         let endian = if elf.little_endian { RunTimeEndian::Little } else { RunTimeEndian::Big };
         let table = EhFrame::new(&bytes, endian);
         let bases = BaseAddresses::default().set_eh_frame(section.address);
-        let mut common: HashMap<usize, CommonInformationEntry<Reader<'_>>> = HashMap::default();
+        let mut common: HashMap<usize, CommonInformationEntry<FrameReader<'_>>> = HashMap::default();
         let mut ranges = Vec::new();
         let mut entries = table.entries(&bases);
         // What follows a malformed entry cannot be located.

@@ -15,12 +15,12 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::{LIMIT, One, build, frames, has, object_at, run, settings};
+use common::{LIMIT, One, built, frames, function, has, object_at, run, settings};
 use elf::{CODE, Part, abbreviation, file, uleb, unit};
-use profbridge_symbolizer::{Answer, Counters, Key, Object, Settings, Source, Unknown};
+use profbridge_symbolizer::{Counters, Object, ObjectKey, ObjectSource, Settings, SymbolAnswer, Unknown};
 
 /// The result for one address of a file.
-fn attack(bytes: &[u8], settings: Settings, address: u64) -> (Answer, Counters) {
+fn attack(bytes: &[u8], settings: Settings, address: u64) -> (SymbolAnswer, Counters) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, bytes).unwrap();
@@ -33,6 +33,22 @@ fn attack(bytes: &[u8], settings: Settings, address: u64) -> (Answer, Counters) 
 
 const ADDRESS: u64 = 0x2000;
 
+/// A file with code, the symbol `f`, and these sections.
+fn with_symbol(parts: &[Part]) -> Vec<u8> {
+    file(&[&[Part::code()], &one_function(2)[..], parts].concat())
+}
+
+/// Sections of debug information: entries and their abbreviations, one list after the other.
+fn dwarf(info: Vec<u8>, abbreviations: &[Vec<u8>]) -> Vec<Part> {
+    let abbreviations = [&abbreviations.concat()[..], &[0]].concat();
+    vec![Part::debug(".debug_info", info), Part::debug(".debug_abbrev", abbreviations)]
+}
+
+/// The values of `DW_AT_low_pc` and `DW_AT_high_pc`: 16 bytes from [`ADDRESS`].
+fn range() -> Vec<u8> {
+    [&ADDRESS.to_le_bytes()[..], &[16]].concat()
+}
+
 /// A symbol table with one function, `f`, in two sections starting at number `first`.
 fn one_function(first: u32) -> [Part; 2] {
     [Part::symbols(&[(1, ADDRESS, 16)], first + 1), Part::strings(b"\0f\0".to_vec())]
@@ -40,11 +56,8 @@ fn one_function(first: u32) -> [Part; 2] {
 
 /// Checks that the answer is the symbol `f`, whatever the DWARF is.
 fn keeps_the_symbol(parts: Vec<Part>, settings: Settings) -> Counters {
-    let [symbols, strings] = one_function(2);
-    let mut all = vec![Part::code(), symbols, strings];
-    all.extend(parts);
-    let (answer, counters) = attack(&file(&all), settings, ADDRESS + 4);
-    assert_eq!(frames(&answer).first().map(|frame| &*frame.function), Some("f"), "{answer:?}");
+    let (answer, counters) = attack(&with_symbol(&parts), settings, ADDRESS + 4);
+    assert_eq!(function(&answer), Some("f"), "{answer:?}");
     counters
 }
 
@@ -60,16 +73,10 @@ const STATEMENTS: u64 = 0x10;
 const ADDRESS_FORM: u64 = 0x01;
 const UDATA: u64 = 0x0f;
 const SECTION_OFFSET: u64 = 0x17;
+const RANGE: [(u64, u64); 2] = [(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)];
 const REFERENCE_ADDRESS: u64 = 0x10;
 const STRING: u64 = 0x08;
 const STRP: u64 = 0x0e;
-
-/// Guarantees: files from this builder are read, so the tests below fail only for their own reasons.
-#[test]
-fn control() {
-    let counters = keeps_the_symbol(Vec::new(), settings());
-    assert_eq!((counters.symbols_found, counters.malformed), (1, 0));
-}
 
 /// Guarantees: pipes, folders, and devices are not read, and do not block.
 #[test]
@@ -83,10 +90,11 @@ fn not_regular() {
     }
     for path in paths {
         let one = One::new(settings(), object_at(&path));
-        assert_eq!(one.answer(ADDRESS), Answer::Unknown(Unknown::NoFile), "{}", path.display());
+        assert_eq!(one.answer(ADDRESS), SymbolAnswer::Unknown(Unknown::NoFile), "{}", path.display());
     }
-    let object = Object { source: Source::File(File::open("/dev/zero").unwrap()), ..object_at(Path::new("/zero")) };
-    assert_eq!(One::new(settings(), object).answer(ADDRESS), Answer::Unknown(Unknown::NoFile));
+    let object =
+        Object { source: ObjectSource::File(File::open("/dev/zero").unwrap()), ..object_at(Path::new("/zero")) };
+    assert_eq!(One::new(settings(), object).answer(ADDRESS), SymbolAnswer::Unknown(Unknown::NoFile));
 }
 
 /// Guarantees: an empty sparse file of terabytes, and one above the limit, are not read.
@@ -97,17 +105,16 @@ fn too_large() {
     let sparse = File::create(&path).unwrap();
     sparse.set_len(1 << 40).unwrap();
     let one = One::new(settings(), object_at(&path));
-    assert_eq!(one.answer(ADDRESS), Answer::Unknown(Unknown::TooLarge));
+    assert_eq!(one.answer(ADDRESS), SymbolAnswer::Unknown(Unknown::TooLarge));
     assert_eq!(one.symbolizer.counters().too_large, 1);
     let (answer, _) = attack(&file(&one_function(1)), Settings { max_object_bytes: 100, ..settings() }, ADDRESS);
-    assert_eq!(answer, Answer::Unknown(Unknown::TooLarge));
+    assert_eq!(answer, SymbolAnswer::Unknown(Unknown::TooLarge));
 }
 
 /// Guarantees: files truncated anywhere, and headers with any field at its extremes, get an answer.
 #[test]
 fn headers_that_lie() {
-    let [symbols, strings] = one_function(2);
-    let good = file(&[Part::code(), symbols, strings]);
+    let good = with_symbol(&[]);
     for length in 0..good.len() {
         attack(&good[..length], settings(), ADDRESS);
     }
@@ -134,7 +141,7 @@ fn thirty_two_bits() {
     let mut bytes = file(&one_function(1));
     bytes[4] = 1;
     let (answer, counters) = attack(&bytes, settings(), ADDRESS);
-    assert_eq!(answer, Answer::Unknown(Unknown::Unsupported));
+    assert_eq!(answer, SymbolAnswer::Unknown(Unknown::Unsupported));
     assert_eq!(counters.unsupported, 1);
 }
 
@@ -171,32 +178,15 @@ fn compression_bombs() {
 /// Guarantees: a million nested inlined functions do not overflow the stack; the crate addr2line recurses here.
 #[test]
 fn inlined_without_end() {
-    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
-    abbreviations.extend(abbreviation(
-        2,
-        SUBPROGRAM,
-        true,
-        &[(NAME, STRING), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)],
-    ));
-    abbreviations.extend(abbreviation(3, INLINED, true, &[(NAME, STRING), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]));
-    abbreviations.push(0);
-    let range = |code: u8, name: &[u8]| {
-        let mut bytes = vec![code];
-        bytes.extend(name);
-        bytes.extend(ADDRESS.to_le_bytes());
-        bytes.push(16);
-        bytes
-    };
-    let mut entries = range(1, b"");
-    entries.extend(range(2, b"dwarf\0"));
-    for _ in 0..1_000_000 {
-        entries.extend(range(3, b"\0"));
-    }
-    let parts = vec![Part::debug(".debug_info", unit(0, &entries)), Part::debug(".debug_abbrev", abbreviations)];
-    let [symbols, strings] = one_function(2);
-    let mut all = vec![Part::code(), symbols, strings];
-    all.extend(parts);
-    let (answer, counters) = attack(&file(&all), settings(), ADDRESS + 4);
+    let named = [(NAME, STRING), RANGE[0], RANGE[1]];
+    let abbreviations = [
+        abbreviation(1, COMPILE_UNIT, true, &RANGE),
+        abbreviation(2, SUBPROGRAM, true, &named),
+        abbreviation(3, INLINED, true, &named),
+    ];
+    let mut entries = [&[1], &range()[..], &b"\x02dwarf\0"[..], &range()].concat();
+    entries.extend([&b"\x03\0"[..], &range()].concat().repeat(1_000_000));
+    let (answer, counters) = attack(&with_symbol(&dwarf(unit(0, &entries), &abbreviations)), settings(), ADDRESS + 4);
     // Functions without names are left out.
     assert_eq!(frames(&answer).iter().map(|frame| &*frame.function).collect::<Vec<_>>(), ["dwarf"]);
     assert_eq!(counters.dwarf_found, 1);
@@ -214,26 +204,17 @@ fn the_same_ranges_for_all() {
         list.extend(uleb(8));
     }
     list.push(0);
-    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(RANGES, SECTION_OFFSET)]);
-    abbreviations.extend(abbreviation(2, SUBPROGRAM, false, &[(RANGES, SECTION_OFFSET)]));
-    abbreviations.push(0);
-    let reference = |code: u8| {
-        let mut bytes = vec![code];
-        bytes.extend(12_u32.to_le_bytes());
-        bytes
-    };
-    let units: Vec<u8> = (0..20_000).flat_map(|_| unit(0, &reference(1))).collect();
-    let mut functions = reference(1);
-    functions.extend((0..20_000).flat_map(|_| reference(2)));
+    let abbreviations = [
+        abbreviation(1, COMPILE_UNIT, true, &[(RANGES, SECTION_OFFSET)]),
+        abbreviation(2, SUBPROGRAM, false, &[(RANGES, SECTION_OFFSET)]),
+    ];
+    let reference = |code: u8| [code, 12, 0, 0, 0];
+    let units = unit(0, &reference(1)).repeat(20_000);
+    let functions = [&reference(1)[..], &reference(2).repeat(20_000)].concat();
     for info in [units, unit(0, &functions)] {
-        let counters = keeps_the_symbol(
-            vec![
-                Part::debug(".debug_info", info),
-                Part::debug(".debug_abbrev", abbreviations.clone()),
-                Part::debug(".debug_rnglists", list.clone()),
-            ],
-            settings(),
-        );
+        let mut parts = dwarf(info, &abbreviations);
+        parts.push(Part::debug(".debug_rnglists", list.clone()));
+        let counters = keeps_the_symbol(parts, settings());
         assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
         assert!(counters.table_bytes < 1 << 20, "{counters:?}");
     }
@@ -242,21 +223,14 @@ fn the_same_ranges_for_all() {
 /// Guarantees: a name reference to itself, in a cycle, or to nowhere gives no name.
 #[test]
 fn references_in_circles() {
-    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
-    let function = [(ORIGIN, REFERENCE_ADDRESS), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)];
-    abbreviations.extend(abbreviation(2, SUBPROGRAM, false, &function));
-    abbreviations.push(0);
+    let abbreviations = [
+        abbreviation(1, COMPILE_UNIT, true, &RANGE),
+        abbreviation(2, SUBPROGRAM, false, &[(ORIGIN, REFERENCE_ADDRESS), RANGE[0], RANGE[1]]),
+    ];
     // The root is at 12 and has ten bytes.
     for origin in [22_u32, 12, 0, 1, u32::MAX] {
-        let mut entries = vec![1];
-        entries.extend(ADDRESS.to_le_bytes());
-        entries.push(16);
-        entries.push(2);
-        entries.extend(origin.to_le_bytes());
-        entries.extend(ADDRESS.to_le_bytes());
-        entries.push(16);
-        let parts =
-            vec![Part::debug(".debug_info", unit(0, &entries)), Part::debug(".debug_abbrev", abbreviations.clone())];
+        let entries = [&[1], &range()[..], &[2], &origin.to_le_bytes(), &range()].concat();
+        let parts = dwarf(unit(0, &entries), &abbreviations);
         assert_eq!(keeps_the_symbol(parts, settings()).dwarf_found, 1, "{origin}");
     }
 }
@@ -265,50 +239,23 @@ fn references_in_circles() {
 /// entries of one byte, and strings without an end.
 #[test]
 fn work_without_size() {
-    let many: Vec<_> = (0..60_000).map(|_| (0x7f, 0x19)).collect();
-    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[]);
-    abbreviations.extend(abbreviation(2, SUBPROGRAM, false, &many));
-    abbreviations.push(0);
-    let mut entries = vec![1];
-    entries.extend(vec![2; 1 << 20]);
-    let info = unit(0, &entries);
-    let counters = keeps_the_symbol(
-        vec![Part::debug(".debug_info", info), Part::debug(".debug_abbrev", abbreviations.clone())],
-        settings(),
-    );
-    assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
-
-    let units: Vec<u8> = (0..100_000).flat_map(|_| unit(0, &[1])).collect();
-    let counters = keeps_the_symbol(
-        vec![Part::debug(".debug_info", units), Part::debug(".debug_abbrev", abbreviations)],
-        settings(),
-    );
-    assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
-
-    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(NAME, STRP)]);
-    abbreviations.push(0);
-    let units: Vec<u8> = (0..100_000).flat_map(|_| unit(0, &[1, 0, 0, 0, 0])).collect();
-    let counters = keeps_the_symbol(
-        vec![
-            Part::debug(".debug_info", units),
-            Part::debug(".debug_abbrev", abbreviations),
-            Part::debug(".debug_str", vec![b'a'; 8 << 20]),
-        ],
-        settings(),
-    );
-    assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
+    let many = [(0x7f, 0x19)].repeat(60_000);
+    let expensive = [abbreviation(1, COMPILE_UNIT, true, &[]), abbreviation(2, SUBPROGRAM, false, &many)];
+    let entries = [&[1][..], &vec![2; 1 << 20]].concat();
+    let mut strings =
+        dwarf(unit(0, &[1, 0, 0, 0, 0]).repeat(100_000), &[abbreviation(1, COMPILE_UNIT, true, &[(NAME, STRP)])]);
+    strings.push(Part::debug(".debug_str", vec![b'a'; 8 << 20]));
+    for parts in [dwarf(unit(0, &entries), &expensive), dwarf(unit(0, &[1]).repeat(100_000), &expensive), strings] {
+        let counters = keeps_the_symbol(parts, settings());
+        assert_eq!(counters.dwarf_given_up, 1, "{counters:?}");
+    }
 }
 
 /// Guarantees: a line program whose header names as many files as it has bytes, or claims to, costs only the lines.
 #[test]
 fn files_without_end() {
-    let mut abbreviations =
-        abbreviation(1, COMPILE_UNIT, true, &[(STATEMENTS, SECTION_OFFSET), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
-    abbreviations.push(0);
-    let mut entries = vec![1];
-    entries.extend(0_u32.to_le_bytes());
-    entries.extend(ADDRESS.to_le_bytes());
-    entries.push(16);
+    let abbreviations = [abbreviation(1, COMPILE_UNIT, true, &[(STATEMENTS, SECTION_OFFSET), RANGE[0], RANGE[1]])];
+    let entries = [&[1, 0, 0, 0, 0][..], &range()].concat();
     for (files, count) in [(8_usize << 20, 8_u64 << 20), (100, u64::MAX)] {
         let mut header = vec![1, 1, 1, 0xfb, 14, 1];
         // One folder and the files, each a name of one byte.
@@ -321,11 +268,8 @@ fn files_without_end() {
         line.extend([8, 0]);
         line.extend((header.len() as u32).to_le_bytes());
         line.extend(header);
-        let parts = vec![
-            Part::debug(".debug_info", unit(0, &entries)),
-            Part::debug(".debug_abbrev", abbreviations.clone()),
-            Part::debug(".debug_line", line),
-        ];
+        let mut parts = dwarf(unit(0, &entries), &abbreviations);
+        parts.push(Part::debug(".debug_line", line));
         assert_eq!(keeps_the_symbol(parts, settings()).dwarf_missed, 1);
     }
 }
@@ -333,11 +277,7 @@ fn files_without_end() {
 /// Guarantees: real debug information with any byte changed, or truncated anywhere, gets an answer.
 #[test]
 fn broken_debug_information() {
-    if !has("gcc") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-O2", "-g"]);
+    let Some((folder, program)) = built(&["gcc"], "inlined.c", &["-O2", "-g"]) else { return };
     let good = fs::read(&program).unwrap();
     let addresses: Vec<u64> = (0x1000..0x1400).step_by(16).collect();
     let broken = folder.path().join("broken");
@@ -365,8 +305,7 @@ fn broken_debug_information() {
 fn changes_while_it_is_read() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
-    let [symbols, strings] = one_function(2);
-    let good = file(&[Part::code(), symbols, strings]);
+    let good = with_symbol(&[]);
     fs::write(&path, &good).unwrap();
     let stop = AtomicBool::new(false);
     let one = One::new(settings(), object_at(&path));
@@ -380,7 +319,7 @@ fn changes_while_it_is_read() {
             }
         });
         for round in 0..300_u64 {
-            let object = Object { key: Key::Other(round.to_string().into()), ..object_at(&path) };
+            let object = Object { key: ObjectKey::Other(round.to_string().into()), ..object_at(&path) };
             let object = one.symbolizer.object(object);
             one.symbolizer.ask(object, &[ADDRESS]);
             assert!(one.symbolizer.wait(LIMIT));
@@ -402,8 +341,7 @@ fn names_that_are_no_text() {
 #[test]
 fn links_that_are_paths() {
     let folder = tempfile::tempdir().unwrap();
-    let [symbols, strings] = one_function(2);
-    let debug = file(&[Part::code(), symbols, strings]);
+    let debug = with_symbol(&[]);
     fs::write(folder.path().join("debug"), &debug).unwrap();
     let mut crc = flate2::Crc::new();
     crc.update(&debug);
@@ -463,7 +401,7 @@ fn packed_symbols() {
     }
     let path = folder.path().join("nested");
     fs::write(&path, nested).unwrap();
-    assert_eq!(One::new(small, object_at(&path)).answer(ADDRESS), Answer::Unknown(Unknown::NoSymbol));
+    assert_eq!(One::new(small, object_at(&path)).answer(ADDRESS), SymbolAnswer::Unknown(Unknown::NoSymbol));
 }
 
 /// Guarantees: the claimed size of sections in GNU's older compression is not trusted.
@@ -514,17 +452,11 @@ fn skeletons() {
     const DWO_ID: u64 = 0x2131;
     const DATA8: u64 = 0x07;
     let folder = tempfile::tempdir().unwrap();
-    let skeleton = [(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA), (DWO_NAME, STRING), (DWO_ID, DATA8)];
-    let mut abbreviations = abbreviation(1, COMPILE_UNIT, false, &skeleton);
-    abbreviations.push(0);
+    let skeleton = [RANGE[0], RANGE[1], (DWO_NAME, STRING), (DWO_ID, DATA8)];
+    let abbreviations = [abbreviation(1, COMPILE_UNIT, false, &skeleton)];
     let one = |nth: u64, name: &str| {
-        let mut entries = vec![1];
-        entries.extend((ADDRESS + nth * 16).to_le_bytes());
-        entries.push(16);
-        entries.extend(name.as_bytes());
-        entries.push(0);
-        entries.extend(7_u64.to_le_bytes());
-        unit(0, &entries)
+        let address = (ADDRESS + nth * 16).to_le_bytes();
+        unit(0, &[&[1], &address[..], &[16], name.as_bytes(), &[0], &7_u64.to_le_bytes()].concat())
     };
     let junk = |name: &'static str, size| Part::debug(name, vec![0x11; size]);
     let large = [junk(".debug_info.dwo", 1 << 20), junk(".debug_abbrev.dwo", 1 << 20), junk(".debug_str.dwo", 1 << 20)];
@@ -536,10 +468,8 @@ fn skeletons() {
     for name in names {
         let count = 3000;
         let info = (0..count).flat_map(|nth| one(nth, name)).collect();
-        let [symbols, strings] = one_function(2);
-        let parts = [Part::code(), symbols, strings, Part::debug(".debug_info", info)];
         let path = folder.path().join("program");
-        fs::write(&path, file(&[&parts[..], &[Part::debug(".debug_abbrev", abbreviations.clone())]].concat())).unwrap();
+        fs::write(&path, with_symbol(&dwarf(info, &abbreviations))).unwrap();
         // The same malformed units in a package.
         fs::write(folder.path().join("program.dwp"), file(&[junk(".debug_cu_index", 1 << 16)])).unwrap();
         let settings = Settings { max_dwarf_bytes: 32 << 20, ..settings() };
@@ -557,27 +487,16 @@ fn skeletons() {
 /// no name.
 #[test]
 fn links_to_shared_files() {
-    let mut abbreviations = abbreviation(1, COMPILE_UNIT, true, &[(LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)]);
     // `DW_FORM_GNU_strp_alt` and `DW_FORM_GNU_ref_alt`.
-    let function = [(NAME, 0x1f21), (ORIGIN, 0x1f20), (LOW_PC, ADDRESS_FORM), (HIGH_PC, UDATA)];
-    abbreviations.extend(abbreviation(2, SUBPROGRAM, false, &function));
-    abbreviations.push(0);
-    let mut entries = vec![1];
-    entries.extend(ADDRESS.to_le_bytes());
-    entries.push(16);
-    entries.push(2);
-    entries.extend(u32::MAX.to_le_bytes());
-    entries.extend(5_u32.to_le_bytes());
-    entries.extend(ADDRESS.to_le_bytes());
-    entries.push(16);
+    let function = [(NAME, 0x1f21), (ORIGIN, 0x1f20), RANGE[0], RANGE[1]];
+    let abbreviations = [abbreviation(1, COMPILE_UNIT, true, &RANGE), abbreviation(2, SUBPROGRAM, false, &function)];
+    let name = [&u32::MAX.to_le_bytes()[..], &5_u32.to_le_bytes()].concat();
+    let entries = [&[1], &range()[..], &[2], &name, &range()].concat();
     for link in
         [&b""[..], b"/proc/self/exe", b"/proc/self/exe\0", b"\0\x01\x02", b"../../../../etc/passwd\0\x01\x02\x03"]
     {
-        let parts = vec![
-            Part::debug(".debug_info", unit(0, &entries)),
-            Part::debug(".debug_abbrev", abbreviations.clone()),
-            Part::debug(".gnu_debugaltlink", link.to_vec()),
-        ];
+        let mut parts = dwarf(unit(0, &entries), &abbreviations);
+        parts.push(Part::debug(".gnu_debugaltlink", link.to_vec()));
         assert_eq!(keeps_the_symbol(parts, settings()).dwarf_found, 1);
     }
 }

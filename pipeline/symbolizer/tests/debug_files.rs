@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use common::{One, address_of, build, frames, has, object_at, open, run, settings};
 use profbridge_symbolizer::{
-    Answer, DebugFileServer, FileIdentity, Key, NamedBy, Object, Requested, Settings, Source, Symbolizer, Unknown,
+    DebugFileServer, FileIdentity, NamedBy, Object, ObjectKey, ObjectSource, Requested, Settings, SymbolAnswer,
+    Symbolizer, Unknown,
 };
 
 /// A program, stripped, and its separate debug file.
@@ -62,35 +63,27 @@ impl Split {
     }
 
     /// Whether an answer has only what the stripped program itself knows about `outer`: its start.
-    fn is_only_a_start(&self, answer: &Answer) -> bool {
+    fn is_only_a_start(&self, answer: &SymbolAnswer) -> bool {
         let symbols = answer.symbols().filter(|symbols| symbols.named_by == NamedBy::UnwindTable);
         symbols.is_some_and(|symbols| symbols.frames[0].function.ends_with(&format!("+{:#x}", self.outer)))
     }
 
-    fn key(&self) -> Key {
-        Key::from_hex(&self.build_id).unwrap()
+    fn key(&self) -> ObjectKey {
+        ObjectKey::from_hex(&self.build_id).unwrap()
     }
 }
 
 /// Name, file base name, and line of the outermost function.
-fn outermost(answer: &Answer) -> (String, String, u32) {
+fn outermost(answer: &SymbolAnswer) -> (String, String, u32) {
     let frame = frames(answer).last().unwrap_or_else(|| panic!("{answer:?}"));
     let file = frame.file.as_deref().unwrap_or_default();
     (frame.function.to_string(), file.rsplit('/').next().unwrap().to_owned(), frame.line)
 }
 
-fn is_outer(answer: &Answer) {
+fn is_outer(answer: &SymbolAnswer) {
     let (function, file, line) = outermost(answer);
     assert_eq!((&*function, &*file), ("outer", "inlined.c"));
     assert!(line > 0);
-}
-
-/// Guarantees: a stripped program has no name for a local function, only its start.
-#[test]
-fn stripped_has_no_names() {
-    let Some(split) = split(false) else { return };
-    let one = One::new(settings(), object_at(&split.stripped));
-    assert!(split.is_only_a_start(&one.answer(split.outer)));
 }
 
 /// Guarantees: a debug file beside the program, or in `.debug`, is found by the link, and by the path below a debug
@@ -151,7 +144,7 @@ fn only_a_build_id() {
     let folder = tempfile::tempdir().unwrap();
     split.move_debug(&split.place(folder.path()));
     let settings = Settings { debug_folders: vec![folder.path().to_owned()], ..settings() };
-    let object = Object { key: split.key(), source: Source::BuildId, root: None, path: String::new() };
+    let object = Object { key: split.key(), source: ObjectSource::BuildId, root: None, path: String::new() };
     is_outer(&One::new(settings, object).answer(split.outer));
 }
 
@@ -171,8 +164,8 @@ fn inside_a_root() {
     split.move_debug(&root.path().join("usr/lib/debug/bin/stripped.debug"));
 
     let object = |path: &str| Object {
-        key: Key::Other(path.into()),
-        source: Source::InRoot { root: Arc::new(open(root.path())), path: path.into() },
+        key: ObjectKey::Other(path.into()),
+        source: ObjectSource::InRoot { root: Arc::new(open(root.path())), path: path.into() },
         root: None,
         path: path.to_owned(),
     };
@@ -180,17 +173,17 @@ fn inside_a_root() {
     for path in ["/absolute", "/relative", "/../../bin/stripped"] {
         // The link's folder is the root, so the debug file is not found; the object is.
         let one = One::new(settings(), object(path));
-        assert_ne!(one.answer(split.outer), Answer::Unknown(Unknown::NoFile), "{path}");
+        assert_ne!(one.answer(split.outer), SymbolAnswer::Unknown(Unknown::NoFile), "{path}");
     }
     for path in ["/outside", "/bin", "/nothing", "/proc/self/exe"] {
         let one = One::new(settings(), object(path));
-        assert_eq!(one.answer(split.outer), Answer::Unknown(Unknown::NoFile), "{path}");
+        assert_eq!(one.answer(split.outer), SymbolAnswer::Unknown(Unknown::NoFile), "{path}");
         assert_eq!(one.symbolizer.counters().files_missing, 1);
     }
     // An open file, with the root for its debug file.
     let object = Object {
         key: split.key(),
-        source: Source::File(open(&split.stripped)),
+        source: ObjectSource::File(open(&split.stripped)),
         root: Some(Arc::new(open(root.path()))),
         path: "/bin/stripped".to_owned(),
     };
@@ -203,7 +196,7 @@ fn a_targets_path_means_nothing_here() {
     let Some(split) = split(true) else { return };
     let object = Object {
         key: split.key(),
-        source: Source::File(open(&split.stripped)),
+        source: ObjectSource::File(open(&split.stripped)),
         root: None,
         path: split.stripped.to_string_lossy().into_owned(),
     };
@@ -215,13 +208,13 @@ fn a_targets_path_means_nothing_here() {
 #[test]
 fn another_file_than_the_keys() {
     let Some(split) = split(false) else { return };
-    let object = |key: Key| Object { key, ..object_at(&split.debug) };
-    let identity = |path: &Path| Key::File(FileIdentity::of(&open(path)).unwrap());
+    let object = |key: ObjectKey| Object { key, ..object_at(&split.debug) };
+    let identity = |path: &Path| ObjectKey::File(FileIdentity::of(&open(path)).unwrap());
     is_outer(&One::new(settings(), object(split.key())).answer(split.outer));
     is_outer(&One::new(settings(), object(identity(&split.debug))).answer(split.outer));
-    for key in [Key::from_hex("00112233445566778899").unwrap(), identity(&split.stripped)] {
+    for key in [ObjectKey::from_hex("00112233445566778899").unwrap(), identity(&split.stripped)] {
         let one = One::new(settings(), object(key));
-        assert_eq!(one.answer(split.outer), Answer::Unknown(Unknown::NoFile));
+        assert_eq!(one.answer(split.outer), SymbolAnswer::Unknown(Unknown::NoFile));
     }
 }
 
@@ -291,7 +284,7 @@ impl Slow {
 }
 
 /// Waits until an answer is as expected.
-fn until(one: &One, address: u64, is_right: impl Fn(&Answer) -> bool) {
+fn until(one: &One, address: u64, is_right: impl Fn(&SymbolAnswer) -> bool) {
     let begin = std::time::Instant::now();
     while !is_right(&one.symbolizer.answer(one.object, address)) {
         assert!(begin.elapsed() < common::LIMIT, "{:?}", one.symbolizer.answer(one.object, address));
@@ -324,9 +317,9 @@ fn a_late_debug_file() {
     server.set(true);
     until(&one, split.outer, |answer| frames(answer).last().is_some_and(|frame| &*frame.function == "outer"));
 
-    let object = Object { key: split.key(), source: Source::BuildId, root: None, path: String::new() };
+    let object = Object { key: split.key(), source: ObjectSource::BuildId, root: None, path: String::new() };
     let (server, one) = Slow::one(&split, object, Duration::from_millis(999));
-    assert_eq!(one.answer(split.outer), Answer::Unknown(Unknown::NoFile));
+    assert_eq!(one.answer(split.outer), SymbolAnswer::Unknown(Unknown::NoFile));
     server.set(true);
     until(&one, split.outer, |answer| frames(answer).last().is_some_and(|frame| frame.line > 0));
 }

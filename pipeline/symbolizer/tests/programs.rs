@@ -6,8 +6,8 @@ mod common;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use common::{One, Symbol, build, frames, has, nm, object_at, run, settings};
-use profbridge_symbolizer::{Answer, Settings};
+use common::{One, Symbol, address_of, build, built, frames, has, nm, object_at, run, settings};
+use profbridge_symbolizer::{Settings, SymbolAnswer};
 
 /// Addresses in functions to ask about: the first, the last, and some in between.
 fn addresses_in(symbols: &[Symbol]) -> Vec<u64> {
@@ -31,15 +31,15 @@ fn names_by_range(symbols: &[Symbol]) -> BTreeMap<(u64, u64), Vec<&str>> {
 }
 
 /// Checks that every address in a function of the file has a name that `nm` prints for it.
-fn agrees_with_nm(path: &Path, settings: Settings, demangled: bool, options: &[&str]) {
-    let symbols = nm(path, options);
+fn agrees_with_nm(path: &Path) {
+    let symbols = nm(path, &[]);
     assert!(symbols.len() > 3, "nm finds functions in {}", path.display());
     let names = names_by_range(&symbols);
     let addresses = addresses_in(&symbols);
-    let one = One::new(settings, object_at(path));
+    let one = One::new(settings(), object_at(path));
     for (&address, answer) in addresses.iter().zip(one.answers(&addresses)) {
         let Some(frame) = frames(&answer).last() else { panic!("{address:#x}: {answer:?}") };
-        let found = if demangled { &frame.function } else { &frame.system_name };
+        let found = &frame.system_name;
         let strip = |name: &str| name.split('@').next().unwrap().to_owned();
         let fits = names.iter().any(|(&(start, end), names)| {
             (start..end.max(start + 1)).contains(&address) && names.iter().any(|name| strip(name) == strip(found))
@@ -53,47 +53,29 @@ fn agrees_with_nm(path: &Path, settings: Settings, demangled: bool, options: &[&
 /// and its line is known.
 #[test]
 fn names_of_glibc() {
-    if !has("gcc") || !has("nm") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("gcc", "hidden_alias.c", &folder.path().join("program"), &["-O1", "-g"]);
-    let symbols = nm(&program, &[]);
-    let address = symbols.iter().find(|symbol| symbol.name == "__GI_work").unwrap().address;
-    let one = One::new(settings(), object_at(&program));
-    let answers = one.answers(&[address]);
-    let frame = &frames(&answers[0])[0];
+    let Some((_folder, program)) = built(&["gcc", "nm"], "hidden_alias.c", &["-O1", "-g"]) else { return };
+    let answer = One::new(settings(), object_at(&program)).answer(address_of(&program, "__GI_work"));
+    let frame = &frames(&answer)[0];
     assert_eq!((&*frame.function, &*frame.system_name), ("known_work", "known_work"));
     assert!((4..=9).contains(&frame.line), "{frame:?}");
 }
 
-/// Guarantees: without debug information, a C program's functions have the names that `nm` prints.
-#[test]
-fn c_without_debug_information() {
-    if !has("gcc") || !has("nm") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-O1"]);
-    agrees_with_nm(&program, settings(), false, &[]);
-}
-
-/// Guarantees: C++ names are demangled as by `nm -C`, including templates, anonymous namespaces and clones.
+/// Guarantees: every address in a C++ program has the name that `nm` prints; names are demangled as by `nm -C`,
+/// including templates, anonymous namespaces and clones, unless that is off.
 #[test]
 fn cpp_names_are_demangled() {
-    if !has("g++") || !has("nm") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("g++", "shapes.cc", &folder.path().join("program"), &["-O1"]);
-    agrees_with_nm(&program, settings(), false, &[]);
+    let Some((_folder, program)) = built(&["g++", "nm"], "shapes.cc", &["-O1"]) else { return };
+    agrees_with_nm(&program);
     let one = One::new(settings(), object_at(&program));
-    let function = |mangled: &str| one.functions(&[common::address_of(&program, mangled)]).remove(0).unwrap();
+    let function = |mangled: &str| one.functions(&[address_of(&program, mangled)]).remove(0).unwrap();
     assert_eq!(function("_ZNK6shapes6Square4areaEv"), "shapes::Square::area() const");
     assert_eq!(function("_ZNK6shapes6Square6scaledEi"), "shapes::Square::scaled(int) const");
     let largest = nm(&program, &[]).into_iter().find(|symbol| symbol.name.starts_with("_ZN6shapes7largestIi")).unwrap();
     let function = one.functions(&[largest.address]).remove(0).unwrap();
     assert!(function.starts_with("int shapes::largest<int>("), "{function}");
+    let mangled = One::new(Settings { demangle: false, ..settings() }, object_at(&program));
+    let name = "_ZNK6shapes6Square4areaEv";
+    assert_eq!(common::function(&mangled.answer(address_of(&program, name))), Some(name));
 }
 
 /// Guarantees: names of both Rust mangling schemes are demangled, without the hash of the older one, and the system
@@ -109,16 +91,15 @@ fn rust_names_are_demangled() {
         // The older scheme is no longer the default, so choosing it is unstable.
         let options = ["-O", "--edition=2021", "-Zunstable-options", &mangling];
         let program = folder.path().join(version);
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/generic.rs");
         let built = std::process::Command::new("rustc")
             .env("RUSTC_BOOTSTRAP", "1")
             .args(options)
-            .arg(&source)
+            .arg(common::source("generic.rs"))
             .arg("-o")
             .arg(&program)
             .status();
         assert!(built.unwrap().success());
-        agrees_with_nm(&program, settings(), false, &[]);
+        agrees_with_nm(&program);
         let hot = nm(&program, &[]).into_iter().find(|symbol| symbol.name.contains("3hot")).unwrap();
         let one = One::new(settings(), object_at(&program));
         let answer = one.answer(hot.address);
@@ -206,11 +187,8 @@ fn inlined_functions_and_lines() {
 /// the crate addr2line.
 #[test]
 fn rust_as_addr2line_has_it() {
-    if !has("rustc") || !has("nm") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("rustc", "generic.rs", &folder.path().join("program"), &["-O", "-g", "--edition=2021"]);
+    let options = ["-O", "-g", "--edition=2021"];
+    let Some((_folder, program)) = built(&["rustc", "nm"], "generic.rs", &options) else { return };
     let bytes = std::fs::read(&program).unwrap();
     let oracle = oracle::Oracle::new(&bytes);
     let symbols = nm(&program, &[]);
@@ -236,18 +214,13 @@ fn rust_as_addr2line_has_it() {
     assert_eq!(one.symbolizer.counters().panics, 0);
 }
 
-/// Guarantees: without any debug information, answers still become final, and an address outside of all code has no
-/// name.
+/// Guarantees: an address outside of all code has no name.
 #[test]
 fn outside_of_code() {
-    if !has("gcc") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-g"]);
+    let Some((_folder, program)) = built(&["gcc"], "inlined.c", &["-g"]) else { return };
     let one = One::new(settings(), object_at(&program));
     for address in [0, 1, u64::MAX, u64::MAX - 1, 1 << 63] {
-        assert!(matches!(one.answer(address), Answer::Unknown(_)), "{address:#x}");
+        assert!(matches!(one.answer(address), SymbolAnswer::Unknown(_)), "{address:#x}");
     }
 }
 

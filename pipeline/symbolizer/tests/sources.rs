@@ -9,12 +9,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{LIMIT, One, address_of, build, frames, has, object_at, open, settings};
-use profbridge_symbolizer::{Answer, Settings, Symbolizer, Unknown};
-
-fn function(answer: &Answer) -> Option<&str> {
-    frames(answer).first().map(|frame| &*frame.function)
-}
+use common::{LIMIT, One, address_of, built, function, object_at, open, settings};
+use profbridge_symbolizer::{ObjectKey, ObjectSource, Settings, SymbolAnswer, Symbolizer, Unknown};
 
 /// The moment at which a perf map has its full length.
 fn always() -> Arc<Vec<u32>> {
@@ -95,14 +91,10 @@ fn vdso() {
 /// object drops its answers.
 #[test]
 fn objects_and_answers() {
-    if !has("gcc") || !has("nm") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-g"]);
+    let Some((_folder, program)) = built(&["gcc", "nm"], "inlined.c", &["-g"]) else { return };
     let outer = address_of(&program, "outer");
     let one = One::new(settings(), object_at(&program));
-    assert_eq!(one.symbolizer.answer(one.object, outer), Answer::Unknown(Unknown::NotAsked));
+    assert_eq!(one.symbolizer.answer(one.object, outer), SymbolAnswer::Unknown(Unknown::NotAsked));
     assert_eq!(function(&one.answer(outer)), Some("outer"));
     assert_eq!(one.symbolizer.object(object_at(&program)), one.object);
     let clone = one.symbolizer.clone();
@@ -112,7 +104,7 @@ fn objects_and_answers() {
     assert_eq!((counters.objects, counters.asked, counters.symbol_tables, counters.dwarf), (1, 1, 1, 1));
     assert!(counters.answer_bytes > 0 && counters.table_bytes > 0);
     clone.forget(one.object);
-    assert_eq!(clone.answer(one.object, outer), Answer::Unknown(Unknown::NotAsked));
+    assert_eq!(clone.answer(one.object, outer), SymbolAnswer::Unknown(Unknown::NotAsked));
     assert_eq!(clone.ask(one.object, &[outer]), 0);
     assert!(clone.wait(LIMIT));
 }
@@ -120,11 +112,7 @@ fn objects_and_answers() {
 /// Guarantees: if too many addresses wait, further ones are refused and counted, and can be asked for again.
 #[test]
 fn too_much_waits() {
-    if !has("gcc") || !has("nm") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("gcc", "inlined.c", &folder.path().join("program"), &[]);
+    let Some((_folder, program)) = built(&["gcc", "nm"], "inlined.c", &[]) else { return };
     let outer = address_of(&program, "outer");
     let one = One::new(Settings { max_waiting: 4, ..settings() }, object_at(&program));
     let addresses: Vec<u64> = (outer..outer + 64).collect();
@@ -132,7 +120,7 @@ fn too_much_waits() {
     assert!((4..64).contains(&taken), "{taken}");
     let refused = one.symbolizer.counters().refused;
     assert_eq!(refused, 64 - taken as u64);
-    assert_eq!(one.symbolizer.answer(one.object, outer + 63), Answer::Unknown(Unknown::Refused));
+    assert_eq!(one.symbolizer.answer(one.object, outer + 63), SymbolAnswer::Unknown(Unknown::Refused));
     assert!(one.symbolizer.wait(LIMIT));
     assert_eq!(function(&one.answer(outer)), Some("outer"));
 }
@@ -140,17 +128,13 @@ fn too_much_waits() {
 /// Guarantees: answers and tables stay within their limits. What is evicted is counted and can be asked for again.
 #[test]
 fn caches_are_bounded() {
-    if !has("gcc") || !has("nm") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("gcc", "inlined.c", &folder.path().join("program"), &["-g"]);
+    let Some((_folder, program)) = built(&["gcc", "nm"], "inlined.c", &["-g"]) else { return };
     let outer = address_of(&program, "outer");
     let limit = 64 << 10;
     let symbolizer = Symbolizer::start(Settings { cache_bytes: limit, ..settings() }).unwrap();
     for copy in 0..60_u64 {
         let mut object = object_at(&program);
-        object.key = profbridge_symbolizer::Key::Other(copy.to_string().into());
+        object.key = ObjectKey::Other(copy.to_string().into());
         let object = symbolizer.object(object);
         let addresses: Vec<u64> = (outer..outer + 40).collect();
         assert_eq!(symbolizer.ask(object, &addresses), 40);
@@ -168,25 +152,21 @@ fn caches_are_bounded() {
 /// are answered.
 #[test]
 fn objects_make_room() {
-    if !has("gcc") || !has("nm") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("gcc", "inlined.c", &folder.path().join("program"), &[]);
+    let Some((_folder, program)) = built(&["gcc", "nm"], "inlined.c", &[]) else { return };
     let outer = address_of(&program, "outer");
     let symbolizer = Symbolizer::start(Settings { max_objects: 4, max_open_files: 2, ..settings() }).unwrap();
     let mut first = None;
     for copy in 0..10_u64 {
         let mut object = object_at(&program);
-        object.key = profbridge_symbolizer::Key::Other(copy.to_string().into());
-        object.source = profbridge_symbolizer::Source::File(open(&program));
+        object.key = ObjectKey::Other(copy.to_string().into());
+        object.source = ObjectSource::File(open(&program));
         let object = symbolizer.object(object);
         first.get_or_insert(object);
         assert_eq!(symbolizer.ask(object, &[outer]), 1);
         assert!(symbolizer.wait(LIMIT));
         assert_eq!(function(&symbolizer.answer(object, outer)), Some("outer"), "{copy}");
     }
-    assert_eq!(symbolizer.answer(first.unwrap(), outer), Answer::Unknown(Unknown::NotAsked));
+    assert_eq!(symbolizer.answer(first.unwrap(), outer), SymbolAnswer::Unknown(Unknown::NotAsked));
     assert_eq!(symbolizer.counters().objects_evicted, 6);
 }
 
@@ -203,7 +183,7 @@ fn late_answers_are_counted() {
         let one = perf_map(&path, settings());
         assert_eq!(one.symbolizer.ask(one.object, &[8]), 1);
         let is_waiting = !one.symbolizer.wait(Duration::ZERO);
-        let is_late = one.symbolizer.last_answer(one.object, 8) == Answer::Pending;
+        let is_late = one.symbolizer.last_answer(one.object, 8) == SymbolAnswer::Pending;
         assert_eq!(one.symbolizer.counters().late, u64::from(is_late));
         assert!(one.symbolizer.wait(LIMIT));
         assert_eq!(function(&one.symbolizer.last_answer(one.object, 8)), Some("f1"));
@@ -213,17 +193,4 @@ fn late_answers_are_counted() {
         }
     }
     panic!("each answer was there at once");
-}
-
-/// Guarantees: names stay mangled if demangling is off.
-#[test]
-fn without_demangling() {
-    if !has("g++") || !has("nm") {
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let program = build("g++", "shapes.cc", &folder.path().join("program"), &["-O1"]);
-    let name = "_ZNK6shapes6Square4areaEv";
-    let one = One::new(Settings { demangle: false, ..settings() }, object_at(&program));
-    assert_eq!(function(&one.answer(address_of(&program, name))), Some(name));
 }

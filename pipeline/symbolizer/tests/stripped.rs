@@ -14,10 +14,10 @@ use std::process::Command;
 use common::{One, build, frames, has, nm, object_at, run, settings};
 use elf::{Part, file};
 use go_table::{Function, VERSIONS, table};
-use profbridge_symbolizer::{Answer, NamedBy, Object};
+use profbridge_symbolizer::{NamedBy, Object, SymbolAnswer};
 use proptest::prelude::*;
 
-fn named_by(answer: &Answer) -> Option<NamedBy> {
+fn named_by(answer: &SymbolAnswer) -> Option<NamedBy> {
     answer.symbols().map(|symbols| symbols.named_by)
 }
 
@@ -88,7 +88,7 @@ fn go_file(table: Vec<u8>) -> Vec<u8> {
 }
 
 /// The answer for an address: function, file and line.
-fn said(answer: &Answer) -> (&str, &str, u32) {
+fn said(answer: &SymbolAnswer) -> (&str, &str, u32) {
     let frame = &frames(answer)[0];
     (&frame.function, frame.file.as_deref().unwrap_or_default(), frame.line)
 }

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{One, build, frames, has, nm, object_at, run, settings, source};
-use profbridge_symbolizer::{Answer, NamedBy, Settings};
+use profbridge_symbolizer::{NamedBy, Settings, SymbolAnswer};
 
 /// The stubs that `objdump` finds, by address.
 fn stubs(program: &Path) -> BTreeMap<u64, String> {
@@ -185,7 +185,7 @@ fn lambdas() {
 }
 
 /// Every second address of a program's functions, and what is known about each.
-fn everything(program: &Path, settings: Settings) -> Vec<(u64, Answer)> {
+fn everything(program: &Path, settings: Settings) -> Vec<(u64, SymbolAnswer)> {
     let symbols = nm(program, &[]);
     let addresses: Vec<u64> =
         symbols.iter().flat_map(|symbol| (symbol.address..symbol.address + symbol.size).step_by(2)).collect();
@@ -193,7 +193,7 @@ fn everything(program: &Path, settings: Settings) -> Vec<(u64, Answer)> {
     addresses.into_iter().zip(answers).collect()
 }
 
-fn has_lines(answers: &[(u64, Answer)]) -> bool {
+fn has_lines(answers: &[(u64, SymbolAnswer)]) -> bool {
     answers.iter().flat_map(|(_, answer)| frames(answer)).filter(|frame| frame.line > 0).count() > 50
 }
 

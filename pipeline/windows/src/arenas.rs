@@ -10,14 +10,14 @@ use std::sync::Arc;
 use profbridge_model::arena::{Arena, Work};
 
 use crate::ENTRY;
-use crate::limits::Limits;
+use crate::limits::WindowLimits;
 
 /// The sender of a request.
-pub(crate) type Peer = Option<Arc<str>>;
+pub(crate) type SenderAddress = Option<Arc<str>>;
 
 /// An arena and its users.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct SharedArena {
     pub(crate) arena: Arena,
     /// Unique among all arenas so far, since slots are reused.
     pub(crate) number: u64,
@@ -26,16 +26,16 @@ pub(crate) struct Shared {
     /// Its size at the last update, in bytes.
     pub(crate) counted: u64,
     opened: u64,
-    peer: Peer,
+    peer: SenderAddress,
 }
 
 /// The arenas in use.
 #[derive(Debug, Default)]
 pub(crate) struct Arenas {
-    places: Vec<Option<Box<Shared>>>,
+    places: Vec<Option<Box<SharedArena>>>,
     free: Vec<u32>,
     /// The arena for the next window of a sender.
-    current: HashMap<Peer, u32>,
+    current: HashMap<SenderAddress, u32>,
     /// Arenas whose last window may be gone.
     idle: Vec<u32>,
     begun: u64,
@@ -48,9 +48,9 @@ pub(crate) struct Arenas {
 impl Arenas {
     /// Heap size of all arenas at the last update, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let tables = self.places.capacity() * size_of::<Option<Box<Shared>>>()
+        let tables = self.places.capacity() * size_of::<Option<Box<SharedArena>>>()
             + (self.free.capacity() + self.idle.capacity()) * size_of::<u32>()
-            + self.current.len() * (size_of::<(Peer, u32)>() + ENTRY);
+            + self.current.len() * (size_of::<(SenderAddress, u32)>() + ENTRY);
         self.counted + tables as u64
     }
 
@@ -65,7 +65,7 @@ impl Arenas {
     }
 
     /// The arena for a window that is opened now.
-    pub(crate) fn for_window(&mut self, peer: &Peer, limits: &Limits, monotonic_nano: u64) -> u32 {
+    pub(crate) fn for_window(&mut self, peer: &SenderAddress, limits: &WindowLimits, monotonic_nano: u64) -> u32 {
         let current = self.current.get(peer).copied().filter(|&at| {
             self.get(at).is_some_and(|shared| {
                 monotonic_nano.saturating_sub(shared.opened) < limits.max_arena_age
@@ -79,11 +79,11 @@ impl Arenas {
         at
     }
 
-    fn begin(&mut self, peer: &Peer, limits: &Limits, opened: u64) -> u32 {
+    fn begin(&mut self, peer: &SenderAddress, limits: &WindowLimits, opened: u64) -> u32 {
         let arena = Arena::new(limits.arena);
-        let counted = size_of::<Shared>() as u64 + arena.bytes();
+        let counted = size_of::<SharedArena>() as u64 + arena.bytes();
         self.counted += counted;
-        let shared = Shared { arena, number: self.begun, windows: 0, counted, opened, peer: peer.clone() };
+        let shared = SharedArena { arena, number: self.begun, windows: 0, counted, opened, peer: peer.clone() };
         self.begun += 1;
         let at = self.free.pop().unwrap_or_else(|| {
             self.places.push(None);
@@ -96,11 +96,11 @@ impl Arenas {
         at
     }
 
-    pub(crate) fn get(&self, at: u32) -> Option<&Shared> {
+    pub(crate) fn get(&self, at: u32) -> Option<&SharedArena> {
         self.places.get(at as usize)?.as_deref()
     }
 
-    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut Shared> {
+    pub(crate) fn get_mut(&mut self, at: u32) -> Option<&mut SharedArena> {
         self.places.get_mut(at as usize)?.as_deref_mut()
     }
 
@@ -112,7 +112,7 @@ impl Arenas {
     /// Updates the size of an arena.
     pub(crate) fn settle(&mut self, at: u32) {
         if let Some(shared) = self.places.get_mut(at as usize).and_then(Option::as_deref_mut) {
-            let bytes = size_of::<Shared>() as u64 + shared.arena.bytes();
+            let bytes = size_of::<SharedArena>() as u64 + shared.arena.bytes();
             self.counted = self.counted - shared.counted + bytes;
             shared.counted = bytes;
         }

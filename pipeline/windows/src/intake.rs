@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use profbridge_model::arena::{Full, Source, Transfer};
+use profbridge_model::arena::{Full, TableSource, Transfer};
 use profbridge_model::compact::split_values;
 use profbridge_model::sample_log::{Carrier, LoggedResource, LoggedScope, Shape};
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Profiles, Sample, SampleIds};
 
-use crate::key::Key;
+use crate::key::WindowKey;
 use crate::store::Store;
 use crate::walk::ScopedProfile;
 
@@ -19,7 +19,7 @@ const SIZE_CHECK_INTERVAL: u32 = 64;
 
 /// Chooses resources and attributes for a window. Called within [`Intake::put`] by the calling thread.
 pub trait Rewrite {
-    /// The attributes of the resource with the number in [`Piece::resource`].
+    /// The attributes of the resource with the number in [`KeyedPiece::resource`].
     fn attributes<'a>(&'a self, place: &ScopedProfile<'a>, resource: u32) -> Vec<&'a Attribute>;
 
     /// The attributes of a set that remain in samples.
@@ -28,7 +28,7 @@ pub trait Rewrite {
 
 /// Timestamps and values of a sample that belong to one window.
 #[derive(Debug)]
-pub struct Piece<'a, K> {
+pub struct KeyedPiece<'a, K> {
     /// The sample, for its stack, attributes and link.
     pub sample: &'a Sample<'a>,
     /// The window.
@@ -117,7 +117,7 @@ impl<K> Default for Intake<K> {
     }
 }
 
-impl<K: Key> Intake<K> {
+impl<K: WindowKey> Intake<K> {
     /// Approximate heap size in bytes, without the request itself.
     pub fn bytes(&self) -> usize {
         self.carried.iter().map(Carried::bytes).sum::<usize>()
@@ -183,7 +183,7 @@ impl<K: Key> Intake<K> {
         request: &Request<'_>,
         rewrite: &impl Rewrite,
         place: &ScopedProfile<'_>,
-        piece: &Piece<'_, K>,
+        piece: &KeyedPiece<'_, K>,
     ) -> Result<u64, Full> {
         // Retries once if the arena is full: that closes the window, and the next one gets another arena.
         let mut tried = self.try_put(store, request, rewrite, place, piece);
@@ -216,14 +216,14 @@ impl<K: Key> Intake<K> {
         request: &Request<'_>,
         rewrite: &impl Rewrite,
         place: &ScopedProfile<'_>,
-        piece: &Piece<'_, K>,
+        piece: &KeyedPiece<'_, K>,
     ) -> Result<(u32, u64), Full> {
         let same = |at: &Cursor<K>| (&at.key, at.resource, at.shape) == (piece.key, piece.resource, piece.shape);
         let (slot, carried, series) = match &self.cursor {
             Some(at) if same(at) && store.is_open(at.slot, at.order) => (at.slot, at.carried, at.series),
             _ => self.enter(store, request, rewrite, place, piece)?,
         };
-        let &Piece { mut timestamps, mut values, .. } = piece;
+        let &KeyedPiece { mut timestamps, mut values, .. } = piece;
         if timestamps.len() > 8 {
             let room = usize::try_from(store.room(slot)).unwrap_or(usize::MAX).saturating_mul(8);
             if room < timestamps.len() {
@@ -268,7 +268,7 @@ impl<K: Key> Intake<K> {
         request: &Request<'_>,
         rewrite: &impl Rewrite,
         place: &ScopedProfile<'_>,
-        piece: &Piece<'_, K>,
+        piece: &KeyedPiece<'_, K>,
     ) -> Result<(u32, usize, u32), Full> {
         let slot = store.find(piece.key, &request.profiles.peer, request.monotonic_nano);
         let Some((window, shared)) = store.get_mut(slot) else { return Err(no_window()) };
@@ -322,13 +322,13 @@ fn no_window() -> Full {
 #[derive(Debug)]
 pub struct Request<'a> {
     profiles: &'a Profiles,
-    source: Source<'a>,
+    source: TableSource<'a>,
     monotonic_nano: u64,
 }
 
 impl<'a> Request<'a> {
     /// Wraps a request that arrived at `monotonic_nano`, a time of the caller's steady clock in nanoseconds.
     pub fn new(profiles: &'a Profiles, monotonic_nano: u64) -> Self {
-        Self { profiles, source: Source::from(&**profiles.dictionary()), monotonic_nano }
+        Self { profiles, source: TableSource::from(&**profiles.dictionary()), monotonic_nano }
     }
 }

@@ -8,7 +8,7 @@ use profbridge_model::Profile;
 /// `Sync` if its keys are.
 ///
 /// ```
-/// use profbridge_windows::Key;
+/// use profbridge_windows::WindowKey;
 ///
 /// /// A process in a minute.
 /// #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -17,7 +17,7 @@ use profbridge_model::Profile;
 ///     minute: u64,
 /// }
 ///
-/// impl Key for Minute {
+/// impl WindowKey for Minute {
 ///     fn is_in_group_of(&self, other: &Self) -> bool {
 ///         self.process == other.process
 ///     }
@@ -27,7 +27,7 @@ use profbridge_model::Profile;
 ///     }
 /// }
 /// ```
-pub trait Key: Ord + Clone + Debug {
+pub trait WindowKey: Ord + Clone + Debug {
     /// Whether two keys belong to the same group, such as the keys of one process.
     fn is_in_group_of(&self, other: &Self) -> bool {
         self == other

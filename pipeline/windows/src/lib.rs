@@ -1,9 +1,9 @@
 //! Buffers observations by key until their windows close.
 //!
-//! A [`Store`] has one window for each [`Key`]: a sender, a process, or a process in a minute. Samples are stored as
-//! ids in an arena, which contains equal strings, functions, locations and stacks of a sender once; the request itself
-//! is released. A window closes by age, at a limit ([`Limits`]), or because memory is short. It is then flushed as one
-//! batch that contains only those elements of the arena that it refers to.
+//! A [`Store`] has one window for each [`WindowKey`]: a sender, a process, or a process in a minute. Samples are stored
+//! as ids in an arena, which contains equal strings, functions, locations and stacks of a sender once; the request
+//! itself is released. A window closes by age, at a limit ([`WindowLimits`]), or because memory is short. It is then
+//! flushed as one batch that contains only those elements of the arena that it refers to.
 //!
 //! A request is added in steps by [`walk()`] and [`Intake::put`], so that the caller can do other work in between.
 //! [`Store::flush`] returns one window at a time, so there is never more than one batch.
@@ -27,9 +27,9 @@ mod walk;
 #[cfg(test)]
 mod tests;
 
-pub use self::intake::{Intake, MEMO, Piece, Request, Rewrite};
-pub use self::key::Key;
-pub use self::limits::Limits;
+pub use self::intake::{Intake, KeyedPiece, MEMO, Request, Rewrite};
+pub use self::key::WindowKey;
+pub use self::limits::WindowLimits;
 pub use self::requests::{Absorbed, Requests};
 pub use self::store::{Flushed, SCRATCH, Store, Window};
 pub use self::walk::{ScopedProfile, Visitor, walk};

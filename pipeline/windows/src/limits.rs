@@ -1,10 +1,10 @@
-//! Limits of a window store.
+//! The limits of a window store.
 
 use profbridge_model::arena;
 
 /// The limits of a [`Store`](crate::Store). At each of them a window is closed early; nothing is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct WindowLimits {
     /// How long a window is open, in nanoseconds.
     pub open_for: u64,
     /// A window with this many observations is closed.

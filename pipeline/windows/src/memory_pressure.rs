@@ -1,6 +1,6 @@
 //! Closes windows under memory pressure.
 
-use crate::key::Key;
+use crate::key::WindowKey;
 use crate::store::{Store, Window};
 
 /// Windows to close until less memory is used.
@@ -12,7 +12,7 @@ pub(crate) struct MemoryPressure {
     pub(crate) windows: Vec<u64>,
 }
 
-impl<K: Key> Store<K> {
+impl<K: WindowKey> Store<K> {
     /// Schedules windows for closing until at most `target` bytes are used, those first that free the most. An arena is
     /// freed with its last window, so each window counts with its share of the arena.
     pub(crate) fn shrink(&mut self, target: u64) {

@@ -7,9 +7,9 @@ use profbridge_model::compact::split_values;
 use profbridge_model::sample_log::Shape;
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Position, Profiles, Sample};
 
-use crate::intake::{Intake, MEMO, Piece, Request, Rewrite};
-use crate::key::Key;
-use crate::limits::Limits;
+use crate::intake::{Intake, KeyedPiece, MEMO, Request, Rewrite};
+use crate::key::WindowKey;
+use crate::limits::WindowLimits;
 use crate::store::{Flushed, Store};
 use crate::walk::{ScopedProfile, Visitor, walk};
 
@@ -62,9 +62,9 @@ pub struct Absorbed {
     pub closed_early: u64,
 }
 
-impl<K: Key> Requests<K> {
+impl<K: WindowKey> Requests<K> {
     /// Creates an empty buffer.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: WindowLimits) -> Self {
         Self { windows: Store::new(limits), pending: None }
     }
 
@@ -96,7 +96,7 @@ impl<K: Key> Requests<K> {
     }
 
     /// Adds a request, or the first part of it, to the window of a key.
-    pub fn take(&mut self, profiles: Profiles, key: K, monotonic_nano: u64) -> Absorbed {
+    pub fn add(&mut self, profiles: Profiles, key: K, monotonic_nano: u64) -> Absorbed {
         let (left, at) = (profiles.observations(), Position::default());
         let intake = Intake::default();
         self.pending = Some(Box::new(PendingRequest { profiles, key, monotonic_nano, at, left, intake }));
@@ -111,8 +111,16 @@ impl<K: Key> Requests<K> {
             let may_wait = self.windows.closed() + WAITING;
             let PendingRequest { profiles, key, monotonic_nano, at, left, intake } = &mut *work;
             let (request, windows) = (Request::new(profiles, *monotonic_nano), &mut self.windows);
-            let mut step =
-                Step { windows, intake, request, key, absorbed: &mut absorbed, may_wait, samples: STEP, left };
+            let mut step = RequestVisitor {
+                windows,
+                intake,
+                request,
+                key,
+                absorbed: &mut absorbed,
+                may_wait,
+                samples: STEP,
+                left,
+            };
             let is_done = walk(profiles, at, &mut step);
             work.intake.settle(&mut self.windows);
             if is_done {
@@ -136,7 +144,7 @@ impl<K: Key> Requests<K> {
     /// Flushes a window because memory is short. Continue until [`Requests::is_relieving`] is false: then half of the
     /// initial size is left. Returns the number of windows that this closed early; the next [`Absorbed`] does not
     /// include them.
-    pub fn relieve(&mut self) -> (Option<Flushed<K>>, u64) {
+    pub fn flush_for_memory(&mut self) -> (Option<Flushed<K>>, u64) {
         self.windows.on_memory_pressure();
         (self.windows.flush(true), self.windows.take_closed_early())
     }
@@ -163,7 +171,7 @@ impl<K: Key> Requests<K> {
 }
 
 /// One step of accepting a request.
-struct Step<'a, K> {
+struct RequestVisitor<'a, K> {
     windows: &'a mut Store<K>,
     intake: &'a mut Intake<K>,
     request: Request<'a>,
@@ -177,7 +185,7 @@ struct Step<'a, K> {
     left: &'a mut u64,
 }
 
-impl<'a, K: Key> Visitor<'a> for Step<'_, K> {
+impl<'a, K: WindowKey> Visitor<'a> for RequestVisitor<'_, K> {
     fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool {
         // Checked before the profile is started, or it would be started again after the pause.
         if self.samples == 0 || self.windows.closed() >= self.may_wait {
@@ -210,7 +218,7 @@ impl<'a, K: Key> Visitor<'a> for Step<'_, K> {
             }
             let (resource, rewritten, continued) = (place.resource_at, false, false);
             let key = self.key;
-            let piece = Piece { sample, key, resource, rewritten, shape, timestamps, values, continued };
+            let piece = KeyedPiece { sample, key, resource, rewritten, shape, timestamps, values, continued };
             let all = (timestamps.len() as u64 / 8).max(1);
             let put = self.intake.put(self.windows, &self.request, &KeepUnchanged, &place, &piece);
             let done = put.unwrap_or_else(|_| {

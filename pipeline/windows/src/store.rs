@@ -9,10 +9,10 @@ use profbridge_model::arena::{Transfer, Work};
 use profbridge_model::{Profiles, SampleLog};
 
 use crate::ENTRY;
-use crate::arenas::{Arenas, Peer, Shared};
+use crate::arenas::{Arenas, SenderAddress, SharedArena};
 use crate::intake::Intake;
-use crate::key::Key;
-use crate::limits::Limits;
+use crate::key::WindowKey;
+use crate::limits::WindowLimits;
 use crate::memory_pressure::MemoryPressure;
 
 /// Larger scratch memory is freed, in bytes.
@@ -35,7 +35,7 @@ pub struct Window<K> {
     /// Its size at the last update, in bytes.
     pub(crate) counted: u64,
     due: u64,
-    peer: Peer,
+    peer: SenderAddress,
 }
 
 /// A flushed window.
@@ -53,7 +53,7 @@ pub struct Flushed<K> {
 /// Windows by key. See the [crate].
 #[derive(Debug)]
 pub struct Store<K> {
-    pub(crate) limits: Limits,
+    pub(crate) limits: WindowLimits,
     pub(crate) slots: Vec<Option<Box<Window<K>>>>,
     free: Vec<u32>,
     /// Windows by order number, which is the order of their deadlines.
@@ -74,9 +74,9 @@ pub struct Store<K> {
     pub(crate) scratch: Transfer,
 }
 
-impl<K: Key> Store<K> {
+impl<K: WindowKey> Store<K> {
     /// An empty store.
-    pub fn new(limits: Limits) -> Self {
+    pub fn new(limits: WindowLimits) -> Self {
         Self {
             limits,
             slots: Vec::new(),
@@ -168,7 +168,7 @@ impl<K: Key> Store<K> {
     }
 
     /// The slot of a key's window. Opens a window if there is none.
-    pub(crate) fn find(&mut self, key: &K, peer: &Peer, monotonic_nano: u64) -> u32 {
+    pub(crate) fn find(&mut self, key: &K, peer: &SenderAddress, monotonic_nano: u64) -> u32 {
         if let Some(&slot) = self.by_key.get(key) {
             return slot;
         }
@@ -232,7 +232,7 @@ impl<K: Key> Store<K> {
     }
 
     /// A window and its arena.
-    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<(&mut Window<K>, &mut Shared)> {
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<(&mut Window<K>, &mut SharedArena)> {
         let window = self.slots[slot as usize].as_deref_mut()?;
         let shared = self.arenas.get_mut(window.arena)?;
         Some((window, shared))

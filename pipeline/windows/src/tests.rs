@@ -3,7 +3,9 @@ use std::collections::BTreeMap;
 use profbridge_model::builder::Any;
 use profbridge_model::sample_log::Shape;
 use profbridge_model::{Attribute, AttributeId, AttributeSetId, Builder, Position, Profiles, Sample, arena};
+use proptest::collection::vec;
 use proptest::prelude::*;
+use proptest::sample::select;
 
 use super::*;
 
@@ -11,7 +13,7 @@ use super::*;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Pair(u8, u8);
 
-impl Key for Pair {
+impl WindowKey for Pair {
     fn is_in_group_of(&self, other: &Self) -> bool {
         self.0 == other.0
     }
@@ -33,7 +35,7 @@ impl Rewrite for KeepUnchanged {
     }
 }
 
-const LIMITS: Limits = Limits {
+const LIMITS: WindowLimits = WindowLimits {
     open_for: 100,
     max_observations: 6,
     max_window_bytes: u64::MAX,
@@ -64,7 +66,7 @@ impl<'a> Visitor<'a> for Into<'_> {
             let timestamps = &all[at.timestamps * 8..];
             let (key, shape, resource) = (&self.key, Shape::Times, place.resource_at);
             let (rewritten, continued) = (false, false);
-            let piece = Piece { sample, key, resource, rewritten, shape, timestamps, values: &[], continued };
+            let piece = KeyedPiece { sample, key, resource, rewritten, shape, timestamps, values: &[], continued };
             let put = self.intake.put(self.store, &self.request, &KeepUnchanged, &place, &piece).unwrap();
             assert!(put > 0 && put <= self.store.limits.max_observations);
             at.timestamps += put as usize;
@@ -83,19 +85,36 @@ fn put(store: &mut Store<Pair>, batch: &Profiles, key: &Pair, now: u64) {
     store.end_request(intake);
 }
 
-/// One sample of a function with these timestamps.
-fn batch(function: u8, times: &[u64]) -> Profiles {
+/// The function, times and values of a sample.
+type Row = (u8, Vec<u64>, Vec<i64>);
+
+/// A request of one sender.
+fn request(sender: u8, rows: &[Row]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(&[("host.id", Any::Str("h"))]);
     builder.on_cpu(20);
-    let frame = builder.frame(&format!("function {function}"), "a.rs", 1);
-    let stack = builder.stack(&[frame]);
-    builder.sample(stack, None, None, times, &[]);
-    builder.finish().unwrap()
+    for (function, times, values) in rows {
+        let frame = builder.frame(&format!("function {function}"), "a.rs", 1);
+        let stack = builder.stack(&[frame]);
+        builder.sample(stack, None, None, times, values);
+    }
+    let mut batch = builder.finish().unwrap();
+    batch.peer = Some(sender.to_string().into());
+    batch
 }
 
-/// The values in each window, by function.
-type Seen = BTreeMap<(Pair, String), Vec<u64>>;
+/// One sample of a function with these timestamps.
+fn batch(function: u8, times: &[u64]) -> Profiles {
+    request(0, &[(function, times.to_vec(), Vec::new())])
+}
+
+/// The times and values in each window, by function.
+type Seen = BTreeMap<(Pair, String), Vec<(u64, i64)>>;
+
+fn expect(seen: &mut Seen, key: &Pair, (function, times, values): &Row) {
+    let values = values.iter().copied().chain(std::iter::repeat(1));
+    seen.entry((key.clone(), format!("function {function}"))).or_default().extend(times.iter().copied().zip(values));
+}
 
 fn see(seen: &mut Seen, flushed: &Flushed<Pair>) {
     let batch = flushed.batch.as_ref().unwrap();
@@ -109,7 +128,8 @@ fn see(seen: &mut Seen, flushed: &Flushed<Pair>) {
                 .flat_map(|id| dictionary.lines(dictionary.location(id)))
                 .filter_map(|line| Some(dictionary.string(dictionary.function(line.function?).name).to_owned()))
                 .collect();
-            seen.entry((flushed.key.clone(), name)).or_default().extend(sample.timestamps());
+            let values = sample.values().chain(std::iter::repeat(1));
+            seen.entry((flushed.key.clone(), name)).or_default().extend(sample.timestamps().zip(values));
         }
     }
 }
@@ -120,7 +140,7 @@ proptest! {
     /// memory remain.
     #[test]
     fn comes_out_as_it_went_in(
-        steps in prop::collection::vec((0u8..6, 0u8..5, 0u8..3, 0u8..4, 1usize..15, 0u64..60), 1..40),
+        steps in vec((0u8..6, 0u8..5, 0u8..3, 0u8..4, 1usize..15, 0u64..60), 1..40),
     ) {
         let mut store = Store::new(LIMITS);
         let empty = store.bytes();
@@ -137,7 +157,7 @@ proptest! {
                     time += count as u64;
                     let key = Pair(group, window);
                     put(&mut store, &batch(function, &times), &key, now);
-                    expected.entry((key, format!("function {function}"))).or_default().extend(times);
+                    expect(&mut expected, &key, &(function, times, Vec::new()));
                 }
             }
             store.flush(true).iter().for_each(|flushed| see(&mut seen, flushed));
@@ -157,6 +177,64 @@ proptest! {
         prop_assert_eq!((store.observations(), store.due()), (0, None));
         prop_assert!(store.bytes() <= empty + 16 * 1024, "{} {}", store.bytes(), empty);
     }
+
+    /// Guarantees: requests of several samples come out completely, from their sender and with their values, although
+    /// they pause while windows are flushed, and full dictionaries and short memory close windows. Only what does not
+    /// fit into an empty dictionary is lost, and it is counted. The memory bound holds once windows were flushed.
+    #[test]
+    fn requests_come_out_completely(
+        requests in vec((0u8..3, 0u8..2, vec((0u8..12, 1usize..40, any::<bool>()), 1..8), 0u64..60, 0u8..4), 1..20),
+        strings in select(vec![4, 20, u32::MAX]),
+        max_bytes in select(vec![0, 64 << 10, u64::MAX]),
+        max_arena_bytes in select(vec![0, 8 << 10, u64::MAX]),
+    ) {
+        let arena = arena::Limits { strings, ..arena::Limits::ADDRESSABLE };
+        let mut buffer = Requests::new(WindowLimits { max_bytes, max_arena_bytes, arena, ..LIMITS });
+        let empty = buffer.bytes();
+        let (mut now, mut time, mut lost) = (0, 0u64, 0);
+        let (mut expected, mut seen) = (Seen::new(), Seen::new());
+        let mut check = |flushed: Option<Flushed<Pair>>| {
+            let Some(flushed) = flushed else { return 0 };
+            assert_eq!(flushed.batch.as_ref().unwrap().peer.as_deref(), Some(&*flushed.key.0.to_string()));
+            see(&mut seen, &flushed);
+            flushed.observations
+        };
+        let mut out = 0;
+        for (sender, window, samples, wait, what) in requests {
+            now += wait;
+            let key = Pair(sender, window);
+            let rows: Vec<Row> = samples.iter().map(|&(function, count, has_values)| {
+                let times: Vec<u64> = (time..time + count as u64).collect();
+                time += count as u64;
+                let values = times.iter().filter(|_| has_values).map(|time| *time as i64 * 7 - 50).collect();
+                (function, times, values)
+            }).collect();
+            rows.iter().filter(|_| strings > 4).for_each(|row| expect(&mut expected, &key, row));
+            lost += buffer.add(request(sender, &rows), key, now).lost;
+            while buffer.is_absorbing() {
+                prop_assert_eq!((out + lost + buffer.observations(), buffer.due()), (time, Some(0)));
+                if what % 2 == 0 {
+                    out += check(buffer.flush_due(now));
+                }
+                lost += buffer.absorb().lost;
+            }
+            if what == 3 {
+                out += check(buffer.flush_for_memory().0);
+            }
+            while buffer.due().is_some_and(|due| due <= now) {
+                out += check(buffer.flush_due(now));
+            }
+            prop_assert_eq!(out + lost + buffer.observations(), time);
+            prop_assert!(buffer.bytes() <= max_bytes.max(empty + 16 * 1024), "{}", buffer.bytes());
+        }
+        while !buffer.is_empty() {
+            out += check(buffer.flush_at_end());
+        }
+        [&mut expected, &mut seen].into_iter().flat_map(BTreeMap::values_mut).for_each(|rows| rows.sort_unstable());
+        prop_assert_eq!(&seen, &expected);
+        prop_assert_eq!((out + lost, lost), (time, if strings > 4 { 0 } else { time }));
+        prop_assert!(buffer.bytes() <= empty + 16 * 1024, "{} {}", buffer.bytes(), empty);
+    }
 }
 
 /// Guarantees: windows of a sender share an arena while it is young, and never if the age limit is 0. Unwanted windows
@@ -165,7 +243,7 @@ proptest! {
 fn arenas_are_shared_for_a_while() {
     let one = batch(1, &[1]);
     for (max_arena_age, arenas) in [(150, 2), (0, 3)] {
-        let mut store = Store::new(Limits { max_arena_age, ..LIMITS });
+        let mut store = Store::new(WindowLimits { max_arena_age, ..LIMITS });
         put(&mut store, &one, &Pair(0, 0), 0);
         let first = store.distinct_bytes();
         put(&mut store, &one, &Pair(0, 1), 10);
@@ -182,7 +260,7 @@ fn arenas_are_shared_for_a_while() {
 /// Guarantees: memory pressure closes the windows that free the most, until half of the initial size is left.
 #[test]
 fn relief_closes_the_largest_first() {
-    let mut store = Store::new(Limits { max_observations: 100_000, ..LIMITS });
+    let mut store = Store::new(WindowLimits { max_observations: 100_000, ..LIMITS });
     let times: Vec<u64> = (0..50_000).map(|n| n * 999_983).collect();
     put(&mut store, &batch(1, &times[..10]), &Pair(0, 0), 0);
     put(&mut store, &batch(1, &times), &Pair(1, 0), 0);

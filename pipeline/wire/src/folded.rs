@@ -19,7 +19,7 @@ use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
 use profbridge_model::meaning::Mode;
-use profbridge_model::thread::State;
+use profbridge_model::thread::ThreadState;
 use profbridge_model::{
     AttributeSetId, Dictionary, Losses, Profile, Profiles, Reason, Resource, Sample, StackId, Value,
 };
@@ -173,8 +173,8 @@ impl Folded {
         let mut groups: HashMap<Group, (u64, u64)> = HashMap::new();
         for sample in batch.samples(profile) {
             let did = match mode {
-                Mode::Wall => State::of(dictionary, sample.attributes).map_or(Did::Either, Did::Known),
-                Mode::OffCpu => Did::Known(State::Waiting),
+                Mode::Wall => ThreadState::of(dictionary, sample.attributes).map_or(Did::Either, Did::Known),
+                Mode::OffCpu => Did::Known(ThreadState::Waiting),
                 Mode::Cpu | Mode::Other => Did::Ran,
             };
             let process = self.apart.map_or(Some(0), |called_by| {
@@ -260,8 +260,8 @@ impl Folded {
     /// The frames in front of a stack.
     fn root(&self, (did, process): Root, (states, processes): (bool, bool)) -> String {
         let state = match did {
-            Did::Known(State::Running) => Some(RUNNING),
-            Did::Known(State::Waiting) => Some(WAITING),
+            Did::Known(ThreadState::Running) => Some(RUNNING),
+            Did::Known(ThreadState::Waiting) => Some(WAITING),
             Did::Ran => Some(RUNNING).filter(|_| states),
             Did::Either => Some(EITHER).filter(|_| states),
         };
@@ -291,7 +291,7 @@ type Root = (Did, usize);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Did {
     /// The state that its sample or its type says.
-    Known(State),
+    Known(ThreadState),
     /// Running, or the values are not time.
     Ran,
     /// Running or waiting.

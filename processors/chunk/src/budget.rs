@@ -24,15 +24,15 @@ const BATCH: u64 = 2048;
 
 /// The bytes that may still be sent.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Budget(u64);
+pub(crate) struct AmplificationBudget(u64);
 
-impl Default for Budget {
+impl Default for AmplificationBudget {
     fn default() -> Self {
         Self(BASE)
     }
 }
 
-impl Budget {
+impl AmplificationBudget {
     /// Adds the bytes of a request.
     pub(crate) fn earn(&mut self, bytes: u64) {
         self.0 = self.0.saturating_add(bytes.saturating_mul(FACTOR)).min(MOST);

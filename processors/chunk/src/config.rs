@@ -5,7 +5,7 @@ mod moved;
 use profbridge_engine::config::{ByteSize, Duration, Problem, Problems, Section};
 use profbridge_identity::Rules;
 use profbridge_model::arena;
-use profbridge_windows::Limits;
+use profbridge_windows::WindowLimits;
 use serde::Deserialize;
 
 /// The options as written. Every key is optional.
@@ -131,8 +131,8 @@ const DICTIONARY_SHARE: u64 = 8;
 
 impl Settings {
     /// The limits of the window store.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self) -> WindowLimits {
+        WindowLimits {
             open_for: if self.rules.window == 0 { 0 } else { self.rules.window.saturating_add(self.lateness) },
             max_observations: self.max_observations,
             max_window_bytes: self.max_window_bytes,

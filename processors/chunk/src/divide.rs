@@ -5,7 +5,7 @@ use profbridge_model::compact::split_values;
 use profbridge_model::sample_log::Shape;
 use profbridge_model::{AttributeSetId, Position, Profile, Profiles, Sample};
 
-use crate::parts::{self, Part, Ranged, Timed};
+use crate::parts::{self, Ranged, TimePart, Timed};
 
 /// The part of a sample that lies in one cell.
 #[derive(Debug, Clone, Copy)]
@@ -148,7 +148,7 @@ impl Divider {
 }
 
 /// Passes on the parts of a sample without timestamps, of a profile longer than a window.
-fn ranges(profile: &Profile, parts: &[Part], whole: &Piece<'_>, sink: &mut impl PieceSink) {
+fn ranges(profile: &Profile, parts: &[TimePart], whole: &Piece<'_>, sink: &mut impl PieceSink) {
     for (number, &part) in parts.iter().enumerate() {
         if number > 0 {
             sink.synthesize();

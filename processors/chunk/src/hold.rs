@@ -15,7 +15,7 @@ use profbridge_windows::Store;
 
 use self::request::take_in;
 use self::under_way::UnderWay;
-use crate::budget::Budget;
+use crate::budget::AmplificationBudget;
 use crate::config::Settings;
 use crate::key::ProcessCell;
 
@@ -31,7 +31,7 @@ pub(crate) struct Hold {
     /// The number of requests so far.
     requests: u64,
     windows: Store<ProcessCell>,
-    budget: Budget,
+    budget: AmplificationBudget,
     /// The request that is only partly taken in.
     under_way: Option<Box<UnderWay>>,
 }
@@ -39,7 +39,7 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn new(settings: Settings) -> Self {
         let windows = Store::new(settings.limits());
-        Self { windows, settings, requests: 0, budget: Budget::default(), under_way: None }
+        Self { windows, settings, requests: 0, budget: AmplificationBudget::default(), under_way: None }
     }
 
     /// Lowers the bounds to fit this much memory, in bytes.

@@ -26,7 +26,7 @@ const TOGETHER: (usize, u64) = (512, 32_768);
 
 /// A process of the request and its time range.
 #[derive(Debug, Clone, Copy)]
-struct Group {
+struct ProcessBatch {
     identity: Identity,
     first: u64,
     last: u64,
@@ -39,11 +39,11 @@ pub(crate) struct Instant {
     /// The current part of a request, whose processes share its dictionary.
     sharing: Option<Sharing>,
     /// The rest of that request.
-    rest: Option<Rest>,
+    rest: Option<RemainingRequest>,
 }
 
-/// The part of a request that is not looked at yet.
-struct Rest {
+/// The part of a request that is not examined yet.
+struct RemainingRequest {
     profiles: Profiles,
     /// The first resource that is not cut yet.
     resource: usize,
@@ -56,7 +56,7 @@ struct Rest {
 /// A part of a request whose processes keep its dictionary: each call sends one batch.
 struct Sharing {
     profiles: Profiles,
-    groups: Vec<Group>,
+    groups: Vec<ProcessBatch>,
     /// The process of each resource.
     of_resource: Vec<Option<u32>>,
     /// The next process to send.
@@ -81,7 +81,7 @@ impl Instant {
         let of = |sharing: &Sharing| {
             size_of_val(sharing.profiles.resources())
                 + sharing.of_resource.capacity() * size_of::<Option<u32>>()
-                + sharing.groups.capacity() * size_of::<Group>()
+                + sharing.groups.capacity() * size_of::<ProcessBatch>()
         };
         self.sharing.as_ref().map_or(0, of) as u64
     }
@@ -90,15 +90,15 @@ impl Instant {
     pub(crate) fn cut(&mut self, profiles: Profiles, hold: &mut Hold, now: Now, out: &mut Outbox) {
         let observations = profiles.observations();
         if profiles.resources().len() <= TOGETHER.0 && observations <= TOGETHER.1 {
-            self.look_at(profiles, hold, now, out);
+            self.examine(profiles, hold, now, out);
         } else {
-            self.rest = Some(Rest { profiles, resource: 0, observations, now });
+            self.rest = Some(RemainingRequest { profiles, resource: 0, observations, now });
         }
         self.go_on(hold, out);
     }
 
-    /// Looks at the next resources of a partly cut request.
-    fn look_at_more(&mut self, hold: &mut Hold, out: &mut Outbox) {
+    /// Examines the next resources of a partly cut request.
+    fn examine_more(&mut self, hold: &mut Hold, out: &mut Outbox) {
         let Some(rest) = &mut self.rest else { return };
         let (mut together, mut observations): (Vec<ResourceProfiles>, u64) = (Vec::new(), 0);
         for resource in rest.profiles.resources()[rest.resource..].iter().take(TOGETHER.0) {
@@ -116,14 +116,14 @@ impl Instant {
             self.rest = None;
         }
         match part {
-            Ok(part) => self.look_at(part, hold, now, out),
+            Ok(part) => self.examine(part, hold, now, out),
             // Cannot happen: the resources come from the batch itself.
             Err(_) => out.drop_observations(Reason::Malformed, observations),
         }
     }
 
     /// Groups a request, or a part of one, by process.
-    fn look_at(&mut self, profiles: Profiles, hold: &mut Hold, now: Now, out: &mut Outbox) {
+    fn examine(&mut self, profiles: Profiles, hold: &mut Hold, now: Now, out: &mut Outbox) {
         let mut processes = hold.processes_of(&profiles, now);
         let Settings { rules, max_observations, .. } = hold.settings();
         let width = rules.cell_width();
@@ -132,10 +132,10 @@ impl Instant {
         let mut of_resource = vec![None; profiles.resources().len()];
         for (at, resource) in profiles.resources().iter().enumerate() {
             for profile in resource.scopes.iter().flat_map(|scope| &scope.profiles) {
-                groups.look_at(&profiles, &mut processes, at as u32, profile, (width, now), &mut of_resource[at]);
+                groups.examine(&profiles, &mut processes, at as u32, profile, (width, now), &mut of_resource[at]);
             }
         }
-        let fits = |group: &Group| group.last - group.first < width && group.observations <= *max_observations;
+        let fits = |group: &ProcessBatch| group.last - group.first < width && group.observations <= *max_observations;
         if !processes.any_moves() && groups.all.len() <= SHARED && groups.all.iter().all(fits) {
             groups.note_weak(out);
             let left = groups.all.iter().map(|group| group.observations).sum();
@@ -149,7 +149,7 @@ impl Instant {
     /// Sends the next batch of the current request.
     pub(crate) fn go_on(&mut self, hold: &mut Hold, out: &mut Outbox) {
         if self.sharing.is_none() && hold.is_empty() {
-            self.look_at_more(hold, out);
+            self.examine_more(hold, out);
         }
         self.sharing = self.sharing.take().and_then(|sharing| sharing.go_on(&hold.settings().rules, out));
     }
@@ -186,7 +186,7 @@ impl Sharing {
 /// The processes of a request in order of first appearance.
 #[derive(Default)]
 struct Groups {
-    all: Vec<Group>,
+    all: Vec<ProcessBatch>,
     index: HashMap<u128, u32>,
 }
 
@@ -194,13 +194,13 @@ impl Groups {
     fn of(&mut self, identity: Identity) -> u32 {
         let all = &mut self.all;
         *self.index.entry(identity.hash).or_insert_with(|| {
-            all.push(Group { identity, first: u64::MAX, last: 0, observations: 0 });
+            all.push(ProcessBatch { identity, first: u64::MAX, last: 0, observations: 0 });
             all.len() as u32 - 1
         })
     }
 
     /// Adds a profile. Observations beyond the maximum number of processes are left out.
-    fn look_at(
+    fn examine(
         &mut self,
         profiles: &Profiles,
         processes: &mut Processes,
@@ -224,12 +224,12 @@ impl Groups {
             let at = self.of(processes.get(process).identity);
             *of_resource = Some(at);
             let group = &mut self.all[at as usize];
-            return profiles.samples(profile).for_each(|sample| group.see(&sample, range, timed));
+            return profiles.samples(profile).for_each(|sample| group.count(&sample, range, timed));
         }
         for sample in profiles.samples(profile) {
             let Some(process) = processes.of(resource, sample.attributes) else { continue };
             let at = self.of(processes.get(process).identity);
-            self.all[at as usize].see(&sample, range, timed);
+            self.all[at as usize].count(&sample, range, timed);
         }
     }
 
@@ -242,9 +242,9 @@ impl Groups {
     }
 }
 
-impl Group {
+impl ProcessBatch {
     #[inline]
-    fn see(&mut self, sample: &Sample<'_>, range: (u64, u64), timed: Option<Timed>) {
+    fn count(&mut self, sample: &Sample<'_>, range: (u64, u64), timed: Option<Timed>) {
         let (times, _) = sample.timestamps_bytes().as_chunks::<8>();
         if times.is_empty() {
             self.first = self.first.min(range.0);

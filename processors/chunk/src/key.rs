@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use profbridge_identity::{Cell, Identity};
 use profbridge_model::{IdentityStrength, Profile};
-use profbridge_windows::Key;
+use profbridge_windows::WindowKey;
 
 /// A process and a cell of its time. Equality only compares hash and cell: the hash represents the whole identity.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +41,7 @@ impl PartialOrd for ProcessCell {
     }
 }
 
-impl Key for ProcessCell {
+impl WindowKey for ProcessCell {
     fn is_in_group_of(&self, other: &Self) -> bool {
         self.identity.hash == other.identity.hash
     }

@@ -27,7 +27,7 @@ pub(crate) fn allowance(observations: u64) -> u64 {
 
 /// A part of an observation, in the unit of its profile's values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct TimePart {
     /// The cell it lies in.
     pub(crate) cell: Cell,
     /// Its timestamp.
@@ -36,7 +36,7 @@ pub(crate) struct Part {
     pub(crate) value: i64,
 }
 
-impl Part {
+impl TimePart {
     /// The value as a packed varint.
     pub(crate) fn packed(&self) -> Vec<u8> {
         let mut packed = Vec::with_capacity(varint::MAX_LEN);
@@ -74,7 +74,13 @@ impl Timed {
 
     /// The position and the parts of the first observation that is longer than the rest of its cell.
     #[inline]
-    pub(crate) fn find(self, timestamps: &[[u8; 8]], values: &[u8], cell: Cell, width: u64) -> Option<(usize, Parts)> {
+    pub(crate) fn find(
+        self,
+        timestamps: &[[u8; 8]],
+        values: &[u8],
+        cell: Cell,
+        width: u64,
+    ) -> Option<(usize, TimeParts)> {
         let values = varint::Packed::new(values).map(|value| value as i64);
         let mut all = timestamps.iter().map(|&time| timestamp(time)).zip(values).enumerate();
         all.find_map(|(at, (time, value))| Some((at, self.parts(time, value, cell, width)?)))
@@ -82,15 +88,21 @@ impl Timed {
 
     /// The parts of an observation, or `None` if it lies completely in its cell.
     #[inline]
-    fn parts(self, time: u64, value: i64, cell: Cell, width: u64) -> Option<Parts> {
+    fn parts(self, time: u64, value: i64, cell: Cell, width: u64) -> Option<TimeParts> {
         let room = if self.ends { time.saturating_sub(cell.start) } else { cell.end.saturating_sub(time) };
         if u64::try_from(value).ok()?.saturating_mul(self.unit) <= room || self.is_last(cell) {
             return None;
         }
         // A single unit is not split, such as one sampling period at the end of a window.
         let fitting = i64::try_from(room / self.unit).unwrap_or(i64::MAX).max(1);
-        let first = Part { cell, time, value: fitting.min(value) };
-        (fitting < value).then_some(Parts { timed: self, width, next: Some(first), left: value - fitting, count: 1 })
+        let first = TimePart { cell, time, value: fitting.min(value) };
+        (fitting < value).then_some(TimeParts {
+            timed: self,
+            width,
+            next: Some(first),
+            left: value - fitting,
+            count: 1,
+        })
     }
 
     /// Whether this cell lies at the end of representable time, so that nothing can continue behind it.
@@ -101,18 +113,18 @@ impl Timed {
 
 /// The parts of one observation with a timestamp, the first in its own cell.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Parts {
+pub(crate) struct TimeParts {
     timed: Timed,
     width: u64,
-    next: Option<Part>,
+    next: Option<TimePart>,
     left: i64,
     count: u64,
 }
 
-impl Iterator for Parts {
-    type Item = Part;
+impl Iterator for TimeParts {
+    type Item = TimePart;
 
-    fn next(&mut self) -> Option<Part> {
+    fn next(&mut self) -> Option<TimePart> {
         let part = self.next.take()?;
         if self.left > 0 {
             self.count += 1;
@@ -126,7 +138,7 @@ impl Iterator for Parts {
             let all = self.count == MAX_PARTS || self.timed.is_last(cell);
             let value = if all { self.left } else { self.left.min(room) };
             self.left -= value;
-            self.next = Some(Part { cell, time, value });
+            self.next = Some(TimePart { cell, time, value });
         }
         Some(part)
     }
@@ -134,7 +146,7 @@ impl Iterator for Parts {
 
 /// The state of one thread of a profile.
 #[derive(Debug, Default)]
-struct Thread {
+struct ThreadLanes {
     is_named: bool,
     /// The sum of its values.
     total: u64,
@@ -156,11 +168,11 @@ pub(crate) struct Ranged {
     unit: u64,
     width: u64,
     of_profile: Option<AttributeSetId>,
-    threads: Vec<Thread>,
+    threads: Vec<ThreadLanes>,
     /// Threads by process and name.
     by_name: HashMap<(u32, Option<String>), usize>,
     by_set: HashMap<(u32, Option<AttributeSetId>), usize>,
-    parts: Vec<Part>,
+    parts: Vec<TimePart>,
 }
 
 impl Ranged {
@@ -225,7 +237,7 @@ impl Ranged {
         process: u32,
         sample: &Sample<'_>,
         allowed: &mut u64,
-    ) -> &[Part] {
+    ) -> &[TimePart] {
         let at = self.thread(profiles, process, sample.attributes);
         let value = units(sample);
         let thread = &mut self.threads[at];
@@ -244,12 +256,12 @@ impl Ranged {
             };
             if share > 0 {
                 let (cell, value) = (self.cell(number), i64::try_from(share).unwrap_or(i64::MAX));
-                parts.push(Part { cell, time: cell.start, value });
+                parts.push(TimePart { cell, time: cell.start, value });
             }
         }
         let more = (parts.len() as u64).saturating_sub(1);
         if parts.is_empty() {
-            parts.push(Part { cell: self.cell(0), time: self.start, value: 0 });
+            parts.push(TimePart { cell: self.cell(0), time: self.start, value: 0 });
         } else if more > *allowed {
             parts.truncate(1);
         } else {
@@ -298,7 +310,7 @@ impl Ranged {
         let is_named = name.is_some();
         let threads = &mut self.threads;
         let thread = *self.by_name.entry((process, name)).or_insert_with(|| {
-            threads.push(Thread { is_named, ..Thread::default() });
+            threads.push(ThreadLanes { is_named, ..ThreadLanes::default() });
             threads.len() - 1
         });
         self.by_set.insert((process, set), thread);
@@ -337,7 +349,7 @@ mod tests {
             let timed = Timed { unit, ends };
             let cell = Cell::of(1_000_000 + time, width, 0);
             let Some(parts) = timed.parts(1_000_000 + time, value, cell, width) else { return Ok(()) };
-            let parts: Vec<Part> = parts.collect();
+            let parts: Vec<TimePart> = parts.collect();
             prop_assert!(parts.len() > 1 && parts.len() <= MAX_PARTS as usize);
             prop_assert_eq!(parts.iter().map(|part| part.value).sum::<i64>(), value);
             prop_assert_eq!((parts[0].cell, parts[0].time), (cell, 1_000_000 + time));

@@ -12,7 +12,7 @@ use profbridge_model::compact::Compact;
 use profbridge_model::dictionary::Invalid;
 use profbridge_model::{ProcessWindow, Profiles, Reason, ResourceProfiles, ScopeProfiles, whole_chunk};
 
-use crate::budget::Budget;
+use crate::budget::AmplificationBudget;
 
 /// At most this many chunks of a request share its dictionary. An exporter may scan the whole dictionary for each
 /// batch, so with more the work would grow with the square of the chunks.
@@ -20,7 +20,7 @@ const SHARED: usize = 32;
 
 /// The place of a chunk in its request, and its time.
 #[derive(Debug)]
-struct Found {
+struct FoundChunk {
     /// The positions of its resource, scope and profile, each within the one before.
     place: (usize, usize, usize),
     window: ProcessWindow,
@@ -29,14 +29,14 @@ struct Found {
 /// The chunks of a request, which are sent one by one.
 #[derive(Default)]
 pub(crate) struct WholeChunks {
-    request: Option<Request>,
+    request: Option<ChunkRequest>,
     transfer: Transfer,
-    budget: Budget,
+    budget: AmplificationBudget,
 }
 
-struct Request {
+struct ChunkRequest {
     profiles: Profiles,
-    found: VecDeque<Found>,
+    found: VecDeque<FoundChunk>,
     is_shared: bool,
     /// The profiles that are not chunks.
     rest: Option<Profiles>,
@@ -55,7 +55,7 @@ impl WholeChunks {
         let rest = rest_of(&profiles, &found);
         let left = profiles.observations() - rest.as_ref().map_or(0, Profiles::observations);
         let is_shared = found.len() <= SHARED;
-        self.request = Some(Request { profiles, found, is_shared, rest, left });
+        self.request = Some(ChunkRequest { profiles, found, is_shared, rest, left });
         None
     }
 
@@ -66,13 +66,13 @@ impl WholeChunks {
 
     /// The observations that are neither sent nor returned yet.
     pub(crate) fn observations(&self) -> u64 {
-        let rest = |request: &Request| request.rest.as_ref().map_or(0, Profiles::observations);
+        let rest = |request: &ChunkRequest| request.rest.as_ref().map_or(0, Profiles::observations);
         self.request.as_ref().map_or(0, |request| request.left + rest(request))
     }
 
     /// Memory beside the request itself, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        let found = self.request.as_ref().map_or(0, |request| request.found.capacity() * size_of::<Found>());
+        let found = self.request.as_ref().map_or(0, |request| request.found.capacity() * size_of::<FoundChunk>());
         (self.transfer.bytes() + found) as u64
     }
 
@@ -116,13 +116,13 @@ impl WholeChunks {
     }
 }
 
-fn find(profiles: &Profiles) -> VecDeque<Found> {
+fn find(profiles: &Profiles) -> VecDeque<FoundChunk> {
     let mut all = VecDeque::new();
     for (r, resource) in profiles.resources().iter().enumerate() {
         for (s, scope) in resource.scopes.iter().enumerate() {
             for (p, profile) in scope.profiles.iter().enumerate() {
                 if let Some(window) = whole_chunk::window(profiles, resource, profile) {
-                    all.push_back(Found { place: (r, s, p), window });
+                    all.push_back(FoundChunk { place: (r, s, p), window });
                 }
             }
         }
@@ -131,13 +131,13 @@ fn find(profiles: &Profiles) -> VecDeque<Found> {
 }
 
 /// The request without its chunks, or `None` if nothing is left.
-fn rest_of(profiles: &Profiles, found: &VecDeque<Found>) -> Option<Profiles> {
+fn rest_of(profiles: &Profiles, found: &VecDeque<FoundChunk>) -> Option<Profiles> {
     let mut places = found.iter().map(|found| found.place).peekable();
     profiles.map_profiles(|[r, s, p], profile| places.next_if_eq(&(r, s, p)).is_none().then(|| profile.clone()))
 }
 
 /// A batch of one chunk that shares the request's dictionary.
-fn shared(profiles: &Profiles, found: &Found) -> Result<Profiles, Invalid> {
+fn shared(profiles: &Profiles, found: &FoundChunk) -> Result<Profiles, Invalid> {
     let (r, s, p) = found.place;
     let ResourceProfiles { resource, scopes, schema_url } = &profiles.resources()[r];
     let ScopeProfiles { scope, profiles: all, schema_url: scope_url } = &scopes[s];
@@ -147,7 +147,7 @@ fn shared(profiles: &Profiles, found: &Found) -> Result<Profiles, Invalid> {
 }
 
 /// A batch of one chunk with a dictionary of its own.
-fn copied(profiles: &Profiles, found: &Found, transfer: &mut Transfer) -> Result<Profiles, Invalid> {
+fn copied(profiles: &Profiles, found: &FoundChunk, transfer: &mut Transfer) -> Result<Profiles, Invalid> {
     let (r, s, p) = found.place;
     let resource = &profiles.resources()[r];
     let profile = &resource.scopes[s].profiles[p];

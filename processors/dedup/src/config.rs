@@ -2,7 +2,7 @@
 
 use profbridge_engine::config::{ByteSize, Duration, Problems, Section};
 use profbridge_model::arena;
-use profbridge_windows::Limits;
+use profbridge_windows::WindowLimits;
 use serde::Deserialize;
 
 /// The section as written. Every key is optional.
@@ -60,8 +60,8 @@ pub struct Settings {
 
 impl Settings {
     /// Limits for the window store, with one window and one arena per sender.
-    pub(crate) fn limits(&self) -> Limits {
-        Limits {
+    pub(crate) fn limits(&self) -> WindowLimits {
+        WindowLimits {
             open_for: self.window,
             max_observations: self.max_observations,
             max_window_bytes: u64::MAX,

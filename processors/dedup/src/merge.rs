@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::{Profiles, Reason};
-use profbridge_windows::{Absorbed, Flushed, Key, Requests};
+use profbridge_windows::{Absorbed, Flushed, Requests, WindowKey};
 
 use crate::config::Settings;
 
@@ -18,7 +18,7 @@ const SHARE: u64 = 8;
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Sender(Option<Arc<str>>);
 
-impl Key for Sender {}
+impl WindowKey for Sender {}
 
 /// One window per sender.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl Merge {
     /// Buffers a request, or the first part of it.
     pub(crate) fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         let sender = Sender(profiles.peer.clone());
-        count(self.requests.take(profiles, sender, now.monotonic_nano), out);
+        count(self.requests.add(profiles, sender, now.monotonic_nano), out);
     }
 
     /// Flushes a window that is closed, due, or chosen because of memory pressure, and accepts more of the pending
@@ -55,7 +55,7 @@ impl Merge {
     /// Flushes one window because memory is short, until half of the initial size is left. Returns whether there is
     /// more to do.
     pub(crate) fn on_memory_pressure(&mut self, out: &mut Outbox) -> bool {
-        let (flushed, closed_early) = self.requests.relieve();
+        let (flushed, closed_early) = self.requests.flush_for_memory();
         send(flushed, out);
         out.note(crate::CLOSED_EARLY, closed_early);
         self.requests.is_relieving()

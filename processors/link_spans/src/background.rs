@@ -7,7 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use crate::namespaces::{Answer, Namespaces, OwnIds, Question};
+use crate::namespaces::{IdsAnswer, IdsQuestion, InnermostIds, Namespaces};
 
 /// At most this many questions may wait; further ones are refused.
 const MAX_QUESTIONS: usize = 1024;
@@ -19,9 +19,9 @@ const LEAST_NAME: usize = 12;
 #[derive(Debug)]
 pub struct Background {
     proc: PathBuf,
-    questions: Option<SyncSender<Question>>,
+    questions: Option<SyncSender<IdsQuestion>>,
     failed: bool,
-    answers: Arc<Mutex<Vec<Answer>>>,
+    answers: Arc<Mutex<Vec<IdsAnswer>>>,
 }
 
 impl Default for Background {
@@ -36,13 +36,13 @@ impl Background {
         Self { proc, questions: None, failed: false, answers: Arc::default() }
     }
 
-    fn start(&mut self) -> std::io::Result<SyncSender<Question>> {
-        let (questions, inbox): (_, Receiver<Question>) = sync_channel(MAX_QUESTIONS);
+    fn start(&mut self) -> std::io::Result<SyncSender<IdsQuestion>> {
+        let (questions, inbox): (_, Receiver<IdsQuestion>) = sync_channel(MAX_QUESTIONS);
         let (proc, answers) = (self.proc.clone(), Arc::clone(&self.answers));
         // The thread ends once the processor, which owns the sender, is dropped.
         thread::Builder::new().name("read namespaces".to_owned()).spawn(move || {
             for question in inbox {
-                let answer = Answer { process: question.process, ids: ids(&proc, &question) };
+                let answer = IdsAnswer { process: question.process, ids: ids(&proc, &question) };
                 lock(&answers).push(answer);
             }
         })?;
@@ -50,13 +50,13 @@ impl Background {
     }
 }
 
-fn lock(answers: &Mutex<Vec<Answer>>) -> MutexGuard<'_, Vec<Answer>> {
+fn lock(answers: &Mutex<Vec<IdsAnswer>>) -> MutexGuard<'_, Vec<IdsAnswer>> {
     // A poisoned lock is harmless: the list is consistent after every statement that may panic.
     answers.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Namespaces for Background {
-    fn ask(&mut self, question: Question) -> Result<(), Question> {
+    fn ask(&mut self, question: IdsQuestion) -> Result<(), IdsQuestion> {
         if self.questions.is_none() && !self.failed {
             match self.start() {
                 Ok(questions) => self.questions = Some(questions),
@@ -72,27 +72,27 @@ impl Namespaces for Background {
             Some(Err(TrySendError::Full(question))) => return Err(question),
             // The reader thread is gone, so answer with nothing.
             Some(Err(TrySendError::Disconnected(_))) | None => {
-                lock(&self.answers).push(Answer { process, ids: None });
+                lock(&self.answers).push(IdsAnswer { process, ids: None });
             }
         }
         Ok(())
     }
 
-    fn answers(&mut self) -> Vec<Answer> {
+    fn answers(&mut self) -> Vec<IdsAnswer> {
         std::mem::take(&mut *lock(&self.answers))
     }
 }
 
 /// The ids in its own namespace of the process in question, if it runs on this machine.
-fn ids(proc: &Path, question: &Question) -> Option<OwnIds> {
+fn ids(proc: &Path, question: &IdsQuestion) -> Option<InnermostIds> {
     let folder = proc.join(question.pid.to_string());
     let cgroup = fs::read_to_string(folder.join("cgroup")).ok()?;
     question.containers.iter().find(|container| is_in(&cgroup, container))?;
-    let pid = own_id(&folder.join("status"))?;
-    let thread = |id: &u32| Some((*id, own_id(&folder.join(format!("task/{id}/status")))?));
+    let pid = innermost_id(&folder.join("status"))?;
+    let thread = |id: &u32| Some((*id, innermost_id(&folder.join(format!("task/{id}/status")))?));
     // If the process id is the same inside, there is no separate namespace.
     let threads = if pid == question.pid { Vec::new() } else { question.threads.iter().filter_map(thread).collect() };
-    Some(OwnIds { pid, threads })
+    Some(InnermostIds { pid, threads })
 }
 
 /// Whether a cgroup belongs to a container or pod. In a systemd slice, `_` replaces the `-` of a pod's id (Kubernetes
@@ -102,7 +102,7 @@ fn is_in(cgroup: &str, container: &str) -> bool {
 }
 
 /// The last id in `NSpid`, which is that of the innermost namespace.
-fn own_id(status: &Path) -> Option<u32> {
+fn innermost_id(status: &Path) -> Option<u32> {
     let status = fs::read_to_string(status).ok()?;
     let ids = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     ids.split_ascii_whitespace().last()?.parse().ok()
@@ -135,8 +135,8 @@ mod tests {
         root
     }
 
-    fn question(container: &str, threads: &[u32]) -> Question {
-        Question { process: 1, pid: 4711, containers: vec![container.into()], threads: threads.to_vec() }
+    fn question(container: &str, threads: &[u32]) -> IdsQuestion {
+        IdsQuestion { process: 1, pid: 4711, containers: vec![container.into()], threads: threads.to_vec() }
     }
 
     /// Guarantees: the ids of a process and its threads are those of the innermost namespace; a missing process, or one
@@ -146,15 +146,15 @@ mod tests {
         let v2 = format!("0::/system.slice/docker-{CONTAINER}.scope\n");
         let root = proc("own-ids", &v2, &[(4711, "4711\t30\t7"), (4712, "4712\t31\t8")]);
         let found = ids(&root, &question(CONTAINER, &[4711, 4712, 4713]));
-        assert_eq!(found, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+        assert_eq!(found, Some(InnermostIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
         assert_eq!(ids(&root, &question(&CONTAINER.replace('4', "5"), &[])), None);
         assert_eq!(ids(&root, &question("4f1c", &[])), None, "too short to tell anything");
-        assert_eq!(ids(&root, &Question { pid: 1, ..question(CONTAINER, &[]) }), None);
+        assert_eq!(ids(&root, &IdsQuestion { pid: 1, ..question(CONTAINER, &[]) }), None);
         fs::remove_dir_all(root).unwrap();
 
         let slice = format!("0::/kubepods-pod{}.slice/cri-1.scope\n", POD.replace('-', "_"));
         let root = proc("same-ids", &slice, &[(4711, "4711")]);
-        assert_eq!(ids(&root, &question(POD, &[4711])), Some(OwnIds { pid: 4711, threads: vec![] }));
+        assert_eq!(ids(&root, &question(POD, &[4711])), Some(InnermostIds { pid: 4711, threads: vec![] }));
         fs::remove_dir_all(root).unwrap();
     }
 
@@ -165,14 +165,14 @@ mod tests {
         let mut background = Background::of(root.clone());
         assert_eq!(background.answers(), []);
         background.ask(question(CONTAINER, &[])).unwrap();
-        background.ask(Question { process: 2, ..question(POD, &[]) }).unwrap();
+        background.ask(IdsQuestion { process: 2, ..question(POD, &[]) }).unwrap();
         let (mut answers, start) = (Vec::new(), Instant::now());
         while answers.len() < 2 && start.elapsed() < Duration::from_secs(120) {
             answers.extend(background.answers());
             thread::yield_now();
         }
-        let own = OwnIds { pid: 7, threads: vec![] };
-        assert_eq!(answers, [Answer { process: 1, ids: Some(own) }, Answer { process: 2, ids: None }]);
+        let own = InnermostIds { pid: 7, threads: vec![] };
+        assert_eq!(answers, [IdsAnswer { process: 1, ids: Some(own) }, IdsAnswer { process: 2, ids: None }]);
         fs::remove_dir_all(root).unwrap();
     }
 
@@ -186,13 +186,13 @@ mod tests {
         let stopped = lock(&answers);
         let mut taken = 0;
         let refused = loop {
-            match background.ask(Question { process: taken, ..question(CONTAINER, &[4712]) }) {
+            match background.ask(IdsQuestion { process: taken, ..question(CONTAINER, &[4712]) }) {
                 Ok(()) => taken += 1,
                 Err(refused) => break refused,
             }
             assert!(taken <= MAX_QUESTIONS as u128 + 1, "{taken}");
         };
-        assert_eq!(refused, Question { process: taken, ..question(CONTAINER, &[4712]) });
+        assert_eq!(refused, IdsQuestion { process: taken, ..question(CONTAINER, &[4712]) });
         drop(stopped);
         let (mut count, start) = (0, Instant::now());
         let mut is_asked = false;

@@ -6,27 +6,25 @@
 use hashbrown::HashMap;
 use profbridge_identity::{Identity, ProcessClaims, Rules};
 
-use self::names::Names;
-use self::own_ids::{Contained, Questions};
+use self::innermost_ids::{ContainerIds, PendingQuestions};
+use self::names::ProcessNames;
 use self::sampled_links::SampledLinks;
-use self::texts::Texts;
-use self::threads::Threads;
-use self::times::Leap;
-use crate::covered::ALLOCATION;
+use self::threads::ObservedThreads;
+use self::times::ClockLeap;
+use crate::observed_times::ALLOCATION;
 
-pub(crate) use self::elsewhere::Owners;
-pub(crate) use self::find::{NotFound, SampledSpan, Wanted};
-pub(crate) use self::found::{At, Found, FoundThread};
+pub(crate) use self::find::{NotFound, SampledSpan, SpanProcess};
+pub(crate) use self::forked::ThreadOwners;
+pub(crate) use self::matched::{MatchedProcess, MatchedThread, PointerMatch};
 
-mod elsewhere;
 mod find;
 mod forget;
-mod found;
+mod forked;
+mod innermost_ids;
 mod learn;
+mod matched;
 mod names;
-mod own_ids;
 mod sampled_links;
-mod texts;
 mod threads;
 mod times;
 
@@ -48,62 +46,62 @@ pub(crate) struct Index {
     rules: Rules,
     requests: u64,
     /// By number. Numbers wrap around at 2^32.
-    processes: HashMap<u32, Box<Process>>,
+    processes: HashMap<u32, Box<ObservedProcess>>,
     next: u32,
     by_identity: HashMap<u128, u32>,
-    by_name: Names,
+    by_name: ProcessNames,
     /// Whether a process changed its names since `by_name` was built, so that it still contains old ones.
     any_renamed: bool,
     /// By the names of their threads ([`ProcessClaims::thread_name`]).
-    by_thread: Names,
-    texts: Texts,
+    by_thread: ProcessNames,
     sampled_links: SampledLinks,
     /// When samples that name spans last arrived, in monotonic time.
     last_link: Option<u64>,
-    questions: Questions,
+    questions: PendingQuestions,
     /// The memory of `processes`, in bytes.
     bytes: u64,
     /// The memory that is guaranteed to the index, in bytes; anything above may be needed elsewhere.
-    share: u64,
-    /// What was forgotten early since the last query.
-    forgotten: Forgotten,
-    /// How many times were ignored since the last query.
-    times_left_out: u64,
+    pub(crate) share: u64,
+    /// What was forgotten early and not yet noted.
+    pub(crate) forgotten: ForgottenEarly,
+    /// How many observation times were ignored, and not yet noted, because they were weeks from others of their process,
+    /// or minutes ahead of them.
+    pub(crate) times_left_out: u64,
 }
 
 /// What was forgotten early because memory was short.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Forgotten {
+pub(crate) struct ForgottenEarly {
     pub(crate) processes: u64,
     /// Spans named by samples.
     pub(crate) named_spans: u64,
 }
 
 #[derive(Debug)]
-struct Process {
+struct ObservedProcess {
     number: u32,
     identity: Identity,
     claims: ProcessClaims,
-    profiler: Profiler,
+    profiler: ProcessProfiler,
     /// Questions and answers about its ids inside a container, if it may have its own PID namespace.
-    contained: Option<Box<Contained>>,
+    contained: Option<Box<ContainerIds>>,
     /// Whether its ids turned out to be the system's although it is in a container.
     has_same_ids: bool,
     /// When it began, in nanoseconds since the Unix epoch, if profiles contain it.
     began: Option<u64>,
-    threads: Threads,
+    threads: ObservedThreads,
     /// The end of its last observation, in nanoseconds since the Unix epoch. After a leap of its clock this is the end
     /// of the latest batch.
     last: u64,
     /// The last leap of its clock.
-    leap: Option<Leap>,
+    leap: Option<ClockLeap>,
     /// When its profiles last arrived, in monotonic time.
     seen: u64,
 }
 
 /// The profiler that observed a process.
 #[derive(Debug, Clone, Copy, Default)]
-struct Profiler {
+struct ProcessProfiler {
     /// The hash of the name of its instrumentation scope.
     name: u64,
     /// Whether it also observes waiting threads.
@@ -117,45 +115,28 @@ impl Index {
     pub(crate) fn new(rules: &Rules, share: u64) -> Self {
         Self {
             share,
-            forgotten: Forgotten::default(),
+            forgotten: ForgottenEarly::default(),
             times_left_out: 0,
             rules: rules.clone(),
             requests: 0,
             processes: HashMap::default(),
             next: 0,
             by_identity: HashMap::default(),
-            by_name: Names::default(),
+            by_name: ProcessNames::default(),
             any_renamed: false,
-            by_thread: Names::default(),
-            texts: Texts::default(),
+            by_thread: ProcessNames::default(),
             sampled_links: SampledLinks::default(),
             last_link: None,
-            questions: Questions::default(),
+            questions: PendingQuestions::default(),
             bytes: 0,
         }
-    }
-
-    /// Sets the guaranteed memory, in bytes.
-    pub(crate) fn fit_memory(&mut self, share: u64) {
-        self.share = share;
-    }
-
-    /// What was forgotten early since the last call.
-    pub(crate) fn forgotten(&mut self) -> Forgotten {
-        std::mem::take(&mut self.forgotten)
-    }
-
-    /// How many observation times were ignored since the last call because they were weeks from others of their
-    /// process, or minutes ahead of them.
-    pub(crate) fn times_left_out(&mut self) -> u64 {
-        std::mem::take(&mut self.times_left_out)
     }
 
     /// Approximate memory use in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         let tables = self.processes.allocation_size() + self.by_identity.allocation_size();
         let names = self.by_name.bytes() + self.by_thread.bytes();
-        self.bytes + tables as u64 + names + self.texts.bytes() + self.sampled_links.bytes()
+        self.bytes + tables as u64 + names + self.sampled_links.bytes()
     }
 
     /// The hosts of processes whose profiles arrived since a monotonic time ([`ProcessClaims::hosts`]).
@@ -174,7 +155,7 @@ impl Index {
     }
 }
 
-impl Process {
+impl ObservedProcess {
     /// The names under which the pointers of its threads find it.
     fn thread_names(&self) -> impl Iterator<Item = u128> {
         self.threads.iter().filter_map(|(_, thread)| self.claims.thread_name(thread.pointer?))

@@ -7,20 +7,18 @@
 
 mod background;
 mod config;
-mod covered;
 mod deciding;
 mod index;
 mod links;
 mod namespaces;
 mod notes;
+mod observed_times;
 mod report;
 mod stateless;
 mod thread;
 mod waiting;
 
-use std::cell::RefCell;
 use std::collections::VecDeque;
-use std::num::NonZeroU64;
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor, Warning};
 use profbridge_engine::config::Section;
@@ -29,17 +27,17 @@ use profbridge_identity::Rules;
 use profbridge_model::{Profiles, Quantities, Telemetry, TelemetryKind};
 use profbridge_wire::spans::SpanView;
 
-use self::deciding::Deciding;
-use self::index::{Forgotten, Index};
-use self::links::Links;
-use self::report::Report;
-use self::waiting::{Program, Waiting, batches, client};
+use self::deciding::SpanDecider;
+use self::index::{ForgottenEarly, Index, ThreadOwners};
+use self::links::SampleLinks;
+use self::report::LinkReport;
+use self::waiting::{TracedProgram, WaitingSpans, batches, client};
 
 pub use self::background::Background;
 pub use self::config::{Config, Settings};
-pub use self::namespaces::{Answer, Namespaces, OwnIds, Question};
+pub use self::namespaces::{IdsAnswer, IdsQuestion, InnermostIds, Namespaces};
 
-/// How often waiting spans are looked at again while profiles arrive, in nanoseconds.
+/// How often waiting spans are decided again while profiles arrive, in nanoseconds.
 const TICK: u64 = 500_000_000;
 
 /// How much longer observations are remembered than spans wait, in nanoseconds: a span is sent at its end, so its start
@@ -115,18 +113,18 @@ pub struct LinkSpans {
     index: Index,
     namespaces: Box<dyn Namespaces>,
     /// `None` if no exporter sends links.
-    links: Option<Links>,
+    links: Option<SampleLinks>,
     /// In order of arrival.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingSpans>,
     /// Decided, but not passed on yet.
-    ready: VecDeque<Waiting>,
+    ready: VecDeque<WaitingSpans>,
     quantities: Quantities,
     bytes: u64,
-    /// When waiting spans are looked at next because profiles arrived; `None` if none have.
-    look: Option<u64>,
+    /// When waiting spans are decided next because profiles arrived; `None` if none have.
+    next_retry: Option<u64>,
     /// When old entries were last forgotten.
-    forgot: u64,
-    report: Report,
+    last_forget: u64,
+    report: LinkReport,
 }
 
 impl LinkSpans {
@@ -138,7 +136,7 @@ impl LinkSpans {
     /// Like [`LinkSpans::new`], with another source for the ids inside containers.
     pub fn with_namespaces(settings: Settings, rules: &Rules, namespaces: Box<dyn Namespaces>) -> Self {
         Self {
-            links: Some(Links::new(&settings, rules)),
+            links: Some(SampleLinks::new(&settings, rules)),
             index: Index::new(rules, settings.max_index_bytes / 2),
             settings,
             rules: rules.clone(),
@@ -147,47 +145,54 @@ impl LinkSpans {
             ready: VecDeque::new(),
             quantities: Quantities::NONE,
             bytes: 0,
-            look: None,
-            forgot: 0,
-            report: Report::default(),
+            next_retry: None,
+            last_forget: 0,
+            report: LinkReport::default(),
         }
     }
 
     /// Decides as many waiting spans as possible. Returns whether all are decided.
-    fn decide(&mut self, waiting: &mut Waiting, at_last: bool, now: Now, out: &mut Outbox) -> bool {
-        let (index, main_thread) = (&self.index, self.settings.main_thread);
+    fn decide(&mut self, waiting: &mut WaitingSpans, at_last: bool, now: Now, out: &mut Outbox) -> bool {
         let lately = now.monotonic_nano.saturating_sub(self.settings.span_wait.saturating_mul(NAMES_EVERY));
-        let may_be_named = index.samples_named_spans_since(lately);
-        let now = now.monotonic_nano;
-        let deciding = Deciding { index, main_thread, now, at_last, may_be_named, owners: RefCell::default() };
-        waiting.decide(&deciding, &mut self.report, out)
+        let mut decider = SpanDecider {
+            index: &self.index,
+            main_thread: self.settings.main_thread,
+            now: now.monotonic_nano,
+            at_last,
+            may_be_named: self.index.samples_named_spans_since(lately),
+            owners: ThreadOwners::default(),
+            report: &mut self.report,
+            out,
+        };
+        waiting.decide(&mut decider)
     }
 
     /// Logs and notes the outcomes of the last minute once they are due.
-    fn say(&mut self, now: Now, out: &mut Outbox) {
+    fn report_outcomes(&mut self, now: Now, out: &mut Outbox) {
         if self.report.due().is_none_or(|due| due > now.monotonic_nano) {
             return;
         }
-        let observations = self.links.as_mut().map(Links::take_lately).unwrap_or_default();
-        let mut said = self.report.outcomes(&observations);
-        tracing::info!("{said}");
+        let observations = self.links.as_mut().map(SampleLinks::take_outcomes).unwrap_or_default();
+        let mut message = self.report.outcomes(&observations);
+        tracing::info!("{message}");
         if let Some(line) = self.report.line(&self.index) {
             tracing::warn!("{line}");
-            said = format!("{said}; {line}");
+            message = format!("{message}; {line}");
         }
-        out.said = Some(said);
+        out.said = Some(message);
     }
 
-    fn take(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
+    fn accept_spans(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
         let deadline = now.monotonic_nano.saturating_add(self.settings.span_wait);
         let (links, index) = (&mut self.links, &self.index);
-        let mut see = |view: &SpanView<'_>, program: &Program, pointer: Option<NonZeroU64>| {
+        let mut remember = |view: &SpanView<'_>, program: &TracedProgram| {
             if let Some(links) = &mut *links {
-                links.add(view, program, pointer, index, now.monotonic_nano);
+                links.add(view, program, index, now.monotonic_nano);
             }
         };
         let named = self.index.samples_name_spans();
-        let mut waiting = Waiting::new(telemetry, deadline, now.monotonic_nano, named, &mut see, &mut self.report, out);
+        let mut waiting =
+            WaitingSpans::new(telemetry, deadline, now.monotonic_nano, named, &mut remember, &mut self.report, out);
         self.keep_bounds(out);
         if self.decide(&mut waiting, self.settings.span_wait == 0, now, out) {
             return self.send(waiting, out);
@@ -195,11 +200,11 @@ impl LinkSpans {
         self.quantities += waiting.quantities();
         self.bytes += waiting.bytes();
         self.waiting.push_back(waiting);
-        while self.bytes > self.settings.max_bytes && self.let_go_early(now, out) {}
+        while self.bytes > self.settings.max_bytes && self.decide_early(now, out) {}
     }
 
     /// Decides the entry that has waited longest, so that it is passed on next. Returns whether anything waited.
-    fn decide_first(&mut self, now: Now, out: &mut Outbox) -> bool {
+    fn decide_oldest(&mut self, now: Now, out: &mut Outbox) -> bool {
         let Some(mut first) = self.waiting.pop_front() else { return false };
         // Ready entries are not counted: they are passed on within the current calls.
         self.bytes = self.bytes.saturating_sub(first.bytes());
@@ -208,24 +213,24 @@ impl LinkSpans {
         true
     }
 
-    /// Like `decide_first`, because memory is short.
-    fn let_go_early(&mut self, now: Now, out: &mut Outbox) -> bool {
-        out.note(notes::EARLY, self.waiting.front().map_or(0, Waiting::undecided));
-        self.decide_first(now, out)
+    /// Like `decide_oldest`, because memory is short.
+    fn decide_early(&mut self, now: Now, out: &mut Outbox) -> bool {
+        out.note(notes::EARLY, self.waiting.front().map_or(0, WaitingSpans::undecided));
+        self.decide_oldest(now, out)
     }
 
-    /// When the waiting spans must be looked at next.
+    /// When the waiting spans must be decided next.
     fn spans_due(&self) -> Option<u64> {
         let first = self.waiting.front().map(|waiting| waiting.deadline);
-        first.into_iter().chain(self.look.filter(|_| !self.waiting.is_empty())).min()
+        first.into_iter().chain(self.next_retry.filter(|_| !self.waiting.is_empty())).min()
     }
 
     fn any_wait(&self) -> bool {
-        !self.waiting.is_empty() || !self.ready.is_empty() || self.links.as_ref().is_some_and(Links::any_wait)
+        !self.waiting.is_empty() || !self.ready.is_empty() || self.links.as_ref().is_some_and(SampleLinks::any_wait)
     }
 
     /// Tries to decide everything that waits.
-    fn look(&mut self, now: Now, out: &mut Outbox) {
+    fn decide_waiting(&mut self, now: Now, out: &mut Outbox) {
         let mut left = VecDeque::with_capacity(self.waiting.len());
         for mut waiting in std::mem::take(&mut self.waiting) {
             let at_last = waiting.deadline <= now.monotonic_nano;
@@ -238,7 +243,7 @@ impl LinkSpans {
             }
         }
         self.waiting = left;
-        self.look = None;
+        self.next_retry = None;
     }
 
     fn send_one(&mut self, out: &mut Outbox) -> bool {
@@ -249,7 +254,7 @@ impl LinkSpans {
     }
 
     /// Passes on decided telemetry. Profiles that arrived in the same envelope are linked first.
-    fn send(&mut self, decided: Waiting, out: &mut Outbox) {
+    fn send(&mut self, decided: WaitingSpans, out: &mut Outbox) {
         let mut telemetry = decided.into_telemetry();
         if let Some(links) = &mut self.links {
             links.link(&mut telemetry, &self.index, out);
@@ -259,7 +264,7 @@ impl LinkSpans {
 
     fn learn(&mut self, profiles: &Profiles, now: Now, out: &mut Outbox) {
         self.index.learn(profiles, now.unix_nano, now.monotonic_nano);
-        out.note(TIMES_LEFT_OUT, self.index.times_left_out());
+        out.note(TIMES_LEFT_OUT, std::mem::take(&mut self.index.times_left_out));
         for question in self.index.questions() {
             if let Err(question) = self.namespaces.ask(question) {
                 out.note(ASKED_LATER, 1);
@@ -268,7 +273,7 @@ impl LinkSpans {
         }
         self.keep_bounds(out);
         if !self.waiting.is_empty() {
-            self.look = self.look.or(Some(now.monotonic_nano.saturating_add(TICK)));
+            self.next_retry = self.next_retry.or(Some(now.monotonic_nano.saturating_add(TICK)));
         }
     }
 
@@ -276,24 +281,24 @@ impl LinkSpans {
     /// leaves, and half of the memory in any case.
     fn keep_bounds(&mut self, out: &mut Outbox) {
         let max = self.settings.max_index_bytes;
-        let of_spans = self.links.as_ref().map_or(0, Links::remembered_bytes);
+        let of_spans = self.links.as_ref().map_or(0, SampleLinks::remembered_bytes);
         if self.index.bytes() + of_spans > max {
             self.index.shrink(max - of_spans.min(max / 2));
             if let Some(links) = &mut self.links {
                 links.shrink(max.saturating_sub(self.index.bytes()), out);
             }
         }
-        let Forgotten { processes, named_spans } = self.index.forgotten();
+        let ForgottenEarly { processes, named_spans } = std::mem::take(&mut self.index.forgotten);
         out.note(FORGOTTEN, processes);
         out.note(FORGOTTEN_NAMED, named_spans);
     }
 
     /// From time to time forgets entries that are too old to match later arrivals.
     fn forget(&mut self, now: u64) {
-        if now.saturating_sub(self.forgot) < FORGET_EVERY {
+        if now.saturating_sub(self.last_forget) < FORGET_EVERY {
             return;
         }
-        self.forgot = now;
+        self.last_forget = now;
         let keep = self.settings.span_wait.saturating_add(self.settings.profile_wait).saturating_add(REMEMBERED);
         self.index.forget(now, keep);
         if let Some(links) = &mut self.links {
@@ -311,7 +316,7 @@ fn is_of_transaction(profiles: &Profiles) -> bool {
 impl Processor for LinkSpans {
     fn fit_memory(&mut self, limit: u64) {
         self.settings.fit_memory(limit);
-        self.index.fit_memory(self.settings.max_index_bytes / 2);
+        self.index.share = self.settings.max_index_bytes / 2;
         if let Some(links) = &mut self.links {
             links.fit_memory(&self.settings);
         }
@@ -329,7 +334,7 @@ impl Processor for LinkSpans {
     }
 
     fn is_absorbing(&self) -> bool {
-        self.links.as_ref().is_some_and(Links::is_absorbing)
+        self.links.as_ref().is_some_and(SampleLinks::is_absorbing)
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
@@ -353,10 +358,10 @@ impl Processor for LinkSpans {
                 any_spans = envelope.spans().next().is_some();
             }
         }
-        self.index.know(self.namespaces.answers());
+        self.index.apply_answers(self.namespaces.answers());
         match &mut self.links {
-            _ if any_spans => self.take(telemetry, now, out),
-            Some(links) => links.take(telemetry, &self.index, now, out),
+            _ if any_spans => self.accept_spans(telemetry, now, out),
+            Some(links) => links.accept(telemetry, &self.index, now, out),
             None => out.send(telemetry),
         }
     }
@@ -365,25 +370,29 @@ impl Processor for LinkSpans {
         if !self.ready.is_empty() {
             return Some(0);
         }
-        self.spans_due().into_iter().chain(self.links.as_ref().and_then(Links::due)).chain(self.report.due()).min()
+        self.spans_due()
+            .into_iter()
+            .chain(self.links.as_ref().and_then(SampleLinks::due))
+            .chain(self.report.due())
+            .min()
     }
 
     fn advance(&mut self, now: Now, out: &mut Outbox) {
-        self.index.know(self.namespaces.answers());
+        self.index.apply_answers(self.namespaces.answers());
         if self.ready.is_empty() && self.spans_due().is_some_and(|due| due <= now.monotonic_nano) {
-            self.look(now, out);
+            self.decide_waiting(now, out);
         }
         if !self.send_one(out)
             && let Some(links) = &mut self.links
         {
             links.advance(&self.index, now, out);
         }
-        self.say(now, out);
+        self.report_outcomes(now, out);
     }
 
     fn on_memory_pressure(&mut self, now: Now, out: &mut Outbox) -> bool {
         if self.ready.is_empty() {
-            self.let_go_early(now, out);
+            self.decide_early(now, out);
         }
         // First all spans, then half of the profiles.
         if !self.send_one(out) {
@@ -393,16 +402,16 @@ impl Processor for LinkSpans {
     }
 
     fn flush(&mut self, now: Now, out: &mut Outbox) -> bool {
-        self.index.know(self.namespaces.answers());
+        self.index.apply_answers(self.namespaces.answers());
         if self.ready.is_empty() {
-            self.decide_first(now, out);
+            self.decide_oldest(now, out);
         }
         if !self.send_one(out)
             && let Some(links) = &mut self.links
         {
             links.flush(&self.index, now, out);
         }
-        self.say(now, out);
+        self.report_outcomes(now, out);
         // The final report covers the remaining outcomes.
         self.report.clear();
         self.any_wait()

@@ -5,7 +5,7 @@
 
 /// A question about a profiled process, as its profiles describe it. None of this is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Question {
+pub struct IdsQuestion {
     /// Identifies the process in the answer.
     pub process: u128,
     /// `process.pid`.
@@ -18,16 +18,16 @@ pub struct Question {
 
 /// The answer to a question about a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// [`Question::process`].
+pub struct IdsAnswer {
+    /// [`IdsQuestion::process`].
     pub process: u128,
     /// `None` if the process is not on this machine, or has ended.
-    pub ids: Option<OwnIds>,
+    pub ids: Option<InnermostIds>,
 }
 
 /// Ids in the innermost PID namespace of a process.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct OwnIds {
+pub struct InnermostIds {
     /// The id of the process.
     pub pid: u32,
     /// The threads of the question that still exist: the id asked for, and the id in the namespace.
@@ -42,8 +42,8 @@ pub trait Namespaces: std::fmt::Debug + Send {
     /// # Errors
     ///
     /// Returns the question if too many already wait for an answer; it should be asked again later.
-    fn ask(&mut self, question: Question) -> Result<(), Question>;
+    fn ask(&mut self, question: IdsQuestion) -> Result<(), IdsQuestion>;
 
     /// The answers found since the last call.
-    fn answers(&mut self) -> Vec<Answer>;
+    fn answers(&mut self) -> Vec<IdsAnswer>;
 }

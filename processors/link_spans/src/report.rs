@@ -61,7 +61,7 @@ impl Cause {
     ];
 
     /// The problem and its remedy, as they follow the number of spans in the log line.
-    fn said(self) -> &'static str {
+    fn explanation(self) -> &'static str {
         match self {
             Self::NoPid => {
                 "do not say of which process they are. let their SDK detect it (OTEL_EXPERIMENTAL_RESOURCE_DETECTORS=process,host \
@@ -110,14 +110,14 @@ impl Cause {
 
 /// The outcomes of the spans of one host.
 #[derive(Debug, Default)]
-struct Tally {
+struct HostTally {
     linked: u64,
     missed: [u64; Cause::ALL.len()],
     /// An example span for each cause.
     examples: [Option<Box<str>>; Cause::ALL.len()],
 }
 
-impl Tally {
+impl HostTally {
     fn all_missed(&self) -> u64 {
         self.missed.iter().sum()
     }
@@ -125,21 +125,21 @@ impl Tally {
 
 /// The outcomes of spans since the last report.
 #[derive(Debug, Default)]
-pub(crate) struct Report {
+pub(crate) struct LinkReport {
     /// When the first of them was decided, in monotonic time.
     since: Option<u64>,
     /// By a name of the host.
-    hosts: HashMap<u128, Tally>,
+    hosts: HashMap<u128, HostTally>,
     /// How many spans had each outcome, by the name of its note.
     outcomes: BTreeMap<&'static str, u64>,
 }
 
-impl Report {
+impl LinkReport {
     /// Counts a linked span of a host under the note `count`.
     pub(crate) fn linked(&mut self, claims: &ProcessClaims, count: &'static str, now: u64, out: &mut Outbox) {
         out.note(count, 1);
         *self.outcomes.entry(count).or_default() += 1;
-        self.of_hosts(claims, now, |tally| tally.linked += 1);
+        self.count_for_hosts(claims, now, |tally| tally.linked += 1);
     }
 
     /// Counts a span of a host that was not linked, with its note. `example` is the span's name.
@@ -154,7 +154,7 @@ impl Report {
         out.note(count, 1);
         *self.outcomes.entry(count).or_default() += 1;
         let mut example = Some(example);
-        self.of_hosts(claims, now, |tally| {
+        self.count_for_hosts(claims, now, |tally| {
             tally.missed[cause as usize] += 1;
             let of_cause = &mut tally.examples[cause as usize];
             if of_cause.is_none()
@@ -167,7 +167,7 @@ impl Report {
         });
     }
 
-    fn of_hosts(&mut self, claims: &ProcessClaims, now: u64, mut change: impl FnMut(&mut Tally)) {
+    fn count_for_hosts(&mut self, claims: &ProcessClaims, now: u64, mut change: impl FnMut(&mut HostTally)) {
         for host in claims.hosts() {
             if self.hosts.len() < MAX_HOSTS || self.hosts.contains_key(&host) {
                 self.since.get_or_insert(now);
@@ -202,14 +202,14 @@ impl Report {
         // A span decided now may have arrived a while ago and waited.
         let profiled: HashSet<u128> = index.hosts_since(since.saturating_sub(MINUTE)).collect();
         let mute = hosts.into_iter().filter(|(host, tally)| tally.linked == 0 && profiled.contains(host));
-        let worst = mute.map(|(_, tally)| tally).max_by_key(Tally::all_missed)?;
+        let worst = mute.map(|(_, tally)| tally).max_by_key(HostTally::all_missed)?;
         let cause = Cause::ALL.into_iter().max_by_key(|cause| worst.missed[*cause as usize])?;
         let (all, most) = (worst.all_missed(), worst.missed[cause as usize]);
         let example = worst.examples[cause as usize].as_deref().filter(|example| !example.is_empty());
         let example = example.map_or_else(String::new, |example| format!(" (such as `{example}`)"));
         Some(format!(
             "spans and profiles of one host came, and in a minute none of {all} spans was linked: {most}{example} {}",
-            cause.said()
+            cause.explanation()
         ))
     }
 }

@@ -16,11 +16,11 @@ use profbridge_model::{Builder, IdentityStrength, Spans};
 use profbridge_wire::spans::{self, SpanView};
 
 use crate::notes;
-use crate::thread::{MatchKind, Runtime, said_id};
+use crate::thread::{MatchKind, SdkRuntime, ThreadHints};
 
 /// Links all spans of a batch that name no profiler. `client` is the process that sent it, if known.
 pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Rules, out: &mut Outbox) {
-    let mut programs: Vec<Option<(Identity, Runtime)>> = vec![None; spans.resources().len()];
+    let mut programs: Vec<Option<(Identity, SdkRuntime)>> = vec![None; spans.resources().len()];
     for position in 0..spans.spans().len() {
         let Some(span) = spans.spans().get(position) else { break };
         let view = SpanView::of(spans, span);
@@ -36,8 +36,8 @@ pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Ru
             out.note(notes::UNNAMED, 1);
             continue;
         };
-        let thread = said_id(&view, runtime);
-        let name = view.attribute("thread.name").and_then(|name| name.into_text());
+        let hints = ThreadHints::of(&view, runtime);
+        let thread = hints.claimed_id();
         out.note(
             match thread {
                 Some((_, MatchKind::NativeId)) => notes::BY_NATIVE_ID,
@@ -48,7 +48,7 @@ pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Ru
         );
         let link = ProfilerLink {
             profiler_id: rules.profiler_id(identity, rules.cell(identity, span.start_unix_nano)),
-            thread_name: name.filter(|_| thread.is_some()).map(Arc::from),
+            thread_name: hints.name.filter(|_| thread.is_some()).map(Arc::from),
             thread_id: thread.map(|(id, _)| Arc::from(id)),
         };
         spans.change(position, |changes| changes.profiler = Some(link));
@@ -56,7 +56,7 @@ pub(crate) fn link(spans: &mut Spans, client: Option<&ClientProcess>, rules: &Ru
 }
 
 /// The program that made a span, from its resource or from the client process.
-fn program(view: &SpanView<'_>, client: Option<&ClientProcess>, rules: &Rules) -> Option<(Identity, Runtime)> {
+fn program(view: &SpanView<'_>, client: Option<&ClientProcess>, rules: &Rules) -> Option<(Identity, SdkRuntime)> {
     let identity = match client {
         None => {
             let process = spans::process(view)?;
@@ -69,5 +69,5 @@ fn program(view: &SpanView<'_>, client: Option<&ClientProcess>, rules: &Rules) -
             rules.identify(batch.dictionary(), batch.resources().first()?.resource.attributes.iter(), None)
         }
     };
-    Some((identity, Runtime::of(view.language().as_deref())))
+    Some((identity, SdkRuntime::of(view.language().as_deref())))
 }

@@ -8,16 +8,16 @@
 use std::num::NonZeroU64;
 
 use profbridge_model::thread::id_of_text;
-use profbridge_wire::spans::{SpanValue, SpanView};
+use profbridge_wire::spans::SpanView;
 
-use crate::index::{At, Found, FoundThread};
+use crate::index::{MatchedProcess, MatchedThread, PointerMatch};
 
 /// The attribute for the system's thread id. It is no convention; it is named after Python's `threading.get_native_id`.
 /// `examples/linking` shows how to set it.
 const NATIVE_ID: &str = "thread.native_id";
 
 /// The attribute for the thread id, whatever the language means by it.
-pub(crate) const ID: &str = "thread.id";
+const ID: &str = "thread.id";
 
 /// The attribute for the thread name.
 const NAME: &str = "thread.name";
@@ -27,15 +27,15 @@ const COMM: usize = 15;
 
 /// What `thread.id` means in the programs of a language, and whether they have one thread.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(crate) struct Runtime {
-    ids: Ids,
+pub(crate) struct SdkRuntime {
+    ids: ThreadIdKind,
     /// Whether its programs run on one thread, apart from helper threads that run no spans.
     single_threaded: bool,
 }
 
 /// What a program means by `thread.id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-enum Ids {
+enum ThreadIdKind {
     /// The system's id, or unknown.
     #[default]
     System,
@@ -46,35 +46,20 @@ enum Ids {
     Pointer,
 }
 
-impl Runtime {
+impl SdkRuntime {
     /// From the value of `telemetry.sdk.language`.
     pub(crate) fn of(language: Option<&str>) -> Self {
         let ids = match language {
-            Some("python") => Ids::Pointer,
-            Some("java" | "dotnet" | "nodejs" | "webjs" | "rust" | "erlang" | "go") => Ids::Managed,
-            _ => Ids::System,
+            Some("python") => ThreadIdKind::Pointer,
+            Some("java" | "dotnet" | "nodejs" | "webjs" | "rust" | "erlang" | "go") => ThreadIdKind::Managed,
+            _ => ThreadIdKind::System,
         };
         Self { ids, single_threaded: matches!(language, Some("nodejs" | "php")) }
     }
 
     /// The thread pointer of a span, if the span has one.
     pub(crate) fn pointer(self, view: &SpanView<'_>) -> Option<NonZeroU64> {
-        (self.ids == Ids::Pointer).then(|| view.attribute(ID)?.to_text().parse().ok())?
-    }
-}
-
-/// The attributes of a span that [`thread`] looks at.
-pub(crate) const ATTRIBUTES: [&str; 3] = [NATIVE_ID, ID, NAME];
-
-/// The source of a span's attributes: the span itself, or the part of it that is kept.
-pub(crate) trait Says {
-    /// One of its [`ATTRIBUTES`].
-    fn attribute(&self, key: &str) -> Option<SpanValue<'_>>;
-}
-
-impl Says for SpanView<'_> {
-    fn attribute(&self, key: &str) -> Option<SpanValue<'_>> {
-        SpanView::attribute(self, key)
+        (self.ids == ThreadIdKind::Pointer).then(|| view.attribute(ID)?.to_text().parse().ok())?
     }
 }
 
@@ -92,13 +77,13 @@ pub(crate) enum MatchKind {
 
 /// The process id that a span contains.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct SaidPid(pub(crate) Option<i64>);
+pub(crate) struct ClaimedPid(pub(crate) Option<i64>);
 
 /// The result of the search for a span's thread.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ThreadMatch<'a> {
     /// This thread, which was observed during the span.
-    On(FoundThread<'a>, MatchKind),
+    On(MatchedThread<'a>, MatchKind),
     /// A thread that was not observed during the span.
     Unobserved,
     /// A thread with this system id, which the process does not have.
@@ -109,73 +94,115 @@ pub(crate) enum ThreadMatch<'a> {
     Unknown,
 }
 
-/// The thread id in a span, if it is a system id.
-pub(crate) fn said_id(view: &SpanView<'_>, runtime: Runtime) -> Option<(String, MatchKind)> {
-    let id = |key: &str| id_of_text(&view.attribute(key)?.to_text());
-    let own = || id(ID).filter(|_| runtime.ids == Ids::System).map(|id| (id, MatchKind::Id));
-    id(NATIVE_ID).map(|id| (id, MatchKind::NativeId)).or_else(own)
+/// What a span tells about its thread: equal for all spans of one thread. Empty texts count as missing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct ThreadHints {
+    native_id: Option<Box<str>>,
+    id: Option<Box<str>>,
+    pub(crate) name: Option<Box<str>>,
+    runtime: SdkRuntime,
+    pub(crate) pointer: Option<NonZeroU64>,
+    /// Whether the span already named a profiler on arrival: then its `thread.id` is the thread's key in that
+    /// profiler's chunks.
+    pub(crate) names_profiler: bool,
 }
 
-/// The system's thread id, if a span has it in the system's notation.
-pub(crate) fn native_id(view: &impl Says) -> Option<u32> {
-    let text = view.attribute(NATIVE_ID)?.to_text().into_owned();
-    text.parse().ok().filter(|id: &u32| id.to_string() == text)
-}
-
-/// Finds the thread of a span. `pointer` is the span's thread pointer. `main` is set if a span without a thread in a
-/// single-threaded program counts as run on the main thread; it holds the span's process id, which is used only if
-/// profiles have none, since it may be from another namespace than the thread ids.
-pub(crate) fn thread<'a>(
-    found: &Found<'a>,
-    view: &impl Says,
-    runtime: Runtime,
-    pointer: Option<NonZeroU64>,
-    main: Option<SaidPid>,
-) -> ThreadMatch<'a> {
-    let text =
-        |key: &str| view.attribute(key).map(|value| value.to_text().into_owned()).filter(|text| !text.is_empty());
-    let with_id = |key: &str, kind: MatchKind| {
-        let id = text(key).filter(|id| found.has_thread(id))?;
-        Some(found.thread(&id).map_or(ThreadMatch::Unobserved, |thread| ThreadMatch::On(thread, kind)))
-    };
-    if let Some(ran) = with_id(NATIVE_ID, MatchKind::NativeId) {
-        return ran;
-    }
-    // If the process has no thread with this id, the span is from another process, unless the id may be of another
-    // namespace. Then its other hints must not be used either: a forked child has its parent's names and pointers.
-    if let Some(id) = native_id(view).filter(|_| found.has_system_ids) {
-        return ThreadMatch::Elsewhere(id);
-    }
-    if let Some(pointer) = pointer.filter(|pointer| found.has_thread_at(*pointer)) {
-        let kind = if found.by_thread { MatchKind::PointerOnHost } else { MatchKind::Pointer };
-        return match found.thread_at(pointer) {
-            At::Thread(thread) => ThreadMatch::On(thread, kind),
-            At::Ambiguous => ThreadMatch::Ambiguous,
-            At::Unobserved => ThreadMatch::Unobserved,
+impl ThreadHints {
+    /// Takes the hints from a span of a program with this runtime.
+    pub(crate) fn of(view: &SpanView<'_>, runtime: SdkRuntime) -> Self {
+        let text = |key| {
+            let value = view.attribute(key)?;
+            Some(Box::from(&*value.to_text())).filter(|text: &Box<str>| !text.is_empty())
         };
+        let (native_id, id, name) = (text(NATIVE_ID), text(ID), text(NAME));
+        Self { native_id, id, name, runtime, pointer: runtime.pointer(view), names_profiler: false }
     }
-    if runtime.ids == Ids::System
-        && let Some(ran) = with_id(ID, MatchKind::Id)
-    {
-        return ran;
+
+    /// The system's thread id, if the span has it in the system's notation.
+    pub(crate) fn native_id(&self) -> Option<u32> {
+        let text = self.native_id.as_deref()?;
+        text.parse().ok().filter(|id: &u32| id.to_string() == text)
     }
-    if let Some(name) = text(NAME) {
-        let comm = name.get(..COMM).unwrap_or(&name);
-        // The kernel cuts thread names, so several threads may have the same cut name. If waiting threads are not
-        // observed, the only known thread of that name need not be the only one.
-        let may_be_cut = |name: &&str| name.len() == COMM && !found.observes_waiting_threads();
-        let names = [&*name, comm].map(|name| Some(name).filter(|name| !may_be_cut(name)));
-        if let Some(thread) = found.thread_named(names) {
-            return ThreadMatch::On(thread, MatchKind::Name);
+
+    /// The thread id in the span, if it is a system id.
+    pub(crate) fn claimed_id(&self) -> Option<(String, MatchKind)> {
+        let by_id = || id_of_text(self.system_id()?).map(|id| (id, MatchKind::Id));
+        self.native_id.as_deref().and_then(id_of_text).map(|id| (id, MatchKind::NativeId)).or_else(by_id)
+    }
+
+    fn system_id(&self) -> Option<&str> {
+        self.id.as_deref().filter(|_| self.runtime.ids == ThreadIdKind::System)
+    }
+
+    fn name_a_thread(&self) -> bool {
+        [&self.native_id, &self.id, &self.name].into_iter().any(Option::is_some)
+    }
+
+    /// Whether these hints can lead to a thread. `main_thread` says whether spans of single-threaded programs count as
+    /// run on the main thread.
+    pub(crate) fn lead_to_a_thread(&self, main_thread: bool) -> bool {
+        main_thread || self.name_a_thread()
+    }
+
+    /// The memory of the texts, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        [&self.native_id, &self.id, &self.name].into_iter().flatten().map(|text| text.len()).sum()
+    }
+
+    /// The id of the thread that these hints describe. `main` as for [`ThreadHints::match_thread`].
+    pub(crate) fn thread(&self, found: &MatchedProcess<'_>, main: Option<ClaimedPid>) -> Option<String> {
+        let by_key = self.id.as_deref().filter(|_| self.names_profiler).and_then(|id| found.thread(id));
+        let thread = by_key.or_else(|| match self.match_thread(found, main) {
+            ThreadMatch::On(thread, _) => Some(thread),
+            ThreadMatch::Elsewhere(_) | ThreadMatch::Unobserved | ThreadMatch::Ambiguous | ThreadMatch::Unknown => None,
+        });
+        Some(thread?.id)
+    }
+
+    /// Finds the thread of a span. `main` is set if a span without a thread in a single-threaded program counts as run
+    /// on the main thread; it holds the span's process id, which is used only if profiles have none, since it may be
+    /// from another namespace than the thread ids.
+    pub(crate) fn match_thread<'a>(&self, found: &MatchedProcess<'a>, main: Option<ClaimedPid>) -> ThreadMatch<'a> {
+        let with_id = |id: Option<&str>, kind: MatchKind| {
+            let id = id.filter(|id| found.has_thread(id))?;
+            Some(found.thread(id).map_or(ThreadMatch::Unobserved, |thread| ThreadMatch::On(thread, kind)))
+        };
+        if let Some(matched) = with_id(self.native_id.as_deref(), MatchKind::NativeId) {
+            return matched;
         }
+        // If the process has no thread with this id, the span is from another process, unless the id may be of another
+        // namespace. Then its other hints must not be used either: a forked child has its parent's names and pointers.
+        if let Some(id) = self.native_id().filter(|_| found.has_system_ids) {
+            return ThreadMatch::Elsewhere(id);
+        }
+        if let Some(pointer) = self.pointer.filter(|pointer| found.has_pointer(*pointer)) {
+            let kind = if found.by_thread { MatchKind::PointerOnHost } else { MatchKind::Pointer };
+            return match found.thread_with_pointer(pointer) {
+                PointerMatch::Thread(thread) => ThreadMatch::On(thread, kind),
+                PointerMatch::Ambiguous => ThreadMatch::Ambiguous,
+                PointerMatch::Unobserved => ThreadMatch::Unobserved,
+            };
+        }
+        if let Some(matched) = with_id(self.system_id(), MatchKind::Id) {
+            return matched;
+        }
+        if let Some(name) = self.name.as_deref() {
+            let comm = name.get(..COMM).unwrap_or(name);
+            // The kernel cuts thread names, so several threads may have the same cut name. If waiting threads are not
+            // observed, the only known thread of that name need not be the only one.
+            let may_be_cut = |name: &&str| name.len() == COMM && !found.observes_waiting_threads();
+            let names = [name, comm].map(|name| Some(name).filter(|name| !may_be_cut(name)));
+            if let Some(thread) = found.thread_named(names) {
+                return ThreadMatch::On(thread, MatchKind::Name);
+            }
+        }
+        // A span that names a thread which is not found ran elsewhere, such as on a worker that was not observed.
+        if let Some(ClaimedPid(pid)) = main.filter(|_| self.runtime.single_threaded && !self.name_a_thread())
+            && let Some(id) = found.main_thread().or(pid)
+            && let Some(thread) = found.thread(&id.to_string())
+        {
+            return ThreadMatch::On(thread, MatchKind::Main);
+        }
+        ThreadMatch::Unknown
     }
-    // A span that names a thread which is not found ran elsewhere, such as on a worker that was not observed.
-    let names_none = || ATTRIBUTES.into_iter().all(|key| text(key).is_none());
-    if let Some(SaidPid(said)) = main.filter(|_| runtime.single_threaded && names_none())
-        && let Some(id) = found.main_thread().or(said)
-        && let Some(thread) = found.thread(&id.to_string())
-    {
-        return ThreadMatch::On(thread, MatchKind::Main);
-    }
-    ThreadMatch::Unknown
 }

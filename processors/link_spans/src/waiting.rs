@@ -9,19 +9,19 @@ use profbridge_model::envelope::{ClientProcess, Viewed};
 use profbridge_model::{Quantities, SpanForm, Spans, Telemetry};
 use profbridge_wire::spans::{self, SpanView};
 
-use crate::deciding::{Batch, Deciding, Undecided};
+use crate::deciding::{SpanDecider, UndecidedBatch, UndecidedSpan};
 use crate::notes;
-use crate::report::{Cause, Report};
-use crate::thread::Runtime;
+use crate::report::{Cause, LinkReport};
+use crate::thread::SdkRuntime;
 
 /// A program that made spans: the identity of its process, and its language.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Program {
+pub(crate) struct TracedProgram {
     pub(crate) claims: ProcessClaims,
-    pub(crate) runtime: Runtime,
+    pub(crate) runtime: SdkRuntime,
 }
 
-impl Program {
+impl TracedProgram {
     /// Whether its attributes or the thread pointer of a span can identify a profiled process.
     pub(crate) fn is_named(&self, pointer: Option<NonZeroU64>) -> bool {
         self.claims.names().next().is_some() || pointer.and_then(|pointer| self.claims.thread_name(pointer)).is_some()
@@ -30,40 +30,40 @@ impl Program {
 
 /// Telemetry with spans, some of which are not decided yet.
 #[derive(Debug)]
-pub(crate) struct Waiting {
+pub(crate) struct WaitingSpans {
     telemetry: Telemetry,
-    batches: Vec<Batch>,
+    batches: Vec<UndecidedBatch>,
     /// Until when it waits, in monotonic time.
     pub(crate) deadline: u64,
     bytes: u64,
 }
 
-impl Waiting {
+impl WaitingSpans {
     /// Accepts telemetry. Spans that name a profiler are decided at once, and so are spans without a process, unless
-    /// samples name spans. `see` is called for each span with its program and the pointer of its thread, if there is
-    /// one.
+    /// samples name spans. `on_span` is called for each span with its program.
     pub(crate) fn new(
         mut telemetry: Telemetry,
         deadline: u64,
         now: u64,
         samples_name_spans: bool,
-        see: &mut impl FnMut(&SpanView<'_>, &Program, Option<NonZeroU64>),
-        report: &mut Report,
+        on_span: &mut impl FnMut(&SpanView<'_>, &TracedProgram),
+        report: &mut LinkReport,
         out: &mut Outbox,
     ) -> Self {
         let client = client(&telemetry);
-        let look = |spans: &mut Spans| first_look(spans, client.as_ref(), now, samples_name_spans, see, report, out);
-        let batches: Vec<_> = batches(&mut telemetry).into_iter().map(look).collect();
-        let memory = |batch: &Batch| size_of_val(&*batch.programs) + size_of_val(&*batch.undecided);
+        let classify =
+            |spans: &mut Spans| find_undecided(spans, client.as_ref(), now, samples_name_spans, on_span, report, out);
+        let batches: Vec<_> = batches(&mut telemetry).into_iter().map(classify).collect();
+        let memory = |batch: &UndecidedBatch| size_of_val(&*batch.programs) + size_of_val(&*batch.undecided);
         let memory = batches.iter().map(memory).sum::<usize>();
         let bytes = telemetry.size_bytes() + memory as u64 + size_of::<Self>() as u64;
         Self { telemetry, batches, deadline, bytes }
     }
 
     /// Decides the spans for which enough is known. Returns whether all are decided.
-    pub(crate) fn decide(&mut self, deciding: &Deciding<'_>, report: &mut Report, out: &mut Outbox) -> bool {
+    pub(crate) fn decide(&mut self, decider: &mut SpanDecider<'_>) -> bool {
         for (spans, batch) in batches(&mut self.telemetry).into_iter().zip(&mut self.batches) {
-            batch.decide(spans, deciding, report, out);
+            batch.decide(spans, decider);
         }
         self.undecided() == 0
     }
@@ -111,62 +111,62 @@ pub(crate) fn batches(telemetry: &mut Telemetry) -> Vec<&mut Spans> {
 }
 
 /// The programs of a batch, and its spans that may find a profiler.
-fn first_look(
+fn find_undecided(
     spans: &Spans,
     client: Option<&ClientProcess>,
     now: u64,
     samples_name_spans: bool,
-    see: &mut impl FnMut(&SpanView<'_>, &Program, Option<NonZeroU64>),
-    report: &mut Report,
+    on_span: &mut impl FnMut(&SpanView<'_>, &TracedProgram),
+    report: &mut LinkReport,
     out: &mut Outbox,
-) -> Batch {
-    let mut programs: Vec<Option<Program>> = vec![None; spans.resources().len()];
-    let (mut had, mut undecided) = (0, Vec::new());
+) -> UndecidedBatch {
+    let mut programs: Vec<Option<TracedProgram>> = vec![None; spans.resources().len()];
+    let (mut with_profiler, mut undecided) = (0, Vec::new());
     for (position, span) in spans.spans().iter().enumerate() {
         let view = SpanView::of(spans, span);
         let resource = spans.scope_of(span).resource as usize;
         let program = *programs[resource].get_or_insert_with(|| program(&view, client));
         let pointer = program.runtime.pointer(&view);
-        see(&view, &program, pointer);
+        on_span(&view, &program);
         if view.profiler_id().is_some() {
-            had += 1;
+            with_profiler += 1;
         } else if samples_name_spans || program.is_named(pointer) {
-            undecided.push(Undecided { position: position as u32, pointer, is_named_by_samples: false });
+            undecided.push(UndecidedSpan { position: position as u32, pointer, is_named_by_samples: false });
         } else {
-            unnamed(spans, &view, &program, now, report, out);
+            count_unnamed(spans, &view, &program, now, report, out);
         }
     }
-    out.note(notes::HAD_PROFILER, had);
+    out.note(notes::HAD_PROFILER, with_profiler);
     let programs = programs.into_iter().map(Option::unwrap_or_default).collect();
-    Batch { programs, undecided, processes: HashMap::default() }
+    UndecidedBatch { programs, undecided, processes: HashMap::default() }
 }
 
 /// Counts a span that names no process.
-pub(crate) fn unnamed(
+pub(crate) fn count_unnamed(
     spans: &Spans,
     view: &SpanView<'_>,
-    program: &Program,
+    program: &TracedProgram,
     now: u64,
-    report: &mut Report,
+    report: &mut LinkReport,
     out: &mut Outbox,
 ) {
     let cause = if spans.form() == SpanForm::Otlp { Cause::NoPid } else { Cause::SentryNoPid };
-    report.missed(&program.claims, (notes::UNNAMED, cause), now, out, || called(view));
+    report.missed(&program.claims, (notes::UNNAMED, cause), now, out, || example_name(view));
 }
 
 /// The program of a span, the first of its resource. In a transaction, the transaction itself comes first and counts
 /// for all of its spans. `client` is the process that sent it, if known.
-fn program(view: &SpanView<'_>, client: Option<&ClientProcess>) -> Program {
+fn program(view: &SpanView<'_>, client: Option<&ClientProcess>) -> TracedProgram {
     let process = spans::process(view);
     let claims = process.map_or_else(ProcessClaims::default, |process| {
         ProcessClaims::of(&process.dictionary, process.attributes.iter())
     });
     let claims = client.map_or(claims, |client| claims.of_process(&client.host, client.pid));
-    Program { claims, runtime: Runtime::of(view.language().as_deref()) }
+    TracedProgram { claims, runtime: SdkRuntime::of(view.language().as_deref()) }
 }
 
 /// The name of a span, with that of its service if there is one.
-pub(crate) fn called(view: &SpanView<'_>) -> String {
+pub(crate) fn example_name(view: &SpanView<'_>) -> String {
     match view.service_name() {
         Some(service) => format!("{}, {service}", view.name()),
         None => view.name(),

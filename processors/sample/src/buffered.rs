@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use profbridge_engine::component::Outbox;
-use profbridge_model::spans::origins::Intake;
+use profbridge_model::spans::origins::OriginIntake;
 use profbridge_model::spans::{Assembly, Origin, Origins, SpanChanges};
 use profbridge_model::{ByteRange, Quantities, Reason, Span, Spans};
 
@@ -37,11 +37,11 @@ impl BufferedSpans {
     }
 
     /// Copies a span out of its batch.
-    pub(crate) fn push(&mut self, origins: &mut Origins, intake: &mut Intake, batch: &Spans, span: &Span) {
-        let (origin, said) = (origins.hold(intake, batch, span.scope), batch.get(span.at));
+    pub(crate) fn push(&mut self, origins: &mut Origins, intake: &mut OriginIntake, batch: &Spans, span: &Span) {
+        let (origin, encoded) = (origins.hold(intake, batch, span.scope), batch.get(span.at));
         // The configured limit is far below 4 GiB.
-        let at = ByteRange { start: self.bytes.len() as u32, len: said.len() as u32 };
-        self.bytes.extend_from_slice(said);
+        let at = ByteRange { start: self.bytes.len() as u32, len: encoded.len() as u32 };
+        self.bytes.extend_from_slice(encoded);
         self.spans.push(Span { scope: origin.number(), at, ..span.clone() });
     }
 

@@ -15,7 +15,7 @@ use crate::traces::DecisionContext;
 
 /// Spans that share one decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Group {
+enum DecisionGroup {
     /// Spans of one transaction.
     Segment(u32),
     /// Spans of one trace and one resource, which is given by its index.
@@ -24,7 +24,7 @@ enum Group {
     Transaction,
 }
 
-impl Group {
+impl DecisionGroup {
     /// Whether the spans are a transaction or will become one.
     fn is_transaction(self) -> bool {
         matches!(self, Self::Segment(_) | Self::Transaction)
@@ -50,15 +50,15 @@ pub(crate) fn decide(
 ) -> BatchCounts {
     let group = |position: usize| {
         if spans.form() == SpanForm::SentryTransaction {
-            return Group::Transaction;
+            return DecisionGroup::Transaction;
         }
         let span = &spans.spans()[position];
-        let of_trace = || Group::Trace(spans.scope_of(span).resource, span.trace_id);
-        span.segment.map_or_else(of_trace, |segment| Group::Segment(segment.number))
+        let of_trace = || DecisionGroup::Trace(spans.scope_of(span).resource, span.trace_id);
+        span.segment.map_or_else(of_trace, |segment| DecisionGroup::Segment(segment.number))
     };
-    let groups: Vec<Group> = (0..spans.spans().len()).map(group).collect();
+    let groups: Vec<DecisionGroup> = (0..spans.spans().len()).map(group).collect();
     let is_root = |span: &Span| span.segment.map_or_else(|| span.is_local_root(), |segment| segment.is_root);
-    let mut known: HashMap<Group, GroupDecision> = HashMap::new();
+    let mut known: HashMap<DecisionGroup, GroupDecision> = HashMap::new();
     for (position, span) in spans.spans().iter().enumerate() {
         let new = || GroupDecision { first: position, is_root: is_root(span), decision: Decision::KEPT };
         let of = known.entry(groups[position]).or_insert_with(new);

@@ -6,7 +6,7 @@ use profbridge_engine::config::{ByteSize, Duration, Problem, Problems, Section};
 use serde::Deserialize;
 
 use crate::pattern::Pattern;
-use crate::rules::{Outcome, Rule};
+use crate::rules::{RuleOutcome, SamplingRule};
 
 /// The section as written. Every key is optional.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -95,7 +95,7 @@ impl Default for Config {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     pub(crate) traces_rate: Option<f64>,
-    pub(crate) rules: Vec<Rule>,
+    pub(crate) rules: Vec<SamplingRule>,
     pub(crate) session_rate: f64,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) decision_wait: u64,
@@ -154,7 +154,7 @@ fn is_no_rate(rate: f64) -> bool {
 }
 
 impl WrittenRule {
-    fn check(&self, section: &Section, at: usize, problems: &mut Vec<Problem>) -> Option<Rule> {
+    fn check(&self, section: &Section, at: usize, problems: &mut Vec<Problem>) -> Option<SamplingRule> {
         let Self { name, op, service, attributes, parent_sampled, sample_rate, rate_from, sampled } = self;
         let place = |key: &str| format!("traces_rules.{at}{}{key}", if key.is_empty() { "" } else { "." });
         let mut broken = |key: &str, message: &str, hint: &str| {
@@ -170,16 +170,16 @@ impl WrittenRule {
             broken("attributes", "at most 64 attributes can be asked for", "");
         }
         let outcome = match (sample_rate, rate_from, sampled) {
-            (Some(rate), None, None) => Outcome::Rate(*rate),
-            (None, Some(attribute), None) => Outcome::RateFrom(attribute.as_str().into()),
-            (None, None, Some(sampled)) => Outcome::Sampled(*sampled),
+            (Some(rate), None, None) => RuleOutcome::Rate(*rate),
+            (None, Some(attribute), None) => RuleOutcome::RateFrom(attribute.as_str().into()),
+            (None, None, Some(sampled)) => RuleOutcome::Sampled(*sampled),
             _ => {
                 broken("", "a rule says one of `sample_rate`, `rate_from` and `sampled`", "such as `sample_rate: 0.1`");
                 return None;
             }
         };
         let pattern = |text: &Option<String>| text.as_deref().map(Pattern::new);
-        Some(Rule {
+        Some(SamplingRule {
             name: pattern(name),
             op: pattern(op),
             service: pattern(service),

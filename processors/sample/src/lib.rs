@@ -30,9 +30,9 @@ use profbridge_identity::Rules;
 use profbridge_model::{Quantities, SpanForm, Spans, Telemetry, TelemetryKind};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 
-use self::lifecycle::Lifecycle as Profiles;
+use self::lifecycle::TraceLifecycle;
 use self::processes::Processes;
-use self::sampler::Sampler;
+use self::sampler::TraceSampler;
 use self::sessions::Sessions;
 use self::traces::{DecisionContext, Traces};
 
@@ -73,23 +73,23 @@ fn wants(section: &Section) -> &'static [TelemetryKind] {
 /// The processor.
 #[derive(Debug)]
 pub struct Sample {
-    sampler: Sampler,
+    sampler: TraceSampler,
     processes: Processes,
     traces: Traces,
     sessions: Sessions,
     /// Only in the lifecycle `trace`.
-    profiles: Option<Profiles>,
+    profiles: Option<TraceLifecycle>,
 }
 
 impl Sample {
     /// A processor without any data. `identity` identifies processes.
     pub fn new(settings: &Settings, identity: &Rules) -> Self {
         Self {
-            sampler: Sampler::new(settings),
+            sampler: TraceSampler::new(settings),
             processes: Processes::new(identity),
             traces: Traces::new(settings),
             sessions: Sessions::new(identity, settings.session_rate),
-            profiles: (settings.lifecycle == Lifecycle::Trace).then(|| Profiles::new(settings, identity)),
+            profiles: (settings.lifecycle == Lifecycle::Trace).then(|| TraceLifecycle::new(settings, identity)),
         }
     }
 
@@ -123,7 +123,7 @@ impl Processor for Sample {
     }
 
     fn is_absorbing(&self) -> bool {
-        self.traces.is_absorbing() || self.profiles.as_ref().is_some_and(Profiles::is_over_full)
+        self.traces.is_absorbing() || self.profiles.as_ref().is_some_and(TraceLifecycle::is_over_full)
     }
 
     fn process(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
@@ -145,7 +145,7 @@ impl Processor for Sample {
     }
 
     fn due(&self) -> Option<u64> {
-        let profiles = self.profiles.as_ref().and_then(Profiles::due);
+        let profiles = self.profiles.as_ref().and_then(TraceLifecycle::due);
         self.traces.due().into_iter().chain(profiles).min()
     }
 
@@ -185,9 +185,9 @@ impl Processor for Sample {
         Held {
             quantities: Quantities {
                 spans: self.traces.spans(),
-                ..Quantities::observations(profiles.map_or(0, Profiles::observations))
+                ..Quantities::observations(profiles.map_or(0, TraceLifecycle::observations))
             },
-            bytes: self.traces.bytes() + self.processes.bytes() as u64 + profiles.map_or(0, Profiles::bytes),
+            bytes: self.traces.bytes() + self.processes.bytes() as u64 + profiles.map_or(0, TraceLifecycle::bytes),
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::roots::RootSpanTimes;
 const MOST_NAMES: usize = 32_768;
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingProfiles {
     profiles: Profiles,
     deadline: u64,
     bytes: u64,
@@ -25,18 +25,18 @@ struct Waiting {
 
 /// Waiting profiles, and the times of sampled root spans.
 #[derive(Debug)]
-pub(crate) struct Lifecycle {
+pub(crate) struct TraceLifecycle {
     rules: Rules,
     wait: u64,
     max_bytes: u64,
     roots: RootSpanTimes,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<WaitingProfiles>,
     observations: u64,
     bytes: u64,
     requests: u64,
 }
 
-impl Lifecycle {
+impl TraceLifecycle {
     pub(crate) fn new(settings: &Settings, rules: &Rules) -> Self {
         Self {
             rules: rules.clone(),
@@ -59,7 +59,7 @@ impl Lifecycle {
     }
 
     pub(crate) fn bytes(&self) -> u64 {
-        let list = self.waiting.capacity() * size_of::<Waiting>() + self.roots.bytes();
+        let list = self.waiting.capacity() * size_of::<WaitingProfiles>() + self.roots.bytes();
         self.bytes + list as u64
     }
 
@@ -85,7 +85,7 @@ impl Lifecycle {
         self.bytes += bytes;
         self.observations += profiles.observations();
         let deadline = now.monotonic_nano.saturating_add(self.wait);
-        self.waiting.push_back(Waiting { profiles, deadline, bytes });
+        self.waiting.push_back(WaitingProfiles { profiles, deadline, bytes });
     }
 
     /// Releases one batch that has waited long enough, or that exceeds the size limit.
@@ -100,7 +100,7 @@ impl Lifecycle {
 
     /// Sends the sampled part of the oldest batch. Returns whether there is another batch.
     pub(crate) fn release(&mut self, now: Now, out: &mut Outbox) -> bool {
-        if let Some(Waiting { profiles, bytes, .. }) = self.waiting.pop_front() {
+        if let Some(WaitingProfiles { profiles, bytes, .. }) = self.waiting.pop_front() {
             self.bytes -= bytes;
             self.observations -= profiles.observations();
             let kept = self.covered(&profiles, now);

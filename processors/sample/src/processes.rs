@@ -59,12 +59,12 @@ impl Processes {
     }
 
     fn find(&self, spans: &Spans, span: &Span, content: u128) -> ProcessIdentity {
-        let Some(said) = process(&SpanView::of(spans, span)) else {
+        let Some(described) = process(&SpanView::of(spans, span)) else {
             return ProcessIdentity { identity: content, names: Arc::default() };
         };
-        let attributes = said.attributes.iter();
-        let identity = self.rules.identify(&said.dictionary, attributes.clone(), spans.peer.as_deref());
-        ProcessIdentity { identity: identity.hash, names: self.rules.names(&said.dictionary, attributes).into() }
+        let attributes = described.attributes.iter();
+        let identity = self.rules.identify(&described.dictionary, attributes.clone(), spans.peer.as_deref());
+        ProcessIdentity { identity: identity.hash, names: self.rules.names(&described.dictionary, attributes).into() }
     }
 
     /// All names that profiles of a root span's process may use for it, including the profiler id in the span.

@@ -9,19 +9,19 @@ use crate::pattern::Pattern;
 
 /// A checked rule.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Rule {
+pub(crate) struct SamplingRule {
     pub(crate) name: Option<Pattern>,
     pub(crate) op: Option<Pattern>,
     pub(crate) service: Option<Pattern>,
     pub(crate) attributes: Vec<(Box<str>, Pattern)>,
     /// The decision that the parent must have made; `Some(None)` requires that it made none.
     pub(crate) parent: Option<Option<bool>>,
-    pub(crate) outcome: Outcome,
+    pub(crate) outcome: RuleOutcome,
 }
 
 /// What a matching rule yields.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Outcome {
+pub(crate) enum RuleOutcome {
     /// Keep this share, from 0 to 1.
     Rate(f64),
     /// Keep all, or none.
@@ -32,7 +32,7 @@ pub(crate) enum Outcome {
 
 /// The result of a rule for one span.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum RuleVerdict {
     /// Keep this share, from 0 to 1.
     Rate(f64),
     /// Keep the span, or drop it.
@@ -63,33 +63,33 @@ impl<'a> DecidingSpan<'a> {
     }
 }
 
-impl Rule {
+impl SamplingRule {
     /// Applies the rule to a span; `None` if a condition does not match.
-    pub(crate) fn ask(&self, asked: DecidingSpan<'_>) -> Option<Verdict> {
+    pub(crate) fn verdict(&self, span: DecidingSpan<'_>) -> Option<RuleVerdict> {
         let Self { name, op, service, attributes, parent, outcome } = self;
         let of_root = |wanted: &Option<Pattern>, found: &dyn Fn() -> Option<String>| {
-            wanted.as_ref().is_none_or(|wanted| asked.is_root && found().is_some_and(|found| wanted.matches(&found)))
+            wanted.as_ref().is_none_or(|wanted| span.is_root && found().is_some_and(|found| wanted.matches(&found)))
         };
-        let fits = of_root(name, &|| Some(asked.view.name()))
-            && of_root(op, &|| asked.view.op())
-            && parent.is_none_or(|wanted| asked.is_root && asked.view.parent_decision() == wanted)
-            && service.as_ref().is_none_or(|wanted| asked.service().is_some_and(|found| wanted.matches(&found)))
+        let fits = of_root(name, &|| Some(span.view.name()))
+            && of_root(op, &|| span.view.op())
+            && parent.is_none_or(|wanted| span.is_root && span.view.parent_decision() == wanted)
+            && service.as_ref().is_none_or(|wanted| span.service().is_some_and(|found| wanted.matches(&found)))
             && attributes
                 .iter()
-                .all(|(key, wanted)| asked.attribute(key).is_some_and(|found| wanted.matches(&found.to_text())));
+                .all(|(key, wanted)| span.attribute(key).is_some_and(|found| wanted.matches(&found.to_text())));
         if !fits {
             return None;
         }
         match outcome {
-            Outcome::Rate(rate) => Some(Verdict::Rate(*rate)),
-            Outcome::Sampled(sampled) => Some(Verdict::Sampled(*sampled)),
-            Outcome::RateFrom(key) => {
-                let value = asked.attribute(key)?;
+            RuleOutcome::Rate(rate) => Some(RuleVerdict::Rate(*rate)),
+            RuleOutcome::Sampled(sampled) => Some(RuleVerdict::Sampled(*sampled)),
+            RuleOutcome::RateFrom(key) => {
+                let value = span.attribute(key)?;
                 let rate = value.number().filter(|rate| (0.0..=1.0).contains(rate));
                 Some(match (value.bool(), rate) {
-                    (Some(sampled), _) => Verdict::Sampled(sampled),
-                    (None, Some(rate)) => Verdict::Rate(rate),
-                    (None, None) => Verdict::Invalid,
+                    (Some(sampled), _) => RuleVerdict::Sampled(sampled),
+                    (None, Some(rate)) => RuleVerdict::Rate(rate),
+                    (None, None) => RuleVerdict::Invalid,
                 })
             }
         }

@@ -6,18 +6,18 @@ use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::spans::SpanView;
 
 use crate::config::Settings;
-use crate::decision::{Decision, Evidence};
-use crate::rules::{DecidingSpan, Rule, Verdict};
+use crate::decision::{Decision, SamplingEvidence};
+use crate::rules::{DecidingSpan, RuleVerdict, SamplingRule};
 
 /// The configured rules and rate.
 #[derive(Debug)]
-pub(crate) struct Sampler {
+pub(crate) struct TraceSampler {
     rate: Option<f64>,
-    rules: Vec<Rule>,
+    rules: Vec<SamplingRule>,
     has_warned: bool,
 }
 
-impl Sampler {
+impl TraceSampler {
     pub(crate) fn new(settings: &Settings) -> Self {
         Self { rate: settings.traces_rate, rules: settings.rules.clone(), has_warned: false }
     }
@@ -40,17 +40,17 @@ impl Sampler {
             return Decision::KEPT;
         }
         let header = &header.of(view.span().trace_id);
-        let asked = DecidingSpan { view, is_root };
-        let evidence = Evidence {
+        let deciding = DecidingSpan { view, is_root };
+        let evidence = SamplingEvidence {
             explicit: view.decision().filter(|_| is_root).or(header.sampled),
-            rule: self.rules.iter().find_map(|rule| rule.ask(asked)),
+            rule: self.rules.iter().find_map(|rule| rule.verdict(deciding)),
             parent: view.parent_decision().filter(|_| is_root),
             rate: self.rate,
         };
         let decision = evidence.decide(|rate| is_drawn(view, header, rate));
         if decision.is_invalid {
             out.note(crate::INVALID_RATES, 1);
-            if evidence.rule == Some(Verdict::Invalid) && !self.has_warned {
+            if evidence.rule == Some(RuleVerdict::Invalid) && !self.has_warned {
                 self.has_warned = true;
                 tracing::warn!(
                     "the attribute that `rate_from` of a rule names has a value that is neither a number from 0 to 1 \

@@ -8,7 +8,7 @@ use std::collections::{HashMap, VecDeque};
 
 use profbridge_engine::component::{Now, Outbox};
 use profbridge_model::spans::Origins;
-use profbridge_model::spans::origins::Intake;
+use profbridge_model::spans::origins::OriginIntake;
 use profbridge_model::{Quantities, Reason, Span, Spans, TraceId};
 use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::spans::SpanView;
@@ -16,10 +16,10 @@ use profbridge_wire::spans::SpanView;
 use crate::buffered::{BufferedSpans, SendQueue};
 use crate::config::Settings;
 use crate::decision::Decision;
-use crate::lifecycle::Lifecycle;
+use crate::lifecycle::TraceLifecycle;
 use crate::processes::Processes;
 use crate::sampled_out::{BatchCounts, BufferedCounts};
-use crate::sampler::{Sampler, rate_before};
+use crate::sampler::{TraceSampler, rate_before};
 
 /// How many bytes of spans one step accepts or sends.
 const STEP: usize = 1 << 20;
@@ -29,20 +29,20 @@ const DECIDED: usize = 1024;
 
 /// A trace in a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct TraceKey {
     process: u128,
     trace: TraceId,
 }
 
 #[derive(Debug)]
-struct Trace {
+struct TraceSpans {
     /// Monotonic time at which the trace is decided without its root span, or its decision is dropped.
     until: u64,
-    state: State,
+    state: TraceState,
 }
 
 #[derive(Debug)]
-enum State {
+enum TraceState {
     Waiting(BufferedSpans),
     Decided(Decided),
 }
@@ -57,17 +57,17 @@ struct Decided {
 
 /// A request whose spans are not all accepted yet.
 #[derive(Debug)]
-struct PendingRequest {
+struct PendingSpans {
     spans: Spans,
-    keys: Vec<Key>,
+    keys: Vec<TraceKey>,
     at: usize,
 }
 
 /// What decides about spans, passed while they are accepted.
 pub(crate) struct DecisionContext<'a> {
-    pub(crate) sampler: &'a mut Sampler,
+    pub(crate) sampler: &'a mut TraceSampler,
     pub(crate) processes: &'a mut Processes,
-    pub(crate) lifecycle: Option<&'a mut Lifecycle>,
+    pub(crate) lifecycle: Option<&'a mut TraceLifecycle>,
 }
 
 /// Traces that are waiting or were decided recently.
@@ -76,11 +76,11 @@ pub(crate) struct Traces {
     wait: u64,
     max_traces: usize,
     max_bytes: u64,
-    known: HashMap<Key, Trace>,
+    known: HashMap<TraceKey, TraceSpans>,
     /// Traces by deadline. At least as long as `known`.
-    order: VecDeque<(u64, Key)>,
+    order: VecDeque<(u64, TraceKey)>,
     origins: Origins,
-    pending: Option<PendingRequest>,
+    pending: Option<PendingSpans>,
     /// Kept spans that are sent next.
     ready: SendQueue,
     /// Counts of dropped spans, until the end of a call.
@@ -126,9 +126,9 @@ impl Traces {
         let pending = self
             .pending
             .as_ref()
-            .map_or(0, |work| work.spans.size_bytes() as usize + work.keys.capacity() * size_of::<Key>());
-        let known = self.known.capacity() * (size_of::<(Key, Trace)>() + 1);
-        let order = self.order.capacity() * size_of::<(u64, Key)>();
+            .map_or(0, |work| work.spans.size_bytes() as usize + work.keys.capacity() * size_of::<TraceKey>());
+        let known = self.known.capacity() * (size_of::<(TraceKey, TraceSpans)>() + 1);
+        let order = self.order.capacity() * size_of::<(u64, TraceKey)>();
         (self.origins.bytes() + self.waiting_bytes + self.ready.memory() + known + order + pending) as u64
     }
 
@@ -146,7 +146,7 @@ impl Traces {
         let decisions: Vec<Option<Decided>> = keys
             .iter()
             .map(|key| match self.known.get(key) {
-                Some(Trace { state: State::Decided(decided), .. }) => Some(*decided),
+                Some(TraceSpans { state: TraceState::Decided(decided), .. }) => Some(*decided),
                 _ => None,
             })
             .collect();
@@ -180,7 +180,7 @@ impl Traces {
             let mut waiting = spans.clone();
             waiting.retain(|position, _| decisions[position].is_none());
             let keys = keys.iter().zip(&decisions).filter(|(_, of)| of.is_none()).map(|(key, _)| *key).collect();
-            self.pending = Some(PendingRequest { spans: waiting, keys, at: 0 });
+            self.pending = Some(PendingSpans { spans: waiting, keys, at: 0 });
         }
         spans.retain(|position, _| decisions[position].is_some_and(|of| of.decision.kept));
         if !spans.is_empty() {
@@ -190,13 +190,13 @@ impl Traces {
         self.sampled_out.report(&mut self.origins, out);
     }
 
-    fn keys(&self, spans: &Spans, processes: &mut Processes) -> Vec<Key> {
+    fn keys(&self, spans: &Spans, processes: &mut Processes) -> Vec<TraceKey> {
         let mut known = vec![None; spans.resources().len()];
         let all = spans.spans().iter();
         all.map(|span| {
             let resource = spans.scope_of(span).resource as usize;
             let process = *known[resource].get_or_insert_with(|| processes.identify(spans, span).identity);
-            Key { process, trace: span.trace_id }
+            TraceKey { process, trace: span.trace_id }
         })
         .collect()
     }
@@ -206,15 +206,15 @@ impl Traces {
     fn decide_by_roots(
         &mut self,
         spans: &Spans,
-        keys: &[Key],
+        keys: &[TraceKey],
         context: &mut DecisionContext<'_>,
         now: Now,
         out: &mut Outbox,
     ) {
-        let mut roots: HashMap<Key, usize> = HashMap::new();
+        let mut roots: HashMap<TraceKey, usize> = HashMap::new();
         for (position, span) in spans.spans().iter().enumerate() {
             let key = keys[position];
-            let is_decided = || matches!(self.known.get(&key), Some(Trace { state: State::Decided(_), .. }));
+            let is_decided = || matches!(self.known.get(&key), Some(TraceSpans { state: TraceState::Decided(_), .. }));
             if span.is_local_root() && !is_decided() {
                 let first = roots.entry(key).or_insert(position);
                 if span.start_unix_nano < spans.spans()[*first].start_unix_nano {
@@ -222,7 +222,7 @@ impl Traces {
                 }
             }
         }
-        let mut roots: Vec<(usize, Key)> = roots.into_iter().map(|(key, position)| (position, key)).collect();
+        let mut roots: Vec<(usize, TraceKey)> = roots.into_iter().map(|(key, position)| (position, key)).collect();
         roots.sort_unstable_by_key(|(position, _)| *position);
         for (position, key) in roots {
             let view = SpanView::of(spans, &spans.spans()[position]);
@@ -232,17 +232,17 @@ impl Traces {
     }
 
     /// Stores a decision, and releases the spans that waited for it.
-    fn set_decided(&mut self, key: Key, decided: Decided, now: Now, out: &mut Outbox) {
+    fn set_decided(&mut self, key: TraceKey, decided: Decided, now: Now, out: &mut Outbox) {
         let until = now.monotonic_nano.saturating_add(self.wait);
         self.order.push_back((until, key));
-        let before = self.known.insert(key, Trace { until, state: State::Decided(decided) });
-        if let Some(Trace { state: State::Waiting(buffered), .. }) = before {
-            self.let_go(buffered, decided.decision, out);
+        let before = self.known.insert(key, TraceSpans { until, state: TraceState::Decided(decided) });
+        if let Some(TraceSpans { state: TraceState::Waiting(buffered), .. }) = before {
+            self.release(buffered, decided.decision, out);
         }
     }
 
     /// Sends or drops spans that waited.
-    fn let_go(&mut self, buffered: BufferedSpans, decision: Decision, out: &mut Outbox) {
+    fn release(&mut self, buffered: BufferedSpans, decision: Decision, out: &mut Outbox) {
         self.waiting_spans -= buffered.len();
         self.waiting_bytes -= buffered.memory();
         if decision.kept {
@@ -254,9 +254,9 @@ impl Traces {
     }
 
     /// Accepts as many spans of a pending request as one step allows.
-    fn absorb(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
+    fn absorb(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) {
         let Some(mut work) = self.pending.take() else { return };
-        let mut intake = Intake::default();
+        let mut intake = OriginIntake::default();
         let mut sampled_out = BatchCounts::default();
         let mut bytes = 0;
         while bytes < STEP
@@ -268,20 +268,20 @@ impl Traces {
             let until = now.monotonic_nano.saturating_add(self.wait);
             let trace = self.known.entry(key).or_insert_with(|| {
                 self.order.push_back((until, key));
-                Trace { until, state: State::Waiting(BufferedSpans::of(work.spans.peer.as_ref())) }
+                TraceSpans { until, state: TraceState::Waiting(BufferedSpans::of(work.spans.peer.as_ref())) }
             });
             match &mut trace.state {
-                State::Waiting(buffered) => {
+                TraceState::Waiting(buffered) => {
                     let before = buffered.memory();
                     buffered.push(&mut self.origins, &mut intake, &work.spans, span);
                     self.waiting_bytes += buffered.memory() - before;
                     self.waiting_spans += 1;
                 }
                 // The trace was decided after this request arrived, by timeout or for lack of room.
-                State::Decided(Decided { decision: Decision { kept: false, .. }, .. }) => {
+                TraceState::Decided(Decided { decision: Decision { kept: false, .. }, .. }) => {
                     sampled_out.add(&work.spans, span);
                 }
-                State::Decided(Decided { decision, .. }) => {
+                TraceState::Decided(Decided { decision, .. }) => {
                     let mut buffered = BufferedSpans::of(work.spans.peer.as_ref());
                     buffered.push(&mut self.origins, &mut intake, &work.spans, span);
                     buffered.set_rate(decision.rate);
@@ -295,11 +295,11 @@ impl Traces {
         if work.at < work.spans.spans().len() {
             self.pending = Some(work);
         }
-        self.bound(now, sampler, out);
+        self.enforce_bounds(now, sampler, out);
     }
 
     /// Decides early if too many spans wait or too many traces are known, the oldest first.
-    fn bound(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
+    fn enforce_bounds(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) {
         let mut early = 0;
         while self.known.len() > self.max_traces || (self.waiting_bytes + self.origins.bytes()) as u64 > self.max_bytes
         {
@@ -316,19 +316,19 @@ impl Traces {
 
     /// Takes the next trace whose deadline is at or before `time`: decides it without its root span, or drops its
     /// decision. Returns whether spans of it had waited; `None` if there is no such trace.
-    fn next(&mut self, time: u64, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> Option<bool> {
+    fn next(&mut self, time: u64, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) -> Option<bool> {
         while let Some((until, key)) = self.order.front().copied().filter(|(until, _)| *until <= time) {
             self.order.pop_front();
             if self.known.get(&key).is_none_or(|trace| trace.until != until) {
                 continue;
             }
             return Some(match self.known.remove(&key)?.state {
-                State::Decided(_) => false,
-                State::Waiting(mut buffered) => {
+                TraceState::Decided(_) => false,
+                TraceState::Waiting(mut buffered) => {
                     let decision = self.decide_rootless(&buffered, sampler, out);
                     out.note(crate::WITHOUT_ROOT, 1);
                     buffered.set_rate(decision.rate);
-                    self.let_go(buffered, decision, out);
+                    self.release(buffered, decision, out);
                     // Late spans get the same decision. Storing it needs little memory compared with the spans.
                     if self.known.len() < self.max_traces {
                         self.set_decided(key, Decided { decision, rootless: true }, now, out);
@@ -341,14 +341,14 @@ impl Traces {
     }
 
     /// Decides about spans without a known root span, by the first of them.
-    fn decide_rootless(&self, buffered: &BufferedSpans, sampler: &mut Sampler, out: &mut Outbox) -> Decision {
+    fn decide_rootless(&self, buffered: &BufferedSpans, sampler: &mut TraceSampler, out: &mut Outbox) -> Decision {
         let Some(first) = buffered.first(&self.origins) else { return Decision::KEPT };
         let Some(span) = first.spans().first() else { return Decision::KEPT };
         sampler.decide(&SpanView::of(&first, span), false, &TraceHeader::default(), out)
     }
 
     /// Continues a pending request, decides traces whose deadline has passed, and sends a batch of kept spans.
-    pub(crate) fn advance(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) {
+    pub(crate) fn advance(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) {
         self.absorb(now, sampler, out);
         for _ in 0..DECIDED {
             if self.next(now.monotonic_nano, now, sampler, out).is_none() {
@@ -369,7 +369,7 @@ impl Traces {
     }
 
     /// Decides the oldest half of what waits, in steps. Returns whether there is more to do.
-    pub(crate) fn on_memory_pressure(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
+    pub(crate) fn on_memory_pressure(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) -> bool {
         let target = *self.pressure_target.get_or_insert(self.waiting_bytes / 2);
         let mut early = 0;
         while self.ready.memory() < STEP && self.waiting_bytes > target {
@@ -390,7 +390,7 @@ impl Traces {
     }
 
     /// Decides everything that waits, in steps. Returns whether there is more to do.
-    pub(crate) fn flush(&mut self, now: Now, sampler: &mut Sampler, out: &mut Outbox) -> bool {
+    pub(crate) fn flush(&mut self, now: Now, sampler: &mut TraceSampler, out: &mut Outbox) -> bool {
         self.absorb(now, sampler, out);
         while self.ready.memory() < STEP && self.waiting_spans > 0 {
             if self.next(u64::MAX, now, sampler, out).is_none() {

@@ -3,9 +3,9 @@
 use profbridge_engine::component::Outbox;
 use profbridge_model::Profiles;
 use profbridge_model::symbol_overlay::{Name, SymbolOverlay};
-use profbridge_symbolizer::{Answer, Frame};
+use profbridge_symbolizer::{Frame, SymbolAnswer};
 
-use crate::names::Names;
+use crate::names::NameSource;
 use crate::queries::Queries;
 use crate::{DEBUG_FILES_FAILED, LATE, NAMED, UNKNOWN};
 
@@ -16,16 +16,16 @@ const MAX_ADDED: usize = 64 << 20;
 const MAX_LINES: usize = 1000;
 
 /// Adds names to the locations of a batch, and counts the results.
-pub(crate) fn write(profiles: Profiles, queries: &Queries, names: &mut dyn Names, out: &mut Outbox) -> Profiles {
+pub(crate) fn write(profiles: Profiles, queries: &Queries, names: &mut dyn NameSource, out: &mut Outbox) -> Profiles {
     let mut known = Vec::new();
     let (mut named, mut late, mut unknown) = (0, 0, queries.hopeless);
     for query in &queries.queries {
         let answer = names.answer(&queries.files[query.file as usize].id, query.address, true);
         late += u64::from(answer.is_late());
         match answer {
-            Answer::Symbols(symbols) | Answer::Final(symbols) => known.push((query.location, symbols)),
-            Answer::Unknown(_) => unknown += 1,
-            Answer::Pending => {}
+            SymbolAnswer::Symbols(symbols) | SymbolAnswer::Final(symbols) => known.push((query.location, symbols)),
+            SymbolAnswer::Unknown(_) => unknown += 1,
+            SymbolAnswer::Pending => {}
         }
     }
     let mut profiles = profiles;

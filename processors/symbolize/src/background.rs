@@ -13,11 +13,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use profbridge_symbolizer::{Answer, Key, Object, ObjectId, Segments, Source, Symbolizer, Unknown};
+use profbridge_symbolizer::{Object, ObjectId, ObjectKey, ObjectSource, Segments, SymbolAnswer, Symbolizer, Unknown};
 
 use self::find::Finder;
 use crate::config::Settings;
-use crate::names::{Address, FileId, MappedFile, Names};
+use crate::names::{Address, FileId, MappedFile, NameSource};
 
 /// How many files may wait to be found. Others are refused, and asked for again with the next batch.
 const MAX_JOBS: usize = 1024;
@@ -44,22 +44,22 @@ pub struct Background {
 #[derive(Debug)]
 struct WorkerHandle {
     symbolizer: Symbolizer,
-    files: Arc<Mutex<Files>>,
+    files: Arc<Mutex<KnownFiles>>,
     jobs: SyncSender<MappedFile>,
 }
 
 /// The state of all known files.
 #[derive(Debug, Default)]
-struct Files {
-    states: HashMap<FileId, State>,
+struct KnownFiles {
+    states: HashMap<FileId, FileState>,
     /// Number of addresses that wait for the search.
     early: usize,
 }
 
-impl Files {
+impl KnownFiles {
     /// Queues addresses for a file that is being searched for.
     fn wait(&mut self, id: &FileId, addresses: &[Address]) {
-        if let Some(State::Sought(early)) = self.states.get_mut(id) {
+        if let Some(FileState::Sought(early)) = self.states.get_mut(id) {
             let room = MAX_EARLY.saturating_sub(self.early).min(addresses.len());
             early.extend_from_slice(&addresses[..room]);
             self.early += room;
@@ -67,8 +67,8 @@ impl Files {
     }
 
     /// Records the end of a search. Returns the addresses that waited for it.
-    fn settle(&mut self, id: FileId, state: State) -> Vec<Address> {
-        let Some(State::Sought(early)) = self.states.insert(id, state) else { return Vec::new() };
+    fn settle(&mut self, id: FileId, state: FileState) -> Vec<Address> {
+        let Some(FileState::Sought(early)) = self.states.insert(id, state) else { return Vec::new() };
         self.early -= early.len();
         early
     }
@@ -76,7 +76,7 @@ impl Files {
 
 /// The state of a file.
 #[derive(Debug)]
-enum State {
+enum FileState {
     /// The search is running. These addresses are asked for as soon as the file is found.
     Sought(Vec<Address>),
     /// The symbolizer has the file, or searches for its separate debug file. `missing` is set if the symbolizer
@@ -99,7 +99,7 @@ fn resolve_all(parts: Option<&Segments>, addresses: &[Address]) -> Vec<u64> {
     addresses.iter().filter_map(|&address| resolve(parts, address)).collect()
 }
 
-impl State {
+impl FileState {
     /// Whether to search for the file now.
     fn is_wanted(&self) -> bool {
         match self {
@@ -111,11 +111,11 @@ impl State {
 
 /// Whether the symbolizer has evicted an object.
 fn is_forgotten(symbolizer: &Symbolizer, object: ObjectId, addresses: &[u64]) -> bool {
-    let unknown = |&address: &u64| symbolizer.answer(object, address) == Answer::Unknown(Unknown::NotAsked);
+    let unknown = |&address: &u64| symbolizer.answer(object, address) == SymbolAnswer::Unknown(Unknown::NotAsked);
     addresses.first().is_some_and(unknown)
 }
 
-fn lock(files: &Mutex<Files>) -> MutexGuard<'_, Files> {
+fn lock(files: &Mutex<KnownFiles>) -> MutexGuard<'_, KnownFiles> {
     // Consistent after every statement that may panic.
     files.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -129,19 +129,19 @@ impl Background {
     fn start(&mut self) -> std::io::Result<WorkerHandle> {
         let server = profbridge_debuginfod::start(&self.settings.debuginfod)?;
         let symbolizer = Symbolizer::with_server(self.settings.symbolizer.clone(), server)?;
-        let files = Arc::new(Mutex::new(Files::default()));
+        let files = Arc::new(Mutex::new(KnownFiles::default()));
         let (jobs, inbox) = sync_channel(MAX_JOBS);
         let worker =
-            Worker { symbolizer: symbolizer.clone(), files: Arc::clone(&files), settings: self.settings.clone() };
+            FileWorker { symbolizer: symbolizer.clone(), files: Arc::clone(&files), settings: self.settings.clone() };
         thread::Builder::new().name("find files".to_owned()).spawn(move || worker.run(&inbox))?;
         Ok(WorkerHandle { symbolizer, files, jobs })
     }
 }
 
-impl Names for Background {
+impl NameSource for Background {
     fn wants_processes(&self, id: &FileId) -> bool {
         let Some(running) = &self.running else { return true };
-        lock(&running.files).states.get(id).is_none_or(State::is_wanted)
+        lock(&running.files).states.get(id).is_none_or(FileState::is_wanted)
     }
 
     fn ask(&mut self, file: &MappedFile, addresses: &[Address]) {
@@ -157,26 +157,26 @@ impl Names for Background {
         let Some(WorkerHandle { symbolizer, files, jobs }) = &self.running else { return };
         let mut files = lock(files);
         let wanted = match files.states.get(&file.id) {
-            Some(State::Sought(_)) => return files.wait(&file.id, addresses),
+            Some(FileState::Sought(_)) => return files.wait(&file.id, addresses),
             // Another query would get the same answer, and the batch would wait for it.
-            Some(state @ State::Found { missing: true, .. }) => state.is_wanted(),
-            Some(State::Found { object, parts, .. }) => {
+            Some(state @ FileState::Found { missing: true, .. }) => state.is_wanted(),
+            Some(FileState::Found { object, parts, .. }) => {
                 let addresses = resolve_all(parts.as_ref(), addresses);
                 symbolizer.ask(*object, &addresses) == 0 && is_forgotten(symbolizer, *object, &addresses)
             }
-            Some(state @ State::Missing { .. }) => state.is_wanted(),
+            Some(state @ FileState::Missing { .. }) => state.is_wanted(),
             None => true,
         };
         if !wanted {
             return;
         }
         if files.states.len() >= MAX_FILES {
-            files.states.retain(|_, state| matches!(state, State::Sought(_)));
+            files.states.retain(|_, state| matches!(state, FileState::Sought(_)));
         }
         match jobs.try_send(file.clone()) {
             Ok(()) => {
-                let before = files.states.insert(file.id.clone(), State::Sought(Vec::new()));
-                if let Some(State::Found { object, .. }) = before {
+                let before = files.states.insert(file.id.clone(), FileState::Sought(Vec::new()));
+                if let Some(FileState::Found { object, .. }) = before {
                     // The new search may find another source, which makes it another object.
                     symbolizer.forget(object);
                 }
@@ -186,22 +186,22 @@ impl Names for Background {
         }
     }
 
-    fn answer(&mut self, id: &FileId, address: Address, last: bool) -> Answer {
+    fn answer(&mut self, id: &FileId, address: Address, last: bool) -> SymbolAnswer {
         let Some(WorkerHandle { symbolizer, files, .. }) = &self.running else {
-            return Answer::Unknown(Unknown::Failed);
+            return SymbolAnswer::Unknown(Unknown::Failed);
         };
         match lock(files).states.get_mut(id) {
-            Some(State::Sought(_)) => Answer::Pending,
-            Some(State::Missing { .. }) => Answer::Unknown(Unknown::NoFile),
-            None => Answer::Unknown(Unknown::NotAsked),
-            Some(State::Found { object, parts, missing, since }) => {
+            Some(FileState::Sought(_)) => SymbolAnswer::Pending,
+            Some(FileState::Missing { .. }) => SymbolAnswer::Unknown(Unknown::NoFile),
+            None => SymbolAnswer::Unknown(Unknown::NotAsked),
+            Some(FileState::Found { object, parts, missing, since }) => {
                 let Some(address) = resolve(parts.as_ref(), address) else {
-                    return Answer::Unknown(Unknown::NoSymbol);
+                    return SymbolAnswer::Unknown(Unknown::NoSymbol);
                 };
                 let answer =
                     if last { symbolizer.last_answer(*object, address) } else { symbolizer.answer(*object, address) };
                 // The file was closed to make room for others, or there is no separate debug file.
-                if answer == Answer::Unknown(Unknown::NoFile) && !*missing {
+                if answer == SymbolAnswer::Unknown(Unknown::NoFile) && !*missing {
                     (*missing, *since) = (true, Instant::now());
                 }
                 answer
@@ -216,13 +216,13 @@ impl Names for Background {
 }
 
 /// State of the thread that finds files.
-struct Worker {
+struct FileWorker {
     symbolizer: Symbolizer,
-    files: Arc<Mutex<Files>>,
+    files: Arc<Mutex<KnownFiles>>,
     settings: Settings,
 }
 
-impl Worker {
+impl FileWorker {
     /// Runs until the processor is dropped.
     fn run(self, jobs: &Receiver<MappedFile>) {
         let finder = Finder::new(&self.settings);
@@ -233,8 +233,8 @@ impl Worker {
             let (object, parts) = object.map_or((None, None), |(object, parts)| (Some(object), parts));
             let early_parts = parts.clone();
             let state = match object {
-                Some(object) => State::Found { object, parts, missing: false, since },
-                None => State::Missing { since },
+                Some(object) => FileState::Found { object, parts, missing: false, since },
+                None => FileState::Missing { since },
             };
             // Asks before the state changes: a reader that sees `Found` takes addresses that were not asked for as
             // unknown.
@@ -249,22 +249,27 @@ impl Worker {
     /// Passes the file to the symbolizer. Returns its segments as well, if it is the file itself and not a debug file.
     fn object(&self, finder: &Finder, file: &MappedFile) -> Option<(ObjectId, Option<Segments>)> {
         let key = match &file.id {
-            FileId::Gnu(digits) => Key::from_hex(digits)?,
-            FileId::Htlhash(digits) => Key::Other(format!("htlhash {digits}").into()),
+            FileId::Gnu(digits) => ObjectKey::from_hex(digits)?,
+            FileId::Htlhash(digits) => ObjectKey::Other(format!("htlhash {digits}").into()),
         };
         let mut parts = None;
         let object = match finder.find(file) {
             Some(found) => {
                 parts = Segments::read(&found.file, &self.settings.symbolizer).ok();
-                Object { key, source: Source::File(found.file), root: Some(Arc::new(found.root)), path: found.path }
+                Object {
+                    key,
+                    source: ObjectSource::File(found.file),
+                    root: Some(Arc::new(found.root)),
+                    path: found.path,
+                }
             }
             // Separate debug files can be found only by a GNU build id.
-            None if matches!(key, Key::BuildId(_)) => {
-                Object { key, source: Source::BuildId, root: None, path: file.filename.to_string() }
+            None if matches!(key, ObjectKey::BuildId(_)) => {
+                Object { key, source: ObjectSource::BuildId, root: None, path: file.filename.to_string() }
             }
             None => return None,
         };
-        let located = matches!(object.source, Source::File(_));
+        let located = matches!(object.source, ObjectSource::File(_));
         tracing::debug!(file = %file.filename, path = %object.path, located, "a file is looked into for names");
         Some((self.symbolizer.object(object), parts))
     }

@@ -4,7 +4,7 @@
 //! them. The names are in the files: in ELF symbol tables and DWARF. See `README.md` for the options and guarantees.
 //!
 //! The processor itself has no side effects. It collects the addresses in a batch (`queries`), buffers the batch for a
-//! moment (`processor`) and writes the results into it (`answers`). The trait [`Names`] provides the results: in
+//! moment (`processor`) and writes the results into it (`answers`). The trait [`NameSource`] provides the results: in
 //! production [`Background`], whose threads find, verify and read files, so that the pipeline never waits for a disk.
 //!
 //! It must come after `dedup`, since a resent profile may get better names and would then not look like a resend. It
@@ -21,7 +21,7 @@ use profbridge_engine::registry::{Description, PROFILES, ProcessorFactory};
 
 pub use self::background::Background;
 pub use self::config::{Config, Settings};
-pub use self::names::{Address, FileId, MappedFile, Names, Process};
+pub use self::names::{Address, FileId, MappedFile, MappingProcess, NameSource};
 pub use self::processor::Symbolize;
 
 /// Note: locations that got a name.

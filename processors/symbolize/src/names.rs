@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use profbridge_symbolizer::Answer;
+use profbridge_symbolizer::SymbolAnswer;
 
 /// Identifies a file: a hash of its content, in lower-case hexadecimal digits (opentelemetry-specification
 /// `specification/profiles/mappings.md`).
@@ -31,13 +31,13 @@ pub struct MappedFile {
     pub id: FileId,
     /// Its path or, from the eBPF profiler, its base name.
     pub filename: Arc<str>,
-    /// Some processes that map it. Empty unless [`Names::wants_processes`] asked for them.
-    pub processes: Vec<Process>,
+    /// Some processes that map it. Empty unless [`NameSource::wants_processes`] asked for them.
+    pub processes: Vec<MappingProcess>,
 }
 
 /// A process as described in its profile. All fields are unverified claims.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
-pub struct Process {
+pub struct MappingProcess {
     /// `process.pid`, in an unknown PID namespace.
     pub pid: Option<u32>,
     /// `process.executable.path`, as the process sees it.
@@ -52,7 +52,7 @@ pub struct Process {
 
 /// Provides names of addresses, looking them up in the background. No method blocks. `Send` but not `Sync`: the
 /// processor owns it, and only the pipeline's thread calls it.
-pub trait Names: Send {
+pub trait NameSource: Send {
     /// Whether a search for this file needs the processes that map it.
     fn wants_processes(&self, id: &FileId) -> bool;
 
@@ -60,7 +60,7 @@ pub trait Names: Send {
     fn ask(&mut self, file: &MappedFile, addresses: &[Address]);
 
     /// The current answer for an address that was asked for. `last` means that the caller will not ask again.
-    fn answer(&mut self, id: &FileId, address: Address, last: bool) -> Answer;
+    fn answer(&mut self, id: &FileId, address: Address, last: bool) -> SymbolAnswer;
 
     /// Number of failed downloads of debug files since the last call.
     fn failed_downloads(&mut self) -> u64 {

@@ -9,14 +9,14 @@ use profbridge_model::{Profiles, Telemetry};
 use crate::answers;
 use crate::background::Background;
 use crate::config::Settings;
-use crate::names::Names;
+use crate::names::NameSource;
 use crate::queries::{Queries, Query};
 
 /// How often a waiting batch is checked.
 const POLL_NANO: u64 = 20_000_000;
 
 /// A waiting batch.
-struct Waiting {
+struct WaitingBatch {
     profiles: Profiles,
     queries: Queries,
     /// Queries before this index have final answers.
@@ -29,8 +29,8 @@ struct Waiting {
 pub struct Symbolize {
     timeout: u64,
     max_bytes: u64,
-    names: Box<dyn Names>,
-    waiting: VecDeque<Waiting>,
+    names: Box<dyn NameSource>,
+    waiting: VecDeque<WaitingBatch>,
     next_poll: u64,
     held: Held,
 }
@@ -42,7 +42,7 @@ impl Symbolize {
     }
 
     /// A processor with the given source of names.
-    pub fn with_names(settings: &Settings, names: Box<dyn Names>) -> Self {
+    pub fn with_names(settings: &Settings, names: Box<dyn NameSource>) -> Self {
         Self {
             timeout: settings.timeout,
             max_bytes: settings.max_bytes,
@@ -63,10 +63,11 @@ impl Symbolize {
     fn take(&mut self, profiles: Profiles, now: Now, out: &mut Outbox) {
         let queries = Queries::of(&profiles, &*self.names);
         self.ask(&queries);
-        let bytes =
-            profiles.size_bytes() + size_of::<Waiting>() as u64 + (queries.queries.len() * size_of::<Query>()) as u64;
+        let bytes = profiles.size_bytes()
+            + size_of::<WaitingBatch>() as u64
+            + (queries.queries.len() * size_of::<Query>()) as u64;
         let deadline = now.monotonic_nano.saturating_add(self.timeout);
-        let mut new = Waiting { profiles, queries, answered: 0, deadline, bytes };
+        let mut new = WaitingBatch { profiles, queries, answered: 0, deadline, bytes };
         let ready = self.timeout == 0 || new.is_answered(&mut *self.names);
         if ready && !self.waiting.iter().any(|earlier| earlier.profiles.peer == new.profiles.peer) {
             return self.send(new, out);
@@ -108,14 +109,14 @@ impl Symbolize {
         !self.waiting.is_empty()
     }
 
-    fn remove(&mut self, at: usize) -> Option<Waiting> {
+    fn remove(&mut self, at: usize) -> Option<WaitingBatch> {
         let waiting = self.waiting.remove(at)?;
         self.held.bytes -= waiting.bytes;
         self.held.quantities.observations -= waiting.profiles.observations();
         Some(waiting)
     }
 
-    fn send(&mut self, waiting: Waiting, out: &mut Outbox) {
+    fn send(&mut self, waiting: WaitingBatch, out: &mut Outbox) {
         let named = answers::write(waiting.profiles, &waiting.queries, &mut *self.names, out);
         out.send(named);
     }
@@ -183,9 +184,9 @@ impl Processor for Symbolize {
     }
 }
 
-impl Waiting {
+impl WaitingBatch {
     /// Whether all addresses have final answers. Only checks those that had none at the last call.
-    fn is_answered(&mut self, names: &mut dyn Names) -> bool {
+    fn is_answered(&mut self, names: &mut dyn NameSource) -> bool {
         while let Some(query) = self.queries.queries.get(self.answered) {
             if names.answer(&self.queries.files[query.file as usize].id, query.address, false).is_late() {
                 return false;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use profbridge_model::dictionary::{Attribute, Dictionary, Value};
 use profbridge_model::{AttributeSetId, LocationId, Mapping, MappingId, Profiles};
 
-use crate::names::{Address, FileId, MappedFile, Names, Process};
+use crate::names::{Address, FileId, MappedFile, MappingProcess, NameSource};
 
 /// How many processes are searched for one file. All of them map the same file, so one is usually enough.
 const MAX_PROCESSES: usize = 4;
@@ -31,9 +31,9 @@ pub(crate) struct Queries {
 
 impl Queries {
     /// Collects the queries of a batch.
-    pub(crate) fn of(profiles: &Profiles, names: &dyn Names) -> Self {
+    pub(crate) fn of(profiles: &Profiles, names: &dyn NameSource) -> Self {
         let dictionary = &**profiles.dictionary();
-        let mut files = Files::new(dictionary);
+        let mut files = FileQueries::new(dictionary);
         let mut machine_code = HashMap::new();
         let mut found = Self::default();
         for (index, location) in dictionary.tables().locations.iter().enumerate().skip(1) {
@@ -82,14 +82,14 @@ fn address_in(mapping: &Mapping, address: u64) -> Option<Address> {
 }
 
 /// The files of a batch. Mappings of the same file share one entry.
-struct Files<'a> {
+struct FileQueries<'a> {
     dictionary: &'a Dictionary,
     by_mapping: HashMap<MappingId, Option<u32>>,
     by_id: HashMap<FileId, u32>,
     found: Vec<MappedFile>,
 }
 
-impl<'a> Files<'a> {
+impl<'a> FileQueries<'a> {
     fn new(dictionary: &'a Dictionary) -> Self {
         Self { dictionary, by_mapping: HashMap::new(), by_id: HashMap::new(), found: Vec::new() }
     }
@@ -103,7 +103,7 @@ impl<'a> Files<'a> {
             Some(Value::String(id)) => hexadecimal(self.dictionary.string(*id), digits),
             _ => None,
         };
-        // 2 to 64 bytes, as in `profbridge_symbolizer::Key`, and 16 bytes.
+        // 2 to 64 bytes, as in `profbridge_symbolizer::ObjectKey`, and 16 bytes.
         let id = text("process.executable.build_id.gnu", 4..=128)
             .map(FileId::Gnu)
             .or_else(|| text("process.executable.build_id.htlhash", 32..=32).map(FileId::Htlhash));
@@ -130,14 +130,14 @@ fn hexadecimal(text: &str, digits: std::ops::RangeInclusive<usize>) -> Option<Ar
 }
 
 /// A process and its index.
-type Numbered = (u32, Process);
+type Numbered = (u32, MappingProcess);
 
 /// Finds the processes that map a file: those with a sample in it.
 struct ProcessSearch<'a> {
     profiles: &'a Profiles,
     /// Index of the file for each mapping of interest.
     wanted: HashMap<MappingId, u32>,
-    processes: HashMap<Process, u32>,
+    processes: HashMap<MappingProcess, u32>,
     /// Caches the process for a resource and the attributes of its samples.
     by_attributes: HashMap<(usize, Option<AttributeSetId>), Option<Numbered>>,
     /// How many files still need a process.
@@ -190,7 +190,7 @@ impl<'a> ProcessSearch<'a> {
         let Self { profiles, processes, by_attributes, .. } = self;
         let found = by_attributes.entry((resource, set)).or_insert_with(|| {
             let dictionary = &**profiles.dictionary();
-            let mut process = Process { peer: profiles.peer.clone(), ..Process::default() };
+            let mut process = MappingProcess { peer: profiles.peer.clone(), ..MappingProcess::default() };
             for attribute in &profiles.resources()[resource].resource.attributes {
                 read_attribute(&mut process, dictionary, attribute);
             }
@@ -207,7 +207,7 @@ impl<'a> ProcessSearch<'a> {
     }
 }
 
-fn read_attribute(process: &mut Process, dictionary: &Dictionary, attribute: &Attribute) {
+fn read_attribute(process: &mut MappingProcess, dictionary: &Dictionary, attribute: &Attribute) {
     let text = || match attribute.value {
         Value::String(id) => Some(dictionary.string(id)).filter(|text| !text.is_empty()),
         _ => None,

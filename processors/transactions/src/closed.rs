@@ -63,7 +63,7 @@ impl ClosedTransactions {
 
     /// Removes as many transactions as fit into a batch. `None` if there are none, or if they form no valid batch.
     pub(crate) fn batch(&mut self, origins: &mut Origins, out: &mut Outbox) -> Option<Spans> {
-        let mut batch = Batch::default();
+        let mut batch = OutputBatch::default();
         let mut last = None;
         while let Some(&resource) = self.order.front() {
             // A second large resource starts a batch of its own.
@@ -97,7 +97,7 @@ impl ClosedTransactions {
 
 /// A batch that is being built.
 #[derive(Debug, Default)]
-struct Batch {
+struct OutputBatch {
     assembly: Assembly,
     /// Index of the next transaction.
     number: u32,
@@ -105,7 +105,7 @@ struct Batch {
     taken: usize,
 }
 
-impl Batch {
+impl OutputBatch {
     /// Appends a transaction, and releases its origins.
     fn add(&mut self, mut tree: Tree, origins: &mut Origins, out: &mut Outbox) {
         tree.sort();

@@ -1,14 +1,14 @@
 //! Accepts spans, closes transactions that are due, and sends them.
 
 use profbridge_engine::component::{Held, Now, Outbox, Processor};
-use profbridge_model::spans::origins::Intake;
+use profbridge_model::spans::origins::OriginIntake;
 use profbridge_model::spans::{Origin, Origins};
 use profbridge_model::{Quantities, Reason, Span, SpanForm, Spans, Telemetry};
 
 use crate::closed::ClosedTransactions;
 use crate::config::Settings;
 use crate::sent::SentSpans;
-use crate::trees::{AddResult, Deadlines, NewSpan, Top, Tree, Trees};
+use crate::trees::{AddResult, Deadlines, NewSpan, Tree, TreeTop, Trees};
 use crate::{CLOSED_EARLY, EQUAL_IDS, LATE, WITHOUT_ROOT};
 
 /// How many spans, and how many bytes of them, one step accepts.
@@ -40,7 +40,7 @@ struct PendingRequest {
     spans: Spans,
     /// Index of the next span.
     next: usize,
-    intake: Intake,
+    intake: OriginIntake,
 }
 
 impl PendingRequest {
@@ -66,7 +66,7 @@ impl Transactions {
 
     /// Prepares to accept the spans of a request.
     fn begin(&mut self, spans: Spans) {
-        self.pending = Some(Box::new(PendingRequest { spans, next: 0, intake: Intake::default() }));
+        self.pending = Some(Box::new(PendingRequest { spans, next: 0, intake: OriginIntake::default() }));
     }
 
     /// Buffers the spans of a request, or the first of them.
@@ -149,9 +149,9 @@ impl Transactions {
     fn close(&mut self, tree: u32, out: &mut Outbox) {
         let Some(tree) = self.trees.close(tree) else { return };
         match tree.top {
-            Top::Root => {}
-            Top::Missing { has_left: true, .. } => out.note(LATE, 1),
-            Top::Missing { has_left: false, .. } | Top::Circle => out.note(WITHOUT_ROOT, 1),
+            TreeTop::Root => {}
+            TreeTop::Missing { has_left: true, .. } => out.note(LATE, 1),
+            TreeTop::Missing { has_left: false, .. } | TreeTop::Circle => out.note(WITHOUT_ROOT, 1),
         }
         let resource = self.origins.resource_hash(tree.resource);
         for span in &tree.spans {

@@ -40,8 +40,8 @@ impl SentSpans {
 
     /// Whether a span with this identity and equal content was sent. `scope` is a hash of its scope.
     pub(crate) fn has_equal(&self, name: SpanIdentity, scope: u64, bytes: &[u8]) -> bool {
-        let said = (!self.known.is_empty()).then(|| self.known.get(&self.state.hash_one(name))).flatten();
-        said.is_some_and(|said| *said == self.state.hash_one((scope, bytes)))
+        let content = (!self.known.is_empty()).then(|| self.known.get(&self.state.hash_one(name))).flatten();
+        content.is_some_and(|known| *known == self.state.hash_one((scope, bytes)))
     }
 
     /// Remembers a span.

@@ -13,8 +13,8 @@ use hashbrown::{DefaultHashBuilder, HashTable};
 use profbridge_model::spans::Segment;
 use profbridge_model::{Span, SpanId, TraceId};
 
-use self::queue::{Queue, WaitKind};
-pub(crate) use self::tree::{Top, Tree};
+use self::queue::{DeadlineQueue, WaitKind};
+pub(crate) use self::tree::{Tree, TreeTop};
 use crate::sent::SentSpans;
 
 /// The index of a parent that has not arrived.
@@ -26,9 +26,9 @@ pub(crate) struct Trees {
     slots: Vec<Option<Box<Tree>>>,
     free: Vec<u32>,
     state: DefaultHashBuilder,
-    places: HashTable<Place>,
-    soon: Queue,
-    later: Queue,
+    places: HashTable<SpanPlace>,
+    soon: DeadlineQueue,
+    later: DeadlineQueue,
     spans: u64,
     /// Heap size of the trees themselves, in bytes.
     bytes: usize,
@@ -36,7 +36,7 @@ pub(crate) struct Trees {
 
 /// The location of a span: its tree, and its index there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct SpanPlace {
     /// Hash of the span's key. It avoids visiting trees when the table compares entries or grows.
     hash: u32,
     tree: u32,
@@ -45,7 +45,7 @@ struct Place {
 
 /// Identifies a span.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-struct Key {
+struct SpanKey {
     resource: u32,
     trace_id: TraceId,
     span_id: SpanId,
@@ -104,7 +104,7 @@ impl Trees {
     pub(crate) fn size(&self) -> usize {
         let slots = self.slots.capacity() * size_of::<Option<Box<Tree>>>() + self.free.capacity() * size_of::<u32>();
         // At least 7 of 16 slots of a table are in use, until it is shrunk.
-        self.bytes + slots + self.places.len() * (size_of::<Place>() + 1) * 16 / 7
+        self.bytes + slots + self.places.len() * (size_of::<SpanPlace>() + 1) * 16 / 7
     }
 
     /// An open tree.
@@ -131,7 +131,7 @@ impl Trees {
     /// Adds a span.
     pub(crate) fn add(&mut self, new: NewSpan<'_>, deadlines: Deadlines, sent: &SentSpans) -> AddResult {
         let NewSpan { mut span, bytes, resource, resource_hash, scope_hash } = new;
-        let key = Key { resource, trace_id: span.trace_id, span_id: span.span_id };
+        let key = SpanKey { resource, trace_id: span.trace_id, span_id: span.span_id };
         let own = self.find(key);
         let is_root = span.is_local_root();
         span.segment = is_root.then_some(Segment { number: 0, is_root: true });
@@ -146,7 +146,7 @@ impl Trees {
         // A span that names itself as parent is its own ancestor.
         let above = match parent {
             Some(parent) if parent == span.span_id => None,
-            Some(parent) => self.find(Key { span_id: parent, ..key }),
+            Some(parent) => self.find(SpanKey { span_id: parent, ..key }),
             None => None,
         };
         let tree = match (own, above) {
@@ -163,14 +163,14 @@ impl Trees {
         }
         match (parent, above) {
             (None, _) => {
-                self.set_top(tree, Top::Root);
+                self.set_top(tree, TreeTop::Root);
                 self.wait(tree, WaitKind::Soon, deadlines.soon);
             }
             (Some(parent), None) if parent == span_id => self.set_circle(tree, own.is_none(), deadlines),
             (Some(parent), None) => {
                 let has_left = sent.has((resource_hash, key.trace_id, parent));
-                self.set_top(tree, Top::Missing { parent, has_left });
-                self.add_place(Key { span_id: parent, ..key }, tree, MISSING);
+                self.set_top(tree, TreeTop::Missing { parent, has_left });
+                self.add_place(SpanKey { span_id: parent, ..key }, tree, MISSING);
                 let waits_soon = own.is_some() && self.get(tree).is_some_and(|tree| tree.links.queue == WaitKind::Soon);
                 if has_left && !waits_soon {
                     self.wait(tree, WaitKind::Soon, deadlines.soon);
@@ -201,7 +201,7 @@ impl Trees {
     }
 
     /// Adds a span with a known id to the tree of the first span with that id, whatever its parent is.
-    fn add_again(&mut self, place: Place, span: Span, bytes: &[u8]) -> AddResult {
+    fn add_again(&mut self, place: SpanPlace, span: Span, bytes: &[u8]) -> AddResult {
         let first = self.get(place.tree).and_then(|tree| tree.spans.get(place.at as usize));
         if first.is_some_and(|first| first.scope == span.scope && *first.bytes == *bytes) {
             return AddResult::Resent;
@@ -211,7 +211,7 @@ impl Trees {
         AddResult::WithEqualId(place.tree)
     }
 
-    fn set_top(&mut self, tree: u32, top: Top) {
+    fn set_top(&mut self, tree: u32, top: TreeTop) {
         if let Some(tree) = self.slots.get_mut(tree as usize).and_then(Option::as_deref_mut) {
             tree.top = top;
         }
@@ -219,7 +219,7 @@ impl Trees {
 
     /// Marks a tree that has a cycle: no parent is missing, and there is no root.
     fn set_circle(&mut self, tree: u32, is_new: bool, deadlines: Deadlines) {
-        self.set_top(tree, Top::Circle);
+        self.set_top(tree, TreeTop::Circle);
         if is_new {
             self.wait(tree, WaitKind::Later, deadlines.later);
         }
@@ -253,11 +253,11 @@ impl Trees {
         let base = self.get(kept).map_or(0, |tree| tree.spans.len()) as u32;
         for (at, held) in moved.spans.iter().enumerate() {
             let (hash, at) = (self.hash(moved.key(held.span_id)), at as u32);
-            self.move_place(Place { hash, tree: gone, at }, kept, base + at);
+            self.move_place(SpanPlace { hash, tree: gone, at }, kept, base + at);
         }
         if let (true, Some(missing)) = (gone == upper, moved.missing()) {
             let hash = self.hash(moved.key(missing));
-            self.move_place(Place { hash, tree: gone, at: MISSING }, kept, MISSING);
+            self.move_place(SpanPlace { hash, tree: gone, at: MISSING }, kept, MISSING);
         }
         self.change(kept, |tree| {
             tree.append(moved);
@@ -330,17 +330,17 @@ impl Trees {
         }
     }
 
-    fn hash(&self, key: Key) -> u32 {
+    fn hash(&self, key: SpanKey) -> u32 {
         self.state.hash_one(key) as u32
     }
 
-    fn find(&self, key: Key) -> Option<Place> {
+    fn find(&self, key: SpanKey) -> Option<SpanPlace> {
         let hash = self.hash(key);
-        let is_it = |place: &Place| place.hash == hash && self.key_at(place) == Some(key);
+        let is_it = |place: &SpanPlace| place.hash == hash && self.key_at(place) == Some(key);
         self.places.find(spread(hash), is_it).copied()
     }
 
-    fn key_at(&self, place: &Place) -> Option<Key> {
+    fn key_at(&self, place: &SpanPlace) -> Option<SpanKey> {
         let tree = self.get(place.tree)?;
         let span_id = match place.at {
             MISSING => tree.missing()?,
@@ -349,21 +349,21 @@ impl Trees {
         Some(tree.key(span_id))
     }
 
-    fn add_place(&mut self, key: Key, tree: u32, at: u32) {
+    fn add_place(&mut self, key: SpanKey, tree: u32, at: u32) {
         let hash = self.hash(key);
-        self.places.insert_unique(spread(hash), Place { hash, tree, at }, |place| spread(place.hash));
+        self.places.insert_unique(spread(hash), SpanPlace { hash, tree, at }, |place| spread(place.hash));
     }
 
     /// Not found if another span with the same id is registered.
-    fn move_place(&mut self, old: Place, tree: u32, at: u32) {
+    fn move_place(&mut self, old: SpanPlace, tree: u32, at: u32) {
         if let Some(place) = self.places.find_mut(spread(old.hash), |place| *place == old) {
             (place.tree, place.at) = (tree, at);
         }
     }
 
-    fn remove_place(&mut self, key: Key, tree: u32, at: u32) {
+    fn remove_place(&mut self, key: SpanKey, tree: u32, at: u32) {
         let hash = self.hash(key);
-        if let Ok(entry) = self.places.find_entry(spread(hash), |place| *place == Place { hash, tree, at }) {
+        if let Ok(entry) = self.places.find_entry(spread(hash), |place| *place == SpanPlace { hash, tree, at }) {
             entry.remove();
         }
     }
@@ -375,7 +375,7 @@ fn spread(hash: u32) -> u64 {
 }
 
 impl Tree {
-    fn key(&self, span_id: SpanId) -> Key {
-        Key { resource: self.resource, trace_id: self.trace_id, span_id }
+    fn key(&self, span_id: SpanId) -> SpanKey {
+        SpanKey { resource: self.resource, trace_id: self.trace_id, span_id }
     }
 }

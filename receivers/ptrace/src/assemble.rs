@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use profbridge_model::builder::Any;
 use profbridge_model::dictionary::Invalid;
-use profbridge_model::thread::{STATE, State};
+use profbridge_model::thread::{STATE, ThreadState};
 use profbridge_model::{AttributeSetId, Builder, LinkId, Profile, Profiles, StackId};
 use profbridge_sampler::message::{self, Batch, Context, Mapping, Mode, Sample, Stack, Thread, Trust};
 use profbridge_symbolizer::{Frame, Symbols};
@@ -296,11 +296,11 @@ impl Rows {
 
 /// The state of a thread during a sample. In wall mode it is either running or waiting; in cpu mode it was running,
 /// even if it was found blocked afterwards, and the profile's type expresses that.
-fn state_of(mode: Mode, blocked: bool) -> Option<State> {
+fn state_of(mode: Mode, blocked: bool) -> Option<ThreadState> {
     match mode {
         Mode::Cpu => None,
-        Mode::Wall if blocked => Some(State::Waiting),
-        Mode::Wall => Some(State::Running),
+        Mode::Wall if blocked => Some(ThreadState::Waiting),
+        Mode::Wall => Some(ThreadState::Running),
     }
 }
 
@@ -308,7 +308,7 @@ fn attributes_of(
     builder: &mut Builder,
     thread: &Thread,
     trust: Trust,
-    state: Option<State>,
+    state: Option<ThreadState>,
     worked: Option<&Context>,
     keys: &[String],
 ) -> Option<AttributeSetId> {

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 
 use profbridge_sampler::message::{Batch, Location};
 use profbridge_symbolizer::{
-    Answer, FileIdentity, Key, MAX_MOMENTS, Object, ObjectId, Source, Symbolizer, Symbols, Unknown, perf_map_place,
+    FileIdentity, MAX_MOMENTS, Object, ObjectId, ObjectKey, ObjectSource, SymbolAnswer, Symbolizer, Symbols, Unknown,
+    perf_map_place,
 };
 
 use self::kept::{KEPT, Kept};
@@ -125,8 +126,8 @@ impl ProcessNames {
             let answer = self.symbolizer.answer(object, self.place(location));
             late |= answer.is_late();
             match answer {
-                Answer::Unknown(Unknown::NotAsked | Unknown::Refused) => again.push(location),
-                Answer::Unknown(Unknown::NoFile) => {
+                SymbolAnswer::Unknown(Unknown::NotAsked | Unknown::Refused) => again.push(location),
+                SymbolAnswer::Unknown(Unknown::NoFile) => {
                     if self.source(location.mapping()).is_some_and(SymbolSource::is_retried) {
                         again.push(location);
                     }
@@ -162,7 +163,7 @@ impl ProcessNames {
             let known = self.source(mapping).and_then(|source| source.object);
             // The symbolizer may have closed the perf map, and would then not read later additions.
             let Some(object) = known.filter(|_| mapping.is_some()).or_else(|| self.register(mapping)) else { continue };
-            let is = |object, address, why| self.symbolizer.answer(object, address) == Answer::Unknown(why);
+            let is = |object, address, why| self.symbolizer.answer(object, address) == SymbolAnswer::Unknown(why);
             let is_missing = |&address: &u64| is(object, address, Unknown::NoFile);
             let was_missing = addresses.iter().any(is_missing);
             if self.symbolizer.ask(object, &addresses) == 0 && is(object, addresses[0], Unknown::NotAsked) {
@@ -198,10 +199,11 @@ impl ProcessNames {
             }
             Origin::File { identity, file, path } => {
                 let open = file.take().and_then(|file| Arc::try_unwrap(file).or_else(|shared| shared.try_clone()).ok());
-                let in_root =
-                    || Some(Source::InRoot { root: Arc::clone(root.as_ref()?), path: PathBuf::from(path.as_str()) });
-                open.map(Source::File).or_else(in_root).map(|source| {
-                    let key = Key::File(*identity);
+                let in_root = || {
+                    Some(ObjectSource::InRoot { root: Arc::clone(root.as_ref()?), path: PathBuf::from(path.as_str()) })
+                };
+                open.map(ObjectSource::File).or_else(in_root).map(|source| {
+                    let key = ObjectKey::File(*identity);
                     symbolizer.object(Object { key, source, root: root.clone(), path: path.clone() })
                 })
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use std::{array, collections::HashMap};
 
 use profbridge_sampler::message::{Location, Settings};
-use profbridge_symbolizer::{FileIdentity, Key, Object, ObjectId, Source, Symbolizer};
+use profbridge_symbolizer::{FileIdentity, Object, ObjectId, ObjectKey, ObjectSource, Symbolizer};
 
 use super::Options;
 use super::peers::works;
@@ -121,8 +121,8 @@ fn native_functions(session: &Session) -> Result<HashMap<&[Location], &'static s
     for mapping in &session.mappings {
         let Some(file) = &mapping.file else { continue };
         let file = file.try_clone()?;
-        let key = Key::File(FileIdentity::of(&file)?);
-        let object = Object { key, source: Source::File(file), root: None::<Arc<_>>, path: mapping.path.clone() };
+        let key = ObjectKey::File(FileIdentity::of(&file)?);
+        let object = Object { key, source: ObjectSource::File(file), root: None::<Arc<_>>, path: mapping.path.clone() };
         objects.insert(mapping.index, symbolizer.object(object));
     }
     let object = |location: &Location| objects.get(&location.mapping()?).copied();

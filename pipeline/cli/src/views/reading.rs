@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use profbridge_model::meaning::Mode;
-use profbridge_model::thread::{self, Thread as Identity};
+use profbridge_model::thread::{self, SampleThread as Identity};
 use profbridge_model::{AttributeSetId, Losses, Profile, Profiles, Reason, Resource, Sample};
 use profbridge_wire::folded::choice::{NotShown, Shown, ShownType, shown};
 use profbridge_wire::folded::{self, CalledBy};
@@ -26,11 +26,11 @@ pub(crate) enum State {
     Type(u32),
 }
 
-impl From<thread::State> for State {
-    fn from(state: thread::State) -> Self {
+impl From<thread::ThreadState> for State {
+    fn from(state: thread::ThreadState) -> Self {
         match state {
-            thread::State::Running => Self::Running,
-            thread::State::Waiting => Self::Waiting,
+            thread::ThreadState::Running => Self::Running,
+            thread::ThreadState::Waiting => Self::Waiting,
         }
     }
 }
@@ -239,7 +239,7 @@ impl Reading {
         for sample in batch.samples(profile) {
             // A sample without thread attributes belongs to the thread of its profile.
             let (thread, told) = *threads.entry((sample.attributes, profile.attributes)).or_insert_with(|| {
-                let told = thread::State::of(batch.dictionary(), sample.attributes);
+                let told = thread::ThreadState::of(batch.dictionary(), sample.attributes);
                 (self.thread(batch, &place, sample.attributes), told)
             });
             let state = told.filter(|_| of_profile == State::Wall).map_or(of_profile, State::from);
@@ -290,7 +290,7 @@ type Attributes = (Option<AttributeSetId>, Option<AttributeSetId>);
 
 /// What a sample's attributes say: number of the thread (`None` if there are too many), and state of the thread, if
 /// given.
-type ThreadAndState = (Option<u32>, Option<thread::State>);
+type ThreadAndState = (Option<u32>, Option<thread::ThreadState>);
 
 /// A profile in a batch.
 #[derive(Clone, Copy)]

@@ -2,7 +2,7 @@
 
 use std::time;
 
-use profbridge_identity::{Kind, MAX_WINDOW, Rules};
+use profbridge_identity::{IdentityKind, MAX_WINDOW, Rules};
 use serde::Deserialize;
 
 use crate::config::{Duration, Problem, Section};
@@ -19,7 +19,7 @@ pub(super) struct Identity {
     attributes: Vec<Attributes>,
 }
 
-/// A set of attributes, see [`Kind`].
+/// A set of attributes, see [`IdentityKind`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Attributes {
@@ -70,9 +70,9 @@ impl Identity {
     /// The rules, once the section was checked.
     pub(super) fn rules(self) -> Rules {
         let kinds = self.attributes.iter().map(|attributes| match attributes {
-            Attributes::Container => Kind::Container,
-            Attributes::Host => Kind::Host,
-            Attributes::Instance => Kind::Instance,
+            Attributes::Container => IdentityKind::Container,
+            Attributes::Host => IdentityKind::Host,
+            Attributes::Instance => IdentityKind::Instance,
         });
         Rules { window: self.window.nanos(), session: self.session.nanos(), kinds: kinds.collect() }
     }
@@ -98,7 +98,8 @@ mod tests {
         let all = "window: 60s, session: 0s, attributes: [container, host, instance]";
         assert_eq!(rules(all), Ok(Rules::default()));
         assert_eq!(rules(""), Ok(Rules::default()));
-        let other = Rules { window: 0, session: 3600 * 1_000_000_000, kinds: vec![Kind::Instance, Kind::Host] };
+        let other =
+            Rules { window: 0, session: 3600 * 1_000_000_000, kinds: vec![IdentityKind::Instance, IdentityKind::Host] };
         assert_eq!(rules("window: 0s, session: 1h, attributes: [instance, host]"), Ok(other));
     }
 

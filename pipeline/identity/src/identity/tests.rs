@@ -3,9 +3,9 @@ use profbridge_model::builder::Any;
 
 use super::*;
 
-const ALL: [Kind; 3] = [Kind::Container, Kind::Host, Kind::Instance];
+const ALL: [IdentityKind; 3] = [IdentityKind::Container, IdentityKind::Host, IdentityKind::Instance];
 
-fn of(attributes: &[(&str, Any<'_>)], peer: Option<&str>, kinds: &[Kind]) -> Identity {
+fn of(attributes: &[(&str, Any<'_>)], peer: Option<&str>, kinds: &[IdentityKind]) -> Identity {
     let mut builder = Builder::new();
     builder.resource(attributes);
     let batch = builder.finish().unwrap();
@@ -130,8 +130,8 @@ fn weak_ones_are_never_merged() {
 fn tuples_can_be_chosen() {
     let attributes = [("container.id", "c".into()), ("host.id", "h".into()), ("process.pid", 7.into())];
     let host = strong(&[("host.id", "h".into()), ("process.pid", 7.into())]);
-    assert_eq!(of(&attributes, None, &[Kind::Host, Kind::Container]).hash, host);
-    assert_eq!(of(&attributes, None, &[Kind::Instance]).strength, IdentityStrength::Weak);
+    assert_eq!(of(&attributes, None, &[IdentityKind::Host, IdentityKind::Container]).hash, host);
+    assert_eq!(of(&attributes, None, &[IdentityKind::Instance]).strength, IdentityStrength::Weak);
 }
 
 /// Guarantees: the encoding does not change: these ids are stored in Sentry, and another version of profbridge running

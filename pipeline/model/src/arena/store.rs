@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::source::{Data, Source};
+use super::source::{SourceData, TableSource};
 use super::transfer::TableWriter;
 use super::{Full, GROWTH};
 use crate::buffer::{Buffer, ByteRange};
@@ -14,9 +14,9 @@ use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, Map
 /// Appending only checks that the bytes stay addressable by a [`ByteRange`]. Every table element needs at least one
 /// byte of memory, so no table outgrows its 32-bit ids before a memory limit is reached.
 #[derive(Debug)]
-pub(crate) struct Store {
+pub(crate) struct TableStore {
     pub(crate) data: Vec<u8>,
-    /// The columns. Their own buffer is empty until [`Store::into_tables`] gives them `data`.
+    /// The columns. Their own buffer is empty until [`TableStore::into_tables`] gives them `data`.
     pub(crate) tables: Tables,
     /// The heap memory of nested attribute values, in bytes.
     nested: usize,
@@ -35,7 +35,7 @@ pub(crate) fn make_room<T>(column: &mut Vec<T>, more: usize) {
     }
 }
 
-impl Default for Store {
+impl Default for TableStore {
     fn default() -> Self {
         Self { data: Vec::new(), tables: Tables::empty(), nested: 0 }
     }
@@ -57,7 +57,7 @@ fn index(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)
 }
 
-impl Store {
+impl TableStore {
     /// Appends bytes.
     pub(crate) fn put(&mut self, bytes: &[u8]) -> Result<ByteRange, Full> {
         let (Ok(start), Ok(len)) = (u32::try_from(self.data.len()), u32::try_from(bytes.len())) else {
@@ -96,8 +96,8 @@ impl Store {
     }
 
     /// The tables, for reading.
-    pub(crate) fn source(&self) -> Source<'_> {
-        Source { data: Data::Bytes(&self.data), tables: &self.tables }
+    pub(crate) fn source(&self) -> TableSource<'_> {
+        TableSource { data: SourceData::Bytes(&self.data), tables: &self.tables }
     }
 
     /// Converts it into the tables of a dictionary without copying.
@@ -108,7 +108,7 @@ impl Store {
 }
 
 /// Appends without looking for an equal element.
-impl TableWriter for Store {
+impl TableWriter for TableStore {
     fn put_string(&mut self, bytes: &[u8]) -> Result<Option<StringId>, Full> {
         let span = self.put(bytes)?;
         push(&mut self.tables.strings, span);

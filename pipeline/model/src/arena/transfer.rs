@@ -5,7 +5,7 @@
 //! copying from another dictionary depends on the elements requested, not on the dictionary's size.
 
 use super::Full;
-use super::source::Source;
+use super::source::TableSource;
 use crate::buffer::ByteRange;
 use crate::dictionary::{Attribute, Function, Line, Link, Location, Mapping, Value};
 use crate::id::{AttributeId, AttributeSetId, FunctionId, LinkId, LocationId, MapIds, MappingId, StackId, StringId};
@@ -84,7 +84,7 @@ pub struct Transfer {
 /// Maps the ids inside an element, such as a profile, by copying what they refer to.
 pub(crate) struct Carry<'a, 'b, W> {
     pub(crate) transfer: &'a mut Transfer,
-    pub(crate) from: &'a Source<'b>,
+    pub(crate) from: &'a TableSource<'b>,
     pub(crate) to: &'a mut W,
 }
 
@@ -156,7 +156,7 @@ impl Transfer {
     /// Like all of these methods: the writer is full. Elements copied before stay in the writer.
     pub fn string<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         id: Option<StringId>,
     ) -> Result<Option<StringId>, Full> {
@@ -170,7 +170,7 @@ impl Transfer {
     /// See [`Transfer::string`].
     pub fn mapping<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         id: Option<MappingId>,
     ) -> Result<Option<MappingId>, Full> {
@@ -187,7 +187,7 @@ impl Transfer {
     /// See [`Transfer::string`].
     pub fn function<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         id: Option<FunctionId>,
     ) -> Result<Option<FunctionId>, Full> {
@@ -204,7 +204,7 @@ impl Transfer {
     /// See [`Transfer::string`].
     pub fn location<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         id: Option<LocationId>,
     ) -> Result<Option<LocationId>, Full> {
@@ -227,7 +227,7 @@ impl Transfer {
     /// See [`Transfer::string`].
     pub fn link<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         id: Option<LinkId>,
     ) -> Result<Option<LinkId>, Full> {
@@ -257,7 +257,7 @@ impl Transfer {
     /// See [`Transfer::string`].
     pub fn attribute<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         id: Option<AttributeId>,
     ) -> Result<Option<AttributeId>, Full> {
@@ -274,7 +274,7 @@ impl Transfer {
     /// See [`Transfer::string`].
     pub fn attribute_set<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         id: Option<AttributeSetId>,
     ) -> Result<Option<AttributeSetId>, Full> {
@@ -291,7 +291,7 @@ impl Transfer {
     /// See [`Transfer::string`].
     pub fn some_attributes<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         items: impl Iterator<Item = Option<AttributeId>>,
     ) -> Result<Option<AttributeSetId>, Full> {
@@ -313,7 +313,7 @@ impl Transfer {
     #[inline]
     pub fn stack<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         id: Option<StackId>,
     ) -> Result<Option<StackId>, Full> {
@@ -340,7 +340,7 @@ impl Transfer {
     /// See [`Transfer::string`].
     pub fn key_value<W: TableWriter>(
         &mut self,
-        from: &Source<'_>,
+        from: &TableSource<'_>,
         to: &mut W,
         attribute: &Attribute,
     ) -> Result<Attribute, Full> {
@@ -349,7 +349,7 @@ impl Transfer {
         Ok(Attribute { key, value, unit: self.string(from, to, *unit)? })
     }
 
-    fn value<W: TableWriter>(&mut self, from: &Source<'_>, to: &mut W, value: &Value) -> Result<Value, Full> {
+    fn value<W: TableWriter>(&mut self, from: &TableSource<'_>, to: &mut W, value: &Value) -> Result<Value, Full> {
         Ok(match value {
             Value::Empty => Value::Empty,
             Value::String(id) => Value::String(self.string(from, to, *id)?),

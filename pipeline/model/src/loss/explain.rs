@@ -135,20 +135,18 @@ mod tests {
     use super::*;
     use crate::Quantities;
 
-    /// Guarantees: the report of unroutable items alone names both possible reasons.
+    /// Guarantees: the report of unroutable items alone names both possible reasons, and that of resent spans does not
+    /// mention a key that applies to profiles.
     #[test]
-    fn unroutable_items() {
-        let loss = |quantities| Loss { reason: Reason::Unroutable, quantities };
-        assert!(loss(Quantities::items(1)).explanation().contains("forwards envelopes"));
-        assert_eq!(loss(Quantities::observations(1)).explanation(), Reason::Unroutable.explanation());
-    }
-
-    /// Guarantees: the report of resent spans does not mention a key that applies to profiles.
-    #[test]
-    fn resent_spans() {
-        let loss = |quantities| Loss { reason: Reason::Resent, quantities };
-        assert!(loss(Quantities::spans(1)).explanation().contains("equal span"));
-        assert_eq!(loss(Quantities::observations(1)).explanation(), Reason::Resent.explanation());
+    fn explanations_of_a_unit() {
+        for (reason, quantities, text) in [
+            (Reason::Unroutable, Quantities::items(1), "forwards envelopes"),
+            (Reason::Resent, Quantities::spans(1), "equal span"),
+        ] {
+            assert!(Loss { reason, quantities }.explanation().contains(text));
+            let of_profiles = Loss { reason, quantities: Quantities::observations(1) };
+            assert_eq!(of_profiles.explanation(), reason.explanation());
+        }
     }
 
     /// Guarantees: each reason has its own explanation, which does more than repeat its name.

@@ -77,22 +77,22 @@ impl Profiles {
 }
 
 /// A sample that is split.
-struct Split {
+struct SampleSplit {
     row: u32,
-    pieces: Vec<Piece>,
+    pieces: Vec<SamplePiece>,
 }
 
 /// A part of a split sample.
 #[derive(Clone, Copy)]
-struct Piece {
+struct SamplePiece {
     link: Option<LinkId>,
     timestamps: ByteRange,
     values: ByteRange,
 }
 
 /// Replaces split samples by their parts.
-fn take_apart(samples: &mut Samples, splits: &[Split]) {
-    fn column<T: Copy>(column: &mut Vec<T>, splits: &[Split], of: impl Fn(T, &Piece) -> T) {
+fn take_apart(samples: &mut Samples, splits: &[SampleSplit]) {
+    fn column<T: Copy>(column: &mut Vec<T>, splits: &[SampleSplit], of: impl Fn(T, &SamplePiece) -> T) {
         let more: usize = splits.iter().map(|split| split.pieces.len() - 1).sum();
         let mut new = Vec::with_capacity(column.len() + more);
         let mut done = 0;
@@ -122,7 +122,7 @@ fn take_apart(samples: &mut Samples, splits: &[Split]) {
 struct Linking {
     /// The links of all rows; `None` while there is no new one.
     column: Option<Vec<Option<LinkId>>>,
-    splits: Vec<Split>,
+    splits: Vec<SampleSplit>,
     /// Links to append to the link table, and the table's current length.
     links: Vec<Link>,
     before: usize,
@@ -135,13 +135,13 @@ struct Linking {
     /// The links of the current sample's observations, and the observations grouped by link, in order of first
     /// appearance.
     of_times: Vec<Option<LinkId>>,
-    groups: Vec<Group>,
+    groups: Vec<LinkGroup>,
     group_of: HashMap<Option<LinkId>, usize, FixedState>,
 }
 
 /// Observations of one sample that are linked with the same span.
 #[derive(Default)]
-struct Group {
+struct LinkGroup {
     link: Option<LinkId>,
     times: Vec<u8>,
     values: Vec<u8>,
@@ -215,7 +215,7 @@ impl Linking {
                 Some(at) => at,
                 None => *self.group_of.entry(*link).or_insert_with(|| {
                     if used == self.groups.len() {
-                        self.groups.push(Group::default());
+                        self.groups.push(LinkGroup::default());
                     }
                     let group = &mut self.groups[used];
                     group.times.clear();
@@ -238,9 +238,9 @@ impl Linking {
                 self.text.extend_from_slice(bytes);
                 if bytes.is_empty() { ByteRange::default() } else { ByteRange { start, len: bytes.len() as u32 } }
             };
-            pieces.push(Piece { link: group.link, timestamps: put(&group.times), values: put(&group.values) });
+            pieces.push(SamplePiece { link: group.link, timestamps: put(&group.times), values: put(&group.values) });
         }
-        self.splits.push(Split { row, pieces });
+        self.splits.push(SampleSplit { row, pieces });
         true
     }
 

@@ -1,7 +1,7 @@
 //! Copies the elements that profiles refer to into the arena of a [`SampleLog`](super::SampleLog).
 
 use super::{LoggedResource, LoggedScope, Series, Shape};
-use crate::arena::{Arena, Carry, Full, Source, TableWriter, Transfer};
+use crate::arena::{Arena, Carry, Full, TableSource, TableWriter, Transfer};
 use crate::dictionary::Attribute;
 use crate::id::AttributeSetId;
 use crate::profiles::{Profile, Resource, ResourceProfiles, Scope, ScopeProfiles};
@@ -11,7 +11,7 @@ use crate::varint;
 #[derive(Debug)]
 pub struct Carrier<'a> {
     /// The dictionary of the profiles.
-    pub source: &'a Source<'a>,
+    pub source: &'a TableSource<'a>,
     /// The elements copied so far.
     pub transfer: &'a mut Transfer,
     /// The arena.

@@ -6,9 +6,9 @@
 use hashbrown::{DefaultHashBuilder, HashTable};
 use std::hash::BuildHasher;
 
-use super::log::{Head, Reader};
+use super::log::{RecordHead, RecordReader};
 use super::{LoggedResource, LoggedScope, SampleLog, Series, Shape};
-use crate::arena::{Arena, Carry, Full, Source, Store, Transfer};
+use crate::arena::{Arena, Carry, Full, TableSource, TableStore, Transfer};
 use crate::buffer::ByteRange;
 use crate::builder::Assembly;
 use crate::id::{AttributeSetId, LinkId, StackId};
@@ -17,8 +17,8 @@ use crate::varint;
 
 /// A sample being assembled.
 #[derive(Debug)]
-struct Row {
-    head: Head,
+struct MergedSample {
+    head: RecordHead,
     times: u32,
     values: u32,
 }
@@ -40,7 +40,7 @@ impl SampleLog {
         let (rows, row_of_record) = self.rows();
         let series = self.order();
         let order = by_series(&rows, &series);
-        let mut store = Store::default();
+        let mut store = TableStore::default();
         let (spans, mut cursors) = places(&rows, &order, &mut store)?;
         let mut reader = self.log.reader();
         for &row in &row_of_record {
@@ -48,7 +48,8 @@ impl SampleLog {
         }
 
         transfer.begin();
-        let mut out = Output { source: arena.source(), transfer, store, assembly: Assembly::with_samples(rows.len()) };
+        let mut out =
+            BatchWriter { source: arena.source(), transfer, store, assembly: Assembly::with_samples(rows.len()) };
         let mut next = order.iter().zip(&spans).peekable();
         let mut parents = None;
         for &at in &series {
@@ -72,10 +73,10 @@ impl SampleLog {
     }
 
     /// The samples, and for each record the sample it belongs to.
-    fn rows(&self) -> (Vec<Row>, Vec<u32>) {
+    fn rows(&self) -> (Vec<MergedSample>, Vec<u32>) {
         let state = DefaultHashBuilder::default();
-        let hash = |head: &Head| {
-            let &Head { series, stack, attributes, link } = head;
+        let hash = |head: &RecordHead| {
+            let &RecordHead { series, stack, attributes, link } = head;
             let wide = |a: u32, b: u32| u64::from(a) << 32 | u64::from(b);
             let (stack, attributes) = (StackId::wire(stack), AttributeSetId::wire(attributes));
             state.hash_one((wide(series, stack), wide(attributes, LinkId::wire(link))))
@@ -83,7 +84,7 @@ impl SampleLog {
         // A window mostly has a few records per stack.
         let mut index: HashTable<u32> = HashTable::with_capacity(self.log.len() / 4);
         let mut reader = self.log.reader();
-        let mut rows: Vec<Row> = Vec::new();
+        let mut rows: Vec<MergedSample> = Vec::new();
         let mut row_of_record = Vec::with_capacity(self.log.len());
         while let Some(record) = reader.head() {
             reader.skip_timestamps(&record);
@@ -97,7 +98,7 @@ impl SampleLog {
             };
             let row = known.unwrap_or_else(|| {
                 let row = rows.len() as u32;
-                rows.push(Row { head: record.head, times: 0, values: 0 });
+                rows.push(MergedSample { head: record.head, times: 0, values: 0 });
                 if times > 0 {
                     index.insert_unique(hashed, row, |&row| hash(&rows[row as usize].head));
                 }
@@ -122,7 +123,7 @@ impl SampleLog {
 }
 
 /// The rows in the order of their series, and of first appearance in each.
-fn by_series(rows: &[Row], series: &[u32]) -> Vec<u32> {
+fn by_series(rows: &[MergedSample], series: &[u32]) -> Vec<u32> {
     let mut starts = vec![0usize; series.len()];
     rows.iter().for_each(|row| starts[row.head.series as usize] += 1);
     let mut start = 0;
@@ -142,7 +143,7 @@ fn by_series(rows: &[Row], series: &[u32]) -> Vec<u32> {
 type Places = (Vec<(ByteRange, ByteRange)>, Vec<Cursor>);
 
 /// Reserves room for the timestamps and values of all rows.
-fn places(rows: &[Row], order: &[u32], store: &mut Store) -> Result<Places, Full> {
+fn places(rows: &[MergedSample], order: &[u32], store: &mut TableStore) -> Result<Places, Full> {
     let total: u64 = rows.iter().map(|row| u64::from(row.times) * 8 + u64::from(row.values)).sum();
     store.put_zeros(total)?;
     let mut spans = Vec::with_capacity(rows.len());
@@ -160,7 +161,7 @@ fn places(rows: &[Row], order: &[u32], store: &mut Store) -> Result<Places, Full
 }
 
 /// Writes the next record of a log.
-fn write(reader: &mut Reader<'_>, data: &mut [u8], cursor: &mut Cursor) {
+fn write(reader: &mut RecordReader<'_>, data: &mut [u8], cursor: &mut Cursor) {
     let Some(record) = reader.head() else { return };
     let (places, _) = data[cursor.times..][..8 * record.count].as_chunks_mut::<8>();
     reader.timestamps(places.iter_mut());
@@ -170,14 +171,14 @@ fn write(reader: &mut Reader<'_>, data: &mut [u8], cursor: &mut Cursor) {
     cursor.values += values.len();
 }
 
-struct Output<'a> {
-    source: Source<'a>,
+struct BatchWriter<'a> {
+    source: TableSource<'a>,
     transfer: &'a mut Transfer,
-    store: Store,
+    store: TableStore,
     assembly: Assembly,
 }
 
-impl Output<'_> {
+impl BatchWriter<'_> {
     fn resource(&mut self, held: &SampleLog, at: u32) -> Result<(), Full> {
         let LoggedResource { attributes, dropped_attributes_count, schema_url, entity_refs } =
             held.resources.values()[at as usize];
@@ -227,8 +228,8 @@ impl Output<'_> {
         Ok(())
     }
 
-    fn row(&mut self, head: &Head, timestamps: ByteRange, values: ByteRange) -> Result<(), Full> {
-        let &Head { series: _, stack, attributes, link } = head;
+    fn row(&mut self, head: &RecordHead, timestamps: ByteRange, values: ByteRange) -> Result<(), Full> {
+        let &RecordHead { series: _, stack, attributes, link } = head;
         let ids = SampleIds { stack, attributes, link };
         let ids = self.transfer.sample(&self.source, &mut self.store, ids)?;
         self.assembly.row(ids, timestamps, values);

@@ -9,19 +9,19 @@ const FEW: usize = 8;
 
 /// Distinct values in order of first appearance.
 #[derive(Debug)]
-pub(crate) struct Interned<T> {
+pub(crate) struct DistinctValues<T> {
     values: Vec<T>,
     /// Empty while there are few values.
     index: HashTable<u32>,
 }
 
-impl<T> Default for Interned<T> {
+impl<T> Default for DistinctValues<T> {
     fn default() -> Self {
         Self { values: Vec::new(), index: HashTable::new() }
     }
 }
 
-impl<T: Hash + Eq> Interned<T> {
+impl<T: Hash + Eq> DistinctValues<T> {
     /// The position of a value, which is added if missing. `state` must be the same in every call.
     pub(crate) fn get_or_add(&mut self, value: T, state: &DefaultHashBuilder) -> u32 {
         let few = self.values.len() <= FEW;
@@ -69,7 +69,7 @@ mod tests {
     /// Guarantees: a value has the position of its first appearance, with few values and with many.
     #[test]
     fn positions_are_those_of_first_appearance() {
-        let (mut table, state) = (Interned::default(), DefaultHashBuilder::default());
+        let (mut table, state) = (DistinctValues::default(), DefaultHashBuilder::default());
         for round in 0..3 {
             for value in 0..100u32 {
                 assert_eq!(table.get_or_add(value * 7, &state), value, "round {round}");

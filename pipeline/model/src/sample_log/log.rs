@@ -28,7 +28,7 @@ const MANY: u64 = 15;
 
 /// The fields that the next record may share with this one.
 #[derive(Debug, Clone, Copy, Default)]
-struct State {
+struct DeltaState {
     series: u32,
     attributes: u32,
     time: u64,
@@ -36,15 +36,15 @@ struct State {
 
 /// The log. See the [module](self).
 #[derive(Debug, Default)]
-pub(crate) struct Log {
+pub(crate) struct RecordLog {
     bytes: Vec<u8>,
-    last: State,
+    last: DeltaState,
     records: u32,
 }
 
 /// The fields of a record beside its timestamps and values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct Head {
+pub(crate) struct RecordHead {
     pub(crate) series: u32,
     pub(crate) stack: Option<StackId>,
     pub(crate) attributes: Option<AttributeSetId>,
@@ -59,12 +59,12 @@ fn unzigzag(value: u64) -> u64 {
     (value >> 1) ^ (value & 1).wrapping_neg()
 }
 
-impl Log {
+impl RecordLog {
     /// Appends a record. `timestamps` are eight little-endian bytes each, `values` packed varints.
-    pub(crate) fn push(&mut self, head: Head, timestamps: &[u8], values: &[u8]) {
+    pub(crate) fn push(&mut self, head: RecordHead, timestamps: &[u8], values: &[u8]) {
         let (times, _) = timestamps.as_chunks::<8>();
         let count = times.len() as u64;
-        let Head { series, stack, attributes, link } = head;
+        let RecordHead { series, stack, attributes, link } = head;
         let (attributes, link) = (AttributeSetId::wire(attributes), LinkId::wire(link));
         let mut first = (count.min(MANY) as u8) << COUNT_SHIFT;
         first |= if series == self.last.series { 0 } else { SERIES };
@@ -103,7 +103,7 @@ impl Log {
             }
             self.bytes.extend_from_slice(values);
         }
-        self.last = State { series, attributes, time: before };
+        self.last = DeltaState { series, attributes, time: before };
         self.records += 1;
     }
 
@@ -118,28 +118,28 @@ impl Log {
     }
 
     /// Reads it from the beginning.
-    pub(crate) fn reader(&self) -> Reader<'_> {
-        Reader { rest: &self.bytes, last: State::default() }
+    pub(crate) fn reader(&self) -> RecordReader<'_> {
+        RecordReader { rest: &self.bytes, last: DeltaState::default() }
     }
 }
 
-/// Reads a log: of each record first its [`Reader::head`], then its timestamps, then its [`Reader::values`].
+/// Reads a log: of each record first its [`head`](Self::head), then its timestamps, then its [`values`](Self::values).
 #[derive(Debug, Clone)]
-pub(crate) struct Reader<'a> {
+pub(crate) struct RecordReader<'a> {
     rest: &'a [u8],
-    last: State,
+    last: DeltaState,
 }
 
 /// The part of a record before its timestamps.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Opening {
-    pub(crate) head: Head,
+    pub(crate) head: RecordHead,
     /// The number of timestamps.
     pub(crate) count: usize,
     has_values: bool,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> RecordReader<'a> {
     #[inline]
     fn varint(&mut self) -> Option<u64> {
         varint::take(&mut self.rest)
@@ -162,7 +162,7 @@ impl<'a> Reader<'a> {
         }
         let link = if first & LINK != 0 { self.varint()? as u32 } else { 0 };
         let stack = self.varint()? as u32;
-        let head = Head {
+        let head = RecordHead {
             series: self.last.series,
             stack: StackId::new(stack),
             attributes: AttributeSetId::new(self.last.attributes),
@@ -232,9 +232,9 @@ mod tests {
         packed
     }
 
-    fn push(log: &mut Log, record: &Plain) {
+    fn push(log: &mut RecordLog, record: &Plain) {
         let (series, stack, attributes, link, times, values) = record;
-        let head = Head {
+        let head = RecordHead {
             series: *series,
             stack: StackId::new(*stack),
             attributes: AttributeSetId::new(*attributes),
@@ -244,7 +244,7 @@ mod tests {
         log.push(head, &bytes, &pack(values));
     }
 
-    fn read(log: &Log) -> Vec<Plain> {
+    fn read(log: &RecordLog) -> Vec<Plain> {
         let (mut reader, mut skipping) = (log.reader(), log.reader());
         let mut all = Vec::new();
         while let Some(record) = reader.head() {
@@ -255,7 +255,7 @@ mod tests {
             let other = skipping.head().unwrap();
             skipping.skip_timestamps(&other);
             assert_eq!((other.head, other.count, skipping.values(&other)), (record.head, record.count, values));
-            let Head { series, stack, attributes, link } = record.head;
+            let RecordHead { series, stack, attributes, link } = record.head;
             all.push((
                 series,
                 StackId::wire(stack),
@@ -289,7 +289,7 @@ mod tests {
         /// Guarantees: every record is read back unchanged.
         #[test]
         fn lossless(records in prop::collection::vec(record(), 0..30)) {
-            let mut log = Log::default();
+            let mut log = RecordLog::default();
             records.iter().for_each(|record| push(&mut log, record));
             prop_assert_eq!(log.len(), records.len());
             prop_assert_eq!(read(&log), records);
@@ -300,7 +300,7 @@ mod tests {
     /// the reserve is at most a quarter of that.
     #[test]
     fn eight_bytes_for_an_observation() {
-        let mut log = Log::default();
+        let mut log = RecordLog::default();
         let mut observations = 0;
         for n in 0..40_000u64 {
             let time = |step: u64| 1_700_000_000_000_000_000 + (n % 500) * 9_900_990 + step * 990_099_000 + n * 131;

@@ -23,8 +23,8 @@ pub struct Origin(u32);
 #[derive(Debug, Default)]
 pub struct Origins {
     state: DefaultHashBuilder,
-    resources: Interned<HeldResource>,
-    scopes: Interned<HeldScope>,
+    resources: CountedValues<HeldResource>,
+    scopes: CountedValues<HeldScope>,
     /// The bytes of the encoded resources and scopes.
     contents: usize,
 }
@@ -46,7 +46,7 @@ struct HeldScope {
 /// Which resources and scopes of one batch are already held, so that each is looked up once. Its entries count as used
 /// until [`Origins::end`].
 #[derive(Debug, Default)]
-pub struct Intake {
+pub struct OriginIntake {
     resources: Vec<Option<u32>>,
     scopes: Vec<Option<Origin>>,
 }
@@ -63,7 +63,7 @@ impl Origin {
     }
 }
 
-impl Intake {
+impl OriginIntake {
     /// Memory use in bytes.
     pub fn bytes(&self) -> usize {
         self.resources.capacity() * size_of::<Option<u32>>() + self.scopes.capacity() * size_of::<Option<Origin>>()
@@ -72,7 +72,7 @@ impl Intake {
 
 impl Origins {
     /// Holds the scope at this position of a batch for one more span.
-    pub fn hold(&mut self, intake: &mut Intake, spans: &Spans, scope: u32) -> Origin {
+    pub fn hold(&mut self, intake: &mut OriginIntake, spans: &Spans, scope: u32) -> Origin {
         if intake.scopes.len() < spans.scopes().len() {
             intake.scopes.resize(spans.scopes().len(), None);
             intake.resources.resize(spans.resources().len(), None);
@@ -91,7 +91,7 @@ impl Origins {
     }
 
     /// Releases the entries of a finished batch.
-    pub fn end(&mut self, intake: Intake) {
+    pub fn end(&mut self, intake: OriginIntake) {
         for scope in intake.scopes.into_iter().flatten() {
             self.release(scope);
         }
@@ -206,26 +206,26 @@ fn joined<'a>(spans: &'a Spans, parts: &[ByteRange]) -> Cow<'a, [u8]> {
 
 /// Distinct values with their use counts.
 #[derive(Debug)]
-struct Interned<T> {
-    slots: Vec<Option<Slot<T>>>,
+struct CountedValues<T> {
+    slots: Vec<Option<CountedValue<T>>>,
     free: Vec<u32>,
     by_hash: HashTable<u32>,
 }
 
 #[derive(Debug)]
-struct Slot<T> {
+struct CountedValue<T> {
     value: T,
     hash: u64,
     uses: u64,
 }
 
-impl<T> Default for Interned<T> {
+impl<T> Default for CountedValues<T> {
     fn default() -> Self {
         Self { slots: Vec::new(), free: Vec::new(), by_hash: HashTable::new() }
     }
 }
 
-impl<T> Interned<T> {
+impl<T> CountedValues<T> {
     fn is_empty(&self) -> bool {
         self.by_hash.is_empty()
     }
@@ -237,7 +237,7 @@ impl<T> Interned<T> {
         if let Some(found) = self.by_hash.find(hash, is_equal) {
             return *found;
         }
-        let slot = Some(Slot { value: make(), hash, uses: 0 });
+        let slot = Some(CountedValue { value: make(), hash, uses: 0 });
         let at = match self.free.pop() {
             Some(at) => {
                 self.slots[at as usize] = slot;
@@ -293,6 +293,6 @@ impl<T> Interned<T> {
         // At least 7 of 16 slots of a table are in use. The table's own capacity is not used here: whether removed
         // entries still occupy slots depends on the hashes, so it differs from run to run.
         let table = self.slots.len() * (size_of::<u32>() + 1) * 16 / 7;
-        self.slots.capacity() * size_of::<Option<Slot<T>>>() + self.free.capacity() * size_of::<u32>() + table
+        self.slots.capacity() * size_of::<Option<CountedValue<T>>>() + self.free.capacity() * size_of::<u32>() + table
     }
 }

@@ -100,12 +100,3 @@ fn segments_are_runs() {
     let lengths: Vec<usize> = batch.segments().map(<[Span]>::len).collect();
     assert_eq!(lengths, [2, 1, 1]);
 }
-
-/// Guarantees: each kind is encoded as the number it is decoded from, and all other numbers are unspecified.
-#[test]
-fn kinds_on_the_wire() {
-    for number in 0..6 {
-        assert_eq!(SpanKind::from_number(number).number(), number);
-    }
-    assert_eq!(SpanKind::from_number(6), SpanKind::Unspecified);
-}

@@ -4,7 +4,7 @@ use std::io::{Seek, SeekFrom, Write};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use profbridge_symbolizer::{Key, Object, Settings, Source, Symbolizer};
+use profbridge_symbolizer::{ObjectKey, Object, Settings, ObjectSource, Symbolizer};
 
 /// One thread for all runs.
 pub fn symbolizer() -> &'static Symbolizer {
@@ -34,8 +34,8 @@ pub fn file(bytes: &[u8]) -> std::fs::File {
 pub fn ask(bytes: &[u8]) {
     let symbolizer = symbolizer();
     let object = symbolizer.object(Object {
-        key: Key::Other("fuzzed".into()),
-        source: Source::File(file(bytes)),
+        key: ObjectKey::Other("fuzzed".into()),
+        source: ObjectSource::File(file(bytes)),
         root: None,
         path: "/srv/fuzzed".into(),
     });

@@ -12,7 +12,7 @@ const MAX_TEXT: usize = 64 << 20;
 
 /// The work left. A unit is about one byte read, or one attribute skipped.
 #[derive(Debug)]
-pub(crate) struct Budget<'a> {
+pub(crate) struct DwarfBudget<'a> {
     left: u64,
     text: usize,
     /// Set when the symbolizer is dropped.
@@ -34,7 +34,7 @@ impl From<gimli::Error> for Error {
     }
 }
 
-impl<'a> Budget<'a> {
+impl<'a> DwarfBudget<'a> {
     pub(crate) fn new(stop: &'a AtomicBool) -> Self {
         Self { left: 0, text: MAX_TEXT, stop }
     }

@@ -2,10 +2,10 @@
 
 use gimli::UnitOffset;
 
-use super::budget::{Budget, Error};
+use super::budget::{DwarfBudget, Error};
 use super::lines::file_index;
 use super::unit::{Extent, Opened, Reference};
-use super::{Position, Reader};
+use super::{DwarfReader, SourcePosition};
 
 /// Maximum depth of inlining. Compilers stop at a fraction of it.
 const MAX_NESTED: usize = 128;
@@ -23,17 +23,17 @@ pub(super) struct Inline {
     /// Where the name is stored.
     pub(super) origin: Option<Reference>,
     /// The position of the call.
-    pub(super) call: Position,
+    pub(super) call: SourcePosition,
 }
 
 impl Inlines {
     /// Scans a function once. `addresses` must lie in it, in ascending order.
     pub(super) fn read(
-        dwarf: &gimli::Dwarf<Reader<'_>>,
+        dwarf: &gimli::Dwarf<DwarfReader<'_>>,
         opened: &Opened<'_>,
         function: usize,
         addresses: &[u64],
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<Self, Error> {
         let mut at = vec![Vec::new(); addresses.len()];
         let mut entries = opened.unit.entries_raw(Some(UnitOffset(function)))?;
@@ -58,7 +58,7 @@ impl Inlines {
                 continue;
             }
             let mut extent = Extent::default();
-            let mut inline = Inline { depth: here, origin: None, call: Position::default() };
+            let mut inline = Inline { depth: here, origin: None, call: SourcePosition::default() };
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 let number = || attribute.udata_value().unwrap_or(0);

@@ -3,20 +3,20 @@
 
 use crate::intervals::Intervals;
 
-use super::budget::{Budget, Error};
+use super::budget::{DwarfBudget, Error};
 use super::sections::Sections;
 use super::unit::{self, Extent, Opened};
-use super::{MAX_CLAIMS, MAX_STEPS, Reader};
+use super::{DwarfReader, MAX_CLAIMS, MAX_STEPS};
 
 /// How much larger than its sections the index may be, in bytes.
 const SLACK: usize = 16 << 20;
 
 #[derive(Debug)]
-pub(super) struct Index {
+pub(super) struct UnitIndex {
     /// Address ranges of code, in order.
     code: Vec<(u64, u64)>,
     /// Units in order of their offsets.
-    units: Vec<Unit>,
+    units: Vec<IndexedUnit>,
     /// Address ranges and positions in `units`.
     ranges: Intervals,
     bytes: usize,
@@ -24,15 +24,15 @@ pub(super) struct Index {
 }
 
 #[derive(Debug)]
-struct Unit {
+struct IndexedUnit {
     /// Offset in `.debug_info`.
     offset: usize,
     /// Address ranges and offsets in the unit. Loaded when first needed.
     functions: Option<Intervals>,
 }
 
-impl Index {
-    pub(super) fn new(sections: &Sections, code: Vec<(u64, u64)>, budget: &mut Budget<'_>) -> Result<Self, Error> {
+impl UnitIndex {
+    pub(super) fn new(sections: &Sections, code: Vec<(u64, u64)>, budget: &mut DwarfBudget<'_>) -> Result<Self, Error> {
         let dwarf = sections.dwarf();
         let limit = sections.bytes().saturating_add(SLACK);
         let mut index = Self { code, units: Vec::new(), ranges: Intervals::default(), bytes: 0, limit };
@@ -40,9 +40,9 @@ impl Index {
         // A malformed header hides all units after it; the units before it are usable.
         while let Ok(Some(header)) = headers.next() {
             let Some(offset) = header.debug_info_offset() else { continue };
-            index.grow(size_of::<Unit>())?;
+            index.grow(size_of::<IndexedUnit>())?;
             let position = index.units.len();
-            index.units.push(Unit { offset: offset.0, functions: None });
+            index.units.push(IndexedUnit { offset: offset.0, functions: None });
             match index.add_ranges(&dwarf, position, budget) {
                 Err(Error::GaveUp) => return Err(Error::GaveUp),
                 Ok(()) | Err(Error::Malformed) => {}
@@ -55,7 +55,7 @@ impl Index {
     /// The index of a single unit at an offset of `.debug_info`, with its functions not loaded yet. `bytes` is the size
     /// of the file that contains the unit.
     pub(super) fn of_unit(offset: usize, code: &[(u64, u64)], bytes: usize) -> Self {
-        let units = vec![Unit { offset, functions: None }];
+        let units = vec![IndexedUnit { offset, functions: None }];
         Self { code: code.to_vec(), units, ranges: Intervals::default(), bytes: 0, limit: bytes.saturating_add(SLACK) }
     }
 
@@ -65,9 +65,9 @@ impl Index {
 
     fn add_ranges(
         &mut self,
-        dwarf: &gimli::Dwarf<Reader<'_>>,
+        dwarf: &gimli::Dwarf<DwarfReader<'_>>,
         position: usize,
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<(), Error> {
         let opened = unit::open(dwarf, self.units[position].offset, budget)?;
         if !opened.has_code {
@@ -139,9 +139,9 @@ impl Index {
     pub(super) fn load_functions(
         &mut self,
         unit: usize,
-        dwarf: &gimli::Dwarf<Reader<'_>>,
+        dwarf: &gimli::Dwarf<DwarfReader<'_>>,
         opened: &Opened<'_>,
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<(), Error> {
         if self.units[unit].functions.is_some() {
             return Ok(());
@@ -163,9 +163,9 @@ impl Index {
 
     fn each_function(
         &mut self,
-        dwarf: &gimli::Dwarf<Reader<'_>>,
+        dwarf: &gimli::Dwarf<DwarfReader<'_>>,
         opened: &Opened<'_>,
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
         mut each: impl FnMut(&mut Self, u64, u64, usize) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut entries = opened.unit.entries_raw(None)?;

@@ -7,9 +7,9 @@ use hashbrown::HashMap;
 
 use crate::text::{MAX_NAME, clean, cut};
 
-use super::budget::{Budget, Error};
+use super::budget::{DwarfBudget, Error};
 use super::unit::{self, Opened};
-use super::{Name, Position, Reader, SourceFrame};
+use super::{DwarfReader, FunctionName, SourceFrame, SourcePosition};
 
 /// The longest header of a line program, in bytes: it names all files of a unit. In memory it is up to 150 times as
 /// large.
@@ -17,22 +17,22 @@ const MAX_HEADER: u64 = 1 << 20;
 
 /// The lines of given addresses, and the files of their unit.
 #[derive(Debug)]
-pub(super) struct Lines<'a> {
-    at: Vec<Position>,
-    header: Option<gimli::LineProgramHeader<Reader<'a>>>,
+pub(super) struct LineTable<'a> {
+    at: Vec<SourcePosition>,
+    header: Option<gimli::LineProgramHeader<DwarfReader<'a>>>,
     files: HashMap<u64, Option<Arc<str>>>,
 }
 
-impl<'a> Lines<'a> {
+impl<'a> LineTable<'a> {
     /// Runs the line program of a unit, and keeps the rows for `addresses`, which must be in ascending order.
     pub(super) fn read(
-        dwarf: &gimli::Dwarf<Reader<'a>>,
+        dwarf: &gimli::Dwarf<DwarfReader<'a>>,
         opened: &Opened<'a>,
         addresses: &[u64],
         is_code: impl Fn(u64) -> bool,
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<Self, Error> {
-        let none = Position::default();
+        let none = SourcePosition::default();
         let mut lines = Self { at: vec![none; addresses.len()], header: None, files: HashMap::default() };
         let Some(offset) = opened.lines else { return Ok(lines) };
         match lines.run(dwarf, opened, offset, addresses, is_code, budget) {
@@ -44,12 +44,12 @@ impl<'a> Lines<'a> {
 
     fn run(
         &mut self,
-        dwarf: &gimli::Dwarf<Reader<'a>>,
+        dwarf: &gimli::Dwarf<DwarfReader<'a>>,
         opened: &Opened<'a>,
         offset: gimli::DebugLineOffset,
         addresses: &[u64],
         is_code: impl Fn(u64) -> bool,
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<(), Error> {
         let program = program(dwarf, opened, offset, budget)?;
         budget.spend(program.header().raw_program_buf().len())?;
@@ -57,7 +57,7 @@ impl<'a> Lines<'a> {
 
         let mut rows = program.rows();
         // The previous row, which is valid up to the next one.
-        let mut before: Option<(u64, Position)> = None;
+        let mut before: Option<(u64, SourcePosition)> = None;
         let mut starts = true;
         let mut removed = false;
         while let Some((_, row)) = rows.next_row()? {
@@ -86,7 +86,7 @@ impl<'a> Lines<'a> {
                     gimli::ColumnType::Column(column) => u32::try_from(column.get()).unwrap_or(0),
                 };
                 let line = row.line().map_or(0, |line| u32::try_from(line.get()).unwrap_or(0));
-                (address, Position { file: Some(row.file_index()), line, column })
+                (address, SourcePosition { file: Some(row.file_index()), line, column })
             });
             if row.end_sequence() {
                 starts = true;
@@ -96,18 +96,18 @@ impl<'a> Lines<'a> {
     }
 
     /// The source position of `addresses[position]`.
-    pub(super) fn at(&self, position: usize) -> Position {
+    pub(super) fn at(&self, position: usize) -> SourcePosition {
         self.at[position]
     }
 
     /// A frame for a function at a source position.
     pub(super) fn frame(
         &mut self,
-        dwarf: &gimli::Dwarf<Reader<'a>>,
+        dwarf: &gimli::Dwarf<DwarfReader<'a>>,
         opened: &Opened<'a>,
-        position: Position,
-        name: Option<Name>,
-        budget: &mut Budget<'_>,
+        position: SourcePosition,
+        name: Option<FunctionName>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<SourceFrame, Error> {
         let file = match position.file {
             Some(index) => self.file(dwarf, opened, index, budget)?,
@@ -120,10 +120,10 @@ impl<'a> Lines<'a> {
 
     fn file(
         &mut self,
-        dwarf: &gimli::Dwarf<Reader<'a>>,
+        dwarf: &gimli::Dwarf<DwarfReader<'a>>,
         opened: &Opened<'a>,
         index: u64,
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<Option<Arc<str>>, Error> {
         if let Some(file) = self.files.get(&index) {
             return Ok(file.clone());
@@ -142,11 +142,11 @@ impl<'a> Lines<'a> {
 
 /// Opens a line program, and charges its header to the budget.
 fn program<'a>(
-    dwarf: &gimli::Dwarf<Reader<'a>>,
+    dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     opened: &Opened<'a>,
     offset: gimli::DebugLineOffset,
-    budget: &mut Budget<'_>,
-) -> Result<gimli::IncompleteLineProgram<Reader<'a>>, Error> {
+    budget: &mut DwarfBudget<'_>,
+) -> Result<gimli::IncompleteLineProgram<DwarfReader<'a>>, Error> {
     let length = header_length(dwarf, offset)?;
     if length > MAX_HEADER {
         return Err(Error::Malformed);
@@ -157,7 +157,7 @@ fn program<'a>(
 }
 
 /// The file number in an attribute.
-pub(super) fn file_index(attribute: &gimli::Attribute<Reader<'_>>) -> Option<u64> {
+pub(super) fn file_index(attribute: &gimli::Attribute<DwarfReader<'_>>) -> Option<u64> {
     match attribute.value() {
         gimli::AttributeValue::FileIndex(file) => Some(file),
         _ => attribute.udata_value(),
@@ -166,10 +166,10 @@ pub(super) fn file_index(attribute: &gimli::Attribute<Reader<'_>>) -> Option<u64
 
 /// The path of a file in a unit whose lines are not read.
 pub(super) fn file_name<'a>(
-    dwarf: &gimli::Dwarf<Reader<'a>>,
+    dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     opened: &Opened<'a>,
     index: u64,
-    budget: &mut Budget<'_>,
+    budget: &mut DwarfBudget<'_>,
 ) -> Result<Option<Arc<str>>, Error> {
     let Some(offset) = opened.lines else { return Ok(None) };
     let program = program(dwarf, opened, offset, budget)?;
@@ -179,11 +179,11 @@ pub(super) fn file_name<'a>(
 /// The path of a file: compilation folder, file's folder, and name are joined. An absolute part replaces the parts
 /// before it.
 fn path<'a>(
-    dwarf: &gimli::Dwarf<Reader<'a>>,
+    dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     opened: &Opened<'a>,
-    header: &gimli::LineProgramHeader<Reader<'a>>,
+    header: &gimli::LineProgramHeader<DwarfReader<'a>>,
     index: u64,
-    budget: &mut Budget<'_>,
+    budget: &mut DwarfBudget<'_>,
 ) -> Result<Option<Arc<str>>, Error> {
     // Up to DWARF 4, index 0 means no file.
     if index == 0 && header.version() < 5 {
@@ -212,7 +212,7 @@ fn path<'a>(
 }
 
 /// The header length that a line program claims (DWARF 5, 6.2.4).
-fn header_length(dwarf: &gimli::Dwarf<Reader<'_>>, offset: gimli::DebugLineOffset) -> Result<u64, Error> {
+fn header_length(dwarf: &gimli::Dwarf<DwarfReader<'_>>, offset: gimli::DebugLineOffset) -> Result<u64, Error> {
     let mut reader = *dwarf.debug_line.reader();
     reader.skip(offset.0)?;
     let (_, format) = reader.read_initial_length()?;

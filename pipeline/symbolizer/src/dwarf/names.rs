@@ -7,11 +7,11 @@ use hashbrown::HashMap;
 
 use crate::text::{clean, cut};
 
-use super::budget::{Budget, Error};
-use super::index::Index;
+use super::budget::{DwarfBudget, Error};
+use super::index::UnitIndex;
 use super::lines::{self, file_index};
 use super::unit::{self, Reference, SharedUnit};
-use super::{Name, Position, Reader};
+use super::{DwarfReader, FunctionName, SourcePosition};
 
 /// How many units are kept open. References lead to few units.
 const MAX_OPEN: usize = 16;
@@ -20,18 +20,18 @@ const MAX_REFERENCES: usize = 16;
 
 /// A file with DWARF, and the file with its shared data.
 #[derive(Clone, Copy)]
-pub(super) struct Files<'b, 'a> {
-    pub(super) own: (&'b gimli::Dwarf<Reader<'a>>, &'b Index),
-    pub(super) shared: Option<(&'b gimli::Dwarf<Reader<'a>>, &'b Index)>,
+pub(super) struct DwarfFiles<'b, 'a> {
+    pub(super) own: (&'b gimli::Dwarf<DwarfReader<'a>>, &'b UnitIndex),
+    pub(super) shared: Option<(&'b gimli::Dwarf<DwarfReader<'a>>, &'b UnitIndex)>,
     /// Resolves file numbers for units whose file names are in another file.
     pub(super) source_files: Option<SourceFiles<'b>>,
 }
 
-pub(super) type SourceFiles<'b> = &'b dyn Fn(u64, &mut Budget<'_>) -> Result<Option<Arc<str>>, Error>;
+pub(super) type SourceFiles<'b> = &'b dyn Fn(u64, &mut DwarfBudget<'_>) -> Result<Option<Arc<str>>, Error>;
 
 /// The place of a DWARF entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct Place {
+pub(super) struct EntryPlace {
     /// Whether the unit is in the shared file.
     pub(super) shared: bool,
     /// The offset of the unit in `.debug_info`.
@@ -40,38 +40,38 @@ pub(super) struct Place {
     pub(super) offset: usize,
 }
 
-impl<'b, 'a> Files<'b, 'a> {
-    fn resolve(&self, place: Place) -> Result<(&'b gimli::Dwarf<Reader<'a>>, &'b Index), Error> {
+impl<'b, 'a> DwarfFiles<'b, 'a> {
+    fn resolve(&self, place: EntryPlace) -> Result<(&'b gimli::Dwarf<DwarfReader<'a>>, &'b UnitIndex), Error> {
         if place.shared { self.shared.ok_or(Error::Malformed) } else { Ok(self.own) }
     }
 
     /// Resolves a reference from a place.
-    pub(super) fn follow(&self, from: Place, reference: Reference) -> Option<Place> {
+    pub(super) fn follow(&self, from: EntryPlace, reference: Reference) -> Option<EntryPlace> {
         let (shared, offset) = match reference {
-            Reference::Here(offset) => return Some(Place { offset, ..from }),
+            Reference::Here(offset) => return Some(EntryPlace { offset, ..from }),
             Reference::Anywhere(offset) => (from.shared, offset),
             Reference::Shared(offset) => (true, offset),
         };
-        let unit = self.resolve(Place { shared, ..from }).ok()?.1.unit_around(offset)?;
-        Some(Place { shared, unit, offset: offset - unit })
+        let unit = self.resolve(EntryPlace { shared, ..from }).ok()?.1.unit_around(offset)?;
+        Some(EntryPlace { shared, unit, offset: offset - unit })
     }
 }
 
 /// Finds names, and caches them for one batch.
 #[derive(Debug, Default)]
-pub(super) struct Names<'a> {
+pub(super) struct FunctionNames<'a> {
     /// Open units, by whether they are in the shared file and their offset in `.debug_info`.
     units: HashMap<(bool, usize), SharedUnit<'a>>,
-    known: HashMap<Place, Option<Name>>,
+    known: HashMap<EntryPlace, Option<FunctionName>>,
 }
 
-impl<'a> Names<'a> {
+impl<'a> FunctionNames<'a> {
     /// Opens the unit that contains a place.
     pub(super) fn open(
         &mut self,
-        dwarf: &gimli::Dwarf<Reader<'a>>,
-        place: Place,
-        budget: &mut Budget<'_>,
+        dwarf: &gimli::Dwarf<DwarfReader<'a>>,
+        place: EntryPlace,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<SharedUnit<'a>, Error> {
         let key = (place.shared, place.unit);
         if let Some(unit) = self.units.get(&key) {
@@ -95,10 +95,10 @@ impl<'a> Names<'a> {
     /// The name of the function at a place.
     pub(super) fn function_name(
         &mut self,
-        files: Files<'_, 'a>,
-        place: Place,
-        budget: &mut Budget<'_>,
-    ) -> Result<Option<Name>, Error> {
+        files: DwarfFiles<'_, 'a>,
+        place: EntryPlace,
+        budget: &mut DwarfBudget<'_>,
+    ) -> Result<Option<FunctionName>, Error> {
         budget.spend(1)?;
         if let Some(name) = self.known.get(&place) {
             return Ok(name.clone());
@@ -111,7 +111,12 @@ impl<'a> Names<'a> {
         Ok(name)
     }
 
-    fn look_up(&mut self, files: Files<'_, 'a>, place: Place, budget: &mut Budget<'_>) -> Result<Option<Name>, Error> {
+    fn look_up(
+        &mut self,
+        files: DwarfFiles<'_, 'a>,
+        place: EntryPlace,
+        budget: &mut DwarfBudget<'_>,
+    ) -> Result<Option<FunctionName>, Error> {
         let mut plain = None;
         let mut object = None;
         let mut next = Some(place);
@@ -146,12 +151,12 @@ impl<'a> Names<'a> {
                 }
             }
         }
-        let Some(Name { text, .. }) = &plain else { return Ok(plain) };
+        let Some(FunctionName { text, .. }) = &plain else { return Ok(plain) };
         match self.class(files, object, text, budget) {
             Ok(Some(class)) => {
                 let text = cut(format!("{class}::{text}"));
                 budget.keep(&text)?;
-                Ok(Some(Name { text: text.into(), linkage: false }))
+                Ok(Some(FunctionName { text: text.into(), linkage: false }))
             }
             Err(Error::GaveUp) => Err(Error::GaveUp),
             Ok(None) | Err(Error::Malformed) => Ok(plain),
@@ -162,10 +167,10 @@ impl<'a> Names<'a> {
     /// such as those of lambdas, are named by their source position, since all their methods have the same name.
     fn class(
         &mut self,
-        files: Files<'_, 'a>,
-        mut next: Option<Place>,
+        files: DwarfFiles<'_, 'a>,
+        mut next: Option<EntryPlace>,
         method: &str,
-        budget: &mut Budget<'_>,
+        budget: &mut DwarfBudget<'_>,
     ) -> Result<Option<String>, Error> {
         for _ in 0..MAX_REFERENCES {
             let Some(here) = next.take() else { break };
@@ -175,7 +180,7 @@ impl<'a> Names<'a> {
             let abbreviation = entries.read_abbreviation()?.ok_or(Error::Malformed)?;
             budget.spend(1 + abbreviation.attributes().len())?;
             let mut class_name = None;
-            let mut at = Position::default();
+            let mut at = SourcePosition::default();
             for &specification in abbreviation.attributes() {
                 let attribute = entries.read_attribute(specification)?;
                 let number = || attribute.udata_value().and_then(|number| u32::try_from(number).ok()).unwrap_or(0);
@@ -207,7 +212,7 @@ impl<'a> Names<'a> {
                 };
                 let file = file.as_deref().and_then(|path| path.rsplit('/').next()).unwrap_or_default();
                 let kind = if method == "operator()" { "lambda" } else { "unnamed" };
-                let Position { line, column, .. } = at;
+                let SourcePosition { line, column, .. } = at;
                 return Ok(Some(format!("{{{kind} at {file}:{line}:{column}}}")));
             }
         }
@@ -215,11 +220,11 @@ impl<'a> Names<'a> {
     }
 }
 
-fn name(text: Reader<'_>, linkage: bool, budget: &mut Budget<'_>) -> Result<Option<Name>, Error> {
+fn name(text: DwarfReader<'_>, linkage: bool, budget: &mut DwarfBudget<'_>) -> Result<Option<FunctionName>, Error> {
     let text = clean(text.slice());
     if text.is_empty() {
         return Ok(None);
     }
     budget.keep(&text)?;
-    Ok(Some(Name { text: text.into(), linkage }))
+    Ok(Some(FunctionName { text: text.into(), linkage }))
 }

@@ -5,7 +5,7 @@ use gimli::Reader as _;
 use crate::Unknown;
 use crate::elf::Elf;
 
-use super::Reader;
+use super::DwarfReader;
 
 /// The sections that are read. `.debug_loc` and others about variables are not.
 const WANTED: [gimli::SectionId; 9] = [
@@ -68,17 +68,17 @@ impl Sections {
         self.data.iter().map(Vec::len).sum()
     }
 
-    pub(super) fn get(&self, id: gimli::SectionId) -> Reader<'_> {
+    pub(super) fn get(&self, id: gimli::SectionId) -> DwarfReader<'_> {
         self.reader(WANTED.iter().position(|&wanted| wanted == id).map_or(&[][..], |at| &self.data[at]))
     }
 
     /// Wraps bytes for gimli, in the byte order of these sections.
-    pub(super) fn reader<'a>(&self, bytes: &'a [u8]) -> Reader<'a> {
+    pub(super) fn reader<'a>(&self, bytes: &'a [u8]) -> DwarfReader<'a> {
         gimli::EndianSlice::new(bytes, self.endian)
     }
 
     /// A view for gimli. It is cheap, since gimli parses later.
-    pub(super) fn dwarf(&self) -> gimli::Dwarf<Reader<'_>> {
+    pub(super) fn dwarf(&self) -> gimli::Dwarf<DwarfReader<'_>> {
         let Ok(dwarf) = gimli::Dwarf::load(|id| Ok::<_, std::convert::Infallible>(self.get(id)));
         dwarf
     }

@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::Reader;
-use super::budget::{Budget, Error};
+use super::DwarfReader;
+use super::budget::{DwarfBudget, Error};
 use super::sections::Sections;
 use super::unit::{self, Opened};
 use crate::Unknown;
@@ -17,7 +17,7 @@ const OPENING: usize = 256 << 10;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Skeleton<'a> {
     /// The file's path, relative to the compilation folder.
-    pub(super) name: Option<Reader<'a>>,
+    pub(super) name: Option<DwarfReader<'a>>,
     pub(super) id: gimli::DwoId,
 }
 
@@ -62,7 +62,7 @@ impl Package {
 }
 
 /// The sections of a split unit, and the strings that it shares with others.
-pub(super) type Split<'b> = (Sections, Option<&'b [u8]>);
+pub(super) type SplitSections<'b> = (Sections, Option<&'b [u8]>);
 
 /// Finds the split units of skeletons.
 pub(super) struct Splits<'b> {
@@ -75,7 +75,11 @@ pub(super) struct Splits<'b> {
 
 impl Splits<'_> {
     /// Reads the split unit of a skeleton.
-    pub(super) fn load(&mut self, skeleton: &Opened<'_>, budget: &mut Budget<'_>) -> Result<Option<Split<'_>>, Error> {
+    pub(super) fn load(
+        &mut self,
+        skeleton: &Opened<'_>,
+        budget: &mut DwarfBudget<'_>,
+    ) -> Result<Option<SplitSections<'_>>, Error> {
         let Some(Skeleton { name, id }) = skeleton.skeleton else { return Ok(None) };
         // In a malformed index, a search can visit every entry.
         budget.spend(OPENING + self.package.map_or(0, |package| package.index.len() / 64))?;
@@ -100,9 +104,9 @@ impl Splits<'_> {
 
 /// Opens the unit with an id and returns its offset as well.
 pub(super) fn open_unit<'a>(
-    dwarf: &gimli::Dwarf<Reader<'a>>,
+    dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     id: gimli::DwoId,
-    budget: &mut Budget<'_>,
+    budget: &mut DwarfBudget<'_>,
 ) -> Result<Option<(usize, Opened<'a>)>, Error> {
     let mut headers = dwarf.debug_info.units();
     while let Ok(Some(header)) = headers.next() {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, DebugInfoOffset, Reader as _, Section as _, UnitOffset};
 
-use super::Reader;
-use super::budget::{Budget, Error};
+use super::DwarfReader;
+use super::budget::{DwarfBudget, Error};
 use super::split::Skeleton;
 
 /// The longest table of abbreviations of one unit, in bytes. Compilers write a few kilobytes; in memory it is thirty
@@ -15,7 +15,7 @@ const MAX_ABBREVIATIONS: usize = 256 << 10;
 /// An opened unit. gimli's own unit would also read the header of the line program, without any limit.
 #[derive(Debug)]
 pub(super) struct Opened<'a> {
-    pub(super) unit: gimli::Unit<Reader<'a>>,
+    pub(super) unit: gimli::Unit<DwarfReader<'a>>,
     /// The unit's code.
     pub(super) extent: Extent<'a>,
     /// The unit's line program.
@@ -29,14 +29,14 @@ pub(super) struct Opened<'a> {
 /// The attributes that give a range of code (DWARF 5, 2.17).
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Extent<'a> {
-    low: Option<AttributeValue<Reader<'a>>>,
-    high: Option<AttributeValue<Reader<'a>>>,
-    ranges: Option<AttributeValue<Reader<'a>>>,
+    low: Option<AttributeValue<DwarfReader<'a>>>,
+    high: Option<AttributeValue<DwarfReader<'a>>>,
+    ranges: Option<AttributeValue<DwarfReader<'a>>>,
 }
 
 impl<'a> Extent<'a> {
     /// Stores an attribute if it is one of them.
-    pub(super) fn set_attribute(&mut self, name: gimli::DwAt, value: AttributeValue<Reader<'a>>) {
+    pub(super) fn set_attribute(&mut self, name: gimli::DwAt, value: AttributeValue<DwarfReader<'a>>) {
         match name {
             gimli::DW_AT_low_pc => self.low = Some(value),
             gimli::DW_AT_high_pc => self.high = Some(value),
@@ -48,10 +48,10 @@ impl<'a> Extent<'a> {
     /// Calls `each` for every range.
     pub(super) fn each(
         &self,
-        dwarf: &gimli::Dwarf<Reader<'a>>,
-        unit: &gimli::Unit<Reader<'a>>,
-        budget: &mut Budget<'_>,
-        mut each: impl FnMut(&mut Budget<'_>, u64, u64) -> Result<(), Error>,
+        dwarf: &gimli::Dwarf<DwarfReader<'a>>,
+        unit: &gimli::Unit<DwarfReader<'a>>,
+        budget: &mut DwarfBudget<'_>,
+        mut each: impl FnMut(&mut DwarfBudget<'_>, u64, u64) -> Result<(), Error>,
     ) -> Result<(), Error> {
         if let Some(ranges) = self.ranges
             && let Some(offset) = dwarf.attr_ranges_offset(unit, ranges)?
@@ -84,9 +84,9 @@ impl<'a> Extent<'a> {
 
 /// Opens the unit at an offset of `.debug_info`.
 pub(super) fn open<'a>(
-    dwarf: &gimli::Dwarf<Reader<'a>>,
+    dwarf: &gimli::Dwarf<DwarfReader<'a>>,
     offset: usize,
-    budget: &mut Budget<'_>,
+    budget: &mut DwarfBudget<'_>,
 ) -> Result<Opened<'a>, Error> {
     let header = dwarf.debug_info.header_from_offset(DebugInfoOffset(offset))?;
     let mut table = *dwarf.debug_abbrev.reader();
@@ -153,11 +153,11 @@ pub(super) fn open<'a>(
 
 /// The string that an attribute refers to. The search for its end is charged to the budget, even if there is none.
 pub(super) fn text<'a>(
-    dwarf: &gimli::Dwarf<Reader<'a>>,
-    unit: &gimli::Unit<Reader<'a>>,
-    value: Option<AttributeValue<Reader<'a>>>,
-    budget: &mut Budget<'_>,
-) -> Result<Option<Reader<'a>>, Error> {
+    dwarf: &gimli::Dwarf<DwarfReader<'a>>,
+    unit: &gimli::Unit<DwarfReader<'a>>,
+    value: Option<AttributeValue<DwarfReader<'a>>>,
+    budget: &mut DwarfBudget<'_>,
+) -> Result<Option<DwarfReader<'a>>, Error> {
     let Some(value) = value else { return Ok(None) };
     match dwarf.attr_string(unit, value) {
         Ok(text) => {
@@ -182,7 +182,7 @@ pub(super) enum Reference {
 }
 
 impl Reference {
-    pub(super) fn of(value: AttributeValue<Reader<'_>>) -> Option<Self> {
+    pub(super) fn of(value: AttributeValue<DwarfReader<'_>>) -> Option<Self> {
         match value {
             AttributeValue::UnitRef(UnitOffset(offset)) => Some(Self::Here(offset)),
             AttributeValue::DebugInfoRef(DebugInfoOffset(offset)) => Some(Self::Anywhere(offset)),
@@ -193,11 +193,11 @@ impl Reference {
 }
 
 /// The length of a table of abbreviations, found without storing any of it (DWARF 5, 7.5.3).
-fn length_of_abbreviations(table: &Reader<'_>) -> Result<usize, Error> {
+fn length_of_abbreviations(table: &DwarfReader<'_>) -> Result<usize, Error> {
     let mut reader = *table;
     reader.truncate(reader.len().min(MAX_ABBREVIATIONS))?;
     let whole = reader.len();
-    let read = |reader: &mut Reader<'_>| {
+    let read = |reader: &mut DwarfReader<'_>| {
         if reader.is_empty() && whole == MAX_ABBREVIATIONS {
             return Err(Error::Malformed);
         }

@@ -16,7 +16,7 @@ struct Given {
 }
 
 fn table(given: &[Given]) -> SymbolTable {
-    let mut builder = Builder::new(CODE.to_vec(), 1 << 20);
+    let mut builder = SymbolTableBuilder::new(CODE.to_vec(), 1 << 20);
     for symbol in given {
         builder.add(symbol.start, symbol.size, symbol.name.as_bytes(), symbol.function, symbol.global).unwrap();
     }
@@ -62,51 +62,6 @@ fn sizes_and_names_of_aliases() {
     assert_eq!([27, 28].map(|address| find(&table, address)), [Some("public"), None]);
     assert!(table.is_alias(20, b"__alias") && table.is_alias(27, b"__alias"));
     assert!(!table.is_alias(20, b"public") && !table.is_alias(30, b"__alias") && !table.is_alias(19, b"__alias"));
-}
-
-/// Guarantees: a symbol without a size extends to the next one, but not beyond its section. A label inside of a
-/// function is ignored, and so are symbols outside of all code.
-#[test]
-fn without_sizes() {
-    let table = table(&[
-        one(20, 0, "first", true, true),
-        one(30, 0, "second", false, true),
-        one(60, 10, "sized", true, true),
-        one(65, 0, "label", false, true),
-        one(80, 0, "last", true, true),
-        one(55, 3, "nowhere", true, true),
-        one(95, 0, "behind", true, true),
-    ]);
-    let expected = [
-        (19, None),
-        (20, Some("first")),
-        (29, Some("first")),
-        (30, Some("second")),
-        (49, Some("second")),
-        (50, None),
-        (55, None),
-        (60, Some("sized")),
-        (65, Some("sized")),
-        (69, Some("sized")),
-        (70, None),
-        (80, Some("last")),
-        (89, Some("last")),
-        (90, None),
-        (95, None),
-    ];
-    for (address, name) in expected {
-        assert_eq!(find(&table, address), name, "{address}");
-    }
-}
-
-/// Guarantees: names are refused if they would take more memory than allowed, which is possible because names may
-/// overlap in a file.
-#[test]
-fn names_inside_of_each_other() {
-    let mut builder = Builder::new(vec![(0, u64::MAX)], 1 << 16);
-    let name = vec![b'a'; MAX_NAME];
-    let refused = (1..100).find(|&start| builder.add(start, 1, &name, true, true).is_err());
-    assert_eq!(refused, Some(16));
 }
 
 /// The expected result, found by scanning all symbols.
@@ -158,7 +113,8 @@ fn given() -> impl Strategy<Value = Given> {
 
 proptest! {
     /// Guarantees: with nested and overlapping symbols and aliases, each address has the name that a scan of all
-    /// symbols finds.
+    /// symbols finds. A symbol without a size extends to the next one, but not beyond its section; a label inside of a
+    /// function and symbols outside of all code are ignored.
     #[test]
     fn as_a_scan_finds_it(given in prop::collection::vec(given(), 0..30)) {
         let table = table(&given);

@@ -12,12 +12,12 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::state::Origin;
+use super::state::ObjectOrigin;
 use crate::counters::Counting;
 use crate::dwarf::{Dwarf, Sources};
 use crate::elf::{DebugLink, Elf};
 use crate::input::{self, Input};
-use crate::{DebugFileServer, Key, Requested, Settings, Source, Unknown};
+use crate::{DebugFileServer, ObjectKey, ObjectSource, Requested, Settings, Unknown};
 
 /// The debug folder inside a root folder other than this machine's.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
@@ -41,31 +41,31 @@ pub(super) struct Finder<'a> {
 
 impl Finder<'_> {
     /// Opens an object's file, and checks that it matches the key.
-    pub(super) fn object(self, origin: &Origin) -> Result<Elf, Unknown> {
+    pub(super) fn object(self, origin: &ObjectOrigin) -> Result<Elf, Unknown> {
         let file = match &origin.source {
-            Source::File(file) => file.try_clone().map_err(|_| Unknown::NoFile)?,
-            Source::Path(path) => input::open_on_this_machine(path, self.settings.fuse)?,
-            Source::InRoot { root, path } => input::open_in_root(root, path, self.settings.fuse)?,
-            Source::BuildId => return self.by_build_id_key(origin),
+            ObjectSource::File(file) => file.try_clone().map_err(|_| Unknown::NoFile)?,
+            ObjectSource::Path(path) => input::open_on_this_machine(path, self.settings.fuse)?,
+            ObjectSource::InRoot { root, path } => input::open_in_root(root, path, self.settings.fuse)?,
+            ObjectSource::BuildId => return self.by_build_id_key(origin),
         };
         let elf = self.read_elf(file)?;
         let same = match &origin.key {
-            Key::BuildId(id) => elf.build_id().as_deref() == Some(id),
-            Key::File(identity) => elf.input.identity().as_ref() == Some(identity),
-            Key::Other(_) => true,
+            ObjectKey::BuildId(id) => elf.build_id().as_deref() == Some(id),
+            ObjectKey::File(identity) => elf.input.identity().as_ref() == Some(identity),
+            ObjectKey::Other(_) => true,
         };
         if same { Ok(elf) } else { Err(Unknown::NoFile) }
     }
 
     /// Prefers the object to its debug file, which also has all names.
-    fn by_build_id_key(self, origin: &Origin) -> Result<Elf, Unknown> {
-        let Key::BuildId(id) = &origin.key else { return Err(Unknown::NoFile) };
+    fn by_build_id_key(self, origin: &ObjectOrigin) -> Result<Elf, Unknown> {
+        let ObjectKey::BuildId(id) = &origin.key else { return Err(Unknown::NoFile) };
         let found = ["", ".debug"].iter().find_map(|suffix| self.by_build_id(origin, id, suffix));
         found.or_else(|| self.find_on_server(id)).ok_or(Unknown::NoFile)
     }
 
     /// The separate debug file of an object, if there is one.
-    pub(super) fn debug_file(self, origin: &Origin, object: &Elf) -> Option<Elf> {
+    pub(super) fn debug_file(self, origin: &ObjectOrigin, object: &Elf) -> Option<Elf> {
         let id = object.build_id();
         let by_id = id.as_ref().and_then(|id| self.by_build_id(origin, id, ".debug"));
         let found = by_id.or_else(|| self.by_link(origin, &object.debug_link()?));
@@ -77,9 +77,9 @@ impl Finder<'_> {
     }
 
     /// All files with the DWARF of an object. `file` has the compilation units.
-    pub(super) fn sources(self, origin: &Origin, file: Elf) -> Sources {
+    pub(super) fn sources(self, origin: &ObjectOrigin, file: Elf) -> Sources {
         let shared = file.shared_debug_link().and_then(|(path, id)| self.shared_file(origin, &path, &id));
-        let path = if let Source::Path(path) = &origin.source { path.as_os_str() } else { origin.path.as_ref() };
+        let path = if let ObjectSource::Path(path) = &origin.source { path.as_os_str() } else { origin.path.as_ref() };
         let mut package = path.to_owned();
         package.push(".dwp");
         let package = if path.is_empty() { None } else { self.beside(origin, Path::new(&package)) };
@@ -87,7 +87,7 @@ impl Finder<'_> {
     }
 
     /// The file into which dwz moved what several debug files share.
-    fn shared_file(self, origin: &Origin, path: &str, id: &[u8]) -> Option<Elf> {
+    fn shared_file(self, origin: &ObjectOrigin, path: &str, id: &[u8]) -> Option<Elf> {
         // Debug folders keep these files in `.dwz`, and the rest of the path is relative to it.
         let below_folder = path.rsplit_once(".dwz/").map(|(_, below)| below);
         let below_folder = below_folder.map(|path| below(Path::new(".dwz"), Path::new(path)));
@@ -106,16 +106,16 @@ impl Finder<'_> {
 
     /// Opens a file at a path that an object or its debug information names, in the root folder that the path refers
     /// to.
-    pub(super) fn beside(self, origin: &Origin, path: &Path) -> Option<Elf> {
+    pub(super) fn beside(self, origin: &ObjectOrigin, path: &Path) -> Option<Elf> {
         let path = folder_of(origin).join(path);
         match root_of(origin) {
             Some(root) => self.in_root(root, &path),
-            None if matches!(origin.source, Source::Path(_)) => self.on_this_machine(&path),
+            None if matches!(origin.source, ObjectSource::Path(_)) => self.on_this_machine(&path),
             None => None,
         }
     }
 
-    fn by_build_id(self, origin: &Origin, id: &[u8], suffix: &str) -> Option<Elf> {
+    fn by_build_id(self, origin: &ObjectOrigin, id: &[u8], suffix: &str) -> Option<Elf> {
         let (first, rest) = id.split_first().filter(|(_, rest)| !rest.is_empty())?;
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let path = format!(".build-id/{:02x}/{}{suffix}", first, hex(rest));
@@ -140,7 +140,7 @@ impl Finder<'_> {
         }
     }
 
-    fn by_link(self, origin: &Origin, link: &DebugLink) -> Option<Elf> {
+    fn by_link(self, origin: &ObjectOrigin, link: &DebugLink) -> Option<Elf> {
         let folder = folder_of(origin);
         let beside = [folder.join(&link.name), folder.join(".debug").join(&link.name)];
         let below = below(Path::new(DEBUG_FOLDER), &folder).join(&link.name);
@@ -148,7 +148,7 @@ impl Finder<'_> {
             .into_iter()
             .flat_map(|root| beside.iter().chain([&below]).map(move |path| self.in_root(root, path)));
         // A path chosen by the profiled process must not be opened outside of that process's root.
-        let trusted = matches!(origin.source, Source::Path(_));
+        let trusted = matches!(origin.source, ObjectSource::Path(_));
         let on_this_machine = beside.iter().filter(|_| trusted).map(|path| self.on_this_machine(path));
         let folders = self.settings.debug_folders.iter();
         let in_folders = folders.map(|debug| self.on_this_machine(&below_link(debug, &folder, link)));
@@ -197,18 +197,18 @@ impl Finder<'_> {
 }
 
 /// The root folder in which an object's path is valid.
-fn root_of(origin: &Origin) -> Option<&File> {
+fn root_of(origin: &ObjectOrigin) -> Option<&File> {
     match &origin.source {
-        Source::InRoot { root, .. } => Some(origin.root.as_deref().unwrap_or(root)),
+        ObjectSource::InRoot { root, .. } => Some(origin.root.as_deref().unwrap_or(root)),
         _ => origin.root.as_deref(),
     }
 }
 
 /// The folder that contains an object.
-fn folder_of(origin: &Origin) -> PathBuf {
+fn folder_of(origin: &ObjectOrigin) -> PathBuf {
     let path = match &origin.source {
-        Source::Path(path) | Source::InRoot { path, .. } => path,
-        Source::File(_) | Source::BuildId => Path::new(&origin.path),
+        ObjectSource::Path(path) | ObjectSource::InRoot { path, .. } => path,
+        ObjectSource::File(_) | ObjectSource::BuildId => Path::new(&origin.path),
     };
     path.parent().map(Path::to_owned).unwrap_or_default()
 }

@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 use hashbrown::hash_map::Entry as MapEntry;
 
 use crate::counters::Counting;
-use crate::{Answer, Key, Object, ObjectId, Settings, Source, Symbols, Unknown};
+use crate::{Object, ObjectId, ObjectKey, ObjectSource, Settings, SymbolAnswer, Symbols, Unknown};
 
 /// What an answer costs beside its frames: its entry in the table and the reference counts, in bytes.
 const SLOT_BYTES: usize = 64;
@@ -21,8 +21,8 @@ const AGES: usize = 8;
 
 /// What identifies an object of any kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) enum Identity {
-    Object(Key),
+pub(super) enum ObjectIdentity {
+    Object(ObjectKey),
     PerfMap(u64),
     Vdso,
 }
@@ -30,16 +30,16 @@ pub(super) enum Identity {
 /// Where the names of an object come from.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
-    Elf(Arc<Origin>),
+    Elf(Arc<ObjectOrigin>),
     PerfMap(Arc<File>, Arc<Vec<u32>>),
     Vdso,
 }
 
 /// Where an ELF file comes from: the parts of an [`Object`], shared.
 #[derive(Debug)]
-pub(crate) struct Origin {
-    pub(crate) key: Key,
-    pub(crate) source: Source,
+pub(crate) struct ObjectOrigin {
+    pub(crate) key: ObjectKey,
+    pub(crate) source: ObjectSource,
     pub(crate) root: Option<Arc<File>>,
     pub(crate) path: String,
 }
@@ -47,13 +47,13 @@ pub(crate) struct Origin {
 impl Content {
     pub(super) fn new(object: Object) -> Self {
         let Object { key, source, root, path } = object;
-        Self::Elf(Arc::new(Origin { key, source, root, path }))
+        Self::Elf(Arc::new(ObjectOrigin { key, source, root, path }))
     }
 
     /// Whether this keeps a file open.
     fn holds_file(&self) -> bool {
         match self {
-            Self::Elf(origin) => matches!(origin.source, Source::File(_)) || origin.root.is_some(),
+            Self::Elf(origin) => matches!(origin.source, ObjectSource::File(_)) || origin.root.is_some(),
             Self::PerfMap(..) => true,
             Self::Vdso => false,
         }
@@ -63,10 +63,10 @@ impl Content {
 /// A registered object.
 #[derive(Debug)]
 struct ObjectEntry {
-    identity: Identity,
+    identity: ObjectIdentity,
     /// `None` after the file was closed to make room.
     content: Option<Content>,
-    answers: HashMap<u64, Slot>,
+    answers: HashMap<u64, ObjectSlot>,
     /// Addresses that wait for the symbol table.
     for_symbols: Vec<u64>,
     /// Addresses that wait for DWARF.
@@ -86,8 +86,8 @@ impl ObjectEntry {
 
 /// An answer and when it was last used.
 #[derive(Debug)]
-struct Slot {
-    answer: Answer,
+struct ObjectSlot {
+    answer: SymbolAnswer,
     age: u64,
 }
 
@@ -110,9 +110,9 @@ pub(super) enum Task {
 }
 
 #[derive(Debug)]
-pub(super) struct State {
+pub(super) struct SymbolizerState {
     objects: HashMap<ObjectId, ObjectEntry>,
-    identities: HashMap<Identity, ObjectId>,
+    identities: HashMap<ObjectIdentity, ObjectId>,
     next: u64,
     clock: u64,
     symbol_queue: VecDeque<ObjectId>,
@@ -137,7 +137,7 @@ pub(super) struct State {
     max_open_files: usize,
 }
 
-impl State {
+impl SymbolizerState {
     pub(super) fn new(settings: &Settings) -> Self {
         Self {
             objects: HashMap::default(),
@@ -161,7 +161,7 @@ impl State {
         }
     }
 
-    pub(super) fn object(&mut self, identity: Identity, content: Content, counting: &Counting) -> ObjectId {
+    pub(super) fn object(&mut self, identity: ObjectIdentity, content: Content, counting: &Counting) -> ObjectId {
         self.clock += 1;
         if let Some(&id) = self.identities.get(&identity)
             && let Some(entry) = self.objects.get_mut(&id)
@@ -243,18 +243,18 @@ impl State {
         let Some(entry) = self.objects.get_mut(&object) else { return 0 };
         entry.used = self.clock;
         let queued = !entry.for_symbols.is_empty();
-        let grows = matches!(entry.identity, Identity::PerfMap(_));
+        let grows = matches!(entry.identity, ObjectIdentity::PerfMap(_));
         let mut taken = 0;
         let mut asked = 0;
         for &address in addresses {
             let place = entry.answers.entry(address);
             if let MapEntry::Occupied(slot) = &place {
                 let again = match slot.get().answer {
-                    Answer::Unknown(Unknown::Refused | Unknown::NotAsked) => true,
+                    SymbolAnswer::Unknown(Unknown::Refused | Unknown::NotAsked) => true,
                     // The file may exist by now, and a perf map may have grown.
-                    Answer::Unknown(Unknown::NoFile) => entry.content.is_some(),
-                    Answer::Unknown(_) | Answer::Final(_) => grows,
-                    Answer::Pending | Answer::Symbols(_) => false,
+                    SymbolAnswer::Unknown(Unknown::NoFile) => entry.content.is_some(),
+                    SymbolAnswer::Unknown(_) | SymbolAnswer::Final(_) => grows,
+                    SymbolAnswer::Pending | SymbolAnswer::Symbols(_) => false,
                 };
                 if !again {
                     taken += 1;
@@ -265,18 +265,18 @@ impl State {
             let refused = self.waiting >= settings.max_waiting;
             let answer = if refused {
                 Counting::add(&counting.refused, 1);
-                Answer::Unknown(Unknown::Refused)
+                SymbolAnswer::Unknown(Unknown::Refused)
             } else {
                 self.waiting += 1;
                 entry.for_symbols.push(address);
                 taken += 1;
-                Answer::Pending
+                SymbolAnswer::Pending
             };
-            let slot = Slot { answer, age: self.age };
+            let slot = ObjectSlot { answer, age: self.age };
             match place {
                 // A perf map's previous answer stays valid until the next one.
                 MapEntry::Occupied(mut place) => {
-                    if !(grows && matches!(place.get().answer, Answer::Final(_))) {
+                    if !(grows && matches!(place.get().answer, SymbolAnswer::Final(_))) {
                         self.answer_bytes -= answer_size(&place.get().answer);
                         self.answer_bytes += answer_size(&slot.answer);
                         place.insert(slot);
@@ -297,10 +297,10 @@ impl State {
         taken
     }
 
-    pub(super) fn answer(&mut self, object: ObjectId, address: u64) -> Answer {
+    pub(super) fn answer(&mut self, object: ObjectId, address: u64) -> SymbolAnswer {
         let age = self.age;
         let slot = self.objects.get_mut(&object).and_then(|entry| entry.answers.get_mut(&address));
-        slot.map_or(Answer::Unknown(Unknown::NotAsked), |slot| {
+        slot.map_or(SymbolAnswer::Unknown(Unknown::NotAsked), |slot| {
             slot.age = age;
             slot.answer.clone()
         })
@@ -376,27 +376,27 @@ impl State {
             let answer = match verdict {
                 LookupResult::Settled(result) => {
                     self.waiting -= 1;
-                    result.map_or_else(Answer::Unknown, Answer::Final)
+                    result.map_or_else(SymbolAnswer::Unknown, SymbolAnswer::Final)
                 }
                 // A waiting address cannot be evicted. If waiting addresses fill all the room, DWARF is skipped.
                 LookupResult::Continued(symbols) | LookupResult::Postponed(symbols)
                     if self.answer_bytes + self.string_bytes > self.answer_limit =>
                 {
                     self.waiting -= 1;
-                    symbols.map_or(Answer::Unknown(Unknown::Refused), Answer::Final)
+                    symbols.map_or(SymbolAnswer::Unknown(Unknown::Refused), SymbolAnswer::Final)
                 }
                 LookupResult::Continued(symbols) => {
                     entry.for_dwarf.push(address);
-                    symbols.map_or(Answer::Pending, Answer::Symbols)
+                    symbols.map_or(SymbolAnswer::Pending, SymbolAnswer::Symbols)
                 }
                 LookupResult::Postponed(symbols) => {
                     entry.for_file.push(address);
-                    symbols.map_or(Answer::Pending, Answer::Symbols)
+                    symbols.map_or(SymbolAnswer::Pending, SymbolAnswer::Symbols)
                 }
             };
             self.answer_bytes += answer_size(&answer);
             self.age_bytes += answer_size(&answer);
-            if let Some(before) = entry.answers.insert(address, Slot { answer, age: self.age }) {
+            if let Some(before) = entry.answers.insert(address, ObjectSlot { answer, age: self.age }) {
                 self.answer_bytes -= answer_size(&before.answer);
             }
         }
@@ -458,6 +458,6 @@ fn take_up_to(addresses: &mut Vec<u64>, count: usize) -> Vec<u64> {
 }
 
 /// Size of an answer in bytes, without its strings.
-fn answer_size(answer: &Answer) -> usize {
+fn answer_size(answer: &SymbolAnswer) -> usize {
     SLOT_BYTES + answer.symbols().map_or(0, |symbols| size_of_val(&*symbols.frames))
 }

@@ -9,14 +9,14 @@ use std::time::Duration;
 use hashbrown::{HashMap, HashSet};
 
 use super::debug_file::{Finder, RemoteFiles};
-use super::state::{Content, Origin};
+use super::state::{Content, ObjectOrigin};
 use crate::counters::Counting;
-use crate::dwarf::{Budget, Dwarf, Error, Failure, SourceFrames, Sources};
+use crate::dwarf::{Dwarf, DwarfBudget, DwarfFailure, Error, SourceFrames, Sources};
 use crate::elf::Elf;
 use crate::go_table::{self, GoTable, Steps};
 use crate::input::{self, Input};
 use crate::perf_map::PerfMap;
-use crate::symbol_table::{Builder, SymbolTable};
+use crate::symbol_table::{SymbolTable, SymbolTableBuilder};
 use crate::unwind_table::UnwindTable;
 use crate::{FileIdentity, ObjectId, Requested, Settings, Unknown, plt, vdso};
 
@@ -29,7 +29,7 @@ const MAX_COMPLAINTS: usize = 1 << 14;
 
 /// Symbol tables, DWARF and perf maps, bounded in bytes: the least recently used ones are evicted.
 #[derive(Debug)]
-pub(super) struct Store<'a> {
+pub(super) struct ObjectTables<'a> {
     settings: &'a Settings,
     counting: &'a Counting,
     stop: &'a AtomicBool,
@@ -45,12 +45,12 @@ pub(super) struct Store<'a> {
 
 #[derive(Debug)]
 struct CachedObject {
-    names: Names,
+    names: CachedNames,
     used: u64,
 }
 
 #[derive(Debug)]
-enum Names {
+enum CachedNames {
     Elf(Box<ElfNames>),
     Table(SymbolTable),
     PerfMap {
@@ -93,7 +93,7 @@ impl ElfNames {
 /// The names of one object, to look addresses up in.
 #[derive(Debug)]
 pub(super) struct LoadedNames<'s> {
-    names: &'s Names,
+    names: &'s CachedNames,
     /// A debug file with better names may arrive soon.
     pub(super) waits: bool,
 }
@@ -102,27 +102,27 @@ impl LoadedNames<'_> {
     /// The mangled name for an address.
     pub(super) fn find(&self, address: u64) -> Option<&[u8]> {
         match self.names {
-            Names::Elf(elf) => elf.symbols.find(address),
-            Names::Table(table) => table.find(address),
-            Names::PerfMap { map, .. } => map.find(address),
-            Names::Broken => None,
+            CachedNames::Elf(elf) => elf.symbols.find(address),
+            CachedNames::Table(table) => table.find(address),
+            CachedNames::PerfMap { map, .. } => map.find(address),
+            CachedNames::Broken => None,
         }
     }
 
     /// Whether `name` is another name of the symbol that contains an address.
     pub(super) fn is_alias(&self, address: u64, name: &str) -> bool {
-        matches!(self.names, Names::Elf(elf) if elf.symbols.is_alias(address, name.as_bytes()))
+        matches!(self.names, CachedNames::Elf(elf) if elf.symbols.is_alias(address, name.as_bytes()))
     }
 
     /// The function that contains an address, by Go's own table.
-    pub(super) fn go_function(&self, address: u64) -> Option<go_table::Function<'_>> {
+    pub(super) fn go_function(&self, address: u64) -> Option<go_table::GoFunction<'_>> {
         self.go()?.function(address)
     }
 
     /// File and line of an address in a function of Go's table.
     pub(super) fn go_line(
         &self,
-        function: &go_table::Function<'_>,
+        function: &go_table::GoFunction<'_>,
         address: u64,
         steps: &mut Steps,
     ) -> Option<(&[u8], u32)> {
@@ -131,7 +131,7 @@ impl LoadedNames<'_> {
 
     fn go(&self) -> Option<&GoTable> {
         match self.names {
-            Names::Elf(elf) => elf.go.as_ref(),
+            CachedNames::Elf(elf) => elf.go.as_ref(),
             _ => None,
         }
     }
@@ -139,23 +139,23 @@ impl LoadedNames<'_> {
     /// The base name of the file and the start of the function that contains an address, by the unwind table.
     pub(super) fn start(&self, address: u64) -> Option<(&str, u64)> {
         match self.names {
-            Names::Elf(elf) if !elf.name.is_empty() => Some((&elf.name, elf.unwind.start(address)?)),
+            CachedNames::Elf(elf) if !elf.name.is_empty() => Some((&elf.name, elf.unwind.start(address)?)),
             _ => None,
         }
     }
 
     /// Whether DWARF may have more to say.
     pub(super) fn has_dwarf(&self) -> bool {
-        matches!(self.names, Names::Elf(elf) if !matches!(elf.dwarf, DwarfState::None))
+        matches!(self.names, CachedNames::Elf(elf) if !matches!(elf.dwarf, DwarfState::None))
     }
 
     /// Whether names are linker symbols, and not names that a runtime wrote to a perf map.
     pub(super) fn is_mangled(&self) -> bool {
-        !matches!(self.names, Names::PerfMap { .. })
+        !matches!(self.names, CachedNames::PerfMap { .. })
     }
 }
 
-impl<'a> Store<'a> {
+impl<'a> ObjectTables<'a> {
     pub(super) fn new(
         settings: &'a Settings,
         counting: &'a Counting,
@@ -219,9 +219,9 @@ impl<'a> Store<'a> {
     /// After a panic, stops using an object's DWARF or the object as a whole.
     pub(super) fn give_up(&mut self, object: ObjectId, only_dwarf: bool) {
         match self.entries.get_mut(&object) {
-            Some(CachedObject { names: Names::Elf(elf), .. }) if only_dwarf => elf.dwarf = DwarfState::None,
+            Some(CachedObject { names: CachedNames::Elf(elf), .. }) if only_dwarf => elf.dwarf = DwarfState::None,
             _ => {
-                self.entries.insert(object, CachedObject { names: Names::Broken, used: self.clock });
+                self.entries.insert(object, CachedObject { names: CachedNames::Broken, used: self.clock });
             }
         }
     }
@@ -235,7 +235,7 @@ impl<'a> Store<'a> {
                 Some(Content::Elf(origin)) => self.read_elf(origin, object),
                 Some(Content::PerfMap(..)) => {
                     let nobody = FileIdentity { device: 0, inode: 0, size: 0, modified_nano: 0 };
-                    Ok(Names::PerfMap { map: PerfMap::default(), identity: nobody })
+                    Ok(CachedNames::PerfMap { map: PerfMap::default(), identity: nobody })
                 }
                 Some(Content::Vdso) => vdso::read().and_then(|bytes| self.read_vdso(bytes)),
             };
@@ -250,19 +250,19 @@ impl<'a> Store<'a> {
         let waits = self.is_worth_waiting(object);
         let Some(entry) = self.entries.get_mut(&object) else { return Err(Unknown::Failed) };
         entry.used = clock;
-        if let Names::PerfMap { map, identity } = &mut entry.names
+        if let CachedNames::PerfMap { map, identity } = &mut entry.names
             && let Some(Content::PerfMap(file, lengths)) = content
         {
             read_perf_map(file, map, identity, settings, counting)?;
             map.lengths = Arc::clone(lengths);
         }
-        if matches!(entry.names, Names::Broken) {
+        if matches!(entry.names, CachedNames::Broken) {
             return Err(Unknown::Failed);
         }
         Ok(LoadedNames { names: &entry.names, waits })
     }
 
-    fn read_elf(&self, origin: &Origin, object: ObjectId) -> Result<Names, Unknown> {
+    fn read_elf(&self, origin: &ObjectOrigin, object: ObjectId) -> Result<CachedNames, Unknown> {
         let elf = self.finder().object(origin)?;
         let mut code = elf.code();
         let complete = elf.section(b".symtab").is_some() && (!self.settings.dwarf || Dwarf::is_in(&elf));
@@ -280,7 +280,7 @@ impl<'a> Store<'a> {
         let has_table = |files: [Option<&Elf>; 2]| files.into_iter().flatten().any(Elf::has_symbol_table);
         let inner = if has_table([Some(&elf), debug.as_ref()]) { None } else { elf.mini_debug_info(limit) };
         let inner = inner.and_then(|inner| inner.inspect_err(|&why| skipped(why)).ok());
-        let mut builder = Builder::new(code.clone(), limit);
+        let mut builder = SymbolTableBuilder::new(code.clone(), limit);
         for file in [Some(&elf), debug.as_ref(), inner.as_ref()].into_iter().flatten() {
             // A file without a symbol table may still have DWARF.
             builder.add_elf(file).unwrap_or_else(skipped);
@@ -297,7 +297,8 @@ impl<'a> Store<'a> {
         let dwarf = match source.filter(|_| self.settings.dwarf) {
             Some(file) => {
                 let is_open = |dwarf: &DwarfState| matches!(dwarf, DwarfState::Unread(Some(_)));
-                let open = |cached: &&CachedObject| matches!(&cached.names, Names::Elf(elf) if is_open(&elf.dwarf));
+                let open =
+                    |cached: &&CachedObject| matches!(&cached.names, CachedNames::Elf(elf) if is_open(&elf.dwarf));
                 let keep = self.entries.values().filter(open).count() < MAX_KEPT_OPEN;
                 // Even DWARF that is not kept may need a file from the server first.
                 let sources = Box::new(self.finder().sources(origin, file));
@@ -305,13 +306,13 @@ impl<'a> Store<'a> {
             }
             None => DwarfState::None,
         };
-        Ok(Names::Elf(Box::new(ElfNames { symbols: builder.build(), go, unwind, name, code, dwarf })))
+        Ok(CachedNames::Elf(Box::new(ElfNames { symbols: builder.build(), go, unwind, name, code, dwarf })))
     }
 
     /// The tables that stripping leaves: Go's own table, and function starts.
     fn without_symbols(
         &self,
-        origin: &Origin,
+        origin: &ObjectOrigin,
         object: ObjectId,
         elf: &Elf,
         code: &[(u64, u64)],
@@ -326,11 +327,11 @@ impl<'a> Store<'a> {
         (go, unwind.unwrap_or_default())
     }
 
-    fn read_vdso(&self, bytes: Arc<[u8]>) -> Result<Names, Unknown> {
+    fn read_vdso(&self, bytes: Arc<[u8]>) -> Result<CachedNames, Unknown> {
         let elf = Elf::read(Input::from_memory(bytes))?;
-        let mut builder = Builder::new(elf.code(), self.settings.max_symbol_bytes);
+        let mut builder = SymbolTableBuilder::new(elf.code(), self.settings.max_symbol_bytes);
         builder.add_elf(&elf)?;
-        Ok(Names::Table(builder.build()))
+        Ok(CachedNames::Table(builder.build()))
     }
 
     /// What DWARF says about addresses, which must be in ascending order. `None` if there is no DWARF or it cannot be
@@ -344,16 +345,18 @@ impl<'a> Store<'a> {
         // The symbols may have been evicted meanwhile.
         self.symbols(object, content).ok()?;
         let finder = self.finder();
-        let Some(CachedObject { names: Names::Elf(elf), .. }) = self.entries.get_mut(&object) else { return None };
+        let Some(CachedObject { names: CachedNames::Elf(elf), .. }) = self.entries.get_mut(&object) else {
+            return None;
+        };
         let origin = match content {
             Some(Content::Elf(origin)) => Some(&**origin),
             _ => None,
         };
-        let mut budget = Budget::new(self.stop);
+        let mut budget = DwarfBudget::new(self.stop);
         let result = elf.read_dwarf(finder, origin, &mut budget).and_then(|dwarf| {
             let Some(dwarf) = dwarf else { return Ok(None) };
             let open = |path: &Path| finder.beside(origin?, path);
-            dwarf.find(addresses, &open, &mut budget).map(Some).map_err(Failure::Broken)
+            dwarf.find(addresses, &open, &mut budget).map(Some).map_err(DwarfFailure::Broken)
         });
         match result {
             Ok(places) => places,
@@ -382,9 +385,9 @@ impl<'a> Store<'a> {
         Counting::set(&self.counting.table_bytes, bytes);
     }
 
-    fn count_failure(&self, failure: &Failure) -> &'static str {
+    fn count_failure(&self, failure: &DwarfFailure) -> &'static str {
         match failure {
-            Failure::Unreadable(why) => {
+            DwarfFailure::Unreadable(why) => {
                 self.count(*why);
                 match why {
                     Unknown::TooLarge => "larger than allowed",
@@ -393,11 +396,11 @@ impl<'a> Store<'a> {
                     _ => "makes no sense",
                 }
             }
-            Failure::Broken(Error::GaveUp) => {
+            DwarfFailure::Broken(Error::GaveUp) => {
                 Counting::add(&self.counting.dwarf_given_up, 1);
                 "takes more work than its size explains"
             }
-            Failure::Broken(Error::Malformed) => {
+            DwarfFailure::Broken(Error::Malformed) => {
                 self.count(Unknown::Malformed);
                 "makes no sense"
             }
@@ -443,10 +446,10 @@ impl<'a> Store<'a> {
 impl CachedObject {
     fn bytes(&self) -> usize {
         match &self.names {
-            Names::Elf(elf) => elf.bytes(),
-            Names::Table(table) => table.bytes(),
-            Names::PerfMap { map, .. } => map.bytes(),
-            Names::Broken => 0,
+            CachedNames::Elf(elf) => elf.bytes(),
+            CachedNames::Table(table) => table.bytes(),
+            CachedNames::PerfMap { map, .. } => map.bytes(),
+            CachedNames::Broken => 0,
         }
     }
 }
@@ -456,15 +459,17 @@ impl ElfNames {
     fn read_dwarf(
         &mut self,
         finder: Finder<'_>,
-        origin: Option<&Origin>,
-        budget: &mut Budget<'_>,
-    ) -> Result<Option<&mut Dwarf>, Failure> {
+        origin: Option<&ObjectOrigin>,
+        budget: &mut DwarfBudget<'_>,
+    ) -> Result<Option<&mut Dwarf>, DwarfFailure> {
         if let DwarfState::Unread(sources) = &mut self.dwarf {
             let sources = match sources.take() {
                 Some(sources) => Some(*sources),
-                None => origin.map(|origin| open_again(finder, origin)).transpose().map_err(Failure::Unreadable)?,
+                None => {
+                    origin.map(|origin| open_again(finder, origin)).transpose().map_err(DwarfFailure::Unreadable)?
+                }
             };
-            let Some(sources) = sources else { return Err(Failure::Unreadable(Unknown::NoFile)) };
+            let Some(sources) = sources else { return Err(DwarfFailure::Unreadable(Unknown::NoFile)) };
             let dwarf = Dwarf::load(sources, self.code.clone(), finder.settings.max_dwarf_bytes, budget)?;
             Counting::add(&finder.counting.dwarf, 1);
             self.dwarf = DwarfState::Read(Box::new(dwarf));
@@ -482,7 +487,7 @@ fn basename(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-fn open_again(finder: Finder<'_>, origin: &Origin) -> Result<Sources, Unknown> {
+fn open_again(finder: Finder<'_>, origin: &ObjectOrigin) -> Result<Sources, Unknown> {
     let elf = finder.object(origin)?;
     let file = if Dwarf::is_in(&elf) { elf } else { finder.debug_file(origin, &elf).ok_or(Unknown::NoFile)? };
     Ok(finder.sources(origin, file))

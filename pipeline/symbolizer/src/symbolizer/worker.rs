@@ -11,11 +11,11 @@ use hashbrown::HashMap;
 use super::SharedState;
 use super::debug_file::RemoteFiles;
 use super::state::{Content, LookupResult, Task};
-use super::store::Store;
+use super::store::ObjectTables;
 use super::strings::Strings;
 use crate::counters::Counting;
 use crate::demangle::is_mangled;
-use crate::dwarf::{Name, SourceFrames};
+use crate::dwarf::{FunctionName, SourceFrames};
 use crate::go_table::Steps;
 use crate::text::clean;
 use crate::{DebugFileServer, Frame, NamedBy, ObjectId, Symbols, Unknown};
@@ -36,8 +36,8 @@ pub(super) fn start(shared: Arc<SharedState>, server: Option<Arc<dyn DebugFileSe
 }
 
 fn run(shared: &SharedState, remote: &RemoteFiles) {
-    let store = Store::new(&shared.settings, &shared.counting, &shared.stop, remote);
-    let mut worker = Worker { shared, store, strings: Strings::default() };
+    let store = ObjectTables::new(&shared.settings, &shared.counting, &shared.stop, remote);
+    let mut worker = SymbolizerWorker { shared, store, strings: Strings::default() };
     loop {
         let (task, forgotten) = {
             let mut state = shared.state();
@@ -78,15 +78,15 @@ fn run(shared: &SharedState, remote: &RemoteFiles) {
     }
 }
 
-struct Worker<'a> {
+struct SymbolizerWorker<'a> {
     shared: &'a SharedState,
-    store: Store<'a>,
+    store: ObjectTables<'a>,
     strings: Strings,
 }
 
 type LookupResults = Vec<(u64, LookupResult)>;
 
-impl Worker<'_> {
+impl SymbolizerWorker<'_> {
     /// Resumes addresses that waited for debug files which have arrived or are not worth waiting for any more.
     fn look_for_files(&mut self) {
         let arrived = self.store.arrived();
@@ -239,11 +239,13 @@ impl Combiner<'_> {
         let mut frames = Vec::with_capacity(place.frames.len());
         for (position, frame) in place.frames.into_iter().enumerate() {
             let symbol = symbol.filter(|_| position == last);
-            let says_more = |name: &Option<Name>, symbol: &Frame| match name {
+            let says_more = |name: &Option<FunctionName>, symbol: &Frame| match name {
                 None => true,
-                Some(Name { linkage: false, .. }) if is_mangled(&symbol.system_name) => true,
+                Some(FunctionName { linkage: false, .. }) if is_mangled(&symbol.system_name) => true,
                 // All mangled aliases are equally public, so DWARF's is used: it matches the source position.
-                Some(Name { text, .. }) => text.starts_with(HIDDEN_ALIAS) || !is_mangled(text) && is_alias(text),
+                Some(FunctionName { text, .. }) => {
+                    text.starts_with(HIDDEN_ALIAS) || !is_mangled(text) && is_alias(text)
+                }
             };
             let (function, system_name) = match (frame.name, symbol) {
                 (name, Some(symbol)) if says_more(&name, symbol) => {

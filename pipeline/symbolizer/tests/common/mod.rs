@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use profbridge_symbolizer::{Answer, Frame, Key, Object, ObjectId, Settings, Source, Symbolizer};
+use profbridge_symbolizer::{Frame, Object, ObjectId, ObjectKey, ObjectSource, Settings, SymbolAnswer, Symbolizer};
 
 /// Timeout for the background thread, far longer than needed.
 pub(crate) const LIMIT: Duration = Duration::from_secs(120);
@@ -42,6 +42,16 @@ pub(crate) fn build(compiler: &str, source: &str, out: &Path, options: &[&str]) 
     out.to_owned()
 }
 
+/// One of the programs next to the tests, built in a folder of its own. `None` if a tool is missing.
+pub(crate) fn built(tools: &[&str], source: &str, options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
+    if !tools.iter().all(|tool| has(tool)) {
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = build(tools[0], source, &folder.path().join("program"), options);
+    Some((folder, program))
+}
+
 /// Settings without any folders of this machine.
 pub(crate) fn settings() -> Settings {
     Settings { debug_folders: Vec::new(), ..Settings::default() }
@@ -50,8 +60,8 @@ pub(crate) fn settings() -> Settings {
 /// An object identified only by its path.
 pub(crate) fn object_at(path: &Path) -> Object {
     Object {
-        key: Key::Other(path.to_string_lossy().into()),
-        source: Source::Path(path.to_owned()),
+        key: ObjectKey::Other(path.to_string_lossy().into()),
+        source: ObjectSource::Path(path.to_owned()),
         root: None,
         path: path.to_string_lossy().into_owned(),
     }
@@ -71,7 +81,7 @@ impl One {
     }
 
     /// Asks, waits, and returns the final answers.
-    pub(crate) fn answers(&self, addresses: &[u64]) -> Vec<Answer> {
+    pub(crate) fn answers(&self, addresses: &[u64]) -> Vec<SymbolAnswer> {
         assert_eq!(self.symbolizer.ask(self.object, addresses), addresses.len());
         assert!(self.symbolizer.wait(LIMIT), "{:?}", self.symbolizer.counters());
         let answers = addresses.iter().map(|&address| self.symbolizer.answer(self.object, address));
@@ -80,19 +90,21 @@ impl One {
 
     /// The innermost function of each address.
     pub(crate) fn functions(&self, addresses: &[u64]) -> Vec<Option<String>> {
-        self.answers(addresses)
-            .iter()
-            .map(|answer| frames(answer).first().map(|frame| frame.function.to_string()))
-            .collect()
+        self.answers(addresses).iter().map(|answer| function(answer).map(str::to_owned)).collect()
     }
 
-    pub(crate) fn answer(&self, address: u64) -> Answer {
+    pub(crate) fn answer(&self, address: u64) -> SymbolAnswer {
         self.answers(&[address]).remove(0)
     }
 }
 
+/// The innermost function of an answer.
+pub(crate) fn function(answer: &SymbolAnswer) -> Option<&str> {
+    frames(answer).first().map(|frame| &*frame.function)
+}
+
 /// The frames of an answer.
-pub(crate) fn frames(answer: &Answer) -> &[Frame] {
+pub(crate) fn frames(answer: &SymbolAnswer) -> &[Frame] {
     answer.symbols().map_or(&[], |symbols| &symbols.frames)
 }
 

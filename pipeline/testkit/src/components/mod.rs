@@ -2,12 +2,14 @@
 
 mod batch;
 mod consumer;
+mod drive;
 mod exporter;
 mod processor;
 mod random;
 
 pub use batch::batch;
 pub use consumer::{Consumer, intake, intake_of};
+pub use drive::{SECOND, advance, at, flush, note, process, sent_profiles};
 pub use exporter::check_prepare;
 pub use processor::check_processor;
 pub use random::{profiles, telemetry};

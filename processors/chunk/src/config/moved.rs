@@ -9,7 +9,7 @@ const MOVED: [(&str, &str); 3] = [("window", "window"), ("session", "session"), 
 /// The values of the old keys, as text.
 #[derive(Deserialize, Default)]
 #[serde(default)]
-struct Written {
+struct WrittenKeys {
     window: Option<String>,
     session: Option<String>,
     identity: Option<Vec<String>>,
@@ -17,7 +17,7 @@ struct Written {
 
 /// Replaces "unknown key" problems for moved keys by where they moved.
 pub(super) fn explain(problems: Problems, section: &Section) -> Vec<Problem> {
-    let Written { window, session, identity } = section.extract().unwrap_or_default();
+    let WrittenKeys { window, session, identity } = section.extract().unwrap_or_default();
     let values = [window, session, identity.map(|names| format!("[{}]", names.join(", ")))];
     let mut problems = problems.into_vec();
     for ((old, new), value) in MOVED.into_iter().zip(values).filter(|((old, _), _)| section.has(old)) {

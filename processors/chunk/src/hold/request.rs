@@ -1,12 +1,12 @@
 //! One step of taking in a request: continues after the previous step until enough memory is used.
 
 use profbridge_engine::component::Outbox;
-use profbridge_identity::{Cell, Process};
+use profbridge_identity::{Cell, IdentifiedProcess};
 use profbridge_model::sample_log::Shape;
 use profbridge_model::{IdentityStrength, Position, Profile, Profiles, Reason, Sample};
-use profbridge_windows::{MEMO, Piece, Request, ScopedProfile, Store, Visitor, walk};
+use profbridge_windows::{KeyedPiece, MEMO, Request, ScopedProfile, Store, Visitor, walk};
 
-use super::under_way::{Found, UnderWay};
+use super::under_way::{RequestProgress, UnderWay};
 use super::{close_passed, in_order};
 use crate::config::Settings;
 use crate::divide::{self, Divider, PieceSink};
@@ -16,17 +16,17 @@ use crate::key::ProcessCell;
 const STEP: u64 = 1 << 20;
 
 /// One step of taking in a request.
-struct Step<'a> {
+struct HoldStep<'a> {
     profiles: &'a Profiles,
     divider: &'a mut Divider,
-    target: Target<'a>,
+    target: HoldTarget<'a>,
 }
 
 /// Where the samples of a request are stored.
-struct Target<'a> {
+struct HoldTarget<'a> {
     settings: &'a Settings,
     windows: &'a mut Store<ProcessCell>,
-    found: &'a mut Found,
+    found: &'a mut RequestProgress,
     request: Request<'a>,
     out: &'a mut Outbox,
     /// The memory held when the step began, in bytes.
@@ -46,22 +46,22 @@ pub(super) fn take_in(
     walk(
         profiles,
         at,
-        &mut Step { profiles, divider, target: Target { settings, windows, found, request, out, before } },
+        &mut HoldStep { profiles, divider, target: HoldTarget { settings, windows, found, request, out, before } },
     )
 }
 
-impl Target<'_> {
+impl HoldTarget<'_> {
     fn is_enough(&self) -> bool {
         self.windows.closed() >= self.found.may_wait || self.windows.counted_bytes() >= self.before.saturating_add(STEP)
     }
 }
 
-impl<'a> Visitor<'a> for Step<'_> {
+impl<'a> Visitor<'a> for HoldStep<'_> {
     fn profile(&mut self, place: ScopedProfile<'a>, at: Position) -> bool {
         if self.target.is_enough() {
             return false;
         }
-        let Target { found, out, .. } = &mut self.target;
+        let HoldTarget { found, out, .. } = &mut self.target;
         found.intake.begin_profile();
         if at.begins_profile() {
             if !place.profile.original_payload.is_empty() {
@@ -108,12 +108,12 @@ impl<'a> Visitor<'a> for Step<'_> {
 
 /// Stores the pieces of one sample.
 struct OfOneSample<'a, 'b> {
-    target: &'a mut Target<'b>,
+    target: &'a mut HoldTarget<'b>,
     place: ScopedProfile<'a>,
     sample: &'a Sample<'a>,
     /// The number of its process in the request, and the process.
     number: u32,
-    process: Process,
+    process: IdentifiedProcess,
     shape: Shape,
 }
 
@@ -152,9 +152,9 @@ impl PieceSink for OfOneSample<'_, '_> {
 
     fn take(&mut self, piece: divide::Piece<'_>) -> usize {
         let Self { target, place, sample, number, process, .. } = self;
-        let Target { settings, windows, found, request, out, .. } = &mut **target;
+        let HoldTarget { settings, windows, found, request, out, .. } = &mut **target;
         let divide::Piece { cell, shape, timestamps, values, continued, .. } = piece;
-        let Process { identity, moved, .. } = *process;
+        let IdentifiedProcess { identity, moved, .. } = *process;
         let key = ProcessCell { identity, cell };
         if found.intake.key_of_last(*number, shape) != Some(&key) {
             if found.touched.len() >= MEMO {
@@ -164,7 +164,7 @@ impl PieceSink for OfOneSample<'_, '_> {
             came.insert(identity.hash);
         }
         let (key, resource, rewritten) = (&key, *number, moved > 0);
-        let piece = Piece { sample, key, resource, rewritten, shape, timestamps, values, continued };
+        let piece = KeyedPiece { sample, key, resource, rewritten, shape, timestamps, values, continued };
         let put = found.intake.put(windows, request, &found.processes, place, &piece);
         let observations = put.unwrap_or_else(|_| {
             let observations = (timestamps.len() as u64 / 8).max(1);

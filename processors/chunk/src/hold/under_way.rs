@@ -16,12 +16,12 @@ pub(super) struct UnderWay {
     pub(super) profiles: Profiles,
     pub(super) at: Position,
     pub(super) divider: Divider,
-    pub(super) found: Found,
+    pub(super) found: RequestProgress,
 }
 
 /// What is known about a request.
-pub(super) struct Found {
-    pub(super) processes: Moved,
+pub(super) struct RequestProgress {
+    pub(super) processes: MovedAttributes,
     /// By process hash, where its cells start if not at the usual boundaries.
     pub(super) phases: HashMap<u128, u64>,
     /// When it arrived.
@@ -40,9 +40,9 @@ pub(super) struct Found {
 }
 
 /// The processes of a request. Process attributes of samples move to their resources.
-pub(super) struct Moved(pub(super) Processes);
+pub(super) struct MovedAttributes(pub(super) Processes);
 
-impl Rewrite for Moved {
+impl Rewrite for MovedAttributes {
     fn attributes<'a>(&'a self, _place: &ScopedProfile<'a>, process: u32) -> Vec<&'a Attribute> {
         self.0.merged(self.0.get(process))
     }
@@ -61,8 +61,8 @@ impl UnderWay {
         now: Now,
     ) -> Self {
         let (left, width) = (profiles.observations(), settings.rules.cell_width());
-        let found = Found {
-            processes: Moved(processes),
+        let found = RequestProgress {
+            processes: MovedAttributes(processes),
             phases,
             now,
             may_wait: usize::MAX,
@@ -78,14 +78,14 @@ impl UnderWay {
 
     /// Approximate memory beside the request itself, in bytes. It is charged to the sender.
     pub(super) fn bytes(&self) -> u64 {
-        let Found { processes, phases, intake, touched, alone, .. } = &self.found;
+        let RequestProgress { processes, phases, intake, touched, alone, .. } = &self.found;
         let sets = (touched.capacity() + alone.capacity()) * (size_of::<u128>() + 1)
             + phases.capacity() * (size_of::<(u128, u64)>() + 1);
         (size_of::<Self>() + processes.0.bytes() + intake.bytes() + sets) as u64
     }
 }
 
-impl Found {
+impl RequestProgress {
     /// Drops lookup tables that can be rebuilt, once they are large.
     pub(super) fn forget_much(&mut self) {
         if self.intake.entries() >= MEMO || self.processes.0.are_many() {

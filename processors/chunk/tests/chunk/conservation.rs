@@ -158,7 +158,7 @@ proptest! {
 /// Guarantees: an envelope passes unchanged.
 #[test]
 fn envelopes_pass() {
-    for identity in ["window: 60s", "window: 0s"] {
+    for identity in MODES {
         let envelope = Envelope { views: vec![View::profiles(0, one(&process(1), &[T]))], ..Envelope::default() };
         let out = process_one(&mut chunk(identity, ""), envelope, at(0));
         assert!(matches!(&out.telemetry[..], [Telemetry::Envelope(envelope)] if envelope.views.len() == 1));

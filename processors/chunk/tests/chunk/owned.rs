@@ -14,7 +14,7 @@ use prost::Message;
 
 use crate::support::*;
 
-const MODES: [&str; 3] = ["", "window: 0s", "window: 7s"];
+const WINDOWS: [&str; 3] = ["", "window: 0s", "window: 7s"];
 
 /// The chunks of a request, including the time in which threads were blocked, and the nanoseconds counted as not shown.
 fn chunks(identity: &str, request: &ExportProfilesServiceRequest) -> (Vec<Chunk>, u64) {
@@ -81,7 +81,7 @@ proptest! {
     /// each function of each thread has in Sentry the time that was sampled, and each is listed, wherever windows end.
     /// rule: differences#sample-time
     #[test]
-    fn timestamps(seed in any::<u64>(), mode in 0..MODES.len()) {
+    fn timestamps(seed in any::<u64>(), mode in 0..WINDOWS.len()) {
         let mut random = Rng::with_seed(seed);
         let hertz = [20, 101][random.usize(0..2)];
         let length = random.u64(1..150) * S;
@@ -93,12 +93,12 @@ proptest! {
                 builder = if is_named { builder.sample(&stack, thread + 1_000, &[time]) } else { builder.raw_sample(&stack, &[], &[time]) };
             }
         }
-        check(MODES[mode], &builder.build())?;
+        check(WINDOWS[mode], &builder.build())?;
     }
 
     /// Guarantees: the same for values without timestamps, however long their profile is, and nothing is cut off.
     #[test]
-    fn values(seed in any::<u64>(), mode in 0..MODES.len()) {
+    fn values(seed in any::<u64>(), mode in 0..WINDOWS.len()) {
         let mut random = Rng::with_seed(seed);
         let length = random.u64(1..200) * S;
         let mut builder = RequestBuilder::new().process("shop", 7).profile("cpu", "nanoseconds").range(T0 + 1, length);
@@ -113,13 +113,13 @@ proptest! {
                 if is_named { builder = builder.attr("thread.id", thread + 1_000); }
             }
         }
-        prop_assert_eq!(check(MODES[mode], &builder.build())?, 0);
+        prop_assert_eq!(check(WINDOWS[mode], &builder.build())?, 0);
     }
 
     /// Guarantees: the same for a thread that alternately waits and runs, each for as long as its value, across
     /// windows, and nothing is cut off.
     #[test]
-    fn waiting(seed in any::<u64>(), mode in 0..MODES.len()) {
+    fn waiting(seed in any::<u64>(), mode in 0..WINDOWS.len()) {
         let mut random = Rng::with_seed(seed);
         let length = random.u64(1..200) * S;
         let mut builder = RequestBuilder::new().process("shop", 7).profile("wall", "nanoseconds").range(T0, length);
@@ -131,13 +131,13 @@ proptest! {
                 at += value + if random.u8(0..4) == 0 { random.u64(0..8 * S) } else { 0 };
             }
         }
-        prop_assert_eq!(check(MODES[mode], &builder.build())?, 0);
+        prop_assert_eq!(check(WINDOWS[mode], &builder.build())?, 0);
     }
 
     /// Guarantees: the same for threads that alternately run and are blocked, with the data of the eBPF profiler: the
     /// ticks in which a thread ran, and the end and the length of each blocked time.
     #[test]
-    fn blocked(seed in any::<u64>(), mode in 0..MODES.len()) {
+    fn blocked(seed in any::<u64>(), mode in 0..WINDOWS.len()) {
         let mut random = Rng::with_seed(seed);
         let length = random.u64(1..150) * S;
         let (mut running, mut blocked) = (Vec::new(), Vec::new());
@@ -158,6 +158,6 @@ proptest! {
         for (stack, thread, time) in running { builder = builder.sample(&stack, thread, &[time]); }
         builder = builder.off_cpu().range(T0, length);
         for (stack, thread, observation) in blocked { builder = builder.blocked(&stack, thread, &[observation]); }
-        check(MODES[mode], &builder.build())?;
+        check(WINDOWS[mode], &builder.build())?;
     }
 }

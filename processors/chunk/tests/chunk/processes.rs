@@ -6,9 +6,7 @@ use profbridge_processor_chunk::WEAK_IDENTITY;
 
 use crate::support::*;
 
-const MODES: [&str; 2] = ["window: 60s", "window: 0s"];
-
-fn run(identity: &str, input: Vec<Profiles>) -> (Vec<Profiles>, u64) {
+fn run_all(identity: &str, input: Vec<Profiles>) -> (Vec<Profiles>, u64) {
     let mut chunk = chunk(identity, "");
     let mut all = Vec::new();
     let mut weak = 0;
@@ -23,23 +21,6 @@ fn run(identity: &str, input: Vec<Profiles>) -> (Vec<Profiles>, u64) {
 
 fn id(batch: &Profiles) -> String {
     batch.window.as_ref().unwrap().profiler_id.to_string()
-}
-
-/// Guarantees: two processes of one request become two batches, each with its own id.
-#[test]
-fn one_process_per_batch() {
-    for identity in MODES {
-        let mut builder = Builder::new();
-        for pid in [1, 2, 1] {
-            builder.resource(&process(pid));
-            builder.on_cpu(20);
-            builder.sample(None, None, None, &[T + pid as u64], &[]);
-        }
-        let (out, weak) = run(identity, vec![builder.finish().unwrap()]);
-        assert_eq!(out.iter().map(Profiles::observations).collect::<Vec<_>>(), [2, 1], "{identity}");
-        assert_ne!(id(&out[0]), id(&out[1]));
-        assert_eq!(weak, 0);
-    }
 }
 
 /// Guarantees: process, container, service and host attributes of samples move to the resource and distinguish
@@ -61,7 +42,7 @@ fn process_attributes_move_up() {
                 builder.sample(None, attributes, None, &[T], &[]);
             }
         }
-        let (out, _) = run(identity, vec![builder.finish().unwrap()]);
+        let (out, _) = run_all(identity, vec![builder.finish().unwrap()]);
         assert_eq!(out.len(), 2, "{identity}");
         for (batch, pid) in out.iter().zip([1, 2]) {
             let [resource] = batch.resources() else { panic!("one resource") };
@@ -93,7 +74,7 @@ fn replicas_agree() {
         let mut first = one(&process(7), &[T]);
         first.peer = Some("10.0.0.1".into());
         for batch in [first, on_samples.finish().unwrap()] {
-            let (out, _) = run(identity, vec![batch]);
+            let (out, _) = run_all(identity, vec![batch]);
             ids.insert(id(&out[0]));
         }
     }
@@ -110,7 +91,7 @@ fn weak_processes_stay_apart() {
             batch
         };
         let input = vec![with("a", "p"), with("a", "q"), with("b", "p"), with("a", "p")];
-        let (out, weak) = run(identity, input);
+        let (out, weak) = run_all(identity, input);
         assert_eq!(out.iter().map(id).collect::<BTreeSet<_>>().len(), 3, "{identity}");
         assert!(out.iter().all(|batch| batch.window.as_ref().unwrap().strength == IdentityStrength::Weak));
         assert!(out.iter().all(|batch| batch.peer.is_some()));
@@ -147,16 +128,16 @@ fn relayed_weak_processes_are_never_merged() {
             let out = process_one(&mut chunk, request(&[]), at(S));
             weak += noted(&out, WEAK_IDENTITY);
             let batches = batches(&out);
-            assert_eq!(batches.iter().map(Profiles::observations).collect::<Vec<_>>(), [2, 2], "{identity}");
+            assert_eq!(observations(&batches), [2, 2], "{identity}");
             assert!(batches.iter().all(|batch| batch.window.as_ref().unwrap().strength == IdentityStrength::Weak));
             ids.extend(batches.iter().map(id));
         }
         assert_eq!((ids.len(), weak), (4, 8), "{identity}");
         assert!(flush(&mut chunk).is_empty());
 
-        let (out, weak) = run(identity, vec![request(&[("host.name", "a".into())]); 2]);
+        let (out, weak) = run_all(identity, vec![request(&[("host.name", "a".into())]); 2]);
         assert_eq!(out.iter().map(id).collect::<BTreeSet<_>>().len(), 1, "{identity}");
-        assert_eq!((out.iter().map(Profiles::observations).sum::<u64>(), weak), (8, 0));
+        assert_eq!((observations(&out).iter().sum::<u64>(), weak), (8, 0));
     }
 }
 
@@ -167,7 +148,7 @@ fn relayed_weak_processes_are_never_merged() {
 fn sessions_have_their_own_ids() {
     let ids = |identity: &str| {
         let input = [T, T + 90 * S, T + 3600 * S].map(|time| one(&process(1), &[time])).into();
-        let (out, _) = run(identity, input);
+        let (out, _) = run_all(identity, input);
         out.iter().map(id).collect::<BTreeSet<_>>().len()
     };
     for mode in MODES {
@@ -175,9 +156,9 @@ fn sessions_have_their_own_ids() {
         assert_eq!(ids(&format!("{mode}, session: 1h")), 2);
         // The same even after a decade.
         let input = [T, T + 10 * 365 * 86_400 * S].map(|time| one(&process(1), &[time])).into();
-        let lives = run(mode, input).0.iter().map(id).collect::<BTreeSet<_>>();
+        let lives = run_all(mode, input).0.iter().map(id).collect::<BTreeSet<_>>();
         assert_eq!(lives.len(), 1, "{mode}");
-        let other = run(mode, vec![one(&process(2), &[T])]).0.iter().map(id).collect::<BTreeSet<_>>();
+        let other = run_all(mode, vec![one(&process(2), &[T])]).0.iter().map(id).collect::<BTreeSet<_>>();
         assert!(lives.is_disjoint(&other), "another process has another id");
     }
 }
@@ -192,7 +173,7 @@ fn one_process_with_two_resources() {
             let attributes = builder.attributes(&[("process.executable.name", Any::Str(name))]);
             builder.sample(None, attributes, None, &[T], &[]);
         }
-        let (out, _) = run(identity, vec![builder.finish().unwrap()]);
+        let (out, _) = run_all(identity, vec![builder.finish().unwrap()]);
         assert_eq!(out.len(), 1, "{identity}");
         assert_eq!(out[0].resources().len(), 2);
     }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 
-use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
+use profbridge_engine::component::{Outbox, Processor, flush_all};
 use profbridge_engine::config::Section;
 use profbridge_engine::service::ServiceSettings;
 use profbridge_model::builder::Any;
-use profbridge_model::{Builder, Dictionary, Profile, Profiles, Telemetry, Value};
+use profbridge_model::{Builder, Dictionary, Profile, Profiles, Value};
 use profbridge_processor_chunk::{Chunk, Config};
+pub(crate) use profbridge_testkit::{
+    SECOND as S, START_UNIX_NANO as T, at, note as noted, process as process_one, sent_profiles as batches,
+};
 
-/// A second in nanoseconds.
-pub(crate) const S: u64 = 1_000_000_000;
-/// The time at which the tests take place.
-pub(crate) const T: u64 = 1_767_225_600 * S;
+/// With windows and without.
+pub(crate) const MODES: [&str; 2] = ["window: 60s", "window: 0s"];
 
 /// A processor with these keys of `service.identity` and of its own, in YAML.
 pub(crate) fn chunk(identity: &str, yaml: &str) -> Chunk {
@@ -20,11 +21,6 @@ pub(crate) fn chunk(identity: &str, yaml: &str) -> Chunk {
     let rules = ServiceSettings::new(&service).unwrap().identity;
     let section = Section::from_yaml(yaml).unwrap();
     Chunk::new(Config::read(&section).unwrap().check(&section, &rules).unwrap())
-}
-
-/// The time this many nanoseconds after [`T`].
-pub(crate) fn at(nanos: u64) -> Now {
-    Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
 }
 
 /// The visible properties of one observation, wherever its attributes are stored.
@@ -95,15 +91,6 @@ pub(crate) fn seen(batch: &Profiles) -> Vec<Seen> {
     all
 }
 
-/// All exported profiles, in order.
-pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
-    let profiles = |telemetry: &Telemetry| match telemetry {
-        Telemetry::Profiles(profiles) => Some(profiles.clone()),
-        Telemetry::Spans(_) | Telemetry::Envelope(_) => None,
-    };
-    out.telemetry.iter().filter_map(profiles).collect()
-}
-
 /// The times of all observations of a batch.
 pub(crate) fn times(batch: &Profiles) -> Vec<u64> {
     seen(batch).into_iter().filter_map(|seen| seen.time).collect()
@@ -135,11 +122,17 @@ pub(crate) fn ranged(pid: i64, start: u64, duration: u64) -> Profiles {
     builder.finish().unwrap()
 }
 
-/// Passes telemetry to a processor.
-pub(crate) fn process_one(chunk: &mut Chunk, batch: impl Into<Telemetry>, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    process_all(chunk, batch.into(), now, &mut out);
+/// Everything that a new processor with these settings makes of a batch, at once and when it ends.
+pub(crate) fn run(identity: &str, yaml: &str, batch: Profiles) -> Outbox {
+    let mut chunk = chunk(identity, yaml);
+    let mut out = process_one(&mut chunk, batch, at(0));
+    flush_all(&mut chunk, at(0), &mut out);
     out
+}
+
+/// The number of observations of each batch.
+pub(crate) fn observations(batches: &[Profiles]) -> Vec<u64> {
+    batches.iter().map(Profiles::observations).collect()
 }
 
 /// Flushes a processor.
@@ -149,9 +142,4 @@ pub(crate) fn flush(chunk: &mut Chunk) -> Vec<Profiles> {
     assert!(out.losses.is_none());
     assert_eq!(chunk.held().quantities.total(), 0);
     batches(&out)
-}
-
-/// The count of a note.
-pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {
-    out.notes.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }

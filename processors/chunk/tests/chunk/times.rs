@@ -5,52 +5,22 @@ use profbridge_processor_chunk::Chunk;
 use crate::support::*;
 
 fn advance(chunk: &mut Chunk, nanos: u64) -> Vec<Profiles> {
-    let mut out = Outbox::default();
-    while chunk.due().is_some_and(|due| due <= at(nanos).monotonic_nano) {
-        chunk.advance(at(nanos), &mut out);
-    }
-    batches(&out)
+    batches(&profbridge_testkit::advance(chunk, at(nanos)))
 }
 
-/// The first window start of process `pid` that is not before [`T`].
-fn window_start(pid: i64) -> u64 {
-    start_of("", pid)
-}
-
+/// The start of the first window of a process that does not begin before [`T`].
 fn start_of(identity: &str, pid: i64) -> u64 {
-    let mut chunk = chunk(identity, "");
-    process_one(&mut chunk, one(&process(pid), &[T + 60 * S]), at(0));
-    flush(&mut chunk)[0].window.as_ref().unwrap().start_unix_nano
+    batches(&run(identity, "", one(&process(pid), &[T + 60 * S])))[0].window.as_ref().unwrap().start_unix_nano
 }
 
 /// Guarantees: windows of processes start at different times, so that they do not all close at once, and at half
 /// seconds, where the receiver `ptrace` splits longer observations.
 #[test]
 fn windows_are_shifted() {
-    let starts: std::collections::BTreeSet<_> = (0..50).map(window_start).collect();
+    let starts: std::collections::BTreeSet<_> = (0..50).map(|pid| start_of("", pid)).collect();
     assert!(starts.len() > 35, "{starts:?}");
     assert!(starts.iter().all(|start| start.is_multiple_of(S / 2)), "{starts:?}");
     assert!(starts.iter().all(|start| (T..=T + 60 * S).contains(start)));
-}
-
-/// Guarantees: a sample in two windows is split between two of its timestamps, together with its values.
-#[test]
-fn samples_are_split_at_windows() {
-    let start = window_start(1);
-    let mut chunk = chunk("", "");
-    let mut builder = profbridge_model::Builder::new();
-    builder.resource(&process(1));
-    let times = [start + 59 * S, start + 60 * S - 1, start + 60 * S, start + 61 * S, start + 5];
-    builder.sample(None, None, None, &times, &[1, -2, 3, 4, 5]);
-    process_one(&mut chunk, builder.finish().unwrap(), at(120 * S));
-    let out = flush(&mut chunk);
-    let observations = |batch: &Profiles| -> Vec<_> {
-        seen(batch).into_iter().map(|seen| (seen.time.unwrap() - start, seen.values[0])).collect()
-    };
-    assert_eq!(observations(&out[0]), [(59 * S, 1), (60 * S - 1, -2), (5, 5)]);
-    assert_eq!(observations(&out[1]), [(60 * S, 3), (61 * S, 4)]);
-    assert_eq!(out[0].window.as_ref().unwrap().end_unix_nano, start + 60 * S);
-    assert_eq!(out[1].window.as_ref().unwrap().start_unix_nano, start + 60 * S);
 }
 
 /// Guarantees: a window closes when its length plus the lateness has passed since its first arrival, and not before.
@@ -86,12 +56,12 @@ fn late_data_opens_another_window() {
 fn windows_close_when_their_time_has_passed() {
     let mut chunk = chunk("window: 10s", "lateness: 2s");
     let start = start_of("window: 10s", 1);
-    let run = |chunk: &mut Chunk, time| -> Vec<u64> {
+    let send = |chunk: &mut Chunk, time| -> Vec<u64> {
         batches(&process_one(chunk, one(&process(1), &[time]), at(0))).iter().flat_map(times).collect()
     };
-    assert_eq!(run(&mut chunk, start), [0; 0]);
-    assert_eq!(run(&mut chunk, start + 12 * S - 1), [0; 0]);
-    assert_eq!(run(&mut chunk, start + 12 * S), [start]);
+    assert_eq!(send(&mut chunk, start), [0; 0]);
+    assert_eq!(send(&mut chunk, start + 12 * S - 1), [0; 0]);
+    assert_eq!(send(&mut chunk, start + 12 * S), [start]);
     // Another process is not affected, and a clock that is wrong by an hour closes nothing.
     process_one(&mut chunk, one(&process(2), &[T]), at(0));
     let out = process_one(&mut chunk, one(&process(2), &[T + 3600 * S]), at(0));
@@ -102,7 +72,7 @@ fn windows_close_when_their_time_has_passed() {
 /// a separate one that starts with it; a profile without a time counts as now.
 #[test]
 fn ranges_have_windows() {
-    let start = window_start(1);
+    let start = start_of("", 1);
     let window = |batch| {
         let mut chunk = chunk("", "");
         process_one(&mut chunk, batch, at(30 * S));
@@ -122,11 +92,11 @@ fn ranges_have_windows() {
 /// range of their profile.
 #[test]
 fn profiles_are_clipped_to_their_window() {
-    let start = window_start(1);
-    let mut builder = profbridge_model::Builder::new();
+    let start = start_of("", 1);
+    let mut builder = Builder::new();
     builder.resource(&process(1));
     let (time_unix_nano, duration_nano) = (start + 55 * S, 10 * S);
-    builder.profile(profbridge_model::Profile { time_unix_nano, duration_nano, ..Default::default() });
+    builder.profile(Profile { time_unix_nano, duration_nano, ..Default::default() });
     builder.sample(None, None, None, &[start + 56 * S, start + 61 * S], &[]);
     builder.sample(None, None, None, &[], &[3]);
     let mut chunk = chunk("", "");
@@ -143,16 +113,13 @@ fn profiles_are_clipped_to_their_window() {
 /// Guarantees: a profile with a time but no duration keeps its time.
 #[test]
 fn moments_keep_their_time() {
-    let mut builder = profbridge_model::Builder::new();
+    let mut builder = Builder::new();
     builder.resource(&process(1));
-    builder.profile(profbridge_model::Profile { time_unix_nano: T, ..Default::default() });
+    builder.profile(Profile { time_unix_nano: T, ..Default::default() });
     builder.sample(None, None, None, &[T, T + 1], &[]);
     let batch = builder.finish().unwrap();
-    for identity in ["window: 60s", "window: 0s"] {
-        let mut chunk = chunk(identity, "");
-        let mut out = process_one(&mut chunk, batch.clone(), at(0));
-        flush_all(&mut chunk, at(0), &mut out);
-        let sent = batches(&out);
+    for identity in MODES {
+        let sent = batches(&run(identity, "", batch.clone()));
         let profile = sent[0].profiles().next().unwrap();
         assert_eq!((profile.time_unix_nano, profile.duration_nano), (T, 0), "{identity}");
     }

@@ -11,7 +11,7 @@ impl Index {
             if now.saturating_sub(process.seen) > keep {
                 return false;
             }
-            process.threads.remember(process.remembered(now, keep).into());
+            process.threads.remember(process.remembered(now, keep));
             process.forget_ids();
             !process.threads.is_empty()
         });
@@ -19,8 +19,7 @@ impl Index {
     }
 
     /// Forgets until at most `max_bytes` are used. First the older, then the younger half of the spans named by
-    /// samples, as long as they exceed their share; then unused texts; then the processes that were not seen for the
-    /// longest time.
+    /// samples, as long as they exceed their share; then the processes that were not seen for the longest time.
     pub(crate) fn shrink(&mut self, max_bytes: u64) {
         if self.bytes() <= max_bytes {
             return;
@@ -30,10 +29,6 @@ impl Index {
             if self.sampled_links.bytes() > max_bytes / OF_LINKS {
                 self.forgotten.named_spans += self.sampled_links.forget_old();
             }
-        }
-        self.texts.drop_unused();
-        if self.bytes() <= max_bytes {
-            return;
         }
         let mut by_age: Vec<(u64, u32)> = self.processes.iter().map(|(number, of)| (of.seen, *number)).collect();
         by_age.sort_unstable();
@@ -71,7 +66,6 @@ impl Index {
         }
         processes.shrink_to(processes.len() * 2);
         self.sampled_links.retain(|process| self.processes.contains_key(&process));
-        self.texts.drop_unused();
         self.bytes = self.processes.values().map(|process| process.bytes()).sum();
     }
 }

@@ -1,17 +1,17 @@
 //! Learns from passing profiles: which thread was observed when, and which spans samples name.
 
 use hashbrown::HashMap;
-use profbridge_identity::{Process as OfRequest, ProcessClaims, Processes, RequestId};
-use profbridge_model::thread::{self, Thread as Named};
+use profbridge_identity::{IdentifiedProcess, ProcessClaims, Processes, RequestId};
+use profbridge_model::thread::{self, SampleThread};
 use profbridge_model::{Attribute, AttributeSetId, Dictionary, IdentityStrength, LinkId, Meaning, Profiles, Value};
 use profbridge_wire::sentry::timestamp::Timestamp;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::own_ids::Contained;
-use super::sampled_links::Place;
-use super::threads::{ThreadId, Threads};
-use super::{Index, OF_LINKS, Process, Profiler};
-use crate::covered::{MILLI, Millis, Stretch};
+use super::innermost_ids::ContainerIds;
+use super::sampled_links::SampledPlace;
+use super::threads::{ObservedThreads, ThreadId};
+use super::{Index, OF_LINKS, ObservedProcess, ProcessProfiler};
+use crate::observed_times::TimeRange;
 
 /// Observations of a thread at most this far apart, in nanoseconds, cover the time between them if the profiler also
 /// looks at waiting threads: the sampler reports a waiting thread twice a second.
@@ -26,16 +26,16 @@ const SAMPLER: &str = "profbridge-receiver-ptrace";
 
 /// What a batch contains about one thread of a process, by the attributes of its samples.
 #[derive(Debug, Default)]
-struct Observed {
+struct ThreadObservations {
     /// Stretches nearer to each other than `LEAST_GAP` are merged.
-    stretches: Vec<Stretch>,
+    stretches: Vec<TimeRange>,
     /// The spans that samples name, each with its first time.
     links: Vec<(LinkId, u64)>,
 }
 
-impl Observed {
+impl ThreadObservations {
     /// Adds an observation. They arrive mostly in order.
-    fn add(&mut self, new: Stretch) {
+    fn add(&mut self, new: TimeRange) {
         match self.stretches.last_mut() {
             Some(last) if new.start >= last.start && new.start <= last.end.saturating_add(LEAST_GAP) => {
                 last.end = last.end.max(new.end);
@@ -59,7 +59,7 @@ impl Index {
         self.requests += 1;
         let request = RequestId { arrival, number: self.requests };
         let mut processes = Processes::new(profiles, &self.rules, request);
-        let mut observed: HashMap<(u32, Option<AttributeSetId>), Observed> = HashMap::default();
+        let mut observed: HashMap<(u32, Option<AttributeSetId>), ThreadObservations> = HashMap::default();
         let mut observers: HashMap<u32, Observer> = HashMap::default();
         for (at, resource) in profiles.resources().iter().enumerate() {
             let scopes = resource.scopes.iter();
@@ -68,7 +68,7 @@ impl Index {
             {
                 let meaning = Meaning::of(profiles.dictionary(), profile);
                 let name = profiles.dictionary().string_bytes(scope.name);
-                let profiler = Profiler {
+                let profiler = ProcessProfiler {
                     name: xxh3_64(name),
                     wall: meaning.is_some_and(|meaning| meaning.wall),
                     reads_contexts: name == SAMPLER.as_bytes(),
@@ -86,11 +86,11 @@ impl Index {
                     let observed = observed.entry((process, set)).or_default();
                     let mut first = None;
                     for time in sample.timestamps() {
-                        observed.add(Stretch { start: time, end: time });
+                        observed.add(TimeRange { start: time, end: time });
                         first = Some(first.unwrap_or(time).min(time));
                     }
                     if first.is_none() && profile.time_unix_nano > 0 {
-                        observed.add(Stretch { start: profile.time_unix_nano, end });
+                        observed.add(TimeRange { start: profile.time_unix_nano, end });
                         first = Some(profile.time_unix_nano);
                     }
                     if let Some((link, first)) = sample.link.zip(first) {
@@ -99,30 +99,34 @@ impl Index {
                 }
             }
         }
-        let batch = Learned { profiles, processes: &processes, arrival, now };
+        let batch = ArrivedBatch { profiles, processes: &processes, arrival, now };
         for of in by_process(&processes, observers, observed).into_values() {
             self.learn_process(&batch, of);
         }
     }
 
     /// Remembers what a batch observed of a process.
-    fn learn_process(&mut self, batch: &Learned<'_>, OfProcess { mut said, mut threads }: OfProcess) {
-        let &Learned { profiles, processes, arrival, now, .. } = batch;
+    fn learn_process(
+        &mut self,
+        batch: &ArrivedBatch<'_>,
+        ProcessObservations { mut observers, mut threads }: ProcessObservations,
+    ) {
+        let &ArrivedBatch { profiles, processes, arrival, now, .. } = batch;
         // In their order in the request.
-        said.sort_unstable_by_key(|(position, _)| *position);
-        let Some((first, mut observer)) = said.first().copied().filter(|_| !threads.is_empty()) else { return };
+        observers.sort_unstable_by_key(|(position, _)| *position);
+        let Some((first, mut observer)) = observers.first().copied().filter(|_| !threads.is_empty()) else { return };
         let of = processes.get(first);
         let number = match self.by_identity.get(&of.identity.hash) {
             Some(known) => *known,
             None => self.add(processes, of, profiles, observer.profiler),
         };
-        said.iter().for_each(|(position, _)| self.merge_claims(number, batch, processes.get(*position)));
+        observers.iter().for_each(|(position, _)| self.merge_claims(number, batch, processes.get(*position)));
         let Some(known) = self.processes.get_mut(&number) else { return };
         known.seen = now;
-        said.iter().for_each(|(_, of)| observer.join(of.profiler.wall, of.gap));
+        observers.iter().for_each(|(_, of)| observer.join(of.profiler.wall, of.gap));
         known.profiler.wall |= observer.profiler.wall;
-        let mut stretches: Vec<&mut Vec<Stretch>> = threads.iter_mut().map(|(_, of)| &mut of.stretches).collect();
-        self.times_left_out += known.take_times(&mut stretches, arrival, now);
+        let mut stretches: Vec<&mut Vec<TimeRange>> = threads.iter_mut().map(|(_, of)| &mut of.stretches).collect();
+        self.times_left_out += known.filter_times(&mut stretches, arrival, now);
         // The latest observation of a thread comes last, so that its name is the one kept.
         threads.sort_by_cached_key(|(set, of)| (of.stretches.iter().map(|stretch| stretch.end).max(), *set));
         let before = known.bytes();
@@ -136,26 +140,25 @@ impl Index {
     /// Remembers what a batch observed of one thread. Observations at most `gap` apart cover the time between them.
     fn learn_thread(
         &mut self,
-        &Learned { profiles, now, .. }: &Learned<'_>,
+        &ArrivedBatch { profiles, now, .. }: &ArrivedBatch<'_>,
         number: u32,
         gap: u64,
         set: Option<AttributeSetId>,
-        Observed { mut stretches, links }: Observed,
+        ThreadObservations { mut stretches, links }: ThreadObservations,
     ) {
         let dictionary = profiles.dictionary();
         let Some(known) = self.processes.get_mut(&number) else { return };
         stretches.sort_unstable();
-        let millis = stretches.iter().copied().map(Millis::from);
-        let Some(first) = millis.clone().next() else { return };
-        let thread = Named::of(dictionary, set);
+        let Some(first) = stretches.first().copied() else { return };
+        let thread = SampleThread::of(dictionary, set);
         // Observed, but on an unknown thread.
-        let id = thread.as_ref().map(|thread| ThreadId::new(&thread.id, |id| self.texts.add(id)));
+        let id = thread.as_ref().map(|thread| ThreadId::new(&thread.id));
         let id = id.unwrap_or(ThreadId::UNKNOWN);
         let seen = known.threads.get_or_add(id.clone(), first);
-        let is_latest = millis.clone().any(|stretch| stretch.end >= seen.covered.end());
-        seen.covered.add(millis, gap / MILLI);
+        let is_latest = stretches.iter().any(|stretch| stretch.end >= seen.covered.end());
+        seen.covered.add(stretches.into_iter(), gap);
         if let Some(name) = thread.as_ref().and_then(|thread| thread.name) {
-            seen.learn_name(dictionary.string(Some(name)), is_latest, known.last / MILLI, &mut self.texts);
+            seen.learn_name(dictionary.string(Some(name)), is_latest, known.last);
         }
         let pointer = thread::pointer(dictionary, set);
         if let Some(pointer) = pointer.filter(|_| pointer != seen.pointer) {
@@ -166,13 +169,13 @@ impl Index {
         }
         self.questions.add(known.identity.hash, known.contained.as_mut(), &id);
         for (link, first) in links {
-            let place = Place { process: number, thread: id.clone(), first };
+            let place = SampledPlace { process: number, thread: id.clone(), first };
             self.last_link = Some(now);
             self.make_room_for_a_link();
             let known = &self.processes;
-            let worth = |place: &Place, other: &Place| {
+            let worth = |place: &SampledPlace, other: &SampledPlace| {
                 let process = known.get(&place.process)?;
-                let is_forks = |of: &Process| process.is_younger(of) || process.inherited(place, other.first);
+                let is_forks = |of: &ObservedProcess| process.is_younger(of) || process.inherited(place, other.first);
                 let is_own = !known.get(&other.process).is_some_and(|of| is_forks(of));
                 let is_named = place.thread != ThreadId::UNKNOWN;
                 let earlier = std::cmp::Reverse((place.first, process.identity.hash, place.thread.clone()));
@@ -195,12 +198,17 @@ impl Index {
 
     /// Adds what a batch says about the identity of a process. Some of it may arrive later than its first profiles,
     /// such as attributes that the process publishes itself, or that an agent in between has to look up.
-    fn merge_claims(&mut self, number: u32, &Learned { profiles, processes, .. }: &Learned<'_>, of: OfRequest) {
+    fn merge_claims(
+        &mut self,
+        number: u32,
+        &ArrivedBatch { profiles, processes, .. }: &ArrivedBatch<'_>,
+        of: IdentifiedProcess,
+    ) {
         let is_strong = of.identity.strength == IdentityStrength::Strong;
         let Some(known) = self.processes.get_mut(&number).filter(|_| is_strong) else { return };
         let dictionary = profiles.dictionary();
-        known.began = began(dictionary, processes.said(of)).or(known.began);
-        let claims = ProcessClaims::of(dictionary, processes.said(of)).or(&known.claims);
+        known.began = began(dictionary, processes.claimed_attributes(of)).or(known.began);
+        let claims = ProcessClaims::of(dictionary, processes.claimed_attributes(of)).or(&known.claims);
         if claims == known.claims {
             return;
         }
@@ -210,13 +218,19 @@ impl Index {
         known.thread_names().for_each(|name| self.by_thread.add(name, number));
         self.any_renamed = true;
         if !was_contained && known.contained.is_none() {
-            known.contained = Contained::of(&claims, dictionary, &processes.merged(of));
+            known.contained = ContainerIds::of(&claims, dictionary, &processes.merged(of));
             self.bytes += known.contained_bytes();
         }
     }
 
     /// Adds an unknown process and returns its number.
-    fn add(&mut self, processes: &Processes, of: OfRequest, profiles: &Profiles, profiler: Profiler) -> u32 {
+    fn add(
+        &mut self,
+        processes: &Processes,
+        of: IdentifiedProcess,
+        profiles: &Profiles,
+        profiler: ProcessProfiler,
+    ) -> u32 {
         let (dictionary, attributes) = (profiles.dictionary(), processes.merged(of));
         // A process with a weak identity must not be found by its attributes: others may have the same ones.
         let is_strong = of.identity.strength == IdentityStrength::Strong;
@@ -228,15 +242,15 @@ impl Index {
         self.next = number.wrapping_add(1);
         claims.names().for_each(|name| self.by_name.add(name, number));
         self.by_identity.insert(of.identity.hash, number);
-        let process = Process {
+        let process = ObservedProcess {
             number,
             identity: of.identity,
-            contained: Contained::of(&claims, dictionary, &attributes),
+            contained: ContainerIds::of(&claims, dictionary, &attributes),
             has_same_ids: false,
             began: began(dictionary, attributes.iter().copied()),
             claims,
             profiler,
-            threads: Threads::default(),
+            threads: ObservedThreads::default(),
             last: 0,
             leap: None,
             seen: 0,
@@ -249,15 +263,15 @@ impl Index {
 
 /// When a process began, according to its attributes: of several with the same key the first one counts.
 fn began<'a>(dictionary: &Dictionary, mut attributes: impl Iterator<Item = &'a Attribute>) -> Option<u64> {
-    let said = attributes.find(|attribute| dictionary.string(attribute.key) == "process.creation.time")?;
-    let Value::String(text) = said.value else { return None };
+    let creation = attributes.find(|attribute| dictionary.string(attribute.key) == "process.creation.time")?;
+    let Value::String(text) = creation.value else { return None };
     Timestamp::parse(dictionary.string(text)).map(|Timestamp(unix_nano)| unix_nano)
 }
 
 /// The profiler that observed a process in a batch, and how.
 #[derive(Debug, Clone, Copy)]
 struct Observer {
-    profiler: Profiler,
+    profiler: ProcessProfiler,
     /// Observations at most this far apart cover the time between them, in nanoseconds.
     gap: u64,
 }
@@ -272,24 +286,24 @@ impl Observer {
 
 /// What a batch contains about one process.
 #[derive(Debug, Default)]
-struct OfProcess {
+struct ProcessObservations {
     /// Its positions in the request, each with its observer: several resources may describe one process.
-    said: Vec<(u32, Observer)>,
+    observers: Vec<(u32, Observer)>,
     /// Its threads, by the attributes of their samples.
-    threads: Vec<(Option<AttributeSetId>, Observed)>,
+    threads: Vec<(Option<AttributeSetId>, ThreadObservations)>,
 }
 
 /// The contents of a batch, by the hash of the identity of the process.
 fn by_process(
     processes: &Processes,
     observers: HashMap<u32, Observer>,
-    observed: HashMap<(u32, Option<AttributeSetId>), Observed>,
-) -> HashMap<u128, OfProcess> {
-    let mut all: HashMap<u128, OfProcess> = HashMap::default();
+    observed: HashMap<(u32, Option<AttributeSetId>), ThreadObservations>,
+) -> HashMap<u128, ProcessObservations> {
+    let mut all: HashMap<u128, ProcessObservations> = HashMap::default();
     for (position, observer) in observers {
         let identity = processes.get(position).identity;
         if !identity.alone {
-            all.entry(identity.hash).or_default().said.push((position, observer));
+            all.entry(identity.hash).or_default().observers.push((position, observer));
         }
     }
     for ((position, set), observed) in observed {
@@ -304,7 +318,7 @@ fn by_process(
 }
 
 /// A batch that is being learned.
-struct Learned<'a> {
+struct ArrivedBatch<'a> {
     profiles: &'a Profiles,
     processes: &'a Processes,
     /// When it arrived, in nanoseconds since the Unix epoch and in monotonic time.

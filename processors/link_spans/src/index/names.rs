@@ -15,9 +15,9 @@ const ENTRY: u64 = 3 * size_of::<(u64, u32)>() as u64 / 2;
 /// Names and the processes that have them. Only 64 bits of a name are kept, so the caller has to check whether a
 /// process found really has the name.
 #[derive(Debug, Default)]
-pub(super) struct Names(BTreeSet<(u64, u32)>);
+pub(super) struct ProcessNames(BTreeSet<(u64, u32)>);
 
-impl Names {
+impl ProcessNames {
     /// Adds a name of a process.
     pub(super) fn add(&mut self, name: u128, process: u32) {
         if self.find(name).take(MOST_OF_A_NAME).count() < MOST_OF_A_NAME {

@@ -8,12 +8,12 @@ use std::hash::BuildHasher;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use profbridge_model::dictionary::Link;
 
-use super::Process;
+use super::ObservedProcess;
 use super::threads::ThreadId;
 
 /// Where a span was seen, and when first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SampledPlace {
     /// The number of the process.
     pub(super) process: u32,
     pub(super) thread: ThreadId,
@@ -26,11 +26,11 @@ pub(super) struct Place {
 /// that began less than this before its process may have begun in it; a span that began earlier did not.
 const TICKS: u64 = 20_000_000;
 
-impl Process {
+impl ObservedProcess {
     /// Whether a span that had begun at `begun` was seen in this process only because the process was forked later and
     /// inherited the context of the forking thread. If the process itself was seen before its start, a clock was set in
     /// between and nothing can be concluded.
-    pub(super) fn inherited(&self, place: &Place, begun: u64) -> bool {
+    pub(super) fn inherited(&self, place: &SampledPlace, begun: u64) -> bool {
         self.began
             .is_some_and(|began| began > begun.saturating_add(TICKS) && place.first.saturating_add(TICKS) >= began)
     }
@@ -43,13 +43,13 @@ impl Process {
 }
 
 /// The bytes of the smallest non-empty table.
-const LEAST: u64 = 4 * (size_of::<(u64, Place)>() as u64 + 1) + 16;
+const LEAST: u64 = 4 * (size_of::<(u64, SampledPlace)>() as u64 + 1) + 16;
 
 /// The spans, each under a keyed hash, in two generations: a span that is not seen for a whole generation is forgotten.
 #[derive(Debug, Default)]
 pub(super) struct SampledLinks {
-    young: HashMap<u64, Place>,
-    old: HashMap<u64, Place>,
+    young: HashMap<u64, SampledPlace>,
+    old: HashMap<u64, SampledPlace>,
     /// When the young generation began, in monotonic time.
     since: u64,
     hasher: DefaultHashBuilder,
@@ -61,7 +61,7 @@ impl SampledLinks {
     }
 
     /// Where a span was seen.
-    pub(super) fn get(&self, link: &Link) -> Option<&Place> {
+    pub(super) fn get(&self, link: &Link) -> Option<&SampledPlace> {
         let hash = self.hash(link);
         self.young.get(&hash).or_else(|| self.old.get(&hash))
     }
@@ -75,7 +75,12 @@ impl SampledLinks {
     }
 
     /// Records where a span was seen. If it was seen elsewhere before, `is_better` decides which place counts.
-    pub(super) fn add(&mut self, link: &Link, place: Place, is_better: impl FnOnce(&Place, &Place) -> bool) {
+    pub(super) fn add(
+        &mut self,
+        link: &Link,
+        place: SampledPlace,
+        is_better: impl FnOnce(&SampledPlace, &SampledPlace) -> bool,
+    ) {
         let place = match self.get(link) {
             Some(known) if !is_better(&place, known) => known.clone(),
             _ => place,

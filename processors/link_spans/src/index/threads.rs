@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use hashbrown::HashMap;
 
-use super::texts::Texts;
-use crate::covered::{ALLOCATION, Covered, Millis};
+use crate::observed_times::{ALLOCATION, ObservedTimes, TimeRange};
 
 /// The id of a thread: a system id, which is below 2^31, or a text.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,10 +19,10 @@ impl ThreadId {
     pub(super) const UNKNOWN: Self = Self::System(u32::MAX);
 
     /// Parses an id. Only a number in the system's notation is a system id.
-    pub(super) fn new(id: &str, text: impl FnOnce(&str) -> Arc<str>) -> Self {
+    pub(super) fn new(id: &str) -> Self {
         let is_plain = !id.starts_with(['0', '+']) || id == "0";
         let number = id.parse().ok().filter(|_| is_plain).and_then(Self::of_system);
-        number.unwrap_or_else(|| Self::Text(text(id)))
+        number.unwrap_or_else(|| Self::Text(id.into()))
     }
 
     /// From a system id; `None` if it is larger than any the system assigns.
@@ -50,41 +49,41 @@ impl ThreadId {
 
 /// A thread that was observed.
 #[derive(Debug)]
-pub(super) struct Thread {
+pub(super) struct ObservedThread {
     /// Its pointer, if known.
     pub(super) pointer: Option<NonZeroU64>,
-    pub(super) covered: Covered,
+    pub(super) covered: ObservedTimes,
     /// Its latest name: programs rename their threads.
-    pub(super) name: Option<Arc<str>>,
+    pub(super) name: Option<Box<str>>,
     renamed: Option<Box<Renamed>>,
 }
 
 /// The previous name of a renamed thread. Its latest name is certain only from the end of the first batch that has it.
 #[derive(Debug)]
 struct Renamed {
-    before: Arc<str>,
-    /// The end of that batch, in milliseconds since the Unix epoch.
+    before: Box<str>,
+    /// The end of that batch, in nanoseconds since the Unix epoch.
     since: u64,
 }
 
-impl Thread {
-    pub(super) fn new(covered: Covered) -> Self {
+impl ObservedThread {
+    pub(super) fn new(covered: ObservedTimes) -> Self {
         Self { pointer: None, covered, name: None, renamed: None }
     }
 
-    /// Learns the thread's name from a batch that ended at `batch_end`, in milliseconds. `is_latest` says whether the
-    /// batch is the newest one about this thread. Until `batch_end` the thread may have had either name.
-    pub(super) fn learn_name(&mut self, name: &str, is_latest: bool, batch_end: u64, texts: &mut Texts) {
+    /// Learns the thread's name from a batch that ended at `batch_end`. `is_latest` says whether the batch is the newest
+    /// one about this thread. Until `batch_end` the thread may have had either name.
+    pub(super) fn learn_name(&mut self, name: &str, is_latest: bool, batch_end: u64) {
         if self.name.is_none() || is_latest && self.name.as_deref() != Some(name) {
             let since = batch_end.max(self.covered.end());
-            let before = self.name.replace(texts.add(name));
+            let before = self.name.replace(name.into());
             self.renamed = before.map(|before| Box::new(Renamed { before, since })).or(self.renamed.take());
         }
     }
 
-    /// Whether its name is certain since a time, in milliseconds.
-    pub(super) fn has_name_since(&self, millis: u64) -> bool {
-        self.renamed.as_ref().is_none_or(|renamed| renamed.since < millis)
+    /// Whether its name is certain since a time.
+    pub(super) fn has_name_since(&self, time: u64) -> bool {
+        self.renamed.as_ref().is_none_or(|renamed| renamed.since < time)
     }
 
     /// Whether it may have had a matching name at some point since a time.
@@ -94,30 +93,33 @@ impl Thread {
     }
 
     fn bytes(&self) -> u64 {
-        self.covered.bytes() + self.renamed.as_ref().map_or(0, |_| (ALLOCATION + size_of::<Renamed>()) as u64)
+        let name = |name: &str| ALLOCATION + name.len();
+        let before = |renamed: &Renamed| ALLOCATION + size_of::<Renamed>() + name(&renamed.before);
+        let names = self.name.as_deref().map_or(0, name) + self.renamed.as_deref().map_or(0, before);
+        self.covered.bytes() + names as u64
     }
 }
 
 /// The threads of a process.
 #[derive(Debug, Default)]
-pub(super) struct Threads(HashMap<ThreadId, Thread>);
+pub(super) struct ObservedThreads(HashMap<ThreadId, ObservedThread>);
 
-impl Threads {
-    pub(super) fn get(&self, id: &ThreadId) -> Option<(&ThreadId, &Thread)> {
+impl ObservedThreads {
+    pub(super) fn get(&self, id: &ThreadId) -> Option<(&ThreadId, &ObservedThread)> {
         self.0.get_key_value(id)
     }
 
     /// The thread with this id. If it is new, it starts with the observation `first`.
-    pub(super) fn get_or_add(&mut self, id: ThreadId, first: Millis) -> &mut Thread {
-        self.0.entry(id).or_insert_with(|| Thread::new(Covered::new(first)))
+    pub(super) fn get_or_add(&mut self, id: ThreadId, first: TimeRange) -> &mut ObservedThread {
+        self.0.entry(id).or_insert_with(|| ObservedThread::new(ObservedTimes::new(first)))
     }
 
-    pub(super) fn iter(&self) -> impl Iterator<Item = (&ThreadId, &Thread)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&ThreadId, &ObservedThread)> {
         self.0.iter()
     }
 
     /// Forgets what lies outside a time range.
-    pub(super) fn remember(&mut self, time: Millis) {
+    pub(super) fn remember(&mut self, time: TimeRange) {
         self.0.retain(|_, thread| {
             thread.renamed.take_if(|renamed| renamed.since < time.start);
             thread.covered.remember(time)
@@ -129,9 +131,9 @@ impl Threads {
         self.0.is_empty()
     }
 
-    /// The memory of all threads in bytes, without their texts.
+    /// The memory of all threads in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        self.0.allocation_size() as u64 + self.0.values().map(Thread::bytes).sum::<u64>()
+        self.0.allocation_size() as u64 + self.0.values().map(ObservedThread::bytes).sum::<u64>()
     }
 }
 
@@ -143,7 +145,7 @@ mod tests {
     #[test]
     fn ids() {
         let ids = ["0", "7", "07", "+7", "2147483647", "2147483648", "worker", "-1", ""];
-        let all = ids.map(|id| ThreadId::new(id, |id| id.into()));
+        let all = ids.map(|id| ThreadId::new(id));
         for (text, id) in ids.iter().zip(&all) {
             assert_eq!(
                 (id.to_text().as_deref(), all.iter().filter(|of| *of == id).count()),

@@ -5,7 +5,7 @@
 #[derive(Debug)]
 pub(super) struct Ancestry {
     /// The place of each span and its descendants in a preorder list.
-    places: Vec<Place>,
+    places: Vec<PreorderPlace>,
     /// A Fenwick tree over these places: the count at a place is how many running spans are ancestors of the span
     /// there, or that span itself.
     above: Vec<i32>,
@@ -16,7 +16,7 @@ pub(super) struct Ancestry {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Place {
+struct PreorderPlace {
     first: u32,
     last: u32,
     depth: u32,
@@ -24,7 +24,7 @@ struct Place {
 
 /// Which spans are running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Running {
+pub(super) enum RunningSpans {
     /// None.
     Nothing,
     /// This span; all other running spans are its ancestors.
@@ -52,7 +52,7 @@ impl Ancestry {
                 *slot += 1;
             }
         }
-        let mut places = vec![Place::default(); count];
+        let mut places = vec![PreorderPlace::default(); count];
         let mut visited = vec![false; count];
         let mut order = 0;
         let mut path: Vec<(u32, u32)> = Vec::new();
@@ -63,7 +63,7 @@ impl Ancestry {
                 continue;
             }
             visited[root] = true;
-            places[root] = Place { first: order, last: order, depth: 0 };
+            places[root] = PreorderPlace { first: order, last: order, depth: 0 };
             order += 1;
             path.push((root as u32, starts[root]));
             while let Some((span, child)) = path.last_mut() {
@@ -76,7 +76,7 @@ impl Ancestry {
                 let below = children[*child as usize] as usize;
                 *child += 1;
                 if !std::mem::replace(&mut visited[below], true) {
-                    places[below] = Place { first: order, last: order, depth: places[span].depth + 1 };
+                    places[below] = PreorderPlace { first: order, last: order, depth: places[span].depth + 1 };
                     order += 1;
                     path.push((below as u32, starts[below]));
                 }
@@ -93,7 +93,7 @@ impl Ancestry {
 
     /// Starts a span that is not running.
     pub(super) fn enter(&mut self, span: u32) {
-        let Place { first, last, depth } = self.places[span as usize];
+        let PreorderPlace { first, last, depth } = self.places[span as usize];
         self.add(first, 1);
         self.add(last + 1, -1);
         self.running += 1;
@@ -103,7 +103,7 @@ impl Ancestry {
 
     /// Ends a running span.
     pub(super) fn leave(&mut self, span: u32) {
-        let Place { first, last, .. } = self.places[span as usize];
+        let PreorderPlace { first, last, .. } = self.places[span as usize];
         self.add(first, -1);
         self.add(last + 1, 1);
         self.running -= 1;
@@ -111,16 +111,16 @@ impl Ancestry {
     }
 
     /// Which spans are running now.
-    pub(super) fn running(&mut self) -> Running {
+    pub(super) fn running(&mut self) -> RunningSpans {
         while let Some(&(_, span)) = self.deepest.peek() {
             if !self.runs[span as usize] {
                 self.deepest.pop();
                 continue;
             }
             let lie_on_one_line = self.count(self.places[span as usize].first) == self.running;
-            return if lie_on_one_line { Running::Innermost(span) } else { Running::Several };
+            return if lie_on_one_line { RunningSpans::Innermost(span) } else { RunningSpans::Several };
         }
-        Running::Nothing
+        RunningSpans::Nothing
     }
 
     /// Adds `by` to the counts at all places from `place` on.
@@ -184,9 +184,9 @@ mod tests {
                 let innermost =
                     running.iter().copied().find(|span| running.iter().all(|other| is_above(&above, *other, *span)));
                 let expected = match innermost {
-                    _ if running.is_empty() => Running::Nothing,
-                    Some(span) => Running::Innermost(span),
-                    None => Running::Several,
+                    _ if running.is_empty() => RunningSpans::Nothing,
+                    Some(span) => RunningSpans::Innermost(span),
+                    None => RunningSpans::Several,
                 };
                 prop_assert_eq!(ancestry.running(), expected);
             }
@@ -200,10 +200,10 @@ mod tests {
         for span in 0..5 {
             ancestry.enter(span);
         }
-        assert_eq!(ancestry.running(), Running::Several);
+        assert_eq!(ancestry.running(), RunningSpans::Several);
         ancestry.leave(3);
         ancestry.leave(4);
-        assert!(matches!(ancestry.running(), Running::Innermost(_)));
+        assert!(matches!(ancestry.running(), RunningSpans::Innermost(_)));
     }
 
     /// Guarantees: a line of descent as long as the table causes no deep recursion.
@@ -213,6 +213,6 @@ mod tests {
         let mut ancestry = Ancestry::new(&above);
         ancestry.enter(0);
         ancestry.enter(199_999);
-        assert_eq!(ancestry.running(), Running::Innermost(199_999));
+        assert_eq!(ancestry.running(), RunningSpans::Innermost(199_999));
     }
 }

@@ -51,8 +51,8 @@ impl EventLoopStacks {
         let is_library = |file: &str| file.ends_with(NODE) || LIBRARIES.iter().any(|part| file.contains(part));
         let mappings: Vec<bool> = tables.mappings.iter().map(|of| is_library(text(of.filename))).collect();
         let is_loop = |location: &Location| {
-            let mut called = dictionary.lines(location).iter().filter_map(|line| line.function);
-            called.any(|function| functions[function.index()])
+            let mut example_name = dictionary.lines(location).iter().filter_map(|line| line.function);
+            example_name.any(|function| functions[function.index()])
                 || location.mapping.is_some_and(|mapping| mappings[mapping.index()])
                 || dictionary
                     .find(location.attributes, "profile.frame.type")

@@ -13,22 +13,21 @@ use profbridge_identity::ProcessClaims;
 use profbridge_model::Span;
 use profbridge_model::dictionary::Link;
 
-use super::course::{Course, Interval};
-use super::hints::Hints;
-use crate::covered::Stretch;
-use crate::index::{Index, Owners, SampledSpan, Wanted};
-use crate::thread::SaidPid;
+use super::timeline::{SpanInterval, SpanTimeline};
+use crate::index::{Index, SampledSpan, SpanProcess, ThreadOwners};
+use crate::observed_times::TimeRange;
+use crate::thread::{ClaimedPid, ThreadHints};
 
 /// Approximate bytes of a group or a thread beside its spans and texts: table entries, and some 150 bytes for names.
-const GROUP: u64 = (size_of::<(u32, Group)>() + size_of::<((ProcessClaims, Hints), u32)>()) as u64 + 150;
+const GROUP: u64 = (size_of::<(u32, SpanGroup)>() + size_of::<((ProcessClaims, ThreadHints), u32)>()) as u64 + 150;
 const THREAD: u64 = 100;
 
 /// At most this many threads are remembered as running spans in turns.
-const MOST_IN_TURNS: usize = 1 << 16;
+const MOST_INTERLEAVED: usize = 1 << 16;
 
 /// A span: its ids, its parent's id (zeros for the root of a trace), and its time in nanoseconds since the Unix epoch.
 #[derive(Debug, Clone, Copy)]
-struct Node {
+struct SpanNode {
     trace_id: [u8; 16],
     span_id: [u8; 8],
     parent: [u8; 8],
@@ -38,25 +37,25 @@ struct Node {
 
 /// Spans with the same description of their process and thread.
 #[derive(Debug)]
-struct Group {
+struct SpanGroup {
     claims: ProcessClaims,
-    hints: Hints,
-    spans: ByEnd,
+    hints: ThreadHints,
+    spans: SpansByEnd,
 }
 
 /// Span numbers in the order in which the spans ended.
 #[derive(Debug, Default)]
-struct ByEnd {
+struct SpansByEnd {
     spans: Vec<u32>,
     /// The length of the sorted prefix of `spans`.
     sorted: usize,
     /// The latest-ending span of each of the two traces that ended last.
-    latest: [Option<Node>; 2],
+    latest: [Option<SpanNode>; 2],
     /// Whether spans of different traces have ever overlapped.
     overlapped: bool,
 }
 
-impl ByEnd {
+impl SpansByEnd {
     /// Appends a span and adds the memory this takes to `bytes`.
     fn push(&mut self, span: u32, nodes: &Nodes, bytes: &mut u64) {
         self.compare(nodes.get(span));
@@ -69,10 +68,10 @@ impl ByEnd {
     }
 
     /// Checks whether a span overlaps earlier spans of other traces. Spans mostly arrive in the order of their ends.
-    fn compare(&mut self, span: &Node) {
-        let overlaps = |of: &Node| of.trace_id != span.trace_id && of.start < span.end && span.start < of.end;
+    fn compare(&mut self, span: &SpanNode) {
+        let overlaps = |of: &SpanNode| of.trace_id != span.trace_id && of.start < span.end && span.start < of.end;
         self.overlapped |= self.latest.iter().flatten().any(overlaps);
-        let is_of_trace = |of: &&mut Option<Node>| of.is_some_and(|of| of.trace_id == span.trace_id);
+        let is_of_trace = |of: &&mut Option<SpanNode>| of.is_some_and(|of| of.trace_id == span.trace_id);
         let place = match self.latest.iter_mut().find(is_of_trace) {
             Some(known) => Some(known),
             None => self.latest.iter_mut().min_by_key(|of| of.map(|of| of.end)),
@@ -83,7 +82,7 @@ impl ByEnd {
     }
 
     /// The spans that ran during a time range.
-    fn during(&mut self, during: Stretch, nodes: &Nodes) -> impl Iterator<Item = Interval> {
+    fn during(&mut self, during: TimeRange, nodes: &Nodes) -> impl Iterator<Item = SpanInterval> {
         if self.sorted < self.spans.len() {
             // Mostly sorted already.
             self.spans.sort_by_key(|span| nodes.get(*span).end);
@@ -91,8 +90,8 @@ impl ByEnd {
         }
         let from = self.spans.partition_point(|span| nodes.get(*span).end <= during.start);
         let all = self.spans[from..].iter().map(|span| {
-            let Node { start, end, .. } = *nodes.get(*span);
-            Interval { start, end, span: *span }
+            let SpanNode { start, end, .. } = *nodes.get(*span);
+            SpanInterval { start, end, span: *span }
         });
         all.filter(move |span| span.start <= during.end)
     }
@@ -110,24 +109,24 @@ impl ByEnd {
 /// Spans by number, in their order of arrival.
 #[derive(Debug, Default)]
 struct Nodes {
-    all: VecDeque<Node>,
+    all: VecDeque<SpanNode>,
     /// The number of the first span. Numbers wrap around at 2^32.
     first: u32,
 }
 
 impl Nodes {
-    fn get(&self, number: u32) -> &Node {
+    fn get(&self, number: u32) -> &SpanNode {
         &self.all[number.wrapping_sub(self.first) as usize]
     }
 
     fn link(&self, number: u32) -> Link {
-        let Node { trace_id, span_id, .. } = *self.get(number);
+        let SpanNode { trace_id, span_id, .. } = *self.get(number);
         Link { trace_id, span_id }
     }
 }
 
 /// The spans of one process that samples name, by thread id.
-type ByThread = HashMap<Box<str>, ByEnd>;
+type ByThread = HashMap<Box<str>, SpansByEnd>;
 
 /// The remembered spans, numbered in their order of arrival.
 #[derive(Debug, Default)]
@@ -139,14 +138,14 @@ pub(super) struct KnownSpans {
     hasher: DefaultHashBuilder,
     /// How many of the remembered spans arrived at which monotonic time.
     arrivals: VecDeque<(u64, u32)>,
-    groups: HashMap<u32, Group>,
+    groups: HashMap<u32, SpanGroup>,
     next_group: u32,
-    group_of: HashMap<(ProcessClaims, Hints), u32>,
+    group_of: HashMap<(ProcessClaims, ThreadHints), u32>,
     by_name: HashMap<u128, Vec<u32>>,
     /// By the hash of the process's identity.
     sampled: HashMap<u128, ByThread>,
     /// Hashes of process and thread for threads that run spans in turns.
-    in_turns: HashSet<u64>,
+    interleaved_threads: HashSet<u64>,
     /// The memory of groups and threads, in bytes.
     bytes: u64,
 }
@@ -154,7 +153,7 @@ pub(super) struct KnownSpans {
 impl KnownSpans {
     /// Approximate memory use in bytes.
     pub(super) fn bytes(&self) -> u64 {
-        let tables = self.nodes.all.capacity() * size_of::<Node>()
+        let tables = self.nodes.all.capacity() * size_of::<SpanNode>()
             + self.named.capacity()
             + self.by_id.allocation_size()
             + self.arrivals.capacity() * size_of::<(u64, u32)>();
@@ -167,7 +166,7 @@ impl KnownSpans {
         &mut self,
         span: &Span,
         claims: &ProcessClaims,
-        hints: Hints,
+        hints: ThreadHints,
         main_thread: bool,
         index: &Index,
         now: u64,
@@ -177,7 +176,7 @@ impl KnownSpans {
         if self.number(&link).is_some() {
             return;
         }
-        let node = Node {
+        let node = SpanNode {
             trace_id: link.trace_id,
             span_id: link.span_id,
             parent,
@@ -203,7 +202,7 @@ impl KnownSpans {
         if node.start >= node.end {
             return;
         }
-        self.place(&link, index);
+        self.assign_sampled(&link, index);
         if !hints.lead_to_a_thread(main_thread) || names(claims, &hints).next().is_none() {
             return;
         }
@@ -214,14 +213,14 @@ impl KnownSpans {
     }
 
     /// Records where a span ran that samples name, if both the span and the place are known.
-    pub(super) fn place(&mut self, link: &Link, index: &Index) {
+    pub(super) fn assign_sampled(&mut self, link: &Link, index: &Index) {
         let Some(number) = self.number(link) else { return };
-        let Node { start, end, .. } = *self.nodes.get(number);
+        let SpanNode { start, end, .. } = *self.nodes.get(number);
         let Some(named) = self.named.get_mut(number.wrapping_sub(self.nodes.first) as usize) else { return };
         if *named || start >= end {
             return;
         }
-        let Some(SampledSpan { found, thread: Some(thread), .. }) = index.sampled_span(link, Stretch { start, end })
+        let Some(SampledSpan { found, thread: Some(thread), .. }) = index.sampled_span(link, TimeRange { start, end })
         else {
             return;
         };
@@ -230,13 +229,13 @@ impl KnownSpans {
         let of_process = self.sampled.entry(found.identity()).or_default();
         let on_thread = of_process.entry(thread.id.into_boxed_str()).or_insert_with_key(|id| {
             *bytes += THREAD + id.len() as u64;
-            ByEnd::default()
+            SpansByEnd::default()
         });
         on_thread.push(number, &self.nodes, bytes);
     }
 
     /// The group for this description of process and thread.
-    fn group(&mut self, claims: &ProcessClaims, hints: Hints) -> u32 {
+    fn group(&mut self, claims: &ProcessClaims, hints: ThreadHints) -> u32 {
         let key = (*claims, hints);
         if let Some(known) = self.group_of.get(&key) {
             return *known;
@@ -247,7 +246,7 @@ impl KnownSpans {
             self.by_name.entry(name).or_default().push(number);
         }
         self.bytes += group_bytes(&key.1);
-        self.groups.insert(number, Group { claims: *claims, hints: key.1.clone(), spans: ByEnd::default() });
+        self.groups.insert(number, SpanGroup { claims: *claims, hints: key.1.clone(), spans: SpansByEnd::default() });
         self.group_of.insert(key, number);
         number
     }
@@ -266,8 +265,14 @@ impl KnownSpans {
     }
 
     /// The spans that ran on the threads of a process during a time range, by thread id.
-    pub(super) fn on_threads(&mut self, index: &Index, process: u128, during: Stretch, main_thread: bool) -> OnThreads {
-        let mut all = OnThreads::default();
+    pub(super) fn on_threads(
+        &mut self,
+        index: &Index,
+        process: u128,
+        during: TimeRange,
+        main_thread: bool,
+    ) -> SpansOfThreads {
+        let mut all = SpansOfThreads::default();
         let mut named = HashSet::<u32>::default();
         for (id, spans) in self.sampled.get_mut(&process).into_iter().flatten() {
             let overlapped = spans.overlapped;
@@ -280,16 +285,16 @@ impl KnownSpans {
         for name in index.names(process, during) {
             for number in self.by_name.get(&name).into_iter().flatten() {
                 let Some(group) = self.groups.get_mut(number).filter(|_| seen.insert(*number)) else { continue };
-                let Group { claims, hints, spans } = group;
+                let SpanGroup { claims, hints, spans } = group;
                 let (nodes, by_samples) = (&self.nodes, &self.named);
                 // If samples place a span in another process, it is not of this one, whatever the span itself claims.
-                let is_elsewhere = |span: &Interval| {
+                let is_elsewhere = |span: &SpanInterval| {
                     by_samples.get(span.span.wrapping_sub(nodes.first) as usize) == Some(&true)
                         && !index
-                            .sampled_span(&nodes.link(span.span), Stretch { start: span.start, end: span.end })
+                            .sampled_span(&nodes.link(span.span), TimeRange { start: span.start, end: span.end })
                             .is_some_and(|sampled| sampled.found.may_be(process))
                 };
-                let not_placed = |span: &Interval| !named.contains(&span.span) && !is_elsewhere(span);
+                let not_placed = |span: &SpanInterval| !named.contains(&span.span) && !is_elsewhere(span);
                 let overlapped = spans.overlapped;
                 // Most groups have no span in this range; checking this first is cheap, whereas a group may match many
                 // forked processes.
@@ -297,11 +302,11 @@ impl KnownSpans {
                 if spans.peek().is_none() {
                     continue;
                 }
-                let candidates = index.candidates_of(Wanted { claims, pointer: hints.pointer() });
-                let mut owners = Owners::default();
-                let main = main_thread.then_some(SaidPid(claims.pid()));
+                let candidates = index.candidates_of(SpanProcess { claims, pointer: hints.pointer });
+                let mut owners = ThreadOwners::default();
+                let main = main_thread.then_some(ClaimedPid(claims.pid()));
                 for span in spans {
-                    let time = Stretch { start: span.start, end: span.end };
+                    let time = TimeRange { start: span.start, end: span.end };
                     let elsewhere = |id| candidates.elsewhere(process, time, id, &mut owners);
                     let thread = match candidates.get(process, time) {
                         Some(found) => hints.thread(&found, main),
@@ -317,30 +322,30 @@ impl KnownSpans {
     }
 
     /// Remembers that a thread of a process runs several traces in turns, like an event loop.
-    pub(super) fn note_turns(&mut self, process: u128, thread: &str) {
-        if self.in_turns.len() < MOST_IN_TURNS {
-            self.in_turns.insert(self.hasher.hash_one((process, thread)));
+    pub(super) fn mark_interleaved(&mut self, process: u128, thread: &str) {
+        if self.interleaved_threads.len() < MOST_INTERLEAVED {
+            self.interleaved_threads.insert(self.hasher.hash_one((process, thread)));
         }
     }
 
     /// What a thread of a process ran, given its spans. If the thread runs spans in turns, as event loops do, or ever
     /// ran overlapping spans of different traces, it may also have run spans that were not sampled.
-    pub(super) fn course(&mut self, process: u128, thread: &str, of: &OnThread) -> Course {
-        let mut course = Course::new(&of.spans, &self.above(&of.spans));
-        let takes_turns = of.overlapped || self.take_turns(&of.spans);
-        if takes_turns {
-            self.note_turns(process, thread);
+    pub(super) fn timeline(&mut self, process: u128, thread: &str, of: &SpansOfThread) -> SpanTimeline {
+        let mut timeline = SpanTimeline::new(&of.spans, &self.nearest_ancestors(&of.spans));
+        let is_interleaved = of.overlapped || self.have_overlapping_traces(&of.spans);
+        if is_interleaved {
+            self.mark_interleaved(process, thread);
         }
-        if takes_turns || self.in_turns.contains(&self.hasher.hash_one((process, thread))) {
-            course.doubt();
+        if is_interleaved || self.interleaved_threads.contains(&self.hasher.hash_one((process, thread))) {
+            timeline.mark_ambiguous();
         }
-        course
+        timeline
     }
 
     /// Whether spans of different traces ran at the same time. Overlap within one trace proves nothing: spans between
     /// the two may be missing.
-    fn take_turns(&self, spans: &[Interval]) -> bool {
-        let mut in_order: Vec<&Interval> = spans.iter().collect();
+    fn have_overlapping_traces(&self, spans: &[SpanInterval]) -> bool {
+        let mut in_order: Vec<&SpanInterval> = spans.iter().collect();
         in_order.sort_unstable_by_key(|span| span.start);
         // The trace of the previous span and the latest end in it: all other traces must have ended when the next span
         // begins.
@@ -358,12 +363,12 @@ impl KnownSpans {
     }
 
     /// For each given span the position of its nearest ancestor among them.
-    fn above(&self, spans: &[Interval]) -> Vec<Option<u32>> {
+    fn nearest_ancestors(&self, spans: &[SpanInterval]) -> Vec<Option<u32>> {
         let positions: HashMap<u32, u32> = spans.iter().enumerate().map(|(at, span)| (span.span, at as u32)).collect();
         // The nearest ancestor of spans that are not among the given ones but were passed on the way up.
         let mut passed: HashMap<u32, Option<u32>> = HashMap::default();
         let mut path = Vec::new();
-        let nearest = |span: &Interval| {
+        let nearest = |span: &SpanInterval| {
             path.clear();
             let mut node = self.nodes.get(span.span);
             let found = loop {
@@ -436,7 +441,7 @@ impl KnownSpans {
         let (first, count) = (self.nodes.first, self.nodes.all.len() as u32);
         let is_known = |span: u32| span.wrapping_sub(first) < count;
         let mut bytes = 0;
-        let mut keep = |spans: &mut ByEnd, own: u64| {
+        let mut keep = |spans: &mut SpansByEnd, own: u64| {
             let left = spans.keep(is_known);
             bytes += left.map_or(0, |left| left + own);
             left.is_some()
@@ -458,20 +463,20 @@ impl KnownSpans {
 
 /// The spans that ran on the threads of a process during a time range, by thread id.
 #[derive(Debug, Default)]
-pub(super) struct OnThreads(HashMap<Box<str>, OnThread>);
+pub(super) struct SpansOfThreads(HashMap<Box<str>, SpansOfThread>);
 
 /// The spans that ran on one thread during a time range.
 #[derive(Debug, Default)]
-pub(super) struct OnThread {
-    spans: Vec<Interval>,
+pub(super) struct SpansOfThread {
+    spans: Vec<SpanInterval>,
     /// Whether spans of different traces have ever overlapped on this thread.
     overlapped: bool,
 }
 
-impl OnThreads {
-    fn add(&mut self, thread: &str, span: Interval, overlapped: bool) {
+impl SpansOfThreads {
+    fn add(&mut self, thread: &str, span: SpanInterval, overlapped: bool) {
         if !self.0.contains_key(thread) {
-            self.0.insert(thread.into(), OnThread::default());
+            self.0.insert(thread.into(), SpansOfThread::default());
         }
         let Some(of) = self.0.get_mut(thread) else { return };
         of.spans.push(span);
@@ -479,24 +484,24 @@ impl OnThreads {
     }
 
     /// The spans of a thread, if there are any.
-    pub(super) fn of(&self, thread: &str) -> Option<&OnThread> {
+    pub(super) fn get(&self, thread: &str) -> Option<&SpansOfThread> {
         self.0.get(thread)
     }
 }
 
-fn hash(hasher: &DefaultHashBuilder, node: &Node) -> u64 {
+fn hash(hasher: &DefaultHashBuilder, node: &SpanNode) -> u64 {
     hasher.hash_one((node.trace_id, node.span_id))
 }
 
 /// Approximate bytes of a group beside its spans.
-fn group_bytes(hints: &Hints) -> u64 {
+fn group_bytes(hints: &ThreadHints) -> u64 {
     GROUP + 2 * hints.bytes() as u64 + hints.native_id().map_or(0, |_| THREAD)
 }
 
 /// The names under which the process of a group is found: those from its claims, and those from one of its threads.
-fn names(claims: &ProcessClaims, hints: &Hints) -> impl Iterator<Item = u128> + use<> {
+fn names(claims: &ProcessClaims, hints: &ThreadHints) -> impl Iterator<Item = u128> + use<> {
     let by_id = hints.native_id().map(|id| claims.names_of_thread(id));
-    let by_pointer = hints.pointer().and_then(|pointer| claims.thread_name(pointer));
+    let by_pointer = hints.pointer.and_then(|pointer| claims.thread_name(pointer));
     claims.names().chain(by_pointer).chain(by_id.into_iter().flatten())
 }
 
@@ -508,9 +513,9 @@ mod tests {
     /// entry in the list of its thread.
     #[test]
     fn sizes() {
-        assert_eq!(size_of::<Node>(), 48);
+        assert_eq!(size_of::<SpanNode>(), 48);
         // A table entry holds a number and its control byte; tables are at most seven eighths full.
         let entry = (size_of::<u32>() + 1) * 8 / 7 + 1;
-        assert!(size_of::<Node>() + size_of::<bool>() + size_of::<u32>() + entry <= 64);
+        assert!(size_of::<SpanNode>() + size_of::<bool>() + size_of::<u32>() + entry <= 64);
     }
 }

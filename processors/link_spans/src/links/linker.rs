@@ -1,24 +1,24 @@
-//! Links the observations of a batch with the spans that their threads ran.
+//! Links the observations of a batch with the spans that their threads active.
 
 use hashbrown::{HashMap, HashSet};
 use profbridge_identity::{Processes, RequestId, Rules};
 use profbridge_model::dictionary::Link;
 use profbridge_model::profiles::Linker;
-use profbridge_model::thread::Thread;
+use profbridge_model::thread::SampleThread;
 use profbridge_model::{AttributeSetId, IdentityStrength, Profile, Profiles, Sample};
 
-use super::course::{Course, Ran};
 use super::event_loops::EventLoopStacks;
-use super::known::{KnownSpans, OnThreads};
-use super::notes::Counts;
-use crate::covered::Stretch;
+use super::known::{KnownSpans, SpansOfThreads};
+use super::notes::ObservationCounts;
+use super::timeline::{ActiveSpan, SpanTimeline};
 use crate::index::Index;
+use crate::observed_times::TimeRange;
 
 /// How the samples of one process and attribute set are linked.
 #[derive(Debug, Clone, Copy)]
-enum Lane {
-    /// By this course of a thread (its position in `courses`).
-    Course(u32),
+enum SampleLane {
+    /// By this course of a thread (its position in `timelines`).
+    SpanTimeline(u32),
     /// No span of the thread is known.
     NoSpan,
     NoThread,
@@ -31,18 +31,18 @@ pub(super) struct BatchLinker<'a> {
     known: &'a mut KnownSpans,
     index: &'a Index,
     main_thread: bool,
-    counts: &'a mut Counts,
+    counts: &'a mut ObservationCounts,
     processes: Processes,
     /// The time range of the batch.
-    during: Stretch,
+    during: TimeRange,
     /// The spans of a process, by the hash of its identity.
-    on_threads: HashMap<u128, OnThreads>,
-    lanes: HashMap<(u32, Option<AttributeSetId>), Lane>,
+    on_threads: HashMap<u128, SpansOfThreads>,
+    lanes: HashMap<(u32, Option<AttributeSetId>), SampleLane>,
     /// By process and thread id: one thread may have many attribute sets.
-    by_thread: HashMap<(u128, String), Lane>,
-    courses: Vec<Course>,
+    by_thread: HashMap<(u128, String), SampleLane>,
+    timelines: Vec<SpanTimeline>,
     /// The process and attribute set of the last sample, and its lane.
-    last: Option<((u32, Option<AttributeSetId>), Lane)>,
+    last: Option<((u32, Option<AttributeSetId>), SampleLane)>,
     /// The course of the current sample, and the time range of its profile with both ends inclusive.
     at: usize,
     range: Option<(u64, u64)>,
@@ -55,10 +55,10 @@ impl<'a> BatchLinker<'a> {
         known: &'a mut KnownSpans,
         index: &'a Index,
         main_thread: bool,
-        counts: &'a mut Counts,
+        counts: &'a mut ObservationCounts,
     ) -> Self {
         // Spans that samples name get their thread here; this helps other spans of the same thread.
-        profiles.dictionary().tables().links.iter().skip(1).for_each(|link| known.place(link, index));
+        profiles.dictionary().tables().links.iter().skip(1).for_each(|link| known.assign_sampled(link, index));
         let mut processes = Processes::new(profiles, rules, RequestId::default());
         note_event_loops(profiles, &mut processes, known);
         Self {
@@ -71,14 +71,14 @@ impl<'a> BatchLinker<'a> {
             on_threads: HashMap::default(),
             lanes: HashMap::default(),
             by_thread: HashMap::default(),
-            courses: Vec::new(),
+            timelines: Vec::new(),
             last: None,
             at: 0,
             range: None,
         }
     }
 
-    fn lane(&mut self, profiles: &Profiles, process: u32, set: Option<AttributeSetId>) -> Lane {
+    fn lane(&mut self, profiles: &Profiles, process: u32, set: Option<AttributeSetId>) -> SampleLane {
         if let Some(known) = self.lanes.get(&(process, set)) {
             return *known;
         }
@@ -87,20 +87,20 @@ impl<'a> BatchLinker<'a> {
         lane
     }
 
-    fn find_lane(&mut self, profiles: &Profiles, process: u32, set: Option<AttributeSetId>) -> Lane {
+    fn find_lane(&mut self, profiles: &Profiles, process: u32, set: Option<AttributeSetId>) -> SampleLane {
         let identity = self.processes.get(process).identity;
         if identity.alone || identity.strength == IdentityStrength::Weak {
-            return Lane::NoProcess;
+            return SampleLane::NoProcess;
         }
-        let Some(thread) = Thread::of(profiles.dictionary(), set) else { return Lane::NoThread };
-        let Self { known, index, main_thread, on_threads, by_thread, courses, during, .. } = self;
+        let Some(thread) = SampleThread::of(profiles.dictionary(), set) else { return SampleLane::NoThread };
+        let Self { known, index, main_thread, on_threads, by_thread, timelines, during, .. } = self;
         let on_threads = on_threads
             .entry(identity.hash)
             .or_insert_with(|| known.on_threads(index, identity.hash, *during, *main_thread));
         *by_thread.entry((identity.hash, thread.id)).or_insert_with_key(|(process, thread)| {
-            let Some(spans) = on_threads.of(thread) else { return Lane::NoSpan };
-            courses.push(known.course(*process, thread, spans));
-            Lane::Course(courses.len() as u32 - 1)
+            let Some(spans) = on_threads.get(thread) else { return SampleLane::NoSpan };
+            timelines.push(known.timeline(*process, thread, spans));
+            SampleLane::SpanTimeline(timelines.len() as u32 - 1)
         })
     }
 }
@@ -122,15 +122,15 @@ impl Linker for BatchLinker<'_> {
         };
         self.last = Some((key, lane));
         let count = match lane {
-            Lane::Course(at) => {
+            SampleLane::SpanTimeline(at) => {
                 self.at = at as usize;
                 let (start, duration) = (profile.time_unix_nano, profile.duration_nano);
                 self.range = (start > 0).then(|| (start, start.saturating_add(duration)));
                 return true;
             }
-            Lane::NoSpan => &mut self.counts.no_span,
-            Lane::NoThread => &mut self.counts.no_thread,
-            Lane::NoProcess => &mut self.counts.no_process,
+            SampleLane::NoSpan => &mut self.counts.no_span,
+            SampleLane::NoThread => &mut self.counts.no_thread,
+            SampleLane::NoProcess => &mut self.counts.no_process,
         };
         *count += sample.observations();
         false
@@ -138,19 +138,19 @@ impl Linker for BatchLinker<'_> {
 
     #[inline]
     fn observation(&mut self, time: Option<u64>) -> Option<Link> {
-        let course = &mut self.courses[self.at];
-        let ran = match (time, self.range) {
-            (Some(time), _) => Some(course.at(time)),
-            (None, Some((start, end))) => course.throughout(start, end),
+        let timeline = &mut self.timelines[self.at];
+        let active = match (time, self.range) {
+            (Some(time), _) => Some(timeline.at(time)),
+            (None, Some((start, end))) => timeline.throughout(start, end),
             (None, None) => None,
         };
-        match ran {
-            Some(Ran::Span(span)) => {
+        match active {
+            Some(ActiveSpan::Span(span)) => {
                 self.counts.linked += 1;
                 return Some(self.known.link(span));
             }
-            Some(Ran::Nothing) => self.counts.no_span += 1,
-            Some(Ran::Several) => self.counts.ambiguous += 1,
+            Some(ActiveSpan::Nothing) => self.counts.no_span += 1,
+            Some(ActiveSpan::Several) => self.counts.ambiguous += 1,
             None => self.counts.no_time += 1,
         }
         None
@@ -169,8 +169,8 @@ fn note_event_loops(profiles: &Profiles, processes: &mut Processes, known: &mut 
                 let Some(process) = processes.of(resource as u32, sample.attributes) else { continue };
                 if !noted.contains(&(process, set)) && stacks.has(dictionary, sample.stack) {
                     noted.insert((process, set));
-                    let thread = Thread::of(dictionary, set);
-                    thread.iter().for_each(|of| known.note_turns(processes.get(process).identity.hash, &of.id));
+                    let thread = SampleThread::of(dictionary, set);
+                    thread.iter().for_each(|of| known.mark_interleaved(processes.get(process).identity.hash, &of.id));
                 }
             }
         }
@@ -178,8 +178,8 @@ fn note_event_loops(profiles: &Profiles, processes: &mut Processes, known: &mut 
 }
 
 /// The time range of a batch.
-fn times(profiles: &Profiles) -> Stretch {
-    let mut all = Stretch { start: u64::MAX, end: 0 };
+fn times(profiles: &Profiles) -> TimeRange {
+    let mut all = TimeRange { start: u64::MAX, end: 0 };
     let mut add = |start: u64, end: u64| (all.start, all.end) = (all.start.min(start), all.end.max(end));
     for profile in profiles.profiles() {
         if profile.time_unix_nano > 0 {

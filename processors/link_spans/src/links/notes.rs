@@ -22,7 +22,7 @@ pub(super) const FORGOTTEN: &str = "spans_forgotten_early";
 
 /// The outcomes of observations.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(super) struct Counts {
+pub(super) struct ObservationCounts {
     pub(super) linked: u64,
     pub(super) had_link: u64,
     pub(super) no_span: u64,
@@ -33,7 +33,7 @@ pub(super) struct Counts {
     pub(super) too_large: u64,
 }
 
-impl Counts {
+impl ObservationCounts {
     /// Each count with the name of its note.
     pub(super) fn named(self) -> [(&'static str, u64); 8] {
         let Self { linked, had_link, no_span, ambiguous, no_thread, no_process, no_time, too_large } = self;

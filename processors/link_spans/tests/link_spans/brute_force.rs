@@ -1,8 +1,7 @@
 //! Compares links with those found by trying every span against every observation.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use profbridge_engine::component::Outbox;
-use profbridge_model::builder::Any;
+use profbridge_model::{Profiles, Spans};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -52,92 +51,57 @@ fn expected(&(pid, thread, from, to): &Asked, seen: &[Seen]) -> Option<Option<i6
     }
 }
 
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+/// The profiles of some observations of one thread.
+fn observed((pid, thread, times): &Seen) -> Profiles {
+    let times: Vec<u64> = times.iter().map(|time| time * MS).collect();
+    profiles(&web(*pid), &[(*thread, "", &times)])
+}
 
-    /// Guarantees: in whatever order spans and profiles arrive, and however they are split into requests, a span is
-    /// linked with its process and thread if and only if an observation covers a part of its time, or, if its process
-    /// has no such thread, with the only other process whose thread of that id was observed during it. The counts of
-    /// outcomes add up.
+/// The span with this number.
+fn request(number: usize, &(pid, thread, from, to): &Asked) -> Spans {
+    let names = thread.map(|thread| ("thread.native_id", IntValue(thread)));
+    spans(&traced(pid), vec![span(number as u8 + 1, from * MS, to * MS, names.as_slice())])
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    /// Guarantees: in whatever order spans and profiles arrive, however they are split into requests, and whether spans
+    /// wait or not, a span is linked with its process and thread if and only if an observation that arrived until then
+    /// covers a part of its time, or, if its process has no such thread, with the only other process whose thread of
+    /// that id was observed during it. The counts of outcomes add up.
     #[test]
     fn as_by_trying_everything(
         seen in vec((1i64..4, 1i64..4, vec(0u64..3000, 1..6)), 0..8),
         asked in vec((1i64..5, proptest::option::of(1i64..5), 0u64..3000, 0u64..400), 1..8),
-        order in any::<u64>(),
+        (order, waits) in any::<(u64, bool)>(),
     ) {
         let asked: Vec<Asked> = asked.into_iter().map(|(pid, thread, from, long)| (pid, thread, from, from + long)).collect();
-        let mut processor = link_spans("{}");
-        let (mut out, mut counted) = (Vec::new(), 0);
-        let mut sent_on = |sent: &Outbox| {
+        let mut processor = link_spans(if waits { "{}" } else { "{span_wait: 0s}" });
+        let (mut profiled, mut traced) = (0, 0);
+        let (mut count, mut counted) = (0, 0);
+        let mut check = |sent: &Outbox, profiled: usize| {
             counted += decided(sent);
-            out.extend(links(sent));
+            for (id, link) in links(sent) {
+                count += 1;
+                let (asked, seen) = (&asked[id as usize - 1], &seen[..profiled]);
+                let link = link.map(|thread| thread.map(|thread| thread.parse::<i64>().unwrap()));
+                prop_assert_eq!(link, expected(asked, seen), "{:?} {:?}", asked, seen);
+            }
+            Ok(())
         };
-        let (mut profiled, mut traced) = (seen.iter(), asked.iter().enumerate());
         for step in 0..seen.len() + asked.len() {
-            let take_profile = order >> (step % 64) & 1 == 1;
-            let next = if take_profile { profiled.next() } else { None };
-            let sent = match (next, if next.is_none() { traced.next() } else { None }) {
-                (Some((pid, thread, times)), _) => {
-                    let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(*pid))];
-                    let times: Vec<u64> = times.iter().map(|time| time * MS).collect();
-                    process(&mut processor, profiles(&resource, &[(*thread, "", &times)]), at(S))
-                }
-                (None, Some((number, (pid, thread, from, to)))) => {
-                    let resource = [("host.name", text("web")), ("process.pid", IntValue(*pid))];
-                    let names = thread.map(|thread| ("thread.native_id", IntValue(thread)));
-                    let span = span(number as u8 + 1, from * MS, to * MS, names.as_slice());
-                    process(&mut processor, spans(&resource, vec![span]), at(S))
-                }
-                (None, None) => continue,
+            let sent = if profiled < seen.len() && (traced == asked.len() || order >> step & 1 == 1) {
+                profiled += 1;
+                process(&mut processor, observed(&seen[profiled - 1]), at(S))
+            } else {
+                traced += 1;
+                process(&mut processor, request(traced - 1, &asked[traced - 1]), at(S))
             };
-            sent_on(&sent);
+            check(&sent, profiled)?;
         }
-        for (pid, thread, times) in profiled {
-            let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(*pid))];
-            let times: Vec<u64> = times.iter().map(|time| time * MS).collect();
-            sent_on(&process(&mut processor, profiles(&resource, &[(*thread, "", &times)]), at(S)));
-        }
-        for (number, (pid, thread, from, to)) in traced {
-            let resource = [("host.name", text("web")), ("process.pid", IntValue(*pid))];
-            let names = thread.map(|thread| ("thread.native_id", IntValue(thread)));
-            let span = span(number as u8 + 1, from * MS, to * MS, names.as_slice());
-            sent_on(&process(&mut processor, spans(&resource, vec![span]), at(S)));
-        }
-        // Spans decided before all profiles arrived were decided because their process had been observed beyond their
-        // end; here profiles arrive in any order of time, so only the spans decided afterwards are compared.
-        let decided_early: Vec<u8> = out.iter().map(|(id, _)| *id).collect();
-        let at_last = flush(&mut processor, at(60 * S));
-        prop_assert_eq!(counted + decided(&at_last), asked.len() as u64);
-        let last = links(&at_last);
-        for (id, link) in &last {
-            let of = &asked[*id as usize - 1];
-            let link = link.as_ref().map(|thread| thread.as_ref().map(|thread| thread.parse::<i64>().unwrap()));
-            prop_assert_eq!(link, expected(of, &seen), "{:?} {:?}", of, &seen);
-        }
-        prop_assert_eq!(decided_early.len() + last.len(), asked.len());
-    }
-
-    /// Guarantees: spans that arrive after the profiles of their time are linked at once, and correctly.
-    #[test]
-    fn late_spans(
-        seen in vec((1i64..4, 1i64..4, vec(0u64..3000, 1..6)), 1..8),
-        asked in vec((1i64..4, proptest::option::of(1i64..5), 0u64..2500, 0u64..400), 1..8),
-    ) {
-        let mut processor = link_spans("{span_wait: 0s}");
-        for (pid, thread, times) in &seen {
-            let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(*pid))];
-            let times: Vec<u64> = times.iter().map(|time| time * MS).collect();
-            process(&mut processor, profiles(&resource, &[(*thread, "", &times)]), at(S));
-        }
-        for (number, (pid, thread, from, long)) in asked.into_iter().enumerate() {
-            let resource = [("host.name", text("web")), ("process.pid", IntValue(pid))];
-            let names = thread.map(|thread| ("thread.native_id", IntValue(thread)));
-            let of = (pid, thread, from, from + long);
-            let span = span(number as u8 + 1, from * MS, (from + long) * MS, names.as_slice());
-            let out = links(&process(&mut processor, spans(&resource, vec![span]), at(S)));
-            let link = out[0].1.as_ref().map(|thread| thread.as_ref().map(|thread| thread.parse::<i64>().unwrap()));
-            prop_assert_eq!(link, expected(&of, &seen), "{:?} {:?}", of, &seen);
-        }
+        check(&flush(&mut processor, at(60 * S)), profiled)?;
+        prop_assert_eq!((count, counted), (asked.len(), asked.len() as u64));
     }
 
     /// Guarantees: if the clock of spans is off by up to 50 ms in either direction, each span whose thread was observed
@@ -156,11 +120,9 @@ proptest! {
         for step in 0..=ends.len() {
             for (number, (pid, thread, from, long, off, after)) in asked.iter().enumerate() {
                 if step == (*after).min(ends.len()) {
-                    let resource = [("host.name", text("web")), ("process.pid", IntValue(*pid))];
-                    let names = [("thread.native_id", IntValue(*thread))];
                     let from = from.saturating_add_signed(*off);
-                    let span = span(number as u8 + 1, from * MS, (from + long) * MS, &names);
-                    all.extend(links(&process(&mut processor, spans(&resource, vec![span]), at(now))));
+                    let asked = request(number, &(*pid, Some(*thread), from, from + long));
+                    all.extend(links(&process(&mut processor, asked, at(now))));
                 }
             }
             let Some(end) = ends.get(step) else { break };
@@ -175,9 +137,8 @@ proptest! {
                     .collect();
                 let of_batch: Vec<(i64, &str, &[u64])> =
                     of_batch.iter().map(|(thread, times)| (*thread, "", &times[..])).collect();
-                let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))];
                 if !of_batch.is_empty() {
-                    process(&mut processor, profiles(&resource, &of_batch), at(now));
+                    process(&mut processor, profiles(&web(pid), &of_batch), at(now));
                 }
             }
             start = *end;

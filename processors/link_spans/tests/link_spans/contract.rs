@@ -1,17 +1,11 @@
 //! The engine's requirements: nothing is lost, held data is counted, and memory is bounded.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use profbridge_engine::component::{Now, Outbox, Processor as _, process_all};
-use profbridge_model::builder::Any;
 use profbridge_model::{Builder, Profiles, Quantities, Telemetry};
 use profbridge_processor_link_spans::LinkSpans;
 
 use crate::support::*;
-
-fn of(pid: i64) -> [(&'static str, opentelemetry_proto::tonic::common::v1::any_value::Value); 2] {
-    [("host.name", text("web")), ("process.pid", IntValue(pid))]
-}
 
 fn left(out: &Outbox) -> u64 {
     out.telemetry.iter().map(|telemetry| telemetry.quantities().spans).sum()
@@ -24,7 +18,7 @@ fn spans_are_conserved() {
     let mut processor = link_spans("{}");
     for pid in 1..=20 {
         assert_eq!(
-            left(&process(&mut processor, spans(&of(pid), vec![span(1, 0, MS, &[]), span(2, 0, MS, &[])]), at(S))),
+            left(&process(&mut processor, spans(&traced(pid), vec![span(1, 0, MS, &[]), span(2, 0, MS, &[])]), at(S))),
             0
         );
     }
@@ -47,7 +41,7 @@ fn memory_is_bounded() {
     let mut processor = link_spans("{max_bytes: 20KiB, max_index_bytes: 20KiB}");
     let mut out = 0;
     for pid in 0..500 {
-        let sent = process(&mut processor, spans(&of(pid), vec![span(1, 0, MS, &[])]), at(S));
+        let sent = process(&mut processor, spans(&traced(pid), vec![span(1, 0, MS, &[])]), at(S));
         out += left(&sent);
         assert!(sent.telemetry.len() <= 1);
         assert!(processor.held().bytes <= 40 << 10, "{}", processor.held().bytes);
@@ -55,50 +49,17 @@ fn memory_is_bounded() {
     assert!(out > 300, "{out}");
     let mut forgotten = 0;
     for pid in 0..500 {
-        let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))];
-        let sent = process(&mut processor, profiles(&resource, &[(1, "main", &[0, 50 * MS])]), at(S + pid as u64));
+        let sent = process(&mut processor, profiles(&web(pid), &[(1, "main", &[0, 50 * MS])]), at(S + pid as u64));
         forgotten += note(&sent, "profiled_processes_forgotten_early");
         assert!(processor.held().bytes <= 40 << 10, "{}", processor.held().bytes);
     }
     assert!(forgotten > 300, "{forgotten}");
 }
 
-/// Guarantees: names that no thread has any more are forgotten before a process is.
-#[test]
-fn dead_names_go_first() {
-    let mut processor = link_spans("{max_index_bytes: 40KiB}");
-    let resource = |pid: i64| [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))];
-    let named = |pid: i64, from: i64| {
-        let names: Vec<String> = (from..from + 100).map(|number| format!("{number:0200}")).collect();
-        let threads: Vec<(i64, &str, &[u64])> =
-            names.iter().zip(from..).map(|(name, id)| (id, &**name, &[0, 50 * MS][..])).collect();
-        profiles(&resource(pid), &threads)
-    };
-    process(&mut processor, named(1, 1), at(S));
-    for second in [11, 100] {
-        process(&mut processor, profiles(&resource(2), &[(2, "main", &[0, 50 * MS])]), at(second * S));
-    }
-    // The first process is gone, but its names are not.
-    let out = process(&mut processor, named(3, 1000), at(200 * S));
-    assert_eq!(note(&out, "profiled_processes_forgotten_early"), 0);
-    assert!(processor.held().bytes <= 40 << 10, "{}", processor.held().bytes);
-}
-
-/// Guarantees: telemetry without spans, such as profiles, passes at once and unchanged.
-#[test]
-fn the_rest_passes() {
-    let mut processor = link_spans("{}");
-    let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(1))];
-    let out = process(&mut processor, profiles(&resource, &[(1, "main", &[0])]), at(S));
-    assert!(matches!(&out.telemetry[..], [Telemetry::Profiles(batch)] if batch.observations() == 1));
-    let out = process(&mut processor, profbridge_model::Envelope::default(), at(S));
-    assert!(matches!(&out.telemetry[..], [Telemetry::Envelope(_)]));
-}
-
 /// Profiles of one process: one observation for each of these function numbers.
 fn observed(pid: i64, functions: std::ops::Range<i64>) -> Profiles {
     let mut builder = Builder::new();
-    builder.resource(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))]);
+    builder.resource(&web(pid));
     builder.on_cpu(20);
     let attributes = builder.attributes(&[("thread.id", 1.into())]);
     for function in functions {
@@ -176,21 +137,19 @@ fn spans_are_forgotten() {
         let mut forgotten = 0;
         let lasts = |id: u64| {
             let id_bytes = (id + 1).to_be_bytes().to_vec();
-            let names = [("thread.native_id", IntValue(1))];
-            Span { span_id: id_bytes, ..span(1, id * MS, id * MS + MS, &names) }
+            Span { span_id: id_bytes, ..span(1, id * MS, id * MS + MS, &native(1)) }
         };
         for id in 0..5000 {
             if known {
-                let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(1))];
-                process(&mut processor, profiles(&resource, &[(1, "main", &[id * MS])]), at(id * MS));
+                process(&mut processor, profiles(&web(1), &[(1, "main", &[id * MS])]), at(id * MS));
             }
-            let out = process(&mut processor, spans(&of(1), vec![lasts(id)]), at(id * MS));
+            let out = process(&mut processor, spans(&traced(1), vec![lasts(id)]), at(id * MS));
             forgotten += note(&out, "spans_forgotten_early");
             assert!(processor.held().bytes <= 130 << 10, "{}", processor.held().bytes);
         }
         assert!(forgotten > 3000, "{forgotten}");
         // The spans that arrived last are still there.
-        let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(1))];
+        let resource = web(1);
         let times = [4999 * MS, 0];
         let out = process(&mut processor, profiles(&resource, &[(1, "main", &times)]), at(6 * S));
         assert_eq!((note(&out, "observations_linked"), note(&out, "observations_unlinked_no_span")), (1, 1));

@@ -1,41 +1,29 @@
 //! Spans of forked processes, some with attributes from before the fork.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use profbridge_engine::component::Outbox;
-use profbridge_model::builder::Any;
-use profbridge_processor_link_spans::{LinkSpans, OwnIds};
+use profbridge_model::{Profiles, Spans};
+use profbridge_processor_link_spans::{InnermostIds, LinkSpans};
 
-use crate::named_by_samples::{OWN, seen};
 use crate::namespaces::{Kernel, OUTSIDE, inside, with_settings};
-use crate::pointers::{ONE, profiled};
+use crate::pointers::ONE;
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
 /// Profiles of a process on `web` with one thread of the same id, from one millisecond to another.
 fn observe(processor: &mut LinkSpans, pid: i64, from: u64, to: u64, now: u64) {
-    let times: Vec<u64> = (from..=to).step_by(50).map(|milli| milli * MS).collect();
-    let threads: [(i64, &str, i64, &[u64]); 1] = [(pid, "gunicorn", ONE, &times)];
-    process(processor, profiles_of_threads(&profiled("web", pid), &threads), at(now * MS));
+    let threads = [(pid, "gunicorn", ONE, &ticks(from, to)[..])];
+    process(processor, profiles_of_threads(&web(pid), &threads), at(now * MS));
 }
 
 /// A span from 1 s to 1.2 s that claims process 7, with a native thread id, and with attributes unchanged by the fork.
-fn forked(thread: i64) -> profbridge_model::Spans {
-    let resource = [
-        ("telemetry.sdk.language", text("python")),
-        ("host.name", text("web")),
-        ("process.pid", Value::IntValue(7)),
-        ("service.instance.id", text("i")),
-    ];
-    let of_thread = [
-        ("thread.native_id", Value::IntValue(thread)),
-        ("thread.id", Value::IntValue(ONE)),
-        ("thread.name", text("gunicorn")),
-    ];
-    spans(&resource, vec![span(1, S, 1200 * MS, &of_thread)])
+fn forked(thread: i64) -> Spans {
+    let [language, host, pid] = traced_in("python", 7);
+    let [native] = native(thread);
+    let of_thread = [native, ("thread.id", IntValue(ONE)), ("thread.name", text("gunicorn"))];
+    spans(&[language, host, pid, ("service.instance.id", text("i"))], vec![span(1, S, 1200 * MS, &of_thread)])
 }
 
-fn linked(thread: &str) -> Vec<(u8, Option<Option<String>>)> {
-    vec![(1, Some(Some(thread.to_owned())))]
+fn only(thread: &str) -> Vec<(u8, Link)> {
+    vec![(1, linked(thread))]
 }
 
 const OF_THREAD: &str = "spans_linked_with_the_process_of_their_thread";
@@ -54,17 +42,17 @@ fn the_thread_tells_the_process() {
     assert!(out.telemetry.is_empty(), "the rest of its time may come: {:?}", out.notes);
     observe(&mut processor, 8, 1100, 1300, 3000);
     let out = advance(&mut processor, at(4 * S));
-    assert_eq!((links(&out), note(&out, OF_THREAD), decided(&out)), (linked("8"), 1, 1));
+    assert_eq!((links(&out), note(&out, OF_THREAD), decided(&out)), (only("8"), 1, 1));
     assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
     // A span of the parent itself is not counted as one.
     let out = process(&mut processor, forked(7), at(4 * S));
-    assert_eq!((links(&out), note(&out, OF_THREAD)), (linked("7"), 0));
+    assert_eq!((links(&out), note(&out, OF_THREAD)), (only("7"), 0));
     // The end of the span is not covered yet.
     let mut processor = link_spans("{}");
     observe(&mut processor, 7, 0, 2000, 2000);
     observe(&mut processor, 8, 0, 1100, 2000);
     process(&mut processor, forked(8), at(2 * S));
-    assert_eq!(links(&advance(&mut processor, at(18 * S))), linked("8"));
+    assert_eq!(links(&advance(&mut processor, at(18 * S))), only("8"));
 }
 
 /// Guarantees: if no process of the host has the thread, or it was not observed during the span, or two processes have
@@ -75,10 +63,7 @@ fn no_process_has_the_thread() {
         let mut processor = link_spans("{}");
         observe(&mut processor, 7, 0, 2000, 2000);
         prepare(&mut processor);
-        let mut out: Outbox = process(&mut processor, forked(8), at(2 * S));
-        let later = advance(&mut processor, at(18 * S));
-        out.telemetry.extend(later.telemetry);
-        later.notes.into_iter().for_each(|(name, count)| out.note(name, count));
+        let out = process_and_wait(&mut processor, forked(8), at(2 * S), at(18 * S));
         assert_eq!((links(&out), note(&out, counted), decided(&out)), (vec![(1, None)], 1, 1), "{:?}", out.notes);
     };
     unlinked(&|_| {}, "spans_unlinked_unobserved");
@@ -96,7 +81,7 @@ fn no_process_has_the_thread() {
     }
     let two = |processor: &mut LinkSpans| {
         observe(processor, 8, 0, 2000, 2000);
-        process(processor, profiles(&profiled("web", 9), &[(8, "gunicorn", &[S, 2 * S])]), at(2 * S));
+        process(processor, profiles(&web(9), &[(8, "gunicorn", &[S, 2 * S])]), at(2 * S));
     };
     unlinked(&two, "spans_unlinked_ambiguous");
 }
@@ -107,7 +92,7 @@ fn no_process_has_the_thread() {
 fn samples_of_forked_processes() {
     let batch = |host: &'static str, pid: i64, thread: i64| {
         let times = [900 * MS, 1100 * MS, 1300 * MS];
-        profiles_of_threads(&profiled(host, pid), &[(thread, "gunicorn", ONE, &times)])
+        profiles_of_threads(&on_host(host, pid), &[(thread, "gunicorn", ONE, &times)])
     };
     let parent = || batch("web", 7, 7);
     let mut processor = link_spans("{profile_wait: 8s}");
@@ -135,11 +120,10 @@ fn samples_of_forked_processes() {
 fn what_is_no_id() {
     for id in ["0007", "+7", "-8", "8.0", "x", "99999999999"] {
         let mut processor = link_spans("{span_wait: 0s}");
-        process(&mut processor, profiles(&profiled("web", 7), &[(7, "main", &[S, 2 * S])]), at(2 * S));
-        let resource = [("host.name", text("web")), ("process.pid", Value::IntValue(7))];
+        process(&mut processor, profiles(&web(7), &[(7, "main", &[S, 2 * S])]), at(2 * S));
         let says = [("thread.native_id", text(id)), ("thread.name", text("main"))];
-        let out = process(&mut processor, spans(&resource, vec![span(1, S, 1200 * MS, &says)]), at(2 * S));
-        assert_eq!(links(&out), linked("7"), "{id}");
+        let out = process(&mut processor, spans(&traced(7), vec![span(1, S, 1200 * MS, &says)]), at(2 * S));
+        assert_eq!(links(&out), only("7"), "{id}");
     }
 }
 
@@ -147,16 +131,16 @@ fn what_is_no_id() {
 /// they are known to be the system's, an unknown id belongs to another process.
 #[test]
 fn ids_of_containers_tell_nothing() {
-    let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
-    let named = [("thread.native_id", Value::IntValue(9)), ("thread.name", text("shop"))];
+    let [native] = native(9);
+    let named = [native, ("thread.name", text("shop"))];
     let mut of_host = inside("python");
-    of_host[1] = ("process.pid", Value::IntValue(4711));
+    of_host[1] = ("process.pid", IntValue(4711));
     for (own, expected) in [(None, Some(4711)), (Some(4711), None)] {
         let kernel = Kernel::default();
         let mut processor = with_settings(&kernel, "{span_wait: 0s}");
-        process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times)]), at(2 * S));
+        process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &ticks(0, 2000))]), at(2 * S));
         let question = kernel.asked().remove(0);
-        kernel.answer(question.process, own.map(|pid| OwnIds { pid, threads: vec![] }));
+        kernel.answer(question.process, own.map(|pid| InnermostIds { pid, threads: vec![] }));
         let out = process(&mut processor, spans(&of_host, vec![span(1, S, 1200 * MS, &named)]), at(2 * S));
         let expected = expected.map(|id: i64| Some(id.to_string()));
         assert_eq!(links(&out), [(1, expected)], "{own:?} {:?}", out.notes);
@@ -165,7 +149,7 @@ fn ids_of_containers_tell_nothing() {
 
 /// The built-in sampler's profiles of a process that began this many milliseconds after [`T`]: its thread, the times,
 /// and the span in its live context.
-fn live(pid: i64, began: u64, thread: i64, times: &[u64], span: u8) -> profbridge_model::Profiles {
+fn live(pid: i64, began: u64, thread: i64, times: &[u64], span: u8) -> Profiles {
     let began = format!("2026-01-01T00:00:{:02}.{:03}000000Z", began / 1000, began % 1000);
     let resource = [
         ("host.name", Any::Str("web")),
@@ -173,7 +157,7 @@ fn live(pid: i64, began: u64, thread: i64, times: &[u64], span: u8) -> profbridg
         ("process.creation.time", Any::Str(&began)),
         ("profbridge.session.id", Any::Int(pid)),
     ];
-    seen(&resource, OWN, "wall", &[(thread, times, span)])
+    seen(&resource, SAMPLER, "wall", &[(thread, times, span)])
 }
 
 /// Guarantees: samples of a process that began during a span do not determine where the span ran, because it was forked
@@ -182,10 +166,7 @@ fn live(pid: i64, began: u64, thread: i64, times: &[u64], span: u8) -> profbridg
 /// This does not apply to a process seen before its start, whose clock was set.
 #[test]
 fn forked_in_a_span() {
-    let asked = || {
-        let resource = [("host.name", text("web")), ("process.pid", Value::IntValue(7))];
-        spans(&resource, vec![span(1, S, 3 * S, &[("thread.native_id", Value::IntValue(7))])])
-    };
+    let asked = || spans(&traced(7), vec![span(1, S, 3 * S, &native(7))]);
     let parent = |named: u8| live(7, 0, 7, &[1100, 1500, 2900, 3200], named);
     let child = |began: u64, first: u64| live(8, began, 8, &[first, 2500, 2900, 3200], 1);
     for (parent_names, child_first) in [(1, false), (1, true), (0, false), (0, true)] {
@@ -200,12 +181,12 @@ fn forked_in_a_span() {
         }
         let out = process(&mut processor, asked(), at(4 * S));
         let counted = if parent_names == 1 { "spans_linked_by_live_context" } else { "spans_linked_by_native_id" };
-        assert_eq!((links(&out), note(&out, counted)), (linked("7"), 1), "{parent_names} {child_first}");
+        assert_eq!((links(&out), note(&out, counted)), (only("7"), 1), "{parent_names} {child_first}");
     }
     let mut processor = link_spans("{span_wait: 0s}");
     process(&mut processor, parent(0), at(4 * S));
     process(&mut processor, child(9000, 1950), at(4 * S));
-    assert_eq!(links(&process(&mut processor, asked(), at(4 * S))), linked("8"));
+    assert_eq!(links(&process(&mut processor, asked(), at(4 * S))), only("8"));
 }
 
 /// Guarantees: of two processes whose samples name one span the older one counts, whichever was seen first or arrived
@@ -218,6 +199,6 @@ fn forked_as_soon_as_the_span_began() {
         let mut processor = link_spans("{}");
         batches.into_iter().for_each(|batch| drop(process(&mut processor, batch, at(4 * S))));
         let out = process(&mut processor, spans(&[], vec![span(1, S, 3 * S, &[])]), at(4 * S));
-        assert_eq!(links(&out), linked("7"));
+        assert_eq!(links(&out), only("7"));
     }
 }

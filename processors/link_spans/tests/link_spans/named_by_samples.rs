@@ -1,60 +1,30 @@
 //! Spans named by samples.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, IntValue};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use profbridge_engine::component::{Outbox, Processor as _};
-use profbridge_model::builder::Any;
-use profbridge_model::{Builder, Profile, ProfilerId, Profiles, Telemetry};
+use profbridge_model::{Builder, ProfilerId, Profiles};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
-/// The scope of the built-in sampler, and another one.
-pub(crate) const OWN: &str = "profbridge-receiver-ptrace";
-const OTHER: &str = "other";
-
-/// A thread (0 for none), its times in milliseconds, and the span that its samples name (0 for none).
-pub(crate) type Sampled<'a> = (i64, &'a [u64], u8);
-
-/// The profiles of a process from a profiler with this scope.
-pub(crate) fn seen(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, samples: &[Sampled<'_>]) -> Profiles {
-    let mut builder = Builder::new();
-    builder.resource(resource);
-    builder.scope(scope, "1.0");
-    let sample_type = builder.value_type(kind, "nanoseconds");
-    builder.profile(Profile { sample_type, period_type: sample_type, period: (50 * MS) as i64, ..Profile::default() });
-    for (at, (thread, times, span)) in samples.iter().enumerate() {
-        let frame = builder.frame("work", "main.rs", at as i64);
-        let stack = builder.stack(&[frame]);
-        let named = [("thread.id", Any::Int(*thread)), ("thread.name", Any::Str("worker"))];
-        let attributes = builder.attributes(if *thread == 0 { &[] } else { &named });
-        let link = (*span > 0).then(|| builder.link([1; 16], [*span; 8])).flatten();
-        let times: Vec<u64> = times.iter().map(|time| T + time * MS).collect();
-        builder.sample(stack, attributes, link, &times, &vec![(50 * MS) as i64; times.len()]);
-    }
-    builder.finish().unwrap()
-}
-
-fn web(pid: i64) -> [(&'static str, Any<'static>); 2] {
-    [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))]
-}
-
 /// The profiler and thread in a span.
 type Named = (ProfilerId, Option<String>);
 
 /// The profiler and thread in each exported span, by id.
 fn left(out: &Outbox) -> Vec<(u8, Option<Named>)> {
-    let spans = out.telemetry.iter().filter_map(|telemetry| match telemetry {
-        Telemetry::Spans(spans) => Some(spans),
-        Telemetry::Profiles(_) | Telemetry::Envelope(_) => None,
-    });
-    let link = |span: &profbridge_model::Span| {
-        let link = span.changes.as_ref()?.profiler.as_ref()?;
-        Some((link.profiler_id, link.thread_id.as_deref().map(str::to_owned)))
-    };
-    spans.flat_map(|spans| spans.spans()).map(|span| (span.span_id.bytes()[0], link(span))).collect()
+    let named =
+        |link: profbridge_model::spans::ProfilerLink| (link.profiler_id, link.thread_id.as_deref().map(str::to_owned));
+    profiler_links(out).into_iter().map(|(id, link)| (id, link.map(named))).collect()
+}
+
+/// The thread, millisecond and span of each observation exported within 20 s, sorted.
+fn sampled(processor: &mut profbridge_processor_link_spans::LinkSpans) -> Vec<(i64, u64, u8)> {
+    let all = observations(&advance(processor, at(20 * S)));
+    let mut all: Vec<_> = all.into_iter().map(|(_, thread, time, _, span)| (thread, time / MS, span)).collect();
+    all.sort_unstable();
+    all
 }
 
 /// Guarantees: a span named by samples gets their process and thread, whatever its own attributes, even without any or
@@ -64,28 +34,23 @@ fn left(out: &Outbox) -> Vec<(u8, Option<Named>)> {
 fn samples_say_it() {
     let says: [&[(&str, Value)]; 3] =
         [&[], &[("host.name", text("db")), ("process.pid", IntValue(9))], &[("service.name", text("shop"))]];
-    for (scope, counted) in [(OWN, "spans_linked_by_live_context"), (OTHER, "spans_linked_by_sample_link")] {
+    for (scope, counted) in [(SAMPLER, "spans_linked_by_live_context"), (OTHER_PROFILER, "spans_linked_by_sample_link")]
+    {
         for resource in says {
             for spans_first in [false, true] {
                 let mut processor = link_spans("{}");
                 let batch = seen(&web(7), scope, "wall", &[(12, &[100, 150], 1), (13, &[100, 300], 2)]);
                 // Shows that samples here name spans, so that spans without attributes wait.
                 process(&mut processor, seen(&web(8), scope, "wall", &[(1, &[0], 99)]), at(S));
-                let native = [("thread.native_id", IntValue(13))];
-                let asked = || spans(resource, vec![span(1, 90 * MS, 160 * MS, &native)]);
-                let mut out = Outbox::default();
-                if spans_first {
-                    out = process(&mut processor, asked(), at(S));
-                    assert!(out.telemetry.is_empty(), "{resource:?}");
-                }
-                process(&mut processor, batch.clone(), at(S));
-                if spans_first {
-                    let later = advance(&mut processor, at(2 * S));
-                    out.telemetry.extend(later.telemetry);
-                    later.notes.into_iter().for_each(|(name, count)| out.note(name, count));
+                let asked = spans(resource, vec![span(1, 90 * MS, 160 * MS, &native(13))]);
+                let out = if spans_first {
+                    assert!(process(&mut processor, asked, at(S)).telemetry.is_empty(), "{resource:?}");
+                    process(&mut processor, batch.clone(), at(S));
+                    advance(&mut processor, at(2 * S))
                 } else {
-                    out = process(&mut processor, asked(), at(S));
-                }
+                    process(&mut processor, batch.clone(), at(S));
+                    process(&mut processor, asked, at(S))
+                };
                 let expected = (profiler_of(&batch, T), Some("12".to_owned()));
                 assert_eq!(left(&out), [(1, Some(expected))], "{resource:?}");
                 assert_eq!(note(&out, counted), 1, "{:?}", out.notes);
@@ -99,16 +64,15 @@ fn samples_say_it() {
 /// span's attributes the thread.
 #[test]
 fn which_of_several() {
-    let wall = || {
-        seen(
-            &[("host.name", Any::Str("web")), ("host.id", Any::Str("h")), ("process.pid", Any::Int(7))],
-            OWN,
-            "wall",
-            &[(12, &[150], 1)],
-        )
-    };
+    let [host, pid] = web(7);
+    let wall = || seen(&[host, ("host.id", Any::Str("h")), pid], SAMPLER, "wall", &[(12, &[150], 1)]);
     let cpu = || {
-        seen(&web(7), OTHER, "cpu", &[(13, &[100], 1), (14, &[90], 1), (0, &[80], 1), (0, &[80], 2), (15, &[80], 0)])
+        seen(
+            &web(7),
+            OTHER_PROFILER,
+            "cpu",
+            &[(13, &[100], 1), (14, &[90], 1), (0, &[80], 1), (0, &[80], 2), (15, &[80], 0)],
+        )
     };
     for wall_first in [false, true] {
         let mut processor = link_spans("{span_wait: 0s}");
@@ -122,8 +86,7 @@ fn which_of_several() {
     }
     let mut processor = link_spans("{span_wait: 0s}");
     process(&mut processor, cpu(), at(S));
-    let native = [("thread.native_id", IntValue(15))];
-    let asked = vec![span(1, 0, S, &[]), span(2, 0, S, &[]), span(2, 0, S, &native)];
+    let asked = vec![span(1, 0, S, &[]), span(2, 0, S, &[]), span(2, 0, S, &native(15))];
     let profiler = profiler_of(&cpu(), T);
     let expected = [Some("14"), None, Some("15")].map(|thread| Some((profiler, thread.map(str::to_owned))));
     let out = process(&mut processor, spans(&[], asked), at(S));
@@ -136,16 +99,13 @@ fn which_of_several() {
 fn named_and_not_settled() {
     for other in [7, 1] {
         let mut processor = link_spans("{}");
-        let named = seen(&web(7), OTHER, "cpu", &[(12, &[100, 150], 1)]);
+        let named = seen(&web(7), OTHER_PROFILER, "cpu", &[(12, &[100, 150], 1)]);
         process(&mut processor, named.clone(), at(S));
         let resource = [("host.name", Any::Str("web")), ("host.id", Any::Str("h")), ("process.pid", Any::Int(other))];
-        process(&mut processor, seen(&resource, OWN, "wall", &[(30, &[0, 900, 1800, 2700], 0)]), at(3 * S));
-        let asked = spans(
-            &[("host.name", text("web")), ("process.pid", IntValue(other))],
-            vec![span(1, 90 * MS, S, &[]), span(2, 90 * MS, S, &[])],
-        );
+        process(&mut processor, seen(&resource, SAMPLER, "wall", &[(30, &[0, 900, 1800, 2700], 0)]), at(3 * S));
+        let asked = spans(&traced(other), vec![span(1, 90 * MS, S, &[]), span(2, 90 * MS, S, &[])]);
         assert!(process(&mut processor, asked, at(3 * S)).telemetry.is_empty(), "{other}");
-        process(&mut processor, seen(&web(7), OTHER, "cpu", &[(12, &[1100], 0)]), at(4 * S));
+        process(&mut processor, seen(&web(7), OTHER_PROFILER, "cpu", &[(12, &[1100], 0)]), at(4 * S));
         let out = advance(&mut processor, at(6 * S));
         assert_eq!(left(&out)[0], (1, Some((profiler_of(&named, T), Some("12".to_owned())))), "{other}");
         assert_eq!(note(&out, "spans_linked_by_sample_link"), 1);
@@ -159,14 +119,11 @@ fn samples_tell_several_apart() {
     let both = |processor: &mut _, span: u8| {
         let pods = ["a", "b"].map(|pod| ("k8s.pod.uid", Any::Str(pod)));
         let [one, other] = pods.map(|pod| [web(7)[0], web(7)[1], pod]);
-        process(processor, seen(&one, OWN, "wall", &[(12, &[0, 900, 1800, 2700], span)]), at(3 * S));
-        process(processor, seen(&other, OWN, "wall", &[(13, &[0, 900, 1800, 2700], 0)]), at(3 * S));
-        profiler_of(&seen(&one, OWN, "wall", &[]), T)
+        process(processor, seen(&one, SAMPLER, "wall", &[(12, &[0, 900, 1800, 2700], span)]), at(3 * S));
+        process(processor, seen(&other, SAMPLER, "wall", &[(13, &[0, 900, 1800, 2700], 0)]), at(3 * S));
+        profiler_of(&seen(&one, SAMPLER, "wall", &[]), T)
     };
-    let asked = || {
-        let says = [("host.name", text("web")), ("process.pid", IntValue(7))];
-        spans(&says, vec![span(1, 0, S, &[]), span(2, 0, S, &[])])
-    };
+    let asked = || spans(&traced(7), vec![span(1, 0, S, &[]), span(2, 0, S, &[])]);
     let mut processor = link_spans("{}");
     both(&mut processor, 0);
     let out = process(&mut processor, asked(), at(3 * S));
@@ -181,9 +138,8 @@ fn samples_tell_several_apart() {
     assert_eq!(note(&out, "spans_linked_with_the_process_of_their_trace"), 1);
 
     assert!(process(&mut processor, asked(), at(4 * S)).telemetry.len() == 1, "it is known");
-    let other = || Span { trace_id: vec![2; 16], ..span(3, 0, S, &[]) };
-    let says = [("host.name", text("web")), ("process.pid", IntValue(7))];
-    assert!(process(&mut processor, spans(&says, vec![other()]), at(4 * S)).telemetry.is_empty());
+    let other = Span { trace_id: vec![2; 16], ..span(3, 0, S, &[]) };
+    assert!(process(&mut processor, spans(&traced(7), vec![other]), at(4 * S)).telemetry.is_empty());
     let out = advance(&mut processor, at(19 * S));
     assert_eq!((left(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(3, None)], 1));
 }
@@ -194,11 +150,10 @@ fn samples_tell_several_apart() {
 #[test]
 fn the_rest_of_the_trace() {
     let mut processor = link_spans("{}");
-    let batch = seen(&web(7), OWN, "wall", &[(12, &[100, 3000], 3), (13, &[100, 3000], 0)]);
+    let batch = seen(&web(7), SAMPLER, "wall", &[(12, &[100, 3000], 3), (13, &[100, 3000], 0)]);
     process(&mut processor, batch.clone(), at(S));
-    let native = [("thread.native_id", IntValue(13))];
     let of_other_trace = Span { trace_id: vec![2; 16], ..span(4, 0, S, &[]) };
-    let asked = vec![span(1, 0, S, &[]), span(2, 0, S, &native), span(3, 0, S, &[]), of_other_trace];
+    let asked = vec![span(1, 0, S, &[]), span(2, 0, S, &native(13)), span(3, 0, S, &[]), of_other_trace];
     let mut out = process(&mut processor, spans(&[("service.name", text("shop"))], asked), at(S));
     out.telemetry.extend(process(&mut processor, spans(&[], vec![span(5, 0, S, &[])]), at(S)).telemetry);
     let last = advance(&mut processor, at(30 * S));
@@ -213,8 +168,8 @@ fn the_rest_of_the_trace() {
     assert_eq!(all, [(1, of(None)), (2, of(Some("13"))), (3, of(Some("12"))), (4, None), (5, None)]);
 
     let mut processor = link_spans("{span_wait: 0s}");
-    process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[100], 1)]), at(S));
-    process(&mut processor, seen(&web(8), OWN, "wall", &[(12, &[100], 2)]), at(S));
+    process(&mut processor, seen(&web(7), SAMPLER, "wall", &[(12, &[100], 1)]), at(S));
+    process(&mut processor, seen(&web(8), SAMPLER, "wall", &[(12, &[100], 2)]), at(S));
     let asked = vec![span(1, 0, S, &[]), span(2, 0, S, &[]), span(3, 0, S, &[])];
     let out = process(&mut processor, spans(&[], asked), at(S));
     assert_eq!(left(&out).iter().map(|(_, link)| link.is_some()).collect::<Vec<_>>(), [true, true, false]);
@@ -224,14 +179,13 @@ fn the_rest_of_the_trace() {
 /// for one with attributes of another process.
 #[test]
 fn not_the_rest_of_the_trace() {
-    let other: &[(&str, Value)] = &[("host.name", text("web")), ("process.pid", IntValue(9))];
+    let other: &[(&str, Value)] = &traced(9);
     let shop: &[(&str, Value)] = &[("service.name", text("shop"))];
     for (resource, from, expected) in [(shop, 0, false), (shop, 5 * S, true), (other, 5 * S, false)] {
         let mut processor = link_spans("{}");
-        process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[5000, 5900, 6800, 7700], 1)]), at(8 * S));
+        process(&mut processor, seen(&web(7), SAMPLER, "wall", &[(12, &[5000, 5900, 6800, 7700], 1)]), at(8 * S));
         let asked = vec![span(1, 5 * S, 6 * S, &[]), span(2, from, from + S, &[])];
-        let mut out = process(&mut processor, spans(resource, asked), at(8 * S));
-        out.telemetry.extend(advance(&mut processor, at(60 * S)).telemetry);
+        let out = process_and_wait(&mut processor, spans(resource, asked), at(8 * S), at(60 * S));
         let linked: Vec<_> = left(&out).iter().map(|(_, link)| link.is_some()).collect();
         assert_eq!(linked, [true, expected], "{resource:?} {from}");
     }
@@ -241,38 +195,34 @@ fn not_the_rest_of_the_trace() {
 /// its attributes name this one, as after a fork; samples of another profiler of that other process are.
 #[test]
 fn samples_of_another_process() {
-    let says = [("host.name", text("web")), ("process.pid", IntValue(100))];
-    let native = [("thread.native_id", IntValue(13))];
-    let with_id = [("host.name", Any::Str("web")), ("host.id", Any::Str("h")), ("process.pid", Any::Int(100))];
+    let [host, pid] = web(100);
+    let with_id = [host, ("host.id", Any::Str("h")), pid];
     for (own, expected) in [
         (web(101).to_vec(), [(12, 100, 1), (12, 120, 1), (13, 110, 0)]),
         (with_id.to_vec(), [(12, 100, 1), (12, 120, 1), (13, 110, 1)]),
     ] {
         let mut processor = link_spans("{profile_wait: 8s}");
-        process(&mut processor, seen(&own, OWN, "wall", &[(12, &[100], 1), (12, &[120], 0)]), at(S));
-        process(&mut processor, seen(&web(100), OTHER, "cpu", &[(13, &[110], 0)]), at(S));
-        process(&mut processor, spans(&says, vec![span(1, 90 * MS, 200 * MS, &native)]), at(S));
-        let mut all: Vec<_> = observations(&advance(&mut processor, at(20 * S)))
-            .into_iter()
-            .map(|(_, thread, time, _, span)| (thread, time / MS, span))
-            .collect();
-        all.sort_unstable();
-        assert_eq!(all, expected);
+        process(&mut processor, seen(&own, SAMPLER, "wall", &[(12, &[100], 1), (12, &[120], 0)]), at(S));
+        process(&mut processor, seen(&web(100), OTHER_PROFILER, "cpu", &[(13, &[110], 0)]), at(S));
+        process(&mut processor, spans(&traced(100), vec![span(1, 90 * MS, 200 * MS, &native(13))]), at(S));
+        assert_eq!(sampled(&mut processor), expected);
     }
 }
 
 /// Guarantees: some time after samples last named spans, spans without a process are no longer waited for, but are
-/// linked at once if samples named them.
+/// linked at once if samples named them; after minutes these are forgotten.
 #[test]
 fn samples_name_spans_no_more() {
     let mut processor = link_spans("{}");
-    process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[100, 1000], 1)]), at(S));
+    process(&mut processor, seen(&web(7), SAMPLER, "wall", &[(12, &[100, 1000], 1)]), at(S));
     let asked = |id: u8| spans(&[], vec![Span { trace_id: vec![id; 16], ..span(id, 0, S, &[]) }]);
     assert!(process(&mut processor, asked(2), at(61 * S)).telemetry.is_empty());
     assert_eq!(left(&advance(&mut processor, at(80 * S))), [(2, None)]);
     let out = process(&mut processor, asked(2), at(80 * S));
     assert_eq!((left(&out), note(&out, "spans_unlinked_unnamed_process")), (vec![(2, None)], 1));
-    assert!(left(&process(&mut processor, asked(1), at(80 * S)))[0].1.is_some());
+    for (second, is_known) in [(80, true), (500, false), (900, false)] {
+        assert_eq!(left(&process(&mut processor, asked(1), at(second * S)))[0].1.is_some(), is_known, "{second}");
+    }
 }
 
 /// Guarantees: the processes found for traces of waiting spans count as held memory.
@@ -303,11 +253,11 @@ fn traces_are_counted() {
 #[test]
 fn what_names_nothing() {
     let mut processor = link_spans("{}");
-    process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[100], 0)]), at(S));
+    process(&mut processor, seen(&web(7), SAMPLER, "wall", &[(12, &[100], 0)]), at(S));
     let asked = || spans(&[], vec![span(1, 0, S, &[])]);
     let out = process(&mut processor, asked(), at(S));
     assert_eq!((left(&out), note(&out, "spans_unlinked_unnamed_process")), (vec![(1, None)], 1));
-    let weak = seen(&[("service.name", Any::Str("shop"))], OTHER, "wall", &[(12, &[100], 1)]);
+    let weak = seen(&[("service.name", Any::Str("shop"))], OTHER_PROFILER, "wall", &[(12, &[100], 1)]);
     process(&mut processor, weak.clone(), at(S));
     let out = process(&mut processor, asked(), at(S));
     assert_eq!(left(&out), [(1, Some((profiler_of(&weak, T), Some("12".to_owned()))))]);
@@ -319,42 +269,16 @@ fn what_names_nothing() {
 fn samples_beside_those() {
     for spans_first in [false, true] {
         let mut processor = link_spans("{profile_wait: 8s}");
-        let batch = || seen(&web(7), OWN, "wall", &[(12, &[100], 1), (12, &[50, 120, 210], 0), (13, &[120], 0)]);
-        let native = [("thread.native_id", IntValue(13))];
-        let asked = || {
-            spans(
-                &[("host.name", text("web")), ("process.pid", IntValue(7))],
-                vec![span(1, 90 * MS, 200 * MS, &native)],
-            )
-        };
+        let batch = seen(&web(7), SAMPLER, "wall", &[(12, &[100], 1), (12, &[50, 120, 210], 0), (13, &[120], 0)]);
+        let asked = spans(&traced(7), vec![span(1, 90 * MS, 200 * MS, &native(13))]);
+        let mut both: [profbridge_model::Telemetry; 2] = [batch.into(), asked.into()];
         if spans_first {
-            process(&mut processor, asked(), at(S));
-            process(&mut processor, batch(), at(S));
-        } else {
-            process(&mut processor, batch(), at(S));
-            process(&mut processor, asked(), at(S));
+            both.reverse();
         }
-        let mut all: Vec<_> = observations(&advance(&mut processor, at(20 * S)))
-            .into_iter()
-            .map(|(_, thread, time, _, span)| (thread, time / MS, span))
-            .collect();
-        all.sort_unstable();
+        both.into_iter().for_each(|telemetry| drop(process(&mut processor, telemetry, at(S))));
         let expected = [(12, 50, 0), (12, 100, 1), (12, 120, 1), (12, 210, 0), (13, 120, 0)];
-        assert_eq!(all, expected);
+        assert_eq!(sampled(&mut processor), expected);
     }
-}
-
-/// Guarantees: spans named by samples are forgotten after a time, and when memory is short.
-#[test]
-fn named_spans_are_forgotten() {
-    let mut processor = link_spans("{span_wait: 0s}");
-    process(&mut processor, seen(&web(7), OWN, "wall", &[(12, &[100], 1)]), at(S));
-    let linked = |processor: &mut _, now| {
-        left(&process(processor, spans(&[], vec![span(1, 0, S, &[])]), at(now)))[0].1.is_some()
-    };
-    assert!(linked(&mut processor, 100 * S));
-    assert!(!linked(&mut processor, 500 * S));
-    assert!(!linked(&mut processor, 900 * S));
 }
 
 /// The sampler's profiles of a process whose samples name this many spans, from a number on.
@@ -378,7 +302,7 @@ fn naming(pid: i64, first: u64, count: u64) -> Profiles {
 fn named_spans_are_forgotten_early() {
     for max in [16u64, 64, 200] {
         let mut processor = link_spans(&format!("{{span_wait: 0s, max_index_bytes: {max}KiB}}"));
-        process(&mut processor, seen(&web(8), OWN, "wall", &[(12, &[100], 0)]), at(S));
+        process(&mut processor, seen(&web(8), SAMPLER, "wall", &[(12, &[100], 0)]), at(S));
         let (batches, count) = (max * 4, 100);
         let mut out = Outbox::default();
         for many in 0..batches {
@@ -392,8 +316,7 @@ fn named_spans_are_forgotten_early() {
         let last = Span { span_id: (batches * count).to_be_bytes().to_vec(), ..span(1, 0, S, &[]) };
         let sent = process(&mut processor, spans(&[], vec![last]), at(2 * S));
         assert!(left(&sent)[0].1.is_some(), "the last one is known");
-        let quiet = [("host.name", text("web")), ("process.pid", IntValue(8))];
-        let sent = process(&mut processor, spans(&quiet, vec![span(1, 0, S, &[])]), at(2 * S));
+        let sent = process(&mut processor, spans(&traced(8), vec![span(1, 0, S, &[])]), at(2 * S));
         assert!(left(&sent)[0].1.is_some(), "the quiet process is known");
     }
 }
@@ -416,9 +339,9 @@ proptest! {
         for batch in &batches {
             for pid in 1..4 {
                 let of: Vec<_> = batch.iter().filter(|of| of.0 == pid).map(|of| (of.1, [of.2], of.3)).collect();
-                let of: Vec<Sampled<'_>> = of.iter().map(|(thread, times, span)| (*thread, &times[..], *span)).collect();
+                let of: Vec<(i64, &[u64], u8)> = of.iter().map(|(thread, times, span)| (*thread, &times[..], *span)).collect();
                 if !of.is_empty() {
-                    process(&mut processor, seen(&web(pid), OWN, "wall", &of), at(S));
+                    process(&mut processor, seen(&web(pid), SAMPLER, "wall", &of), at(S));
                 }
             }
         }
@@ -430,7 +353,7 @@ proptest! {
             let link = left(&out).remove(0).1;
             let expected: Vec<_> = at_first
                 .iter()
-                .map(|of| (profiler_of(&seen(&web(of.0), OWN, "wall", &[]), T), Some(of.1.to_string())))
+                .map(|of| (profiler_of(&seen(&web(of.0), SAMPLER, "wall", &[]), T), Some(of.1.to_string())))
                 .collect();
             match link {
                 Some(link) => prop_assert!(expected.contains(&link), "{:?} {:?}", link, expected),

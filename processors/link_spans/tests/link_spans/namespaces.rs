@@ -4,25 +4,23 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use profbridge_engine::component::Processor as _;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_model::builder::Any;
-use profbridge_processor_link_spans::{Answer, Config, LinkSpans, Namespaces, OwnIds, Question};
+use profbridge_processor_link_spans::{Config, IdsAnswer, IdsQuestion, InnermostIds, LinkSpans, Namespaces};
 
 use crate::support::*;
 
 /// The questions asked, and the prepared answers.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kernel {
-    asked: Arc<Mutex<Vec<Question>>>,
-    answers: Arc<Mutex<Vec<Answer>>>,
+    asked: Arc<Mutex<Vec<IdsQuestion>>>,
+    answers: Arc<Mutex<Vec<IdsAnswer>>>,
     is_full: Arc<AtomicBool>,
 }
 
 impl Namespaces for Kernel {
-    fn ask(&mut self, question: Question) -> Result<(), Question> {
+    fn ask(&mut self, question: IdsQuestion) -> Result<(), IdsQuestion> {
         if self.is_full.load(Relaxed) {
             return Err(question);
         }
@@ -30,18 +28,18 @@ impl Namespaces for Kernel {
         Ok(())
     }
 
-    fn answers(&mut self) -> Vec<Answer> {
+    fn answers(&mut self) -> Vec<IdsAnswer> {
         std::mem::take(&mut self.answers.lock().unwrap())
     }
 }
 
 impl Kernel {
-    pub(crate) fn asked(&self) -> Vec<Question> {
+    pub(crate) fn asked(&self) -> Vec<IdsQuestion> {
         std::mem::take(&mut self.asked.lock().unwrap())
     }
 
-    pub(crate) fn answer(&self, process: u128, ids: Option<OwnIds>) {
-        self.answers.lock().unwrap().push(Answer { process, ids });
+    pub(crate) fn answer(&self, process: u128, ids: Option<InnermostIds>) {
+        self.answers.lock().unwrap().push(IdsAnswer { process, ids });
     }
 }
 
@@ -66,7 +64,7 @@ pub(crate) fn inside(language: &str) -> Vec<(&'static str, Value)> {
         ("telemetry.sdk.language", text(language)),
         ("host.name", text("shop-7f9")),
         ("container.id", text("c1c1c1c1c1c1")),
-        ("process.pid", Value::IntValue(7)),
+        ("process.pid", IntValue(7)),
     ]
 }
 
@@ -77,7 +75,7 @@ pub(crate) fn inside(language: &str) -> Vec<(&'static str, Value)> {
 fn own_ids_meet_the_machines() {
     let kernel = Kernel::default();
     let mut processor = with(&kernel);
-    let times: Vec<u64> = (0..20).map(|at| at * 50 * MS).collect();
+    let times = ticks(0, 950);
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times), (4712, "worker", &times)]), at(S));
     let mut asked = kernel.asked();
     assert_eq!(asked.len(), 1, "{asked:?}");
@@ -86,20 +84,18 @@ fn own_ids_meet_the_machines() {
     assert_eq!((question.pid, &question.threads[..]), (4711, &[4711, 4712][..]));
     assert_eq!(question.containers, ["c1c1c1c1c1c1".into()]);
 
-    let native = |id| [("thread.native_id", Value::IntValue(id))];
     let batch = vec![span(1, 0, 100 * MS, &native(8)), span(2, 0, 100 * MS, &native(4712)), span(3, 0, 100 * MS, &[])];
     assert!(process(&mut processor, spans(&inside("nodejs"), batch), at(S)).telemetry.is_empty(), "nobody knows yet");
-    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times), (4713, "new", &times)]), at(2 * S));
     let out = advance(&mut processor, at(3 * S));
-    let linked = |thread: &str| Some(Some(thread.to_owned()));
     assert_eq!(links(&out), [(1, linked("4712")), (2, Some(None)), (3, linked("4711"))]);
     let counted = ["spans_linked_by_native_id", "spans_linked_without_thread", "spans_linked_to_main_thread"];
     assert_eq!(counted.map(|name| note(&out, name)), [1, 1, 1]);
 
-    let [Question { threads, .. }] = &kernel.asked()[..] else { panic!("the new thread is asked for") };
+    let [IdsQuestion { threads, .. }] = &kernel.asked()[..] else { panic!("the new thread is asked for") };
     assert_eq!(threads[..], [4713]);
-    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4713, 9)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 7, threads: vec![(4713, 9)] }));
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native(9))]), at(3 * S));
     assert_eq!(links(&out), [(1, linked("4713"))]);
 }
@@ -110,7 +106,7 @@ fn own_ids_meet_the_machines() {
 #[test]
 fn what_is_not_asked() {
     let times = [0, 500 * MS];
-    for ids in [None, Some(OwnIds { pid: 4711, threads: vec![] })] {
+    for ids in [None, Some(InnermostIds { pid: 4711, threads: vec![] })] {
         let kernel = Kernel::default();
         let mut processor = with(&kernel);
         process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times)]), at(S));
@@ -118,11 +114,11 @@ fn what_is_not_asked() {
         process(&mut processor, spans(&inside("python"), vec![]), at(S));
         process(&mut processor, profiles(&OUTSIDE, &[(4712, "shop", &times)]), at(S));
         assert_eq!(kernel.asked(), []);
-        let native = [("thread.native_id", Value::IntValue(4711))];
+        let native = native(4711);
         let mut resource = inside("python");
-        resource[3].1 = Value::IntValue(4711);
+        resource[3].1 = IntValue(4711);
         let out = process(&mut processor, spans(&resource, vec![span(1, 0, 100 * MS, &native)]), at(S));
-        assert_eq!(links(&out), [(1, Some(Some("4711".to_owned())))]);
+        assert_eq!(links(&out), [(1, linked("4711"))]);
     }
     let kernel = Kernel::default();
     let mut processor = with(&kernel);
@@ -131,9 +127,9 @@ fn what_is_not_asked() {
     own.push(("process.vpid", Any::Int(7)));
     process(&mut processor, profiles(&own, &[(7, "shop", &times)]), at(S));
     assert_eq!(kernel.asked(), []);
-    let native = [("thread.native_id", Value::IntValue(7))];
+    let native = native(7);
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
-    assert_eq!(links(&out), [(1, Some(Some("7".to_owned())))]);
+    assert_eq!(links(&out), [(1, linked("7"))]);
 }
 
 /// Guarantees: a process whose container becomes known after its first profiles is asked about then, and found by its
@@ -143,7 +139,7 @@ fn a_container_that_is_said_later() {
     let kernel = Kernel::default();
     let mut processor = with(&kernel);
     let id = ("sentry.profiler_id", Any::Str("00112233445546778899aabbccddeeff"));
-    let times: Vec<u64> = (0..20).map(|at| at * 50 * MS).collect();
+    let times = ticks(0, 950);
     let mut seen = |resource: &[(&str, Any<'_>)]| {
         process(&mut processor, profiles(resource, &[(4711, "shop", &times), (4712, "worker", &times)]), at(S));
         kernel.asked()
@@ -153,15 +149,15 @@ fn a_container_that_is_said_later() {
     assert_eq!(asked.len(), 1, "{asked:?}");
     assert_eq!((&asked[0].containers[..], asked[0].threads.len()), (&["c1c1c1c1c1c1".into()][..], 2));
     assert_eq!(seen(&[id, OUTSIDE[0], OUTSIDE[1], OUTSIDE[2]]), []);
-    kernel.answer(asked[0].process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
-    let native = [("thread.native_id", Value::IntValue(8))];
+    kernel.answer(asked[0].process, Some(InnermostIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    let native = native(8);
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
-    assert_eq!(links(&out), [(1, Some(Some("4712".to_owned())))]);
+    assert_eq!(links(&out), [(1, linked("4712"))]);
     // The same attributes as before change nothing.
     let batch = profiles(&[id, OUTSIDE[0], OUTSIDE[1], OUTSIDE[2]], &[(4711, "shop", &times)]);
     process(&mut processor, batch, at(S));
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
-    assert_eq!(links(&out), [(1, Some(Some("4712".to_owned())))]);
+    assert_eq!(links(&out), [(1, linked("4712"))]);
 }
 
 /// Guarantees: refused questions are counted and asked with the next profiles of the process: about the process, and
@@ -170,7 +166,7 @@ fn a_container_that_is_said_later() {
 fn what_could_not_be_asked_is_asked_later() {
     let kernel = Kernel::default();
     let mut processor = with(&kernel);
-    let times: Vec<u64> = (0..20).map(|at| at * 50 * MS).collect();
+    let times = ticks(0, 950);
     let mut seen = |is_full: bool, threads: &[i64]| {
         kernel.is_full.store(is_full, Relaxed);
         let threads: Vec<(i64, &str, &[u64])> = threads.iter().map(|id| (*id, "", &times[..])).collect();
@@ -196,13 +192,13 @@ fn ended_processes() {
     let times = [0, 500 * MS];
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &times), (4712, "worker", &times)]), at(S));
     let question = kernel.asked().remove(0);
-    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
     process(&mut processor, profiles(&OUTSIDE, &[(4713, "last", &times)]), at(S));
     assert_eq!(kernel.asked().len(), 1);
     kernel.answer(question.process, None);
-    let native = [("thread.native_id", Value::IntValue(8))];
+    let native = native(8);
     let out = process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
-    assert_eq!(links(&out), [(1, Some(Some("4712".to_owned())))]);
+    assert_eq!(links(&out), [(1, linked("4712"))]);
 }
 
 /// Guarantees: questions and answers about ids inside containers count as held memory.
@@ -214,8 +210,11 @@ fn own_ids_are_counted() {
         let threads: Vec<(i64, &str, &[u64])> = (4711..5711).map(|id| (id, "", &[0][..])).collect();
         process(&mut processor, profiles(resource, &threads), at(S));
         let before = processor.held().bytes;
-        for Question { process: of, threads, .. } in kernel.asked() {
-            kernel.answer(of, Some(OwnIds { pid: 7, threads: threads.iter().map(|id| (*id, id - 4704)).collect() }));
+        for IdsQuestion { process: of, threads, .. } in kernel.asked() {
+            kernel.answer(
+                of,
+                Some(InnermostIds { pid: 7, threads: threads.iter().map(|id| (*id, id - 4704)).collect() }),
+            );
         }
         process(&mut processor, profiles(&[], &[]), at(S));
         (before, processor.held().bytes - before)

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use profbridge_model::builder::Any;
-use profbridge_model::envelope::ClientProcess;
-use profbridge_model::{Envelope, Spans, Telemetry, View};
+use profbridge_engine::component::Processor as _;
+use profbridge_model::Spans;
 use profbridge_wire::sentry::trace_header::TraceHeader;
 use profbridge_wire::sentry::transaction_reader;
 use proptest::collection::vec;
@@ -16,10 +14,6 @@ use crate::support::*;
 /// Thread pointers like those of glibc.
 pub(crate) const ONE: i64 = 0x7f12_3456_7740;
 pub(crate) const OTHER: i64 = 0x7f12_2c00_06c0;
-
-pub(crate) fn profiled(host: &'static str, pid: i64) -> [(&'static str, Any<'static>); 2] {
-    [("host.name", Any::Str(host)), ("process.pid", Any::Int(pid))]
-}
 
 /// Seconds since the Unix epoch.
 fn seconds(millis: u64) -> String {
@@ -45,78 +39,32 @@ pub(crate) fn transaction(platform: &str, host: &str, ident: &str, from: u64, to
     transaction_reader::read(&json.into_bytes().into(), &TraceHeader::default()).unwrap().spans
 }
 
-fn linked(thread: &str) -> Option<Option<String>> {
-    Some(Some(thread.to_owned()))
-}
-
-/// Guarantees: if the process is known, a thread pointer in Python's `thread.id` determines the thread, with precedence
-/// over its name; the system's id has precedence over the pointer, and in other languages the same number is ignored.
-#[test]
-fn the_pointer_names_the_thread() {
-    let traced = |language: &str| {
-        vec![
-            ("telemetry.sdk.language", text(language)),
-            ("host.name", text("web")),
-            ("process.pid", Value::IntValue(7)),
-        ]
-    };
-    let by_pointer = ("thread.id", Value::IntValue(ONE));
-    for (language, attributes, expected, counted) in [
-        ("python", vec![by_pointer.clone()], Some("12"), "spans_linked_by_python_ident"),
-        ("python", vec![("thread.id", text(&ONE.to_string()))], Some("12"), "spans_linked_by_python_ident"),
-        ("python", vec![by_pointer.clone(), ("thread.name", text("idle"))], Some("12"), "spans_linked_by_python_ident"),
-        (
-            "python",
-            vec![by_pointer.clone(), ("thread.native_id", Value::IntValue(8))],
-            Some("8"),
-            "spans_linked_by_native_id",
-        ),
-        // An unknown pointer: of another program image, or of an unobserved thread.
-        ("python", vec![("thread.id", Value::IntValue(ONE + 64))], None, "spans_linked_without_thread"),
-        // A number that looks like a system thread id is no pointer, and has no meaning in Python.
-        ("python", vec![("thread.id", Value::IntValue(12))], None, "spans_linked_without_thread"),
-        ("java", vec![by_pointer], None, "spans_linked_without_thread"),
-    ] {
-        let mut processor = link_spans("{}");
-        let times: Vec<u64> = (0..20).map(|at| at * 50 * MS).collect();
-        let threads: [(i64, &str, i64, &[u64]); 2] = [(12, "worker", ONE, &times), (8, "idle", OTHER, &times)];
-        process(&mut processor, profiles_of_threads(&profiled("web", 7), &threads), at(2 * S));
-        let batch = spans(&traced(language), vec![span(1, 100 * MS, 200 * MS, &attributes)]);
-        let out = process(&mut processor, batch, at(2 * S));
-        assert_eq!(links(&out), [(1, Some(expected.map(str::to_owned)))], "{language} {attributes:?}");
-        assert_eq!(note(&out, counted), 1, "{language} {attributes:?}: {:?}", out.notes);
-    }
-}
-
 /// Guarantees: a transaction of Sentry's Python SDK, which names host and thread but no process, waits for profiles and
 /// is linked, with all of its spans, with the only thread of its host that has this pointer; not with one of another
 /// host, in another language, or if forked workers share the pointer.
 /// rule: profiles-sdk#linking-profiler, profiles-sdk#linking-thread
 #[test]
 fn the_pointer_names_the_process() {
-    let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
+    let times = ticks(0, 1950);
     let mut processor = link_spans("{}");
     let out = process(&mut processor, transaction("python", "web", &ONE.to_string(), 100, 200), at(300 * MS));
     assert!(out.telemetry.is_empty(), "it waits");
-    process(&mut processor, profiles_of_threads(&profiled("web", 7), &[(12, "", ONE, &times)]), at(2 * S));
-    process(&mut processor, profiles_of_threads(&profiled("db", 7), &[(13, "", OTHER, &times)]), at(2 * S));
+    process(&mut processor, profiles_of_threads(&web(7), &[(12, "", ONE, &times)]), at(2 * S));
+    process(&mut processor, profiles_of_threads(&on_host("db", 7), &[(13, "", OTHER, &times)]), at(2 * S));
     let out = advance(&mut processor, at(3 * S));
     assert_eq!(links(&out), [(1, linked("12")), (2, linked("12"))]);
     assert_eq!(note(&out, "spans_linked_by_python_ident_on_host"), 2);
 
     let mut now = |platform, host, ident: i64| {
-        let mut out = process(&mut processor, transaction(platform, host, &ident.to_string(), 100, 200), at(3 * S));
-        let later = advance(&mut processor, at(30 * S));
-        out.telemetry.extend(later.telemetry);
-        later.notes.into_iter().for_each(|(name, count)| out.note(name, count));
-        out
+        let asked = transaction(platform, host, &ident.to_string(), 100, 200);
+        process_and_wait(&mut processor, asked, at(3 * S), at(30 * S))
     };
     let out = now("python", "web", OTHER);
     assert_eq!((links(&out), note(&out, "spans_unlinked_no_profiles")), (vec![(1, None), (2, None)], 2));
     let out = now("native", "web", ONE);
     assert_eq!((links(&out), note(&out, "spans_unlinked_unnamed_process")), (vec![(1, None), (2, None)], 2));
 
-    process(&mut processor, profiles_of_threads(&profiled("web", 8), &[(22, "", ONE, &times)]), at(3 * S));
+    process(&mut processor, profiles_of_threads(&web(8), &[(22, "", ONE, &times)]), at(3 * S));
     let out = process(&mut processor, transaction("python", "web", &ONE.to_string(), 100, 200), at(3 * S));
     assert_eq!((links(&out), note(&out, "spans_unlinked_ambiguous")), (vec![(1, None), (2, None)], 2));
 }
@@ -127,7 +75,7 @@ fn the_pointer_names_the_process() {
 fn nearness_tells_no_workers_apart() {
     let observed = |pid: i64, millis: &[u64]| {
         let times: Vec<u64> = millis.iter().map(|milli| milli * MS).collect();
-        profiles_of_threads(&profiled("web", pid), &[(pid, "", ONE, &times)])
+        profiles_of_threads(&web(pid), &[(pid, "", ONE, &times)])
     };
     let mut processor = link_spans("{}");
     process(&mut processor, observed(7, &[970]), at(S));
@@ -149,7 +97,7 @@ fn nearness_tells_no_workers_apart() {
 /// with the thread of the pointer, though forked workers share it; for Node on the main thread, if that option is set.
 #[test]
 fn the_client_names_the_process() {
-    let times: Vec<u64> = (0..40).map(|at| at * 50 * MS).collect();
+    let times = ticks(0, 1950);
     for (platform, expected, counted) in [
         ("python", Some("12"), "spans_linked_by_python_ident"),
         ("node", Some("7"), "spans_linked_to_main_thread"),
@@ -158,20 +106,12 @@ fn the_client_names_the_process() {
         let mut processor = link_spans("{main_thread: true}");
         for (pid, thread) in [(7, 12), (8, 22)] {
             let threads: [(i64, &str, i64, &[u64]); 2] = [(thread, "", ONE, &times), (pid, "", OTHER, &times)];
-            process(&mut processor, profiles_of_threads(&profiled("web", pid), &threads), at(2 * S));
+            process(&mut processor, profiles_of_threads(&web(pid), &threads), at(2 * S));
         }
-        let mut envelope = Envelope::default();
-        envelope.meta.client_process = Some(ClientProcess { pid: 7, host: "web".into() });
-        let transaction = transaction(platform, "shop.example", &ONE.to_string(), 100, 200);
-        envelope.views.push(View::spans(0, transaction));
+        let envelope = from_client(transaction(platform, "shop.example", &ONE.to_string(), 100, 200));
         let out = process(&mut processor, envelope, at(2 * S));
-        let [Telemetry::Envelope(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
-        let spans = left.spans().flat_map(|spans| spans.spans());
-        let threads = spans.map(|span| {
-            let link = span.changes.as_ref().and_then(|changes| changes.profiler.as_ref());
-            link.map(|link| link.thread_id.as_deref().map(str::to_owned))
-        });
-        assert_eq!(threads.collect::<Vec<_>>(), vec![Some(expected.map(str::to_owned)); 2], "{platform}");
+        let expected = Some(expected.map(str::to_owned));
+        assert_eq!(links(&out), [(1, expected.clone()), (2, expected)], "{platform}");
         assert_eq!(note(&out, counted), 2, "{platform} {:?}", out.notes);
     }
 }
@@ -180,12 +120,11 @@ fn the_client_names_the_process() {
 #[test]
 fn pointers_are_forgotten() {
     let mut processor = link_spans("{}");
-    use profbridge_engine::component::Processor as _;
     let mut most = 0;
     for second in 0..600 {
         // One thread per second, each with another pointer.
         let threads: [(i64, &str, i64, &[u64]); 1] = [(100 + second, "", ONE + second * 64, &[second as u64 * S])];
-        process(&mut processor, profiles_of_threads(&profiled("web", 7), &threads), at(second as u64 * S));
+        process(&mut processor, profiles_of_threads(&web(7), &threads), at(second as u64 * S));
         most = most.max(processor.held().bytes);
     }
     // Two and a half minutes of threads.
@@ -214,10 +153,10 @@ proptest! {
         for (number, (host, pid, pointer, seconds)) in seen.iter().enumerate() {
             let times: Vec<u64> = seconds.iter().map(|second| second * 10 * S).collect();
             let threads: [(i64, &str, i64, &[u64]); 1] = [(100 + number as i64, "", ONE + pointer * 64, &times)];
-            process(&mut processor, profiles_of_threads(&profiled(hosts[*host], *pid), &threads), at(0));
+            process(&mut processor, profiles_of_threads(&on_host(hosts[*host], *pid), &threads), at(0));
             // Every process is observed to the end, by an irrelevant thread.
             let threads: [(i64, &str, i64, &[u64]); 1] = [(1, "", OTHER, &[100 * S])];
-            process(&mut processor, profiles_of_threads(&profiled(hosts[*host], *pid), &threads), at(0));
+            process(&mut processor, profiles_of_threads(&on_host(hosts[*host], *pid), &threads), at(0));
         }
         for (host, pointer, second) in asked {
             let right: Vec<usize> = (0..seen.len())

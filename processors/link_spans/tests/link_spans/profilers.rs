@@ -1,8 +1,6 @@
 //! Several profilers of one process.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
-use profbridge_model::builder::Any;
-use profbridge_model::{Builder, Profile, ProfilerId, Profiles, Telemetry};
+use profbridge_model::{ProfilerId, Profiles, Spans};
 
 use crate::support::*;
 
@@ -16,27 +14,17 @@ pub(crate) fn observed(
     kind: &str,
     seconds: std::ops::RangeInclusive<u64>,
 ) -> Profiles {
-    let mut builder = Builder::new();
-    builder.resource(resource);
-    builder.scope(scope, "1.0");
-    let sample_type = builder.value_type(kind, "nanoseconds");
-    builder.profile(Profile { sample_type, period_type: sample_type, period: (50 * MS) as i64, ..Profile::default() });
-    let frame = builder.frame("work", "main.rs", 1);
-    let stack = builder.stack(&[frame]);
-    let attributes = builder.attributes(&[("thread.id", Any::Int(7))]);
-    let times: Vec<u64> = (seconds.start() * 20..=seconds.end() * 20).map(|at| T + at * 50 * MS).collect();
-    let values = vec![(50 * MS) as i64; times.len()];
-    builder.sample(stack, attributes, None, &times, &values);
-    builder.finish().unwrap()
+    let times: Vec<u64> = (seconds.start() * 20..=seconds.end() * 20).map(|at| at * 50).collect();
+    seen(resource, scope, kind, &[(7, &times, 0)])
 }
 
-fn linked(telemetry: &[Telemetry]) -> Option<ProfilerId> {
-    let [Telemetry::Spans(spans)] = telemetry else { panic!("{telemetry:?}") };
-    spans.spans()[0].changes.as_ref().and_then(|changes| changes.profiler.as_ref()).map(|link| link.profiler_id)
+fn profiler(out: &profbridge_engine::component::Outbox) -> Option<ProfilerId> {
+    let [(1, link)] = &profiler_links(out)[..] else { panic!("{:?}", out.telemetry) };
+    link.as_ref().map(|link| link.profiler_id)
 }
 
-fn asked(from: u64, to: u64) -> profbridge_model::Spans {
-    spans(&[("host.name", text("web")), ("process.pid", Value::IntValue(7))], vec![span(1, from * S, to * S, &[])])
+fn asked(from: u64, to: u64) -> Spans {
+    spans(&traced(7), vec![span(1, from * S, to * S, &[])])
 }
 
 /// Guarantees: of two profilers of one process a span gets the one that observes waiting threads, whichever arrived
@@ -53,7 +41,7 @@ fn wall_comes_first() {
         }
         both.into_iter().for_each(|batch| drop(process(&mut processor, batch, at(11 * S))));
         let out = process(&mut processor, asked(1, 2), at(11 * S));
-        assert_eq!(linked(&out.telemetry), Some(profiler_of(&wall(), T)));
+        assert_eq!(profiler(&out), Some(profiler_of(&wall(), T)));
         assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 1);
     }
 
@@ -62,9 +50,9 @@ fn wall_comes_first() {
     process(&mut processor, cpu(0..=40), at(11 * S));
     assert!(process(&mut processor, asked(9, 12), at(12 * S)).telemetry.is_empty(), "wall may come yet");
     let out = advance(&mut processor, at(27 * S));
-    assert_eq!(linked(&out.telemetry), Some(profiler_of(&wall(), T)), "what was observed of its time has to do");
+    assert_eq!(profiler(&out), Some(profiler_of(&wall(), T)), "what was observed of its time has to do");
     let out = process(&mut processor, asked(35, 36), at(40 * S));
-    assert_eq!(linked(&out.telemetry), Some(profiler_of(&cpu(0..=1), T)));
+    assert_eq!(profiler(&out), Some(profiler_of(&cpu(0..=1), T)));
     assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 0);
 }
 
@@ -86,6 +74,6 @@ fn processes_are_not_profilers() {
         process(&mut processor, one, at(11 * S));
         process(&mut processor, other, at(11 * S));
         let out = process(&mut processor, asked(1, 2), at(11 * S));
-        assert_eq!((linked(&out.telemetry), note(&out, "spans_unlinked_ambiguous")), (None, 1));
+        assert_eq!((profiler(&out), note(&out, "spans_unlinked_ambiguous")), (None, 1));
     }
 }

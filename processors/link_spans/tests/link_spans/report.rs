@@ -2,9 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use profbridge_engine::component::{Outbox, Processor as _};
-use profbridge_model::builder::Any;
 use profbridge_processor_link_spans::LinkSpans;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -56,15 +54,14 @@ fn warnings(run: impl FnOnce(&mut LinkSpans)) -> Vec<String> {
 
 /// Profiles of a process, observed for ten seconds.
 fn profile(processor: &mut LinkSpans, pid: i64, second: u64) {
-    let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(pid))];
-    let times: Vec<u64> = (0..200).map(|at| second * S + at * 50 * MS).collect();
-    process(processor, profiles(&resource, &[(pid, "main", &times)]), at((second + 10) * S));
+    let times = ticks(second * 1000, second * 1000 + 9950);
+    process(processor, profiles(&web(pid), &[(pid, "main", &times)]), at((second + 10) * S));
 }
 
 /// A span of a process, or of an unnamed one.
 fn trace(processor: &mut LinkSpans, host: &str, pid: Option<i64>, second: u64) {
     let mut resource = vec![("host.name", text(host)), ("service.name", text("shop"))];
-    resource.extend(pid.map(|pid| ("process.pid", Value::IntValue(pid))));
+    resource.extend(pid.map(|pid| ("process.pid", IntValue(pid))));
     let batch = spans(&resource, vec![span(1, second * S, (second + 1) * S, &[])]);
     process(processor, batch, at((second + 10) * S));
 }
@@ -102,8 +99,8 @@ fn the_last_minute_for_who_asks() {
     let minute = |pid: Option<i64>| {
         let mut processor = link_spans("{span_wait: 2s}");
         let mut resource = vec![("host.name", text("web"))];
-        resource.extend(pid.map(|pid| ("process.pid", Value::IntValue(pid))));
-        let batch = spans(&resource, vec![span(1, 0, S, &[("thread.id", Value::IntValue(7))])]);
+        resource.extend(pid.map(|pid| ("process.pid", IntValue(pid))));
+        let batch = spans(&resource, vec![span(1, 0, S, &[("thread.id", IntValue(7))])]);
         process(&mut processor, batch, at(0));
         profile(&mut processor, 7, 0);
         advance(&mut processor, at(30 * S));
@@ -152,44 +149,44 @@ fn nothing_to_say() {
 /// Guarantees: each cause has its own advice.
 #[test]
 fn causes() {
-    let cause = |what: &dyn Fn(&mut LinkSpans)| {
-        let mut lines = warnings(|processor| {
-            what(processor);
-            advance(processor, at(30 * S));
-            advance(processor, at(150 * S));
-        });
-        assert_eq!(lines.len(), 1, "{lines:?}");
-        lines.remove(0)
-    };
-    let said = cause(&|processor| {
+    let no_profile = |processor: &mut LinkSpans| {
         profile(processor, 7, 0);
         trace(processor, "web", Some(8), 0);
-    });
-    assert!(said.contains("name a process that no profile is of"), "{said}");
-    let said = cause(&|processor| {
+    };
+    let too_late = |processor: &mut LinkSpans| {
         profile(processor, 7, 0);
         trace(processor, "web", Some(7), 15);
-    });
-    assert!(said.contains("raise span_wait"), "{said}");
-    let said = cause(&|processor| {
+    };
+    let unobserved = |processor: &mut LinkSpans| {
         profile(processor, 7, 10);
         trace(processor, "web", Some(7), 1);
-    });
-    assert!(said.contains("not in the time of the spans"), "{said}");
-    let said = cause(&|processor| {
+    };
+    let forked = |processor: &mut LinkSpans| {
         profile(processor, 7, 0);
-        let resource = [("host.name", text("web")), ("process.pid", Value::IntValue(7))];
-        let elsewhere = [("thread.native_id", Value::IntValue(99))];
-        process(processor, spans(&resource, vec![span(1, 0, S, &elsewhere)]), at(10 * S));
-    });
-    assert!(said.contains("the process they were forked from, or their thread was not observed"), "{said}");
-    let said = cause(&|processor| {
+        process(processor, spans(&traced(7), vec![span(1, 0, S, &native(99))]), at(10 * S));
+    };
+    let ambiguous = |processor: &mut LinkSpans| {
         for pod in ["a", "b"] {
-            let resource =
-                [("host.name", Any::Str("web")), ("process.pid", Any::Int(7)), ("k8s.pod.uid", Any::Str(pod))];
+            let [host, pid] = web(7);
+            let resource = [host, pid, ("k8s.pod.uid", Any::Str(pod))];
             process(processor, profiles(&resource, &[(7, "main", &[0, 10 * S])]), at(S));
         }
         trace(processor, "web", Some(7), 0);
-    });
-    assert!(said.contains("could be of several profiled processes"), "{said}");
+    };
+    type Case<'a> = (&'a dyn Fn(&mut LinkSpans), &'a str);
+    let causes: [Case<'_>; 5] = [
+        (&no_profile, "name a process that no profile is of"),
+        (&too_late, "raise span_wait"),
+        (&unobserved, "not in the time of the spans"),
+        (&forked, "the process they were forked from, or their thread was not observed"),
+        (&ambiguous, "could be of several profiled processes"),
+    ];
+    for (cause, advice) in causes {
+        let lines = warnings(|processor| {
+            cause(processor);
+            advance(processor, at(30 * S));
+            advance(processor, at(150 * S));
+        });
+        assert!(matches!(&lines[..], [line] if line.contains(advice)), "{lines:?}");
+    }
 }

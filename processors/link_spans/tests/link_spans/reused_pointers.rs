@@ -1,11 +1,10 @@
 //! Thread pointers used by several threads of a process one after the other: a new thread reuses the memory of an ended
 //! one.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use profbridge_model::Spans;
 use profbridge_processor_link_spans::LinkSpans;
 
-use crate::pointers::{ONE, OTHER, profiled};
+use crate::pointers::{ONE, OTHER};
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
@@ -19,7 +18,7 @@ fn seen(threads: &[Seen]) -> LinkSpans {
     let all: Vec<(i64, i64, Vec<u64>)> =
         threads.iter().chain(&[(7, OTHER, 0, 2000)]).map(|(id, at, from, to)| (*id, *at, times(*from, *to))).collect();
     let all: Vec<(i64, &str, i64, &[u64])> = all.iter().map(|(id, at, times)| (*id, "", *at, &times[..])).collect();
-    process(&mut processor, profiles_of_threads(&profiled("web", 7), &all), at(2 * S));
+    process(&mut processor, profiles_of_threads(&web(7), &all), at(2 * S));
     processor
 }
 
@@ -27,13 +26,13 @@ fn seen(threads: &[Seen]) -> LinkSpans {
 /// it.
 fn on_pointer(from: u64, to: u64, is_named: bool) -> Spans {
     let mut resource = vec![("telemetry.sdk.language", text("python")), ("host.name", text("web"))];
-    resource.extend(is_named.then_some(("process.pid", Value::IntValue(7))));
-    let by_pointer = [("thread.id", Value::IntValue(ONE)), ("thread.name", text("MainThread"))];
+    resource.extend(is_named.then_some(("process.pid", IntValue(7))));
+    let by_pointer = [("thread.id", IntValue(ONE)), ("thread.name", text("MainThread"))];
     spans(&resource, vec![span(1, from * MS, to * MS, &by_pointer)])
 }
 
 /// The result for such a span, and whether it was counted as `counted`.
-fn asked(threads: &[Seen], from: u64, to: u64, is_named: bool, counted: &str) -> (Option<Option<String>>, bool) {
+fn asked(threads: &[Seen], from: u64, to: u64, is_named: bool, counted: &str) -> (Link, bool) {
     let out = process(&mut seen(threads), on_pointer(from, to, is_named), at(2 * S));
     (links(&out)[0].1.clone(), note(&out, counted) == 1)
 }
@@ -48,7 +47,6 @@ fn the_one_that_was_observed_for_most_of_it() {
         false => "spans_linked_by_python_ident_on_host",
     };
     let three = [(12, ONE, 0, 990), (13, ONE, 1000, 1030), (14, ONE, 1040, 2000)];
-    let linked = |thread: &str| Some(Some(thread.to_owned()));
     for is_named in [true, false] {
         for (threads, from, to, expected, counted) in [
             (&three[..], 1002, 1028, linked("13"), by(is_named)),
@@ -73,8 +71,8 @@ fn one_that_was_near() {
     let one = (12, ONE, 0, 990);
     for is_named in [true, false] {
         let near = |threads: &[Seen]| asked(threads, 1000, 1020, is_named, "spans_unlinked_unobserved");
-        assert_eq!(near(&[one]), (Some(Some("12".to_owned())), false), "{is_named}");
-        assert_eq!(near(&[one, (13, 0, 500, 980)]), (Some(Some("12".to_owned())), false), "{is_named}");
+        assert_eq!(near(&[one]), (linked("12"), false), "{is_named}");
+        assert_eq!(near(&[one, (13, 0, 500, 980)]), (linked("12"), false), "{is_named}");
         assert_eq!(near(&[one, (13, 0, 1005, 1100)]), (None, true), "{is_named}");
     }
 }
@@ -89,7 +87,7 @@ fn samples_of_threads_that_have_one_pointer() {
         process(&mut processor, on_pointer(from, to, false), at(2 * S));
         let threads: [(i64, &str, i64, &[u64]); 2] =
             [(12, "", ONE, &[970 * MS, 980 * MS]), (13, "", ONE, &[1050 * MS, 1060 * MS])];
-        let out = process(&mut processor, profiles_of_threads(&profiled("web", 7), &threads), at(2 * S));
+        let out = process(&mut processor, profiles_of_threads(&web(7), &threads), at(2 * S));
         let linked = observations(&out).into_iter().filter(|(.., span)| *span == 1).map(|(_, thread, ..)| thread);
         assert_eq!(
             linked.collect::<Vec<_>>(),

@@ -2,13 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use profbridge_engine::component::{Outbox, Processor as _};
-use profbridge_model::builder::Any;
 use profbridge_model::dictionary::{Function, Line, Location, Mapping};
 use profbridge_model::{Builder, Profiles};
 
-use crate::samples_brute_force::{HAD, Made, Sampled, Seen, observations, request};
+use crate::samples_brute_force::{HAD, Made, Sampled, observations, request};
 use crate::support::*;
 
 fn of_web(samples: &[Sampled]) -> Profiles {
@@ -73,7 +71,7 @@ fn event_loops() {
 /// file (the mapped file for native code) and frame type.
 fn with_stacks(thread: i64, samples: &[(u64, &[[&str; 3]])]) -> Profiles {
     let mut builder = Builder::new();
-    builder.resource(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(1))]);
+    builder.resource(&web(1));
     builder.on_cpu(20);
     let attributes = builder.attributes(&[("thread.id", thread.into())]);
     for (time, frames) in samples {
@@ -154,7 +152,7 @@ fn what_cannot_be_linked() {
         builder.sample(None, attributes, None, &times, if time.is_empty() { &[3] } else { &[] });
         builder.finish().unwrap()
     };
-    let web = [("host.name", Any::Str("web")), ("process.pid", Any::Int(1))];
+    let web = web(1);
     let weak = [("service.name", Any::Str("shop"))];
     for (batch, name) in [
         (batch(&web, None, &[100], [0, 500]), "observations_unlinked_no_thread"),
@@ -198,23 +196,8 @@ fn spans_that_name_their_profiler() {
     assert_eq!((by_time(&out), note(&out, "spans_with_profiler")), ([(5, 9), (50, 0)].into(), 1));
 }
 
-/// Guarantees: profiles wait for `profile_wait` and at most a quarter longer, and are linked with spans that arrive
-/// meanwhile; without a wait they are not.
-#[test]
-fn profiles_wait_for_spans() {
-    for (yaml, linked) in [("{profile_wait: 8s}", 1), ("{}", 0)] {
-        let mut processor = link_spans(yaml);
-        let mut out = vec![process(&mut processor, of_web(&[(1, 1, vec![50], false, false)]), at(S))];
-        out.push(process(&mut processor, ran(1, 0, [0, 100]).request(), at(3 * S)));
-        out.push(advance(&mut processor, at(9 * S - 1)));
-        assert_eq!(out.iter().flat_map(observations).count(), 1 - linked, "{yaml}");
-        out.push(advance(&mut processor, at(11 * S)));
-        let all: Vec<Seen> = out.iter().flat_map(observations).collect();
-        assert_eq!(all, [(1, 1, 50 * MS, 1, linked as u8)], "{yaml}");
-    }
-}
-
-/// Guarantees: a request that enters a window late waits as long as the first.
+/// Guarantees: profiles wait for `profile_wait` and at most a quarter longer; a request that enters a window late waits
+/// as long as the first.
 #[test]
 fn everybody_waits_long_enough() {
     let mut processor = link_spans("{profile_wait: 8s}");
@@ -234,32 +217,6 @@ fn everybody_waits_long_enough() {
     for (second, when) in left {
         let waited = when - second * S / 2;
         assert!((8 * S..=10 * S + S / 4).contains(&waited), "{second} waited {waited}");
-    }
-}
-
-/// Guarantees: the thread of a remembered span is found in all ways that a span's profiler is: by its ids, its name,
-/// and the main thread if that option is set.
-#[test]
-fn threads_are_found_as_for_spans() {
-    for (language, yaml, attribute, linked) in [
-        ("cpp", "{}", Some(("thread.id", IntValue(7))), true),
-        ("java", "{}", Some(("thread.id", IntValue(7))), false),
-        ("java", "{}", Some(("thread.name", text("worker"))), true),
-        ("nodejs", "{main_thread: true}", None, true),
-        ("nodejs", "{}", None, false),
-        ("ruby", "{main_thread: true}", None, false),
-    ] {
-        let mut processor = link_spans(yaml);
-        let resource =
-            [("host.name", text("web")), ("process.pid", IntValue(7)), ("telemetry.sdk.language", text(language))];
-        let made = span(1, 0, 100 * MS, attribute.as_slice());
-        process(&mut processor, spans(&resource, vec![made]), at(S));
-        let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(7))];
-        let batch = profiles(&resource, &[(7, "worker", &[50 * MS]), (8, "idle", &[50 * MS])]);
-        let out = process(&mut processor, batch, at(S));
-        let of_main = observations(&out).into_iter().find(|seen| seen.1 == 7).unwrap();
-        assert_eq!(of_main.4 == 1, linked, "{language} {yaml} {attribute:?}");
-        assert_eq!(note(&out, "observations_linked"), u64::from(linked));
     }
 }
 

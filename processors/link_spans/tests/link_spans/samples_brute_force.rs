@@ -1,10 +1,8 @@
 //! Compares linked samples with a matcher that tries every span for every observation.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use profbridge_engine::component::{Outbox, Processor as _};
-use profbridge_model::builder::Any;
-use profbridge_model::{Builder, Profiles, Telemetry, Value};
+use profbridge_model::{Builder, Profiles, Telemetry};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -53,7 +51,7 @@ pub(crate) type Sampled = (i64, i64, Vec<u64>, bool, bool);
 pub(crate) fn request(samples: &[Sampled], next: &mut i64, seen: &mut Vec<Seen>) -> Profiles {
     let mut builder = Builder::new();
     for pid in 1..=3 {
-        builder.resource(&[("host.name", Any::Str(host(pid))), ("process.pid", Any::Int(pid))]);
+        builder.resource(&on_host(host(pid), pid));
         for valued in [false, true] {
             builder.on_cpu(20);
             for (_, thread, times, _, had) in samples.iter().filter(|sample| sample.0 == pid && sample.3 == valued) {
@@ -78,8 +76,8 @@ pub(crate) fn request(samples: &[Sampled], next: &mut i64, seen: &mut Vec<Seen>)
 
 /// All exported observations.
 pub(crate) fn observations(out: &Outbox) -> Vec<Seen> {
-    let number = |value: Option<&Value>| match value {
-        Some(Value::Int(number)) => *number,
+    let number = |value: Option<&profbridge_model::Value>| match value {
+        Some(profbridge_model::Value::Int(number)) => *number,
         _ => 0,
     };
     let mut all = Vec::new();

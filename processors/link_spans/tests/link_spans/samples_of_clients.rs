@@ -1,13 +1,10 @@
 //! Which spans samples are linked with if spans and profiles identify the process differently.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value::IntValue;
-use profbridge_model::builder::Any;
 use profbridge_model::envelope::ClientProcess;
-use profbridge_model::{Envelope, View};
-use profbridge_processor_link_spans::{LinkSpans, OwnIds};
+use profbridge_processor_link_spans::{InnermostIds, LinkSpans};
 
 use crate::namespaces::{Kernel, OUTSIDE, inside, with_settings};
-use crate::pointers::{ONE, OTHER, profiled, transaction};
+use crate::pointers::{ONE, OTHER, transaction};
 use crate::profilers::{HOST, PID, observed};
 use crate::samples_brute_force::observations;
 use crate::support::*;
@@ -27,7 +24,7 @@ fn spans_name_a_pointer() {
     let batch = |host, pid, thread, pointer| {
         let threads: [(i64, &str, i64, &[u64]); 2] =
             [(thread, "", pointer, &[50 * MS, 150 * MS]), (3, "", OTHER, &[150 * MS])];
-        profiles_of_threads(&profiled(host, pid), &threads)
+        profiles_of_threads(&on_host(host, pid), &threads)
     };
     // The transaction's child span is the innermost.
     let spans = || transaction("python", "web", &ONE.to_string(), 100, 200);
@@ -62,11 +59,9 @@ fn the_client_is_known() {
         for (pid, thread) in [(7, 12), (8, 22)] {
             let times = [150 * MS, 250 * MS];
             let threads: [(i64, &str, i64, &[u64]); 2] = [(thread, "", ONE, &times), (pid, "", OTHER, &times)];
-            process(&mut processor, profiles_of_threads(&profiled("web", pid), &threads), at(S));
+            process(&mut processor, profiles_of_threads(&web(pid), &threads), at(S));
         }
-        let mut envelope = Envelope::default();
-        envelope.meta.client_process = Some(ClientProcess { pid: 7, host: "web".into() });
-        envelope.views.push(View::spans(0, transaction(platform, "shop.example", &ONE.to_string(), 100, 200)));
+        let envelope = from_client(transaction(platform, "shop.example", &ONE.to_string(), 100, 200));
         process(&mut processor, envelope, at(2 * S));
         let expected = [
             (7, 7, 150, of_main),
@@ -88,9 +83,8 @@ fn the_client_is_known() {
 fn the_main_thread_has_an_id_of_its_own() {
     let times = [150 * MS, 250 * MS];
     let asked = || {
-        let mut envelope = Envelope::default();
+        let mut envelope = from_client(transaction("node", "shop.example", "", 100, 200));
         envelope.meta.client_process = Some(ClientProcess { pid: 4711, host: "node-1".into() });
-        envelope.views.push(View::spans(0, transaction("node", "shop.example", "", 100, 200)));
         envelope
     };
     let settings = "{main_thread: true, profile_wait: 8s}";
@@ -116,7 +110,7 @@ fn the_main_thread_has_an_id_of_its_own() {
     let mut processor = with_settings(&kernel, settings);
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "node", &times), (4712, "worker", &times)]), at(S));
     let [question] = &kernel.asked()[..] else { panic!("one process is asked for") };
-    kernel.answer(question.process, Some(OwnIds { pid: 1, threads: vec![(4711, 1), (4712, 4711)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 1, threads: vec![(4711, 1), (4712, 4711)] }));
     let out = process(&mut processor, asked(), at(2 * S));
     assert_eq!(note(&out, "spans_linked_to_main_thread"), 2);
     assert_eq!(
@@ -132,10 +126,9 @@ fn own_ids_meet_the_machines() {
     let kernel = Kernel::default();
     let mut processor = with_settings(&kernel, "{profile_wait: 8s}");
     process(&mut processor, profiles(&OUTSIDE, &[(4711, "shop", &[50 * MS]), (4712, "worker", &[50 * MS])]), at(S));
-    let native = [("thread.native_id", IntValue(8))];
-    process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native)]), at(S));
+    process(&mut processor, spans(&inside("python"), vec![span(1, 0, 100 * MS, &native(8))]), at(S));
     let [question] = &kernel.asked()[..] else { panic!("one process is asked for") };
-    kernel.answer(question.process, Some(OwnIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
+    kernel.answer(question.process, Some(InnermostIds { pid: 7, threads: vec![(4711, 7), (4712, 8)] }));
     assert_eq!(left(&mut processor), [(4711, 4711, 50, 0), (4711, 4712, 50, 1)]);
 }
 
@@ -146,9 +139,7 @@ fn several_profilers() {
     let start = ("process.creation.time", Any::Str("2026"));
     process(&mut processor, observed(&[HOST, PID, ("container.id", Any::Str("c"))], "other", "cpu", 0..=2), at(S));
     process(&mut processor, observed(&[HOST, PID, start], "own", "wall", 0..=2), at(2 * S));
-    let resource = [("host.name", text("web")), ("process.pid", IntValue(7))];
-    let native = [("thread.native_id", IntValue(7))];
-    let out = process(&mut processor, spans(&resource, vec![span(1, 0, S, &native)]), at(2 * S));
+    let out = process(&mut processor, spans(&traced(7), vec![span(1, 0, S, &native(7))]), at(2 * S));
     assert_eq!(note(&out, "spans_linked_with_one_of_several_profilers"), 1);
     let out = advance(&mut processor, at(12 * S));
     // A second with one observation per 50 milliseconds, from each.

@@ -1,12 +1,8 @@
 //! Links without profiles.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, IntValue};
 use profbridge_engine::component::{Held, Processor as _};
 use profbridge_engine::config::Section;
 use profbridge_engine::registry::SPANS;
-use profbridge_model::builder::Any;
-use profbridge_model::envelope::ClientProcess;
-use profbridge_model::{Envelope, Telemetry, View};
 use profbridge_processor_link_spans::FACTORY;
 
 use crate::pointers::transaction;
@@ -18,22 +14,17 @@ use crate::support::*;
 #[test]
 fn by_what_a_span_says() {
     let of = |language: &str, attributes: &[(&str, Value)]| {
-        let resource = [
-            ("host.name", text("web")),
-            ("process.pid", IntValue(7)),
-            ("service.name", text("shop")),
-            ("telemetry.sdk.language", text(language)),
-        ];
+        let [language, host, pid] = traced_in(language, 7);
+        let resource = [host, pid, ("service.name", text("shop")), language];
         let mut processor = link_spans("{stateless: true}");
         let out = process(&mut processor, spans(&resource, vec![span(1, S, 2 * S, attributes)]), at(3 * S));
         assert_eq!((processor.due(), processor.held().bytes), (None, 0));
         out
     };
-    let out = of("python", &[("thread.native_id", IntValue(12)), ("thread.name", text("worker"))]);
-    let [Telemetry::Spans(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
-    let link = left.spans()[0].changes.as_ref().unwrap().profiler.as_ref().unwrap();
-    let resource = [("host.name", Any::Str("web")), ("process.pid", Any::Int(7))];
-    let seen = profiles(&resource, &[(7, "main", &[S])]);
+    let [native] = native(12);
+    let out = of("python", &[native, ("thread.name", text("worker"))]);
+    let [(1, Some(link))] = &profiler_links(&out)[..] else { panic!("{:?}", out.telemetry) };
+    let seen = profiles(&web(7), &[(7, "main", &[S])]);
     assert_eq!(link.profiler_id, profiler_of(&seen, T + S));
     assert_eq!((link.thread_id.as_deref(), link.thread_name.as_deref()), (Some("12"), Some("worker")));
     assert_eq!(note(&out, "spans_linked_by_native_id"), 1);
@@ -54,8 +45,7 @@ fn what_is_left_alone() {
     let out = process(&mut processor, spans(&[("service.name", text("shop"))], vec![span(1, 0, S, &[])]), at(S));
     assert_eq!((links(&out), note(&out, "spans_unlinked_unnamed_process")), (vec![(1, None)], 1));
     let named = [("sentry.profiler_id", text("00112233445546778899aabbccddeeff"))];
-    let resource = [("host.name", text("web")), ("process.pid", IntValue(7))];
-    let out = process(&mut processor, spans(&resource, vec![span(1, 0, S, &named)]), at(S));
+    let out = process(&mut processor, spans(&traced(7), vec![span(1, 0, S, &named)]), at(S));
     assert_eq!((links(&out), note(&out, "spans_with_profiler")), (vec![(1, None)], 1));
 }
 
@@ -79,11 +69,8 @@ fn what_is_said_of_it() {
 #[test]
 fn profiles_pass() {
     let mut processor = link_spans("{stateless: true, profile_wait: 5s}");
-    let resource = [("host.name", text("web")), ("process.pid", IntValue(7))];
-    let native = [("thread.native_id", IntValue(8))];
-    process(&mut processor, spans(&resource, vec![span(1, 0, S, &native)]), at(S));
-    let of_web = profiles(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(7))], &[(8, "", &[MS])]);
-    let out = process(&mut processor, of_web, at(S));
+    process(&mut processor, spans(&traced(7), vec![span(1, 0, S, &native(8))]), at(S));
+    let out = process(&mut processor, profiles(&web(7), &[(8, "", &[MS])]), at(S));
     assert_eq!(observations(&out), [(7, 8, MS, 1, 0)]);
     assert_eq!((processor.held(), processor.due()), (Held::default(), None));
 }
@@ -92,16 +79,9 @@ fn profiles_pass() {
 /// name.
 #[test]
 fn the_client_names_the_process() {
-    let mut envelope = Envelope::default();
-    envelope.meta.client_process = Some(ClientProcess { pid: 7, host: "web".into() });
-    envelope.views.push(View::spans(0, transaction("python", "shop.example", "1", 100, 200)));
+    let envelope = from_client(transaction("python", "shop.example", "1", 100, 200));
     let out = process(&mut link_spans("{stateless: true}"), envelope, at(S));
-    let [Telemetry::Envelope(left)] = &out.telemetry[..] else { panic!("{:?}", out.telemetry) };
-    let seen = profiles(&[("host.name", Any::Str("web")), ("process.pid", Any::Int(7))], &[(7, "main", &[S])]);
-    let all: Vec<_> = left.spans().flat_map(|spans| spans.spans()).collect();
-    assert_eq!(all.len(), 2);
-    for span in all {
-        let link = span.changes.as_ref().and_then(|changes| changes.profiler.as_ref());
-        assert_eq!(link.map(|link| link.profiler_id), Some(profiler_of(&seen, T)));
-    }
+    let seen = profiles(&web(7), &[(7, "main", &[S])]);
+    let ids = profiler_links(&out).into_iter().map(|(id, link)| (id, link.map(|link| link.profiler_id)));
+    assert_eq!(ids.collect::<Vec<_>>(), [1, 2].map(|id| (id, Some(profiler_of(&seen, T)))));
 }

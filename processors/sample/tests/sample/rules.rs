@@ -32,42 +32,40 @@ fn nothing_configured_keeps_all() {
     assert!(spans.received().is_some());
 }
 
-/// Guarantees: a decision in the root span's attribute takes precedence over rules, the parent and the rate.
-/// rule: tracing-sdk#precedence
+/// Guarantees: who decides about a root span, first of all the program, by an attribute; then the first rule that
+/// matches; then the parent, by W3C's sampled flag or the program's attribute, unless it left the decision open; then
+/// the rate.
+/// rule: tracing-sdk#precedence, tracing-sdk#propagation, tracing-sdk#sampler
 #[test]
-fn explicit_decisions_come_first() {
-    let yes = || Span { flags: REMOTE, ..with(vec![bool("sentry.sampled", true)]) };
-    let no =
-        || Span { parent_span_id: vec![9; 8], flags: REMOTE | SAMPLED, ..with(vec![bool("sentry.sampled", false)]) };
-    assert_eq!(decide("traces_sample_rate: 0\ntraces_rules: [{sampled: false}]", yes(), vec![]), KEPT);
-    assert_eq!(decide("traces_sample_rate: 1\ntraces_rules: [{sampled: true}]", no(), vec![]), None);
-}
-
-/// Guarantees: rules take precedence over the parent and the rate, and the first matching rule decides.
-/// rule: tracing-sdk#precedence
-#[test]
-fn rules_come_before_the_parent() {
-    let child = |flags| Span { parent_span_id: vec![9; 8], flags: REMOTE | flags, ..span(1, 1, 0) };
-    assert_eq!(decide("traces_rules: [{sampled: false}]", child(SAMPLED), vec![]), None);
-    assert_eq!(decide("traces_sample_rate: 0\ntraces_rules: [{sampled: true}]", child(0), vec![]), KEPT);
+fn precedence() {
+    let explicit = |sampled| with(vec![bool("sentry.sampled", sampled)]);
+    let refused = || with(vec![bool("sentry.parent_sampled", false)]);
+    let named = |name: &str| Span { name: name.to_owned(), ..span(1, 1, 0) };
+    let child = |flags, span| Span { parent_span_id: vec![9; 8], flags: REMOTE | flags, ..span };
+    let all_no = "traces_sample_rate: 0\ntraces_rules: [{sampled: false}]";
+    let all_yes = "traces_sample_rate: 1\ntraces_rules: [{sampled: true}]";
     let two = "traces_rules: [{name: other, sampled: false}, {name: span*, sampled: true}, {sampled: false}]";
-    assert_eq!(decide(two, span(1, 1, 0), vec![]), KEPT);
-    assert_eq!(decide(two, Span { name: "other".to_owned(), ..span(1, 1, 0) }, vec![]), None);
-    assert_eq!(decide(two, Span { name: "third".to_owned(), ..span(1, 1, 0) }, vec![]), None);
-}
-
-/// Guarantees: if no rule matches, the parent's decision is inherited: W3C's sampled flag of a span with a parent, or
-/// the program's attribute.
-/// rule: tracing-sdk#precedence, tracing-sdk#propagation
-#[test]
-fn the_parent_comes_before_the_rate() {
-    let child = |attributes, flags| Span { parent_span_id: vec![9; 8], flags: REMOTE | flags, ..with(attributes) };
     let none = "traces_sample_rate: 0\ntraces_rules: [{name: other, sampled: false}]";
-    assert_eq!(decide(none, child(vec![], SAMPLED), vec![]), KEPT);
-    assert_eq!(decide(none, child(vec![], 0), vec![]), None, "deferred decisions stay open");
-    assert_eq!(decide(none, Span { flags: SAMPLED, ..span(1, 1, 0) }, vec![]), None, "it has no parent");
-    let refused = || vec![bool("sentry.parent_sampled", false)];
-    assert_eq!(decide("traces_sample_rate: 1", child(refused(), SAMPLED), vec![]), None);
+    for (what, yaml, span, kept) in [
+        ("the program before all", all_no, child(0, explicit(true)), true),
+        ("the program before all", all_yes, child(SAMPLED, explicit(false)), false),
+        ("rules before parent and rate", "traces_rules: [{sampled: false}]", child(SAMPLED, span(1, 1, 0)), false),
+        (
+            "rules before parent and rate",
+            "traces_sample_rate: 0\ntraces_rules: [{sampled: true}]",
+            child(0, span(1, 1, 0)),
+            true,
+        ),
+        ("the first rule", two, named("span 1"), true),
+        ("the first rule", two, named("other"), false),
+        ("the first rule", two, named("third"), false),
+        ("the parent before the rate", none, child(SAMPLED, span(1, 1, 0)), true),
+        ("deferred decisions stay open", none, child(0, span(1, 1, 0)), false),
+        ("it has no parent", none, Span { flags: SAMPLED, ..span(1, 1, 0) }, false),
+        ("the program knows the parent", "traces_sample_rate: 1", child(SAMPLED, refused()), false),
+    ] {
+        assert_eq!(decide(yaml, span, vec![]), kept.then_some(None), "{what}: {yaml}");
+    }
 }
 
 /// Guarantees: conditions on name, op, service, attributes of span or resource, and the parent's decision match as
@@ -135,8 +133,8 @@ fn rates_of_attributes() {
     }
 }
 
-/// Guarantees: a rate keeps its share of traces, within four standard deviations, and the same traces in every replica.
-/// A higher rate keeps everything that a lower one keeps.
+/// Guarantees: a rate keeps about its share of traces, the same in every replica. A higher rate keeps everything that a
+/// lower one keeps.
 /// rule: tracing-sdk#sample-rate
 #[test]
 fn rates_hold_and_replicas_agree() {
@@ -145,10 +143,7 @@ fn rates_hold_and_replicas_agree() {
         ids(&process(&mut sample(&format!("traces_sample_rate: {rate}")), of_process(traces.clone()), at(0)))
     };
     let (tenth, half) = (kept(0.1), kept(0.5));
-    for (ids, rate) in [(&tenth, 0.1), (&half, 0.5)] {
-        let deviation = (5000.0_f64 * rate * (1.0 - rate)).sqrt();
-        assert!((ids.len() as f64 - 5000.0 * rate).abs() < 4.0 * deviation, "{} of 5000", ids.len());
-    }
+    assert!((400..600).contains(&tenth.len()) && (2350..2650).contains(&half.len()), "{} {}", tenth.len(), half.len());
     assert_eq!(tenth, kept(0.1));
     assert!(tenth.iter().all(|id| half.contains(id)));
     assert_eq!((kept(0.0).len(), kept(1.0).len()), (0, 5000));

@@ -5,20 +5,18 @@ use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as ProtoSpan};
-use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
+use profbridge_engine::component::Outbox;
 use profbridge_engine::config::Section;
 use profbridge_identity::Rules;
-use profbridge_model::{Profiles, Reason, SampledOut, Spans, Telemetry, Whose};
+use profbridge_model::{Reason, SampledOut, Spans, Telemetry, Whose};
 use profbridge_processor_sample::{Config, Sample};
+pub(crate) use profbridge_testkit::{
+    SECOND as S, START_UNIX_NANO as T, advance, at, flush, note as noted, process, sent_profiles as profiles,
+};
 use profbridge_wire::otlp::Limits;
 use profbridge_wire::otlp::traces::decode;
 use profbridge_wire::otlp::traces::read::resource_attributes;
 use prost::Message;
-
-/// A second in nanoseconds.
-pub(crate) const S: u64 = 1_000_000_000;
-/// When the tests take place.
-pub(crate) const T: u64 = 1_767_225_600 * S;
 
 /// W3C's sampled flag, and OTLP's flags for a parent in another process.
 pub(crate) const SAMPLED: u32 = 1;
@@ -32,11 +30,6 @@ pub(crate) fn sample(yaml: &str) -> Sample {
 pub(crate) fn sample_with(yaml: &str, identity: &Rules) -> Sample {
     let section = Section::from_yaml(yaml).unwrap();
     Sample::new(&section.extract::<Config>().unwrap().check(&section).unwrap(), identity)
-}
-
-/// The time, so many nanoseconds after [`T`].
-pub(crate) fn at(nanos: u64) -> Now {
-    Now { monotonic_nano: 5 * S + nanos, unix_nano: T + nanos }
 }
 
 pub(crate) fn text(key: &str, value: &str) -> KeyValue {
@@ -94,28 +87,6 @@ pub(crate) fn of_process(spans: Vec<ProtoSpan>) -> Spans {
     batch(spans, vec![text("container.id", "c1"), int("process.pid", 7), text("service.name", "shop")])
 }
 
-/// Passes telemetry to a processor.
-pub(crate) fn process(sample: &mut Sample, telemetry: impl Into<Telemetry>, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    process_all(sample, telemetry.into(), now, &mut out);
-    out
-}
-
-/// Lets a processor do everything that is due.
-pub(crate) fn advance(sample: &mut Sample, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    while sample.due().is_some_and(|due| due <= now.monotonic_nano) {
-        sample.advance(now, &mut out);
-    }
-    out
-}
-
-pub(crate) fn flush(sample: &mut Sample, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    flush_all(sample, now, &mut out);
-    out
-}
-
 /// All sent spans: last byte of the trace id minus one, span number, and rate.
 pub(crate) fn left(out: &Outbox) -> Vec<(u64, u64, Option<f64>)> {
     let batches = out.telemetry.iter().filter_map(|telemetry| match telemetry {
@@ -156,13 +127,4 @@ pub(crate) fn said(out: &Outbox) -> Vec<(String, u64, u64)> {
         (name.unwrap_or_default().to_owned(), said.counts.transactions, said.counts.spans)
     };
     out.sampled_out.iter().map(of).collect()
-}
-
-pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {
-    out.notes.iter().filter(|(known, _)| *known == name).map(|(_, count)| count).sum()
-}
-
-/// The sent profiles.
-pub(crate) fn profiles(out: &Outbox) -> Vec<Profiles> {
-    out.telemetry.iter().flat_map(|telemetry| telemetry.profiles().cloned().collect::<Vec<_>>()).collect()
 }

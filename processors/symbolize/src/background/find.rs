@@ -16,7 +16,7 @@ use profbridge_symbolizer::{open_in_root, open_on_this_machine};
 
 use super::identify;
 use crate::config::Settings;
-use crate::names::{MappedFile, Process};
+use crate::names::{MappedFile, MappingProcess};
 
 /// How many bytes of a process's memory map are read.
 const MAX_MAPS: u64 = 16 << 20;
@@ -67,7 +67,7 @@ impl Finder {
     }
 
     /// Whether a process may run on this machine: by its host attributes or, without any, by its peer.
-    fn is_here(&self, process: &Process) -> bool {
+    fn is_here(&self, process: &MappingProcess) -> bool {
         if !process.hosts.is_empty() {
             return process.hosts.iter().any(|host| self.hosts.iter().any(|own| own.eq_ignore_ascii_case(host)));
         }
@@ -78,7 +78,7 @@ impl Finder {
         }
     }
 
-    fn in_process(&self, file: &MappedFile, process: &Process, pid: u32) -> Option<VerifiedFile> {
+    fn in_process(&self, file: &MappedFile, process: &MappingProcess, pid: u32) -> Option<VerifiedFile> {
         let folder = format!("/proc/{pid}");
         let root = format!("{folder}/root");
         if let Some(found) = self.at_executable(file, process, Path::new(&root)) {
@@ -110,7 +110,7 @@ impl Finder {
     }
 
     /// The process's executable, if it is the file.
-    fn at_executable(&self, file: &MappedFile, process: &Process, root: &Path) -> Option<VerifiedFile> {
+    fn at_executable(&self, file: &MappedFile, process: &MappingProcess, root: &Path) -> Option<VerifiedFile> {
         let path = process.executable.as_deref().filter(|path| path.starts_with('/'))?;
         if !file.filename.is_empty() && Path::new(path).file_name() != Path::new(&*file.filename).file_name() {
             return None;

@@ -1,20 +1,20 @@
 use profbridge_model::Builder;
-use profbridge_symbolizer::Answer;
+use profbridge_symbolizer::SymbolAnswer;
 
 use super::*;
 
 /// Asks for the processes of every file.
 struct Curious;
 
-impl Names for Curious {
+impl NameSource for Curious {
     fn wants_processes(&self, _: &FileId) -> bool {
         true
     }
 
     fn ask(&mut self, _: &MappedFile, _: &[Address]) {}
 
-    fn answer(&mut self, _: &FileId, _: Address, _: bool) -> Answer {
-        Answer::Pending
+    fn answer(&mut self, _: &FileId, _: Address, _: bool) -> SymbolAnswer {
+        SymbolAnswer::Pending
     }
 }
 

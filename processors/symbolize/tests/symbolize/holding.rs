@@ -1,6 +1,6 @@
 use profbridge_engine::component::{Outbox, Processor};
 use profbridge_processor_symbolize::{LATE, NAMED, RELEASED_EARLY};
-use profbridge_symbolizer::Answer;
+use profbridge_symbolizer::SymbolAnswer;
 
 use crate::support::*;
 
@@ -19,7 +19,7 @@ fn waits_for_the_last_name() {
         assert!(symbolize.due().unwrap() > at(moment * MS).monotonic_nano);
     }
     // A name without a line is not final.
-    fake.set(ID, 0x1200, Answer::Symbols(symbols("g", None, 0)));
+    fake.set(ID, 0x1200, SymbolAnswer::Symbols(symbols("g", None, 0)));
     assert!(advance(&mut symbolize, at(920 * MS)).telemetry.is_empty());
     fake.set(ID, 0x1200, known("g"));
     let out = advance(&mut symbolize, at(940 * MS));
@@ -34,7 +34,7 @@ fn waits_for_the_last_name() {
 #[test]
 fn the_deadline_ends_waiting() {
     let (mut symbolize, fake) = symbolize("timeout: 1s");
-    fake.set(ID, 0x1100, Answer::Symbols(symbols("f", None, 0)));
+    fake.set(ID, 0x1100, SymbolAnswer::Symbols(symbols("f", None, 0)));
     process(&mut symbolize, batch("a", &[native(0x1100), native(0x1200)]), at(0));
     advance(&mut symbolize, at(990 * MS));
     assert_eq!(symbolize.due(), Some(at(1000 * MS).monotonic_nano), "no later than the deadline");
@@ -99,7 +99,7 @@ fn the_bound_lets_the_oldest_go() {
 fn relief_and_flush_empty_it() {
     for on_memory_pressure in [true, false] {
         let (mut symbolize, fake) = symbolize("");
-        fake.set(ID, 0x1100, Answer::Symbols(symbols("f", None, 0)));
+        fake.set(ID, 0x1100, SymbolAnswer::Symbols(symbols("f", None, 0)));
         process(&mut symbolize, batch("a", &[native(0x1100)]), at(0));
         process(&mut symbolize, batch("b", &[native(0x1200)]), at(0));
         let mut out = Outbox::default();

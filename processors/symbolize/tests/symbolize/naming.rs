@@ -2,32 +2,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use profbridge_model::{Builder, Envelope, View};
-use profbridge_processor_symbolize::{Address, LATE, NAMED, UNKNOWN};
-use profbridge_symbolizer::{Answer, Frame, Symbols};
+use profbridge_processor_symbolize::{Address, UNKNOWN};
+use profbridge_symbolizer::{Frame, SymbolAnswer, Symbols};
 use proptest::prelude::*;
 
 use crate::support::*;
-
-/// Guarantees: known names are added at once: inlined functions innermost first, with file and line.
-#[test]
-fn known_names_are_written() {
-    let (mut symbolize, fake) = symbolize("");
-    let frame = |function: &str, line| Frame {
-        function: function.into(),
-        system_name: format!("_{function}").into(),
-        file: Some("/src/a.c".into()),
-        line,
-        column: 0,
-    };
-    let both = Symbols::from(vec![frame("inner", 3), frame("outer", 9)]);
-    fake.set(ID, 0x1234, Answer::Final(Arc::new(both)));
-    fake.set(ID, 0x2000, unknown());
-    let out = process(&mut symbolize, batch("a", &[native(0x1234), native(0x2000)]), at(0));
-    let named = batches(&out);
-    let expected = ["inner@/src/a.c:3".to_owned(), "outer@/src/a.c:9".to_owned()];
-    assert_eq!(lines(&named[0]), [(0x1234, expected.to_vec()), (0x2000, vec![])]);
-    assert_eq!((note(&out, NAMED), note(&out, UNKNOWN), note(&out, LATE)), (1, 1, 0));
-}
 
 /// Guarantees: only native code is asked for: no bytecode index, no location with lines, no address outside of its
 /// mapping, no file without an id. Batches without such locations pass unchanged, with the original request.
@@ -129,21 +108,28 @@ fn envelopes_pass() {
 const KINDS: [&str; 6] = ["native", "kernel", "", "cpython", "go", "beam"];
 
 proptest! {
-    /// Guarantees: for any batch and any answers, each location has the result that a list of rules requires, and
-    /// everything else is unchanged.
+    /// Guarantees: for any batch and any answers, each location has the result that a list of rules requires, with
+    /// inlined functions innermost first, and everything else is unchanged.
     #[test]
     fn agrees_with_an_oracle(
         places in prop::collection::vec((0..KINDS.len(), 0..3_usize, 0xffe_u64..0x1004, any::<bool>()), 0..12),
         answers in prop::collection::hash_map(0xffe_u64..0x1004, 0..4_usize, 0..6),
     ) {
         let (mut symbolize, fake) = symbolize("timeout: 0s");
+        let frame = |function: &str| Frame {
+            function: function.into(),
+            system_name: function.into(),
+            file: Some("main.c".into()),
+            line: 7,
+            column: 0,
+        };
         let ids = ["", "aabb", "ccdd"];
         let answer = |address: u64| match answers.get(&address) {
-            Some(0) => Answer::Symbols(symbols("early", None, 0)),
+            Some(0) => SymbolAnswer::Symbols(symbols("early", None, 0)),
             Some(1) => unknown(),
             Some(2) => known("f"),
-            Some(_) => known("g"),
-            None => Answer::Pending,
+            Some(_) => SymbolAnswer::Final(Arc::new(Symbols::from(["inner", "outer"].map(frame).to_vec()))),
+            None => SymbolAnswer::Pending,
         };
         for id in &ids[1..] {
             (0xffe..0x1004).for_each(|address| fake.set(id, address, answer(address)));
@@ -171,7 +157,7 @@ proptest! {
                 match answers.get(&address) {
                     Some(0) => vec!["early@:0".to_owned()],
                     Some(2) => vec!["f@main.c:7".to_owned()],
-                    Some(3) => vec!["g@main.c:7".to_owned()],
+                    Some(3) => vec!["inner@main.c:7".to_owned(), "outer@main.c:7".to_owned()],
                     _ => vec![],
                 }
             } else {

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use profbridge_engine::component::{Now, Outbox, Processor, process_all};
+use profbridge_engine::component::{Now, Outbox, Processor};
 use profbridge_engine::config::Section;
 use profbridge_model::dictionary::{Location, Mapping};
-use profbridge_model::{Builder, Profiles, Telemetry};
-use profbridge_processor_symbolize::{Address, Config, FileId, MappedFile, Names, Settings, Symbolize};
-use profbridge_symbolizer::{Answer, Frame, Symbols, Unknown};
+use profbridge_model::{Builder, Profiles};
+use profbridge_processor_symbolize::{Address, Config, FileId, MappedFile, NameSource, Settings, Symbolize};
+use profbridge_symbolizer::{Frame, SymbolAnswer, Symbols, Unknown};
+pub(crate) use profbridge_testkit::{at, note, process, sent_profiles as batches};
 
 /// A millisecond in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
@@ -22,15 +23,21 @@ pub(crate) struct Fake(Arc<Mutex<Known>>);
 
 #[derive(Default)]
 pub(crate) struct Known {
-    /// The answers; [`Answer::Pending`] for all other addresses that were asked for.
-    pub(crate) answers: HashMap<(FileId, Address), Answer>,
+    /// The answers.
+    pub(crate) answers: HashMap<(FileId, Address), SymbolAnswer>,
+    /// The answer for all other addresses; [`SymbolAnswer::Pending`] if none.
+    pub(crate) other: Option<SymbolAnswer>,
     /// The queries, in order.
     pub(crate) asked: Vec<(MappedFile, Vec<Address>)>,
 }
 
 impl Fake {
-    pub(crate) fn set(&self, id: &str, address: u64, answer: Answer) {
+    pub(crate) fn set(&self, id: &str, address: u64, answer: SymbolAnswer) {
         self.0.lock().unwrap().answers.insert((FileId::Gnu(id.into()), Address::Virtual(address)), answer);
+    }
+
+    pub(crate) fn set_all(&self, answer: SymbolAnswer) {
+        self.0.lock().unwrap().other = Some(answer);
     }
 
     pub(crate) fn asked(&self) -> Vec<(MappedFile, Vec<Address>)> {
@@ -38,7 +45,7 @@ impl Fake {
     }
 }
 
-impl Names for Fake {
+impl NameSource for Fake {
     fn wants_processes(&self, _: &FileId) -> bool {
         true
     }
@@ -47,8 +54,10 @@ impl Names for Fake {
         self.0.lock().unwrap().asked.push((file.clone(), addresses.to_vec()));
     }
 
-    fn answer(&mut self, id: &FileId, address: Address, _: bool) -> Answer {
-        self.0.lock().unwrap().answers.get(&(id.clone(), address)).cloned().unwrap_or(Answer::Pending)
+    fn answer(&mut self, id: &FileId, address: Address, _: bool) -> SymbolAnswer {
+        let known = self.0.lock().unwrap();
+        let answer = known.answers.get(&(id.clone(), address)).or(known.other.as_ref());
+        answer.cloned().unwrap_or(SymbolAnswer::Pending)
     }
 }
 
@@ -60,12 +69,12 @@ pub(crate) fn symbols(function: &str, file: Option<&str>, line: u32) -> Arc<Symb
 }
 
 /// A final answer.
-pub(crate) fn known(function: &str) -> Answer {
-    Answer::Final(symbols(function, Some("main.c"), 7))
+pub(crate) fn known(function: &str) -> SymbolAnswer {
+    SymbolAnswer::Final(symbols(function, Some("main.c"), 7))
 }
 
-pub(crate) fn unknown() -> Answer {
-    Answer::Unknown(Unknown::NoSymbol)
+pub(crate) fn unknown() -> SymbolAnswer {
+    SymbolAnswer::Unknown(Unknown::NoSymbol)
 }
 
 pub(crate) fn settings(yaml: &str) -> Settings {
@@ -127,16 +136,6 @@ pub(crate) fn batch(peer: &str, places: &[Place<'_>]) -> Profiles {
     profiles
 }
 
-pub(crate) fn at(nanos: u64) -> Now {
-    Now { monotonic_nano: 1_000_000_000 + nanos, unix_nano: 1_767_225_600_000_000_000 + nanos }
-}
-
-pub(crate) fn process(processor: &mut Symbolize, batch: impl Into<Telemetry>, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    process_all(processor, batch.into(), now, &mut out);
-    out
-}
-
 pub(crate) fn advance(processor: &mut Symbolize, now: Now) -> Outbox {
     let mut out = Outbox::default();
     processor.advance(now, &mut out);
@@ -144,15 +143,6 @@ pub(crate) fn advance(processor: &mut Symbolize, now: Now) -> Outbox {
         processor.advance(now, &mut out);
     }
     out
-}
-
-/// All profiles in the output, in order.
-pub(crate) fn batches(out: &Outbox) -> Vec<Profiles> {
-    let profiles = |telemetry: &Telemetry| match telemetry {
-        Telemetry::Profiles(profiles) => Some(profiles.clone()),
-        Telemetry::Spans(_) | Telemetry::Envelope(_) => None,
-    };
-    out.telemetry.iter().filter_map(profiles).collect()
 }
 
 /// The peers of the output, in order.
@@ -171,8 +161,4 @@ pub(crate) fn lines(profiles: &Profiles) -> Vec<(u64, Vec<String>)> {
         (location.address, dictionary.lines(location).iter().map(line).collect())
     };
     dictionary.tables().locations.iter().skip(1).map(of).collect()
-}
-
-pub(crate) fn note(out: &Outbox, name: &str) -> u64 {
-    out.notes.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }

@@ -34,12 +34,12 @@ impl Default for Links {
 
 /// First and last tree of a queue.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Queue {
+pub(super) struct DeadlineQueue {
     first: u32,
     last: u32,
 }
 
-impl Default for Queue {
+impl Default for DeadlineQueue {
     fn default() -> Self {
         Self { first: NONE, last: NONE }
     }
@@ -51,7 +51,7 @@ fn links(slots: &mut Slots, at: u32) -> Option<&mut Links> {
     slots.get_mut(at as usize)?.as_deref_mut().map(|tree| &mut tree.links)
 }
 
-impl Queue {
+impl DeadlineQueue {
     /// The tree with the earliest deadline.
     pub(super) fn first(&self) -> Option<u32> {
         (self.first != NONE).then_some(self.first)

@@ -19,7 +19,7 @@ pub(crate) struct Tree {
     pub(crate) spans: Vec<BufferedSpan>,
     /// Total length of the encoded spans, in bytes.
     pub(crate) encoded_bytes: usize,
-    pub(crate) top: Top,
+    pub(crate) top: TreeTop,
     /// Deadline in monotonic nanoseconds.
     pub(crate) deadline: u64,
     pub(super) links: Links,
@@ -96,7 +96,7 @@ impl BufferedSpan {
 
 /// The end of all paths from span to parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Top {
+pub(crate) enum TreeTop {
     /// The local root.
     Root,
     /// A parent that has not arrived.
@@ -120,7 +120,7 @@ impl Tree {
             trace_id,
             spans: Vec::new(),
             encoded_bytes: 0,
-            top: Top::Circle,
+            top: TreeTop::Circle,
             deadline: 0,
             links: Links::default(),
             changes: 0,
@@ -136,8 +136,8 @@ impl Tree {
     /// The parent that has not arrived.
     pub(super) fn missing(&self) -> Option<SpanId> {
         match self.top {
-            Top::Missing { parent, .. } => Some(parent),
-            Top::Root | Top::Circle => None,
+            TreeTop::Missing { parent, .. } => Some(parent),
+            TreeTop::Root | TreeTop::Circle => None,
         }
     }
 

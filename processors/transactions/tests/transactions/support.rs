@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use profbridge_engine::component::{Now, Outbox, Processor, flush_all, process_all};
+use profbridge_engine::component::{Now, Outbox, Processor, flush_all};
 use profbridge_engine::config::Section;
 use profbridge_model::spans::{SpanResource, SpanScope};
 use profbridge_model::{ByteRange, Span, SpanForm, SpanId, SpanKind, Spans, Telemetry, TraceId};
 use profbridge_processor_transactions::{Config, Transactions};
-
-/// A second in nanoseconds.
-pub(crate) const S: u64 = 1_000_000_000;
+pub(crate) use profbridge_testkit::{SECOND as S, advance as wait_until, at, note as noted};
 
 /// The encoded content of a span.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -39,10 +37,6 @@ pub(crate) fn span(id: u64, parent: impl Into<Option<u64>>) -> Given {
 impl Given {
     pub(crate) fn server(self) -> Self {
         Self { is_server: true, ..self }
-    }
-
-    pub(crate) fn remote(self) -> Self {
-        Self { is_remote: true, ..self }
     }
 
     pub(crate) fn streamed(self) -> Self {
@@ -182,25 +176,9 @@ pub(crate) fn processor(yaml: &str) -> Transactions {
     Transactions::new(section.extract::<Config>().unwrap().check(&section).unwrap())
 }
 
-/// A number of nanoseconds after an hour of uptime.
-pub(crate) fn at(nanos: u64) -> Now {
-    Now { monotonic_nano: 3600 * S + nanos, unix_nano: 1_767_225_600 * S + nanos }
-}
-
 /// Passes a request to a processor, and lets it do everything that is due.
 pub(crate) fn send(processor: &mut Transactions, given: &[Given], now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    process_all(processor, request(given).into(), now, &mut out);
-    out
-}
-
-/// Lets a processor do everything that is due.
-pub(crate) fn wait_until(processor: &mut Transactions, now: Now) -> Outbox {
-    let mut out = Outbox::default();
-    while processor.due().is_some_and(|due| due <= now.monotonic_nano) {
-        processor.advance(now, &mut out);
-    }
-    out
+    profbridge_testkit::process(processor, request(given), now)
 }
 
 pub(crate) fn flush(processor: &mut Transactions, now: Now) -> Outbox {
@@ -213,11 +191,6 @@ pub(crate) fn flush(processor: &mut Transactions, now: Now) -> Outbox {
 /// The ids of the sent transactions, in order.
 pub(crate) fn ids(out: &Outbox) -> Vec<Vec<u64>> {
     transactions(out).iter().map(Transaction::ids).collect()
-}
-
-/// The total of a note.
-pub(crate) fn noted(out: &Outbox, name: &str) -> u64 {
-    out.notes.iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| *count)
 }
 
 /// A batch of another form, with one span.

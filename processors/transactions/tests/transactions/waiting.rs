@@ -96,15 +96,6 @@ fn resent_after_leaving() {
     assert_eq!(found, [[1], [1], [2]]);
 }
 
-/// Guarantees: at shutdown, everything is sent at once, with or without a root.
-#[test]
-fn flushes() {
-    let mut processor = processor("");
-    send(&mut processor, &[span(2, 1), span(4, 3).trace(2), span(1, None)], at(0));
-    let out = flush(&mut processor, at(0));
-    assert_eq!((ids(&out), noted(&out, WITHOUT_ROOT)), (vec![vec![1, 2], vec![4]], 1));
-}
-
 /// The first quarter of a second at or after a time.
 fn quarter(time: u64) -> u64 {
     time.next_multiple_of(S / 4)

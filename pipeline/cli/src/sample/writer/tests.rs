@@ -2,7 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use profbridge_codec::decode::{Findings, Options, decode};
-use profbridge_model::thread::{STATE, State};
+use profbridge_model::thread::{STATE, ThreadState};
 use profbridge_model::{Builder, Profile, Profiles};
 use profbridge_relay_rules::validate_json;
 use profbridge_wire::folded::Counted;
@@ -25,10 +25,10 @@ fn process(builder: &mut Builder, (pid, name): (i64, &str), start: u64, running:
     builder.profile(Profile { sample_type, period: 10_000_000, time_unix_nano, duration_nano, ..Profile::default() });
     let [hot, park] = ["hot", "park"].map(|name| builder.frame(name, "app.c", 1));
     let (hot, park) = (builder.stack(&[hot]), builder.stack(&[park]));
-    let state = |state: State| (STATE, state.name().into());
+    let state = |state: ThreadState| (STATE, state.name().into());
     let runner =
-        builder.attributes(&[("thread.id", 7.into()), ("thread.name", "runner".into()), state(State::Running)]);
-    let sleeper = builder.attributes(&[("thread.id", 8.into()), state(State::Waiting)]);
+        builder.attributes(&[("thread.id", 7.into()), ("thread.name", "runner".into()), state(ThreadState::Running)]);
+    let sleeper = builder.attributes(&[("thread.id", 8.into()), state(ThreadState::Waiting)]);
     let times: Vec<u64> = (0..200).map(|tick| start + tick * 10_000_000).collect();
     if running {
         builder.sample(hot, runner, None, &times, &vec![10_000_000; 200]);

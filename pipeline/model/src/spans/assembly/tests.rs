@@ -3,7 +3,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::super::origins::Intake;
+use super::super::origins::OriginIntake;
 use super::super::{SpanId, SpanKind, TraceId};
 use super::*;
 
@@ -58,7 +58,7 @@ fn said(spans: &Spans) -> Vec<Said> {
 
 /// Holds all spans of a batch, each with its bytes.
 fn hold(origins: &mut Origins, spans: &Spans) -> Vec<(Span, Vec<u8>)> {
-    let mut intake = Intake::default();
+    let mut intake = OriginIntake::default();
     let mut held = Vec::new();
     for span in spans.spans() {
         let origin = origins.hold(&mut intake, spans, span.scope);

@@ -1,9 +1,9 @@
 //! Assigns the samples of one window to threads.
 //!
-//! [`Thread`] identifies a sample's thread. Samples without one go to synthetic threads.
+//! [`SampleThread`] identifies a sample's thread. Samples without one go to synthetic threads.
 
 use hashbrown::HashMap;
-use profbridge_model::thread::{SYNTHETIC_BASE, Thread};
+use profbridge_model::thread::{SYNTHETIC_BASE, SampleThread};
 use profbridge_model::{AttributeSetId, Dictionary, StringId, Value};
 
 use super::report::Notes;
@@ -107,9 +107,9 @@ impl Threads {
     fn resolve(&mut self, dictionary: &Dictionary, set: AttributeSetId) -> u32 {
         let found = match self.kept {
             true => kept_thread(dictionary, set),
-            false => Thread::of(dictionary, Some(set)).map(|thread| (thread, None)),
+            false => SampleThread::of(dictionary, Some(set)).map(|thread| (thread, None)),
         };
-        let Some((Thread { id, name }, priority)) = found else { return NO_LANE };
+        let Some((SampleThread { id, name }, priority)) = found else { return NO_LANE };
         let lane = match self.by_id.get(&id) {
             Some(&lane) => lane,
             None => {
@@ -171,7 +171,7 @@ impl Threads {
 }
 
 /// The thread and its priority from the attributes of a preserved chunk.
-fn kept_thread(dictionary: &Dictionary, set: AttributeSetId) -> Option<(Thread, Option<u32>)> {
+fn kept_thread(dictionary: &Dictionary, set: AttributeSetId) -> Option<(SampleThread, Option<u32>)> {
     let (mut id, mut name, mut priority) = (None, None, None);
     for attribute in dictionary.attributes(Some(set)) {
         match (dictionary.string_bytes(attribute.key), &attribute.value) {
@@ -182,5 +182,5 @@ fn kept_thread(dictionary: &Dictionary, set: AttributeSetId) -> Option<(Thread, 
             _ => {}
         }
     }
-    Some((Thread { id: id?, name }, priority))
+    Some((SampleThread { id: id?, name }, priority))
 }

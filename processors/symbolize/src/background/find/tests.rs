@@ -12,10 +12,10 @@ fn finder(hosts: &[&str]) -> Finder {
 #[test]
 fn processes_of_this_machine() {
     let finder = finder(&["Node-1", "0123456789abcdef"]);
-    let process = |hosts: &[&str], peer: Option<&str>| Process {
+    let process = |hosts: &[&str], peer: Option<&str>| MappingProcess {
         hosts: hosts.iter().map(|&host| Arc::from(host)).collect(),
         peer: peer.map(Arc::from),
-        ..Process::default()
+        ..MappingProcess::default()
     };
     let rows: [(&[&str], Option<&str>, bool); 9] = [
         (&["node-1"], Some("192.0.2.1"), true),
@@ -79,7 +79,7 @@ fn finds_a_mapped_file() {
     let name = own.file_name().unwrap().to_str().unwrap();
     let executable = File::open(&own).unwrap();
     let hash = identify::id_of(&executable);
-    let process = Process { pid: Some(std::process::id()), ..Process::default() };
+    let process = MappingProcess { pid: Some(std::process::id()), ..MappingProcess::default() };
     let file = |id: FileId| MappedFile { id, filename: name.into(), processes: vec![process.clone()] };
     let found = finder(&[]).find(&file(hash.clone())).unwrap();
     assert_eq!(Path::new(&found.path), own);

@@ -1,50 +1,34 @@
-//! When a thread was observed, in stretches of whole milliseconds.
+//! When a thread was observed.
 
 /// A stretch of time, in nanoseconds since the Unix epoch, both ends inclusive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Stretch {
+pub(crate) struct TimeRange {
     pub(crate) start: u64,
     pub(crate) end: u64,
 }
-
-/// A stretch of whole milliseconds since the Unix epoch, both ends inclusive.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Millis {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-}
-
-impl From<Stretch> for Millis {
-    /// The milliseconds that a stretch touches.
-    fn from(Stretch { start, end }: Stretch) -> Self {
-        Self { start: start / MILLI, end: end / MILLI }
-    }
-}
-
-/// Nanoseconds in a millisecond.
-pub(crate) const MILLI: u64 = 1_000_000;
 
 /// Sorted stretches that do not touch each other. There is at least one.
 #[derive(Debug)]
-pub(crate) struct Covered(Vec<Millis>);
+pub(crate) struct ObservedTimes(Vec<TimeRange>);
 
 /// Approximate overhead of a heap allocation, in bytes.
 pub(crate) const ALLOCATION: usize = 16;
 
-impl Covered {
-    pub(crate) fn new(first: Millis) -> Self {
+impl ObservedTimes {
+    pub(crate) fn new(first: TimeRange) -> Self {
         Self(vec![first])
     }
 
     /// Adds stretches, sorted by start. Stretches at most `gap` apart are merged. Takes time linear in the number of
     /// new and known stretches, however they interleave.
-    pub(crate) fn add(&mut self, new: impl Iterator<Item = Millis>, gap: u64) {
+    pub(crate) fn add(&mut self, new: impl Iterator<Item = TimeRange>, gap: u64) {
         let mut new = new.peekable();
         // The usual case: the last stretch continues.
-        let behind = self.0.iter().rev().nth(1).map_or(0, |of| of.end + gap + 1);
+        let behind = self.0.iter().rev().nth(1).map_or(0, |of| of.end.saturating_add(gap).saturating_add(1));
         if let Some(last) = self.0.last_mut() {
             let least = behind.max(last.start);
-            while let Some(next) = new.next_if(|next| next.start >= least && next.start <= last.end + gap) {
+            while let Some(next) = new.next_if(|next| next.start >= least && next.start <= last.end.saturating_add(gap))
+            {
                 last.end = last.end.max(next.end);
             }
         }
@@ -66,7 +50,7 @@ impl Covered {
             if is_new {
                 let mut joined = next;
                 while let Some(of) = all.pop_if(|of| reaches(of.end)) {
-                    joined = Millis { start: of.start.min(joined.start), end: of.end.max(joined.end) };
+                    joined = TimeRange { start: of.start.min(joined.start), end: of.end.max(joined.end) };
                 }
                 all.push(joined);
                 end_of_new = end_of_new.max(Some(next.end));
@@ -85,24 +69,25 @@ impl Covered {
     }
 
     /// The stretches that overlap a time range.
-    fn during(&self, time: Millis) -> impl Iterator<Item = &Millis> {
+    fn during(&self, time: TimeRange) -> impl Iterator<Item = &TimeRange> {
         let from = self.0.partition_point(|known| known.end < time.start);
         self.0[from..].iter().take_while(move |known| known.start <= time.end)
     }
 
     /// Whether any stretch overlaps.
-    pub(crate) fn overlaps(&self, with: Millis) -> bool {
+    pub(crate) fn overlaps(&self, with: TimeRange) -> bool {
         self.during(with).next().is_some()
     }
 
-    /// How many milliseconds of a time range are covered.
-    pub(crate) fn within(&self, time: Millis) -> u64 {
-        self.during(time).map(|known| known.end.min(time.end) - known.start.max(time.start) + 1).sum()
+    /// How many nanoseconds of a time range are covered.
+    pub(crate) fn within(&self, time: TimeRange) -> u64 {
+        let inside = self.during(time).map(|known| known.end.min(time.end) - known.start.max(time.start));
+        inside.fold(0, |sum: u64, length| sum.saturating_add(length).saturating_add(1))
     }
 
     /// Forgets stretches that lie outside a time range. Returns whether any is left; if not, this value must not be
     /// used any more.
-    pub(crate) fn remember(&mut self, time: Millis) -> bool {
+    pub(crate) fn remember(&mut self, time: TimeRange) -> bool {
         self.0.retain(|of| of.end >= time.start && of.start <= time.end);
         self.0.shrink_to(2 * self.0.len());
         !self.0.is_empty()
@@ -110,7 +95,7 @@ impl Covered {
 
     /// Approximate heap size in bytes.
     pub(crate) fn bytes(&self) -> u64 {
-        (ALLOCATION + self.0.capacity() * size_of::<Millis>()) as u64
+        (ALLOCATION + self.0.capacity() * size_of::<TimeRange>()) as u64
     }
 }
 
@@ -122,8 +107,8 @@ mod tests {
     use super::*;
 
     /// A stretch from its start and length.
-    fn of((start, length): &(u64, u64)) -> Millis {
-        Millis { start: *start, end: start + length }
+    fn of((start, length): &(u64, u64)) -> TimeRange {
+        TimeRange { start: *start, end: start + length }
     }
 
     proptest! {
@@ -135,12 +120,12 @@ mod tests {
             asked in (0u64..70, 0u64..6),
             before in 0u64..70,
         ) {
-            let mut covered = None::<Covered>;
+            let mut covered = None::<ObservedTimes>;
             let mut times = [false; 80];
             for (stretches, gap) in &batches {
-                let mut new: Vec<Millis> = stretches.iter().map(of).collect();
+                let mut new: Vec<TimeRange> = stretches.iter().map(of).collect();
                 new.sort_unstable();
-                covered.get_or_insert_with(|| Covered::new(new[0])).add(new.iter().copied(), *gap);
+                covered.get_or_insert_with(|| ObservedTimes::new(new[0])).add(new.iter().copied(), *gap);
                 let came: Vec<usize> = new.iter().flat_map(|new| new.start as usize..=new.end as usize).collect();
                 came.iter().for_each(|at| times[*at] = true);
                 let known: Vec<usize> = (0..times.len()).filter(|at| times[*at]).collect();
@@ -153,14 +138,14 @@ mod tests {
             let mut covered = covered.unwrap();
             let all = covered.0.clone();
             prop_assert!(all.windows(2).all(|pair| pair[0].end < pair[1].start), "{:?}", all);
-            let with = Millis { start: asked.0, end: asked.0 + asked.1 };
-            let is_covered = |of: Millis| (of.start..=of.end).any(|at| times.get(at as usize).is_some_and(|of| *of));
+            let with = TimeRange { start: asked.0, end: asked.0 + asked.1 };
+            let is_covered = |of: TimeRange| (of.start..=of.end).any(|at| times.get(at as usize).is_some_and(|of| *of));
             prop_assert_eq!(covered.overlaps(with), is_covered(with));
-            let count = (with.start..=with.end).filter(|at| is_covered(Millis { start: *at, end: *at })).count();
+            let count = (with.start..=with.end).filter(|at| is_covered(TimeRange { start: *at, end: *at })).count();
             prop_assert_eq!(covered.within(with), count as u64);
-            let remembered = Millis { start: before, end: before + 10 };
+            let remembered = TimeRange { start: before, end: before + 10 };
             prop_assert_eq!(covered.remember(remembered), is_covered(remembered));
-            let later = Millis { start: with.start.clamp(before, before + 10), end: with.end.clamp(before, before + 10) };
+            let later = TimeRange { start: with.start.clamp(before, before + 10), end: with.end.clamp(before, before + 10) };
             prop_assert_eq!(covered.overlaps(later), is_covered(later));
         }
     }
@@ -170,14 +155,15 @@ mod tests {
     #[test]
     fn a_million_out_of_order() {
         const COUNT: u64 = 1_000_000;
-        let every = |first: u64| (0..COUNT).map(move |at| Millis { start: first + at * 1000, end: first + at * 1000 });
-        let mut covered = Covered::new(Millis { start: 500, end: 500 });
+        let every =
+            |first: u64| (0..COUNT).map(move |at| TimeRange { start: first + at * 1000, end: first + at * 1000 });
+        let mut covered = ObservedTimes::new(TimeRange { start: 500, end: 500 });
         covered.add(every(500), 100);
         covered.add(every(0), 100);
         assert_eq!(covered.0.len() as u64, 2 * COUNT);
         assert_eq!((covered.0[0].start, covered.0[1].start, covered.end()), (0, 500, COUNT * 1000 - 500));
         // Stretches in the middle of each gap, with a `gap` that closes all of them.
-        covered.add((0..2 * COUNT).map(|at| Millis { start: at * 500 + 250, end: at * 500 + 250 }), 250);
-        assert_eq!(covered.0, [Millis { start: 0, end: COUNT * 1000 - 250 }]);
+        covered.add((0..2 * COUNT).map(|at| TimeRange { start: at * 500 + 250, end: at * 500 + 250 }), 250);
+        assert_eq!(covered.0, [TimeRange { start: 0, end: COUNT * 1000 - 250 }]);
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use profbridge_engine::component::Outbox;
 use profbridge_model::arena;
 use profbridge_model::{Profiles, Reason, whole_chunk};
-use profbridge_windows::{Absorbed, CLOSED_EARLY, Flushed, Key, Limits, PAYLOAD_REMOVED, Requests};
+use profbridge_windows::{Absorbed, CLOSED_EARLY, Flushed, PAYLOAD_REMOVED, Requests, WindowKey, WindowLimits};
 
 /// A window takes requests for the wait divided by this number.
 const CELLS: u64 = 4;
@@ -21,7 +21,7 @@ const MAX_DICTIONARY: u64 = 16 << 20;
 
 /// The key of a window: the sender of its requests, and the time.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Window {
+pub(super) struct SenderWindow {
     sender: Option<Arc<str>>,
     cell: u64,
     /// The number of its only request, or 0 if it may hold several.
@@ -29,21 +29,21 @@ pub(super) struct Window {
     relayed: bool,
 }
 
-impl Key for Window {}
+impl WindowKey for SenderWindow {}
 
 /// The profiles that wait.
 #[derive(Debug)]
-pub(super) struct HeldProfiles {
+pub(super) struct BufferedProfiles {
     wait: u64,
-    pub(super) requests: Requests<Window>,
+    pub(super) requests: Requests<SenderWindow>,
     numbered: u64,
 }
 
-impl HeldProfiles {
+impl BufferedProfiles {
     /// Profiles wait for `wait` nanoseconds and take at most `max_bytes` bytes.
     pub(super) fn new(wait: u64, max_bytes: u64) -> Self {
         let open_for = wait.saturating_add(cell(wait));
-        let limits = Limits {
+        let limits = WindowLimits {
             open_for,
             max_observations: MAX_OBSERVATIONS,
             max_window_bytes: u64::MAX,
@@ -57,17 +57,17 @@ impl HeldProfiles {
     }
 
     /// Holds a request, or the first part of it.
-    pub(super) fn take(&mut self, profiles: Profiles, monotonic_nano: u64, out: &mut Outbox) {
+    pub(super) fn add(&mut self, profiles: Profiles, monotonic_nano: u64, out: &mut Outbox) {
         // Profiles of different machines are not merged, and neither are complete Sentry chunks.
         let is_alone = profiles.relayed || whole_chunk::any(&profiles);
         self.numbered += u64::from(is_alone);
-        let key = Window {
+        let key = SenderWindow {
             sender: profiles.peer.clone(),
             cell: monotonic_nano / cell(self.wait),
             alone: if is_alone { self.numbered } else { 0 },
             relayed: profiles.relayed,
         };
-        count(self.requests.take(profiles, key, monotonic_nano), out);
+        count(self.requests.add(profiles, key, monotonic_nano), out);
     }
 
     /// Takes in more of the current request.
@@ -81,8 +81,8 @@ impl HeldProfiles {
     }
 
     /// Takes a window early because memory is short.
-    pub(super) fn relieve(&mut self, out: &mut Outbox) -> Option<Profiles> {
-        let (flushed, closed_early) = self.requests.relieve();
+    pub(super) fn next_for_memory(&mut self, out: &mut Outbox) -> Option<Profiles> {
+        let (flushed, closed_early) = self.requests.flush_for_memory();
         out.note(CLOSED_EARLY, closed_early);
         batch(flushed?, out)
     }
@@ -98,7 +98,7 @@ fn cell(wait: u64) -> u64 {
     (wait / CELLS).max(1)
 }
 
-fn batch(flushed: Flushed<Window>, out: &mut Outbox) -> Option<Profiles> {
+fn batch(flushed: Flushed<SenderWindow>, out: &mut Outbox) -> Option<Profiles> {
     let Some(mut batch) = flushed.batch else {
         out.drop_observations(Reason::LimitExceeded, flushed.observations);
         return None;

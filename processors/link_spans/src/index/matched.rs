@@ -5,17 +5,17 @@ use std::num::NonZeroU64;
 use profbridge_identity::ProcessClaims;
 use profbridge_model::ProfilerId;
 
-use super::find::about;
-use super::threads::{Thread, ThreadId};
-use super::{Index, Process};
-use crate::covered::{Millis, Stretch};
+use super::find::with_tolerance;
+use super::threads::{ObservedThread, ThreadId};
+use super::{Index, ObservedProcess};
+use crate::observed_times::TimeRange;
 
 /// A process that was observed during a span.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Found<'a> {
-    pub(super) process: &'a Process,
+pub(crate) struct MatchedProcess<'a> {
+    pub(super) process: &'a ObservedProcess,
     pub(super) index: &'a Index,
-    pub(super) during: Stretch,
+    pub(super) during: TimeRange,
     /// Whether the process was found only by the pointer of one of its threads.
     pub(crate) by_thread: bool,
     /// Whether other profilers observed the process as well.
@@ -26,22 +26,22 @@ pub(crate) struct Found<'a> {
 
 /// A thread that was observed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct FoundThread<'a> {
+pub(crate) struct MatchedThread<'a> {
     pub(crate) id: String,
     pub(crate) name: Option<&'a str>,
 }
 
 /// Which thread had a thread pointer during a span.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum At<'a> {
-    Thread(FoundThread<'a>),
+pub(crate) enum PointerMatch<'a> {
+    Thread(MatchedThread<'a>),
     /// Several threads, one after the other, for equally long.
     Ambiguous,
     /// No thread is known to have had it then.
     Unobserved,
 }
 
-impl<'a> Found<'a> {
+impl<'a> MatchedProcess<'a> {
     /// The id of the profiler that observed it when the span began.
     pub(crate) fn profiler_id(&self) -> ProfilerId {
         let (identity, rules) = (self.process.identity, &self.index.rules);
@@ -82,23 +82,23 @@ impl<'a> Found<'a> {
     /// Whether this is the process with that identity, or may be the same one observed by another profiler.
     pub(crate) fn may_be(&self, identity: u128) -> bool {
         let other = self.index.by_identity.get(&identity).and_then(|number| self.index.processes.get(number));
-        self.identity() == identity || other.is_some_and(|other| self.process.is_also(other))
+        self.identity() == identity || other.is_some_and(|other| self.process.may_equal(other))
     }
 
     /// One of its threads.
-    pub(super) fn of(&self, (id, thread): (&ThreadId, &'a Thread)) -> Option<FoundThread<'a>> {
-        id.to_text().map(|id| FoundThread { id, name: thread.name.as_deref() })
+    pub(super) fn matched(&self, (id, thread): (&ThreadId, &'a ObservedThread)) -> Option<MatchedThread<'a>> {
+        id.to_text().map(|id| MatchedThread { id, name: thread.name.as_deref() })
     }
 
     /// Whether a thread was observed during the span, within the clock tolerance.
-    fn is_observed_near(&self, thread: &Thread) -> bool {
-        thread.covered.overlaps(about(self.during).into())
+    fn is_observed_near(&self, thread: &ObservedThread) -> bool {
+        thread.covered.overlaps(with_tolerance(self.during))
     }
 
     /// The thread with an id, if it was observed during the span.
-    pub(crate) fn thread(&self, id: &str) -> Option<FoundThread<'a>> {
+    pub(crate) fn thread(&self, id: &str) -> Option<MatchedThread<'a>> {
         let thread = self.process.thread(id)?;
-        self.is_observed_near(thread.1).then(|| self.of(thread))?
+        self.is_observed_near(thread.1).then(|| self.matched(thread))?
     }
 
     /// Whether the process has a thread with this id, whether or not observed during the span.
@@ -109,17 +109,19 @@ impl<'a> Found<'a> {
     /// The id of the main thread, which is the process id; in the process's own PID namespace if it has one, according
     /// to profiles or `/proc`. `None` if profiles have no process id.
     pub(crate) fn main_thread(&self) -> Option<i64> {
-        self.process.claims.own_pid().or(self.process.claims.pid())
+        self.process.claims.inner_pid().or(self.process.claims.pid())
     }
 
     /// The thread with this pointer during the span. The system reuses the memory of an ended thread, and so its
     /// pointer: of several the one observed for most of the span is taken.
-    pub(crate) fn thread_at(&self, pointer: NonZeroU64) -> At<'a> {
-        let known = |(id, _): &(&ThreadId, &Thread)| **id != ThreadId::UNKNOWN;
-        let of = |thread: (&ThreadId, &'a Thread)| self.of(thread).map_or(At::Unobserved, At::Thread);
+    pub(crate) fn thread_with_pointer(&self, pointer: NonZeroU64) -> PointerMatch<'a> {
+        let known = |(id, _): &(&ThreadId, &ObservedThread)| **id != ThreadId::UNKNOWN;
+        let of = |thread: (&ThreadId, &'a ObservedThread)| {
+            self.matched(thread).map_or(PointerMatch::Unobserved, PointerMatch::Thread)
+        };
         let (mut most, mut longest, mut several) = (0, None, false);
-        for thread in self.process.threads_at(pointer).filter(known) {
-            let time = thread.1.covered.within(self.during.into());
+        for thread in self.process.threads_with_pointer(pointer).filter(known) {
+            let time = thread.1.covered.within(self.during);
             if time > most {
                 (most, longest, several) = (time, Some(thread), false);
             } else {
@@ -127,24 +129,24 @@ impl<'a> Found<'a> {
             }
         }
         match longest {
-            Some(_) if several => At::Ambiguous,
+            Some(_) if several => PointerMatch::Ambiguous,
             Some(thread) => of(thread),
-            None => self.process.near(pointer, self.during).filter(known).map_or(At::Unobserved, of),
+            None => self.process.thread_near(pointer, self.during).filter(known).map_or(PointerMatch::Unobserved, of),
         }
     }
 
     /// Whether the process has a thread with this pointer, whether or not observed during the span.
-    pub(crate) fn has_thread_at(&self, pointer: NonZeroU64) -> bool {
-        self.process.threads_at(pointer).next().is_some()
+    pub(crate) fn has_pointer(&self, pointer: NonZeroU64) -> bool {
+        self.process.threads_with_pointer(pointer).next().is_some()
     }
 
     /// The only thread with one of these names, if it was observed during the span. A thread that got its name after
     /// the span began does not count. If it may have had such a name then, the result is ambiguous and so `None`.
-    pub(crate) fn thread_named(&self, names: [Option<&str>; 2]) -> Option<FoundThread<'a>> {
-        let begun = Millis::from(self.during).start;
-        let may_be_named = |thread: &Thread| thread.may_be_named(begun, |name| names.contains(&Some(name)));
+    pub(crate) fn thread_named(&self, names: [Option<&str>; 2]) -> Option<MatchedThread<'a>> {
+        let begun = self.during.start;
+        let may_be_named = |thread: &ObservedThread| thread.may_be_named(begun, |name| names.contains(&Some(name)));
         let mut all = self.process.threads.iter().filter(|(_, thread)| may_be_named(thread));
         let thread = all.next().filter(|(_, thread)| all.next().is_none() && thread.has_name_since(begun))?;
-        self.is_observed_near(thread.1).then(|| self.of(thread))?
+        self.is_observed_near(thread.1).then(|| self.matched(thread))?
     }
 }

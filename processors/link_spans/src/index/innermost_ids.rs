@@ -5,14 +5,14 @@ use hashbrown::hash_set::HashSet;
 use profbridge_identity::ProcessClaims;
 use profbridge_model::{Attribute, Dictionary, Value};
 
-use super::threads::{Thread, ThreadId};
-use super::{Index, Process};
-use crate::covered::ALLOCATION;
-use crate::namespaces::{Answer, OwnIds, Question};
+use super::threads::{ObservedThread, ThreadId};
+use super::{Index, ObservedProcess};
+use crate::namespaces::{IdsAnswer, IdsQuestion, InnermostIds};
+use crate::observed_times::ALLOCATION;
 
 /// A process that may have its own PID namespace.
 #[derive(Debug)]
-pub(super) struct Contained {
+pub(super) struct ContainerIds {
     pid: u32,
     containers: Vec<Box<str>>,
     /// Whether a question about it was asked.
@@ -24,7 +24,7 @@ pub(super) struct Contained {
     threads: Option<HashMap<u32, u32>>,
 }
 
-impl Contained {
+impl ContainerIds {
     /// The state for a process with these attributes; `None` if its ids need no question.
     pub(super) fn of(claims: &ProcessClaims, dictionary: &Dictionary, attributes: &[&Attribute]) -> Option<Box<Self>> {
         let pid = claims.pid().filter(|_| claims.may_have_another_pid())?;
@@ -53,11 +53,11 @@ impl Contained {
 
 /// The questions to ask, by process.
 #[derive(Debug, Default)]
-pub(super) struct Questions(HashMap<u128, Question>);
+pub(super) struct PendingQuestions(HashMap<u128, IdsQuestion>);
 
-impl Questions {
+impl PendingQuestions {
     /// Adds a question about a process and an observed thread of it, unless it was asked before.
-    pub(super) fn add(&mut self, process: u128, contained: Option<&mut Box<Contained>>, thread: &ThreadId) {
+    pub(super) fn add(&mut self, process: u128, contained: Option<&mut Box<ContainerIds>>, thread: &ThreadId) {
         let Some(contained) = contained else { return };
         let new_thread = thread.system().filter(|id| contained.asked_threads.insert(*id));
         if std::mem::replace(&mut contained.asked, true) && new_thread.is_none() {
@@ -66,8 +66,8 @@ impl Questions {
         let question = match self.0.entry(process) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
-                let Contained { pid, containers, .. } = &**contained;
-                entry.insert(Question { process, pid: *pid, containers: containers.clone(), threads: Vec::new() })
+                let ContainerIds { pid, containers, .. } = &**contained;
+                entry.insert(IdsQuestion { process, pid: *pid, containers: containers.clone(), threads: Vec::new() })
             }
         };
         question.threads.extend(new_thread);
@@ -76,12 +76,12 @@ impl Questions {
 
 impl Index {
     /// Takes the questions since the last call.
-    pub(crate) fn questions(&mut self) -> impl Iterator<Item = Question> + use<> {
+    pub(crate) fn questions(&mut self) -> impl Iterator<Item = IdsQuestion> + use<> {
         std::mem::take(&mut self.questions).0.into_values()
     }
 
     /// Takes back a refused question: it is asked again when more profiles of the process arrive.
-    pub(crate) fn ask_again(&mut self, question: &Question) {
+    pub(crate) fn ask_again(&mut self, question: &IdsQuestion) {
         let number = self.by_identity.get(&question.process);
         let process = number.and_then(|number| self.processes.get_mut(number));
         let Some(contained) = process.and_then(|process| process.contained.as_mut()) else { return };
@@ -92,8 +92,8 @@ impl Index {
     }
 
     /// Applies answers.
-    pub(crate) fn know(&mut self, answers: Vec<Answer>) {
-        for Answer { process: identity, ids } in answers {
+    pub(crate) fn apply_answers(&mut self, answers: Vec<IdsAnswer>) {
+        for IdsAnswer { process: identity, ids } in answers {
             let number = self.by_identity.get(&identity).copied();
             let Some(process) = number.and_then(|number| self.processes.get_mut(&number)) else { continue };
             let (pid, before) = (process.claims.pid(), process.contained_bytes());
@@ -103,7 +103,7 @@ impl Index {
                 continue;
             }
             process.has_same_ids |= ids.as_ref().is_some_and(|ids| Some(ids.pid.into()) == pid);
-            let Some(OwnIds { pid: own, threads }) = ids.filter(|ids| Some(ids.pid.into()) != pid) else {
+            let Some(InnermostIds { pid: own, threads }) = ids.filter(|ids| Some(ids.pid.into()) != pid) else {
                 // The process is on another machine, or has the machine's ids.
                 process.contained = None;
                 self.bytes = self.bytes.saturating_sub(before);
@@ -111,7 +111,7 @@ impl Index {
             };
             let Some(contained) = &mut process.contained else { continue };
             if contained.threads.is_none() {
-                process.claims = process.claims.with_own_pid(own.into());
+                process.claims = process.claims.with_inner_pid(own.into());
                 for name in process.claims.names() {
                     self.by_name.add(name, process.number);
                 }
@@ -123,11 +123,11 @@ impl Index {
     }
 }
 
-impl Process {
+impl ObservedProcess {
     /// The thread with this id in the process's own namespace.
-    pub(super) fn thread(&self, id: &str) -> Option<(&ThreadId, &Thread)> {
+    pub(super) fn thread(&self, id: &str) -> Option<(&ThreadId, &ObservedThread)> {
         let id = match self.contained.as_ref().and_then(|contained| contained.threads.as_ref()) {
-            None => ThreadId::new(id, |id| id.into()),
+            None => ThreadId::new(id),
             Some(threads) => ThreadId::of_system(*threads.get(&id.parse::<u32>().ok()?)?)?,
         };
         self.threads.get(&id)
