@@ -69,13 +69,13 @@ impl std::fmt::Debug for Sinks {
 /// The destination of a receiver's telemetry. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Intake {
-    shared: Arc<Shared>,
+    shared: Arc<IntakeState>,
     /// Until when a request waits for memory and queue room instead of being refused; `None` means it never waits.
     deadline: Option<Instant>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct IntakeState {
     entrances: Vec<Entrance>,
     budget: Budget,
     edge: Edge,
@@ -96,7 +96,7 @@ pub struct ReceiverEnd {
 impl Intake {
     /// An entrance to these pipelines.
     pub fn new(entrances: Vec<Entrance>, budget: Budget, edge: Edge, health: Health, end: ReceiverEnd) -> Self {
-        Self { shared: Arc::new(Shared { entrances, budget, edge, health, end }), deadline: None }
+        Self { shared: Arc::new(IntakeState { entrances, budget, edge, health, end }), deadline: None }
     }
 
     /// The same intake for a request that waits for memory and queue room until `deadline` before it is refused: for

@@ -175,7 +175,7 @@ impl LinkSpans {
             tracing::warn!("{line}");
             said = format!("{said}; {line}");
         }
-        out.said = Some(said);
+        out.summary = Some(said);
     }
 
     fn take(&mut self, telemetry: Telemetry, now: Now, out: &mut Outbox) {
